@@ -123,7 +123,7 @@ class PtxasUsage:
     spill_load_bytes: int
 
 
-_FUNCTION = re.compile(r"Compiling entry function '(?P<name>[^']+)'")
+_FUNCTION = re.compile(r"Compiling entry function '([^']+)'")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
@@ -131,20 +131,14 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 def parse_ptxas(log: str) -> dict[str, PtxasUsage]:
     """Parse the log of `ptxas -v` (or of NVRTC, which calls it) by entry function."""
-    starts = list(_FUNCTION.finditer(log))
-    ends = [match.start() for match in starts[1:]] + [len(log)]
     usage = {}
-    for start, end in zip(starts, ends, strict=True):
-        section = log[start.end() : end]
+    _, *sections = _FUNCTION.split(log)
+    for name, section in zip(sections[::2], sections[1::2], strict=True):
         registers, spills, shared = (pattern.search(section) for pattern in (_REGISTERS, _SPILLS, _SHARED))
         if registers is None or spills is None:
-            raise ValueError(f"the log of ptxas has no registers or spills for {start['name']}: {section}")
-        usage[start["name"]] = PtxasUsage(
-            registers=int(registers[1]),
-            static_shared_bytes=int(shared[1]) if shared else 0,
-            spill_store_bytes=int(spills[1]),
-            spill_load_bytes=int(spills[2]),
-        )
+            raise ValueError(f"the log of ptxas has no registers or spills for {name}: {section}")
+        shared_bytes = int(shared[1]) if shared else 0
+        usage[name] = PtxasUsage(int(registers[1]), shared_bytes, int(spills[1]), int(spills[2]))
     return usage
 
 
@@ -162,23 +156,28 @@ def cannot_compile(backend: str) -> str | None:
 def gpu_kernels(
     implementation: Implementation, arch: int
 ) -> Iterator[tuple[str, Callable[[], KernelReport]]]:
-    """Yield (name with its case in brackets, function that compiles it) for every launch; compile nothing yet."""
+    """Yield (name with its case in brackets, function that compiles it) for every launch; compile nothing yet.
+
+    A kernel is compiled for the types and constants it is launched with. So that these are the real ones, every file
+    that launches kernels says which calls it stands for, on meta tensors (a shape and a dtype, no memory):
+
+        def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
+            gate_up = torch.empty(8192, 2 * 14336, dtype=torch.bfloat16, device="meta")
+            return {"bf16": lambda: silu_and_mul(gate_up)}
+
+    `arch` is 80 for sm_80: a case that needs a newer one (fp8 conversion, from sm_89 on) is left out.
+    """
+    if arch not in ARCHITECTURES:
+        known = ", ".join(f"sm_{number}" for number in ARCHITECTURES)
+        raise ValueError(f"no figures for sm_{arch}; architectures: {known}")
     module = import_module(implementation.entry.partition(":")[0])
-    compiler = import_module(f"{module.__package__}.compile")
-    if implementation.backend == "triton":
-        for label, call in module.compile_cases(arch).items():
-            for launch in compiler.launches(call):
-                file = launch.kernel.__module__.removeprefix("kernels.").replace(".", "/") + ".py"
-                compile_it = partial(compiler.compile_launch, launch, arch, file, label)
-                yield f"{launch.kernel.__name__}[{label}]", compile_it
-        return
-    for label, call in module.compile_cases().items():
-        for report in compiler.report_call(call, arch, label):
-            yield report.name, partial(_itself, report)
+    compiler = import_module(_COMPILERS[implementation.backend])
+    for label, call in module.compile_cases(arch).items():
+        for launch in compiler.launches(call):
+            yield f"{launch.name}[{label}]", partial(compiler.compile_launch, launch, arch, label)
 
 
-def _itself(report: KernelReport) -> KernelReport:
-    return report
+_COMPILERS = {"triton": "kernels.triton_ops.compile", "cuda": "kernels.cuda.launch"}
 
 
 def _round_up(value: int, granularity: int) -> int:

@@ -14,7 +14,9 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Literal
+from dataclasses import replace
+from itertools import product
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -29,12 +31,27 @@ STALE = (-7, 1_000_003)
 """Block ids in columns behind the end of a row: reading through them must not happen."""
 
 
+NAN_ROW = "a row of NaN"
+"""How the name of a case begins whose first tensor gets NaN in row 1."""
+OPEN_FOR_NAN = ("int8_linear", "fp8_linear", "sample", "gather_logprobs")
+"""Operations whose contract does not say what becomes of a row of NaN."""
+
+Made = Iterator[tuple[Any, ...]]
+"""Name of a case and the arguments of its call."""
+
+
 def cases(
     op: str, *, seed: int, size: Size = "tiny", dtype: torch.dtype = torch.float32, device: str = "cpu"
 ) -> Iterator[Case]:
     """All cases of an operation. Made on the CPU and then moved, so that a seed means the same everywhere."""
     draw = Draw(zlib.crc32(f"{op} {seed} {size}".encode()), dtype, size)
-    for case in GENERATORS[op](draw):
+    for made in GENERATORS[op](draw):
+        case = made if isinstance(made, Case) else Case(op, made[0], made[1:])
+        if case.name.startswith(NAN_ROW):
+            first = case.args[0].clone()
+            first[1] = NAN
+            free = frozenset([1] if op in OPEN_FOR_NAN else [])
+            case = replace(case, args=(first, *case.args[1:]), free_rows=free)
         if device == "cpu":
             yield case
         elif op == "copy_blocks":
@@ -50,6 +67,7 @@ class Draw:
         self.generator = torch.Generator().manual_seed(seed)
         self.dtype = dtype
         self.size = size
+        self.rows = (0, 1, 3, self.pick(5, 33, 257))
 
     def pick(self, tiny: int, small: int, large: int) -> int:
         """The figure for this size."""
@@ -85,80 +103,67 @@ class Draw:
 # --- norm, rotary, activation, linear ------------------------------------------------------------------------
 
 
-def _row_counts(draw: Draw) -> tuple[int, ...]:
-    return (0, 1, 3, draw.pick(5, 33, 257))
-
-
-def _linear(draw: Draw) -> Iterator[Case]:
-    for rows in (*_row_counts(draw), 17):
+def _linear(draw: Draw) -> Made:
+    for rows in (*draw.rows, 17):
         width, out = draw.pick(64, 320, 1024), draw.pick(48, 200, 1000)
         weight, bias = draw.normal(out, width), draw.normal(out)
-        yield Case("linear", f"{rows} rows", (draw.normal(rows, width), weight, bias))
-        yield Case("linear", f"{rows} strided rows, no bias", (draw.strided(rows, width), weight))
+        yield f"{rows} rows", draw.normal(rows, width), weight, bias
+        yield f"{rows} strided rows, no bias", draw.strided(rows, width), weight
         rounded = weight.bfloat16().to(draw.dtype)
-        yield Case(
-            "linear", f"{rows} rows, weights of a bf16 checkpoint", (draw.normal(rows, width), rounded, bias)
-        )
-    yield _with_nan_row(Case("linear", "a row of NaN", (draw.normal(3, 64), draw.normal(40, 64))), 1)
+        yield f"{rows} rows, weights of a bf16 checkpoint", draw.normal(rows, width), rounded, bias
+    yield NAN_ROW, draw.normal(3, 64), draw.normal(40, 64)
 
 
-def _embedding(draw: Draw) -> Iterator[Case]:
-    for rows in _row_counts(draw):
+def _embedding(draw: Draw) -> Made:
+    for rows in draw.rows:
         for size in (64, draw.pick(72, 896, 4096)):
-            table = draw.strided(97, size)
-            yield Case("embedding", f"{rows} of 97 x {size}", (table, draw.integers(0, 97, rows)))
-    table = draw.normal(5, 64)
-    table[2] = NAN
-    yield Case("embedding", "a row of NaN", (table, torch.tensor([4, 2, 0, 0])))
+            yield f"{rows} of 97 x {size}", draw.strided(97, size), draw.integers(0, 97, rows)
+    yield NAN_ROW, draw.normal(5, 64), torch.tensor([4, 1, 0, 0])
 
 
-def _rms_norm(draw: Draw) -> Iterator[Case]:
-    for rows in _row_counts(draw):
-        for hidden in (64, draw.pick(80, 896, 4096), draw.pick(100, 1000, 5120)):
-            x = draw.strided(rows, hidden)
-            yield Case("rms_norm", f"{rows} x {hidden}", (x, draw.normal(hidden), 1e-6))
+def _norm_shapes(draw: Draw) -> Iterator[tuple[int, int]]:
+    """rows, hidden"""
+    return product(draw.rows, (64, draw.pick(80, 896, 4096), draw.pick(100, 1000, 5120)))
+
+
+def _rms_norm(draw: Draw) -> Made:
+    for rows, hidden in _norm_shapes(draw):
+        yield f"{rows} x {hidden}", draw.strided(rows, hidden), draw.normal(hidden), 1e-6
     for head_dim in (32, 80, 128):
-        q, k = draw.heads(3, head_dim, 4, 2)
-        yield Case("rms_norm", f"heads of {head_dim} in a fused qkv tensor", (q, draw.normal(head_dim), 1e-5))
-    yield Case(
-        "rms_norm", "fp32 rows, the weight's dtype", (draw.normal(3, 64).float(), draw.normal(64), 1e-6)
-    )
-    yield Case("rms_norm", "zeros", (torch.zeros(2, 64, dtype=draw.dtype), draw.normal(64), 1e-6))
-    yield _with_nan_row(Case("rms_norm", "a row of NaN", (draw.normal(3, 96), draw.normal(96), 1e-6)), 1)
+        query, _ = draw.heads(3, head_dim, 4, 2)
+        yield f"heads of {head_dim} in a fused qkv tensor", query, draw.normal(head_dim), 1e-5
+    yield "fp32 rows, the weight's dtype", draw.normal(3, 64).float(), draw.normal(64), 1e-6
+    yield "zeros", torch.zeros(2, 64, dtype=draw.dtype), draw.normal(64), 1e-6
+    yield NAN_ROW, draw.normal(3, 96), draw.normal(96), 1e-6
 
 
-def _fused_add_rms_norm(draw: Draw) -> Iterator[Case]:
-    op = "fused_add_rms_norm"
-    for rows in _row_counts(draw):
-        for hidden in (64, draw.pick(80, 896, 4096), draw.pick(100, 1000, 5120)):
-            x, residual = draw.strided(rows, hidden), draw.strided(rows, hidden)
-            yield Case(op, f"{rows} x {hidden}", (x, residual, draw.normal(hidden), 1e-6))
-    x, residual, weight = draw.normal(5, 64), draw.normal(5, 64).float(), draw.normal(64)
-    yield Case(op, "residual in fp32", (x, residual, weight, 1e-6))
-    yield _with_nan_row(
-        Case(op, "a row of NaN", (draw.normal(3, 96), draw.normal(3, 96), weight.new_ones(96), 1e-6)), 1
-    )
+def _fused_add_rms_norm(draw: Draw) -> Made:
+    for rows, hidden in _norm_shapes(draw):
+        x, residual = draw.strided(rows, hidden), draw.strided(rows, hidden)
+        yield f"{rows} x {hidden}", x, residual, draw.normal(hidden), 1e-6
+    yield "residual in fp32", draw.normal(5, 64), draw.normal(5, 64).float(), draw.normal(64), 1e-6
+    yield NAN_ROW, draw.normal(3, 96), draw.normal(3, 96), torch.ones(96, dtype=draw.dtype), 1e-6
 
 
-def _rotary_embedding(draw: Draw) -> Iterator[Case]:
-    for tokens in _row_counts(draw):
+def _rotary_embedding(draw: Draw) -> Made:
+    for tokens in draw.rows:
         for head_dim, rotary_dim in ((32, 32), (64, 64), (80, 80), (128, 128), (64, 32), (80, 20)):
             heads = draw.pick(2, 4, 32), draw.pick(1, 2, 8)
             rotated, _ = draw.heads(tokens, head_dim, sum(heads), heads[1])  # q and k; v stays
             angle = draw.uniform(0, 100, tokens, rotary_dim // 2)
             name = f"{tokens} tokens, {rotary_dim} of {head_dim} dimensions"
-            yield Case("rotary_embedding", name, (rotated, angle.cos(), angle.sin()))
+            yield name, rotated, angle.cos(), angle.sin()
     x, angle = draw.normal(3, 2, 32), draw.uniform(0, 9, 3, 16)
-    yield _with_nan_row(Case("rotary_embedding", "a row of NaN", (x, angle.cos(), angle.sin())), 1)
+    yield NAN_ROW, x, angle.cos(), angle.sin()
 
 
-def _silu_and_mul(draw: Draw) -> Iterator[Case]:
-    for rows in _row_counts(draw):
+def _silu_and_mul(draw: Draw) -> Made:
+    for rows in draw.rows:
         for width in (64, draw.pick(72, 1000, 14336)):
-            yield Case("silu_and_mul", f"{rows} x {width}", (draw.strided(rows, 2 * width).mul_(4),))
+            yield f"{rows} x {width}", draw.strided(rows, 2 * width).mul_(4)
     extreme = torch.tensor([[-200.0, -30.0, -0.0, 30.0], [1.0, 2.0, 3.0, 4.0]]).to(draw.dtype).repeat(1, 2)
-    yield Case("silu_and_mul", "gates where exp overflows", (extreme,))
-    yield _with_nan_row(Case("silu_and_mul", "a row of NaN", (draw.normal(3, 64),)), 1)
+    yield "gates where exp overflows", extreme
+    yield NAN_ROW, draw.normal(3, 64)
 
 
 # --- the paged cache -----------------------------------------------------------------------------------------
@@ -197,7 +202,7 @@ class Pages:
             self.kv[unused] = NAN
 
 
-def _reshape_and_cache(draw: Draw) -> Iterator[Case]:
+def _reshape_and_cache(draw: Draw) -> Made:
     other = torch.float16 if draw.dtype == torch.float32 else torch.float32
     for cache_dtype in (draw.dtype, FP8, torch.int8, other):
         for tokens, kv_heads, block_size, head_dim in (
@@ -212,20 +217,17 @@ def _reshape_and_cache(draw: Draw) -> Iterator[Case]:
             name = (
                 f"{tokens} tokens into {dtype_name(cache_dtype)} pages of {block_size}, head_dim {head_dim}"
             )
-            yield Case("reshape_and_cache", name, (key, value, pages.kv, slots, pages.kv_scale))
-    pages = Pages(draw, 3, 2, 16, 32, torch.int8)
-    key, value = draw.heads(3, 32, 2, 2)
-    key[1] = 0
+            yield name, key, value, pages.kv, slots, pages.kv_scale
     slots = torch.tensor([16, 17, 40])
-    yield Case("reshape_and_cache", "int8, a key of zeros", (key, value, pages.kv, slots, pages.kv_scale))
-    pages = Pages(draw, 3, 2, 16, 32, FP8)
-    key, value = draw.heads(3, 32, 2, 2)
-    key[1] *= 1000
-    yield Case("reshape_and_cache", "fp8, keys that saturate", (key, value, pages.kv, slots, pages.kv_scale))
-    padding = torch.tensor([-1, -1, -1])
-    yield Case(
-        "reshape_and_cache", "padding only", (key, value, Pages(draw, 3, 2, 16, 32, draw.dtype).kv, padding)
-    )
+    for name, dtype, factor in (
+        ("int8, a key of zeros", torch.int8, 0),
+        ("fp8, keys that saturate", FP8, 1000),
+    ):
+        pages = Pages(draw, 3, 2, 16, 32, dtype)
+        key, value = draw.heads(3, 32, 2, 2)
+        key[1] *= factor
+        yield name, key, value, pages.kv, slots, pages.kv_scale
+    yield "padding only", key, value, Pages(draw, 3, 2, 16, 32, draw.dtype).kv, torch.tensor([-1, -1, -1])
 
 
 def _slots(draw: Draw, tokens: int, num_blocks: int, block_size: int) -> Tensor:
@@ -262,8 +264,7 @@ def _paged_attention(draw: Draw) -> Iterator[Case]:
     yield _attention(draw, "decode", [(1, 1)], 2, 2, 32, 16, told=True)
     yield _attention(draw, "decode", [(1, 20), (1, 33), (0, 0), (0, 0)], 2, 2, 32, 16, padding=2, told=True)
     yield _attention(draw, "mixed", [(3, 20), (1, 16), (0, 0)], 1, 2, 64, 16, padding=3)
-    case = _attention(draw, "mixed", [(1, 5), (2, 20), (1, 9)], 1, 2, 32, 16)
-    yield _with_nan_row(Case(case.op, "a row of NaN", case.args, case.kwargs), 1)
+    yield replace(_attention(draw, "mixed", [(1, 5), (2, 20), (1, 9)], 1, 2, 32, 16), name=NAN_ROW)
 
 
 def _attention(
@@ -309,7 +310,7 @@ def _attention(
     return Case("paged_attention", name, (query, pages.kv, batch), options)
 
 
-def _copy_blocks(draw: Draw) -> Iterator[Case]:
+def _copy_blocks(draw: Draw) -> Made:
     for dtype in (draw.dtype, torch.int8, FP8):
         for pairs in (0, 1, 5):
             shape = (12, 2, 2, draw.pick(1, 2, 8), 16, draw.pick(8, 64, 128))
@@ -318,12 +319,11 @@ def _copy_blocks(draw: Draw) -> Iterator[Case]:
             order = draw.permutation(12)
             block_pairs = torch.stack((order[:pairs], order[6 : 6 + pairs]), dim=1)
             name = f"{pairs} blocks of {dtype_name(dtype)}"
-            yield Case("copy_blocks", f"{name} within a cache", (one, one, block_pairs))
-            yield Case("copy_blocks", f"{name} to another", (one, two, block_pairs))
-    apart = draw.normal(6, 3, 40)[:, 1]
-    fewer = draw.normal(4, 40)
+            yield f"{name} within a cache", one, one, block_pairs
+            yield f"{name} to another", one, two, block_pairs
     block_pairs = torch.tensor([[5, 0], [2, 3], [2, 1]])
-    yield Case("copy_blocks", "blocks that lie apart, one of them twice", (apart, fewer, block_pairs))
+    apart, fewer = draw.normal(6, 3, 40)[:, 1], draw.normal(4, 40)
+    yield "blocks that lie apart, one of them twice", apart, fewer, block_pairs
 
 
 def _across_devices(case: Case, device: str) -> Iterator[Case]:
@@ -338,85 +338,62 @@ def _across_devices(case: Case, device: str) -> Iterator[Case]:
 # --- quantised weights ---------------------------------------------------------------------------------------
 
 
-def _int4_linear(draw: Draw) -> Iterator[Case]:
+def _int4_linear(draw: Draw) -> Made:
+    def weight(width: int, out: int, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
+        groups = width // group_size
+        qweight = draw.integers(0, 256, out, width // 2, dtype=torch.uint8)
+        scale = draw.uniform(0.01, 0.1, out, groups).to(draw.dtype)
+        return qweight, scale, draw.integers(0, 16, out, groups, dtype=torch.uint8)
+
+    large = (draw.pick(128, 512, 4096), draw.pick(64, 256, 1024), 128)
     for rows in (0, 1, 2, 8, 9, draw.pick(17, 33, 200)):
-        for width, out, group_size in (
-            (64, 40, 32),
-            (draw.pick(128, 512, 4096), draw.pick(64, 256, 1024), 128),
-            (96, 33, 96),
-        ):
-            groups = width // group_size
-            qweight = draw.integers(0, 256, out, width // 2, dtype=torch.uint8)
-            scale = draw.uniform(0.01, 0.1, out, groups).to(draw.dtype)
-            zero = draw.integers(0, 16, out, groups, dtype=torch.uint8)
+        for width, out, group_size in ((64, 40, 32), large, (96, 33, 96)):
             name = f"{rows} rows, {width} to {out}, groups of {group_size}"
-            yield Case("int4_linear", name, (draw.strided(rows, width), qweight, scale, zero, group_size))
-    qweight, scale, zero = (
-        draw.integers(0, 256, 40, 32, dtype=torch.uint8),
-        draw.uniform(0.01, 0.1, 40, 2),
-        draw.integers(0, 16, 40, 2, dtype=torch.uint8),
-    )
+            yield name, draw.strided(rows, width), *weight(width, out, group_size), group_size
+    qweight, scale, zero = weight(64, 40, 32)
     for dtype in (torch.float16, torch.float32):
-        name = f"scales in {dtype_name(dtype)}"
-        yield Case("int4_linear", name, (draw.normal(3, 64), qweight, scale.to(dtype), zero, 32))
-    yield _with_nan_row(
-        Case("int4_linear", "a row of NaN", (draw.normal(3, 64), qweight, scale, zero, 32)), 1
-    )
+        yield f"scales in {dtype_name(dtype)}", draw.normal(3, 64), qweight, scale.to(dtype), zero, 32
+    yield NAN_ROW, draw.normal(3, 64), qweight, scale.float(), zero, 32
 
 
-def _quantised_shapes(draw: Draw) -> Iterator[tuple[int, int, int]]:
+def _quantised_shapes(draw: Draw) -> Iterator[tuple[str, Tensor, int, int]]:
+    """name, x, K, N"""
     for rows in (0, 1, 3, 8, 9, draw.pick(17, 33, 200)):
-        yield rows, 64, 40
-        yield rows, draw.pick(96, 512, 4096), draw.pick(33, 257, 1000)
+        for width, out in ((64, 40), (draw.pick(96, 512, 4096), draw.pick(33, 257, 1000))):
+            yield f"{rows} rows, {width} to {out}", draw.strided(rows, width), width, out
 
 
-def _int8_linear(draw: Draw) -> Iterator[Case]:
-    for rows, width, out in _quantised_shapes(draw):
+def _special_rows(draw: Draw, qweight: Tensor, scale: Tensor) -> Made:
+    x, qweight = draw.normal(3, 64), qweight[:, :64].contiguous()
+    x[1] = 0
+    yield "a row of zeros", x, qweight, scale
+    yield NAN_ROW, draw.normal(3, 64), qweight, scale
+
+
+def _int8_linear(draw: Draw) -> Made:
+    for name, x, width, out in _quantised_shapes(draw):
         qweight = draw.integers(-127, 128, out, width, dtype=torch.int8)
         scale = draw.uniform(0.001, 0.01, out)
-        yield Case(
-            "int8_linear", f"{rows} rows, {width} to {out}", (draw.strided(rows, width), qweight, scale)
-        )
-    x = draw.normal(3, 64)
-    x[1] = 0
-    yield Case("int8_linear", "a row of zeros", (x, qweight[:, :64].contiguous(), scale))
-    yield _with_nan_row(
-        Case("int8_linear", "a row of NaN", (draw.normal(3, 64), qweight[:, :64].contiguous(), scale)),
-        1,
-        free=True,
-    )
+        yield name, x, qweight, scale
+    yield from _special_rows(draw, qweight, scale)
 
 
-def _fp8_linear(draw: Draw) -> Iterator[Case]:
-    for rows, width, out in _quantised_shapes(draw):
+def _fp8_linear(draw: Draw) -> Made:
+    for name, x, width, out in _quantised_shapes(draw):
         qweight = (draw.normal(out, width).float() * 50).clamp(-448, 448).to(FP8)
         scale = draw.uniform(0.001, 0.01, out)
-        x = draw.strided(rows, width)
-        yield Case("fp8_linear", f"{rows} rows, {width} to {out}, dynamic", (x, qweight, scale))
+        yield f"{name}, dynamic", x, qweight, scale
         static = torch.tensor(0.005)  # the largest of normal numbers saturate
-        yield Case("fp8_linear", f"{rows} rows, {width} to {out}, static", (x, qweight, scale, static))
-    x = draw.normal(3, 64)
-    x[1] = 0
-    yield Case("fp8_linear", "a row of zeros", (x, qweight[:, :64].contiguous(), scale))
-    yield _with_nan_row(
-        Case("fp8_linear", "a row of NaN", (draw.normal(3, 64), qweight[:, :64].contiguous(), scale)),
-        1,
-        free=True,
-    )
+        yield f"{name}, static", x, qweight, scale, static
+    yield from _special_rows(draw, qweight, scale)
 
 
-def _grouped_linear(draw: Draw) -> Iterator[Case]:
+def _grouped_linear(draw: Draw) -> Made:
     for sizes in ([0, 0, 0], [1, 0, 0], [0, 3, 1], [draw.pick(17, 40, 300), 0, 2, 5]):
         width, out = draw.pick(64, 128, 1024), draw.pick(40, 100, 700)
-        weight = draw.normal(len(sizes), out, width)
-        ends = torch.tensor(sizes).cumsum(0).int()
-        yield Case("grouped_linear", f"groups of {sizes}", (draw.strided(sum(sizes), width), weight, ends))
-    case = Case(
-        "grouped_linear",
-        "a row of NaN",
-        (draw.normal(4, 64), weight[:2, :, :64].contiguous(), torch.tensor([2, 4]).int()),
-    )
-    yield _with_nan_row(case, 1)
+        weight, ends = draw.normal(len(sizes), out, width), torch.tensor(sizes).cumsum(0).int()
+        yield f"groups of {sizes}", draw.strided(sum(sizes), width), weight, ends
+    yield NAN_ROW, draw.normal(4, 64), weight[:2, :, :64].contiguous(), torch.tensor([2, 4]).int()
 
 
 # --- LoRA ----------------------------------------------------------------------------------------------------
@@ -439,47 +416,43 @@ def _lora_shapes(draw: Draw) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _as_slots(matrices: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """As the manager keeps them on a CPU: neighbours in memory are neighbouring results."""
+    """Plain, and as the manager keeps them on a CPU: neighbours in memory are neighbouring results."""
+    yield "", matrices
     slots = matrices.transpose(-2, -1).contiguous().transpose(-2, -1)
-    yield "columns first", slots
-    yield "columns first, bf16", slots.to(torch.bfloat16)
+    yield ", columns first", slots
+    yield ", columns first, bf16", slots.to(torch.bfloat16)
 
 
-def _lora_shrink(draw: Draw) -> Iterator[Case]:
+def _lora_shrink(draw: Draw) -> Made:
     width = draw.pick(80, 320, 4096)
     for tokens, slices, adapters, rank in _lora_shapes(draw):
         lora_a = draw.normal(slices, adapters, rank, width)
-        args = (draw.strided(tokens, width), lora_a, _token_adapters(draw, tokens, adapters))
-        yield Case("lora_shrink", f"{tokens} tokens, {slices} slices, rank {rank}", args)
-        for name, other in _as_slots(lora_a):
-            args = (args[0], other, args[2])
-            yield Case("lora_shrink", f"{tokens} tokens, {slices} slices, rank {rank}, {name}", args)
-    none = torch.full((4,), -1, dtype=torch.int32)
-    yield Case("lora_shrink", "no row has an adapter", (draw.normal(4, width), lora_a, none))
-    ids = torch.tensor([0, 1, -1], dtype=torch.int32)
-    yield _with_nan_row(Case("lora_shrink", "a row of NaN", (draw.normal(3, width), lora_a, ids)), 1)
+        x, ids = draw.strided(tokens, width), _token_adapters(draw, tokens, adapters)
+        for name, matrices in _as_slots(lora_a):
+            yield f"{tokens} tokens, {slices} slices, rank {rank}{name}", x, matrices, ids
+    yield "no row has an adapter", draw.normal(4, width), lora_a, torch.full((4,), -1, dtype=torch.int32)
+    yield NAN_ROW, draw.normal(3, width), lora_a, torch.tensor([0, 1, -1], dtype=torch.int32)
 
 
-def _lora_expand(draw: Draw) -> Iterator[Case]:
+def _lora_expand(draw: Draw) -> Made:
     widths = [draw.pick(64, 256, 4096), draw.pick(40, 100, 1024), draw.pick(40, 100, 1024)]
     for tokens, slices, adapters, rank in _lora_shapes(draw):
         lora_b = [draw.normal(adapters, width, rank) for width in widths[:slices]]
         shrunk = draw.normal(slices, tokens, rank, dtype=torch.float32)
         y, scaling = draw.strided(tokens, sum(widths[:slices])), draw.uniform(0.5, 2, adapters)
-        args = (shrunk, lora_b, _token_adapters(draw, tokens, adapters), y, scaling)
-        yield Case("lora_expand", f"{tokens} tokens, {slices} slices, rank {rank}", args)
-        for others in zip(*map(_as_slots, lora_b), strict=True):
-            args = (shrunk, [other for _, other in others], args[2], y.clone(), scaling)
-            yield Case("lora_expand", f"{tokens} tokens, {slices} slices, rank {rank}, {others[0][0]}", args)
+        ids = _token_adapters(draw, tokens, adapters)
+        for parts in zip(*map(_as_slots, lora_b), strict=True):
+            name, matrices = parts[0][0], [part for _, part in parts]
+            yield f"{tokens} tokens, {slices} slices, rank {rank}{name}", shrunk, matrices, ids, y, scaling
     shrunk, y = draw.normal(slices, 4, rank, dtype=torch.float32), draw.strided(4, sum(widths[:slices]))
     none = torch.full((4,), -1, dtype=torch.int32)
-    yield Case("lora_expand", "no row has an adapter", (shrunk, lora_b, none, y, scaling))
+    yield "no row has an adapter", shrunk, lora_b, none, y, scaling
 
 
 # --- choosing tokens -----------------------------------------------------------------------------------------
 
 
-def _vocabulary(draw: Draw) -> tuple[int, ...]:
+def _vocabularies(draw: Draw) -> tuple[int, ...]:
     return (32, draw.pick(77, 1000, 32000), draw.pick(300, 4099, 128256))
 
 
@@ -487,120 +460,86 @@ def _logits(draw: Draw, rows: int, vocabulary: int) -> Tensor:
     return draw.normal(rows, vocabulary, dtype=torch.float32) * 3
 
 
-def _sample(draw: Draw) -> Iterator[Case]:
-    for vocabulary in _vocabulary(draw):
+def _sample(draw: Draw) -> Made:
+    for vocabulary in _vocabularies(draw):
         for rows in (0, 1, draw.pick(5, 16, 64)):
             temperature = draw.uniform(0.3, 1.5, rows)
             temperature[draw.uniform(0, 1, rows) < 0.2] = 0
-            yield _sampled(draw, f"{rows} rows, temperature", vocabulary, rows, temperature=temperature)
+            logits = _logits(draw, rows, vocabulary)
+            yield _sampled(draw, f"{rows} rows, temperature", logits, temperature=temperature)
         rows = draw.pick(4, 16, 64)
-        top_k = draw.integers(1, min(50, vocabulary), rows, dtype=torch.int32)
-        top_p, min_p = draw.uniform(0.05, 0.99, rows), draw.uniform(0.01, 0.3, rows)
-        yield _sampled(draw, f"{rows} rows, top-k", vocabulary, rows, top_k=top_k)
-        yield _sampled(draw, f"{rows} rows, top-p", vocabulary, rows, top_p=top_p)
-        yield _sampled(draw, f"{rows} rows, min-p", vocabulary, rows, min_p=min_p)
-        yield _sampled(
-            draw, f"{rows} rows, all three", vocabulary, rows, top_k=top_k, top_p=top_p, min_p=min_p
-        )
+        filters = {
+            "top_k": draw.integers(1, min(50, vocabulary), rows, dtype=torch.int32),
+            "top_p": draw.uniform(0.05, 0.99, rows),
+            "min_p": draw.uniform(0.01, 0.3, rows),
+        }
+        for name, value in filters.items():
+            logits = _logits(draw, rows, vocabulary)
+            yield _sampled(draw, f"{rows} rows, {name.replace('_', '-')}", logits, **{name: value})
+        yield _sampled(draw, f"{rows} rows, all three", _logits(draw, rows, vocabulary), **filters)
     # Nearly equal logits and few survivors: one token too many is drawn often enough to be seen.
     flat, few = _logits(draw, 16, 32) / 30, torch.tensor([1, 2, 3, 4] * 4).int()
-    yield _sampled(draw, "nearly equal, few stay by top-k", 32, 16, logits=flat, top_k=few)
-    yield _sampled(draw, "nearly equal, few stay by top-p", 32, 16, logits=flat, top_p=(few - 0.5) / 32)
-    rows = 4
-    equal = torch.full((rows, 64), 1.5)
-    yield _sampled(draw, "equal logits", 64, rows, logits=equal, top_k=torch.tensor([1, 2, 64, 5]).int())
-    yield _sampled(draw, "equal logits, greedy", 64, rows, logits=equal, temperature=torch.zeros(rows))
-    masked = _logits(draw, rows, 64)
+    yield _sampled(draw, "nearly equal, few stay by top-k", flat, top_k=few)
+    yield _sampled(draw, "nearly equal, few stay by top-p", flat, top_p=(few - 0.5) / 32)
+    equal = torch.full((4, 64), 1.5)
+    yield _sampled(draw, "equal logits", equal, top_k=torch.tensor([1, 2, 64, 5]).int())
+    yield _sampled(draw, "equal logits, greedy", equal, temperature=torch.zeros(4))
+    masked = _logits(draw, 4, 64)
     masked[:, 5:] = float("-inf")
     masked[0, :4] = float("-inf")
-    yield _sampled(draw, "most tokens forbidden", 64, rows, logits=masked, top_p=torch.full((rows,), 0.9))
-    flat = draw.integers(-1, 2, rows, 64).float()
-    yield _sampled(
-        draw,
-        "many ties",
-        64,
-        rows,
-        logits=flat,
-        top_k=torch.tensor([1, 5, 20, 63]).int(),
-        top_p=torch.tensor([1, 0.5, 0.2, 0.9]),
-    )
-    case = _sampled(draw, "a row of NaN", 64, 3)
-    yield _with_nan_row(case, 1, free=True)
+    yield _sampled(draw, "most tokens forbidden", masked, top_p=torch.full((4,), 0.9))
+    flat, top_k = draw.integers(-1, 2, 4, 64).float(), torch.tensor([1, 5, 20, 63]).int()
+    yield _sampled(draw, "many ties", flat, top_k=top_k, top_p=torch.tensor([1, 0.5, 0.2, 0.9]))
+    yield _sampled(draw, NAN_ROW, _logits(draw, 3, 64))
 
 
-def _sampled(
-    draw: Draw,
-    name: str,
-    vocabulary: int,
-    rows: int,
-    *,
-    logits: Tensor | None = None,
-    temperature: Tensor | None = None,
-    top_k: Tensor | None = None,
-    top_p: Tensor | None = None,
-    min_p: Tensor | None = None,
-) -> Case:
+def _sampled(draw: Draw, name: str, logits: Tensor, **given: Tensor) -> tuple[Any, ...]:
     """A call of `sample` with everything off that is not given."""
-    args = (
-        _logits(draw, rows, vocabulary) if logits is None else logits,
-        torch.ones(rows) if temperature is None else temperature,
-        torch.full((rows,), vocabulary, dtype=torch.int32) if top_k is None else top_k,
-        torch.ones(rows) if top_p is None else top_p,
-        torch.zeros(rows) if min_p is None else min_p,
-        draw.integers(-(2**31), 2**31, rows, 2, dtype=torch.int32),
-    )
-    return Case("sample", f"{name}, vocabulary {vocabulary}", args)
+    rows, vocabulary = logits.shape
+    off = {
+        "temperature": torch.ones(rows),
+        "top_k": torch.full((rows,), vocabulary, dtype=torch.int32),
+        "top_p": torch.ones(rows),
+        "min_p": torch.zeros(rows),
+    }
+    keys = draw.integers(-(2**31), 2**31, rows, 2, dtype=torch.int32)
+    return f"{name}, vocabulary {vocabulary}", logits, *(off | given).values(), keys
 
 
-def _apply_penalties(draw: Draw) -> Iterator[Case]:
-    for vocabulary in _vocabulary(draw):
-        for rows in (0, 1, draw.pick(3, 16, 64)):
-            counts = (draw.integers(-6, 4, rows, vocabulary)).clamp_min(0).int()
-            in_prompt = draw.uniform(0, 1, rows, vocabulary) < 0.2
-            penalties = (draw.uniform(0.5, 2, rows), draw.uniform(-1, 1, rows), draw.uniform(-1, 1, rows))
-            args = (_logits(draw, rows, vocabulary), in_prompt, counts, *penalties)
-            yield Case("apply_penalties", f"{rows} x {vocabulary}", args)
-    yield _with_nan_row(Case("apply_penalties", "a row of NaN", args), 1)
+def _on_logits(draw: Draw) -> Iterator[tuple[str, Tensor]]:
+    """Yield name and logits."""
+    for vocabulary, rows in product(_vocabularies(draw), (0, 1, draw.pick(3, 16, 64))):
+        yield f"{rows} x {vocabulary}", _logits(draw, rows, vocabulary)
 
 
-def _gather_logprobs(draw: Draw) -> Iterator[Case]:
-    for vocabulary in _vocabulary(draw):
-        for rows in (0, 1, draw.pick(3, 16, 64)):
-            args = (_logits(draw, rows, vocabulary), draw.integers(0, vocabulary, rows))
-            yield Case("gather_logprobs", f"{rows} x {vocabulary}", args)
-    flat = draw.integers(-1, 2, 4, 50).float()
-    yield Case("gather_logprobs", "many ties", (flat, draw.integers(0, 50, 4)))
+def _apply_penalties(draw: Draw) -> Made:
+    for name, logits in _on_logits(draw):
+        counts = (draw.integers(-6, 4, *logits.shape)).clamp_min(0).int()
+        in_prompt = draw.uniform(0, 1, *logits.shape) < 0.2
+        penalties = [draw.uniform(low, high, len(logits)) for low, high in ((0.5, 2), (-1, 1), (-1, 1))]
+        yield name, logits, in_prompt, counts, *penalties
+    yield NAN_ROW, logits, in_prompt, counts, *penalties
+
+
+def _gather_logprobs(draw: Draw) -> Made:
+    for name, logits in _on_logits(draw):
+        ids = draw.integers(0, logits.shape[1], len(logits))
+        yield name, logits, ids
+    yield NAN_ROW, logits, ids
+    yield "many ties", draw.integers(-1, 2, 4, 50).float(), draw.integers(0, 50, 4)
     masked = _logits(draw, 2, 50)
     masked[:, 10:] = float("-inf")
-    yield Case("gather_logprobs", "most tokens forbidden", (masked, torch.tensor([3, 40])))
-    yield _with_nan_row(Case("gather_logprobs", "a row of NaN", args), 1, free=True)
+    yield "most tokens forbidden", masked, torch.tensor([3, 40])
 
 
-def _apply_token_bitmask(draw: Draw) -> Iterator[Case]:
-    for vocabulary in _vocabulary(draw):
-        for rows in (0, 1, draw.pick(3, 16, 64)):
-            words = draw.integers(-(2**31), 2**31, rows, math.ceil(vocabulary / 32), dtype=torch.int32)
-            yield Case(
-                "apply_token_bitmask", f"{rows} x {vocabulary}", (_logits(draw, rows, vocabulary), words)
-            )
-    yield Case(
-        "apply_token_bitmask",
-        "all and nothing",
-        (_logits(draw, 2, 70), torch.tensor([[-1] * 3, [0] * 3]).int()),
-    )
+def _apply_token_bitmask(draw: Draw) -> Made:
+    for name, logits in _on_logits(draw):
+        num_words = math.ceil(logits.shape[1] / 32)
+        yield name, logits, draw.integers(-(2**31), 2**31, len(logits), num_words, dtype=torch.int32)
+    yield "all and nothing", _logits(draw, 2, 70), torch.tensor([[-1] * 3, [0] * 3]).int()
 
 
-# --- helpers -------------------------------------------------------------------------------------------------
-
-
-def _with_nan_row(case: Case, row: int, *, free: bool = False) -> Case:
-    """The case with NaN in one row of its first tensor; `free` if the contract does not say what becomes of it."""
-    first = case.args[0].clone()
-    first[row] = NAN
-    return Case(case.op, case.name, (first, *case.args[1:]), case.kwargs, frozenset([row] if free else []))
-
-
-GENERATORS: dict[str, Callable[[Draw], Iterator[Case]]] = {
+GENERATORS: dict[str, Callable[[Draw], Iterator[Any]]] = {
     "linear": _linear,
     "embedding": _embedding,
     "rms_norm": _rms_norm,

@@ -1,7 +1,7 @@
 """Checks as jobs that run here or in a child process.
 
 Triton decides when a kernel is defined whether it will be interpreted: a process either interprets or compiles.
-So jobs that need a variable in the environment go to a child, `python -m kernels.check`. Both sides speak
+So jobs that need a variable in the environment go to a child, `python -m kernels.check.jobs`. Both sides speak
 JSON lines: the jobs go in, and a line comes out after every case.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from common.child_process import JsonChild, ProcessEnded
+from common.parent_link import JsonLink
 from kernels.check.cases import Size
 from kernels.check.run import CaseResult, CheckReport, results
 
@@ -55,15 +56,15 @@ def run_jobs(jobs: Sequence[Job], workers: int = 1) -> Iterator[tuple[Job, CaseR
 def run_here(jobs: Sequence[Job]) -> Iterator[tuple[Job, CaseResult]]:
     for job in jobs:
         try:
-            for result in results(
-                job.op,
-                job.backend,
-                seed=job.seed,
-                size=job.size,
-                dtype=getattr(torch, job.dtype),
-                device=job.device,
-                only=job.only,
-            ):
+            dtype = getattr(torch, job.dtype)
+            what = {
+                "seed": job.seed,
+                "size": job.size,
+                "dtype": dtype,
+                "device": job.device,
+                "only": job.only,
+            }
+            for result in results(job.op, job.backend, **what):
                 yield job, result
         except ImportError as error:
             yield job, CaseResult("import", "failed", f"the implementation does not load: {error}")
@@ -73,8 +74,14 @@ def _run_in_children(
     jobs: Sequence[Job], environment: dict[str, str], workers: int
 ) -> Iterator[tuple[Job, CaseResult]]:
     arrived: queue.Queue[tuple[Job, CaseResult] | Exception | None] = queue.Queue()
-    portions = [jobs[number::workers] for number in range(min(workers, len(jobs)))]
-    children = [_Child(portion, environment, arrived.put) for portion in portions]
+    children: list[tuple[JsonChild, Thread]] = []
+    for portion in (jobs[number::workers] for number in range(min(workers, len(jobs)))):
+        backends = ", ".join(dict.fromkeys(job.backend for job in portion))
+        name = f"the process that checks {backends} kernels"
+        child = JsonChild("kernels.check.jobs", name=name, environment=environment)
+        listener = Thread(target=_listen, args=(child, portion, arrived.put), daemon=True)
+        listener.start()
+        children.append((child, listener))
     working = len(children)
     try:
         while working:
@@ -86,33 +93,31 @@ def _run_in_children(
             else:
                 yield event
     finally:
-        for child in children:
-            child.end()
+        for child, listener in children:
+            child.kill()
+            listener.join()
 
 
-class _Child:
-    """A process that works through its jobs, and a thread that listens to it."""
+def _listen(child: JsonChild, jobs: Sequence[Job], tell: Callable[[Any], None]) -> None:
+    """Pass on every result; at the end None, or what went wrong."""
+    try:
+        child.write([asdict(job) for job in jobs])
+        for number, result in child.records():
+            tell((jobs[number], CaseResult(**result)))
+    except ProcessEnded as ended:
+        tell(None if ended.exit_code == 0 else ended)
+    except (OSError, ValueError) as error:
+        tell(error)
 
-    def __init__(self, jobs: Sequence[Job], environment: dict[str, str], tell: Callable[[Any], None]) -> None:
-        self._jobs = jobs
-        self._tell = tell
-        backends = ", ".join(dict.fromkeys(job.backend for job in jobs))
-        name = f"the process that checks {backends} kernels"
-        self._process = JsonChild("kernels.check", name=name, environment=environment)
-        self._thread = Thread(target=self._listen, daemon=True)
-        self._thread.start()
 
-    def _listen(self) -> None:
-        """Pass on every result; at the end None, or what went wrong."""
-        try:
-            self._process.write([asdict(job) for job in self._jobs])
-            for number, result in self._process.records():
-                self._tell((self._jobs[number], CaseResult(**result)))
-        except ProcessEnded as ended:
-            self._tell(None if ended.exit_code == 0 else ended)
-        except (OSError, ValueError) as error:
-            self._tell(error)
+def main() -> None:
+    """The child's side: jobs as JSON on stdin, a line [number of the job, result] for every case."""
+    link = JsonLink()
+    jobs = [Job(**{**each, "environment": ()}) for each in link.read()]
+    numbers = {job: number for number, job in enumerate(jobs)}
+    for job, result in run_here(jobs):
+        link.write([numbers[job], asdict(result)])
 
-    def end(self) -> None:
-        self._process.kill()
-        self._thread.join()
+
+if __name__ == "__main__":
+    main()

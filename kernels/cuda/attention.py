@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kernels.attention_batch import AttentionBatch
-from kernels.cuda.launch import DTYPES, Kernel, launch
+from kernels.cuda.launch import FLOATS, QUANTISED, Kernel, kernel, launch, quantised_defines
 
 WARP = 32
 WARPS = 4
@@ -24,38 +24,22 @@ SPLIT = 512
 PARTIAL_BYTES = 64 << 20
 """Partial results at a time; more sequences are computed in several launches."""
 
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-QUANTISED = (torch.float8_e4m3fn, torch.int8)
 _PROBLEM = "ppppppllllliiiiif"
 _SOURCE = "paged_decode_split.cu"
 """It includes paged_decode.cu, so one compilation gives all three kernels."""
 
 
-def paged_attention(
-    query: Tensor,
-    kv: Tensor,
-    batch: AttentionBatch,
-    *,
-    scale: float,
-    sliding_window: int | None = None,
-    kv_scale: Tensor | None = None,
-) -> Tensor:
+def paged_attention(query: Tensor, kv: Tensor, batch: AttentionBatch, **options: Any) -> Tensor:
     """One pass if no sequence can be longer than a split, else split-KV: decided by the width of the block table.
 
     Where both could run they give the same bits, so a row's result does not depend on which was chosen.
     """
     decode = decode_one_pass if batch.block_table.shape[1] * kv.shape[3] <= SPLIT else decode_split
-    return decode(query, kv, batch, scale=scale, sliding_window=sliding_window, kv_scale=kv_scale)
+    return decode(query, kv, batch, **options)
 
 
 def unsupported_paged_attention(
-    query: Tensor,
-    kv: Tensor,
-    batch: AttentionBatch,
-    *,
-    scale: float,
-    sliding_window: int | None = None,
-    kv_scale: Tensor | None = None,
+    query: Tensor, kv: Tensor, batch: AttentionBatch, **options: Any
 ) -> str | None:
     if query.dtype not in FLOATS or kv.dtype not in (query.dtype, *QUANTISED):
         return (
@@ -113,38 +97,31 @@ def _vec(cached: torch.dtype) -> int:
 
 @cache
 def _kernel(name: str, parameters: str, geometry: Geometry, split: int = SPLIT) -> Kernel:
-    defines = {
-        "SCALAR": DTYPES[geometry.scalar],
-        "CACHE": DTYPES[geometry.cached],
-        "CACHE_F8E4M3": int(geometry.cached == torch.float8_e4m3fn),
-        "CACHE_I8": int(geometry.cached == torch.int8),
-        "HEAD_DIM": geometry.head_dim,
-        "GROUP": geometry.group,
-        "BLOCK_SIZE": geometry.block_size,
-        "VEC": geometry.vec,
-        "LANES": geometry.lanes,
-        "WARPS": WARPS,
-        "UNROLL": UNROLL,
-        "STAGES": STAGES,
-        "MIN_BLOCKS": 4 if geometry.group <= 4 else 3 if geometry.group <= 6 else 2,
-        "SPLIT": split,
-    }
-    return Kernel(_SOURCE, name, parameters, tuple((key, str(value)) for key, value in defines.items()))
+    return kernel(
+        _SOURCE,
+        name,
+        parameters,
+        SCALAR=geometry.scalar,
+        CACHE=geometry.cached,
+        **quantised_defines(geometry.cached),
+        HEAD_DIM=geometry.head_dim,
+        GROUP=geometry.group,
+        BLOCK_SIZE=geometry.block_size,
+        VEC=geometry.vec,
+        LANES=geometry.lanes,
+        WARPS=WARPS,
+        UNROLL=UNROLL,
+        STAGES=STAGES,
+        MIN_BLOCKS=4 if geometry.group <= 4 else 3 if geometry.group <= 6 else 2,
+        SPLIT=split,
+    )
 
 
-def decode_one_pass(
-    query: Tensor,
-    kv: Tensor,
-    batch: AttentionBatch,
-    *,
-    scale: float,
-    sliding_window: int | None = None,
-    kv_scale: Tensor | None = None,
-) -> Tensor:
+def decode_one_pass(query: Tensor, kv: Tensor, batch: AttentionBatch, **options: Any) -> Tensor:
     """Version 1: a block per (sequence, kv head) reads the whole sequence. Arguments as `ops.paged_attention`."""
     geometry = _geometry(query, kv)
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    problem = _problem(query, kv, batch, scale, sliding_window, kv_scale)
+    problem = _problem(query, kv, batch, **options)
     launch(
         _kernel("paged_decode", _PROBLEM + "p", geometry),
         *problem,
@@ -158,14 +135,7 @@ def decode_one_pass(
 
 
 def decode_split(
-    query: Tensor,
-    kv: Tensor,
-    batch: AttentionBatch,
-    *,
-    scale: float,
-    sliding_window: int | None = None,
-    kv_scale: Tensor | None = None,
-    split: int = SPLIT,
+    query: Tensor, kv: Tensor, batch: AttentionBatch, *, split: int = SPLIT, **options: Any
 ) -> Tensor:
     """Version 2: a block per (sequence, kv head, split), then a second kernel that merges the splits."""
     geometry = _geometry(query, kv)
@@ -181,12 +151,10 @@ def decode_split(
         rows = slice(begin, begin + at_once)
         starts = batch.query_start_loc[begin : begin + at_once + 1]
         part = AttentionBatch(starts, batch.seq_lens[rows], batch.block_table[rows], 1)
-        problem = _problem(query, kv, part, scale, sliding_window, kv_scale)
+        problem = _problem(query, kv, part, **options)
         launch(
             _kernel("paged_decode_partial", _PROBLEM + "pp", geometry, split),
-            *problem,
-            partial,
-            sums,
+            *(*problem, partial, sums),
             grid=(part.seq_lens.shape[0], num_heads // geometry.group, num_splits),
             block=(WARPS * WARP,),
             shared_bytes=geometry.shared_bytes,
@@ -195,11 +163,7 @@ def decode_split(
         # Tokens behind these rows get zeros, and then what the next round computes for them.
         launch(
             _kernel("paged_decode_reduce", _PROBLEM + "pppi", geometry, split),
-            *problem,
-            partial,
-            sums,
-            out,
-            num_splits,
+            *(*problem, partial, sums, out, num_splits),
             grid=(max(part.seq_lens.shape[0], query.shape[0]), num_heads),
             block=(-(-head_dim // WARP) * WARP,),
             device=query.device,
@@ -215,9 +179,10 @@ def _problem(
     query: Tensor,
     kv: Tensor,
     batch: AttentionBatch,
+    *,
     scale: float,
-    sliding_window: int | None,
-    kv_scale: Tensor | None,
+    sliding_window: int | None = None,
+    kv_scale: Tensor | None = None,
 ) -> tuple[Tensor | int | float | None, ...]:
     """PROBLEM_PARAMETERS of paged_decode.cu."""
     return (
@@ -231,7 +196,7 @@ def _problem(
     )
 
 
-def compile_cases() -> dict[str, Callable[[], object]]:
+def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
     def case(dtype: torch.dtype, cached: torch.dtype, heads: int, head_dim: int) -> Callable[[], object]:
         query = torch.empty(64, heads, head_dim, dtype=dtype, device="meta")
         kv = torch.empty(4096, 2, 8, 16, head_dim, dtype=cached, device="meta")

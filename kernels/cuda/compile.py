@@ -6,10 +6,6 @@
 A cubin is kept in the user's cache with its log and its PTX, under a key that covers the source, everything it could
 include, the defines, the architecture and NVRTC's version. Types and sizes that a kernel is compiled for are given as
 defines, so the `.cu` files hold plain `extern "C"` functions that a reader finds again by name in the PTX.
-
-For the report each file of wrappers (norm.py, ...) names the calls it stands for, on meta tensors:
-
-    def compile_cases() -> dict[str, Callable[[], object]]: ...
 """
 
 from __future__ import annotations
@@ -18,14 +14,11 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 from kernels import INSTALL_COMPILERS
-from kernels.compile_report import ARCHITECTURES, KernelReport, parse_ptxas
 from kernels.cpu.build import cache_folder
 
 Defines = tuple[tuple[str, str], ...]
@@ -96,13 +89,8 @@ def _nvrtc_version() -> tuple[int, int]:
 def _compile(source: str, defines: Defines, arch: int, folder: Path) -> Compiled:
     from cuda.core import Program, ProgramOptions
 
-    options = ProgramOptions(
-        name=source,
-        arch=f"sm_{arch}",
-        define_macro=list(defines) or None,
-        include_path=str(folder),
-        **OPTIONS,
-    )
+    where = {"name": source, "arch": f"sm_{arch}", "include_path": str(folder)}
+    options = ProgramOptions(define_macro=list(defines) or None, **where, **OPTIONS)
     log = _Log()
     program = Program((folder / source).read_text(), "c++", options)
     try:
@@ -145,49 +133,3 @@ def _keep(path: Path, content: bytes) -> None:
         os.replace(file.name, path)
     except OSError:
         return
-
-
-# --- the report ------------------------------------------------------------------------------------------------
-
-
-def kernel_modules() -> list[str]:
-    """Names of the Python files here that launch kernels."""
-    paths = sorted(source_folder().glob("*.py"))
-    return [path.stem for path in paths if "\ndef compile_cases(" in path.read_text()]
-
-
-def report(arch: int) -> Iterator[KernelReport]:
-    """Compile every CUDA kernel of the project for sm_<arch>, one after the other."""
-    if arch not in ARCHITECTURES:
-        known = ", ".join(f"sm_{number}" for number in ARCHITECTURES)
-        raise ValueError(f"no figures for sm_{arch}; architectures: {known}")
-    for module in kernel_modules():
-        yield from report_module(module, arch)
-
-
-def report_module(module: str, arch: int) -> Iterator[KernelReport]:
-    """Compile the kernels that one file launches, e.g. "norm"."""
-    cases: dict[str, Callable[[], object]] = import_module(f"kernels.cuda.{module}").compile_cases()
-    for label, call in cases.items():
-        yield from report_call(call, arch, label)
-
-
-def report_call(call: Callable[[], object], arch: int, label: str) -> Iterator[KernelReport]:
-    """Compile what `call` would launch. It gets meta tensors, so nothing runs."""
-    from kernels.cuda.launch import recording
-
-    with recording() as launches:
-        call()
-    for each in launches:
-        kernel = each.kernel
-        result = compiled(kernel.source, kernel.defines, arch, source_folder())
-        usage = asdict(parse_ptxas(result.log)[kernel.name])
-        yield KernelReport(
-            name=f"{kernel.name}[{label}]",
-            file=f"cuda/{kernel.source}",
-            arch=arch,
-            shared_bytes=usage.pop("static_shared_bytes") + each.shared_bytes,
-            threads=each.block[0] * each.block[1] * each.block[2],
-            ptx=result.ptx,
-            **usage,
-        )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from kernels.cuda.launch import DTYPES, Kernel, launch
+from kernels.cuda.launch import FLOATS, kernel, launch
 
 WARP = 32
 WARPS = 4
@@ -17,7 +16,6 @@ COLUMNS = 8
 MAX_TOKENS = 8
 WORDS_IN_FLIGHT = 8
 """ROWS * UNROLL of a lane: a kilobyte for each warp."""
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Tensor:
@@ -32,10 +30,11 @@ def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_s
         return out
     # More rows for a warp once x is what passes the L1 most: each row uses the same values of x.
     rows_of_warp = 1 if tokens == 1 else 2 if tokens <= 4 else 4
-    kernel = _kernel(x.dtype, scale.dtype, tokens, rows_of_warp)
+    sizes = {"TOKENS": tokens, "ROWS": rows_of_warp, "UNROLL": WORDS_IN_FLIGHT // rows_of_warp}
+    gemv = kernel("int4_gemv.cu", "int4_gemv", "pppppliii", SCALAR=x.dtype, SCALE=scale.dtype, **sizes)
     arguments = (x, qweight, scale, zero, out, x.stride(0), rows, columns, group_size)
     grid = (-(-rows // (rows_of_warp * WARPS)),)
-    launch(kernel, *arguments, grid=grid, block=(WARPS * WARP,), device=x.device)
+    launch(gemv, *arguments, grid=grid, block=(WARPS * WARP,), device=x.device)
     return out
 
 
@@ -53,30 +52,14 @@ def unsupported_int4_linear(
     return None
 
 
-@cache
-def _kernel(scalar: torch.dtype, scale: torch.dtype, tokens: int, rows: int) -> Kernel:
-    defines = (
-        ("SCALAR", DTYPES[scalar]),
-        ("SCALE", DTYPES[scale]),
-        ("TOKENS", str(tokens)),
-        ("ROWS", str(rows)),
-        ("UNROLL", str(WORDS_IN_FLIGHT // rows)),
-    )
-    return Kernel("int4_gemv.cu", "int4_gemv", "pppppliii", defines)
-
-
-def compile_cases() -> dict[str, Callable[[], object]]:
+def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
     def case(tokens: int, dtype: torch.dtype) -> Callable[[], object]:
         x = torch.empty(tokens, 4096, dtype=dtype, device="meta")
         qweight = torch.empty(14336, 2048, dtype=torch.uint8, device="meta")
         scale = torch.empty(14336, 32, dtype=dtype, device="meta")
-        zero = torch.empty(14336, 32, dtype=torch.uint8, device="meta")
-        return lambda: int4_linear(x, qweight, scale, zero, 128)
+        return lambda: int4_linear(x, qweight, scale, scale.to(torch.uint8), 128)
 
-    return {
-        "bf16, 1 token": case(1, torch.bfloat16),
-        "bf16, 4 tokens": case(4, torch.bfloat16),
-        "bf16, 8 tokens": case(8, torch.bfloat16),
-        "fp16, 1 token": case(1, torch.float16),
-        "fp32, 1 token": case(1, torch.float32),
+    bf16 = {
+        f"bf16, {count}": case(int(count[0]), torch.bfloat16) for count in ("1 token", "4 tokens", "8 tokens")
     }
+    return {**bf16, "fp16, 1 token": case(1, torch.float16), "fp32, 1 token": case(1, torch.float32)}

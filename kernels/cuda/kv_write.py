@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from kernels.cuda.launch import DTYPES, Kernel, launch
-from kernels.cuda.vector import vector_width
+from kernels.cuda.launch import FLOATS, QUANTISED, kernel, launch, quantised_defines, vector_width
 
 WARPS = 4
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-QUANTISED = (torch.float8_e4m3fn, torch.int8)
 
 
 def reshape_and_cache(
     key: Tensor, value: Tensor, kv: Tensor, slot_mapping: Tensor, kv_scale: Tensor | None = None
 ) -> None:
     num_tokens, num_heads, head_dim = key.shape
-    vec = vector_width(head_dim, key, value, kv)
     arguments = (
         *(key, value, kv, slot_mapping, kv_scale),
         *(key.stride(0), key.stride(1), value.stride(0), value.stride(1), kv.stride(0)),
@@ -28,8 +23,17 @@ def reshape_and_cache(
         num_heads,
     )
     grid = (num_tokens, -(-num_heads // WARPS))
-    kernel = _kernel(key.dtype, kv.dtype, vec, head_dim, kv.shape[3])
-    launch(kernel, *arguments, grid=grid, block=(WARPS * 32,), device=kv.device)
+    types = {"SCALAR": key.dtype, "CACHE": kv.dtype, **quantised_defines(kv.dtype)}
+    write = kernel(
+        "kv_write.cu",
+        "kv_write",
+        "ppppplllllli",
+        **types,
+        VEC=vector_width(head_dim, key, value, kv),
+        HEAD_DIM=head_dim,
+        BLOCK_SIZE=kv.shape[3],
+    )
+    launch(write, *arguments, grid=grid, block=(WARPS * 32,), device=kv.device)
 
 
 def unsupported_reshape_and_cache(
@@ -43,21 +47,7 @@ def unsupported_reshape_and_cache(
     return None
 
 
-@cache
-def _kernel(scalar: torch.dtype, cached: torch.dtype, vec: int, head_dim: int, block_size: int) -> Kernel:
-    defines = (
-        ("SCALAR", DTYPES[scalar]),
-        ("CACHE", DTYPES[cached]),
-        ("CACHE_F8E4M3", str(int(cached == torch.float8_e4m3fn))),
-        ("CACHE_I8", str(int(cached == torch.int8))),
-        ("VEC", str(vec)),
-        ("HEAD_DIM", str(head_dim)),
-        ("BLOCK_SIZE", str(block_size)),
-    )
-    return Kernel("kv_write.cu", "kv_write", "ppppplllllli", defines)
-
-
-def compile_cases() -> dict[str, Callable[[], object]]:
+def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
     def case(dtype: torch.dtype, cached: torch.dtype) -> Callable[[], object]:
         key, value = torch.empty(2, 8192, 8, 128, dtype=dtype, device="meta")
         kv = torch.empty(1024, 2, 8, 16, 128, dtype=cached, device="meta")

@@ -1,6 +1,6 @@
 """Start a CUDA kernel: the grid, the block and the shared memory are arguments, as between <<< and >>>.
 
-    RMS_NORM = Kernel("norm.cu", "rms_norm", "pppif", (("SCALAR", "bf16"),))
+    RMS_NORM = kernel("norm.cu", "rms_norm", "pppif", SCALAR=torch.bfloat16)
     launch(RMS_NORM, x, weight, out, hidden, eps, grid=(rows,), block=(256,), device=x.device)
 
 On a GPU the kernel is compiled for the device's architecture and queued on torch's current stream, so it can be
@@ -14,16 +14,17 @@ by `Kernel.parameters`, and checked against the compiled kernel when it is loade
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import cache
 from math import prod
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
+from kernels.compile_report import KernelReport, parse_ptxas
 from kernels.cuda import compile as nvrtc
 from kernels.cuda.compile import Defines
 from kernels.cuda.shim import build as shim
@@ -34,7 +35,6 @@ _CTYPES: dict[str, Any] = {
     "l": ctypes.c_int64,
     "f": ctypes.c_float,
 }
-_SIZES = {letter: ctypes.sizeof(each) for letter, each in _CTYPES.items()}
 
 SHARED_WITHOUT_OPT_IN = 48 * 1024
 """A kernel must say beforehand that it will ask for more, and then gets up to what the device has."""
@@ -47,6 +47,10 @@ DTYPES = {
     torch.int8: "i8",
 }
 """Storage types by their names in common.cuh."""
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+QUANTISED = (torch.float8_e4m3fn, torch.int8)
+WIDEST_ACCESS = 16
+"""Bytes that a thread can move with one instruction: a 128-bit load or store."""
 
 
 class LaunchError(RuntimeError):
@@ -64,14 +68,51 @@ class Kernel:
     defines: Defines = ()
 
 
+@cache
+def kernel(source: str, name: str, parameters: str, **defines: torch.dtype | int) -> Kernel:
+    """Return the kernel with these defines; a dtype is given as its storage type."""
+    texts = {
+        key: DTYPES[value] if isinstance(value, torch.dtype) else str(int(value))
+        for key, value in defines.items()
+    }
+    return Kernel(source, name, parameters, tuple(texts.items()))
+
+
+def quantised_defines(cached: torch.dtype) -> dict[str, int]:
+    """Return the defines that say how a cache of this type is quantised."""
+    return {"CACHE_F8E4M3": cached == torch.float8_e4m3fn, "CACHE_I8": cached == torch.int8}
+
+
+def vector_width(length: int, *tensors: Tensor) -> int:
+    """The most elements, a power of two, that one access of every tensor can hold along its last dimension.
+
+    They are at most 16 bytes of the widest type, divide `length`, and no row of any tensor starts between them.
+    """
+    width = WIDEST_ACCESS // max(each.element_size() for each in tensors)
+    while width > 1 and not (length % width == 0 and all(_aligned(each, width) for each in tensors)):
+        width //= 2
+    return width
+
+
+def _aligned(tensor: Tensor, width: int) -> bool:
+    strides = [stride for stride, size in zip(tensor.stride()[:-1], tensor.shape, strict=False) if size > 1]
+    return tensor.data_ptr() % (width * tensor.element_size()) == 0 and not any(
+        each % width for each in strides
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One call of `launch`, recorded."""
+    """One call of `launch` without its arguments."""
 
     kernel: Kernel
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
     shared_bytes: int
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
 
 
 def problem() -> str | None:
@@ -91,22 +132,21 @@ def launch(
     shared_bytes: int = 0,
 ) -> None:
     """Run `kernel` on `grid` blocks of `block` threads. None as an argument is the null pointer."""
-    full_grid, full_block = _three(grid), _three(block)
+    what = Launch(kernel, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], shared_bytes)
     if _recorded is not None:
-        _recorded.append(Launch(kernel, full_grid, full_block, shared_bytes))
+        _recorded.append(what)
         return
-    if not prod(full_grid):
+    if not prod(grid):
         return
     values = [_value(letter, each) for letter, each in zip(kernel.parameters, arguments, strict=True)]
     if device.type == "cuda":
-        _launch_on_gpu(kernel, full_grid, full_block, shared_bytes, values, device)
-    else:
-        _launch_on_shim(kernel, full_grid, full_block, shared_bytes, values)
-
-
-def _three(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    x, y, z = (*shape, 1, 1)[:3]
-    return x, y, z
+        _launch_on_gpu(what, values, device)
+        return
+    loaded = shim.load(kernel.source, kernel.name, kernel.defines, nvrtc.source_folder())
+    if loaded.signature != kernel.parameters:
+        raise TypeError(f"{kernel.name} takes {loaded.signature!r}, declared are {kernel.parameters!r}")
+    typed = [_CTYPES[letter](value) for letter, value in zip(kernel.parameters, values, strict=True)]
+    loaded.launch(what.grid, what.block, shared_bytes, typed)
 
 
 def _value(letter: str, argument: Tensor | int | float | None) -> int | float:
@@ -115,56 +155,48 @@ def _value(letter: str, argument: Tensor | int | float | None) -> int | float:
     return argument  # type: ignore[return-value]
 
 
-# --- without a GPU ---------------------------------------------------------------------------------------------
+# --- for the compile report --------------------------------------------------------------------------------------
 
 _recorded: list[Launch] | None = None
 
 
-@contextmanager
-def recording() -> Iterator[list[Launch]]:
-    """Write down what is launched instead of launching it."""
-    global _recorded
-    _recorded = []
-    try:
-        yield _recorded
-    finally:
-        _recorded = None
+def launches(call: Callable[[], object]) -> list[Launch]:
+    """Return what `call` would launch, in order, without running it."""
+    recorded: list[Launch] = []
+    with patch(f"{__name__}._recorded", recorded):
+        call()
+    return recorded
 
 
-def _launch_on_shim(
-    kernel: Kernel,
-    grid: tuple[int, int, int],
-    block: tuple[int, int, int],
-    shared_bytes: int,
-    values: list[int | float],
-) -> None:
-    loaded = shim.load(kernel.source, kernel.name, kernel.defines, nvrtc.source_folder())
-    if loaded.signature != kernel.parameters:
-        raise TypeError(f"{kernel.name} takes {loaded.signature!r}, declared are {kernel.parameters!r}")
-    arguments = [_CTYPES[letter](value) for letter, value in zip(kernel.parameters, values, strict=True)]
-    loaded.launch(grid, block, shared_bytes, arguments)
+def compile_launch(launch: Launch, arch: int, label: str) -> KernelReport:
+    """Compile the kernel of one recorded launch for sm_<arch>."""
+    kernel = launch.kernel
+    result = nvrtc.compiled(kernel.source, kernel.defines, arch, nvrtc.source_folder())
+    usage = asdict(parse_ptxas(result.log)[kernel.name])
+    return KernelReport(
+        name=f"{kernel.name}[{label}]",
+        file=f"cuda/{kernel.source}",
+        arch=arch,
+        shared_bytes=usage.pop("static_shared_bytes") + launch.shared_bytes,
+        threads=prod(launch.block),
+        ptx=result.ptx,
+        **usage,
+    )
 
 
 # --- on a GPU --------------------------------------------------------------------------------------------------
 
 
-def _launch_on_gpu(
-    kernel: Kernel,
-    grid: tuple[int, int, int],
-    block: tuple[int, int, int],
-    shared_bytes: int,
-    values: list[int | float],
-    device: torch.device,
-) -> None:
+def _launch_on_gpu(what: Launch, values: list[int | float], device: torch.device) -> None:
     from cuda.core import Device, LaunchConfig
     from cuda.core import launch as start
 
     index = torch.cuda.current_device() if device.index is None else device.index
     with torch.cuda.device(index):
         Device(index).set_current()  # a thread that torch has not used yet has no CUDA context
-        loaded = _loaded(kernel, index, shared_bytes)
-        arguments = [argument(letter, value) for letter, value in zip(kernel.parameters, values, strict=True)]
-        config = LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
+        loaded = _loaded(what.kernel, index, what.shared_bytes)
+        arguments = [argument(*each) for each in zip(what.kernel.parameters, values, strict=True)]
+        config = LaunchConfig(grid=what.grid, block=what.block, shmem_size=what.shared_bytes)
         start(_stream(torch.cuda.current_stream(index).cuda_stream), config, loaded, *arguments)
 
 
@@ -184,13 +216,14 @@ def _stream(handle: int) -> Any:
 @cache
 def _loaded(kernel: Kernel, index: int, shared_bytes: int) -> Any:
     """The kernel on this device, allowed to use that much shared memory."""
+    from cuda.bindings import driver
     from cuda.core import ObjectCode
 
     major, minor = torch.cuda.get_device_capability(index)
     result = nvrtc.compiled(kernel.source, kernel.defines, 10 * major + minor, nvrtc.source_folder())
     loaded = ObjectCode.from_cubin(result.cubin, name=kernel.source).get_kernel(kernel.name)
     sizes = [each.size for each in loaded.arguments_info]
-    if sizes != [_SIZES[letter] for letter in kernel.parameters]:
+    if sizes != [ctypes.sizeof(_CTYPES[letter]) for letter in kernel.parameters]:
         raise TypeError(
             f"{kernel.name} takes parameters of {sizes} bytes, declared are {kernel.parameters!r}"
         )
@@ -199,19 +232,13 @@ def _loaded(kernel: Kernel, index: int, shared_bytes: int) -> Any:
         properties: Any = torch.cuda.get_device_properties(index)  # torch's stub lacks the attribute
         available = properties.shared_memory_per_block_optin
         check_shared_memory(kernel.name, needed, available, torch.cuda.get_device_name(index))
-        _allow_shared_memory(loaded, kernel.name, index, shared_bytes)
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        device = driver.CUdevice(index)
+        (error,) = driver.cuKernelSetAttribute(attribute, shared_bytes, loaded.handle, device)
+        if int(error):
+            what = f"{shared_bytes} bytes of shared memory ({error})"
+            raise LaunchError(f"{kernel.name}: the driver does not allow {what}")
     return loaded
-
-
-def _allow_shared_memory(loaded: Any, name: str, index: int, shared_bytes: int) -> None:
-    from cuda.bindings import driver
-
-    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    (error,) = driver.cuKernelSetAttribute(attribute, shared_bytes, loaded.handle, driver.CUdevice(index))
-    if int(error):
-        raise LaunchError(
-            f"{name}: the driver does not allow {shared_bytes} bytes of shared memory ({error})"
-        )
 
 
 def check_shared_memory(name: str, needed: int, available: int, device: str) -> None:

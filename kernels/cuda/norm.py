@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from kernels.cuda.launch import DTYPES, Kernel, launch
-from kernels.cuda.vector import vector_width
+from kernels.cuda.launch import FLOATS, kernel, launch, vector_width
 
 WARP = 32
 MAX_THREADS = 1024
 MAX_PER_THREAD = 32
 """Values of the row that a thread keeps in registers: with 1024 threads it has 64."""
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     rows, hidden = _with_two_strides(x), x.shape[-1]
     out = torch.empty(x.shape, dtype=weight.dtype, device=x.device)
     vec = vector_width(hidden, rows, weight, out)
-    threads, rounds = _block(hidden, vec)
-    kernel = _kernel("rms_norm", "ppplliif", x.dtype, x.dtype, x.dtype, weight.dtype, vec, threads, rounds)
+    threads, shape = _block(hidden, vec)
+    types = {"X": x.dtype, "RESIDUAL": x.dtype, "TOTAL": x.dtype, "WEIGHT": weight.dtype}
+    norm = kernel("norm.cu", "rms_norm", "ppplliif", **types, **shape)
     arguments = (rows, weight, out, rows.stride(0), rows.stride(1), rows.shape[1], hidden, eps)
-    launch(kernel, *arguments, grid=(rows.shape[0] * rows.shape[1],), block=(threads,), device=x.device)
+    launch(norm, *arguments, grid=(rows.shape[0] * rows.shape[1],), block=(threads,), device=x.device)
     return out
 
 
@@ -34,11 +32,11 @@ def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) 
     total = torch.empty(x.shape, dtype=torch.result_type(x, residual), device=x.device)
     out = torch.empty(x.shape, dtype=weight.dtype, device=x.device)
     vec = vector_width(hidden, x, residual, weight, total, out)
-    threads, rounds = _block(hidden, vec)
-    types = (x.dtype, residual.dtype, total.dtype, weight.dtype)
-    kernel = _kernel("fused_add_rms_norm", "pppppllif", *types, vec, threads, rounds)
+    threads, shape = _block(hidden, vec)
+    types = {"X": x.dtype, "RESIDUAL": residual.dtype, "TOTAL": total.dtype, "WEIGHT": weight.dtype}
+    norm = kernel("norm.cu", "fused_add_rms_norm", "pppppllif", **types, **shape)
     arguments = (x, residual, weight, out, total, x.stride(0), residual.stride(0), hidden, eps)
-    launch(kernel, *arguments, grid=(x.shape[0],), block=(threads,), device=x.device)
+    launch(norm, *arguments, grid=(x.shape[0],), block=(threads,), device=x.device)
     return out, total
 
 
@@ -54,10 +52,8 @@ def _unsupported(hidden: int, *tensors: Tensor) -> str | None:
     if any(each.dtype not in FLOATS for each in tensors):
         dtypes = ", ".join(str(each.dtype).removeprefix("torch.") for each in tensors)
         return f"dtypes {dtypes}; supported: float32, float16, bfloat16"
-    if hidden > MAX_THREADS * MAX_PER_THREAD:
-        return (
-            f"rows of {hidden}; a block holds rows of up to {MAX_THREADS * MAX_PER_THREAD} in its registers"
-        )
+    if hidden > (most := MAX_THREADS * MAX_PER_THREAD):
+        return f"rows of {hidden}; a block holds rows of up to {most} in its registers"
     return None
 
 
@@ -68,8 +64,8 @@ def _with_two_strides(x: Tensor) -> Tensor:
     return x.reshape(*(1,) * (3 - x.dim()), *x.shape)
 
 
-def _block(hidden: int, vec: int) -> tuple[int, int]:
-    """(threads, loads of each thread) for a row, chosen by its length only: so the order of additions is fixed.
+def _block(hidden: int, vec: int) -> tuple[int, dict[str, int]]:
+    """(threads, defines) for a row, chosen by its length only: so the order of additions is fixed.
 
     Two loads each are better than twice the threads: they are in flight together, and fewer threads meet sooner.
     """
@@ -77,34 +73,10 @@ def _block(hidden: int, vec: int) -> tuple[int, int]:
     threads = WARP
     while threads < MAX_THREADS and loads > 2 * threads:
         threads *= 2
-    return threads, -(-loads // threads)
+    return threads, {"VEC": vec, "THREADS": threads, "ROUNDS": -(-loads // threads)}
 
 
-@cache
-def _kernel(
-    name: str,
-    parameters: str,
-    x: torch.dtype,
-    residual: torch.dtype,
-    total: torch.dtype,
-    weight: torch.dtype,
-    vec: int,
-    threads: int,
-    rounds: int,
-) -> Kernel:
-    defines = (
-        ("X", DTYPES[x]),
-        ("RESIDUAL", DTYPES[residual]),
-        ("TOTAL", DTYPES[total]),
-        ("WEIGHT", DTYPES[weight]),
-        ("VEC", str(vec)),
-        ("THREADS", str(threads)),
-        ("ROUNDS", str(rounds)),
-    )
-    return Kernel("norm.cu", name, parameters, defines)
-
-
-def compile_cases() -> dict[str, Callable[[], object]]:
+def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
     def case(dtype: torch.dtype, hidden: int) -> Callable[[], object]:
         x = torch.empty(8192, hidden, dtype=dtype, device="meta")
         weight = torch.empty(hidden, dtype=dtype, device="meta")

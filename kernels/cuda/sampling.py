@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from kernels.cuda.launch import Kernel, launch
-from kernels.cuda.vector import vector_width
+from kernels.cuda.launch import kernel, launch, vector_width
 
 THREADS = 256
 BINS = 32
@@ -27,13 +25,9 @@ def sample(
     peaks = torch.empty(rows, dtype=torch.float32, device=logits.device)
     parameters = [each.contiguous() for each in (temperature, top_k, top_p, min_p, keys)]
     launch(
-        _kernel(vector_width(vocab_size, logits)),
-        logits,
-        *parameters,
-        token_ids,
-        peaks,
-        logits.stride(0),
-        vocab_size,
+        kernel("sampling.cu", "sample", "ppppppppli", THREADS=THREADS, VEC=vector_width(vocab_size, logits)),
+        *(logits, *parameters, token_ids, peaks),
+        *(logits.stride(0), vocab_size),
         grid=(rows,),
         block=(THREADS,),
         shared_bytes=SHARED_BYTES,
@@ -52,12 +46,7 @@ def unsupported_sample(
     return None
 
 
-@cache
-def _kernel(vec: int) -> Kernel:
-    return Kernel("sampling.cu", "sample", "ppppppppli", (("THREADS", str(THREADS)), ("VEC", str(vec))))
-
-
-def compile_cases() -> dict[str, Callable[[], object]]:
+def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
     logits = torch.empty(256, 128256, device="meta")
     row = torch.empty(256, device="meta")
     keys = torch.empty(256, 2, dtype=torch.int32, device="meta")

@@ -1,15 +1,7 @@
 """Compile the Triton kernels for a GPU that is not there: Python -> PTX -> registers, shared memory, spills.
 
-A kernel is compiled for the types and constants it is launched with. So that these are the real ones, every kernel
-file says which calls it stands for, on meta tensors (a shape and a dtype, no memory) of Llama-8B's sizes:
-
-    def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
-        gate_up = torch.empty(8192, 2 * 14336, dtype=torch.bfloat16, device="meta")
-        return {"bf16": lambda: silu_and_mul(gate_up)}
-
-Here the calls are made with the launch replaced by a recorder, and what would have been launched is compiled. The
-calls must therefore not look at values of tensors. `arch` is 80 for sm_80: a case that needs a newer one (fp8
-conversion, from sm_89 on) is left out. Registers and spills are from the log of the ptxas in Triton's
+The calls of `compile_cases` are made with the launch replaced by a recorder, and what would have been launched is
+compiled. So they must not look at values of tensors. Registers and spills are from the log of the ptxas in Triton's
 wheel, as Triton calls it.
 
 Under TRITON_INTERPRET=1 the kernels are Python functions that cannot be compiled: use a process without it.
@@ -18,11 +10,9 @@ Under TRITON_INTERPRET=1 the kernels are Python functions that cannot be compile
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -33,9 +23,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from kernels.compile_report import ARCHITECTURES, WARP_SIZE, KernelReport, parse_ptxas
+from kernels.compile_report import WARP_SIZE, KernelReport, parse_ptxas
 
-_HERE = Path(__file__).parent
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 _TYPES = {
@@ -62,38 +51,13 @@ class Launch:
     """Pointers and integers known to be multiples of 16, which allows wide loads."""
     options: dict[str, Any]
 
-
-def kernel_modules() -> list[str]:
-    """Names of the files here that hold kernels."""
-    return sorted(path.stem for path in _HERE.glob("*.py") if "\ndef compile_cases(" in path.read_text())
-
-
-def report(arch: int) -> Iterator[KernelReport]:
-    """Compile every Triton kernel of the project for sm_<arch>, one after the other."""
-    if arch not in ARCHITECTURES:
-        known = ", ".join(f"sm_{number}" for number in ARCHITECTURES)
-        raise ValueError(f"no figures for sm_{arch}; architectures: {known}")
-    for module in kernel_modules():
-        yield from report_module(module, arch)
-
-
-def report_module(module: str, arch: int) -> Iterator[KernelReport]:
-    """Compile the kernels of one file, e.g. "norm"."""
-    cases = import_module(f"kernels.triton_ops.{module}").compile_cases(arch)
-    for label, call in cases.items():
-        for launch in launches(call):
-            yield compile_launch(launch, arch, f"triton_ops/{module}.py", label)
+    @property
+    def name(self) -> str:
+        return self.kernel.__name__
 
 
 def launches(call: Callable[[], object]) -> list[Launch]:
     """Return the launches of `call` in order, without running them."""
-    with _recording() as recorded:
-        call()
-    return recorded
-
-
-@contextmanager
-def _recording() -> Iterator[list[Launch]]:
     recorded: list[Launch] = []
 
     def record(kernel: JITFunction[Any], *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
@@ -101,7 +65,8 @@ def _recording() -> Iterator[list[Launch]]:
         recorded.append(_specialise(kernel, args, kwargs, options))
 
     with patch.object(JITFunction, "run", record):
-        yield recorded
+        call()
+    return recorded
 
 
 def _specialise(
@@ -138,7 +103,7 @@ def _type_of(value: object) -> str:
     raise TypeError(f"no Triton type for a kernel argument of type {type(value).__name__}")
 
 
-def compile_launch(launch: Launch, arch: int, file: str, label: str) -> KernelReport:
+def compile_launch(launch: Launch, arch: int, label: str) -> KernelReport:
     """Compile one recorded launch for sm_<arch> and parse the log of ptxas."""
     if not isinstance(launch.kernel, JITFunction):
         raise RuntimeError(
@@ -158,8 +123,8 @@ def compile_launch(launch: Launch, arch: int, file: str, label: str) -> KernelRe
         compiled = triton.compile(source, target=GPUTarget("cuda", arch, WARP_SIZE), options=launch.options)
     (used,) = parse_ptxas(log.getvalue()).values()
     return KernelReport(
-        name=f"{launch.kernel.__name__}[{label}]",
-        file=file,
+        name=f"{launch.name}[{label}]",
+        file=launch.kernel.__module__.removeprefix("kernels.").replace(".", "/") + ".py",
         arch=arch,
         registers=used.registers,
         shared_bytes=used.static_shared_bytes + compiled.metadata.shared,

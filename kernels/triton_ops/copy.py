@@ -4,23 +4,18 @@ A block holds all layers (2 MiB for Llama-8B), lies in one run of bytes, and its
 device all pairs are one launch:
 
     pairs   (a0, b0) (a1, b1) ...       program (i, j) copies bytes j * CHUNK .. of source[a_i] to target[b_i]
-
-Between devices the copy engine does better than a kernel, if it gets long runs. Pairs whose blocks follow each other
-on both sides are therefore joined into one copy:
-
-    (3, 7) (4, 8) (5, 9) (1, 2)   -->   3..5 to 7..9,  1 to 2
-
-Source: the runs are those of transformers' continuous batching (contiguous_runs); vLLM csrc/cache_kernels.cu.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from kernels.reference.copy import copy_between_devices
 
 CHUNK = 8192
 """Bytes per program: 4 loads of 16 bytes in flight for each of 128 threads."""
@@ -40,13 +35,10 @@ def copy_blocks_kernel(
 
 
 def copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> None:
-    """Between devices the copies are queued on the current stream: wait for it before the host reads its side."""
     if source.device != target.device:
-        for origin, destination, length in contiguous_runs(block_pairs.tolist()):
-            blocks = source[origin : origin + length]
-            target[destination : destination + length].copy_(blocks, non_blocking=True)
+        copy_between_devices(source, target, block_pairs)
         return
-    source_bytes, target_bytes = _as_bytes(source), _as_bytes(target)
+    source_bytes, target_bytes = (each.flatten(1).view(torch.uint8) for each in (source, target))
     block_bytes = source_bytes.shape[1]
     if len(block_pairs) == 0 or block_bytes == 0:
         return
@@ -59,22 +51,6 @@ def copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> None:
         target_bytes.stride(0),
         CHUNK=CHUNK,
     )
-
-
-def _as_bytes(blocks: Tensor) -> Tensor:
-    """[num_blocks, bytes], a view."""
-    return blocks.flatten(1).view(torch.uint8)
-
-
-def contiguous_runs(block_pairs: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
-    """(first source, first target, length) of runs of pairs that advance by one on both sides, in their order."""
-    start = 0
-    for end in range(1, len(block_pairs) + 1):
-        origin, destination = block_pairs[start]
-        length = end - start
-        if end == len(block_pairs) or list(block_pairs[end]) != [origin + length, destination + length]:
-            yield origin, destination, length
-            start = end
 
 
 def compile_cases(arch: int) -> dict[str, Callable[[], object]]:

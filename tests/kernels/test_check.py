@@ -11,7 +11,7 @@ import torch
 from kernels import registry
 from kernels.check.case import Case, copy_of, whole, widened
 from kernels.check.cases import GENERATORS, cases
-from kernels.check.near_tie import token_is_a_near_tie
+from kernels.check.compare import token_is_a_near_tie
 from kernels.check.run import check
 
 KERNELS = Path(registry.__file__).parent

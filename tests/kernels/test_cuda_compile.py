@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from kernels.compile_report import KernelReport
+from kernels.compile_report import KernelReport, gpu_kernels
 from kernels.cuda import compile as nvrtc
 from kernels.cuda import launch
+from kernels.registry import IMPLEMENTATIONS
 from tests.kernels.cuda_sources import copy_sources
 
 pytestmark = pytest.mark.skipif(nvrtc.problem() is not None, reason=str(nvrtc.problem()))
 
+FORMS = {each.sources[-1]: each for each in IMPLEMENTATIONS if each.backend == "cuda"}.values()
+"""One for every file that launches kernels."""
 PTX_TYPES = {"p": "u64", "l": "u64", "i": "u32", "f": "f32"}
 
 
 @pytest.fixture(scope="module", params=[80, 90])
 def reports(request: pytest.FixtureRequest) -> list[KernelReport]:
-    return list(nvrtc.report(request.param))
+    return [compile_it() for form in FORMS for _, compile_it in gpu_kernels(form, request.param)]
 
 
 def body_of(report: KernelReport) -> str:
@@ -64,13 +68,10 @@ def test_memory_moves_16_bytes_at_a_time(reports: list[KernelReport]) -> None:
 
 
 def test_declared_parameters_are_those_of_the_compiled_kernels() -> None:
-    for module in nvrtc.kernel_modules():
-        cases = __import__(f"kernels.cuda.{module}", fromlist=["compile_cases"]).compile_cases()
-        for label, call in cases.items():
-            with launch.recording() as launches:
-                call()
-            reports = nvrtc.report_call(call, 90, label)
-            for each, report in zip(launches, reports, strict=True):
+    for form in FORMS:
+        for label, call in import_module(form.entry.partition(":")[0]).compile_cases(90).items():
+            for each in launch.launches(call):
+                report = launch.compile_launch(each, 90, label)
                 head = body_of(report).split(")")[0]
                 declared = [PTX_TYPES[letter] for letter in each.kernel.parameters]
                 assert re.findall(r"\.param \.(\w+)", head) == declared, report.name

@@ -14,26 +14,23 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.compile_report import ARCHITECTURES, KernelReport
-from kernels.registry import IMPLEMENTATIONS
-from kernels.triton_ops.compile import compile_launch, kernel_modules, launches, report, report_module
+from kernels.compile_report import ARCHITECTURES, KernelReport, gpu_kernels
+from kernels.registry import IMPLEMENTATIONS, Implementation, get
+from kernels.triton_ops.compile import compile_launch, launches
+
+FORMS = {each.sources[0]: each for each in IMPLEMENTATIONS if each.backend == "triton"}
+"""One for every file that launches kernels."""
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("module", kernel_modules())
-def test_every_kernel_compiles_fits_and_does_not_spill(module: str, arch: int) -> None:
-    reports = list(report_module(module, arch))
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_every_kernel_compiles_fits_and_does_not_spill(form: Implementation, arch: int) -> None:
+    reports = [compile_it() for _, compile_it in gpu_kernels(form, arch)]
     assert reports or arch < 89, "only what needs fp8 tensor cores may be left out, and sm_89 has them"
     for each in reports:
         assert (each.spill_store_bytes, each.spill_load_bytes) == (0, 0), summary(each)
         assert each.occupancy.blocks >= 1, summary(each)
         assert f".target sm_{arch}" in each.ptx
-
-
-def test_every_triton_file_of_the_registry_is_compiled() -> None:
-    files = {each.sources[0] for each in IMPLEMENTATIONS if each.backend == "triton"}
-    launching = {f"triton_ops/{module}.py" for module in kernel_modules()}
-    assert files <= launching
 
 
 @triton.jit
@@ -47,7 +44,7 @@ def greedy_kernel(x, out, N: tl.constexpr):
 def test_a_kernel_that_spills_is_seen() -> None:
     x = torch.empty(16384, device="meta")
     (launch,) = launches(lambda: greedy_kernel[(1,)](x, x, N=16384, num_warps=1))
-    each = compile_launch(launch, 80, "here", "too much")
+    each = compile_launch(launch, 80, "too much")
     assert each.spill_store_bytes > 0 and each.spill_load_bytes > 0
 
 
@@ -75,12 +72,12 @@ def test_a_recorded_launch_is_specialised_as_triton_does_it() -> None:
     assert launch.constants == {"one": 1, "bias": None, "BLOCK": 64}
     assert launch.divisible == ("x", "out", "n")
     assert launch.options == {"num_warps": 2}
-    assert compile_launch(launch, 90, "here", "bf16").threads == 64
+    assert compile_launch(launch, 90, "bf16").threads == 64
 
 
 def test_an_architecture_without_figures_is_refused() -> None:
     with pytest.raises(ValueError, match="no figures for sm_70; architectures: sm_80, sm_90"):
-        next(report(70))
+        next(gpu_kernels(get("rms_norm", "triton"), 70))
 
 
 def summary(each: KernelReport) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("common", "kernels", "engine", "quizzes", "app")
 ALLOWED = {
-    frozenset({"kernels.cuda.compile", "kernels.cuda.launch", "kernels.cuda.shim.build"}),
     frozenset({"engine.sample.sampler", "engine.sample.draft_acceptance"}),
     frozenset({"app.cli.quiz.code", "app.cli.quiz.free_text", "app.cli.quiz.menu", "app.cli.quiz.sitting"}),
 }

@@ -54,8 +54,8 @@ class HostKernel:
 
     def launch(
         self,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
         shared_bytes: int,
         arguments: list[ctypes._SimpleCData],
         *,

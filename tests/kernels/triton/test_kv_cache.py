@@ -8,7 +8,8 @@ import triton
 import triton.language as tl
 
 from kernels.check.run import check
-from kernels.triton_ops.copy import contiguous_runs, copy_blocks
+from kernels.reference.copy import contiguous_runs
+from kernels.triton_ops.copy import copy_blocks
 from kernels.triton_ops.quantise import round_half_even, to_e4m3
 
 
