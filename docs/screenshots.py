@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # from a checkout, without installing it
 
-from app.bench.chromium import FLAGS, MISSING, find_chromium  # noqa: E402
+from app.bench.debugger_browser import FLAGS, MISSING, find_chromium  # noqa: E402
 from app.debugger.runs import open_run  # noqa: E402
 
 if TYPE_CHECKING:

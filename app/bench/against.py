@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from app.bench.side import Answer, Side, SideSpec
-from app.bench.timing import Tell, machine_busy_seconds
+from app.bench.timing import Tell, machine_busy_seconds, partial_results
 from app.bench.workload import Lengths, Work, draw_work
 
 WARM_UPS = 2
@@ -139,66 +139,30 @@ def default_threads() -> int:
 
 
 def compare_throughput(
-    tell: Tell,
-    pair: Pair,
-    *,
-    num_prompts: int,
-    input_len: Lengths,
-    output_len: Lengths,
-    rounds: int,
+    tell: Tell, pair: Pair, *, num_prompts: int, input_len: Lengths, output_len: Lengths, rounds: int
 ) -> Comparison:
     """Measure output tokens per second of a full batch, then the time by part and the memory of our side."""
-    report = _new_report(
-        pair,
-        "output tokens/s",
-        f"{num_prompts} requests, {input_len} tokens in, {output_len} out",
-        higher_is_better=True,
-    )
 
-    def requests(round_name: str) -> Work:
-        return draw_work(num_prompts, input_len, output_len, pair.vocab_size, f"throughput/{round_name}")
-
-    def one_round(side: Side, round_name: str) -> tuple[float, Answer]:
-        work = requests(round_name)
-        answer = _generate(side, work)
-        return sum(work.max_tokens) / answer.seconds, answer
-
-    def afterwards(side: Side) -> None:
+    def afterwards(side: Side, report: Comparison) -> None:
         report.memory = Memory(**side.ask("memory", [], []).result, peak_rss_bytes=report.ours.peak_rss_bytes)
         if report.ours.device != "cpu":
             return
         tell("one more round of ours, with clocks inside the step")
-        work = requests("profile")
+        work = draw_work(num_prompts, input_len, output_len, pair.vocab_size, "throughput/profile")
         answer = side.ask("profile", work.prompts, work.max_tokens)
         parts: dict[str, float] = answer.result["seconds"]
         report.step_shares = {part: seconds / sum(parts.values()) for part, seconds in parts.items()}
         usual = median(report.ours.seconds) / median(report.output_tokens)
         report.profile_slowdown = answer.seconds / sum(work.max_tokens) / usual
 
-    report.output_tokens = [sum(requests(str(number)).max_tokens) for number in range(rounds)]
-    _alternate(tell, report, pair, rounds, one_round, afterwards)
-    return report
+    sizes = (num_prompts, input_len, output_len)
+    return _alternate(tell, pair, f"{num_prompts} requests", "throughput", sizes, rounds, afterwards)
 
 
 def compare_single(tell: Tell, pair: Pair, *, input_len: int, output_len: int, rounds: int) -> Comparison:
     """Measure tokens per second of a single request, its prompt's step included."""
-    report = _new_report(
-        pair,
-        "output tokens/s",
-        f"1 request, {input_len} tokens in, {output_len} out",
-        higher_is_better=True,
-    )
-    prompt_len, answer_len = Lengths(input_len, input_len), Lengths(output_len, output_len)
-
-    def one_round(side: Side, round_name: str) -> tuple[float, Answer]:
-        answer = _generate(
-            side, draw_work(1, prompt_len, answer_len, pair.vocab_size, f"single/{round_name}")
-        )
-        return output_len / answer.seconds, answer
-
-    report.output_tokens = [output_len] * rounds
-    _alternate(tell, report, pair, rounds, one_round)
-    return report
+    sizes = (1, Lengths(input_len, input_len), Lengths(output_len, output_len))
+    return _alternate(tell, pair, "1 request", "single", sizes, rounds)
 
 
 def compare_startup(tell: Tell, pair: Pair, *, runs: int) -> Comparison:
@@ -213,7 +177,7 @@ def compare_startup(tell: Tell, pair: Pair, *, runs: int) -> Comparison:
         f"a prompt of {'text' if has_tokenizer else 'token ids'}, one token out",
         higher_is_better=False,
     )
-    try:
+    with partial_results(report):
         for number in range(runs + 1):
             for spec, side_report in ((pair.ours, report.ours), (pair.theirs, report.theirs)):
                 tell(f"{spec.name}, process {number + 1} of {runs + 1}")
@@ -225,8 +189,6 @@ def compare_startup(tell: Tell, pair: Pair, *, runs: int) -> Comparison:
                 if number > 0:
                     side_report.figures.append(seconds)
                     side_report.seconds.append(seconds)
-    except KeyboardInterrupt:
-        report.interrupted = True
     report.finish()
     return report
 
@@ -238,44 +200,50 @@ def _new_report(pair: Pair, what: str, workload: str, *, higher_is_better: bool)
 
 def _alternate(
     tell: Tell,
-    report: Comparison,
     pair: Pair,
+    requests: str,
+    label: str,
+    sizes: tuple[int, Lengths, Lengths],
     rounds: int,
-    one_round: Callable[[Side, str], tuple[float, Answer]],
-    afterwards: Callable[[Side], None] | None = None,
-) -> None:
-    """Load both sides one after the other, warm both up, then run their rounds in turn."""
-    try:
-        with ExitStack() as stack:
-            sides: list[tuple[Side, SideReport]] = []
-            for spec, side_report in ((pair.ours, report.ours), (pair.theirs, report.theirs)):
-                tell(f"starting {spec.name}")
-                side = stack.enter_context(Side(spec, pair.model, threads=pair.threads))
-                _describe(side_report, side.wait_ready())
-                sides.append((side, side_report))
-            ours, theirs = sides[0][0], sides[1][0]
-            other = {ours: theirs, theirs: ours}
-            for number in range(WARM_UPS):
-                for side, _ in sides:
-                    tell(f"warming up {side.spec.name}")
-                    with other[side].stopped():
-                        one_round(side, f"warm-up {number}")
-            began, busy_before = perf_counter(), machine_busy_seconds()
-            for number in range(rounds):
-                for side, side_report in sides:
-                    tell(f"round {number + 1} of {rounds}: {side.spec.name}{_so_far(report)}")
-                    with other[side].stopped():
-                        figure, answer = one_round(side, str(number))
-                    _record(side_report, figure, answer)
-            own = sum(sum(side_report.cpu_seconds) for _, side_report in sides)
-            others = machine_busy_seconds() - busy_before - own
-            report.other_cores = max(0.0, others) / (perf_counter() - began)
-            if afterwards is not None:
-                with theirs.stopped():
-                    afterwards(ours)
-    except KeyboardInterrupt:
-        report.interrupted = True
+    afterwards: Callable[[Side, Comparison], None] | None = None,
+) -> Comparison:
+    """Load both sides one after the other, warm both up, then run their rounds in turn.
+
+    sizes: requests of a round, their prompts' lengths, their outputs' lengths.
+    """
+    workload = f"{requests}, {sizes[1]} tokens in, {sizes[2]} out"
+    report = _new_report(pair, "output tokens/s", workload, higher_is_better=True)
+    works = [draw_work(*sizes, pair.vocab_size, f"{label}/{number}") for number in range(rounds)]
+    report.output_tokens = [sum(work.max_tokens) for work in works]
+    with partial_results(report), ExitStack() as stack:
+        sides: list[tuple[Side, SideReport]] = []
+        for spec, side_report in ((pair.ours, report.ours), (pair.theirs, report.theirs)):
+            tell(f"starting {spec.name}")
+            side = stack.enter_context(Side(spec, pair.model, threads=pair.threads))
+            _describe(side_report, side.wait_ready())
+            sides.append((side, side_report))
+        ours, theirs = sides[0][0], sides[1][0]
+        other = {ours: theirs, theirs: ours}
+        for number in range(WARM_UPS):
+            for side, _ in sides:
+                tell(f"warming up {side.spec.name}")
+                with other[side].stopped():
+                    _generate(side, draw_work(*sizes, pair.vocab_size, f"{label}/warm-up {number}"))
+        began, busy_before = perf_counter(), machine_busy_seconds()
+        for number, work in enumerate(works):
+            for side, side_report in sides:
+                tell(f"round {number + 1} of {rounds}: {side.spec.name}{_so_far(report)}")
+                with other[side].stopped():
+                    answer = _generate(side, work)
+                _record(side_report, sum(work.max_tokens) / answer.seconds, answer)
+        own = sum(sum(side_report.cpu_seconds) for _, side_report in sides)
+        others = machine_busy_seconds() - busy_before - own
+        report.other_cores = max(0.0, others) / (perf_counter() - began)
+        if afterwards is not None:
+            with theirs.stopped():
+                afterwards(ours, report)
     report.finish()
+    return report
 
 
 def _generate(side: Side, work: Work) -> Answer:
@@ -290,8 +258,8 @@ def _generate(side: Side, work: Work) -> Answer:
 
 
 def _describe(report: SideReport, said: dict[str, Any]) -> None:
-    report.engine, report.torch, report.device = said["engine"], said["torch"], said["device"]
-    report.threads, report.load_seconds = said["threads"], said["load_seconds"]
+    for name in ("engine", "torch", "device", "threads", "load_seconds"):
+        setattr(report, name, said[name])
 
 
 def _record(report: SideReport, figure: float, answer: Answer) -> None:

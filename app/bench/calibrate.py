@@ -12,9 +12,8 @@ affects few of them. The fit has a handful of unknowns, none of them negative:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from random import Random
 from statistics import median
 from time import perf_counter, thread_time
@@ -25,19 +24,16 @@ import torch
 
 from app.bench.models import bench_model
 from app.bench.timing import Tell
+from app.bench.workload import StepClock, TimedStep, Timer
 from engine.config import ConfigError, EngineArgs
 from engine.core.request import Request
-from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from engine.engine_core import EngineCore
 from engine.sampling_params import SamplingParams
 from engine.sim.calibration import Calibration
-from engine.sim.cost import CostModel, Rates, StepLoad, load_of
+from engine.sim.cost import CostModel, Rates
 from engine.sim.hardware import this_cpu
 from engine.sim.memory import Deployment
 from engine.sim.models import MODELS, get_model
-
-Timer = Callable[[], float]
-"""Clock in seconds: `perf_counter`, or `thread_time` for one thread on a busy machine."""
 
 Case = tuple[int, int, int]
 """Decoding requests, context tokens of each, tokens of an additional prompt (0: none)."""
@@ -50,65 +46,6 @@ LARGE_MODEL += [*PROMPTS, (4, 64, 60), (12, 24, 120)]
 LARGE_PARAMS = 100_000_000
 """Parameters from which filling contexts takes so long that a round has fewer of them."""
 STEPS_EACH = 4
-
-
-@dataclass(slots=True)
-class TimedLoad:
-    """Load and time of one step of the live engine, in seconds. `planning` is schedule and update."""
-
-    load: StepLoad
-    planning: float
-    execute: float
-
-    @property
-    def total(self) -> float:
-        return self.planning + self.execute
-
-
-@dataclass
-class StepLog:
-    """Wrap an engine's scheduler and record every step's load and times."""
-
-    core: EngineCore
-    timer: Timer = perf_counter
-    steps: list[TimedLoad] = field(default_factory=list)
-    _load: StepLoad = field(default_factory=StepLoad)
-    _planning: float = 0.0
-    _aside: float = 0.0
-    """Time spent in the log itself within the step."""
-
-    def step(self) -> list[EngineCoreOutput]:
-        """Run `core.step()` and record it unless it computed nothing."""
-        start = self.timer()
-        outputs = self.core.step()
-        total = self.timer() - start - self._aside
-        if self._load.num_rows:
-            self.steps.append(TimedLoad(self._load, self._planning, total - self._planning))
-        return outputs
-
-    def schedule(self) -> SchedulerOutput:
-        start = self.timer()
-        out = self._schedule()
-        planned = self.timer()
-        self._planning = planned - start
-        self._load = load_of(out, self.core.scheduler.requests)
-        self._aside = self.timer() - planned
-        return out
-
-    def update(self, out: SchedulerOutput, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
-        start = self.timer()
-        outputs = self._update(out, result)
-        self._planning += self.timer() - start
-        return outputs
-
-    def __post_init__(self) -> None:
-        scheduler = self.core.scheduler
-        self._schedule, self._update = scheduler.schedule, scheduler.update
-        scheduler.schedule = self.schedule  # type: ignore[method-assign]
-        scheduler.update = self.update  # type: ignore[method-assign]
-
-    def remove(self) -> None:
-        del self.core.scheduler.schedule, self.core.scheduler.update
 
 
 @contextmanager
@@ -130,50 +67,42 @@ def live_core(model: str, engine: dict[str, Any] | None = None) -> Iterator[Engi
 
 def deployment_of(core: EngineCore, model: str) -> Deployment:
     """Return a live engine's deployment as the simulator describes it."""
-    scheduler = core.config.scheduler
-    return Deployment(
-        get_model(model),
-        this_cpu(),
-        dtype=core.config.model.dtype,
-        block_size=core.config.cache.block_size,
-        max_num_batched_tokens=scheduler.max_num_batched_tokens,
-        max_num_seqs=scheduler.max_num_seqs,
-        max_model_len=scheduler.max_model_len,
-    )
+    names = ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
+    sizes = {name: getattr(core.config.scheduler, name) for name in names}
+    dtype, block_size = core.config.model.dtype, core.config.cache.block_size
+    return Deployment(get_model(model), this_cpu(), dtype=dtype, block_size=block_size, **sizes)
 
 
-def probe(core: EngineCore, num_params: int, seed: int, timer: Timer = perf_counter) -> list[TimedLoad]:
+def probe(core: EngineCore, num_params: int, seed: int, timer: Timer = perf_counter) -> list[TimedStep]:
     """Time one round over all kinds of steps, in random order."""
     rng = Random(seed)
     cases = list(LARGE_MODEL if num_params > LARGE_PARAMS else SMALL_MODEL)
     rng.shuffle(cases)
-    log = StepLog(core, timer)
-    timed: list[TimedLoad] = []
+    clock = StepClock(core, timer, loads=True)
+    timed: list[TimedStep] = []
     try:
         for number, (rows, context, prompt) in enumerate(cases):
-            timed += _run_case(core, log, f"probe-{seed}-{number}", rows, context, prompt, rng)
+            timed += _run_case(core, clock, f"probe-{seed}-{number}", rows, context, prompt, rng)
     finally:
-        log.remove()
+        clock.remove()
     return timed
 
 
 def _run_case(
-    core: EngineCore, log: StepLog, label: str, rows: int, context: int, prompt: int, rng: Random
-) -> list[TimedLoad]:
+    core: EngineCore, clock: StepClock, label: str, rows: int, context: int, prompt: int, rng: Random
+) -> list[TimedStep]:
     """Advance `rows` requests until they decode, then time their decodes, or a prompt added to them."""
     for index in range(rows):
         _add(core, f"{label}-{index}", context, 2 * rows + STEPS_EACH + 2, rng)
     while any(request.num_output_tokens < 1 for request in core.scheduler.requests.values()):
-        log.step()
-    timed: list[TimedLoad] = []
+        clock.step()
+    timed: list[TimedStep] = []
     for repeat in range(STEPS_EACH if rows or prompt else 0):
         if prompt:
             _add(core, f"{label}-prompt-{repeat}", prompt, 1, rng)
-        log.steps.clear()
-        log.step()
-        timed += log.steps
+        timed.append(clock.step())
     core.abort(list(core.scheduler.requests))
-    return timed
+    return [step for step in timed if step.load.num_rows]
 
 
 def _add(core: EngineCore, request_id: str, prompt: int, max_tokens: int, rng: Random) -> None:
@@ -182,40 +111,28 @@ def _add(core: EngineCore, request_id: str, prompt: int, max_tokens: int, rng: R
     core.add_request(Request(request_id, tokens, params))
 
 
-def fit(model: str, deployment: Deployment, timed: list[TimedLoad]) -> Calibration:
+def fit(model: str, deployment: Deployment, timed: list[TimedStep]) -> Calibration:
     """Fit the rates to the medians of all kinds of steps, minimising the relative error."""
-    kinds: dict[tuple[int, ...], list[TimedLoad]] = defaultdict(list)
+    kinds: dict[tuple[int, ...], list[TimedStep]] = defaultdict(list)
     for step in timed:
         load = step.load
-        kinds[(load.num_rows, load.num_tokens, load.decode_context // (64 * max(1, load.num_rows)))].append(
-            step
-        )
+        context = load.decode_context // (64 * max(1, load.num_rows))
+        kinds[load.num_rows, load.num_tokens, context].append(step)
     loads = [steps[len(steps) // 2].load for steps in kinds.values()]
     planning = [median(step.planning for step in steps) for steps in kinds.values()]
     execute = [median(step.execute for step in steps) for steps in kinds.values()]
     totals = [a + b for a, b in zip(planning, execute, strict=True)]
     per_step, per_row = _nonnegative([[1.0, load.num_rows] for load in loads], planning, planning)
-    neutral = Rates(1, 1, 1, 1, 0, 0, 0, overlaps=False)
-    cost = CostModel(deployment, neutral)
+    cost = CostModel(deployment, Rates(1, 1, 1, 1, 0, 0, 0, overlaps=False))
     layers = deployment.model.num_layers
-    columns = [
-        [
-            *cost.bytes_and_flops(load),
-            *cost.attention_work(load),
-            0.0 if load.is_decode else layers,
-            load.num_rows,
-        ]
-        for load in loads
-    ]
+    columns = []
+    for load in loads:
+        eager_layers = 0.0 if load.is_decode else layers
+        columns.append([*cost.bytes_and_flops(load), *cost.attention_work(load), eager_layers, load.num_rows])
     moved, computed, kv, pairs, eager, row = _nonnegative(columns, execute, totals)
     rates = Rates(
-        bytes_per_s=_inverse(moved),
-        flops=_inverse(computed),
-        attention_bytes_per_s=_inverse(kv),
-        attention_flops=_inverse(pairs),
-        step_overhead=per_step,
-        eager_overhead=eager,
-        row_overhead=per_row + row,
+        *(_inverse(moved), _inverse(computed), _inverse(kv), _inverse(pairs)),
+        *(per_step, eager, per_row + row),
         overlaps=False,
     )
     fitted = CostModel(deployment, rates)
@@ -262,17 +179,12 @@ def choose_timer(cpu_time: bool) -> Timer:
 
 
 def calibrate(
-    tell: Tell,
-    model: str,
-    *,
-    rounds: int = 5,
-    cpu_time: bool = False,
-    engine: dict[str, Any] | None = None,
+    tell: Tell, model: str, *, rounds: int = 5, cpu_time: bool = False, engine: dict[str, Any] | None = None
 ) -> Calibration:
     """Measure the live engine in `rounds` rounds and fit."""
     timer = choose_timer(cpu_time)
     tell(f"loading {model}")
-    timed: list[TimedLoad] = []
+    timed: list[TimedStep] = []
     with live_core(model, engine) as core:
         deployment = deployment_of(core, model)
         probe(core, deployment.model.num_params, seed=-1)  # the first calls record graphs and allocate

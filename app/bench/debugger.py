@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from app.bench.timing import Spread, Tell, spread
+from app.bench.timing import Spread, Tell, partial_results, spread
 
 if TYPE_CHECKING:
     from engine.trace.protocol import Trace
@@ -69,7 +69,7 @@ def measure(
     from app.bench.big_trace import make_trace
 
     report = DebuggerReport()
-    try:
+    with partial_results(report):
         with TemporaryDirectory(prefix="prep-bench-") as folder:
             for blocks, steps in sizes:
                 path = Path(folder) / f"{blocks}x{steps}.itrace"
@@ -77,8 +77,6 @@ def measure(
                 report.runs.append(_measure_file(tell, path, seeks))
                 path.unlink()
         report.runs += [_measure_file(tell, path.resolve(), seeks) for path in traces]
-    except KeyboardInterrupt:
-        report.interrupted = True
     return report
 
 
@@ -88,13 +86,8 @@ def _measure_file(tell: Tell, path: Path, seeks: int) -> RunCost:
         first = _in_process(path, seeks, home)
         tell(f"opening {path.name} again")
         again = _in_process(path, 1, home)
-    return RunCost(
-        **{
-            **first,
-            "open_again_s": again["open_s"],
-            **{name: Spread(**first[name]) for name in ("seek_window", "seek_details", "state")},
-        }
-    )
+    spreads = {name: Spread(**first[name]) for name in ("seek_window", "seek_details", "state")}
+    return RunCost(**{**first, "open_again_s": again["open_s"], **spreads})
 
 
 def _in_process(path: Path, seeks: int, home: str) -> dict[str, Any]:

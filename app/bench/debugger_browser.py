@@ -7,6 +7,7 @@ that on two cores they slow one another down.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from app.bench.chromium import FLAGS, MISSING, find_chromium
 from app.bench.timing import Spread, Tell, spread
 
 if TYPE_CHECKING:
@@ -30,6 +30,16 @@ RATE = 30
 PLAY_S = 6
 MAP_SHOWN = '.step-view[data-map="ready"]'
 TIMEOUT_MS = 120_000
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+MISSING = "needs Chromium: apt-get install chromium, or PREP_CHROMIUM=/path/to/it"
 
 _JUMP_INSIDE = """async (root, jumps) => {
     const { view } = root, taken = [];
@@ -78,6 +88,12 @@ _PLAY = """async (root, [rate, seconds]) => {
     view.pause();
     return [frames / taken, (view.step - from) / taken];
 }"""
+
+
+def find_chromium() -> str | None:
+    """Return `PREP_CHROMIUM`, else the first Chromium on the path, else None."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return os.environ.get("PREP_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import random
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from app.bench.timing import Tell
+from app.bench.timing import Tell, partial_results
 from engine import LLM, SamplingParams
 from engine.config import EngineArgs, StructuredOutputsConfig
 from engine.core.grammar_protocol import CompiledGrammar
@@ -91,14 +92,12 @@ def measure(
     """Measure. vocab_size: enlarge the vocabulary to this with joined tokens, for the cost of a large one."""
     vocabulary = make_vocabulary(model, vocab_size)
     report = GrammarReport(model, len(vocabulary), temperature)
-    try:
+    with partial_results(report):
         for name, structure in GRAMMARS.items():
             tell(f"compiling and masking {name}")
             report.costs += _costs(name, StructuredOutputsParams(**structure), vocabulary)
         if vocab_size is None and outputs:
             report.validity = _validity(tell, model, outputs, temperature)
-    except KeyboardInterrupt:
-        report.interrupted = True
     return report
 
 
@@ -131,16 +130,8 @@ def _costs(name: str, params: StructuredOutputsParams, vocabulary: Vocabulary) -
         if paths is None:
             paths = _random_outputs(compiler.compile(params), vocabulary)
         new, known = _mask_times(compiled, vocabulary, paths), _mask_times(compiled, vocabulary, paths)
-        costs.append(
-            GrammarCost(
-                name,
-                backend,
-                1e3 * compile_s,
-                1e6 * statistics.fmean(new),
-                1e6 * statistics.fmean(known),
-                len(new),
-            )
-        )
+        new_us, known_us = 1e6 * statistics.fmean(new), 1e6 * statistics.fmean(known)
+        costs.append(GrammarCost(name, backend, 1e3 * compile_s, new_us, known_us, len(new)))
     return costs
 
 
@@ -176,43 +167,35 @@ def _mask_times(compiled: CompiledGrammar, vocabulary: Vocabulary, paths: list[l
 
 
 def _validity(tell: Tell, model: str, outputs: int, temperature: float) -> list[Validity]:
+    def sampling(max_tokens: int, structure: StructuredOutputsParams | None = None) -> list[SamplingParams]:
+        settings: dict[str, Any] = {
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            "structured_outputs": structure,
+        }
+        return [SamplingParams(seed=seed, **settings) for seed in range(outputs)]
+
     rows = []
+    masked = StructuredOutputsParams(**GRAMMARS["JSON: an order"])
     with LLM(model) as llm:
-        for name, structure in (
-            ("JSON, free", None),
-            ("JSON, masked", StructuredOutputsParams(**GRAMMARS["JSON: an order"])),
-        ):
+        for name, structure in (("JSON, free", None), ("JSON, masked", masked)):
             tell(name)
-            sampling = [
-                SamplingParams(
-                    temperature=temperature, seed=seed, max_tokens=80, structured_outputs=structure
-                )
-                for seed in range(outputs)
-            ]
             prompts = ['Order as JSON, like {"title": "Fuji", "copies": 2}: '] * outputs
-            completions = [output.outputs[0] for output in llm.generate(prompts, sampling, use_tqdm=False)]
-            rows.append(_share(name, [(_is_order(c.text), c.finish_reason == "length") for c in completions]))
+            answers = llm.generate(prompts, sampling(80, structure), use_tqdm=False)
+            rows.append(_share(name, answers, lambda completion: _is_order(completion.text)))
+        questions = [QUESTIONS[seed % len(QUESTIONS)].format(n=10000 + seed) for seed in range(outputs)]
+        conversations = [[{"role": "user", "content": question}] for question in questions]
         for choice in ("none", "auto", "required"):
             tell(f"tool_choice={choice}")
-            conversations = [
-                [{"role": "user", "content": QUESTIONS[seed % len(QUESTIONS)].format(n=10000 + seed)}]
-                for seed in range(outputs)
-            ]
-            sampling = [
-                SamplingParams(temperature=temperature, seed=seed, max_tokens=60) for seed in range(outputs)
-            ]
-            answers = llm.chat(conversations, sampling, tools=TOOLS, tool_choice=choice, use_tqdm=False)
-            completions = [answer.outputs[0] for answer in answers]
-            found = [
-                (bool(c.tool_calls) and _is_known(c.tool_calls or []), c.finish_reason == "length")
-                for c in completions
-            ]
-            rows.append(_share(f"tool_choice={choice}", found))
+            answers = llm.chat(conversations, sampling(60), tools=TOOLS, tool_choice=choice, use_tqdm=False)
+            rows.append(_share(f"tool_choice={choice}", answers, _calls_known_tools))
     return rows
 
 
-def _share(name: str, found: list[tuple[bool, bool]]) -> Validity:
-    return Validity(name, *(sum(column) / len(found) for column in zip(*found, strict=True)))
+def _share(name: str, answers: list[Any], is_valid: Callable[[Any], bool]) -> Validity:
+    completions = [answer.outputs[0] for answer in answers]
+    valid = statistics.fmean(is_valid(completion) for completion in completions)
+    return Validity(name, valid, statistics.fmean(each.finish_reason == "length" for each in completions))
 
 
 def _is_order(text: str) -> bool:
@@ -228,10 +211,10 @@ def _is_order(text: str) -> bool:
     )
 
 
-def _is_known(calls: list[dict[str, Any]]) -> bool:
-    """Return whether every call names a tool and has exactly its required arguments."""
+def _calls_known_tools(completion: Any) -> bool:
+    """Return whether there are calls, and each names a tool and has exactly its required arguments."""
     required = {tool["function"]["name"]: set(tool["function"]["parameters"]["required"]) for tool in TOOLS}
-    return all(
-        set(json.loads(call["function"]["arguments"])) == required.get(call["function"]["name"])
-        for call in calls
+    calls = [call["function"] for call in completion.tool_calls or []]
+    return bool(calls) and all(
+        set(json.loads(call["arguments"])) == required.get(call["name"]) for call in calls
     )

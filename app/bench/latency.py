@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from app.bench.timing import Spread, Tell, spread
+from app.bench.timing import Spread, Tell, partial_results, spread
 from app.bench.workload import Lengths, add_requests, timed_steps, warm_up
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
@@ -48,13 +48,11 @@ def measure(
     tell(f"loading {model}")
     core = EngineCore.from_args(EngineArgs.create(model=model, **engine))
     report = LatencyReport(model, input_len, output_len, rounds)
-    try:
+    with partial_results(report):
         tell("warming up")
         warm_up(core, Lengths(input_len, input_len))
         for batch_size in batch_sizes:
             report.batches.append(_batch(tell, core, batch_size, input_len, output_len, rounds))
-    except KeyboardInterrupt:
-        report.interrupted = True
     core.shutdown()
     return report
 

@@ -106,11 +106,7 @@ def _round(
     for row in range(batch_size):
         prompt = [2 + (row * PROMPT_LEN + position) % 1000 for position in range(PROMPT_LEN)]
         lora = adapters[row % len(adapters)] if adapters else None
-        llm.add(
-            llm.input_processor.process(
-                f"{label}-{row}", {"prompt_token_ids": prompt}, params, lora_request=lora
-            )
-        )
+        llm.add(llm.input_processor.process(f"{label}-{row}", prompt, params, lora_request=lora))
     llm.step()
     start = time.perf_counter()
     while llm.has_unfinished():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, cast
@@ -42,11 +43,10 @@ def measure(
     prompts = [[3 + number % 40 + position for position in range(24)] for number in range(num_requests)]
     params = SamplingParams(max_tokens=output_len, temperature=1.0, seed=0, ignore_eos=True)
     alone = {**engine, "tensor_parallel_size": 1, "pipeline_parallel_size": 1}
-    said = []
+    said, seconds = [], []
     for options in (alone, engine):
-        tell(
-            f"{model}, tensor {options['tensor_parallel_size']}, pipeline {options['pipeline_parallel_size']}"
-        )
+        ranks = f"tensor {options['tensor_parallel_size']}, pipeline {options['pipeline_parallel_size']}"
+        tell(f"{model}, {ranks}")
         with LLM(model, **options) as llm:
             llm.generate(prompts[:1], params, use_tqdm=False)  # warm
             llm.reset_prefix_cache()
@@ -54,20 +54,16 @@ def measure(
                 _count(llm, report)
             began = perf_counter()
             outputs = llm.generate(prompts, params, use_tqdm=False)
-            seconds = perf_counter() - began
+            seconds.append(perf_counter() - began)
             said.append([output.outputs[0].token_ids for output in outputs])
             shape = llm.llm_engine.engine_core.config.model
-        if options is alone:
-            report.seconds_alone = seconds
-        else:
-            report.seconds_split = seconds
+    report.seconds_alone, report.seconds_split = seconds
     report.same_tokens = said[0] == said[1]
-    value_bytes = 4 if shape.dtype == "float32" else 2
     traffic = step_traffic(
         hidden_size=shape.hidden_size,
         num_layers=shape.num_hidden_layers,
         vocab_size=shape.vocab_size,
-        value_bytes=value_bytes,
+        value_bytes=4 if shape.dtype == "float32" else 2,
         num_tokens=num_requests,
         num_sampled=num_requests,
         tensor_parallel_size=tensor,
@@ -81,20 +77,18 @@ def _count(llm: LLM, report: ParallelReport) -> None:
     """Add up the communication counters of every following step of this engine."""
     core = cast(EngineCore, llm.llm_engine.engine_core)
     step = core.step
-    totals = {"collectives": 0, "bytes": 0, "tokens": 0, "idle": 0}
+    totals: Counter[str] = Counter()
 
     def counted() -> Any:
         outputs = step()
         stats = core.scheduler.stats
         if stats.num_scheduled_tokens:
             report.num_steps += 1
-            totals["collectives"] += stats.num_collectives
-            totals["bytes"] += stats.collective_bytes
-            totals["tokens"] += stats.num_scheduled_tokens
-            totals["idle"] += stats.num_idle_stages
-            report.collectives_per_step = totals["collectives"] / report.num_steps
-            report.bytes_per_token = totals["bytes"] / totals["tokens"]
-            report.bubble = totals["idle"] / (report.num_steps * report.pipeline_parallel_size)
+            for name in ("num_collectives", "collective_bytes", "num_scheduled_tokens", "num_idle_stages"):
+                totals[name] += getattr(stats, name)
+            report.collectives_per_step = totals["num_collectives"] / report.num_steps
+            report.bytes_per_token = totals["collective_bytes"] / totals["num_scheduled_tokens"]
+            report.bubble = totals["num_idle_stages"] / (report.num_steps * report.pipeline_parallel_size)
         return outputs
 
     core.step = counted  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ from typing import Any, cast
 from torch import nn
 
 from app.bench.models import bench_model
-from app.bench.timing import Spread, Tell, spread
+from app.bench.timing import Spread, Tell, partial_results, spread
 from app.bench.workload import Lengths, add_requests, timed_steps
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
@@ -62,31 +62,23 @@ def measure(
     report = QuantizationReport(model, batch_size, rounds)
     cores: dict[str, EngineCore] = {}
     times: dict[str, list[float]] = {scheme: [] for scheme in schemes}
-    try:
+    with partial_results(report):
         for scheme in schemes:
             tell(f"loading {model} as {scheme}")
-            cores[scheme] = _load(model, {**engine, **_arguments(scheme)})
+            with bench_model(model, engine | _arguments(scheme)) as (name, arguments):
+                cores[scheme] = EngineCore.from_args(EngineArgs.create(model=name, **arguments))
             _decode_steps(cores[scheme], batch_size, 4, "warm-up")
         for number in range(rounds):
             for scheme, core in cores.items():
                 tell(f"round {number + 1} of {rounds}: {scheme}")
                 times[scheme] += _decode_steps(core, batch_size, output_len, f"round-{number}")
-    except KeyboardInterrupt:
-        report.interrupted = True
     medians = {scheme: spread(seconds).p50 for scheme, seconds in times.items() if seconds}
     for scheme, median in medians.items():
         worker = worker_of(cores[scheme])
         num_bytes, num_weights = weight_bytes(cast(nn.Module, worker.model))
-        report.schemes.append(
-            SchemeSpeed(
-                scheme,
-                spread(times[scheme]),
-                medians[schemes[0]] / median,
-                num_bytes / 1e6,
-                8 * num_bytes / num_weights,
-                worker.runner.replays,
-            )
-        )
+        speed = spread(times[scheme]), medians[schemes[0]] / median
+        sizes = num_bytes / 1e6, 8 * num_bytes / num_weights
+        report.schemes.append(SchemeSpeed(scheme, *speed, *sizes, worker.runner.replays))
     for core in cores.values():
         core.shutdown()
     return report
@@ -101,13 +93,7 @@ def _arguments(scheme: str) -> dict[str, Any]:
     return {"hf_overrides": {"quantization_config": config}}
 
 
-def _load(model: str, engine: dict[str, Any]) -> EngineCore:
-    with bench_model(model, engine) as (name, arguments):
-        return EngineCore.from_args(EngineArgs.create(model=name, **arguments))
-
-
 def _decode_steps(core: EngineCore, batch_size: int, output_len: int, label: str) -> list[float]:
     """Return the seconds of every step but the first, which computes the prompt."""
     add_requests(core, batch_size, Lengths(16, 16), Lengths(output_len, output_len), label=label)
-    steps = [step.total for step in timed_steps(core)]
-    return steps[1:]
+    return [step.total for step in timed_steps(core)][1:]

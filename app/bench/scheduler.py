@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from app.bench.timing import Spread, Tell, spread
+from app.bench.timing import Spread, Tell, partial_results, spread
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.request import Request
-from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
+from engine.core.sched_output import ModelRunnerOutput
 from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
 
@@ -54,35 +54,25 @@ class SchedulerReport:
 
 
 def measure(
-    tell: Tell,
-    *,
-    requests: int = 256,
-    steps: int = 300,
-    queues: tuple[int, ...] = QUEUES,
+    tell: Tell, *, requests: int = 256, steps: int = 300, queues: tuple[int, ...] = QUEUES
 ) -> SchedulerReport:
     """Run the benchmark; Ctrl-C ends it early with what was measured so far."""
     report = SchedulerReport()
-    try:
+    with partial_results(report):
         tell(f"{requests} decodes per step")
         report.decode = _decode_cost(requests, steps)
         for blocked_by in ("max_seqs", "no_blocks"):
             for waiting in queues:
                 tell(f"{requests} decodes per step, {waiting:,} waiting ({blocked_by})")
                 report.queues.append(_queue_cost(requests, waiting, blocked_by, steps))
-    except KeyboardInterrupt:
-        report.interrupted = True
     return report
 
 
 def _decode_cost(requests: int, steps: int) -> DecodeCost:
     scheduler = _decoding(requests, steps, max_num_seqs=requests, block_size=16)
     times = list(_steps(scheduler, steps))
-    return DecodeCost(
-        requests,
-        schedule=spread([schedule for schedule, _ in times]),
-        update=spread([update for _, update in times]),
-        total=spread([sum(both) for both in times]),
-    )
+    schedule, update = zip(*times, strict=True)
+    return DecodeCost(requests, spread(schedule), spread(update), spread([sum(both) for both in times]))
 
 
 def _queue_cost(requests: int, waiting: int, blocked_by: str, steps: int) -> QueueCost:
@@ -107,12 +97,9 @@ def _decoding(requests: int, steps: int, *, max_num_seqs: int, block_size: int) 
     """Return a scheduler with `requests` requests past their prompts, each with `steps` decodes left."""
     tokens_each = _tokens_each(steps)
     blocks_each = -(-tokens_each // block_size)
+    budget = requests * PROMPT_TOKENS
     scheduler = Scheduler(
-        SchedulerConfig(
-            max_num_batched_tokens=requests * PROMPT_TOKENS,
-            max_num_seqs=max_num_seqs,
-            max_model_len=tokens_each,
-        ),
+        SchedulerConfig(max_num_batched_tokens=budget, max_num_seqs=max_num_seqs, max_model_len=tokens_each),
         CacheConfig(num_blocks=1 + requests * blocks_each, block_size=block_size),
     )
     params = SamplingParams(max_tokens=None)
@@ -129,15 +116,11 @@ def _steps(scheduler: Scheduler, count: int) -> Iterator[tuple[float, float]]:
         start = perf_counter()
         out = scheduler.schedule()
         planned = perf_counter()
-        result = _answer(out)
+        # As a worker that computes nothing: every row samples token 7.
+        result = ModelRunnerOutput(sampled_token_ids={row.request_id: [7] for row in out.scheduled})
         asked = perf_counter()
         scheduler.update(out, result)
         yield planned - start, perf_counter() - asked
-
-
-def _answer(out: SchedulerOutput) -> ModelRunnerOutput:
-    """Answer as a worker that computes nothing: every row samples token 7."""
-    return ModelRunnerOutput(sampled_token_ids={row.request_id: [7] for row in out.scheduled})
 
 
 def _prompt(seed: int) -> list[int]:

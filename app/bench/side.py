@@ -100,11 +100,8 @@ class Side(JsonChild):
     def ended(self) -> SideDied:
         code = self.exit_code()
         said = "\n".join(f"  {line}" for line in self.last_words(ERROR_LINES).splitlines())
-        return SideDied(
-            self.name,
-            code,
-            f"{describe_exit(code)}. The end of what it wrote:\n{said or '  (nothing on stderr)'}",
-        )
+        said = said or "  (nothing on stderr)"
+        return SideDied(self.name, code, f"{describe_exit(code)}. The end of what it wrote:\n{said}")
 
     def _cpu_seconds(self) -> float:
         try:

@@ -15,17 +15,9 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from app.bench.calibrate import (
-    StepLog,
-    TimedLoad,
-    Timer,
-    choose_timer,
-    deployment_of,
-    fit,
-    live_core,
-    probe,
-)
+from app.bench.calibrate import choose_timer, deployment_of, fit, live_core, probe
 from app.bench.timing import Tell
+from app.bench.workload import StepClock, TimedStep, Timer
 from engine.core.request import Request
 from engine.engine_core import EngineCore
 from engine.sampling_params import SamplingParams
@@ -101,7 +93,7 @@ def check(
     """Compare. `load`: arrival rate as a share of the engine's capacity. `saved`: a calibration to use instead."""
     timer = choose_timer(cpu_time)
     tell(f"loading {model}")
-    timed: list[TimedLoad] = []
+    timed: list[TimedStep] = []
     live: list[RunReport] = []
     with live_core(model, engine) as core:
         deployment = deployment_of(core, model)
@@ -121,10 +113,8 @@ def check(
     report = CheckReport(model, num_requests, rate, rounds, calibration)
     for name, value in _figures(simulated).items():
         values = [_figures(run)[name] for run in live]
-        middle = median(values)
-        report.figures.append(
-            Figure(name, middle, value, (max(values) - min(values)) / middle, BARS.get(name))
-        )
+        spread = (max(values) - min(values)) / median(values)
+        report.figures.append(Figure(name, median(values), value, spread, BARS.get(name)))
     return report
 
 
@@ -153,7 +143,7 @@ def serve_simulated(core: EngineCore, calibration: Calibration, work: Sequence[S
 
 def serve_live(core: EngineCore, work: Sequence[SimRequest], timer: Timer = perf_counter) -> RunReport:
     """Run the work in the live engine; the clock advances by the time of its steps and skips idle time."""
-    recorder, log = Recorder(), StepLog(core, timer)
+    recorder, clock = Recorder(), StepClock(core, timer, loads=True)
     rng, vocabulary = Random("live"), core.config.model.vocab_size
     now, previous_end, index = 0.0, -2.0, 0
     try:
@@ -163,20 +153,18 @@ def serve_live(core: EngineCore, work: Sequence[SimRequest], timer: Timer = perf
             while index < len(work) and work[index].arrival <= now:
                 request = work[index]
                 core.add_request(_live_request(request, rng, vocabulary))
-                recorder.live[str(request.index)] = RequestRecord(
-                    request, arrival=request.arrival, scheduled=0.0
-                )
+                record = RequestRecord(request, arrival=request.arrival, scheduled=0.0)
+                recorder.live[str(request.index)] = record
                 index += 1
-            outputs = log.step()
-            if not log.steps:
+            step = clock.step()
+            if not step.load.num_rows:
                 continue
-            step = log.steps.pop()
             now += step.total
             recorder.step(step.total, len(core.scheduler.running), len(core.scheduler.waiting), 0)
-            recorder.outputs(outputs, now, previous_end)
+            recorder.outputs(step.outputs, now, previous_end)
             previous_end = now
     finally:
-        log.remove()
+        clock.remove()
     return summarise([recorder], core.config.cache.num_blocks - 1, [])
 
 

@@ -15,7 +15,7 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
-from app.bench.timing import Tell
+from app.bench.timing import Tell, partial_results
 from engine.config import EngineArgs, SpeculativeConfig
 from engine.core.request import Request
 from engine.engine_core import EngineCore
@@ -83,12 +83,8 @@ class SpeculationReport:
 
     def break_even(self, workload: str, method: str) -> int | None:
         """Return the smallest measured batch size at which drafts slow the engine down; None if there is none."""
-        losses = [
-            result.batch_size
-            for result in self.results
-            if (result.workload, result.method) == (workload, method) and result.speedup < 1
-        ]
-        return min(losses, default=None)
+        found = [each for each in self.results if (each.workload, each.method) == (workload, method)]
+        return min((each.batch_size for each in found if each.speedup < 1), default=None)
 
 
 def configs(methods: Sequence[str], num_speculative_tokens: int) -> dict[str, SpeculativeConfig]:
@@ -117,7 +113,7 @@ def measure(
     """Run the benchmark; Ctrl-C ends it early with what is done."""
     report = SpeculationReport(model, max(config.num_speculative_tokens for config in drafters.values()))
     engines: dict[str, EngineCore] = {}
-    try:
+    with partial_results(report):
         for name, config in [("plain", None), *drafters.items()]:
             tell(f"loading {model}, {name}")
             settings = {**engine, "speculative_config": None if config is None else asdict(config)}
@@ -127,8 +123,6 @@ def measure(
             for batch_size in batch_sizes:
                 tell(f"{workload}, {batch_size} at once")
                 report.results += _compare(engines, workload, asks, batch_size)
-    except KeyboardInterrupt:
-        report.interrupted = True
     for core in engines.values():
         core.shutdown()
     return report
@@ -141,6 +135,7 @@ def draw(workload: str, count: int, core: EngineCore) -> list[Ask]:
     from engine.zoo.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(resolve("shop"))
+    longest = core.scheduler.config.max_model_len - MAX_TOKENS
     asks: list[Ask] = []
     index = 0
     while len(asks) < count:
@@ -150,10 +145,7 @@ def draw(workload: str, count: int, core: EngineCore) -> list[Ask]:
                 params = SamplingParams(temperature=1.0, max_tokens=64, ignore_eos=True)
                 start = Random(len(asks)).randrange(len(prompt) - FREE_PROMPT_TOKENS)
                 asks.append(Ask(prompt[start : start + FREE_PROMPT_TOKENS], params, 64))
-            elif (
-                case.kind in WORKLOADS[workload]
-                and len(prompt) + MAX_TOKENS < core.scheduler.config.max_model_len
-            ):
+            elif case.kind in WORKLOADS[workload] and len(prompt) < longest:
                 params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS)
                 asks.append(Ask(prompt, params, len(tokenizer.encode(case.answer).ids)))
         index += 1
@@ -175,9 +167,19 @@ def _compare(engines: dict[str, EngineCore], workload: str, asks: list[Ask], bat
             if answers != expected:
                 differing.add(name)
     plain = runs.pop("plain")
-    return [
-        _result(workload, name, batch_size, plain, run, name not in differing) for name, run in runs.items()
-    ]
+    before = plain.tokens / plain.seconds
+    results = []
+    for name, run in runs.items():
+        after = run.tokens / run.seconds
+        result = Result(
+            *(workload, name, batch_size, before, after, after / before),
+            tokens_per_step=run.tokens / max(1, run.rows),
+            acceptance=run.num_accepted_tokens / max(1, run.num_draft_tokens),
+            acceptance_per_pos=[count / run.num_drafts for count in run.accepted_per_pos],
+            is_identical=name not in differing,
+        )
+        results.append(result)
+    return results
 
 
 def _run_wave(core: EngineCore, wave: list[Ask], run: Run) -> dict[str, list[int]]:
@@ -206,19 +208,3 @@ def _run_wave(core: EngineCore, wave: list[Ask], run: Run) -> dict[str, list[int
                 run.accepted_per_pos += [0] * (position + 1 - len(run.accepted_per_pos))
                 run.accepted_per_pos[position] += count
     return answers
-
-
-def _result(workload: str, method: str, batch_size: int, plain: Run, run: Run, is_identical: bool) -> Result:
-    before, after = plain.tokens / plain.seconds, run.tokens / run.seconds
-    return Result(
-        workload=workload,
-        method=method,
-        batch_size=batch_size,
-        plain_tokens_per_s=before,
-        tokens_per_s=after,
-        speedup=after / before,
-        tokens_per_step=run.tokens / max(1, run.rows),
-        acceptance=run.num_accepted_tokens / max(1, run.num_draft_tokens),
-        acceptance_per_pos=[count / run.num_drafts for count in run.accepted_per_pos],
-        is_identical=is_identical,
-    )

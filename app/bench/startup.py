@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from time import time
 
-from app.bench.timing import Tell
+from app.bench.timing import Tell, partial_results
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,14 +42,12 @@ class StartupReport:
 def measure(tell: Tell, model: str, *, runs: int = 3) -> StartupReport:
     """Run the benchmark; Ctrl-C ends it early with the runs that are done."""
     report = StartupReport(model)
-    try:
+    with partial_results(report):
         for number in range(runs + 1):  # the first warms the disk cache
             tell(f"process {number + 1} of {runs + 1}")
             durations = _one_process(model)
             if number > 0:
                 report.runs.append(durations)
-    except KeyboardInterrupt:
-        report.interrupted = True
     if report.runs:
         report.phases = {name: median(run[i] for run in report.runs) for i, name in enumerate(PHASES)}
         report.total = median(sum(run) for run in report.runs)

@@ -6,12 +6,14 @@ matrix products are then timed alone, without the rest of the model: the lower b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
+from torch import nn
 
-from app.bench.gemm import GemmFloor
 from app.bench.models import bench_model
 from app.bench.step_profile import profile_steps
 from app.bench.timing import Tell
@@ -19,6 +21,12 @@ from app.bench.workload import Lengths, TimedStep, add_requests, timed_steps, wa
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
 from engine.exec.uniproc import worker_of
+from engine.layers.embedding import ParallelLMHead
+from engine.layers.linear import Linear
+from kernels.bench.timing import interleaved
+
+MAX_SIZES = 12
+SECONDS_PER_SIZE = 0.25
 
 
 @dataclass
@@ -66,15 +74,9 @@ def measure(
     tell(f"loading {model}")
     with bench_model(model, engine) as (folder, arguments):
         core = EngineCore.from_args(EngineArgs.create(model=folder, **arguments))
-    report = ThroughputReport(
-        model=model,
-        device=str(worker_of(core).device),
-        dtype=core.config.model.dtype,
-        threads=torch.get_num_threads(),
-        num_prompts=num_prompts,
-        input_len=str(input_len),
-        output_len=str(output_len),
-    )
+    device, threads = str(worker_of(core).device), torch.get_num_threads()
+    what = (num_prompts, str(input_len), str(output_len))
+    report = ThroughputReport(model, device, core.config.model.dtype, threads, *what)
     steps: list[TimedStep] = []
     try:
         tell("warming up")
@@ -93,7 +95,7 @@ def measure(
                     core.step()
             report.step_shares = profile.shares()
         tell("timing the matrix products alone")
-        report.gemm_seconds = GemmFloor(core).seconds((step.num_tokens, step.num_sampled) for step in steps)
+        report.gemm_seconds = gemm_floor(core, steps)
         report.gemm_floor_share = report.gemm_seconds / report.seconds
     except KeyboardInterrupt:
         report.interrupted = True
@@ -105,15 +107,56 @@ def measure(
 def _summarise(report: ThroughputReport, steps: list[TimedStep]) -> None:
     if not steps:
         return
-    report.steps = len(steps)
-    report.seconds = sum(step.total for step in steps)
-    report.output_tokens = sum(step.num_sampled for step in steps)
-    total_tokens = sum(step.num_tokens for step in steps)
-    report.prompt_tokens = sum(step.num_prefill_tokens for step in steps)
+
+    def total(part: str) -> float:
+        return sum(getattr(step, part) for step in steps)
+
+    report.steps, report.seconds = len(steps), total("total")
+    report.prompt_tokens, report.output_tokens = int(total("num_prefill_tokens")), int(total("num_sampled"))
     report.requests_per_s = report.finished / report.seconds
     report.output_tokens_per_s = report.output_tokens / report.seconds
-    report.total_tokens_per_s = total_tokens / report.seconds
-    report.mean_batch = sum(step.num_rows for step in steps) / len(steps)
-    report.schedule_share = sum(step.schedule for step in steps) / report.seconds
-    report.execute_share = sum(step.execute for step in steps) / report.seconds
-    report.update_share = sum(step.update for step in steps) / report.seconds
+    report.total_tokens_per_s = total("num_tokens") / report.seconds
+    report.mean_batch = total("num_rows") / len(steps)
+    for part in ("schedule", "execute", "update"):
+        setattr(report, f"{part}_share", total(part) / report.seconds)
+
+
+def gemm_floor(core: EngineCore, steps: list[TimedStep]) -> float:
+    """Return the seconds of the matrix products of these steps alone, the lower bound of their time.
+
+    The products are the model's own layers with their own weights, one after the other, so that they leave the
+    processor's caches as the real run does. All else (attention, norms, sampling, Python) is left out.
+    """
+    worker = worker_of(core)
+    dtype = getattr(torch, core.config.model.dtype)
+    modules = [module for module in cast(nn.Module, worker.model).modules() if isinstance(module, Linear)]
+    heads = [module for module in modules if isinstance(module, ParallelLMHead)]
+    layers = [module for module in modules if not isinstance(module, ParallelLMHead)]
+    total = 0.0
+    groups: tuple[tuple[Sequence[Linear], list[int]], ...] = (
+        (layers, [step.num_tokens for step in steps]),
+        (heads, [step.num_sampled for step in steps]),
+    )
+    for products, sizes in groups:
+        distinct = sorted({size for size in sizes if size > 0})
+        if distinct and products:  # measured at `MAX_SIZES` sizes and interpolated between
+            spaced = np.linspace(0, len(distinct) - 1, MAX_SIZES).round().astype(int)
+            chosen = sorted({distinct[index] for index in spaced})
+            measured = [_products_seconds(products, size, dtype, worker.device) for size in chosen]
+            total += float(np.where(np.asarray(sizes) > 0, np.interp(sizes, chosen, measured), 0.0).sum())
+    return total
+
+
+@torch.inference_mode()
+def _products_seconds(
+    modules: Sequence[Linear], size: int, dtype: torch.dtype, device: torch.device
+) -> float:
+    """Return the median seconds of all products at one batch size."""
+    widths = {module.in_features for module in modules}
+    inputs = {width: torch.randn(size, width, dtype=dtype, device=device) for width in widths}
+
+    def call(_: int) -> None:
+        for module in modules:
+            module(inputs[module.in_features])
+
+    return interleaved({"": call}, device.type, seconds=SECONDS_PER_SIZE, graphs=False)[""].median

@@ -16,12 +16,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from statistics import median
+from statistics import linear_regression, median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-from app.bench.timing import Tell
+from app.bench.timing import Tell, partial_results
 from common.text import GIB
 from engine.config import ConfigError, EngineArgs
 from engine.core.request import Request
@@ -83,13 +83,11 @@ def measure(
         raise ConfigError("a slope needs two or more prompt lengths, of 33 tokens or more each")
     with TemporaryDirectory(prefix="prep-tiers-") as folder:
         core = EngineCore.from_args(_engine_args(model, engine, max(lengths), folder))
-        try:
+        with partial_results(report):
             bench = _Bench(core, report)
             report.block_bytes = core.config.cache.tiers.block_bytes
             for length in sorted(lengths):
                 report.rows.append(bench.times(tell, length, rounds))
-        except KeyboardInterrupt:
-            report.interrupted = True
         core.shutdown()
     _conclude(report)
     return report
@@ -131,32 +129,23 @@ class _Bench:
                     seconds[source].append(taken)
         first_token = {source: 1000 * median(taken or [float("nan")]) for source, taken in seconds.items()}
         copy_out, copy_in = self._copies(num_blocks, rounds)
-        return TierTimes(
-            length,
-            num_blocks,
-            first_token,
-            copy_out,
-            copy_in,
-            recompute=first_token["computed"] - first_token["device"],
-        )
+        recompute = first_token["computed"] - first_token["device"]
+        return TierTimes(length, num_blocks, first_token, copy_out, copy_in, recompute)
 
     def _push_to(self, source: str, prompt: list[int]) -> None:
         if source == "host":
             usable = self.core.scheduler.kv.pool.num_usable
-            longest = min(
-                usable * self.core.scheduler.kv.block_size, self.core.config.scheduler.max_model_len
-            )
+            room = usable * self.core.scheduler.kv.block_size
+            longest = min(room, self.core.config.scheduler.max_model_len)
             self._run(self._prompt(longest - 2, seed=-1), None, 0)
         elif source == "disk":
             self.core.reset_prefix_cache()
 
     def _run(self, prompt: list[int], source: str | None, num_blocks: int) -> float | None:
         """Return the seconds to the only token; None if the prefix was in another tier."""
+        fresh = source in (None, "computed")
         params = SamplingParams(
-            max_tokens=1,
-            temperature=0.0,
-            ignore_eos=True,
-            skip_reading_prefix_cache=source in (None, "computed"),
+            max_tokens=1, temperature=0.0, ignore_eos=True, skip_reading_prefix_cache=fresh
         )
         request = Request(f"tiers-{next(self._names)}", prompt, params)
         start = perf_counter()
@@ -166,9 +155,7 @@ class _Bench:
             if self.core.step() and taken is None:
                 taken = perf_counter() - start
         found = request.cached_tokens_by_source
-        expected = (
-            {} if source in (None, "computed") else {source: num_blocks * self.core.scheduler.kv.block_size}
-        )
+        expected = {} if fresh else {source: num_blocks * self.core.scheduler.kv.block_size}
         if source is not None and found != expected:
             self.report.misses += 1
             return None
@@ -206,9 +193,4 @@ def _conclude(report: TierReport) -> None:
 
 def _slope(points: list[tuple[int, float]]) -> float:
     """Return milliseconds per 1,000 tokens."""
-    if len(points) < 2:
-        return float("nan")
-    mean_x = sum(x for x, _ in points) / len(points)
-    mean_y = sum(y for _, y in points) / len(points)
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    return 1000 * sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    return 1000 * linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else float("nan")

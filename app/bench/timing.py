@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 import psutil
 
@@ -36,6 +38,15 @@ def spread(seconds: Sequence[float]) -> Spread:
     mean = sum(ordered) / len(ordered)
     p50, p90, p99 = (percentile(ordered, percent) for percent in (50, 90, 99))
     return Spread(len(ordered), mean, p50, p90, p99, ordered[-1])
+
+
+@contextmanager
+def partial_results(report: Any) -> Iterator[None]:
+    """End the block at Ctrl-C; `report.interrupted` then says that it holds what was measured so far."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        report.interrupted = True
 
 
 def machine_busy_seconds() -> float:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
 from typing import Self, cast
 
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
-from engine.core.scheduler import Scheduler
 from engine.engine_core import EngineCore
 from engine.sampling_params import SamplingParams
+from engine.sim.cost import StepLoad, load_of
+
+Timer = Callable[[], float]
+"""Clock in seconds: `perf_counter`, or `thread_time` for one thread on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +65,73 @@ def draw_work(count: int, input_len: Lengths, output_len: Lengths, vocab_size: i
 class TimedStep:
     """Times of one engine step in seconds, and its load. `execute` is all but schedule and update."""
 
+    load: StepLoad
+    """Empty unless the clock records loads."""
     schedule: float
     execute: float
-    update: float
-    num_tokens: int
-    num_prefill_tokens: int
-    num_rows: int
-    num_sampled: int
-    outputs: list[EngineCoreOutput]
+    update: float = 0.0
+    num_tokens: int = 0
+    num_prefill_tokens: int = 0
+    num_rows: int = 0
+    outputs: list[EngineCoreOutput] = field(default_factory=list)
+
+    @property
+    def planning(self) -> float:
+        return self.schedule + self.update
 
     @property
     def total(self) -> float:
-        return self.schedule + self.execute + self.update
+        return self.planning + self.execute
+
+    @property
+    def num_sampled(self) -> int:
+        return sum(len(output.new_token_ids) for output in self.outputs)
+
+
+class StepClock:
+    """Times every step of an engine and its parts; with `loads` it also records what a step computes.
+
+    It wraps two methods of the scheduler, of any class, until `remove`.
+    """
+
+    schedule = update = aside = 0.0
+    """Seconds of the parts of the current step; aside: of the clock itself."""
+    load = StepLoad()
+    out: SchedulerOutput
+
+    def __init__(self, core: EngineCore, timer: Timer = perf_counter, *, loads: bool = False) -> None:
+        self._core, self._timer, self._loads = core, timer, loads
+        self._plan, self._take_in = core.scheduler.schedule, core.scheduler.update
+        core.scheduler.schedule = self._timed_schedule  # type: ignore[method-assign]
+        core.scheduler.update = self._timed_update  # type: ignore[method-assign]
+
+    def _timed_schedule(self) -> SchedulerOutput:
+        start = self._timer()
+        self.out = self._plan()
+        planned = self._timer()
+        self.schedule = planned - start
+        if self._loads:
+            self.load = load_of(self.out, self._core.scheduler.requests)
+            self.aside = self._timer() - planned
+        return self.out
+
+    def _timed_update(self, out: SchedulerOutput, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
+        start = self._timer()
+        outputs = self._take_in(out, result)
+        self.update = self._timer() - start
+        return outputs
+
+    def step(self) -> TimedStep:
+        """Run one step of the engine."""
+        start = self._timer()
+        outputs = self._core.step()
+        execute = self._timer() - start - self.aside - self.schedule - self.update
+        num_prefill_tokens = self._core.scheduler.stats.num_prefill_tokens
+        sizes = (self.out.num_scheduled_tokens, num_prefill_tokens, len(self.out.scheduled))
+        return TimedStep(self.load, self.schedule, execute, self.update, *sizes, outputs)
+
+    def remove(self) -> None:
+        del self._core.scheduler.schedule, self._core.scheduler.update
 
 
 def add_requests(
@@ -92,51 +150,10 @@ def add_requests(
 
 def timed_steps(core: EngineCore) -> Iterator[TimedStep]:
     """Run the engine until no request is left; yield every step."""
-    watch = _Watch(core.scheduler)
+    clock = StepClock(core)
     while core.has_unfinished():
-        start = perf_counter()
-        outputs = core.step()
-        total = perf_counter() - start
-        yield TimedStep(
-            schedule=watch.schedule,
-            execute=total - watch.schedule - watch.update,
-            update=watch.update,
-            num_tokens=watch.out.num_scheduled_tokens,
-            num_prefill_tokens=core.scheduler.stats.num_prefill_tokens,
-            num_rows=len(watch.out.scheduled),
-            num_sampled=sum(len(output.new_token_ids) for output in outputs),
-            outputs=outputs,
-        )
-    watch.remove()
-
-
-class _Watch:
-    """Time a scheduler's two methods, for any scheduler class."""
-
-    out: SchedulerOutput
-    schedule = update = 0.0
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        plan, take_in = scheduler.schedule, scheduler.update
-
-        def timed_schedule() -> SchedulerOutput:
-            start = perf_counter()
-            self.out = plan()
-            self.schedule = perf_counter() - start
-            return self.out
-
-        def timed_update(out: SchedulerOutput, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
-            start = perf_counter()
-            outputs = take_in(out, result)
-            self.update = perf_counter() - start
-            return outputs
-
-        scheduler.schedule = timed_schedule  # type: ignore[method-assign]
-        scheduler.update = timed_update  # type: ignore[method-assign]
-
-    def remove(self) -> None:
-        del self._scheduler.schedule, self._scheduler.update
+        yield clock.step()
+    clock.remove()
 
 
 def warm_up(core: EngineCore, input_len: Lengths) -> None:

@@ -7,8 +7,9 @@ import time
 import pytest
 
 from app.bench import calibrate as calibration
-from app.bench.calibrate import TimedLoad, fit, live_core, probe
+from app.bench.calibrate import fit, live_core, probe
 from app.bench.sim_check import check, serve_live
+from app.bench.workload import TimedStep
 from engine.config import ConfigError
 from engine.sim.cost import CostModel, Rates, StepLoad, pairs_of
 from engine.sim.hardware import get_hardware
@@ -31,7 +32,7 @@ def test_rates_come_back_from_the_times_that_they_make() -> None:
     cost = CostModel(SHOP, TRUE)
     planning = 4e-5
     timed = [
-        TimedLoad(load, planning + 3e-6 * load.num_rows, cost.seconds(load) - planning - 3e-6 * load.num_rows)
+        TimedStep(load, planning + 3e-6 * load.num_rows, cost.seconds(load) - planning - 3e-6 * load.num_rows)
         for load in known_steps()
     ]
     found = fit("shop", SHOP, timed)
@@ -50,7 +51,7 @@ def test_rates_come_back_from_the_times_that_they_make() -> None:
 def test_one_step_in_five_that_takes_ten_times_as_long_changes_little() -> None:
     cost = CostModel(SHOP, TRUE)
     timed = [
-        TimedLoad(load, 4e-5, (cost.seconds(load) - 4e-5) * (10 if (index + repeat) % 5 == 0 else 1))
+        TimedStep(load, 4e-5, (cost.seconds(load) - 4e-5) * (10 if (index + repeat) % 5 == 0 else 1))
         for repeat in range(5)
         for index, load in enumerate(known_steps())
     ]

@@ -17,6 +17,7 @@ import json
 import os
 import resource
 import sys
+from importlib import import_module
 from time import perf_counter, process_time
 
 
@@ -43,14 +44,9 @@ def serve(load) -> None:
         began, cpu_began = perf_counter(), process_time()
         result = getattr(engine, request["do"])(request["prompts"], request["max_tokens"])
         seconds, cpu_seconds = perf_counter() - began, process_time() - cpu_began
-        answer(
-            result=result,
-            seconds=seconds,
-            cpu_seconds=cpu_seconds,
-            idle_seconds=idle_seconds,
-            idle_cpu_seconds=idle_cpu_seconds,
-            peak_rss_bytes=peak_rss_bytes(),
-        )
+        idle = {"idle_seconds": idle_seconds, "idle_cpu_seconds": idle_cpu_seconds}
+        busy = {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_rss_bytes": peak_rss_bytes()}
+        answer(result=result, **busy, **idle)
         idle_since, cpu_before = perf_counter(), process_time()
 
 
@@ -64,6 +60,30 @@ def peak_rss_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS, in bytes
 
 
-def as_prompts(prompts):
-    """Return prompts in the form that both engines accept: texts unchanged, token ids wrapped."""
-    return [prompt if isinstance(prompt, str) else {"prompt_token_ids": prompt} for prompt in prompts]
+class LLMEngine:
+    """An engine with the interface of `vllm.LLM`, which ours has as well, with the methods that `serve` calls."""
+
+    package: str
+
+    def __init__(self, model, engine) -> None:
+        self._module = import_module(self.package)
+        self._llm = self._module.LLM(model, **engine)
+
+    def describe(self) -> dict:
+        import torch
+
+        return {"torch": torch.__version__, "threads": torch.get_num_threads()}
+
+    def generate(self, prompts, max_tokens) -> list:
+        """Complete all prompts greedily, each to exactly its length; return the output lengths.
+
+        Prompts are texts or lists of token ids.
+        """
+        params, inputs = [], []
+        for prompt, count in zip(prompts, max_tokens, strict=True):
+            is_text = isinstance(prompt, str)
+            settings = {"temperature": 0.0, "max_tokens": count, "ignore_eos": True, "detokenize": is_text}
+            params.append(self._module.SamplingParams(**settings))
+            inputs.append(prompt if is_text else {"prompt_token_ids": prompt})
+        outputs = self._llm.generate(inputs, params, use_tqdm=False)
+        return [len(output.outputs[0].token_ids) for output in outputs]

@@ -12,7 +12,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from side_protocol import as_prompts, serve
+from side_protocol import LLMEngine, serve
 
 
 def preload() -> None:
@@ -31,40 +31,12 @@ def preload() -> None:
         os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
-class VLLMEngine:
-    """`vllm.LLM` with the methods that `serve` calls."""
-
-    def __init__(self, model: str, engine: dict) -> None:
-        from vllm import LLM
-
-        self._llm = LLM(model, **engine)
+class VLLMEngine(LLMEngine):
+    package = "vllm"
 
     def describe(self) -> dict:
-        import torch
-        import vllm
-
-        return {
-            "engine": f"vllm {vllm.__version__}",
-            "torch": torch.__version__,
-            "device": self._llm.llm_engine.vllm_config.device_config.device_type,
-            "threads": torch.get_num_threads(),
-        }
-
-    def generate(self, prompts: list, max_tokens: list) -> list:
-        """Complete all prompts greedily, each to exactly its length; return the output lengths."""
-        from vllm import SamplingParams
-
-        params = [
-            SamplingParams(
-                temperature=0.0,
-                max_tokens=count,
-                ignore_eos=True,
-                detokenize=isinstance(prompt, str),
-            )
-            for prompt, count in zip(prompts, max_tokens, strict=True)
-        ]
-        outputs = self._llm.generate(as_prompts(prompts), params, use_tqdm=False)
-        return [len(output.outputs[0].token_ids) for output in outputs]
+        device = self._llm.llm_engine.vllm_config.device_config.device_type
+        return {"engine": f"vllm {self._module.__version__}", "device": device, **super().describe()}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.bench.chromium import FLAGS, MISSING, find_chromium
+from app.bench.debugger_browser import FLAGS, MISSING, find_chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
