@@ -108,7 +108,7 @@ def _reshape_and_cache(
 def _paged_attention(
     query: Tensor, kv: Tensor, batch: AttentionBatch, *, sliding_window: int | None = None, **scales: Any
 ) -> Work:
-    """Of every row the keys and values that a query sees; 4 head_dim FLOPs for each pair of query head and key."""
+    """Keys and values of every row that a query sees; 4 head_dim FLOPs for each pair of query head and key."""
     _, _, kv_heads, _, head_dim = kv.shape
     keys_read, pairs = 0, 0
     query_lens = batch.query_start_loc.diff().tolist()

@@ -19,7 +19,7 @@ from kernels.check.case import Case, dtype_name
 
 FP8 = torch.float8_e4m3fn
 RANK = 16
-"""Of the LoRA adapters."""
+"""Rank of the LoRA adapters."""
 
 
 @dataclass(frozen=True, slots=True)
