@@ -29,7 +29,7 @@ def call_order(ctx: Context, max_tokens: int = arg(8, 1, 64)) -> Result:
         watch(scheduler, "schedule", lambda: count("schedule"))
         watch(kv, "match", lambda: log.write("prefix_lookup"))
         watch(kv, "admit", lambda: log.write("blocks"))
-        watch(engine.engine_core.executor, "execute", lambda: count("forward"))
+        watch(engine.engine_core.executor, "submit", lambda: count("forward"))
         watch(scheduler, "update", lambda: log.write("update"))
         watch(engine.output_processor, "update", lambda: log.write("detokenize"))
         params = greedy(max_tokens)
