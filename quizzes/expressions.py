@@ -4,8 +4,6 @@ simpleeval evaluates the syntax tree without imports, assignments or underscore 
 question file can compute but not act.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A question drawn with a seed: its numbers, texts and right answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cache
 from random import Random

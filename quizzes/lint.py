@@ -8,8 +8,6 @@ truth   over 20 seeds: `require` can be met, experiment and oracle agree, exactl
         right answer, trivial guesses are wrong, a challenge has a witness, every text renders
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

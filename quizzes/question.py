@@ -10,11 +10,9 @@ Text fields are Jinja templates over the params; `explain`, `say` and `followups
 Values that start with = are expressions (`expressions.py`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -87,7 +85,7 @@ class Param(Strict):
     """An expression over the params above it: "=a * 2"."""
 
     @model_validator(mode="after")
-    def _one(self) -> Param:
+    def _one(self) -> Self:
         if len(self.model_fields_set) != 1:
             raise ValueError("a param has exactly one of const, choice, int, ints, float, expr")
         return self
@@ -286,7 +284,7 @@ class Question(Strict):
         return self.kind not in ("free", "design") or any(point.probes for point in self.keypoints)
 
     @model_validator(mode="after")
-    def _whole(self) -> Question:
+    def _whole(self) -> Self:
         for problem in _problems(self):
             raise ValueError(problem)
         return self

@@ -5,8 +5,6 @@ bank.entries["batching.static_vs_continuous"].difficulty
 bank.question("batching.static_vs_continuous")
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Skeletons of question files for `prep bank new`."""
 
-from __future__ import annotations
-
 _HEAD = """\
 schema: 1
 id: {id}

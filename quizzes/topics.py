@@ -1,7 +1,5 @@
 """Topics, roles, stages and kinds of questions. Folders and ids use these names."""
 
-from __future__ import annotations
-
 from difflib import get_close_matches
 
 TOPICS = {

@@ -4,8 +4,6 @@ Parsing and checking 400 question files takes more than a second, reading the JS
 reported with its line and left out; the others load.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

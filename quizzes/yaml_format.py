@@ -8,8 +8,6 @@ that does not fit becomes a block. Values stay equal, except for line breaks ins
 (`|`), which no display shows; those of an exhibit are content.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """Load a program under review, probe it, check a repair."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

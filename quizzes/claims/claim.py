@@ -9,9 +9,7 @@ A test has one or more cases: settings, and an expression that is true if the cl
 None: refuted. Some: depends, and the cases say on what. A statistical case may be undecided: inconclusive.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -99,7 +97,7 @@ class Claim(Strict):
     flip: Flip | None = None
 
     @model_validator(mode="after")
-    def _whole(self) -> Claim:
+    def _whole(self) -> Self:
         if self.topic not in TOPICS:
             raise ValueError(f"topic {self.topic!r} is unknown; known: {', '.join(TOPICS)}")
         if self.kind in RUNNABLE and (self.test is None or not self.wording):

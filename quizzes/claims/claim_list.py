@@ -7,8 +7,6 @@ claims.entries["S0-13"].claim
 claims.claim("S0-13").test
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -10,8 +10,6 @@
 No verdict of a test is stored in the bank; only facts have one, with their source.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable

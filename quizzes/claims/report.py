@@ -1,7 +1,5 @@
 """Texts and tables of rulings."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any

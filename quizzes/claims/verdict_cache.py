@@ -3,8 +3,6 @@
 Lists of claims show them without running tests. Deleting the file is safe: `prep claims verify` recomputes it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

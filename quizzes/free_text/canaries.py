@@ -8,8 +8,6 @@
 Its marks count if it agrees on 90 %, accepts at most 5 % of the wrong texts, and obeys no injection.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest

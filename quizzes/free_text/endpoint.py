@@ -4,8 +4,6 @@ No text is sent unless a learner has configured a judge. The key is read from PR
 never sent unencrypted to another machine.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import urllib.error

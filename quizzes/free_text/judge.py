@@ -11,8 +11,6 @@ Safeguards:
 For "unsure", only the learner's own mark counts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

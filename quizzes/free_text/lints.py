@@ -1,7 +1,5 @@
 """Questions about an answer's text. They never affect points."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

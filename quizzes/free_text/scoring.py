@@ -1,7 +1,5 @@
 """Key points of prose and their points: the probes of each and the learner's own marks, weighted and added."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Sentences of an answer, and the one that shares most words with a key point."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The configured judge and its test result, in one file beside the learner's state."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path

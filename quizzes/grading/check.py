@@ -1,8 +1,6 @@
 """Compare a value with the right one: a share of the points (1 right, 0 wrong, bands between), and possible causes of
 a wrong number."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -8,8 +8,6 @@
 An unreadable reply raises ParseError before any comparison.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

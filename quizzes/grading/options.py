@@ -1,7 +1,5 @@
 """Options, named by id or by their number on the screen."""
 
-from __future__ import annotations
-
 import re
 
 from quizzes.grading.parse import NOTHING, ParseError, clean, split_list

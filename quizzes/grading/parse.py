@@ -6,8 +6,6 @@ Numbers are fractions until the end, so that 1.5 KiB is exactly 1536 bytes. An u
 says what is wrong and what to type: the caller asks again and nothing is graded.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ convert into each other; decimal and binary prefixes differ (GB = 10**9 bytes, G
 is its own kind, so that a question can ask for "3 GPUs" without an entry for GPUs.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from fractions import Fraction

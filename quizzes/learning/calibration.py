@@ -3,8 +3,6 @@
 Accuracy is shown beside the Brier score: on open questions, wrong answers with a confidence of 1 % also score low.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

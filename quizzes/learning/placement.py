@@ -5,8 +5,6 @@ second is harder or easier, depending on the first. One or two answers are weak 
 counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random

@@ -5,8 +5,6 @@ remembered, which gives a lower bound of their cost. The plan is the largest num
 questions in the last days, because their reviews would not fit.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass

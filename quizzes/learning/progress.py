@@ -8,8 +8,6 @@
 Only questions for the learner's role and up to the level's difficulty count. Unseen topics count as 0.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ cards. The memory model is FSRS-6 (package `fsrs`) without learning steps, which
 without fuzz, which would use the global random generator.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Selection of questions: surprises first, then due ones, then new ones spread over topics."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

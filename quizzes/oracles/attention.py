@@ -1,7 +1,5 @@
 """Tables, tiles and chunks on paper."""
 
-from __future__ import annotations
-
 from math import ceil, exp
 
 from quizzes.oracles.scheduling import reread_tokens

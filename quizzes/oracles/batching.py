@@ -1,7 +1,5 @@
 """Steps of batches, on paper."""
 
-from __future__ import annotations
-
 import heapq
 
 

@@ -1,7 +1,5 @@
 """Budgets, intervals and bills, worked out on paper."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

@@ -1,7 +1,5 @@
 """Hand-overs by arithmetic."""
 
-from __future__ import annotations
-
 from quizzes.oracles.models import SHAPES
 
 LINKS_GB = {"nvlink4": 450.0, "ib-ndr": 50.0, "ib-hdr": 25.0, "ethernet-100g": 12.5, "pcie5": 64.0}

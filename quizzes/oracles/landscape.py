@@ -1,7 +1,5 @@
 """Figures of comparisons on paper: what a batch can reach, what a CPU can read, how fast versions follow each other."""
 
-from __future__ import annotations
-
 from datetime import date
 
 from quizzes.oracles.models import SHAPES

@@ -1,7 +1,5 @@
 """The life of one request in closed forms."""
 
-from __future__ import annotations
-
 from quizzes.oracles.batching import starts
 
 

@@ -1,7 +1,5 @@
 """Adapters by arithmetic, and slots on paper."""
 
-from __future__ import annotations
-
 from quizzes.oracles.models import SHAPES
 
 HEAD_NORMS = {"qwen3-8b": 2 * 128}

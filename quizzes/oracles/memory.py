@@ -1,7 +1,5 @@
 """Bytes, blocks and holes, worked out on paper."""
 
-from __future__ import annotations
-
 from quizzes.oracles.lifecycle import blocks_at_end
 from quizzes.oracles.prefix_cache import window_most
 

@@ -1,7 +1,5 @@
 """Gateways, scaling rules, alerts and queues in closed forms."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import ceil, floor
 

@@ -1,7 +1,5 @@
 """Messages, bubbles and shares by counting them out."""
 
-from __future__ import annotations
-
 
 def all_reduces(layers: int) -> int:
     """Walk through the layers: attention's output, the MLP's output; the embedding once."""

@@ -1,7 +1,5 @@
 """Steps on paper: bytes over bandwidth, arithmetic over peak. Shapes and datasheet rates are written here once more."""
 
-from __future__ import annotations
-
 from math import ceil
 
 from quizzes.oracles.models import SHAPES

@@ -1,7 +1,5 @@
 """Running out of KV blocks, on paper: counting blocks per step, and a small simulation with lengths only."""
 
-from __future__ import annotations
-
 
 def blocks_for(tokens: int, block_size: int) -> int:
     return (tokens + block_size - 1) // block_size

@@ -1,7 +1,5 @@
 """Prefix caches with pencil and paper: hits from lengths alone, LRU as a list, sharing as sets of positions."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from math import ceil
 from random import Random

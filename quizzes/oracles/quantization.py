@@ -1,7 +1,5 @@
 """Grids and scales with paper and pencil."""
 
-from __future__ import annotations
-
 from math import floor, frexp, ldexp, sqrt
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)

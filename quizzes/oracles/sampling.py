@@ -1,7 +1,5 @@
 """Sampling filters and the cost of several completions, on paper."""
 
-from __future__ import annotations
-
 
 def allowed_tokens(
     probs: list[float], temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0

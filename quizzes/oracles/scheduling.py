@@ -1,7 +1,5 @@
 """Queues, chunks and policies, on paper."""
 
-from __future__ import annotations
-
 import heapq
 import math
 

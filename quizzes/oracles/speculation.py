@@ -1,7 +1,5 @@
 """Tokens from drafts and their cost, on paper."""
 
-from __future__ import annotations
-
 
 def tokens_per_step(acceptance: float, k: int) -> float:
     """Expected tokens of a verified step, draft by draft: draft i counts if the i before it and it are right."""

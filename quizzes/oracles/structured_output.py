@@ -1,7 +1,5 @@
 """Masks by brute force, with Python's own regular expressions."""
 
-from __future__ import annotations
-
 
 def allowed_tokens(vocabulary: list[str], texts: list[str], said: list[str]) -> list[str]:
     """Tokens that keep the output a prefix of one of `texts`; "<eos>" at an end."""

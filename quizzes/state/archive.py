@@ -4,8 +4,6 @@ Importing adds missing rows by key, so importing twice is idempotent and the ord
 are checked before the first is written, and written in one transaction.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import json

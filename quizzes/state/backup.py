@@ -1,7 +1,5 @@
 """Copies of the state: one per day, of which seven are kept, and one before each migration."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """SQLite connections, migrations, and errors with a next step."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Callable, Iterator

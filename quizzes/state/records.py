@@ -4,8 +4,6 @@ Times are aware, in UTC and whole milliseconds, so that the file returns them un
 (https://github.com/ulid/spec): 48 bits of milliseconds and 80 random bits in base 32, which sort by creation time.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

@@ -6,8 +6,6 @@ derived    card, derived                                    may be deleted and r
 views      calibration, question_statistics                 always computed
 """
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from contextlib import closing

@@ -4,8 +4,6 @@ Several terminals may have it open at once (WAL; a writer waits for the other's 
 it contains every attempt added before.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import platform
@@ -14,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from common.paths import state_path
 from quizzes.state import backup, database, records
@@ -46,7 +44,7 @@ class State:
         """Path of the file; None in memory."""
 
     @classmethod
-    def open(cls, path: Path | None = None, *, migrations: tuple[str, ...] = MIGRATIONS) -> State:
+    def open(cls, path: Path | None = None, *, migrations: tuple[str, ...] = MIGRATIONS) -> Self:
         """Open the state file: create it if needed, migrate it, and copy it once a day.
 
         Raises:
@@ -73,14 +71,14 @@ class State:
         return state
 
     @classmethod
-    def in_memory(cls) -> State:
+    def in_memory(cls) -> Self:
         """Return a state in memory, which is lost at the end."""
         connection = database.connect(":memory:")
         database.migrate(connection, MIGRATIONS, lambda schema: None)
         return cls(connection, None)
 
     @classmethod
-    def open_or_in_memory(cls, path: Path | None = None) -> tuple[State, StateError | None]:
+    def open_or_in_memory(cls, path: Path | None = None) -> tuple[Self, StateError | None]:
         """Return (the state, None), or (a state in memory, the error to print)."""
         try:
             return cls.open(path), None
@@ -90,7 +88,7 @@ class State:
     def close(self) -> None:
         self.connection.close()
 
-    def __enter__(self) -> State:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

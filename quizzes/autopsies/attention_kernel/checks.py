@@ -1,8 +1,6 @@
 """Requirements on the loop: attention(query, key_blocks, value_blocks, block_table, seq_len, block_size) gives a list
 of head_dim numbers."""
 
-from __future__ import annotations
-
 import math
 from types import ModuleType
 from typing import Any

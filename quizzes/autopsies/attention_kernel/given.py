@@ -1,7 +1,5 @@
 """The inner loop of a paged decode kernel, one query and one head, as plain loops."""
 
-from __future__ import annotations
-
 
 def dot(a: list[float], b: list[float]) -> float:
     return sum(x * y for x, y in zip(a, b, strict=True))

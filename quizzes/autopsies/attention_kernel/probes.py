@@ -1,7 +1,5 @@
 """Return values of the loop."""
 
-from __future__ import annotations
-
 import random
 from types import ModuleType
 from typing import Any

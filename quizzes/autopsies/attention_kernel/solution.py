@@ -1,7 +1,5 @@
 """The inner loop of a paged decode kernel: online softmax, one pass over keys and values."""
 
-from __future__ import annotations
-
 import math
 
 

@@ -3,8 +3,6 @@
 model.forward(batch) -> {name: token or None when it was the last}. memory.release(requests) gives blocks back.
 """
 
-from __future__ import annotations
-
 import random
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """Continuous batching as a loop. `steps` stands in for "for ever"."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """The loop with a model that counts, and a memory that notices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """Continuous batching: between two steps the finished leave and the next in line take their slots."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """Requirements on a block manager. Names as in the given program, and two new ones: share and grow."""
 
-from __future__ import annotations
-
 import random
 from types import ModuleType
 from typing import Any

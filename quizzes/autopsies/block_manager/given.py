@@ -1,7 +1,5 @@
 """A pool of KV blocks with reference counts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

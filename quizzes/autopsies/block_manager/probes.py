@@ -1,7 +1,5 @@
 """Uses of the block manager."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

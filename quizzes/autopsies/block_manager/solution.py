@@ -1,7 +1,5 @@
 """A pool of KV blocks with reference counts: a count is a number of owners, and free blocks wait in a queue."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ decodes: callable -> the list of requests that decode in this step, one token ea
 model.step(rows) with rows (name, start, tokens): the prompt is "prompt", at most `budget` tokens together.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

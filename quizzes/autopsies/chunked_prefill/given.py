@@ -1,7 +1,5 @@
 """A long prompt in chunks, with decodes in between."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

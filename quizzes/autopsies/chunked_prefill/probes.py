@@ -1,7 +1,5 @@
 """A model whose state is a digest of the tokens before, as KV is."""
 
-from __future__ import annotations
-
 import zlib
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """Chunked prefill: each step one forward pass, decodes first, the prompt with what is left of the budget."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 vision_encoder(images) -> a list of features per image. The input is a list of token ids and features.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Text and images as one input."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

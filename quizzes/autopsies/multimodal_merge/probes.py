@@ -1,7 +1,5 @@
 """Positions of merged images."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

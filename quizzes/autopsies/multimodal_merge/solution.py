@@ -1,7 +1,5 @@
 """Text and images as one input: every placeholder becomes the features of its image."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

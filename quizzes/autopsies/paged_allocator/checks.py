@@ -3,8 +3,6 @@
 PagedAllocator(num_blocks, block_size): allocate(name, num_tokens), slot(name, position),
 append(name), free(name)."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

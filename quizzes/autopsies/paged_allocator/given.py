@@ -1,7 +1,5 @@
 """The idea of paged attention as a class."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

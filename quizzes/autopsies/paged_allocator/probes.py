@@ -1,7 +1,5 @@
 """Blocks that the allocator returns."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 

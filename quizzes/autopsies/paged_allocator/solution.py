@@ -1,7 +1,5 @@
 """Block tables over one pool: a logical position becomes a slot."""
 
-from __future__ import annotations
-
 
 class PagedAllocator:
     def __init__(self, num_blocks: int, block_size: int) -> None:

@@ -3,8 +3,6 @@
 PagedAttention(num_heads, num_kv_heads, head_dim, block_size).forward(query, key_cache, value_cache,
 block_tables, seq_lens) -> [batch, tokens, heads, head_dim]; the queries are the last tokens of each sequence."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import torch

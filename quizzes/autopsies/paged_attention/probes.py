@@ -1,7 +1,5 @@
 """Shapes, masks and what is raised."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

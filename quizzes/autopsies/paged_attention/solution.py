@@ -1,7 +1,5 @@
 """Attention over a paged KV cache, in plain torch: gather a sequence's slots, then attend."""
 
-from __future__ import annotations
-
 import torch
 
 

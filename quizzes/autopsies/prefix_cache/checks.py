@@ -4,8 +4,6 @@ compute(token_ids, start) returns one KV entry per token from position `start` o
 prompt; hit says how many of them came from the cache.
 """
 
-from __future__ import annotations
-
 import random
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """A cache of KV by prefix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

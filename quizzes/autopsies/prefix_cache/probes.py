@@ -1,7 +1,5 @@
 """Hits, misses and confused blocks."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

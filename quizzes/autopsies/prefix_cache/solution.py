@@ -1,7 +1,5 @@
 """A cache of KV blocks: a block is known by all tokens up to its end, and the least recently used goes first."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any

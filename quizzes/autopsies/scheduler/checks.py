@@ -3,8 +3,6 @@
 Sequence(request_id, num_tokens, priority=0); SimpleScheduler(max_batch_size, num_blocks,
 block_size); add_sequence, schedule, complete_sequence, abort."""
 
-from __future__ import annotations
-
 import random
 from types import ModuleType
 from typing import Any

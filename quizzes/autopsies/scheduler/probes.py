@@ -1,7 +1,5 @@
 """Uses of the scheduler with waiting requests."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A scheduler that counts slots and blocks while it admits."""
 
-from __future__ import annotations
-
 import heapq
 from itertools import count
 
