@@ -163,18 +163,18 @@ def plain(value: Any) -> str:
 
 def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:
     """Write the experiment's chart. Raises Problem if it has none or the drawing library is missing."""
-    import sys
-
     from quizzes.experiments import Result
 
-    chart = getattr(sys.modules[experiment.function.__module__], "chart", None)
-    if chart is None:
+    if experiment.chart is None:
         raise terminal.Problem(
             f"{experiment.name} has no chart", next_step="prep run ... --json prints the values"
         )
     if path.suffix not in (".svg", ".png", ".json"):
         raise terminal.Problem(f"--plot writes .svg, .png or .json, not {path.name}")
-    spec = {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", **chart(Result(**result))}
+    spec = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        **experiment.chart(Result(**result)),
+    }
     if path.suffix == ".json":
         path.write_text(json_module.dumps(spec, indent=1))
         return

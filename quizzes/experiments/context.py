@@ -8,6 +8,9 @@ from random import Random
 from typing import Any
 
 from engine.sampling_params import SamplingParams
+from engine.sim.hardware import get_hardware
+from engine.sim.memory import Deployment
+from engine.sim.models import get_model
 from quizzes.experiments.core_engine import CoreEngine
 
 
@@ -49,9 +52,19 @@ class Context:
 
 def greedy(max_tokens: int, **more: Any) -> SamplingParams:
     """Return parameters of a greedy request that ignores end-of-sequence."""
-    return SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, **more)
+    return SamplingParams(temperature=0, max_tokens=max_tokens, **{"ignore_eos": True, **more})
+
+
+def generate(llm: Any, prompts: Any, params: Any, **more: Any) -> list[Any]:
+    """Return the first completion of each prompt; a prompt is a text or a list of token ids."""
+    return [output.outputs[0] for output in llm.generate(prompts, params, use_tqdm=False, **more)]
 
 
 def worker_of(llm: Any) -> Any:
     """Return the worker of an LLM without parallelism, to read its tensors."""
     return llm.llm_engine.engine_core.executor.worker
+
+
+def deploy(model: str, hardware: str, **settings: Any) -> Deployment:
+    """Return a named model on named hardware for the simulator's cost model, with these settings of Deployment."""
+    return Deployment(get_model(model), get_hardware(hardware), **settings)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,16 @@ FIRST_OWN_TOKEN = 1 << 24
 """First token id of prompts given as lengths; explicit prompts use smaller ids."""
 _RANGE = 1 << 18
 """Token ids reserved for one request."""
+
+
+class Fresh:
+    """Returns runs of token ids, each id once: `Fresh()(3)`."""
+
+    def __init__(self) -> None:
+        self._next = count(1 << 20)
+
+    def __call__(self, length: int) -> list[int]:
+        return list(islice(self._next, length))
 
 
 class NoProgress(Exception):
@@ -100,6 +111,11 @@ class Outcome:
     def first_token(self) -> int | None:
         return self.token_steps[0] if self.token_steps else None
 
+    @property
+    def longest_gap(self) -> int:
+        """Maximum steps between two of its tokens; 1: no delay; 0: fewer than two tokens."""
+        return max((later - earlier for earlier, later in pairwise(self.token_steps)), default=0)
+
 
 class CoreEngine:
     """Scheduler, KV manager and a model that follows a script."""
@@ -149,8 +165,23 @@ class CoreEngine:
         return len(self.steps)
 
     @property
+    def preempted(self) -> list[tuple[int, str]]:
+        """(Step, request id) of all preemptions in order."""
+        return [(step.index, request_id) for step in self.steps for request_id in step.preempted]
+
+    @property
     def num_preemptions(self) -> int:
-        return sum(len(step.preempted) for step in self.steps)
+        return len(self.preempted)
+
+    @property
+    def cached_tokens(self) -> list[int]:
+        """Prefix-cache hit of each request at its first admission, in order of arrival."""
+        return [outcome.cached_tokens for outcome in self.outcomes.values()]
+
+    @property
+    def computed_tokens(self) -> int:
+        """Positions that went through the model, recomputed ones included."""
+        return sum(outcome.computed_tokens for outcome in self.outcomes.values())
 
     @property
     def free_blocks(self) -> int:
@@ -159,6 +190,12 @@ class CoreEngine:
     @property
     def used_blocks(self) -> int:
         return self.scheduler.kv.pool.num_usable - self.free_blocks
+
+    @property
+    def peak_blocks(self) -> int:
+        """Maximum blocks in use after a step."""
+        usable = self.scheduler.kv.pool.num_usable
+        return max((usable - step.free_blocks for step in self.steps), default=0)
 
     def add(self, ask: Ask) -> Request:
         """Queue a request now. Raises RequestRejected if it can never run."""
@@ -175,9 +212,13 @@ class CoreEngine:
             cache_salt=ask.cache_salt,
             eos_token_ids=frozenset(output[-1:] if ask.max_tokens else ()),
         )
+        return self.add_request(request, output)
+
+    def add_request(self, request: Request, script: list[int]) -> Request:
+        """Queue a complete request, whose model will output the script."""
         self.scheduler.add(request)
-        self._scripts[ask.request_id] = output
-        self.outcomes[ask.request_id] = Outcome(arrival=self.num_steps)
+        self._scripts[request.request_id] = script
+        self.outcomes[request.request_id] = Outcome(arrival=self.num_steps)
         if self._trace is not None:
             self._trace.add(request)
         return request

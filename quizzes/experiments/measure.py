@@ -36,6 +36,11 @@ class Ratio:
     b_seconds: float
     """Medians."""
 
+    @property
+    def interval(self) -> dict[str, float]:
+        """The interval as fields of a result."""
+        return {"lo": self.lo, "hi": self.hi}
+
     def is_above(self, bound: float) -> bool | None:
         """Return whether the whole interval is above or below the bound; None if neither."""
         if self.lo > bound:

@@ -1,6 +1,6 @@
 """Experiments by name: registration, arguments with their bounds, results with their fields.
 
-    # quizzes/experiments/batching/static_vs_continuous.py
+    # quizzes/experiments/batching/continuous.py
     @experiment("E13")
     def static_vs_continuous(ctx: Context, slots: int = arg(4, 1, 64), ...) -> Result:
         # its docstring: a title, a text, and the fields of the result
@@ -8,8 +8,8 @@
             static_steps [steps]: Engine steps until all requests have finished.
             speedup [x]
 
-The file gives an experiment its name: `batching.static_vs_continuous`. One file per experiment, so that running one
-imports one. Modules import no torch at their top, so that experiments that only count start in milliseconds.
+Folder and function give an experiment its name: `batching.static_vs_continuous`. Running one imports its file only.
+Modules import no torch at their top, so that experiments that only count start in milliseconds.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ from typing import Annotated, Any, Literal
 
 FOLDER = Path(__file__).parent
 EXTRA = "PREP_EXPERIMENTS"
-"""Environment variable: a folder with more experiments, `<topic>/<name>.py` as in this one."""
+"""Environment variable: a folder with more experiments in `<topic>/*.py`, as in this one."""
 Determinism = Literal["exact", "statistical"]
-_FIELDS = re.compile(r"(\w+(?:, \w+)*)(?: \[([^\]]+)\])?(?:: (.+))?$")
-"""Fields in a docstring's Returns section: `name`, `name [unit]: meaning`, or several `name, name [unit]: meaning`."""
+_DEFINED = re.compile(r"^@experiment\(.*?\)\ndef (\w+)\(", re.MULTILINE | re.DOTALL)
+_BARE = r"(\w+(?:, \w+)*)(?: \[([^\]]+)\])?"
+_FIELDS, _SEVERAL = re.compile(_BARE + "(?:: (.+))?$"), re.compile(f"{_BARE}(?:; {_BARE})+$")
+"""Fields in a docstring's Returns section: `name`, `name [unit]: meaning`, several `name, name [unit]: meaning`, and
+without a meaning also several with different units on a line: `name [unit]; name, name [unit]`."""
 
 
 class UnknownExperiment(ValueError):
@@ -150,20 +153,32 @@ class Experiment:
 
     @property
     def _docstring(self) -> tuple[str, str]:
-        text, _, returns = (inspect.getdoc(self.function) or "").partition("Returns:\n")
+        text, _, returns = (inspect.getdoc(self.function) or "").partition("\nReturns:")
         return text.strip(), inspect.cleandoc(returns)
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Arguments after the context, with their types. All have defaults: the experiment runs without any."""
+        """Arguments besides the context, with their types. All have defaults: the experiment runs without any."""
         hints = typing.get_type_hints(self.function, include_extras=True)
         found = {}
-        for name, parameter in list(inspect.signature(self.function).parameters.items())[1:]:
+        for name, parameter in inspect.signature(self.function).parameters.items():
             hint = hints.get(name, Any)
             if name in self.arguments:
                 hint = self.arguments[name].annotate(hint)
-            found[name] = Parameter(name, hint, parameter.default)
+            if name != "ctx":
+                found[name] = Parameter(name, hint, parameter.default)
         return found
+
+    def run(self, ctx: Any, **values: Any) -> Any:
+        """Call the function with checked arguments, and with the context if it takes one."""
+        takes_context = "ctx" in inspect.signature(self.function).parameters
+        return self.function(ctx, **values) if takes_context else self.function(**values)
+
+    @property
+    def chart(self) -> Callable[[Result], dict[str, Any]] | None:
+        """The function `<name>_chart` beside the experiment, which draws its result (Vega-Lite), if there is one."""
+        function = self.function
+        return getattr(sys.modules[function.__module__], f"{function.__name__}_chart", None)
 
     @property
     def result_fields(self) -> list[ResultField]:
@@ -185,11 +200,12 @@ class Experiment:
                 entries.append(line)
         note, fields = [], []
         for entry in entries:
-            if match := _FIELDS.match(entry):
-                names, unit, meaning = (part or "" for part in match.groups())
-                fields += [ResultField(name, unit, meaning) for name in names.split(", ")]
-            else:
-                note.append(entry)
+            for part in entry.split("; ") if _SEVERAL.match(entry) else [entry]:
+                if match := _FIELDS.match(part):
+                    names, unit, meaning = (group or "" for group in match.groups())
+                    fields += [ResultField(name, unit, meaning) for name in names.split(", ")]
+                else:
+                    note.append(part)
         return " ".join(note), fields
 
     @property
@@ -236,15 +252,13 @@ def experiment(
     megabytes: int = 3000,
     device: Literal["cpu", "cuda"] = "cpu",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the function of this file as an experiment: it takes a Context and arguments with defaults, and returns
-    a Result with the fields that its docstring declares. catalogue: rows that it realises, such as E13."""
+    """Register a function as an experiment: it takes arguments with defaults, after a Context `ctx` if it uses one,
+    and returns a Result with the fields that its docstring declares. catalogue: rows that it realises, such as E13."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        name = ".".join(function.__module__.split(".")[-2:])
-        arguments = {}
-        for parameter in inspect.signature(function).parameters.values():
-            if isinstance(parameter.default, _Argument):
-                arguments[parameter.name] = parameter.default
+        name = f"{function.__module__.split('.')[-2]}.{function.__name__}"
+        parameters = inspect.signature(function).parameters.values()
+        arguments = {p.name: p.default for p in parameters if isinstance(p.default, _Argument)}
         function.__defaults__ = tuple(
             default.default if isinstance(default, _Argument) else default
             for default in function.__defaults__ or ()
@@ -263,44 +277,48 @@ def folders() -> list[Path]:
     return [FOLDER, Path(extra)] if extra else [FOLDER]
 
 
-def names() -> list[str]:
-    """Return the names of all experiments from their files, without importing them."""
-    return sorted(
-        f"{path.parent.name}.{path.stem}"
-        for folder in folders()
+def _files(topic: str | None = None) -> dict[str, Path]:
+    """Return the files of all experiments (of one topic) by name, without importing them."""
+    return {
+        f"{path.parent.name}.{function}": path
+        for folder in reversed(folders())
         for path in folder.glob("*/*.py")
-        if not path.name.startswith("_")
-    )
+        if topic in (None, path.parent.name)
+        for function in _DEFINED.findall(path.read_text(encoding="utf-8"))
+    }
+
+
+def names() -> list[str]:
+    """Return the names of all experiments."""
+    return sorted(_files())
+
+
+def source_file(name: str) -> Path:
+    """Return the file of an experiment. Raises UnknownExperiment."""
+    found = _files(name.partition(".")[0]).get(name)
+    if found is None:
+        close = get_close_matches(name, names(), n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise UnknownExperiment(
+            f"no experiment is called {name!r}; {hint}prep experiments list shows all of them"
+        )
+    return found
 
 
 def get(name: str) -> Experiment:
     """Return an experiment by name. Raises UnknownExperiment."""
     if name not in _registered:
-        if name not in names():
-            close = get_close_matches(name, names(), n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise UnknownExperiment(
-                f"no experiment is called {name!r}; {hint}prep experiments list shows all of them"
-            )
-        _import(name)
-    if name not in _registered:
-        raise UnknownExperiment(f"the file of {name} registers no experiment: decorate its function")
+        _import(source_file(name))
     return _registered[name]
 
 
-def source_file(name: str) -> Path:
-    """Return the file of an experiment."""
-    paths = [folder.joinpath(*name.split(".")).with_suffix(".py") for folder in folders()]
-    return next((path for path in paths if path.is_file()), paths[0])
-
-
-def _import(name: str) -> None:
-    """Import the file of an experiment, which registers it."""
-    path = source_file(name)
+def _import(path: Path) -> None:
+    """Import a file, which registers its experiments."""
+    module_name = f"{path.parent.name}.{path.stem}"
     if path.is_relative_to(FOLDER):
-        import_module(f"{__package__}.{name}")
+        import_module(f"{__package__}.{module_name}")
         return
-    spec = spec_from_file_location(f"own_experiments.{name}", path)
+    spec = spec_from_file_location(f"own_experiments.{module_name}", path)
     if spec is None or spec.loader is None:
         raise UnknownExperiment(f"{path} cannot be imported")
     module = module_from_spec(spec)

@@ -113,19 +113,10 @@ class Runner:
             if found is not None:
                 return Outcome(name, values, found, 0.0, True, experiment.determinism)
         began = time.monotonic()
+        place = str(trace.resolve()) if trace else None
+        command = {"do": "run", "name": name, "args": plain, "seed": seed, "trace": place}
         try:
-            answer = self._ask(
-                {
-                    "do": "run",
-                    "name": name,
-                    "args": plain,
-                    "seed": seed,
-                    "trace": str(trace.resolve()) if trace else None,
-                },
-                name,
-                experiment.seconds,
-                experiment.megabytes,
-            )
+            answer = self._ask(command, _Limit(name, experiment.seconds, experiment.megabytes))
         except BaseException:
             self.close()
             raise
@@ -149,7 +140,7 @@ class Runner:
         if self._worker is None or not self._worker.is_running:
             self.close()
             self._worker = JsonChild(
-                "quizzes.experiments.worker",
+                "quizzes.experiments.running",
                 name="the process for experiments",
                 environment={"PYTHONHASHSEED": "0"},
                 grace_s=0.0,
@@ -157,8 +148,7 @@ class Runner:
             )
         self._worker.write(command)
 
-    def _ask(self, command: dict[str, Any], name: str, seconds: float, megabytes: int) -> dict[str, Any]:
-        limit = _Limit(name, seconds, megabytes)
+    def _ask(self, command: dict[str, Any], limit: _Limit) -> dict[str, Any]:
         self._send_again(command)
         retried = False
         while True:
@@ -167,10 +157,8 @@ class Runner:
                 answer = self._worker.read(_LOOK_EVERY)
             except ProcessEnded as ended:
                 if limit.began is not None or retried:
-                    how = describe_exit(ended.exit_code)
-                    raise RunFailed(
-                        f"{name}: its process {how} without a result", details=ended.last_words
-                    ) from None
+                    what = f"{limit.name}: its process {describe_exit(ended.exit_code)} without a result"
+                    raise RunFailed(what, details=ended.last_words) from None
                 retried = True  # it was killed between two runs
                 self._send_again(command)
                 continue

@@ -20,7 +20,7 @@ QUOTES_BAD_EXAMPLES = {
     "CONTRIBUTING.md",
     "tests/packaging/test_language.py",
     "quizzes/claims/FOUND.md",
-    "quizzes/experiments/speculation/_shop.py",
+    "quizzes/experiments/speculation/live.py",
 }
 """Files that show what not to write, quote other authors, or hold prompts."""
 

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quizzes.experiments.attention.attention_traffic import attention_traffic
-from quizzes.experiments.attention.block_lookup import block_lookup
-from quizzes.experiments.attention.chunked_cost import chunked_cost
-from quizzes.experiments.attention.chunked_equality import chunked_equality
-from quizzes.experiments.attention.kv_cache_on_off import kv_cache_on_off
-from quizzes.experiments.attention.kv_layout import kv_layout
-from quizzes.experiments.attention.mla_absorb import mla_absorb
-from quizzes.experiments.attention.online_softmax import online_softmax
-from quizzes.experiments.attention.paged_vs_dense import paged_vs_dense
-from quizzes.experiments.attention.split_kv import split_kv
-from quizzes.experiments.attention.table_traffic import table_traffic
+from quizzes.experiments.attention.arithmetic import attention_traffic, mla_absorb, online_softmax, split_kv
+from quizzes.experiments.attention.counting import block_lookup, chunked_cost, kv_cache_on_off, table_traffic
+from quizzes.experiments.attention.live import chunked_equality
+from quizzes.experiments.attention.tensors import kv_layout, paged_vs_dense
 from quizzes.experiments.context import Context
 from quizzes.experiments.registry import BadArguments
 
@@ -48,11 +41,9 @@ def test_tiles_give_the_softmax_of_the_whole_row_and_need_the_rescaling() -> Non
 
 
 def test_fused_attention_moves_fewer_bytes_and_does_the_same_arithmetic() -> None:
-    found = attention_traffic(Context(), queries=1024, keys=1024, tile=128)
+    found = attention_traffic(queries=1024, keys=1024, tile=128)
     assert found.ratio > 1 and found.score_bytes == 2 * 1024 * 1024
-    assert attention_traffic(Context(), queries=1, keys=1024).ratio < 1.1, (
-        "decode has no score matrix to save"
-    )
+    assert attention_traffic(queries=1, keys=1024).ratio < 1.1, "decode has no score matrix to save"
 
 
 def test_splits_are_joined_exactly_and_not_by_their_mean() -> None:
@@ -86,19 +77,19 @@ def test_absorbed_projections_give_the_same_output_from_a_smaller_cache() -> Non
 
 
 def test_strides_equal_those_of_the_cache() -> None:
-    found = kv_layout(Context(), num_layers=2, kv_heads=4, block_size=16, head_dim=32)
+    found = kv_layout(num_layers=2, kv_heads=4, block_size=16, head_dim=32)
     assert found.block_bytes == 2 * 2 * 4 * 16 * 32 * 2
     assert found.sectors_along_dim < found.sectors_along_tokens
 
 
 def test_a_block_table_is_small_compared_with_its_kv() -> None:
-    found = table_traffic(Context(), context=4096, block_size=16)
+    found = table_traffic(context=4096, block_size=16)
     assert found.table_share < 0.01 and found.entries == 256
-    assert table_traffic(Context(), context=4096, block_size=1).table_share > found.table_share
+    assert table_traffic(context=4096, block_size=1).table_share > found.table_share
 
 
 def test_a_reserved_cache_is_read_in_full_where_the_length_is_not_known() -> None:
-    known = table_traffic(Context(), context=500)
-    padded = table_traffic(Context(), context=500, reserved=2000)
+    known = table_traffic(context=500)
+    padded = table_traffic(context=500, reserved=2000)
     assert known.paged_bytes > known.contiguous_bytes == known.kv_bytes
     assert padded.contiguous_bytes == 4 * padded.kv_bytes

@@ -12,7 +12,7 @@ from engine.sim.models import MODELS
 from quizzes.claims.claim import Claim
 from quizzes.claims.court import check_flip, judge
 from quizzes.experiments import Context, get
-from quizzes.experiments.capacity._tensors import tensor_shapes
+from quizzes.experiments.capacity.checkpoints import tensor_shapes
 from quizzes.experiments.registry import BadArguments
 from quizzes.experiments.running import run_here
 from quizzes.oracles import capacity as oracle
@@ -27,7 +27,7 @@ KNOWN = {"S1-21": "confirmed", "S1-88": "refuted", "S0-62": "refuted", "S3-21": 
 
 def run(name: str, **args: object):
     experiment = get(f"capacity.{name}")
-    return experiment.function(Context(), **experiment.check(args))
+    return experiment.run(Context(), **experiment.check(args))
 
 
 @pytest.mark.parametrize("name", DENSE)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 
 from quizzes.experiments.context import Context
-from quizzes.experiments.disaggregation.compare import compare
-from quizzes.experiments.disaggregation.handoff import handoff
-from quizzes.experiments.disaggregation.transfer import transfer
+from quizzes.experiments.disaggregation.pools import compare, handoff, transfer
 from quizzes.oracles import disaggregation as oracle
 
 
 @pytest.mark.parametrize("model", sorted(oracle.SHAPES))
 def test_a_transfer_moves_the_kv_of_the_prompt(model: str) -> None:
-    found = transfer(Context(), model=model, prompt=3000, tp=4, link="ib-ndr")
+    found = transfer(model=model, prompt=3000, tp=4, link="ib-ndr")
     assert found.kv_bytes == oracle.kv_bytes(model, 3000)
     assert found.transfer_ms == pytest.approx(oracle.transfer_ms(model, 3000, "ib-ndr", 4))
 
@@ -34,7 +32,7 @@ def test_a_cache_without_room_takes_fewer_blocks_and_computes_the_rest() -> None
 
 
 def test_long_prompts_gain_in_the_gaps_and_short_ones_do_not() -> None:
-    long, short = compare(Context(), prompt=6000), compare(Context(), prompt=64, rate=10)
+    long, short = compare(prompt=6000), compare(prompt=64, rate=10)
     assert long.colocated_itl_p99_ms > 5 * long.split_itl_p99_ms
     assert short.colocated_itl_p99_ms == pytest.approx(short.split_itl_p99_ms, rel=0.1)
     assert not short.split_wins_e2e

@@ -17,7 +17,7 @@ QUESTIONS = ("Q002", "Q049", "Q091", "Q125", "Q126", "Q127", "Q136")
 
 def run(name: str, **args: Any) -> Any:
     found = get(name)
-    return found.function(Context(), **found.check(args))
+    return found.run(Context(), **found.check(args))
 
 
 @pytest.mark.parametrize(("rows", "context"), [(1, 0), (16, 200), (32, 800), (48, 400)])

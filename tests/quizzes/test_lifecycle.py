@@ -14,7 +14,7 @@ from quizzes.oracles.scheduling import chunk_steps
 
 def run(name: str, **args: Any) -> Any:
     found = get(f"lifecycle.{name}")
-    return found.function(Context(), **found.check(args))
+    return found.run(Context(), **found.check(args))
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 
 from quizzes.experiments.context import Context
-from quizzes.experiments.lora.exactness import exactness
-from quizzes.experiments.lora.footprint import footprint
-from quizzes.experiments.lora.isolation import isolation
-from quizzes.experiments.lora.slots import slots
+from quizzes.experiments.lora.counting import footprint, isolation, slots
+from quizzes.experiments.lora.live import exactness
 from quizzes.oracles import lora as oracle
 
 
 @pytest.mark.parametrize("model", sorted(oracle.SHAPES))
 def test_an_adapter_weighs_rank_times_the_edges_of_its_matrices(model: str) -> None:
-    found = footprint(Context(), model=model, rank=8, modules=["q", "v", "down"])
+    found = footprint(model=model, rank=8, modules=["q", "v", "down"])
     assert found.adapter_bytes == oracle.adapter_bytes(model, 8, ["q", "v", "down"])
 
 

@@ -11,7 +11,7 @@ import yaml
 from quizzes.claims.claim import Claim
 from quizzes.claims.court import check_flip, judge
 from quizzes.experiments import Context, get
-from quizzes.experiments.memory._allocators import Buddy, Contiguous, Paged
+from quizzes.experiments.memory.allocators import Buddy, Contiguous, Paged
 from quizzes.experiments.running import run_here
 from quizzes.oracles import memory as oracle
 
@@ -30,7 +30,7 @@ KNOWN = {
 
 def run(name: str, **args: object):
     experiment = get(f"memory.{name}")
-    return experiment.function(Context(), **experiment.check(args))
+    return experiment.run(Context(), **experiment.check(args))
 
 
 @pytest.mark.parametrize("make", [lambda: Contiguous(512), lambda: Buddy(512), lambda: Contiguous(512, 64)])

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from quizzes.experiments import Context, get
-from quizzes.experiments.operations._gateway import Gateway
+from quizzes.experiments.operations.gateway import Gateway
 from quizzes.experiments.running import run_here
 from quizzes.oracles import operations as paper
 
 
 def run(name: str, **args: Any) -> Any:
     found = get(f"operations.{name}")
-    return found.function(Context(), **found.check(args))
+    return found.run(Context(), **found.check(args))
 
 
 @pytest.mark.parametrize("share", [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5])

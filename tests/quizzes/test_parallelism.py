@@ -5,20 +5,16 @@ from __future__ import annotations
 import pytest
 
 from quizzes.experiments.context import Context
-from quizzes.experiments.parallelism.bubble import bubble
-from quizzes.experiments.parallelism.experts import experts
-from quizzes.experiments.parallelism.fit import fit
-from quizzes.experiments.parallelism.live import live
-from quizzes.experiments.parallelism.shards import shards
-from quizzes.experiments.parallelism.traffic import traffic
+from quizzes.experiments.parallelism.plans import bubble, fit, traffic
+from quizzes.experiments.parallelism.tensors import experts, live, shards
 from quizzes.oracles import parallelism as oracle
 
 
 def test_tensor_parallelism_needs_two_all_reduces_per_layer_and_one_for_the_embedding() -> None:
-    found = traffic(Context(), model="llama-3.1-70b", tp=8)
+    found = traffic(model="llama-3.1-70b", tp=8)
     assert found.all_reduces == oracle.all_reduces(80)
     assert found.bytes_per_token == oracle.all_reduces(80) * 8192 * 2
-    staged = traffic(Context(), model="llama-3.1-70b", tp=1, pp=4)
+    staged = traffic(model="llama-3.1-70b", tp=1, pp=4)
     assert staged.bytes_per_token == oracle.pipeline_bytes_per_token(4, 8192)
 
 
@@ -35,7 +31,7 @@ def test_a_pipeline_empties_after_its_last_stage() -> None:
 
 
 def test_ranks_hold_slices_stages_hold_layers_replicas_hold_all() -> None:
-    tensor, pipeline, data = (shards(Context(), split=split) for split in ("tensor", "pipeline", "data"))
+    tensor, pipeline, data = (shards(split=split) for split in ("tensor", "pipeline", "data"))
     assert sum(tensor.matrix_parameters) == sum(pipeline.matrix_parameters) == data.matrix_parameters[0]
     assert data.parameters == [data.whole, data.whole]
     assert (tensor.layers, pipeline.layers) == ([6, 6], oracle.layer_shares(6, 2))
@@ -49,8 +45,8 @@ def test_skewed_routing_makes_one_rank_the_slowest() -> None:
 
 
 def test_a_seven_billion_model_needs_no_second_large_card() -> None:
-    assert fit(Context()).fits_one
-    assert not fit(Context(), model="llama-3.1-70b", tp=4).fits_one
+    assert fit().fits_one
+    assert not fit(model="llama-3.1-70b", tp=4).fits_one
 
 
 def test_two_workers_give_the_same_tokens_and_count_every_message() -> None:

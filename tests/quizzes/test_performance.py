@@ -6,84 +6,74 @@ import pytest
 
 from engine.config import ConfigError
 from quizzes.experiments.context import Context
-from quizzes.experiments.performance.batch_invariance import batch_invariance
-from quizzes.experiments.performance.batch_scaling import batch_scaling
-from quizzes.experiments.performance.coalescing import coalescing
-from quizzes.experiments.performance.cpu_path import PARTS, cpu_path
-from quizzes.experiments.performance.gemm_tiles import gemm_tiles
-from quizzes.experiments.performance.gemm_tokens import gemm_tokens
-from quizzes.experiments.performance.graph_padding import graph_padding
-from quizzes.experiments.performance.host_overlap import host_overlap
-from quizzes.experiments.performance.moe_reads import moe_reads
-from quizzes.experiments.performance.precision_speedup import precision_speedup
-from quizzes.experiments.performance.reduction_order import reduction_order
-from quizzes.experiments.performance.roofline import roofline
-from quizzes.experiments.performance.rows_computed import rows_computed
-from quizzes.experiments.performance.tokeniser_load import tokeniser_load
+from quizzes.experiments.performance.host import PARTS, cpu_path, host_overlap, tokeniser_load
+from quizzes.experiments.performance.kernels import coalescing, gemm_tiles, graph_padding, reduction_order
+from quizzes.experiments.performance.products import batch_invariance, gemm_tokens, rows_computed
+from quizzes.experiments.performance.roofline import batch_scaling, moe_reads, precision_speedup, roofline
 from quizzes.experiments.registry import BadArguments
 
 
 def test_decode_is_bound_by_memory_and_prefill_by_arithmetic() -> None:
-    decode = roofline(Context(), rows=8, context=1000)
-    prefill = roofline(Context(), tokens_per_row=2048, context=0)
+    decode = roofline(rows=8, context=1000)
+    prefill = roofline(tokens_per_row=2048, context=0)
     assert (decode.bound, prefill.bound) == ("memory", "compute")
     assert decode.mbu > 0.9 > decode.mfu and prefill.mfu > 0.9
 
 
 def test_a_small_prefill_is_bound_by_memory_too() -> None:
-    assert roofline(Context(), tokens_per_row=100, context=0).bound == "memory"
+    assert roofline(tokens_per_row=100, context=0).bound == "memory"
 
 
 def test_the_knee_is_where_the_intensity_passes_the_ridge() -> None:
-    found = batch_scaling(Context())
-    below, above = (roofline(Context(), rows=rows) for rows in (found.knee - 1, found.knee))
+    found = batch_scaling()
+    below, above = (roofline(rows=rows) for rows in (found.knee - 1, found.knee))
     assert (below.bound, above.bound) == ("memory", "compute")
 
 
 def test_the_parts_of_a_step_are_its_time() -> None:
-    found = roofline(Context(), rows=3, context=500)
+    found = roofline(rows=3, context=500)
     assert found.linear_ms + found.head_ms + found.attention_ms == pytest.approx(found.step_ms)
 
 
 def test_an_unknown_device_is_named_with_those_that_exist() -> None:
     with pytest.raises(ConfigError, match="h100"):
-        roofline(Context(), hardware="h1000")
+        roofline(hardware="h1000")
 
 
 def test_int4_speeds_up_decode_and_not_prefill() -> None:
-    decode = precision_speedup(Context(), other="int4", rows=1)
-    prefill = precision_speedup(Context(), other="int4", tokens_per_row=4096, context=0)
+    decode = precision_speedup(other="int4", rows=1)
+    prefill = precision_speedup(other="int4", tokens_per_row=4096, context=0)
     assert decode.linear > 3.5 and prefill.linear == pytest.approx(1)
 
 
 def test_a_mixture_needs_more_tokens_to_be_bound_by_arithmetic() -> None:
-    assert moe_reads(Context()).knee > 3 * batch_scaling(Context()).knee
+    assert moe_reads().knee > 3 * batch_scaling().knee
     with pytest.raises(BadArguments, match="no experts"):
-        moe_reads(Context(), model="llama-3-8b")
+        moe_reads(model="llama-3-8b")
 
 
 def test_tiles_at_the_edge_load_less_and_count_as_whole_tiles() -> None:
-    found = gemm_tiles(Context(), m=130, n=256, k=64, tile_m=128, tile_n=128, sms=3)
+    found = gemm_tiles(m=130, n=256, k=64, tile_m=128, tile_n=128, sms=3)
     assert (found.tiles, found.waves) == (4, 2)
     assert found.loaded_mb == pytest.approx(64 * 2 * (2 * (128 + 128) + 2 * (2 + 128)) / 1e6)
 
 
 def test_neighbouring_lanes_share_sectors() -> None:
-    assert coalescing(Context(), stride=1).sectors == 4
-    assert coalescing(Context(), stride=32).sectors == 32
-    assert coalescing(Context(), stride=0).sectors == 1
-    assert coalescing(Context(), stride=1, offset=4).sectors == 5
+    assert coalescing(stride=1).sectors == 4
+    assert coalescing(stride=32).sectors == 32
+    assert coalescing(stride=0).sectors == 1
+    assert coalescing(stride=1, offset=4).sectors == 5
 
 
 def test_overlap_hides_the_shorter_of_host_and_device() -> None:
-    found = host_overlap(Context(), host_ms=2, device_ms=10, steps=50)
+    found = host_overlap(host_ms=2, device_ms=10, steps=50)
     assert found.overlapped_ms == pytest.approx(2 + 50 * 10)
-    starved = host_overlap(Context(), host_ms=10, device_ms=2, steps=50)
+    starved = host_overlap(host_ms=10, device_ms=2, steps=50)
     assert starved.overlapped_ms == pytest.approx(50 * 10 + 2)
 
 
 def test_graphs_round_a_batch_up() -> None:
-    assert graph_padding(Context(), batches=[1, 3, 9, 512]).sizes == [1, 4, 16, 512]
+    assert graph_padding(batches=[1, 3, 9, 512]).sizes == [1, 4, 16, 512]
 
 
 def test_the_order_of_additions_shows_in_floats_and_not_in_integers() -> None:
@@ -97,7 +87,7 @@ def test_neighbours_change_no_bit_of_a_result() -> None:
 
 
 def test_a_token_among_many_is_cheaper_while_both_are_busy() -> None:
-    found = gemm_tokens(Context(), many=64, size=512)
+    found = gemm_tokens(many=64, size=512)
     assert found.lo <= found.per_token <= found.hi
     assert found.busy_few > 0.5 and found.busy_many > 0.5
     assert found.intensity_many == 64 * found.intensity_few

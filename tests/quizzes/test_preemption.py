@@ -13,7 +13,7 @@ from quizzes.oracles import preemption as paper
 
 def run(name: str, **args: Any) -> Any:
     found = get(f"preemption.{name}")
-    return found.function(Context(), **found.check(args))
+    return found.run(Context(), **found.check(args))
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
@@ -10,18 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quizzes.experiments import Context, registry
-from quizzes.experiments.prefix_cache._canonical import canonical_prompt
-from quizzes.experiments.prefix_cache.lookups import TokenTree, WholePromptCache
-from quizzes.experiments.prefix_cache.noisy_neighbour import TokenQuota
-from quizzes.experiments.prefix_cache.prompt_budget import Budgeter
+from quizzes.experiments.prefix_cache.chats import Budgeter, TokenTree, WholePromptCache
+from quizzes.experiments.prefix_cache.prompts import canonical
 from quizzes.experiments.prefix_cache.response_cache import ResponseCache, likeness, normalise
-from quizzes.experiments.prefix_cache.sticky_weights import Sticky, WeightedRoundRobin
+from quizzes.experiments.prefix_cache.routing import Sticky, WeightedRoundRobin
+from quizzes.experiments.prefix_cache.tenants import TokenQuota
 from quizzes.oracles import prefix_cache as oracle
 
 
 def run(name: str, **args: Any) -> Any:
     found = registry.get(f"prefix_cache.{name}")
-    return found.function(Context(), **found.check(args))
+    return found.run(Context(), **found.check(args))
 
 
 lengths = st.integers(1, 130)
@@ -276,15 +274,15 @@ def test_turns_come_in_proportion_to_weights_and_a_session_stays() -> None:
 def test_a_budgeter_never_cuts_the_system_prompt_or_the_question() -> None:
     chat = Budgeter([1, 2, 3], 6, "slide")
     for _ in range(5):
-        chat.add([9, 9])
+        chat.turns.append([9, 9])
     assert chat.prompt([7]) == [1, 2, 3, 9, 9, 7]
 
 
 def test_a_canonical_prompt_does_not_depend_on_order_or_blanks() -> None:
     parts = {"tools": [{"name": "b", "x": 1}, {"name": "a"}], "date": "d", "request": "r", "question": "q"}
     other = {"tools": [{"name": "a"}, {"x": 1, "name": "b"}], "date": "d", "request": "r", "question": "q"}
-    first = canonical_prompt({**parts, "instructions": "Be  brief. "})
-    assert first == canonical_prompt({**other, "instructions": "Be brief.\n"})
+    first = canonical({**parts, "instructions": "Be  brief. "})
+    assert first == canonical({**other, "instructions": "Be brief.\n"})
     assert first.endswith(b"q")
 
 
@@ -338,7 +336,7 @@ def test_a_window_changes_a_model_that_was_trained_without_one() -> None:
 def test_a_chart_shows_every_figure_of_the_result(name: str) -> None:
     result = run(name)
     found = registry.get(f"prefix_cache.{name}")
-    spec = sys.modules[found.function.__module__].chart(result)
+    spec = found.chart(result)
     rows = spec["data"]["values"]
     expected = {
         "conversation": 2 * len(getattr(result, "prompt_tokens", [])),

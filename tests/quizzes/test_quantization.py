@@ -5,39 +5,38 @@ from __future__ import annotations
 import pytest
 
 from quizzes.experiments.context import Context
-from quizzes.experiments.quantization.answers import answers
-from quizzes.experiments.quantization.awq_scales import awq_scales
-from quizzes.experiments.quantization.calibration_shift import calibration_shift
 from quizzes.experiments.quantization.effective_bits import effective_bits
-from quizzes.experiments.quantization.fp4_block import fp4_block
-from quizzes.experiments.quantization.fp8_round import fp8_round
-from quizzes.experiments.quantization.int4_methods import int4_methods
-from quizzes.experiments.quantization.int8_grid import int8_grid
-from quizzes.experiments.quantization.kv_bytes import kv_bytes
-from quizzes.experiments.quantization.kv_scales import kv_scales
-from quizzes.experiments.quantization.outliers import outliers
+from quizzes.experiments.quantization.grids import (
+    awq_scales,
+    fp4_block,
+    fp8_round,
+    int8_grid,
+    kv_bytes,
+    kv_scales,
+)
+from quizzes.experiments.quantization.shop import answers, calibration_shift, int4_methods, outliers
 from quizzes.experiments.registry import BadArguments
 
 
 def test_one_outlier_sends_small_numbers_to_zero() -> None:
-    assert int8_grid(Context(), values=[0.1, 0.2, 0.3]).zeros == 0
-    assert int8_grid(Context(), values=[0.1, 0.2, 0.3, 100.0]).zeros == 3
+    assert int8_grid(values=[0.1, 0.2, 0.3]).zeros == 0
+    assert int8_grid(values=[0.1, 0.2, 0.3, 100.0]).zeros == 3
 
 
 def test_fp8_keeps_relative_precision_and_saturates() -> None:
-    found = fp8_round(Context(), values=[0.3, 300.0, 1000.0])
+    found = fp8_round(values=[0.3, 300.0, 1000.0])
     assert found.saturated == 1 and found.stored[2] == 448
     assert found.worst_relative <= 1 / 16
 
 
 def test_nvfp4_puts_the_largest_weight_on_the_grid() -> None:
-    found = fp4_block(Context(), values=[0.7, -1.9, 3.3, 5.0])
+    found = fp4_block(values=[0.7, -1.9, 3.3, 5.0])
     assert found.nv_restored[3] == pytest.approx(5.0) and found.mx_restored[3] == 4.0
     assert found.nv_error < found.mx_error
 
 
 def test_with_an_outlier_channel_one_scale_per_token_is_not_enough() -> None:
-    calm, loud = outliers(Context(), factor=1), outliers(Context(), factor=64)
+    calm, loud = outliers(factor=1), outliers(factor=64)
     assert loud.w8a8_token > 5 * calm.w8a8_token
     assert loud.llm_int8 < loud.w8a8_token / 3 and loud.smoothquant < loud.w8a8_token / 3
     assert loud.w8a8_tensor > loud.w8a8_token
@@ -50,26 +49,26 @@ def test_finer_scales_leave_smaller_errors_in_the_cache() -> None:
 
 
 def test_int8_with_scales_is_not_quite_half() -> None:
-    found = kv_bytes(Context(), head_dim=128)
+    found = kv_bytes(head_dim=128)
     assert found.fp8_ratio == 2 and found.int8_ratio == pytest.approx(256 / 132)
 
 
 def test_calibrated_methods_beat_rounding_on_their_own_language() -> None:
-    found = int4_methods(Context(), samples=6)
+    found = int4_methods(samples=6)
     assert found.order[-1] == "rtn" and found.gptq < found.rtn
 
 
 def test_the_wrong_language_costs_gptq_something_and_rtn_nothing() -> None:
-    assert calibration_shift(Context(), method="rtn", samples=4, cases=0).gap == 0
-    assert calibration_shift(Context(), method="gptq", samples=6, cases=0).gap > 0.02
+    assert calibration_shift(method="rtn", samples=4, cases=0).gap == 0
+    assert calibration_shift(method="gptq", samples=6, cases=0).gap > 0.02
 
 
 def test_what_stays_float_is_counted() -> None:
-    found = effective_bits(Context(), model="llama-3-8b", method="awq")
+    found = effective_bits(model="llama-3-8b", method="awq")
     assert found.matrix_bits == pytest.approx(4 + 20 / 128)
     assert found.file_bits > 5.5
     with pytest.raises(BadArguments, match="dense"):
-        effective_bits(Context(), model="mixtral-8x7b")
+        effective_bits(model="mixtral-8x7b")
 
 
 def test_eight_bit_caches_leave_the_answers_as_they_were() -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from quizzes.experiments.context import Context
-from quizzes.experiments.sampling.allowed_set import allowed_set
-from quizzes.experiments.sampling.beam import beam
 from quizzes.experiments.sampling.completions import completions
-from quizzes.experiments.sampling.drawn import drawn
-from quizzes.experiments.sampling.penalties import penalties
-from quizzes.experiments.sampling.seeds import seeds
+from quizzes.experiments.sampling.live import beam, seeds
+from quizzes.experiments.sampling.sampler import allowed_set, drawn, penalties
 from quizzes.oracles import sampling as oracle
 
 PROBS = [41, 23, 11, 9, 7, 5, 3, 1]
@@ -28,13 +25,13 @@ PROBS = [41, 23, 11, 9, 7, 5, 3, 1]
     ids=str,
 )
 def test_the_sampler_keeps_the_tokens_that_the_definitions_keep(settings: dict[str, float]) -> None:
-    found = allowed_set(Context(), probs=PROBS, **settings)
+    found = allowed_set(probs=PROBS, **settings)
     assert found.allowed == oracle.allowed_tokens(PROBS, **settings)
     assert sum(found.probs) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_higher_temperature_enlarges_the_nucleus() -> None:
-    cold, hot = (allowed_set(Context(), probs=PROBS, temperature=t, top_p=0.8) for t in (0.5, 3.0))
+    cold, hot = (allowed_set(probs=PROBS, temperature=t, top_p=0.8) for t in (0.5, 3.0))
     assert cold.num_allowed < hot.num_allowed and not hot.order_free
 
 
@@ -42,16 +39,16 @@ def test_a_higher_temperature_enlarges_the_nucleus() -> None:
 def test_penalties_follow_their_definitions(token: int) -> None:
     settings = {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.7}
     logits, prompt, output = [3.0, -2.0, 1.0, 0.5], [1, 2], [0, 0, 2]
-    found = penalties(Context(), logits=logits, prompt=prompt, output=output, **settings)
+    found = penalties(logits=logits, prompt=prompt, output=output, **settings)
     assert found.logits[token] == pytest.approx(
         oracle.penalised(logits, prompt, output, **settings, token=token), abs=1e-4
     )
 
 
 def test_draws_follow_the_distribution_and_greedy_follows_the_peak() -> None:
-    found = drawn(Context(), probs=PROBS, temperature=0.8, top_p=0.95)
+    found = drawn(probs=PROBS, temperature=0.8, top_p=0.95)
     assert found.chi_square < 30 and found.distinct > 3
-    assert drawn(Context(), probs=PROBS, temperature=0, draws=200).greedy_share == 1
+    assert drawn(probs=PROBS, temperature=0, draws=200).greedy_share == 1
 
 
 @pytest.mark.parametrize(("n", "best_of", "prompt"), [(3, None, 100), (2, 5, 96), (1, None, 33)])

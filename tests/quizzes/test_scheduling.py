@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from random import Random
 from typing import Any
 
@@ -15,7 +14,7 @@ from quizzes.oracles import scheduling as paper
 
 def run(name: str, **args: Any) -> Any:
     found = get(f"scheduling.{name}")
-    return found.function(Context(), **found.check(args))
+    return found.run(Context(), **found.check(args))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -170,8 +169,8 @@ def test_chunks_do_not_change_the_answer_of_the_live_engine() -> None:
 @pytest.mark.parametrize("name", ["prefill_interference", "policy_lab", "load_sweep"])
 def test_charts_show_figures_of_the_result(name: str) -> None:
     found = get(f"scheduling.{name}")
-    result = found.function(Context(), **found.check({}))
-    values = sys.modules[found.function.__module__].chart(result)["data"]["values"]
+    result = found.run(Context(), **found.check({}))
+    values = found.chart(result)["data"]["values"]
     assert len(values) >= 3 and all(len(value) == 3 for value in values)
 
 

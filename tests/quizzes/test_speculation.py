@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from quizzes.experiments.context import Context
-from quizzes.experiments.speculation.expected_tokens import expected_tokens
-from quizzes.experiments.speculation.lookup import lookup
-from quizzes.experiments.speculation.lossless import lossless
-from quizzes.experiments.speculation.prompt_lookup import prompt_lookup
+from quizzes.experiments.speculation.live import lossless
+from quizzes.experiments.speculation.lookup import lookup, prompt_lookup
 from quizzes.experiments.speculation.rejection import rejection
-from quizzes.experiments.speculation.speedup import speedup
+from quizzes.experiments.speculation.simulated import expected_tokens, speedup
 from quizzes.oracles import speculation as oracle
 
 
@@ -23,14 +21,14 @@ def test_tokens_per_step_equal_the_series(acceptance: float, k: int) -> None:
 
 @pytest.mark.parametrize("draft", [[3, 5, 2], [6, 3, 1], [0.1, 0.1, 9.8]])
 def test_rejection_gives_the_target_whatever_the_drafts_are(draft: list[float]) -> None:
-    found = rejection(Context(), target=[6, 3, 1], draft=draft)
+    found = rejection(target=[6, 3, 1], draft=draft)
     assert found.furthest_from_target < 0.015
     assert found.acceptance == pytest.approx(oracle.overlap([6, 3, 1], draft), abs=0.015)
 
 
 @pytest.mark.parametrize("tokens", [[1, 2, 3, 1, 2], [4, 4, 4, 4], [1, 2, 3], [7, 1, 2, 9, 1, 2, 8, 1, 2]])
 def test_prompt_lookup_finds_what_lists_find(tokens: list[int]) -> None:
-    found = lookup(Context(), tokens=tokens, shortest=1, longest=3, k=3)
+    found = lookup(tokens=tokens, shortest=1, longest=3, k=3)
     assert found.drafts == oracle.looked_up(tokens, 1, 3, 3)
 
 
@@ -41,7 +39,7 @@ def test_drafts_pay_alone_and_not_in_a_full_batch() -> None:
 
 
 def test_drafts_from_the_prompt_predict_edits_and_not_new_text() -> None:
-    edit, write = (prompt_lookup(Context(), task=task, tokens=600) for task in ("edit", "write"))
+    edit, write = (prompt_lookup(task=task, tokens=600) for task in ("edit", "write"))
     assert edit.tokens_per_step > 2 * write.tokens_per_step
 
 

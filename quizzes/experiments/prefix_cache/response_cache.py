@@ -2,7 +2,7 @@ import re
 from collections.abc import Callable
 from random import Random
 
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Result, arg, experiment
 
 TITLES = [
     f"{a} {b}"
@@ -54,7 +54,6 @@ class ResponseCache:
 
 @experiment("E48")
 def response_cache(
-    ctx: Context,
     questions: int = arg(300, 10, 600),
     skew: float = arg(1.0, 0, 3),
     personal: float = arg(0.0, 0, 1),
@@ -66,8 +65,7 @@ def response_cache(
     80 meanings (20 titles, 4 aspects) in 4 wordings; the k-th most frequent has weight 1 / k^skew. personal: share of
     questions with an order number, for which another customer's answer is wrong. Nothing expires.
 
-    Returns:
-        Shares of all questions.
+    Returns: Shares of all questions.
         distinct [share]: Different meanings over all questions, which the engine has to answer at least.
         exact [share]: Answered from the cache when the text must be the same.
         normalised [share]: The same after case and punctuation are dropped.

@@ -1,13 +1,11 @@
 from typing import Literal
 
 from engine.sim.models import get_model
-from quizzes.experiments import Context, Result, arg, experiment
-from quizzes.experiments.registry import BadArguments
+from quizzes.experiments import BadArguments, Result, arg, experiment
 
 
 @experiment("E34", "E04")
 def effective_bits(
-    ctx: Context,
     model: str = "llama-3-8b",
     method: Literal["rtn", "awq", "gptq", "int8", "fp8", "mxfp4", "nvfp4"] = "awq",
     group_size: int = arg(128, 8, 1024, multiple_of=8),

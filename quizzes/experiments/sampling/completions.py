@@ -16,15 +16,12 @@ def completions(
 
     best_of: compute this many and return the best n; None is n. A value smaller than n is refused.
 
-    Returns:
-        Cost of one call.
+    Returns: Cost of one call.
         computed, returned [completions]
         child_requests [requests]: Requests that the scheduler sees.
         seeds [seed]: Seeds of the children when the call has seed 100.
         prompt_tokens_computed [tokens]: All children together.
-        prompt_tokens_cached, generated_tokens [tokens]
-        steps [steps]
-        peak_blocks [blocks]
+        prompt_tokens_cached, generated_tokens [tokens]; steps [steps]; peak_blocks [blocks]
         peak_blocks_unshared [blocks]: The same if every child computed and kept the whole prompt.
     """
     from engine.frontend.parallel_sampling import fan_out

@@ -1,16 +1,51 @@
-from typing import Literal
+"""Admission rules on top of the real scheduler."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Literal
 
 from engine.core.errors import RequestRejected
+from engine.core.request import Request
+from engine.core.sched_output import NotScheduled, Reason
+from engine.core.scheduler import Scheduler
 from quizzes.experiments import Ask, BadArguments, Context, Result, arg, experiment
-from quizzes.experiments.scheduling import _reserve
 
-Rule = Literal["prompt", "watermark", "full"]
+
+class ReservingScheduler(Scheduler):
+    """Admits a request only if all running ones can still reach their max_tokens, so that none is preempted."""
+
+    def _admit(self, request: Request, plan: Any) -> NotScheduled | None:
+        promised = sum(self._most_blocks(other) for other in self.running)
+        if promised + self._most_blocks(request) > self.kv.pool.num_usable:
+            details = {"need": self._most_blocks(request), "free": self.kv.pool.num_usable - promised}
+            return NotScheduled(request.request_id, Reason.NO_BLOCKS, details)
+        return super()._admit(request, plan)
+
+    def _most_blocks(self, request: Request) -> int:
+        """Blocks for its prompt and all of max_tokens; the last token is sampled and never computed."""
+        return -(-(request.max_num_tokens - 1) // self.kv.block_size)
+
+
+def watermarked(share: float) -> Callable[..., Scheduler]:
+    """A scheduler that keeps `share` of the blocks free whenever it admits, as vLLM's `watermark` does."""
+
+    class WatermarkScheduler(Scheduler):
+        def _admit(self, request: Request, plan: Any) -> NotScheduled | None:
+            need = -(-request.num_tokens // self.kv.block_size)
+            keep = int(share * self.kv.pool.num_usable)
+            free = len(self.kv.pool.free)
+            if self.running and free - need < keep:
+                details = {"need": need + keep, "free": free}
+                return NotScheduled(request.request_id, Reason.NO_BLOCKS, details)
+            return super()._admit(request, plan)
+
+    return WatermarkScheduler
 
 
 @experiment("E19")
 def admission(
     ctx: Context,
-    rule: Rule = "prompt",
+    rule: Literal["prompt", "watermark", "full"] = "prompt",
     blocks: int = arg(40, 2, 2000),
     requests: int = arg(12, 1, 100),
     prompt: int = arg(60, 1, 2000),
@@ -26,12 +61,10 @@ def admission(
     scheduler_reserve_full_isl). watermark: the same, while a share of all blocks stays free. full: room for max_tokens
     of every running request. A request generates `output` tokens and asks for at most max_tokens (0: the same number).
 
-    Returns:
-        Equal requests all wait at step 0.
+    Returns: Equal requests all wait at step 0.
         admitted_first [requests]: Requests admitted in the first step that admits any.
         blocks_first [blocks]: Taken after that step.
-        peak_running [requests]
-        preemptions
+        peak_running [requests]; preemptions
         recomputed_tokens [tokens]: Computed more than once.
         steps [steps]: Steps until all requests have finished.
         mean_running [requests]: Requests that computed, per step.
@@ -42,16 +75,14 @@ def admission(
     limit = max_tokens or output
     if limit < output:
         raise BadArguments(f"max_tokens {limit} is less than output {output}, so the output would be cut")
-
-    makers = {"watermark": _reserve.watermark(watermark), "full": _reserve.ReservingScheduler}
-    own = {"make_scheduler": makers[rule]} if rule in makers else {}
+    makers = {"prompt": Scheduler, "watermark": watermarked(watermark), "full": ReservingScheduler}
     engine = ctx.core(
         num_blocks=blocks,
         block_size=block_size,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=100_000,
+        make_scheduler=makers[rule],
         traced=True,
-        **own,
     )
     refused = 0
     for index in range(requests):
@@ -59,30 +90,64 @@ def admission(
             engine.add(Ask(f"r{index}", prompt, output, max_tokens=limit))
         except RequestRejected:
             refused += 1
-    if refused == requests:
-        counts = (
-            "admitted_first",
-            "blocks_first",
-            "peak_running",
-            "preemptions",
-            "recomputed_tokens",
-            "steps",
-        )
-        none = dict.fromkeys((*counts, "first_need"), 0)
-        return Result(refused=refused, first_reason="", mean_running=0.0, **none)
     engine.run()
-    first = next(step for step in engine.steps if step.stats.num_admitted)
-    reasons = [entry for entry in first.plan.not_scheduled if entry.request_id]
-    computed = sum(outcome.computed_tokens for outcome in engine.outcomes.values())
+    first = next((step for step in engine.steps if step.stats.num_admitted), None)
+    reasons = [entry for entry in first.plan.not_scheduled if entry.request_id] if first else []
+    running = [len(step.rows) for step in engine.steps]
     return Result(
-        admitted_first=len(first.rows),
-        blocks_first=blocks - first.free_blocks,
-        peak_running=max(len(step.rows) for step in engine.steps),
+        admitted_first=len(first.rows) if first else 0,
+        blocks_first=blocks - first.free_blocks if first else 0,
+        peak_running=max(running, default=0),
         preemptions=engine.num_preemptions,
-        recomputed_tokens=computed - requests * (prompt + output - 1),
+        recomputed_tokens=engine.computed_tokens - (requests - refused) * (prompt + output - 1),
         steps=engine.num_steps,
-        mean_running=sum(len(step.rows) for step in engine.steps) / engine.num_steps,
+        mean_running=sum(running) / max(1, engine.num_steps),
         first_reason=str(reasons[0].reason) if reasons else "",
         first_need=reasons[0].details.get("need", 0) if reasons else 0,
         refused=refused,
+    )
+
+
+@experiment("E16", "E05")
+def reservation_race(
+    ctx: Context,
+    blocks: int = arg(300, 50, 2000),
+    requests: int = arg(80, 1, 200),
+    prompt: int = arg(60, 1, 500),
+    mean_output: int = arg(60, 1, 200),
+    max_tokens: int = arg(400, 1, 700),
+    seed: int = arg(0, 0, 10_000),
+) -> Result:
+    """Compare reserving KV for max_tokens at the start with allocating blocks as tokens come.
+
+    Outputs are exponential with the given mean, cut at max_tokens. Reserved: a request starts when its prompt and all
+    of max_tokens fit. Paged: the engine's scheduler. All steps count the same.
+
+    Returns: The same requests both ways, all waiting at the start.
+        reserved_running, paged_running [requests]: Requests that computed, per step.
+        concurrency [x]: Paged over reserved.
+        reserved_p99, paged_p99 [steps]: Latency from the start to the last token, 99th percentile.
+        p99_reduction [share]
+        preemptions: Paged; the other cannot have any.
+    """
+    if prompt + max_tokens > 16 * blocks:
+        raise BadArguments(
+            f"one request of {prompt} + {max_tokens} tokens must fit into {blocks} blocks of 16"
+        )
+    rng = Random(f"reservation-{seed}")
+    outputs = [min(max_tokens, 1 + int(rng.expovariate(1 / mean_output))) for _ in range(requests)]
+    asks = [Ask(f"r{i}", prompt, length, max_tokens=max_tokens) for i, length in enumerate(outputs)]
+    settings: dict[str, Any] = {"num_blocks": blocks, "max_num_batched_tokens": 100_000, "max_num_seqs": 256}
+    reserved = ctx.core(make_scheduler=ReservingScheduler, **settings).run(asks)
+    paged = ctx.core(traced=True, **settings).run(asks)
+    runs = {"reserved": reserved, "paged": paged}
+    at = max(0, -(-99 * requests // 100) - 1)
+    running = {name: sum(len(step.rows) for step in run.steps) / run.num_steps for name, run in runs.items()}
+    p99 = {name: sorted(o.finished for o in run.outcomes.values())[at] + 1 for name, run in runs.items()}
+    return Result(
+        **{f"{name}_running": mean for name, mean in running.items()},
+        concurrency=running["paged"] / running["reserved"],
+        **{f"{name}_p99": steps for name, steps in p99.items()},
+        p99_reduction=1 - p99["paged"] / p99["reserved"],
+        preemptions=paged.num_preemptions,
     )

@@ -11,10 +11,8 @@ def live_chunking(ctx: Context, prompt: int = arg(1024, 16, 1900), chunk: int = 
     The shipped model runs the prompt alone until its first token, with budget `chunk` and with a budget for the whole
     prompt. Without prefix cache, so that every repeat computes everything.
 
-    Returns:
-        Time of the chunked prompt over that of the whole one; [lo, hi] is a 95 % interval.
-        ratio, lo, hi [x]
-        repeats
+    Returns: Time of the chunked prompt over that of the whole one; [lo, hi] is a 95 % interval.
+        ratio, lo, hi [x]; repeats
         passes [passes]: Forward passes of the chunked prompt.
         same_token: Both say the same first token (greedy).
     """

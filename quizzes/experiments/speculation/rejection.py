@@ -1,10 +1,9 @@
-from quizzes.experiments import Context, Result, arg, experiment
-from quizzes.experiments.sampling._sampler import logits_of, sampler_for
+from quizzes.experiments import Result, arg, experiment
+from quizzes.experiments.sampling.sampler import logits_of, sampler_for
 
 
 @experiment("E36", megabytes=2500)
 def rejection(
-    ctx: Context,
     target: list[float] = arg([0.6, 0.3, 0.1], above=0, high=1e6, count=(2, 20)),
     draft: list[float] = arg([0.3, 0.5, 0.2], above=0, high=1e6, count=(2, 20)),
     temperature: float = arg(1.0, 0, 5),
@@ -15,8 +14,7 @@ def rejection(
     target, draft: weights of the tokens 0, 1, 2 ... A temperature of 0 makes both models greedy. Seeded: the same
     everywhere.
 
-    Returns:
-        One draft judged in each of `trials` requests.
+    Returns: One draft judged in each of `trials` requests.
         acceptance [share]
         said [share]: By token id: output tokens, accepted or drawn again.
         furthest_from_target [share]: Largest difference between `said` and the target's probabilities.

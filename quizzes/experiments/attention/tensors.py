@@ -1,0 +1,234 @@
+"""Paged attention on real tensors: layout, equality, cost of look-ups."""
+
+from typing import Any
+
+from quizzes.experiments import BadArguments, Context, NeedsHardware, Result, arg, experiment, paired_ratio
+
+SAME = 1e-5
+"""fp32 sums in another order differ by less."""
+
+
+@experiment("E27")
+def paged_vs_dense(
+    ctx: Context,
+    lens: list[int] = arg([37, 64, 5], 1, 2048, count=(1, 16)),
+    chunk: int = arg(4, 1, 256),
+    block_size: int = arg(16, 1, 128),
+    heads: int = arg(8, 1, 32),
+    kv_heads: int = arg(4, 1, 32),
+    head_dim: int = arg(32, 8, 128, multiple_of=8),
+) -> Result:
+    """Compare the engine's paged attention with textbook attention on the same keys in contiguous memory.
+
+    Random keys lie in scattered blocks. The last `chunk` positions of every row are queries (all positions of shorter
+    rows).
+
+    Returns: Largest absolute differences of outputs whose size is about 1.
+        blocks [blocks]: Gathered, all rows together.
+        difference: ops.paged_attention against softmax(q k^T / sqrt(d)) v over dense keys.
+        is_equal
+        gather_difference: Plain torch: index_select with the table, then torch's own attention, against the same.
+        unmapped_difference: Keys read in the pool's order, the table ignored, against the same.
+        future_leak: Change in a row's outputs before its last position, when the last position's key and value change.
+        copied_bytes [B]: Bytes that the gather writes before attention reads them; a paged kernel writes none.
+    """
+    if heads % kv_heads:
+        raise BadArguments(f"{heads} query heads cannot share {kv_heads} kv heads evenly; choose a divisor")
+    import torch
+
+    case = _Case(ctx, lens, chunk, block_size, heads, kv_heads, head_dim)
+    paged = case.paged()
+    dense = case.dense(case.keys_values)
+    gathered = case.dense([case.gather(row, case.table[row]) for row in range(len(lens))])
+    unmapped = case.dense(
+        [case.gather(row, torch.arange(1, len(case.table[row]) + 1)) for row in range(len(lens))]
+    )
+    difference = float((paged - dense).abs().max())
+    return Result(
+        blocks=sum(case.num_blocks),
+        difference=difference,
+        is_equal=difference < SAME,
+        gather_difference=float((gathered - dense).abs().max()),
+        unmapped_difference=float((unmapped - dense).abs().max()),
+        future_leak=case.leak(paged),
+        copied_bytes=4 * 2 * kv_heads * head_dim * sum(lens),
+    )
+
+
+class _Case:
+    """Keys and values of several rows, dense and in the blocks of a pool."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        lens: list[int],
+        chunk: int,
+        block_size: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+    ) -> None:
+        import torch
+
+        from kernels import ops
+
+        generator = torch.Generator().manual_seed(ctx.seed)
+        self.lens, self.block_size, self.scale = list(lens), block_size, head_dim**-0.5
+        self.counts = [min(chunk, n) for n in lens]
+        self.num_blocks = [-(-n // block_size) for n in lens]
+        ids = list(range(1, sum(self.num_blocks) + 1))
+        ctx.rng.shuffle(ids)
+        if ids == sorted(ids) and len(ids) > 1:  # with a pool in order the table would have no effect
+            ids.reverse()
+        width = max(self.num_blocks)
+        self.table = torch.zeros(len(lens), width, dtype=torch.int32)
+        self.kv = torch.zeros(len(ids) + 1, 2, kv_heads, block_size, head_dim)
+        self.keys_values, taken = [], 0
+        for row, n in enumerate(lens):
+            own = torch.tensor(ids[taken : taken + self.num_blocks[row]])
+            taken += self.num_blocks[row]
+            self.table[row, : len(own)] = own
+            key, value = torch.randn(2, n, kv_heads, head_dim, generator=generator)
+            positions = torch.arange(n)
+            slots = own[positions // block_size] * block_size + positions % block_size
+            ops.reshape_and_cache(key, value, self.kv, slots)
+            self.keys_values.append((key, value))
+        self.query: Any = torch.randn(sum(self.counts), heads, head_dim, generator=generator)
+
+    def paged(self) -> Any:
+        import torch
+
+        from kernels import ops
+
+        starts = torch.tensor([0, *self.counts]).cumsum(0).int()
+        batch = ops.AttentionBatch(starts, torch.tensor(self.lens).int(), self.table)
+        return ops.paged_attention(self.query, self.kv, batch, scale=self.scale)
+
+    def gather(self, row: int, blocks: Any) -> tuple[Any, Any]:
+        """Keys and values [n, kv_heads, head_dim] of a row, copied out of these blocks."""
+        pages = self.kv.index_select(0, blocks[: self.num_blocks[row]].long())
+        flat = pages.permute(1, 0, 3, 2, 4).flatten(1, 2)[:, : self.lens[row]]
+        return flat[0], flat[1]
+
+    def dense(self, keys_values: list[tuple[Any, Any]]) -> Any:
+        """softmax(q k^T / sqrt(d)) v with a causal mask, one row after the other, in float64."""
+        import torch
+
+        outputs = []
+        for query, (key, value) in zip(self.query.split(self.counts), keys_values, strict=True):
+            group = query.shape[1] // key.shape[1]
+            k, v = (x.double().repeat_interleave(group, dim=1).transpose(0, 1) for x in (key, value))
+            scores = query.double().transpose(0, 1) @ k.transpose(1, 2) * self.scale
+            num_queries, num_keys = scores.shape[1:]
+            seen = torch.ones(num_queries, num_keys).tril(num_keys - num_queries).bool()
+            outputs.append((scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v).transpose(0, 1))
+        return torch.cat(outputs).float()
+
+    def leak(self, before: Any) -> float:
+        """Change the last key and value of every row; return the largest change of earlier queries."""
+        for row, n in enumerate(self.lens):
+            block, offset = divmod(n - 1, self.block_size)
+            self.kv[self.table[row, block].long(), :, :, offset] += 10
+        changes = (self.paged() - before).abs().split(self.counts)
+        return max((float(change[:-1].max()) for change in changes if len(change) > 1), default=0.0)
+
+
+LANES, SECTOR = 32, 32
+
+
+@experiment("E27")
+def kv_layout(
+    num_layers: int = arg(32, 1, 128),
+    kv_heads: int = arg(8, 1, 128),
+    block_size: int = arg(16, 1, 256),
+    head_dim: int = arg(128, 32, 256, multiple_of=32),
+    bytes_per_number: int = arg(2, 1, 4),
+) -> Result:
+    """Show the strides of the KV cache and the memory sectors that one warp's loads touch along either axis.
+
+    Reads the strides of `engine/attention/backend.py` from a tensor that takes no memory.
+
+    Returns: One layer's cache, [num_blocks, 2, kv_heads, block_size, head_dim] with a stride between blocks.
+        block_bytes [B]: Distance between two blocks; all layers lie between.
+        token_stride [numbers]: Distance between two positions of a block.
+        head_stride, key_to_value [numbers]
+        sectors_along_dim [sectors]: 32-byte sectors when 32 lanes load neighbouring numbers of one key.
+        sectors_along_tokens [sectors]: The same when 32 lanes load one dimension of 32 positions in order.
+    """
+    import torch
+
+    from engine.attention.backend import kv_cache_shape
+
+    shape = kv_cache_shape(64, num_layers, kv_heads, block_size, head_dim)
+    view = torch.empty(shape, device="meta")[:, 0]
+    block, part, head, token, _ = view.stride()
+
+    def sectors(numbers: list[int]) -> int:
+        return len({number * bytes_per_number // SECTOR for number in numbers})
+
+    along_tokens = [i // block_size * block + i % block_size * token for i in range(LANES)]
+    return Result(
+        block_bytes=block * bytes_per_number,
+        token_stride=token,
+        head_stride=head,
+        key_to_value=part,
+        sectors_along_dim=sectors(list(range(LANES))),
+        sectors_along_tokens=sectors(along_tokens),
+    )
+
+
+@experiment("E27", determinism="statistical", seconds=60, device="cuda")
+def table_overhead(
+    ctx: Context, rows: int = arg(32, 1, 256), context: int = arg(4096, 256, 32_768)
+) -> Result:
+    """Time decode attention on a GPU through a shuffled block table and through one in order.
+
+    The shape is Llama-3-8B's (32 heads, 8 KV heads of 128) in bf16.
+
+    Returns: Ratios of times with 95 % intervals.
+        shuffled [x]: Blocks scattered over the pool against blocks in order, the same block size.
+        lo, hi
+        small_blocks [x]: Blocks of 16 against blocks of 256, both scattered: sixteen times as many look-ups.
+        small_lo, small_hi
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        raise NeedsHardware("the cost of a look-up beside HBM traffic shows on a GPU only")
+    from kernels import ops
+
+    heads, kv_heads, head_dim = 32, 8, 128
+    query = torch.randn(rows, heads, head_dim, device="cuda", dtype=torch.bfloat16)
+    starts = torch.arange(rows + 1, device="cuda", dtype=torch.int32)
+    lens = torch.full((rows,), context, device="cuda", dtype=torch.int32)
+
+    def step(block_size: int, shuffled: bool) -> object:
+        width = -(-context // block_size)
+        ids = list(range(1, rows * width + 1))
+        if shuffled:
+            ctx.rng.shuffle(ids)
+        table = torch.tensor(ids, device="cuda", dtype=torch.int32).view(rows, width)
+        pool = torch.randn(
+            rows * width + 1, 2, kv_heads, block_size, head_dim, device="cuda", dtype=torch.bfloat16
+        )
+
+        batch = ops.AttentionBatch(starts, lens, table, max_query_len=1)
+
+        def run() -> None:
+            for _ in range(20):
+                ops.paged_attention(query, pool, batch, scale=head_dim**-0.5)
+            torch.cuda.synchronize()
+
+        return run
+
+    scattered = step(16, True)
+    order = paired_ratio(scattered, step(16, False))  # type: ignore[arg-type]
+    small = paired_ratio(scattered, step(256, True))  # type: ignore[arg-type]
+    return Result(
+        shuffled=order.median,
+        lo=order.lo,
+        hi=order.hi,
+        small_blocks=small.median,
+        small_lo=small.lo,
+        small_hi=small.hi,
+    )

@@ -1,0 +1,95 @@
+"""Padded and packed batches of the model."""
+
+from random import Random
+from typing import Any
+
+from quizzes.experiments import Context, Result, arg, experiment, greedy, worker_of
+
+
+@experiment("E29")
+def packed_forward(
+    ctx: Context,
+    lens: list[int] = arg([7, 90, 33, 150, 1], 1, 300, count=(1, 12)),
+    output: int = arg(6, 1, 16),
+) -> Result:
+    """Record the shapes of the live engine's forward passes, and check that outputs do not depend on the batch.
+
+    Prompts of different lengths share one step, greedy; then each runs alone. A hook on the model records the shape of
+    the token ids of every forward pass.
+
+    Returns: Figures of the first step, which holds all prompts.
+        input_shape: Shape of the token ids that the model gets.
+        forward_tokens [tokens]
+        padded_tokens [tokens]: Tokens of a rectangle of rows x longest.
+        forward_passes [passes]: Forward passes of the first step: one, whatever the lengths are.
+        equal_outputs [requests]: Requests whose output in the batch equals their output alone.
+        requests [requests]
+    """
+    rng = Random(1)
+    prompts = [{"prompt_token_ids": [rng.randrange(300, 2000) for _ in range(length)]} for length in lens]
+    params = greedy(output)
+    with ctx.llm(enable_prefix_caching=False, enforce_eager=True) as llm:
+        shapes = _watch(llm)
+        together = [out.outputs[0].token_ids for out in llm.generate(prompts, params, use_tqdm=False)]
+        first = shapes[: len(shapes) - (output - 1)]
+        alone = [llm.generate([prompt], params, use_tqdm=False)[0].outputs[0].token_ids for prompt in prompts]
+    return Result(
+        input_shape=list(first[0]),
+        forward_tokens=sum(shape[0] for shape in first),
+        padded_tokens=len(lens) * max(lens),
+        forward_passes=len(first),
+        equal_outputs=sum(list(a) == list(b) for a, b in zip(together, alone, strict=True)),
+        requests=len(lens),
+    )
+
+
+def _watch(llm: Any) -> list[tuple[int, ...]]:
+    """Shapes of the token ids that the model gets from now on, in order."""
+    shapes: list[tuple[int, ...]] = []
+    runner: Any = worker_of(llm).runner
+    runner.model.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0].shape)))
+    return shapes
+
+
+@experiment("E29")
+def padded_attention(
+    lens: list[int] = arg([7, 90, 33, 150], 1, 512, count=(1, 16)),
+    heads: int = arg(2, 1, 8),
+    head_dim: int = arg(32, 4, 64),
+) -> Result:
+    """Compute contiguous attention over a padded rectangle with a mask; check it and count the padding.
+
+    Causal attention in fp32 with PyTorch's own kernel, without paging: once padded with a mask, once row by row.
+
+    Returns: Compares each row of the padded batch with the same row alone.
+        max_difference [absolute]
+        right_rows [rows]: Within 1e-5 of the row alone.
+        rows [rows]
+        padded_pairs [pairs]: (query, key) pairs of the rectangle.
+        useful_pairs [pairs]: Pairs of the rectangle that the causal rows need.
+        waste [share]
+    """
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention as attend
+
+    generator = torch.Generator().manual_seed(0)
+    rows, longest = len(lens), max(lens)
+    q, k, v = (torch.randn(rows, heads, longest, head_dim, generator=generator) for _ in range(3))
+    lengths = torch.tensor(lens)
+    visible = torch.arange(longest)[None, :] < lengths[:, None]
+    mask = visible[:, None, None, :] & torch.ones(longest, longest, dtype=torch.bool).tril()
+    together = attend(q, k, v, attn_mask=mask)
+    differences = []
+    for row, length in enumerate(lens):
+        alone = attend(q[row, :, :length], k[row, :, :length], v[row, :, :length], is_causal=True)
+        differences.append(float((together[row, :, :length] - alone).abs().max()))
+    useful = sum(length * (length + 1) // 2 for length in lens)
+    rectangle = rows * longest * longest
+    return Result(
+        max_difference=max(differences),
+        right_rows=sum(difference < 1e-5 for difference in differences),
+        rows=rows,
+        padded_pairs=rectangle,
+        useful_pairs=useful,
+        waste=1 - useful / rectangle,
+    )

@@ -1,0 +1,256 @@
+"""Quantised shop models: errors of outputs and answers."""
+
+from typing import Any, Literal
+
+from quizzes.experiments import Context, Result, arg, experiment, worker_of
+
+
+def texts(folder: Any, language: str, count: int, seed: int, split: str = "train") -> list[Any]:
+    """Conversations in one language as token ids int64 [1, n]."""
+    from engine.quant.quantizer.calibration import tokenized
+    from engine.zoo.corpus import conversations, to_text
+    from engine.zoo.tokenizer import load_tokenizer
+
+    found = (c for c in conversations(split, seed, 40 * count) if c.language == language)
+    chosen = [to_text(conversation) for conversation, _ in zip(found, range(count), strict=False)]
+    return tokenized(chosen, load_tokenizer(folder))
+
+
+def quantised(
+    folder: Any, method: str, samples: list[Any], group_size: int, **options: Any
+) -> tuple[Any, Any]:
+    """Return the float model with quantised matrices, and the quantiser's report."""
+    from engine.quant.quantizer.recipe import Recipe
+    from engine.quant.quantizer.run import Report, load_float_model, quantize
+
+    model, original = load_float_model(folder)
+    recipe = Recipe.create(method, group_size=group_size, **options)
+    report = Report(folder.name, recipe)
+    quantize(model, recipe, samples, original, report)
+    return model, report
+
+
+def divergence(exact: Any, model: Any, samples: list[Any]) -> float:
+    """KL(exact || model) of the next token, nats per token."""
+    import torch
+
+    total = 0.0
+    with torch.no_grad():
+        for sample in samples:
+            expected = exact.logits(exact.hidden(sample)[0]).log_softmax(-1)
+            found = model.logits(model.hidden(sample)[0]).log_softmax(-1)
+            total += float((expected.exp() * (expected - found)).sum())
+    return total / sum(int(sample.shape[1]) for sample in samples)
+
+
+def exact_match(folder: Any, model: Any, language: str, count: int) -> tuple[int, int]:
+    """(answers right to the last character, answers) of unseen test questions in one language."""
+    from engine.zoo.corpus import draw_cases
+    from engine.zoo.evaluate import forced_match
+    from engine.zoo.tokenizer import load_tokenizer
+
+    cases = [case for case in draw_cases(6 * count, seed=5) if case.language == language][:count]
+    right = forced_match(model, load_tokenizer(folder), cases)
+    return sum(right), len(right)
+
+
+LAYER = 2
+
+
+@experiment("E31")
+def outliers(factor: int = arg(64, 1, 4096), tokens: int = arg(256, 8, 1024)) -> Result:
+    """Multiply real activations with outlier channels in several 8-bit ways and compare the errors.
+
+    Inputs of the query projection of layer 2 of `shop` on a shop conversation. `factor` (a power of two) enlarges two
+    channels and shrinks the weights that read them by the same factor, so the float model stays the same bit for bit.
+
+    Returns: |y - exact| / |exact| over all outputs of one projection (Frobenius norms).
+        weight_only: W8A16: int8 weights per output channel, activations as they are.
+        w8a8_tensor: int8 weights; one scale for all activations of the batch.
+        w8a8_token: One scale for each token: what int8 kernels do.
+        llm_int8: Per token, but activations beyond 6 stay floats.
+        smoothquant: Per token, after outliers were moved into the weights.
+        fp8: e4m3 weights per channel, activations per token.
+        order: Names from the smallest error to the largest.
+        outlier_ratio [x]: Largest |activation| over the median one.
+    """
+    import torch
+
+    from engine.quant.llm_int8 import llm_int8_linear
+    from engine.quant.quantizer.folding import inject_outliers
+    from engine.quant.quantizer.smoothquant import smoothing_scale
+    from engine.zoo.export import load_model
+    from engine.zoo.registry import resolve
+    from kernels import ops
+    from kernels.ops import dequantise_int8, quantise_fp8, quantise_int8
+
+    folder = resolve("shop")
+    model = load_model(folder)
+    if factor > 1:
+        inject_outliers(model, factor=float(factor))
+    x, weight = _inputs(model, texts(folder, "en", 3, seed=3), tokens)
+    exact = x.double() @ weight.double().T
+    qweight, scale = quantise_int8(weight)
+    flat, tensor_scale = quantise_int8(x.reshape(1, -1))
+    smooth = smoothing_scale([weight], x.abs().amax(0), 0.5)
+    smooth_weight = quantise_int8(weight * smooth)
+    fp8_weight = quantise_fp8(weight)
+    with torch.no_grad():
+        found = {
+            "weight_only": x @ dequantise_int8(qweight, scale).T,
+            "w8a8_tensor": dequantise_int8(flat, tensor_scale).reshape(x.shape)
+            @ dequantise_int8(qweight, scale).T,
+            "w8a8_token": ops.int8_linear(x, qweight, scale),
+            "llm_int8": llm_int8_linear(x, qweight, scale),
+            "smoothquant": ops.int8_linear(x / smooth, *smooth_weight),
+            "fp8": ops.fp8_linear(x, *fp8_weight),
+        }
+    errors = {name: float((y.double() - exact).norm() / exact.norm()) for name, y in found.items()}
+    ratio = float(x.abs().max() / x.abs().median())
+    return Result(**errors, order=sorted(errors, key=errors.__getitem__), outlier_ratio=ratio)
+
+
+def _inputs(model: Any, samples: list[Any], tokens: int) -> tuple[Any, Any]:
+    """Return the inputs of the query projection [tokens, hidden], and its matrix."""
+    import torch
+
+    seen: list[Any] = []
+    projection = model.model.layers[LAYER].self_attn.q_proj
+    handle = projection.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][0].detach()))
+    with torch.no_grad():
+        for sample in samples:
+            model.hidden(sample)
+    handle.remove()
+    return torch.cat(seen)[:tokens].contiguous(), projection.weight.detach()
+
+
+METHODS = ("rtn", "gptq", "awq")
+Language = Literal["en", "ja"]
+
+
+@experiment("E34", "E33", seconds=30)
+def int4_methods(
+    group_size: Literal[8, 16] = 16,
+    calibrate: Language = "ja",
+    judge: Language = "ja",
+    samples: int = arg(3, 1, 16),
+) -> Result:
+    """Quantise `shop-draft` to 4 bits with RTN, GPTQ and AWQ; calibrate in one language and evaluate in another.
+
+    Returns: KL of the next token from the float model, nats per token, on texts not used for calibration.
+        rtn, gptq, awq
+        order: Smallest divergence first.
+        rtn_layer_error, gptq_layer_error, awq_layer_error: Squared output error over the outputs' squares on
+            calibration inputs, mean over all matrices.
+        bits [bits]: Per matrix weight of the AWQ checkpoint, scales and zero points included.
+    """
+    from engine.quant.quantizer.run import load_float_model
+    from engine.zoo.registry import resolve
+
+    folder = resolve("shop-draft")
+    seen, judged = texts(folder, calibrate, samples, seed=7), texts(folder, judge, 4, seed=11)
+    exact, _ = load_float_model(folder)
+    found, layer, bits = {}, {}, 0.0
+    for method in METHODS:
+        model, report = quantised(folder, method, seen, group_size)
+        found[method], layer[method] = divergence(exact, model, judged), report.error
+        bits = report.bits_per_weight
+    return Result(
+        **found,
+        order=sorted(found, key=found.__getitem__),
+        rtn_layer_error=layer["rtn"],
+        gptq_layer_error=layer["gptq"],
+        awq_layer_error=layer["awq"],
+        bits=bits,
+    )
+
+
+@experiment("E33", seconds=30)
+def calibration_shift(
+    method: Literal["rtn", "gptq", "awq"] = "gptq",
+    group_size: Literal[8, 16] = 16,
+    samples: int = arg(8, 1, 16),
+    cases: int = arg(24, 0, 64),
+) -> Result:
+    """Calibrate 4-bit weights in English and in Japanese, and evaluate both in Japanese.
+
+    Quantises `shop-draft` twice with the engine's quantiser; rtn does not calibrate and shows no gap.
+
+    Returns: KL of the next token from the float model on Japanese texts, nats per token.
+        english: Calibrated on English conversations.
+        japanese: Calibrated on Japanese ones.
+        gap: english - japanese: what the wrong language costs.
+        right_english [answers]: Unseen Japanese questions answered right to the last character.
+        right_japanese, right_float, cases [answers]
+    """
+    from engine.quant.quantizer.run import load_float_model
+    from engine.zoo.registry import resolve
+
+    folder = resolve("shop-draft")
+    judged = texts(folder, "ja", 4, seed=11)
+    exact, _ = load_float_model(folder)
+    found, right = {}, {}
+    for language in ("en", "ja"):
+        model, _ = quantised(folder, method, texts(folder, language, samples, seed=7), group_size)
+        found[language] = divergence(exact, model, judged)
+        right[language] = exact_match(folder, model, "ja", cases) if cases else (0, 0)
+    float_right, total = exact_match(folder, exact, "ja", cases) if cases else (0, 0)
+    return Result(
+        english=found["en"],
+        japanese=found["ja"],
+        gap=found["en"] - found["ja"],
+        right_english=right["en"][0],
+        right_japanese=right["ja"][0],
+        right_float=float_right,
+        cases=total,
+    )
+
+
+@experiment("E31", "E32", seconds=40)
+def answers(
+    ctx: Context,
+    quantization: Literal["none", "rtn", "int8", "fp8", "llm_int8", "mxfp4", "nvfp4"] = "fp8",
+    kv_cache_dtype: Literal["auto", "fp8", "int8_per_token_head"] = "auto",
+    cases: int = arg(40, 1, 120),
+) -> Result:
+    """Compare the answers of the model `shop` in fewer bits with its full-precision answers on unseen questions.
+
+    Two engines answer the same test questions greedily, without calibration.
+
+    Returns:
+        right_float, right [answers]: Right to the last character.
+        lost [share]: (right_float - right) / cases.
+        same [answers]: Word for word what the float model says.
+        cases [answers]
+        kv_bytes_ratio [x]: KV bytes per block of the float engine over this one's.
+    """
+    from engine.zoo.corpus import draw_cases
+
+    chosen = draw_cases(cases, seed=9)[:cases]
+    method = None if quantization == "none" else quantization
+    expected, whole = _say(ctx, [case.prompt for case in chosen], {})
+    found, part = _say(
+        ctx, [case.prompt for case in chosen], {"quantization": method, "kv_cache_dtype": kv_cache_dtype}
+    )
+    right_float = sum(text == case.answer for text, case in zip(expected, chosen, strict=True))
+    right = sum(text == case.answer for text, case in zip(found, chosen, strict=True))
+    same = sum(a == b for a, b in zip(expected, found, strict=True))
+    return Result(
+        right_float=right_float,
+        right=right,
+        lost=(right_float - right) / cases,
+        same=same,
+        cases=cases,
+        kv_bytes_ratio=whole / part,
+    )
+
+
+def _say(ctx: Context, prompts: list[str], settings: dict[str, Any]) -> tuple[list[str], int]:
+    """Answers, and the bytes of a KV block."""
+    from engine import SamplingParams
+
+    params = SamplingParams(temperature=0, max_tokens=96)
+    with ctx.llm(max_num_seqs=32, num_gpu_blocks_override=2048, **settings) as llm:
+        worker = worker_of(llm)
+        outputs = llm.generate(prompts, params, use_tqdm=False)
+        return [output.outputs[0].text for output in outputs], worker.runner.kv_cache.blocks.shape[1]

@@ -1,0 +1,145 @@
+"""Beam search, seeds and answer lengths of the live engine."""
+
+import statistics
+from typing import Any
+
+from quizzes.experiments import Context, Result, arg, experiment, greedy
+
+
+@experiment("E40", seconds=30, megabytes=2500)
+def beam(
+    ctx: Context,
+    beam_width: int = arg(4, 1, 8),
+    max_tokens: int = arg(8, 1, 32),
+    prompt: int = arg(100, 1, 256),
+    block_size: int = arg(16, 4, 64),
+) -> Result:
+    """Run beam search above the engine: the requests it makes and the blocks it needs with and without sharing.
+
+    End-of-sequence is ignored, so that every beam reaches max_tokens.
+
+    Returns: One beam search with the shop model.
+        requests [requests]: One-token requests that the engine served.
+        candidates [tokens]: Continuations that were ranked.
+        beams [beams]: Returned.
+        computed_tokens, cached_tokens [tokens]
+        cow_copies [blocks]: Half-full blocks that an engine with forks (vLLM V0) copies in this search.
+        peak_blocks_cow, peak_blocks_unshared [blocks]; best_logprob [nats]
+        greedy_logprob [nats]: Log-probability of the greedy continuation of the same length.
+    """
+    from engine import SamplingParams
+    from engine.frontend.beam_search import BeamSearchParams, beam_search
+
+    tokens = [20 + (7 * i) % 1500 for i in range(prompt)]
+    counted = {"requests": 0, "candidates": 0}
+    with ctx.llm(block_size=block_size, traced=True) as llm:
+
+        def generate(prompts: list[list[int]], params: SamplingParams) -> Any:
+            outputs = llm.generate(prompts, params, use_tqdm=False)
+            counted["requests"] += len(outputs)
+            counted["candidates"] += sum(len(output.outputs[0].logprobs[0]) for output in outputs)
+            return outputs
+
+        params = BeamSearchParams(beam_width, max_tokens, ignore_eos=True)
+        found = beam_search(tokens, params, generate, block_size=block_size)
+        (output,) = llm.generate([tokens], greedy(max_tokens, logprobs=1), use_tqdm=False)
+    memory = found.memory
+    return Result(
+        requests=counted["requests"],
+        candidates=counted["candidates"],
+        beams=len(found.sequences),
+        computed_tokens=memory.num_computed_tokens,
+        cached_tokens=memory.num_cached_tokens,
+        cow_copies=memory.cow_copies,
+        peak_blocks_cow=memory.peak_blocks_cow,
+        peak_blocks_unshared=memory.peak_blocks_unshared,
+        best_logprob=max(beam.cum_logprob for beam in found.sequences),
+        greedy_logprob=output.outputs[0].cumulative_logprob,
+    )
+
+
+@experiment("E39", seconds=60, megabytes=2500, determinism="statistical")
+def lengths(
+    ctx: Context,
+    cold: float = arg(0.3, 0, 5),
+    hot: float = arg(2.0, 0, 5),
+    samples: int = arg(12, 4, 32),
+    max_tokens: int = arg(96, 16, 128),
+) -> Result:
+    """Compare the spread of answer lengths of the shop model at two temperatures.
+
+    Returns: Lengths of `samples` answers to each of a few shop questions; spreads are means over the questions.
+        cold_spread [tokens]: Standard deviation at the lower temperature.
+        hot_spread, cold_mean, hot_mean [tokens]
+        cold_cut, hot_cut [share]: Answers that reached max_tokens.
+    """
+    from engine import SamplingParams
+    from engine.zoo.corpus import draw_cases
+
+    prompts = [case.prompt for case in draw_cases(60, seed=3) if case.language == "en"][:6]
+    with ctx.llm(max_num_seqs=64) as llm:
+
+        def measure(temperature: float) -> tuple[float, float, float]:
+            seeds = [
+                SamplingParams(temperature=temperature, seed=s, max_tokens=max_tokens) for s in range(samples)
+            ]
+            pairs = [(prompt, params) for prompt in prompts for params in seeds]
+            outputs = llm.generate(*map(list, zip(*pairs, strict=True)), use_tqdm=False)
+            sizes = [len(output.outputs[0].token_ids) for output in outputs]
+            groups = [sizes[i : i + samples] for i in range(0, len(sizes), samples)]
+            spread = statistics.fmean(statistics.pstdev(group) for group in groups)
+            return spread, statistics.fmean(sizes), sum(size == max_tokens for size in sizes) / len(sizes)
+
+        (cold_spread, cold_mean, cold_cut), (hot_spread, hot_mean, hot_cut) = measure(cold), measure(hot)
+    return Result(
+        cold_spread=cold_spread,
+        hot_spread=hot_spread,
+        cold_mean=cold_mean,
+        hot_mean=hot_mean,
+        cold_cut=cold_cut,
+        hot_cut=hot_cut,
+    )
+
+
+@experiment("E39", seconds=30, megabytes=2500)
+def seeds(
+    ctx: Context,
+    seed: int = arg(7, 0, 2_147_483_648),
+    n: int = arg(4, 2, 8),
+    others: int = arg(6, 1, 16),
+    max_tokens: int = arg(16, 4, 48),
+    temperature: float = arg(1.5, above=0, high=5),
+) -> Result:
+    """Check that a seed fixes a request's noise whatever the batch, and that n completions have n seeds.
+
+    Samples the same request alone, again, among `others`, and as one of n.
+
+    Returns: Completions of one prompt at temperature 1.
+        same_alone_and_in_a_batch: The request gives the same tokens alone and in the batch.
+        same_twice
+        distinct_of_n [completions]: Different ones among the n completions of one call.
+        nth_is_seed_plus_index: Whether completion i of a call with seed s is the one that seed s + i gives alone.
+    """
+    from engine import SamplingParams
+
+    prompt = "Our readers like"
+    settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": True}
+    mine = SamplingParams(seed=seed, **settings)
+    with ctx.llm(max_num_seqs=32) as llm:
+
+        def tokens(prompts: list[str], params: list[SamplingParams]) -> list[list[int]]:
+            outputs = llm.generate(prompts, params, use_tqdm=False)
+            return [completion.token_ids for output in outputs for completion in output.outputs]
+
+        (alone,) = tokens([prompt], [mine])
+        (again,) = tokens([prompt], [mine])
+        crowd = [SamplingParams(seed=1000 + i, **settings) for i in range(others)]
+        (among, *_) = tokens([prompt, *[f"{prompt} {i}" for i in range(others)]], [mine, *crowd])
+        family = tokens([prompt], [SamplingParams(seed=seed, n=n, **settings)])
+        singles = tokens([prompt] * n, [SamplingParams(seed=seed + i, **settings) for i in range(n)])
+    return Result(
+        same_alone_and_in_a_batch=alone == among,
+        same_twice=alone == again,
+        distinct_of_n=len({tuple(one) for one in family}),
+        nth_is_seed_plus_index=family == singles,
+    )
