@@ -32,8 +32,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[1]
-GRACE_S = 5.0
-"""Time a child has to end by itself after its pipe was closed."""
+GRACE_S = 5.0  # time a child has to end by itself after its pipe was closed
 _LAST_BYTES = 20_000
 
 
@@ -46,8 +45,7 @@ class ProcessEnded(RuntimeError):
         """why: replaces the description of the exit code. last_words: the end of what it wrote to stderr."""
         said = f": {last_words}" if last_words else ""
         super().__init__(f"{name} {why or describe_exit(exit_code)}{said}")
-        self.exit_code = exit_code
-        """As in `subprocess`: negative for a signal; None if it does not end."""
+        self.exit_code = exit_code  # as in `subprocess`: negative for a signal; None if it does not end
         self.last_words = last_words
 
 

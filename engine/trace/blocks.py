@@ -5,26 +5,22 @@ from __future__ import annotations
 import sys
 from array import array
 from functools import cached_property
+from typing import NamedTuple
 
 from engine.trace.format import HASH_BYTES
 
 NO_REQUEST = -1
 """In place of a request number: a block without owner, or owned by a transfer of the KV connector."""
-NULL_BLOCK = 0
-"""The block that is never allocated."""
+NULL_BLOCK = 0  # the block that is never allocated
 
 
-class BlockColumns:
+class BlockColumns(NamedTuple):
     """State of blocks, one entry per block or per change of a block."""
 
-    def __init__(self, ref: array[int], owner: array[int], hash: array[int], rank: array[int]) -> None:
-        self.ref = ref
-        self.owner = owner
-        """Number of the request that has held the block longest, or NO_REQUEST."""
-        self.hash = hash
-        """The `HASH_BYTES` bytes as they are in memory; 0 without a hash."""
-        self.rank = rank
-        """Place in the free queue if the reference count is 0: the smallest is reused first."""
+    ref: array[int]
+    owner: array[int]  # number of the request that has held the block longest, or NO_REQUEST
+    hash: array[int]  # the `HASH_BYTES` bytes as they are in memory; 0 without a hash
+    rank: array[int]  # place in the free queue if the reference count is 0: the smallest is reused first
 
     @classmethod
     def fresh(cls, num_blocks: int) -> BlockColumns:
@@ -34,7 +30,7 @@ class BlockColumns:
         return cls(nothing, owners, array("Q", nothing), array("q", range(num_blocks)))
 
     def copy(self) -> BlockColumns:
-        return BlockColumns(self.ref[:], self.owner[:], self.hash[:], self.rank[:])
+        return BlockColumns(*(column[:] for column in self))
 
 
 class BlockChanges:
@@ -42,10 +38,8 @@ class BlockChanges:
 
     def __init__(self) -> None:
         self.step = array("i")
-        self.kind = array("b")
-        """Index into BLOCK_EVENTS."""
-        self.request = array("i")
-        """Number of the request that the event names, or NO_REQUEST."""
+        self.kind = array("b")  # index into BLOCK_EVENTS
+        self.request = array("i")  # number of the request that the event names, or NO_REQUEST
         self.block = array("i")
         self.after = BlockColumns(array("i"), array("i"), array("Q"), array("q"))
 
@@ -64,17 +58,17 @@ class Blocks:
     @cached_property
     def ref(self) -> array[int]:
         """Reference count, by block id."""
-        return self._play(self._keyframe.ref[:], self._changes.after.ref)
+        return self._play("ref")
 
     @cached_property
     def owner(self) -> array[int]:
         """Number of the request that has held the block longest, or NO_REQUEST, by block id."""
-        return self._play(self._keyframe.owner[:], self._changes.after.owner)
+        return self._play("owner")
 
     @cached_property
     def hash(self) -> array[int]:
         """First bytes of the published hash as an integer, by block id; 0 without one."""
-        return self._play(self._keyframe.hash[:], self._changes.after.hash)
+        return self._play("hash")
 
     def hash_hex(self, block: int) -> str | None:
         """The first bytes of a block's published hash."""
@@ -83,11 +77,13 @@ class Blocks:
 
     def free_queue(self) -> list[int]:
         """The free blocks without the null block, in the order in which they are reused."""
-        rank = self._play(self._keyframe.rank[:], self._changes.after.rank)
+        rank = self._play("rank")
         free = [block for block, ref in enumerate(self.ref) if ref == 0 and block != NULL_BLOCK]
         return sorted(free, key=rank.__getitem__)
 
-    def _play(self, column: array[int], changes: array[int]) -> array[int]:
-        for block, value in zip(self._changes.block[self._since], changes[self._since], strict=True):
+    def _play(self, name: str) -> array[int]:
+        column: array[int] = getattr(self._keyframe, name)[:]
+        values = getattr(self._changes.after, name)[self._since]
+        for block, value in zip(self._changes.block[self._since], values, strict=True):
             column[block] = value
         return column

@@ -25,17 +25,13 @@ class TraceDiff:
 
     clocks: tuple[Clock, Clock]
     same_workload: bool
-    workload_notes: list[str]
-    """Sentences about how the workloads differ."""
-    settings: list[tuple[str, Any, Any]]
-    """(name, a, b) of the scheduler's and cache's settings that differ."""
+    workload_notes: list[str]  # sentences about how the workloads differ
+    settings: list[tuple[str, Any, Any]]  # (name, a, b) of the scheduler's and cache's settings that differ
     divergences: list[int]
     """Steps of divergences: the first one, each preemption or admission in one run alone, and each step with different
     rows after a step with equal decisions."""
-    num_different: int
-    """Number of steps with different decisions."""
-    first_blocks: int | None
-    """The first step whose block events differ; None: all are equal."""
+    num_different: int  # number of steps with different decisions
+    first_blocks: int | None  # the first step whose block events differ; None: all are equal
     first: Divergence | None
     requests: list[RequestDelta]
     figures: list[Figure]

@@ -19,8 +19,7 @@ MOST_REASONS = 4
 class Decision(NamedTuple):
     """The decision of one step, by request key (`run_totals.keys_of`)."""
 
-    rows: dict[str, tuple[int, int]]
-    """(position of the first token, number of tokens)"""
+    rows: dict[str, tuple[int, int]]  # (position of the first token, number of tokens)
     admitted: frozenset[str]
     preempted: frozenset[str]
 
@@ -29,10 +28,8 @@ class Decision(NamedTuple):
 class Side:
     """One run's decision in a step in which the other decided differently."""
 
-    decided: str
-    """A sentence about what only this run did."""
-    reasons: list[str]
-    """Why the requests concerned ran or did not run, in the same order on both sides."""
+    decided: str  # a sentence about what only this run did
+    reasons: list[str]  # why the requests concerned ran or did not run, in the same order on both sides
 
 
 @dataclass(frozen=True)
@@ -40,10 +37,8 @@ class Divergence:
     """A step in which two runs decide differently."""
 
     step: int
-    kinds: list[str]
-    """The differences: rows, admitted, preempted, or end (one run has ended)."""
-    requests: list[str]
-    """The requests concerned."""
+    kinds: list[str]  # the differences: rows, admitted, preempted, or end (one run has ended)
+    requests: list[str]  # the requests concerned
     a: Side
     b: Side
 

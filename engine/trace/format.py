@@ -69,16 +69,13 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 VERSION = 1
-CHECK_EVERY = 64
-"""Steps between two state checks in the file, and between two keyframes in the reader."""
-FLUSH_EVERY = 256
-"""Steps between two flushes: the most that a killed engine loses."""
-HASH_BYTES = 8
-"""Leading bytes of a block's hash that a trace keeps."""
+CHECK_EVERY = 64  # steps between two state checks in the file, and between two keyframes in the reader
+FLUSH_EVERY = 256  # steps between two flushes: the most that a killed engine loses
+HASH_BYTES = 8  # leading bytes of a block's hash that a trace keeps
 NO_HASH = bytes(HASH_BYTES)
 
 _MAX_BLOCKS = 1 << 24
@@ -122,18 +119,11 @@ def short_hash(block_hash: bytes | None) -> bytes:
     return NO_HASH if block_hash is None else block_hash[:HASH_BYTES].ljust(HASH_BYTES, b"\0")
 
 
-class RequestState(NamedTuple):
-    """The part of a running request that a state check covers."""
-
-    request_id: str
-    num_computed: int
-    num_tokens: int
-    blocks: Sequence[int]
-    """Block ids in table order."""
-
-
 def state_crc(
-    refs: Iterable[int], hashes: bytes, running: Iterable[RequestState], waiting: Iterable[str]
+    refs: Iterable[int],
+    hashes: bytes,
+    running: Iterable[tuple[str, int, int, Sequence[int]]],
+    waiting: Iterable[str],
 ) -> str:
     """The CRC-32 of the scheduler's state, as 8 hex digits.
 
@@ -151,10 +141,9 @@ def state_crc(
     """
     crc = crc32(_int32(refs))
     crc = crc32(hashes, crc)
-    for request in running:
-        crc = crc32(_bytes(request.request_id) + b"\0", crc)
-        figures = (request.num_computed, request.num_tokens, len(request.blocks))
-        crc = crc32(_int32((*figures, *request.blocks)), crc)
+    for request_id, num_computed, num_tokens, blocks in running:
+        crc = crc32(_bytes(request_id) + b"\0", crc)
+        crc = crc32(_int32((num_computed, num_tokens, len(blocks), *blocks)), crc)
     names = [_bytes(name) for name in waiting]
     queue = sum(map(crc32, names)) & 0xFFFFFFFF
     crc = crc32(len(names).to_bytes(4, "little") + queue.to_bytes(4, "little"), crc)

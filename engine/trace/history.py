@@ -14,16 +14,11 @@ from engine.trace.blocks import NULL_BLOCK
 class Stay:
     """One period in which a request ran: from its admission to its preemption or end."""
 
-    admitted: int
-    """Step."""
-    start: int
-    """Tokens found in the prefix cache."""
-    left: int | None = None
-    """Step of its preemption or end; None while it runs."""
-    blocks: list[int] = field(default_factory=list)
-    """The block table, which only grows."""
-    block_steps: list[int] = field(default_factory=list)
-    """The step in which each entry of `blocks` was added."""
+    admitted: int  # step
+    start: int  # tokens found in the prefix cache
+    left: int | None = None  # step of its preemption or end; None while it runs
+    blocks: list[int] = field(default_factory=list)  # the block table, which only grows
+    block_steps: list[int] = field(default_factory=list)  # the step in which each entry of `blocks` was added
     behind_window: list[tuple[int, int]] = field(default_factory=list)
     """(step, n): from that step on, the first n entries of the table are the null block."""
 
@@ -41,33 +36,23 @@ class RequestHistory:
 
     number: int
     request_id: str
-    key: tuple[float, ...]
-    """Sort key at its arrival. Running and waiting requests are sorted by `key_at`."""
-    record: dict[str, Any]
-    """The `add` record: prompt, params, priority, arrival, seed, lora, salt."""
+    key: tuple[float, ...]  # sort key at its arrival; running and waiting requests are sorted by `key_at`
+    record: dict[str, Any]  # the `add` record: prompt, params, priority, arrival, seed, lora, salt
     num_prompt_tokens: int
-    added: int
-    """The step before which it arrived."""
+    added: int  # the step before which it arrived
     added_s: float
-    ended: int | None = None
-    """The step in which it finished, or before which it was aborted."""
+    ended: int | None = None  # the step in which it finished, or before which it was aborted
     ended_s: float | None = None
     finish_reason: str | None = None
-    aborted: bool = False
-    """Ended between two steps: by a client, or by a stop string in the text."""
-    aborted_late: bool = False
-    """Aborted while a step was in flight, not before it was planned."""
+    aborted: bool = False  # ended between two steps: by a client, or by a stop string in the text
+    aborted_late: bool = False  # aborted while a step was in flight, not before it was planned
     rekeyed: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
     """(step, key): sort keys that replaced `key`, from that step on."""
     stays: list[Stay] = field(default_factory=list)
-    preempted: list[int] = field(default_factory=list)
-    """Steps."""
-    num_computed: int = 0
-    """Tokens whose KV existed after the last step in which it was scheduled."""
-    tokens: array[int] = field(default_factory=lambda: array("i"))
-    """Accepted output."""
-    row_steps: array[int] = field(default_factory=lambda: array("i"))
-    """The steps in which it was scheduled."""
+    preempted: list[int] = field(default_factory=list)  # steps
+    num_computed: int = 0  # tokens whose KV existed after the last step in which it was scheduled
+    tokens: array[int] = field(default_factory=lambda: array("i"))  # accepted output
+    row_steps: array[int] = field(default_factory=lambda: array("i"))  # the steps in which it was scheduled
     row_computed: array[int] = field(default_factory=lambda: array("i"))
     """Per such step, `num_computed` after it."""
     row_outputs: array[int] = field(default_factory=lambda: array("i"))
@@ -80,30 +65,31 @@ class RequestHistory:
 
     def last_stay(self, step: int) -> Stay | None:
         """The stay that had begun by a step, whether or not it is over."""
-        for stay in reversed(self.stays):
-            if stay.admitted <= step:
-                return stay
-        return None
+        return next((stay for stay in reversed(self.stays) if stay.admitted <= step), None)
 
     def stay_at(self, step: int) -> Stay | None:
         """The stay after a step; None if the request does not run then."""
-        for stay in reversed(self.stays):
-            if stay.admitted <= step:
-                return stay if stay.left is None or step < stay.left else None
-        return None
+        stay = self.last_stay(step)
+        return stay if stay and (stay.left is None or step < stay.left) else None
 
     def lives_at(self, step: int) -> bool:
         return self.added <= step and (self.ended is None or step < self.ended)
 
     def key_at(self, step: int) -> tuple[float, ...]:
-        for since, key in reversed(self.rekeyed):
-            if since <= step:
-                return key
-        return self.key
+        return next((key for since, key in reversed(self.rekeyed) if since <= step), self.key)
 
     def row_before(self, step: int) -> int:
         """Index of its last row up to a step; -1 if there is none."""
         return bisect_right(self.row_steps, step) - 1
+
+    def position_before(self, step: int) -> int:
+        """Tokens whose KV existed just before its row of a step was computed."""
+        stay = self.last_stay(step)
+        if stay is None:
+            return 0
+        row = self.row_before(step - 1)
+        ran = row >= 0 and self.row_steps[row] >= stay.admitted
+        return self.row_computed[row] if ran else stay.start
 
     def num_outputs_at(self, step: int) -> int:
         row = self.row_before(step)

@@ -25,69 +25,31 @@ class Knob:
     """One setting that a fork may change."""
 
     name: str
-    part: str
-    """The config that holds it: scheduler, cache or tiers."""
-    field: str
-    """Its name in that config."""
+    part: str  # the config that holds it: scheduler, cache or tiers
+    field: str  # its name in that config
     kind: type
-    live: bool
-    """True: can change at any step; False: only at step 0."""
+    live: bool  # True: can change at any step; False: only at step 0
     help: str
 
 
-KNOBS = {
-    knob.name: knob
-    for knob in (
-        Knob(
-            "max_num_batched_tokens",
-            "scheduler",
-            "max_num_batched_tokens",
-            int,
-            True,
-            "token budget of a step",
-        ),
-        Knob("max_num_seqs", "scheduler", "max_num_seqs", int, True, "maximum running requests"),
-        Knob(
-            "long_prefill_token_threshold",
-            "scheduler",
-            "long_prefill_token_threshold",
-            int,
-            True,
-            "maximum tokens of one prompt per step; 0: only the budget limits them",
-        ),
-        Knob(
-            "enable_chunked_prefill",
-            "scheduler",
-            "enable_chunked_prefill",
-            bool,
-            True,
-            "prompts may be split",
-        ),
-        Knob("scheduling_policy", "scheduler", "policy", str, True, "fcfs or priority"),
-        Knob(
-            "enable_prefix_caching",
-            "cache",
-            "enable_prefix_caching",
-            bool,
-            True,
-            "computed blocks are reused",
-        ),
-        Knob("preemption_mode", "tiers", "swap", str, True, "recompute, or swap (needs host blocks)"),
-        Knob("num_blocks", "cache", "num_blocks", int, False, "KV blocks, including the null block"),
-        Knob("block_size", "cache", "block_size", int, False, "tokens per block"),
-        Knob("sliding_window", "cache", "sliding_window", int, False, "positions a token attends to; 0: all"),
-        Knob(
-            "max_loras",
-            "scheduler",
-            "max_loras",
-            int,
-            False,
-            "maximum adapters that run at once; 0: any number",
-        ),
-        Knob("num_host_blocks", "tiers", "num_host_blocks", int, False, "blocks of host memory"),
-        Knob("swap_space", "tiers", "num_host_blocks", float, False, "GiB of host memory, as blocks"),
-    )
-}
+_BUDGET, _LONG = "max_num_batched_tokens", "long_prefill_token_threshold"
+_CHUNKED, _CACHING = "enable_chunked_prefill", "enable_prefix_caching"
+_KNOBS = (
+    Knob(_BUDGET, "scheduler", _BUDGET, int, True, "token budget of a step"),
+    Knob("max_num_seqs", "scheduler", "max_num_seqs", int, True, "maximum running requests"),
+    Knob(_LONG, "scheduler", _LONG, int, True, "maximum tokens of one prompt per step; 0: only the budget limits them"),
+    Knob(_CHUNKED, "scheduler", _CHUNKED, bool, True, "prompts may be split"),
+    Knob("scheduling_policy", "scheduler", "policy", str, True, "fcfs or priority"),
+    Knob(_CACHING, "cache", _CACHING, bool, True, "computed blocks are reused"),
+    Knob("preemption_mode", "tiers", "swap", str, True, "recompute, or swap (needs host blocks)"),
+    Knob("num_blocks", "cache", "num_blocks", int, False, "KV blocks, including the null block"),
+    Knob("block_size", "cache", "block_size", int, False, "tokens per block"),
+    Knob("sliding_window", "cache", "sliding_window", int, False, "positions a token attends to; 0: all"),
+    Knob("max_loras", "scheduler", "max_loras", int, False, "maximum adapters that run at once; 0: any number"),
+    Knob("num_host_blocks", "tiers", "num_host_blocks", int, False, "blocks of host memory"),
+    Knob("swap_space", "tiers", "num_host_blocks", float, False, "GiB of host memory, as blocks"),
+)  # fmt: skip
+KNOBS = {knob.name: knob for knob in _KNOBS}
 
 _ALSO = {"policy": "scheduling_policy", "num_gpu_blocks_override": "num_blocks", "blocks": "num_blocks"}
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
@@ -107,7 +69,8 @@ class Settings:
             return "swap" if self.cache.tiers.swap else "recompute"
         if name == "swap_space":
             return round(self.cache.tiers.num_host_blocks * self.cache.tiers.block_bytes / GIB, 3)
-        return getattr(self._part(knob), knob.field)
+        parts = {"scheduler": self.scheduler, "cache": self.cache, "tiers": self.cache.tiers}
+        return getattr(parts[knob.part], knob.field)
 
     def changed(self, changes: Mapping[str, Any]) -> Settings:
         """These settings with some knobs changed, validated. Raises TraceError."""
@@ -119,15 +82,10 @@ class Settings:
             parts["tiers"].setdefault("swap", False)
         try:
             tiers = replace(self.cache.tiers, **parts["tiers"])
-            return Settings(
-                replace(self.scheduler, **parts["scheduler"]),
-                replace(self.cache, **parts["cache"], tiers=tiers),
-            )
+            cache = replace(self.cache, **parts["cache"], tiers=tiers)
+            return Settings(replace(self.scheduler, **parts["scheduler"]), cache)
         except ConfigError as error:
             raise TraceError(str(error)) from error
-
-    def _part(self, knob: Knob) -> Any:
-        return {"scheduler": self.scheduler, "cache": self.cache, "tiers": self.cache.tiers}[knob.part]
 
     def _stored(self, name: str, value: Any) -> Any:
         """A knob's value as its config field stores it."""
@@ -154,13 +112,10 @@ def read_settings(reader: Trace) -> Settings:
             f"{reader.path.name} does not hold its scheduler's settings, so it cannot run again: it was recorded by "
             "an older prep. Record the run again"
         )
-    cache = dict(config["cache"])
     try:
-        tiers = _read_tiers(cache.pop("tiers", {}))
-        return Settings(
-            SchedulerConfig(**_known(SchedulerConfig, config["scheduler"])),
-            CacheConfig(**_known(CacheConfig, cache), tiers=tiers),
-        )
+        tiers = _known(TierConfig, _tiers(config["cache"].get("tiers", {})))
+        cache = _known(CacheConfig, config["cache"]) | {"tiers": TierConfig(**tiers)}
+        return Settings(SchedulerConfig(**_known(SchedulerConfig, config["scheduler"])), CacheConfig(**cache))
     except (ConfigError, TypeError, ValueError, SyntaxError) as error:
         raise TraceError(
             f"the settings in the header of {reader.path.name} are not valid: {error}"
@@ -173,16 +128,13 @@ def parse_knobs(given: Mapping[str, Any], at: int) -> dict[str, Any]:
     for word, value in given.items():
         knob = _find(word)
         if at and not knob.live:
+            live = ", ".join(name for name, knob in KNOBS.items() if knob.live)
             raise TraceError(
                 f"{knob.name} shapes the cache's memory, which a running engine cannot change: fork at step 0 "
-                f"(--at 0) to set it. At step {at} you can set {', '.join(live_knobs())}"
+                f"(--at 0) to set it. At step {at} you can set {live}"
             )
         changes[knob.name] = _parse(knob, value)
     return changes
-
-
-def live_knobs() -> list[str]:
-    return [name for name, knob in KNOBS.items() if knob.live]
 
 
 def _find(word: str) -> Knob:
@@ -221,11 +173,11 @@ def _known(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in names}
 
 
-def _read_tiers(value: Any) -> TierConfig:
+def _tiers(value: Any) -> dict[str, Any]:
     """Tier settings; older files hold them as the text of a call: TierConfig(num_host_blocks=12, swap=True)."""
-    if isinstance(value, str):
-        call = ast.parse(value, mode="eval").body
-        if not isinstance(call, ast.Call):
-            raise ValueError(f"not tier settings: {value!r}")
-        value = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
-    return TierConfig(**_known(TierConfig, value))
+    if not isinstance(value, str):
+        return dict(value)
+    call = ast.parse(value, mode="eval").body
+    if not isinstance(call, ast.Call):
+        raise ValueError(f"not tier settings: {value!r}")
+    return {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}

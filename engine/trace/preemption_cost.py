@@ -9,8 +9,7 @@ from engine.trace.format import TraceError
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 
-FREEING = ("free", "unref")
-"""Block events by which a request releases blocks."""
+FREEING = ("free", "unref")  # block events by which a request releases blocks
 
 
 @dataclass(frozen=True)
@@ -18,20 +17,14 @@ class PreemptionCost:
     """The tokens and blocks lost by a preemption, and the tokens found cached at the resumption."""
 
     request_id: str
-    step: int
-    """The step that preempted it."""
-    blocks: int
-    """Entries of its block table that it released."""
-    blocks_shared: int
-    """Released blocks that other requests still held, which are not free now."""
-    tokens_lost: int
-    """Tokens whose KV had been computed."""
+    step: int  # the step that preempted it
+    blocks: int  # entries of its block table that it released
+    blocks_shared: int  # released blocks that other requests still held, which are not free now
+    tokens_lost: int  # tokens whose KV had been computed
     tokens_found: int | None
     """Tokens not computed again, because of a prefix hit or a copy from the host; None: it has not resumed."""
-    tokens_swapped_in: int | None
-    """The part of `tokens_found` that was copied from the host."""
-    steps_waited: int | None
-    """From the preemption to the step that resumed it; None: it has not resumed."""
+    tokens_swapped_in: int | None  # the part of `tokens_found` that was copied from the host
+    steps_waited: int | None  # from the preemption to the step that resumed it; None: it has not resumed
 
     @property
     def tokens_recomputed(self) -> int | None:
@@ -50,7 +43,7 @@ def preemption_cost(reader: Trace, request_id: str, step: int) -> PreemptionCost
 
 def cost_of(reader: Trace, request: RequestHistory, step: int, record: dict[str, Any]) -> PreemptionCost:
     blocks, shared = released(record, request.number)
-    lost = position_before(request, step)
+    lost = request.position_before(step)
     back = next((later for later in request.stays if later.admitted > step), None)
     if back is None:
         return PreemptionCost(request.request_id, step, blocks, shared, lost, None, None, None)
@@ -67,13 +60,3 @@ def released(record: dict[str, Any], number: int) -> tuple[int, int]:
         if owner == number and kind in counts:
             counts[kind] += len(blocks)
     return sum(counts.values()), counts["unref"]
-
-
-def position_before(request: RequestHistory, step: int) -> int:
-    """Tokens whose KV existed just before its row of a step was computed."""
-    stay = request.last_stay(step)
-    if stay is None:
-        return 0
-    row = request.row_before(step - 1)
-    ran = row >= 0 and request.row_steps[row] >= stay.admitted
-    return request.row_computed[row] if ran else stay.start

@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,26 +24,8 @@ from engine.core.sched_output import NotScheduled, Reason
 from engine.trace.blocks import NO_REQUEST, Blocks
 from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError
 from engine.trace.history import RequestHistory
-from engine.trace.records import Content, Event, Row, StepRecord, StepSeries, TraceState
+from engine.trace.records import Content, Event, Row, StepRecord, StepSeries, TraceState, accepted_tokens
 from engine.trace.replay import Problem
-
-
-class BlockEvents(Protocol):
-    """Every block event of a run, in order, as columns of int: `array.array` or numpy."""
-
-    @property
-    def step(self) -> Sequence[int]: ...
-    @property
-    def kind(self) -> Sequence[int]:
-        """Index into BLOCK_EVENTS."""
-
-    @property
-    def request(self) -> Sequence[int]:
-        """Number of the request that the event names, or NO_REQUEST."""
-
-    @property
-    def block(self) -> Sequence[int]: ...
-    def __len__(self) -> int: ...
 
 
 class Trace(Protocol):
@@ -53,26 +36,22 @@ class Trace(Protocol):
 
     path: Path
     header: dict[str, Any]
-    warnings: list[str]
-    """Sentences about what is missing from the file; empty for a complete one."""
+    warnings: list[str]  # sentences about what is missing from the file; empty for a complete one
     problems: list[Problem]
     """Contradictions among the records or with the engine's checks; empty for a sound trace."""
-    is_complete: bool
-    """The writer was closed: nothing is missing at the end."""
-    error: str | None
-    """The last exception of the engine."""
+    is_complete: bool  # the writer was closed: nothing is missing at the end
+    error: str | None  # the last exception of the engine
     error_steps: list[int]
     """Steps that raised; after all but the last the engine went on, without its requests."""
-    notes: list[str]
-    """Sentences of the writer about the run as a whole."""
+    notes: list[str]  # sentences of the writer about the run as a whole
     series: StepSeries
     requests: Sequence[RequestHistory]
     """All requests in order of arrival, so the index is the number. An id that was reused appears repeatedly."""
-    arrivals: Sequence[int]
-    """Per request, `RequestHistory.added`."""
-    changes: BlockEvents
-    num_lines: int
-    """Lines read so far; it grows with a live trace."""
+    arrivals: Sequence[int]  # per request, `RequestHistory.added`
+    changes: Any
+    """Every block event of a run, in order, as columns (`array.array` or numpy) of `blocks.BlockChanges`: `step`,
+    `kind`, `request`, `block`. It has a length."""
+    num_lines: int  # lines read so far; it grows with a live trace
 
     @property
     @abstractmethod
@@ -203,15 +182,10 @@ class Trace(Protocol):
 
     def _row(self, step: int, number: int, num_tokens: int, tokens: int | list[int] | None) -> Row:
         request = self.requests[number]
-        stay = request.last_stay(step)
-        if stay is None or stay.admitted == step:
-            start = stay.start if stay else 0
-        else:
-            start = request.row_computed[request.row_before(step - 1)]
-        num_outputs = request.num_outputs_at(step - 1)
+        start, num_outputs = request.position_before(step), request.num_outputs_at(step - 1)
         is_decode = num_outputs > 0 and start == request.num_prompt_tokens + num_outputs - 1
-        accepted = () if tokens is None else (tokens,) if isinstance(tokens, int) else tuple(tokens)
-        return Row(request.request_id, start, num_tokens, "decode" if is_decode else "prefill", accepted)
+        phase = "decode" if is_decode else "prefill"
+        return Row(request.request_id, start, num_tokens, phase, accepted_tokens(tokens))
 
     # ------------------------------------------------------------------ states
 
@@ -222,38 +196,27 @@ class Trace(Protocol):
 
     def state_at(self, step: int) -> TraceState:
         """The whole state after a step. Raises TraceError without such a step."""
-        blocks = self.blocks_at(step)
-        return TraceState(
-            step, blocks, sorted(self.live_after(step), key=lambda request: request.key_at(step))
-        )
+        blocks, live = self.blocks_at(step), self.live_after(step)
+        return TraceState(step, blocks, sorted(live, key=lambda request: request.key_at(step)))
 
     # ------------------------------------------------------------------ events
 
     def events(self, kind: str) -> list[Event]:
         """All events of a kind, in order. Raises TraceError for an unknown kind."""
-        if kind in REQUEST_EVENTS:
-            return list(self.lifecycle(kind))
-        return [self._block_event(position) for position in self._positions(kind)]
+        found, _, event = self._of_kind(kind)
+        return [event(entry) for entry in found]
 
     def next_event(self, kind: str, step: int) -> Event | None:
         """The first event of a kind after a step."""
-        if kind in REQUEST_EVENTS:
-            events = self.lifecycle(kind)
-            index = bisect_right(events, step, key=_event_step)
-            return events[index] if index < len(events) else None
-        positions = self._positions(kind)
-        index = bisect_right(positions, step, key=self.changes.step.__getitem__)
-        return self._block_event(positions[index]) if index < len(positions) else None
+        found, step_of, event = self._of_kind(kind)
+        index = bisect_right(found, step, key=step_of)
+        return event(found[index]) if index < len(found) else None
 
     def previous_event(self, kind: str, step: int) -> Event | None:
         """The last event of a kind before a step."""
-        if kind in REQUEST_EVENTS:
-            events = self.lifecycle(kind)
-            index = bisect_left(events, step, key=_event_step)
-            return events[index - 1] if index else None
-        positions = self._positions(kind)
-        index = bisect_left(positions, step, key=self.changes.step.__getitem__)
-        return self._block_event(positions[index - 1]) if index else None
+        found, step_of, event = self._of_kind(kind)
+        index = bisect_left(found, step, key=step_of)
+        return event(found[index - 1]) if index else None
 
     def block_events_at(self, step: int) -> list[Event]:
         """The block events of one step, in order."""
@@ -262,14 +225,16 @@ class Trace(Protocol):
 
     def lifecycle_at(self, kind: str, step: int) -> list[Event]:
         """The events of one step, of a kind in REQUEST_EVENTS."""
-        events = self.lifecycle(kind)
-        first = bisect_left(events, step, key=_event_step)
-        return list(events[first : bisect_right(events, step, key=_event_step)])
+        events, step_of, _ = self._of_kind(kind)
+        return list(events[bisect_left(events, step, key=step_of) : bisect_right(events, step, key=step_of)])
 
-    def _positions(self, kind: str) -> Any:
+    def _of_kind(self, kind: str) -> tuple[Any, Callable[[Any], int], Callable[[Any], Event]]:
+        """What there is of a kind, in order, and functions from an entry to its step and to the event."""
+        if kind in REQUEST_EVENTS:
+            return self.lifecycle(kind), itemgetter(0), lambda event: event
         if kind not in BLOCK_EVENTS:
             raise TraceError(f"no event kind {kind!r}: {', '.join((*REQUEST_EVENTS, *BLOCK_EVENTS))}")
-        return self.positions(kind)
+        return self.positions(kind), self.changes.step.__getitem__, self._block_event
 
     def _block_event(self, position: int) -> Event:
         changes = self.changes
@@ -287,12 +252,8 @@ class Trace(Protocol):
         by_name = self.namesakes()
         found = by_name.get(request_id)
         if not found:
-            close = get_close_matches(request_id, list(by_name)[:10_000], n=3)
-            known = (
-                f"similar: {', '.join(close)}"
-                if close
-                else f"it holds {counted(len(self.requests), 'request')}"
-            )
+            close = ", ".join(get_close_matches(request_id, list(by_name)[:10_000], n=3))
+            known = f"similar: {close}" if close else f"it holds {counted(len(self.requests), 'request')}"
             raise TraceError(f"{self.path.name} has no request {request_id!r}; {known}")
         arrived = [request for request in found if step is None or request.added <= step]
         return arrived[-1] if arrived else found[0]
@@ -304,7 +265,3 @@ class Trace(Protocol):
         for step, num_outputs in zip(request.row_steps, request.row_outputs, strict=True):
             tokens += [(step, token) for token in request.tokens[len(tokens) : num_outputs]]
         return tokens
-
-
-def _event_step(event: Event) -> int:
-    return event.step

@@ -18,6 +18,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -40,15 +41,7 @@ class _Keyframe(NamedTuple):
     """The state before a step whose number is a multiple of CHECK_EVERY."""
 
     blocks: BlockColumns
-    live: array[int]
-    """Numbers of the live requests."""
-
-
-class _Positions(NamedTuple):
-    """Indices of the events of one kind among the first `seen` changes."""
-
-    places: array[int]
-    seen: int
+    live: array[int]  # numbers of the live requests
 
 
 class TraceReader(Trace):
@@ -69,19 +62,18 @@ class TraceReader(Trace):
         self._replay = replay = Replay(self.header)
         self.requests, self.problems, self.changes = replay.requests, replay.problems, replay.changes
         self.arrivals = self._arrivals = array("i")
-        self._lines: list[bytes] = []
-        """Per step, its line."""
+        self._lines: list[bytes] = []  # per step, its line
         self._records = ParsedLines(self._lines)
         self._keyframes = [_Keyframe(replay.blocks.copy(), array("i"))]
         self._lifecycle: dict[str, list[Event]] = {kind: [] for kind in REQUEST_EVENTS}
-        self._found: dict[str, _Positions] = {}
+        self._found: dict[str, tuple[array[int], int]] = {}
+        """Event kind -> indices of its events among the first so many changes, and how many."""
         self._by_name: dict[str, list[RequestHistory]] = {}
         self._seals: dict[int, list[int]] = {}
         self._num_seals_seen = 0
         self._seals_lock = Lock()
         self.num_lines = 1
-        self._log_crc = zlib.crc32(first + b"\n")
-        """CRC of all lines so far."""
+        self._log_crc = zlib.crc32(first + b"\n")  # CRC of all lines so far
         if header is None:
             self._replay_lines(lines[1:])
             self.warn_of_end(damage)
@@ -129,11 +121,11 @@ class TraceReader(Trace):
         return self._lifecycle[kind]
 
     def positions(self, kind: str) -> array[int]:
-        found, seen = self._found.get(kind, _Positions(array("q"), 0))
+        found, seen = self._found.get(kind, (array("q"), 0))
         if seen < len(self.changes):
             code, new = BLOCK_EVENTS.index(kind), self._replay.changes.kind[seen:]
             found = found + array("q", [n for n, each in enumerate(new, seen) if each == code])
-            self._found[kind] = _Positions(found, seen + len(new))
+            self._found[kind] = found, seen + len(new)
         return found
 
     def namesakes(self) -> Mapping[str, list[RequestHistory]]:
@@ -149,10 +141,9 @@ class TraceReader(Trace):
         return Content(changes.request[position], value.to_bytes(HASH_BYTES, sys.byteorder).hex())
 
     def counter_totals(self) -> dict[str, int]:
-        totals: dict[str, int] = {}
+        totals: Counter[str] = Counter()
         for step in range(self.num_steps):
-            for name, value in self.parsed(step).get("cnt", {}).items():
-                totals[name] = totals.get(name, 0) + value
+            totals.update(self.parsed(step).get("cnt", {}))
         return dict(sorted(totals.items()))
 
     def steps_with(self, reason: Reason) -> list[int]:
@@ -214,16 +205,13 @@ class TraceReader(Trace):
             self._note("add", step, request)
         elif kind == "abort":
             self._note("abort", step, replay.abort(record))
-        elif kind == "chk":
+        elif kind in ("chk", "error", "end"):
+            replay.play_events(record.get("ev", ()), step)
             replay.check(record, self._log_crc)
-        elif kind == "error":
-            replay.check(record, self._log_crc)
-            self.error = record["message"]
-            self.error_steps.append(step)
-        elif kind == "end":
-            replay.play_events(record["ev"], step)
-            replay.check(record, self._log_crc)
-            self.is_complete = True
+            if kind == "error":
+                self.error = record["message"]
+                self.error_steps.append(step)
+            self.is_complete = kind == "end"
             self.notes = record.get("notes", [])
         else:
             raise ValueError(f"unknown record {kind!r}")
@@ -232,16 +220,12 @@ class TraceReader(Trace):
 
     def _note_lifecycle(self, record: dict[str, Any]) -> None:
         step = record["i"]
-        for name, kind in (("new", "admit"), ("res", "resume")):
-            for number, start, *_ in record.get(name, ()):
-                request = self.requests[number]
+        for name, kind in (("new", "admit"), ("res", "resume"), ("pre", "preempt"), ("fin", "finish")):
+            for entry in record.get(name, ()):
+                request = self.requests[entry if kind == "preempt" else entry[0]]
                 self._note(kind, step, request)
-                if start:
+                if kind in ("admit", "resume") and entry[1]:
                     self._note("hit", step, request)
-        for number in record.get("pre", ()):
-            self._note("preempt", step, self.requests[number])
-        for number, _ in record.get("fin", ()):
-            self._note("finish", step, self.requests[number])
 
     def _note(self, kind: str, step: int, request: RequestHistory) -> None:
         self._lifecycle[kind].append(Event(step, kind, request.request_id, None))

@@ -11,27 +11,23 @@ from typing import Any, NamedTuple
 
 from engine.core.sched_output import NotScheduled
 from engine.trace.blocks import Blocks
-from engine.trace.history import RequestHistory, Stay
+from engine.trace.history import RequestHistory
 
 
 class Event(NamedTuple):
     """One event of a block or a request."""
 
     step: int
-    kind: str
-    """One of BLOCK_EVENTS or REQUEST_EVENTS."""
+    kind: str  # one of BLOCK_EVENTS or REQUEST_EVENTS
     request_id: str | None
-    block: int | None
-    """None for REQUEST_EVENTS."""
+    block: int | None  # None for REQUEST_EVENTS
 
 
 class Content(NamedTuple):
     """The content of a block."""
 
-    request: int
-    """Number of the request that computed it."""
-    hash_hex: str
-    """The first bytes of the hash."""
+    request: int  # number of the request that computed it
+    hash_hex: str  # the first bytes of the hash
 
 
 class Row(NamedTuple):
@@ -40,10 +36,8 @@ class Row(NamedTuple):
     request_id: str
     start: int
     num_tokens: int
-    phase: str
-    """decode: the newest token and its drafts; prefill: prompt or recomputation."""
-    tokens: tuple[int, ...]
-    """Output accepted in this step."""
+    phase: str  # decode: the newest token and its drafts; prefill: prompt or recomputation
+    tokens: tuple[int, ...]  # output accepted in this step
 
 
 @dataclass(frozen=True)
@@ -51,33 +45,25 @@ class StepRecord:
     """One step. Counts are those after it."""
 
     step: int
-    time_s: float
-    """Start, in seconds since the trace began."""
+    time_s: float  # start, in seconds since the trace began
     duration_s: float
     rows: list[Row]
-    admitted: list[str]
-    """Admitted for the first time."""
+    admitted: list[str]  # admitted for the first time
     resumed: list[str]
     preempted: list[str]
-    finished: list[tuple[str, str]]
-    """(request id, finish reason)"""
-    added: list[str]
-    """Arrived since the step before."""
-    aborted: list[str]
-    """Aborted since the step before."""
+    finished: list[tuple[str, str]]  # (request id, finish reason)
+    added: list[str]  # arrived since the step before
+    aborted: list[str]  # aborted since the step before
     num_running: int
     num_waiting: int
     num_free_blocks: int
     num_cached_blocks: int
-    num_kv_tokens: int
-    """Tokens of running requests whose KV exists."""
+    num_kv_tokens: int  # tokens of running requests whose KV exists
     not_scheduled: list[NotScheduled]
-    counters: dict[str, int]
-    """The nonzero `StepStats` fields named in `stats.TRACED_COUNTERS`."""
+    counters: dict[str, int]  # the nonzero `StepStats` fields named in `stats.TRACED_COUNTERS`
     copy_out: list[tuple[int, int]]
     """(device block, host block): copied before the rows were computed, and before copy_in."""
-    copy_in: list[tuple[int, int]]
-    """(host block, device block)"""
+    copy_in: list[tuple[int, int]]  # (host block, device block)
 
     @property
     def num_tokens(self) -> int:
@@ -89,17 +75,11 @@ class StepSeries:
     """One column per figure, for charts: index i belongs to step i. Counts are those after the step."""
 
     def __init__(self) -> None:
-        self.time_s = array("d")
-        """Start, in seconds since the trace began."""
-        self.duration_s = array("d")
-        self.num_tokens = array("i")
-        """Computed in the step."""
-        self.running = array("i")
-        self.waiting = array("i")
-        self.free_blocks = array("i")
-        self.cached_blocks = array("i")
-        self.kv_tokens = array("q")
-        """Tokens of running requests whose KV exists."""
+        self.time_s, self.duration_s = array("d"), array("d")  # start, in seconds since the trace began
+        self.num_tokens = array("i")  # computed in the step
+        self.running, self.waiting = array("i"), array("i")
+        self.free_blocks, self.cached_blocks = array("i"), array("i")
+        self.kv_tokens = array("q")  # tokens of running requests whose KV exists
 
     def append(self, record: dict[str, Any]) -> None:
         self.time_s.append(record["ts"])
@@ -117,16 +97,10 @@ class TraceState:
 
     def __init__(self, step: int, blocks: Blocks, live: list[RequestHistory]) -> None:
         self.step = step
-        self.blocks = blocks
-        """Columns with one entry per block id: `ref`, `owner` (a request number), `hash`."""
-        self._stays: list[tuple[RequestHistory, Stay]] = []
-        self._waiting: list[RequestHistory] = []
-        for request in live:
-            stay = request.stay_at(step)
-            if stay is None:
-                self._waiting.append(request)
-            else:
-                self._stays.append((request, stay))
+        self.blocks = blocks  # columns with one entry per block id: `ref`, `owner` (a request number), `hash`
+        stays = [(request, request.stay_at(step)) for request in live]
+        self._stays = [(request, stay) for request, stay in stays if stay is not None]
+        self._waiting = [request for request, stay in stays if stay is None]
 
     @cached_property
     def running(self) -> list[str]:
@@ -146,20 +120,14 @@ class TraceState:
     @cached_property
     def num_computed(self) -> dict[str, int]:
         """Tokens whose KV exists, of all live requests."""
-        computed = {
-            request.request_id: request.row_computed[request.row_before(self.step)]
-            for request, _ in self._stays
-        }
+        computed = {r.request_id: r.row_computed[r.row_before(self.step)] for r, _ in self._stays}
         return computed | dict.fromkeys(self.waiting, 0)
 
     @cached_property
     def num_tokens(self) -> dict[str, int]:
         """Prompt and output, of all live requests."""
         live = [request for request, _ in self._stays] + self._waiting
-        return {
-            request.request_id: request.num_prompt_tokens + request.num_outputs_at(self.step)
-            for request in live
-        }
+        return {r.request_id: r.num_prompt_tokens + r.num_outputs_at(self.step) for r in live}
 
     @cached_property
     def owners(self) -> dict[int, list[str]]:
@@ -169,6 +137,11 @@ class TraceState:
             for block in table:
                 owners.setdefault(block, []).append(request_id)
         return owners
+
+
+def accepted_tokens(value: int | list[int] | None) -> tuple[int, ...]:
+    """The output of one row, from its entry in a step's `tok`."""
+    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
 
 
 class ParsedLines:

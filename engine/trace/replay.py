@@ -14,7 +14,7 @@ import sys
 from typing import Any, NamedTuple
 
 from engine.trace.blocks import NO_REQUEST, NULL_BLOCK, BlockChanges, BlockColumns
-from engine.trace.format import BLOCK_EVENTS, RequestState, state_crc
+from engine.trace.format import BLOCK_EVENTS, state_crc
 from engine.trace.history import RequestHistory, Stay
 
 _KIND_CODES = {kind: code for code, kind in enumerate(BLOCK_EVENTS)}
@@ -24,8 +24,7 @@ _SEAL, _EVICT = _KIND_CODES["seal"], _KIND_CODES["evict"]
 class Problem(NamedTuple):
     """A place where a trace differs from what the engine did."""
 
-    step: int
-    """The first step whose state is wrong or unknown."""
+    step: int  # the first step whose state is wrong or unknown
     message: str
 
 
@@ -80,8 +79,12 @@ class Replay:
         step = record["i"]
         for number, key in record.get("rekey", ()):
             self.requests[number].rekeyed.append((step, tuple(key)))
-        for number, start, *behind in (*record.get("new", ()), *record.get("res", ())):
-            self._admit(self.requests[number], step, start, *behind)
+        for number, start, *rest in (*record.get("new", ()), *record.get("res", ())):
+            request, behind = self.requests[number], rest[0] if rest else 0
+            stay = Stay(step, start, blocks=[NULL_BLOCK] * behind, block_steps=[step] * behind)
+            request.stays.append(stay)
+            request.num_computed = start
+            self.running[number] = stay
         copied_in = self._copy(record)
         self.play_events(record.get("ev", ()), step)
         self._check_copies(step, copied_in)
@@ -105,7 +108,11 @@ class Replay:
             owner = NO_REQUEST if number is None else number
             for block, content in zip(blocks, hashes, strict=True):
                 if kind == "alloc" or kind == "ref":
-                    self._take(block, owner, step)
+                    self.owners[block].append(owner)
+                    stay = self.running.get(owner)
+                    if stay is not None:  # None: it was aborted while the step was in flight
+                        stay.blocks.append(block)
+                        stay.block_steps.append(step)
                 elif kind == "free" or kind == "unref":
                     self.owners[block].remove(owner)
                 self._change(step, code, number, block, content)
@@ -114,19 +121,15 @@ class Replay:
         """Compare with the writer's checksums: of all lines before this one, and of the engine's state if given."""
         step = self.num_steps - 1
         since = self._last_good_check + 1
+        where = f"between steps {since} and {step}"
         if record["log"] != f"{log_crc:08x}":
-            message = (
-                f"records were changed: a line between steps {since} and {step} differs from what was written"
-            )
-            self.problems.append(Problem(since, message))
+            self._object(since, f"records were changed: a line {where} differs from what was written")
         crc = self.crc()
         if record.get("crc", crc) != crc:
-            self.problems.append(
-                Problem(
-                    since,
-                    f"the state after step {step} has CRC {crc}, the engine's had {record['crc']}: they diverge "
-                    f"between steps {since} and {step}",
-                )
+            engines = record["crc"]
+            self._object(
+                since,
+                f"the state after step {step} has CRC {crc}, the engine's had {engines}: they diverge {where}",
             )
         if not self.problems:
             self._last_good_check = step
@@ -135,20 +138,15 @@ class Replay:
         """`state_crc` of the replayed state."""
         order = sorted(self.running, key=lambda number: self.requests[number].key_at(self.num_steps))
         requests = [self.requests[number] for number in order]
-        return state_crc(
-            self.blocks.ref,
-            self.blocks.hash.tobytes(),
-            [
-                RequestState(
-                    request.request_id,
-                    request.num_computed,
-                    request.num_prompt_tokens + len(request.tokens),
-                    self.running[request.number].table_at(self.num_steps),
-                )
-                for request in requests
-            ],
-            [request.request_id for number, request in self.live.items() if number not in self.running],
-        )
+        running = [
+            (r.request_id, r.num_computed, r.num_prompt_tokens + len(r.tokens), self._table(r.number))
+            for r in requests
+        ]
+        waiting = [request.request_id for number, request in self.live.items() if number not in self.running]
+        return state_crc(self.blocks.ref, self.blocks.hash.tobytes(), running, waiting)
+
+    def _table(self, number: int) -> list[int]:
+        return self.running[number].table_at(self.num_steps)
 
     # ------------------------------------------------------------------ one change each
 
@@ -158,12 +156,6 @@ class Replay:
             self._on_host[host_block] = self.blocks.hash[block]
         return {block: self._on_host.get(host_block, 0) for host_block, block in record.get("in", ())}
 
-    def _admit(self, request: RequestHistory, step: int, start: int, behind: int = 0) -> None:
-        stay = Stay(step, start, blocks=[NULL_BLOCK] * behind, block_steps=[step] * behind)
-        request.stays.append(stay)
-        request.num_computed = start
-        self.running[request.number] = stay
-
     def _row(self, step: int, number: int, num_tokens: int, tokens: int | list[int] | None) -> None:
         request = self.requests[number]
         if number not in self.running:
@@ -172,22 +164,12 @@ class Replay:
         if tokens is None:
             request.num_computed += num_tokens
         else:
-            if isinstance(tokens, int):
-                request.tokens.append(tokens)
-            else:
-                request.tokens.extend(tokens)
+            request.tokens.extend([tokens] if isinstance(tokens, int) else tokens)
             # All is computed but the newest token, however many drafts were among the scheduled ones.
             request.num_computed = request.num_prompt_tokens + len(request.tokens) - 1
         request.row_steps.append(step)
         request.row_computed.append(request.num_computed)
         request.row_outputs.append(len(request.tokens))
-
-    def _take(self, block: int, number: int, step: int) -> None:
-        self.owners[block].append(number)
-        stay = self.running.get(number)
-        if stay is not None:  # None: it was aborted while the step was in flight
-            stay.blocks.append(block)
-            stay.block_steps.append(step)
 
     def _change(self, step: int, code: int, number: int | None, block: int, content: str | None) -> None:
         blocks, owners = self.blocks, self.owners[block]
@@ -199,8 +181,10 @@ class Replay:
             self.num_free += (not owners) - (blocks.ref[block] == 0)
             blocks.ref[block] = len(owners)
             blocks.owner[block] = owners[0] if owners else NO_REQUEST
-            if not owners:
-                blocks.rank[block] = self._next_rank(to_back=blocks.hash[block] != 0)
+            if not owners and blocks.hash[block]:  # cached blocks join the free queue at the back
+                self._last_rank = blocks.rank[block] = self._last_rank + 1
+            elif not owners:  # others at the front
+                self._first_rank = blocks.rank[block] = self._first_rank - 1
         changes, after = self.changes, self.changes.after
         changes.step.append(step)
         changes.kind.append(code)
@@ -210,14 +194,6 @@ class Replay:
         after.owner.append(blocks.owner[block])
         after.hash.append(blocks.hash[block])
         after.rank.append(blocks.rank[block])
-
-    def _next_rank(self, to_back: bool) -> int:
-        """Next rank in the free queue: cached blocks join at the back, the others at the front."""
-        if to_back:
-            self._last_rank += 1
-            return self._last_rank
-        self._first_rank -= 1
-        return self._first_rank
 
     def _end(self, request: RequestHistory, step: int, seconds: float, reason: str) -> None:
         del self.live[request.number]
@@ -239,9 +215,8 @@ class Replay:
         }
         for name, count in replayed.items():
             if record[name] != count:
-                self._object(
-                    step, f"after step {step} the replay has {name}={count}, the engine had {record[name]}"
-                )
+                engines = f"the engine had {record[name]}"
+                self._object(step, f"after step {step} the replay has {name}={count}, {engines}")
 
     def _check_copies(self, step: int, copied_in: dict[int, int]) -> None:
         """Check that blocks copied in from the host are published under the hash they were copied out with."""

@@ -20,17 +20,13 @@ class RequestDelta:
     request_id: str
     first_token_step: tuple[int | None, int | None]
     end_step: tuple[int | None, int | None]
-    waiting_steps: tuple[int, int]
-    """Steps that it waited, before its start and after preemptions."""
+    waiting_steps: tuple[int, int]  # steps that it waited, before its start and after preemptions
     preemptions: tuple[int, int]
-    cached_tokens: tuple[int, int]
-    """Prefix hit at its first admission."""
-    computed_tokens: tuple[int, int]
-    """Tokens that its rows computed, including recomputed ones and drafts."""
+    cached_tokens: tuple[int, int]  # prefix hit at its first admission
+    computed_tokens: tuple[int, int]  # tokens that its rows computed, including recomputed ones and drafts
     recomputed_tokens: tuple[int, int]
     output_tokens: tuple[int, int]
-    tokens: str
-    """same, shorter (one is a prefix of the other), different at N, or missing in a or b."""
+    tokens: str  # same, shorter (one is a prefix of the other), different at N, or missing in a or b
     ends: tuple[str, str]
 
 
@@ -42,8 +38,7 @@ class Figure:
     unit: str
     a: float | None
     b: float | None
-    better: Better
-    """The better direction; empty if neither is."""
+    better: Better  # the better direction; empty if neither is
 
     @property
     def delta(self) -> float | None:

@@ -15,8 +15,7 @@ Clock = Literal["wall", "steps"]
 class Mark(NamedTuple):
     """A step's decision in a form that can only be compared: all rows of a long run would not fit into memory."""
 
-    rows: int
-    """Sum of the hashes of the rows; 0 without rows."""
+    rows: int  # sum of the hashes of the rows; 0 without rows
     admitted: frozenset[str]
     preempted: frozenset[str]
 
@@ -27,8 +26,7 @@ class RequestTotals:
 
     computed: int = 0
     recomputed: int = 0
-    reached: int = 0
-    """Largest number of tokens whose KV it had at any time."""
+    reached: int = 0  # largest number of tokens whose KV it had at any time
     token_steps: list[int] = field(default_factory=list)
 
 
@@ -44,12 +42,10 @@ class RunTotals:
         self.prompts = [request.num_prompt_tokens for request in reader.requests]
         self.lives = [RequestTotals() for _ in self.prompts]
         self.decisions: list[Mark] = []
-        self.blocks: list[int] = []
-        """Per step, a hash of its block events, in order."""
+        self.blocks: list[int] = []  # per step, a hash of its block events, in order
         self.busy_steps = 0
         self.budget_offered = 0
-        self.found_again = 0
-        """Tokens found cached by resumed requests."""
+        self.found_again = 0  # tokens found cached by resumed requests
         budgets = budgets_of(reader)
         for step, record, rows in walk(reader):
             self._take(step, record, rows)

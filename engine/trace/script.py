@@ -20,6 +20,7 @@ from engine.core.sched_output import Reason
 from engine.sampling_params import RequestOutputKind, SamplingParams
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
+from engine.trace.records import accepted_tokens
 
 End = Literal["stop", "length", "error", "abort", "stop_string", "unfinished"]
 """How a request ended in the recording. `stop_string`: the frontend found a stop string and aborted it."""
@@ -30,8 +31,7 @@ class DraftRow(NamedTuple):
 
     drafts: int
     confirmed: int
-    accepted: int
-    """Tokens that became output: confirmed + 1, unless the request ended among them."""
+    accepted: int  # tokens that became output: confirmed + 1, unless the request ended among them
 
 
 @dataclass
@@ -40,12 +40,9 @@ class ScriptedRequest:
 
     history: RequestHistory
     end: End
-    tokens: list[int]
-    """Its output."""
-    patience: int = 0
-    """Steps from its last token to its abort, for `stop_string`."""
-    work: int = 0
-    """Tokens that its rows computed. With `error`, the row that reaches this number fails."""
+    tokens: list[int]  # its output
+    patience: int = 0  # steps from its last token to its abort, for `stop_string`
+    work: int = 0  # tokens that its rows computed. With `error`, the row that reaches this number fails.
     rows: dict[int, DraftRow] = field(default_factory=dict)
     """Rows that verified drafts, by the length of the output before them."""
     _starts: list[int] = field(default_factory=list)
@@ -121,30 +118,23 @@ class EndOfScript:
 class Script:
     """The input of a recorded run."""
 
-    requests: list[ScriptedRequest]
-    """All requests in order of arrival."""
+    requests: list[ScriptedRequest]  # all requests in order of arrival
     num_steps: int
-    num_idle_at_end: int
-    """Steps at the end without an unfinished request."""
-    resets: set[int]
-    """Steps before which the prefix cache was reset."""
+    num_idle_at_end: int  # steps at the end without an unfinished request
+    resets: set[int]  # steps before which the prefix cache was reset
     interrupted: set[int]
     """Steps that were planned and not computed: the engine dropped all requests and continued."""
-    warnings: list[str]
-    """Sentences about what cannot be repeated."""
+    warnings: list[str]  # sentences about what cannot be repeated
 
 
 class WalkedRow(NamedTuple):
     """One row of a step's batch, by request number."""
 
     number: int
-    start: int
-    """Position of the first token it computed."""
+    start: int  # position of the first token it computed
     num_tokens: int
-    tokens: tuple[int, ...]
-    """Output accepted."""
-    num_outputs: int
-    """Output tokens before this row."""
+    tokens: tuple[int, ...]  # output accepted
+    num_outputs: int  # output tokens before this row
 
 
 def walk(reader: Trace) -> Iterator[tuple[int, dict[str, Any], list[WalkedRow]]]:
@@ -159,8 +149,7 @@ def walk(reader: Trace) -> Iterator[tuple[int, dict[str, Any], list[WalkedRow]]]
         rows = []
         columns = (record.get("q", ()), record.get("n", ()), record.get("tok", ()))
         for number, num_tokens, accepted in zip(*columns, strict=True):
-            tokens = () if accepted is None else (accepted,) if isinstance(accepted, int) else tuple(accepted)
-            start = computed.get(number, 0)
+            tokens, start = accepted_tokens(accepted), computed.get(number, 0)
             rows.append(WalkedRow(number, start, num_tokens, tokens, outputs[number]))
             outputs[number] += len(tokens)
             computed[number] = prompts[number] + outputs[number] - 1 if tokens else start + num_tokens

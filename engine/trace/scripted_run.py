@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
-from importlib import import_module
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,8 +23,7 @@ from engine.trace.script import Script, ScriptedRequest, read_script
 from engine.trace.watch import Breach, Watch
 from engine.trace.writer import TraceWriter
 
-STEP_S = 0.001
-"""A fork has no clock: in its file, steps are a millisecond apart and take no time."""
+STEP_S = 0.001  # a fork has no clock: in its file, steps are a millisecond apart and take no time
 
 
 class StepTimeLimit(BaseException):
@@ -39,8 +38,7 @@ class Failure:
     scheduler_cls: str
     step: int
     what: Literal["raised", "stuck", "time", "budget", "rows", "blocks", "state"]
-    rule: str
-    """The rule it broke."""
+    rule: str  # the rule it broke
     sentence: str
 
 
@@ -51,8 +49,7 @@ class ForkResult:
     path: Path
     at: int
     changes: dict[str, Any]
-    scheduler_cls: str | None
-    """The class that replaced the recorded one; None: the same class."""
+    scheduler_cls: str | None  # the class that replaced the recorded one; None: the same class
     num_steps: int = 0
     notes: list[str] = field(default_factory=list)
     """Sentences about what differed from the recording and what could not be repeated."""
@@ -85,18 +82,16 @@ class ScriptedRun:
         self.watch = Watch(self.scheduler, self.script, is_ours=new_class is Scheduler)
         self.tracer = TraceWriter(path, self._header(reader), self.scheduler, clock=self._clock)
         self.live: dict[str, ScriptedRequest] = {}
-        self.work: dict[str, int] = {}
-        """Request id -> tokens that its rows computed."""
+        self.work: dict[str, int] = {}  # request id -> tokens that its rows computed
         self.arrivals = list(reversed(self.script.requests))
-        self.held_back: list[ScriptedRequest] = []
-        """Arrived, but an unfinished request still has their id."""
-        self.aborts = _by_step(
-            r for r in self.script.requests if r.end in ("abort", "error") and _is_outside(r)
-        )
+        self.held_back: list[ScriptedRequest] = []  # arrived, but an unfinished request still has their id
+        self.aborts: dict[int | None, list[ScriptedRequest]] = {}
+        for each in self.script.requests:
+            if each.end in ("abort", "error") and _is_outside(each):
+                self.aborts.setdefault(each.history.ended, []).append(each)
         self.stopped: dict[str, int] = {}
         """Requests whose text is complete: the step before which the frontend aborts them."""
-        self.exhausted: list[str] = []
-        """Requests that got further than in the recording."""
+        self.exhausted: list[str] = []  # requests that got further than in the recording
 
     def run(self, on_step: Callable[[int, int], None] | None) -> ForkResult:
         result, idle_left = self.result, self.script.num_idle_at_end
@@ -172,7 +167,8 @@ class ScriptedRun:
         num_outputs = request.num_output_tokens
         left = scripted.tokens[num_outputs:]
         if not left:
-            self._end_exhausted(scripted)
+            self.exhausted.append(scripted.request_id)
+            self._end(scripted.request_id, "stop" if scripted.end == "stop_string" else "abort")
             return
         _, confirmed = scripted.drafts_at(num_outputs)
         num_tokens = 1 + min(num_drafts, confirmed)
@@ -200,16 +196,13 @@ class ScriptedRun:
     def _between_steps(self) -> None:
         """Replay the arrivals and aborts before a step, in their recorded order."""
         aborts = [r for r in self.aborts.get(self.step, ()) if not r.history.aborted_late]
-        for scripted in (r for r in aborts if r.history.added < self.step):
-            self._abort(scripted)
+        self._abort(r for r in aborts if r.history.added < self.step)
         for name in [name for name, step in self.stopped.items() if step <= self.step]:
             del self.stopped[name]
             if name in self.live:
                 self._end(name, "stop")
-        while self.arrivals and self._has_arrived(self.arrivals[-1], late=False):
-            self._arrive(self.arrivals.pop())
-        for scripted in (r for r in aborts if r.history.added >= self.step):
-            self._abort(scripted)
+        self._take_arrivals(late=False)
+        self._abort(r for r in aborts if r.history.added >= self.step)
         if self.step in self.script.resets:
             self.scheduler.reset_prefix_cache()
         for scripted in [r for r in self.held_back if r.request_id not in self.live]:
@@ -219,18 +212,17 @@ class ScriptedRun:
     def _while_in_flight(self) -> None:
         """Replay the arrivals and aborts after the step was planned."""
         aborts = [r for r in self.aborts.get(self.step, ()) if r.history.aborted_late]
-        for scripted in (
-            r for r in aborts if not r.history.record.get("late") or r.history.added < self.step
-        ):
-            self._abort(scripted)
-        while self.arrivals and self._has_arrived(self.arrivals[-1], late=True):
-            self._arrive(self.arrivals.pop())
-        for scripted in (r for r in aborts if r.history.record.get("late") and r.history.added == self.step):
-            self._abort(scripted)
+        self._abort(r for r in aborts if not (r.history.record.get("late") and r.history.added == self.step))
+        self._take_arrivals(late=True)
+        self._abort(r for r in aborts if r.history.record.get("late") and r.history.added == self.step)
 
-    def _has_arrived(self, scripted: ScriptedRequest, late: bool) -> bool:
-        added, is_late = scripted.history.added, bool(scripted.history.record.get("late"))
-        return added < self.step or (added == self.step and (late or not is_late))
+    def _take_arrivals(self, late: bool) -> None:
+        """Replay the arrivals up to this step; without `late`, not those of while it was in flight."""
+        while self.arrivals and self.arrivals[-1].history.added <= self.step:
+            history = self.arrivals[-1].history
+            if history.added == self.step and history.record.get("late") and not late:
+                return
+            self._arrive(self.arrivals.pop())
 
     def _arrive(self, scripted: ScriptedRequest) -> None:
         name = scripted.request_id
@@ -241,7 +233,12 @@ class ScriptedRun:
                 "held back until the first had ended"
             )
             return
-        request = _make(scripted)
+        try:
+            request = scripted.make()
+        except (KeyError, TypeError, ValueError) as error:
+            raise TraceError(
+                f"request {name!r} cannot be repeated, its record is malformed: {error}"
+            ) from error
         try:
             self.scheduler.add(request)
         except RequestRejected as error:
@@ -251,17 +248,13 @@ class ScriptedRun:
         self.work[name] = 0
         self.tracer.add(request)
 
-    def _abort(self, scripted: ScriptedRequest) -> None:
-        """Abort a request at the step at which its client or the engine aborted it in the recording."""
-        if self.live.get(scripted.request_id) is scripted:
-            self._end(scripted.request_id, scripted.history.finish_reason or "abort")
-        elif scripted in self.held_back:
-            self.held_back.remove(scripted)
-
-    def _end_exhausted(self, scripted: ScriptedRequest) -> None:
-        """End a request whose recorded output is used up."""
-        self.exhausted.append(scripted.request_id)
-        self._end(scripted.request_id, "stop" if scripted.end == "stop_string" else "abort")
+    def _abort(self, requests: Iterable[ScriptedRequest]) -> None:
+        """Abort requests at the step at which their clients or the engine aborted them in the recording."""
+        for scripted in requests:
+            if self.live.get(scripted.request_id) is scripted:
+                self._end(scripted.request_id, scripted.history.finish_reason or "abort")
+            elif scripted in self.held_back:
+                self.held_back.remove(scripted)
 
     def _end(self, name: str, why: str) -> None:
         self.scheduler.abort([name])
@@ -304,23 +297,21 @@ class ScriptedRun:
     # ------------------------------------------------------------------ header, notes, failure
 
     def _header(self, reader: Trace) -> dict[str, Any]:
-        names = ("model", "seed", "fingerprint")
         args = dict((reader.header.get("config") or {}).get("args", {}))
         args.update({name: value for name, value in self.result.changes.items() if name in args})
-        of = reader.header.get("fork", {}).get("of", reader.path.name)
         return {
-            **{name: reader.header.get(name) for name in names},
+            **{name: reader.header.get(name) for name in ("model", "seed", "fingerprint")},
             "code_rev": code_revision(),
             "workload_hash": reader.workload_hash,
             "scheduler_cls": class_path(self.new_class),
             "clock": "steps",
-            "config": {**_plain_settings(self.changed), "args": args},
+            "config": {**asdict(self.changed), "args": args},
             "fork": {
-                "of": reader.path.name if not reader.header.get("fork") else of,
+                "of": (reader.header.get("fork") or {}).get("of", reader.path.name),
                 "at": self.result.at,
                 "set": self.result.changes,
                 "scheduler_cls": self.result.scheduler_cls,
-                "before": _plain_settings(self.recorded),
+                "before": asdict(self.recorded),
             },
         }
 
@@ -352,9 +343,8 @@ class _SchedulerFailed(Exception):
 
 
 def _create(cls: type, settings: Settings, fingerprint: str, clock: Callable[[], float]) -> Any:
-    options = {"model_fingerprint": fingerprint, "clock": clock}
     try:
-        return cls(settings.scheduler, settings.cache, **options)
+        return cls(settings.scheduler, settings.cache, model_fingerprint=fingerprint, clock=clock)
     except Exception as error:
         raise TraceError(
             f"{class_path(cls)} cannot be created: {type(error).__name__}: {error}. It is called as "
@@ -362,26 +352,9 @@ def _create(cls: type, settings: Settings, fingerprint: str, clock: Callable[[],
         ) from error
 
 
-def _make(scripted: ScriptedRequest) -> Request:
-    try:
-        return scripted.make()
-    except (KeyError, TypeError, ValueError) as error:
-        raise TraceError(
-            f"request {scripted.request_id!r} cannot be repeated, its record is malformed: {error}"
-        ) from error
-
-
 def _is_outside(scripted: ScriptedRequest) -> bool:
     """Whether it ended outside its rows: aborted, or dropped by the engine before it ran."""
     return scripted.history.ended is not None and (scripted.end == "abort" or not scripted.history.row_steps)
-
-
-def _by_step(requests: Iterable[ScriptedRequest]) -> dict[int, list[ScriptedRequest]]:
-    by_step: dict[int, list[ScriptedRequest]] = {}
-    for scripted in requests:
-        if scripted.history.ended is not None:
-            by_step.setdefault(scripted.history.ended, []).append(scripted)
-    return by_step
 
 
 def _begin_hashing(scheduler: Any) -> None:
@@ -411,24 +384,13 @@ def _sort_again(scheduler: Scheduler) -> list[Request]:
     return moved
 
 
-def _plain_settings(settings: Settings) -> dict[str, Any]:
-    """Settings as a header holds them."""
-
-    def plain(config: Any) -> dict[str, Any]:
-        return {f.name: getattr(config, f.name) for f in fields(config)}
-
-    cache = plain(settings.cache)
-    cache["tiers"] = plain(settings.cache.tiers)
-    return {"scheduler": plain(settings.scheduler), "cache": cache}
-
-
 def _place(error: BaseException, cls: type) -> str:
     """File and line of the deepest frame in the class's own module, or of the deepest frame."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""
-    module = import_module(cls.__module__) if cls.__module__ != "__main__" else None
-    file = getattr(module, "__file__", None)
-    own = [frame for frame in frames if frame.filename == file]
-    frame = (own or list(frames))[-1]
+    file = (
+        getattr(sys.modules.get(cls.__module__), "__file__", None) if cls.__module__ != "__main__" else None
+    )
+    frame = ([frame for frame in frames if frame.filename == file] or frames)[-1]
     return f" ({Path(frame.filename).name}:{frame.lineno})"

@@ -14,14 +14,12 @@ from typing import Any
 
 from common.text import counted, join_and
 from engine.core.sched_output import Reason
-from engine.trace.preemption_cost import FREEING, PreemptionCost, cost_of, position_before, released
+from engine.trace.preemption_cost import FREEING, PreemptionCost, cost_of, released
 from engine.trace.protocol import Trace
 from engine.trace.why import Figures, singular
 
-LIMIT = 220
-"""Characters. The least important clauses are omitted first."""
-LONGEST_NAME = 24
-"""Characters of a request id; a server's ids are long, and differ at their ends."""
+LIMIT = 220  # characters. The least important clauses are omitted first.
+LONGEST_NAME = 24  # characters of a request id; a server's ids are long, and differ at their ends
 HASH_DIGITS = 8
 
 
@@ -79,7 +77,7 @@ class _Facts:
         if not outputs or tokens is None:
             return False
         # A single token that produced output was the newest one: no need to look up its position.
-        return count == 1 or position_before(request, self.step) == request.num_prompt_tokens + outputs - 1
+        return count == 1 or request.position_before(self.step) == request.num_prompt_tokens + outputs - 1
 
     @property
     def budget(self) -> int | None:
@@ -234,7 +232,7 @@ def _prefills(facts: _Facts) -> Iterator[str]:
         return
     request = facts.reader.requests[chunks[0][0]]
     known = request.num_prompt_tokens + request.num_outputs_at(facts.step - 1)
-    done = position_before(request, facts.step + 1)
+    done = request.position_before(facts.step + 1)
     part = f"{done} of its {known} tokens done" if done < known else f"the rest of its {known} tokens"
     yield f"{_short(request.request_id)} used {used}, {part}"
 

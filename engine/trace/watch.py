@@ -13,8 +13,7 @@ PATIENCE = 200
 """Steps without a row, while requests wait and none will arrive, after which a scheduler counts as stuck."""
 CHECKED_EACH_STEP = 1_000
 """Blocks. A larger pool is checked less often, because checking every block costs more than the step."""
-OURS_CHECKED_EVERY = 64
-"""Our own scheduler is checked this many times less often: it has other tests."""
+OURS_CHECKED_EVERY = 64  # our own scheduler is checked this many times less often: it has other tests
 
 What = Literal["stuck", "budget", "rows", "blocks", "state"]
 
@@ -24,9 +23,7 @@ class Breach(Exception):
 
     def __init__(self, what: What, rule: str, sentence: str) -> None:
         super().__init__(sentence)
-        self.what = what
-        self.rule = rule
-        self.sentence = sentence
+        self.what, self.rule, self.sentence = what, rule, sentence
 
 
 class Watch:
@@ -36,13 +33,9 @@ class Watch:
         self._num_idle = 0
         self._last_check = -1
         self._check_every = max(1, len(scheduler.kv.pool.blocks) // CHECKED_EACH_STEP)
-        if is_ours:
-            self._check_every *= OURS_CHECKED_EVERY
-        self._most_steps = (
-            1000
-            + 20 * script.num_steps
-            + 4 * sum(request.history.num_prompt_tokens + len(request.tokens) for request in script.requests)
-        )
+        self._check_every *= OURS_CHECKED_EVERY if is_ours else 1
+        tokens = sum(request.history.num_prompt_tokens + len(request.tokens) for request in script.requests)
+        self._most_steps = 1000 + 20 * script.num_steps + 4 * tokens
 
     def check_plan(self, scheduler: Any, out: Any, step: int, num_running: int) -> None:
         """Check the plan of a step before it is computed. `num_running`: running requests before planning."""
@@ -54,20 +47,14 @@ class Watch:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise Breach("rows", "a request has one row in a step", f"scheduled {twice} twice")
-        budget = scheduler.config.max_num_batched_tokens
-        if out.num_scheduled_tokens > budget:
-            raise Breach(
-                "budget",
-                f"a step computes at most max_num_batched_tokens ({budget}) tokens",
-                f"scheduled {out.num_scheduled_tokens} tokens, {out.num_scheduled_tokens - budget} over the budget",
-            )
-        most = max(scheduler.config.max_num_seqs, num_running)
-        if len(names) > most:
-            raise Breach(
-                "rows",
-                f"at most max_num_seqs ({scheduler.config.max_num_seqs}) requests run",
-                f"scheduled {len(names)} requests",
-            )
+        budget, seqs = scheduler.config.max_num_batched_tokens, scheduler.config.max_num_seqs
+        if (over := out.num_scheduled_tokens - budget) > 0:
+            rule = f"a step computes at most max_num_batched_tokens ({budget}) tokens"
+            said = f"scheduled {out.num_scheduled_tokens} tokens, {over} over the budget"
+            raise Breach("budget", rule, said)
+        if len(names) > max(seqs, num_running):
+            rule = f"at most max_num_seqs ({seqs}) requests run"
+            raise Breach("rows", rule, f"scheduled {len(names)} requests")
         for row in out.scheduled:
             _check_row(scheduler, row)
 
@@ -95,51 +82,33 @@ class Watch:
         """Check that some request is scheduled, and that the run ends."""
         idle = not out.scheduled and bool(scheduler.requests) and all_arrived
         self._num_idle = self._num_idle + 1 if idle else 0
+        unfinished = len(scheduler.requests)
         if self._num_idle >= PATIENCE:
-            raise Breach(
-                "stuck",
-                "while requests are unfinished, one of them is eventually scheduled",
-                f"has scheduled no request for {PATIENCE} steps, with {len(scheduler.requests)} unfinished",
-            )
+            rule = "while requests are unfinished, one of them is eventually scheduled"
+            said = f"has scheduled no request for {PATIENCE} steps, with {unfinished} unfinished"
+            raise Breach("stuck", rule, said)
         if step >= self._most_steps:
-            raise Breach(
-                "stuck",
-                "a finite workload ends",
-                f"has not ended after {step + 1} steps, with {len(scheduler.requests)} requests unfinished",
-            )
+            said = f"has not ended after {step + 1} steps, with {unfinished} requests unfinished"
+            raise Breach("stuck", "a finite workload ends", said)
 
 
 def _check_row(scheduler: Any, row: Scheduled) -> None:
     """Check one row: its request is unfinished, it starts where the KV ends, and it fits the request's blocks."""
-    name = row.request_id
+    name, end = row.request_id, row.start + row.num_tokens
     request = scheduler.requests.get(name)
     if request is None:
-        raise Breach(
-            "rows",
-            "only unfinished requests are scheduled",
-            f"scheduled {name!r}, which has ended or never arrived",
-        )
+        said = f"scheduled {name!r}, which has ended or never arrived"
+        raise Breach("rows", "only unfinished requests are scheduled", said)
     if row.num_tokens < 1:
-        raise Breach(
-            "rows", "a row computes at least one token", f"scheduled {row.num_tokens} tokens of {name}"
-        )
-    if row.start != request.num_computed_tokens:
-        raise Breach(
-            "rows",
-            "a row starts where its request's KV ends",
-            f"scheduled {name} from position {row.start}, but {request.num_computed_tokens} tokens are computed",
-        )
-    end = row.start + row.num_tokens
+        said = f"scheduled {row.num_tokens} tokens of {name}"
+        raise Breach("rows", "a row computes at least one token", said)
+    computed, num_blocks = request.num_computed_tokens, len(request.blocks)
+    if row.start != computed:
+        said = f"scheduled {name} from position {row.start}, but {computed} tokens are computed"
+        raise Breach("rows", "a row starts where its request's KV ends", said)
     if end > request.num_tokens + len(row.spec_token_ids):
-        raise Breach(
-            "rows",
-            "a row computes tokens that are known or drafted",
-            f"scheduled {name} up to position {end}, but it has {request.num_tokens} tokens",
-        )
-    room = len(request.blocks) * scheduler.kv.block_size
-    if end > room:
-        raise Breach(
-            "blocks",
-            "a row's tokens fit its request's blocks",
-            f"scheduled {name} up to position {end}, but its {len(request.blocks)} blocks hold {room} tokens",
-        )
+        said = f"scheduled {name} up to position {end}, but it has {request.num_tokens} tokens"
+        raise Breach("rows", "a row computes tokens that are known or drafted", said)
+    if end > (room := num_blocks * scheduler.kv.block_size):
+        said = f"scheduled {name} up to position {end}, but its {num_blocks} blocks hold {room} tokens"
+        raise Breach("blocks", "a row's tokens fit its request's blocks", said)

@@ -28,8 +28,7 @@ class Why:
     sentence: str
     reason: Reason | None = None
     """The reason of `not_scheduled`; None if the request arrived while the step ran."""
-    details: dict[str, int] | None = None
-    """The scheduler's figures for the reason."""
+    details: dict[str, int] | None = None  # the scheduler's figures for the reason
     position: int | None = None
     """Position in the waiting queue after the step, 1 is the head; None for a request that does not wait."""
     num_waiting: int = 0
@@ -41,8 +40,7 @@ class WhySpan:
 
     first: int
     last: int
-    why: Why
-    """The answer for the first step."""
+    why: Why  # the answer for the first step
 
 
 def why(reader: Trace, request_id: str, step: int) -> Why:

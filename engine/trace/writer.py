@@ -13,8 +13,8 @@ import logging
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from io import FileIO
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,7 +30,6 @@ from engine.trace.format import (
     HASH_BYTES,
     NO_HASH,
     VERSION,
-    RequestState,
     TraceError,
     short_hash,
     state_crc,
@@ -41,25 +40,20 @@ if TYPE_CHECKING:
     from engine.core.blocks import Block
     from engine.core.scheduler import Scheduler
 
-FLUSH_SECONDS = 2.0
-"""A slow engine also flushes after this time."""
+FLUSH_SECONDS = 2.0  # a slow engine also flushes after this time
 ENCODE_EVERY = 16
 """Records encoded together: encoding each step's record alone costs a small step four times as much because of cold
 caches; encoding 256 would be a noticeable pause."""
-COMPRESSION = 1
-"""zlib level: level 6 makes files a seventh smaller and takes four times as long."""
+COMPRESSION = 1  # zlib level: level 6 makes files a seventh smaller and takes four times as long
 
 logger = logging.getLogger(__name__)
 
 
 class Tap(Protocol):
-    """Receives every record immediately, while the engine runs."""
+    """Receives every record immediately, also as a line of the file, and why no record will follow."""
 
-    def take(self, record: dict[str, Any], line: bytes) -> None:
-        """Receive a record, and the same as a line of the file."""
-
-    def end(self, why: str) -> None:
-        """Learn that no record will follow, and why."""
+    def take(self, record: dict[str, Any], line: bytes) -> None: ...
+    def end(self, why: str) -> None: ...
 
 
 class TraceWriter(StepObserver):
@@ -105,18 +99,14 @@ class TraceWriter(StepObserver):
         self._encode = json.JSONEncoder(separators=(",", ":"), default=plain).encode
         self._compressor = _new_member()
         self._compressed: list[bytes] = []
-        self._records: list[dict[str, Any]] = []
-        """Records that are not encoded yet."""
+        self._records: list[dict[str, Any]] = []  # records that are not encoded yet
         self._log_crc = 0
         self._steps = 0
-        self._numbers: dict[str, int] = {}
-        """Live requests: id -> q."""
+        self._numbers: dict[str, int] = {}  # live requests: id -> q
         self._num_requests = 0
-        self._aborted = False
-        """A request was aborted since the last step, maybe while the next was in flight."""
+        self._aborted = False  # a request was aborted since the last step, maybe while the next was in flight
         self._preempted: set[int] = set()
-        self._rekeyed: list[tuple[int, Any]] = []
-        """Requests with a new sort key since the last step: q, key."""
+        self._rekeyed: list[tuple[int, Any]] = []  # requests with a new sort key since the last step: q, key
         self._slides = getattr(scheduler.kv, "sliding_window", None) is not None
         self._behind_window: dict[int, int] = {}
         """Request number -> blocks behind its window, as last written."""
@@ -126,12 +116,12 @@ class TraceWriter(StepObserver):
         self.active = True
         add_listener(self._pool, self._on_event)
         atexit.register(self.close)
-        pool = {"blocks": len(self._pool.blocks), "block_size": scheduler.kv.block_size}
         defaults: dict[str, Any] = dict.fromkeys(("model", "seed", "code_rev", "workload_hash"))
         defaults["machine"] = machine()
         defaults["fingerprint"] = getattr(getattr(scheduler.kv, "hasher", None), "model_fingerprint", "")
         defaults["scheduler_cls"] = class_path(type(scheduler))
         config = {**settings_of(scheduler), **header.get("config", {})}
+        pool = {"blocks": len(self._pool.blocks), "block_size": scheduler.kv.block_size}
         self._write({"t": "hdr", "v": VERSION, **defaults, **header, "config": config, **pool})
         self.flush()
 
@@ -141,26 +131,22 @@ class TraceWriter(StepObserver):
         """Record a request that the scheduler accepted."""
         if not self.active:
             return
-        number = self._numbers[request.request_id] = self._num_requests
-        self._num_requests += 1
-        self._write(
-            {
-                "t": "add",
-                "i": self._steps,
-                "ts": self._now(),
-                "q": number,
-                "r": request.request_id,
-                "key": request.sort_key,
-                "arrival": request.arrival_time,
-                "prompt": request.prompt_token_ids,
-                "params": changed_fields(request.sampling_params),
-                "priority": request.priority,
-                "seed": request.seed,
-                "lora": request.lora_key,
-                "salt": request.cache_salt,
-                **self._late(),
-            }
+        self._numbers[request.request_id] = self._num_requests
+        self._record(
+            "add",
+            q=self._num_requests,
+            r=request.request_id,
+            key=request.sort_key,
+            arrival=request.arrival_time,
+            prompt=request.prompt_token_ids,
+            params=changed_fields(request.sampling_params),
+            priority=request.priority,
+            seed=request.seed,
+            lora=request.lora_key,
+            salt=request.cache_salt,
+            **self._late(),
         )
+        self._num_requests += 1
 
     def abort(self, request_ids: Iterable[str], why: str = "abort") -> None:
         """Record requests that were aborted between two steps. Unknown ids are ignored."""
@@ -170,8 +156,7 @@ class TraceWriter(StepObserver):
             number = self._numbers.pop(request_id, None)
             if number is not None:
                 self._aborted = True
-                record = {"t": "abort", "i": self._steps, "ts": self._now(), "q": number, "why": why}
-                self._write({**record, **self._late()})
+                self._record("abort", q=number, why=why, **self._late())
 
     def rekey(self, requests: Iterable[Request]) -> None:
         """Record live requests whose sort keys change from the next step on."""
@@ -212,9 +197,7 @@ class TraceWriter(StepObserver):
         if not self.active:
             return
         message = f"{type(error).__name__}: {error}"
-        self._write(
-            {"t": "error", "i": self._steps, "ts": self._now(), "message": message, "log": self._log()}
-        )
+        self._record("error", message=message, log=self._log())
         if self._numbers:
             self.flush()
             self._detach(f"the engine died: {message}")
@@ -227,10 +210,8 @@ class TraceWriter(StepObserver):
         if not self.active:
             return
         self._encode_records()
-        self._compressed.append(self._compressor.flush())
-        data = b"".join(self._compressed)
-        self._compressor = _new_member()
-        self._compressed = []
+        data = b"".join([*self._compressed, self._compressor.flush()])
+        self._compressor, self._compressed = _new_member(), []
         self._flushed_at = self._clock()
         if self._file is None:
             return
@@ -240,7 +221,8 @@ class TraceWriter(StepObserver):
             while view:
                 view = view[self._file.write(view) :]
         except OSError as error:
-            self._undo_partial_write(self._file, start)
+            with suppress(OSError):  # readers skip what cannot be removed
+                self._file.truncate(start)
             self._stop(f"{error.strerror or error}. Free some space or record to another disk")
 
     def close(self, notes: Iterable[str] = ()) -> None:
@@ -251,16 +233,8 @@ class TraceWriter(StepObserver):
         if not self.active:
             return
         sentences = list(notes)
-        self._write(
-            {
-                "t": "end",
-                "i": self._steps,
-                "ts": self._now(),
-                **self._checks(),
-                "ev": list(self._event_runs()),
-                **({"notes": sentences} if sentences else {}),
-            }
-        )
+        said = {"notes": sentences} if sentences else {}
+        self._record("end", **self._checks(), ev=self._event_runs(), **said)
         self.flush()
         if self.active:
             self._detach("the engine was shut down")
@@ -272,6 +246,9 @@ class TraceWriter(StepObserver):
         self.close()
 
     # ------------------------------------------------------------------ records
+
+    def _record(self, kind: str, **fields: Any) -> None:
+        self._write({"t": kind, "i": self._steps, "ts": self._now(), **fields})
 
     def _late(self) -> dict[str, bool]:
         """The mark of events while a step is in flight: planned, and not yet complete."""
@@ -300,15 +277,10 @@ class TraceWriter(StepObserver):
             self._aborted = False
             rows = [row for row in rows if self._is_meant(row.request_id)]
             preempted_names = [name for name in preempted_names if self._is_meant(name)]
-            not_scheduled = [
-                entry for entry in not_scheduled if entry.request_id is None or entry.request_id in numbers
-            ]
+            not_scheduled = [e for e in not_scheduled if e.request_id is None or e.request_id in numbers]
         preempted = [numbers[name] for name in preempted_names]
-        admitted = {
-            numbers[row.request_id]: (row.start, *self._behind_window_at_start(row))
-            for row in rows
-            if row.init is not None
-        }
+        started = [row for row in rows if row.init is not None]
+        admitted = {numbers[row.request_id]: (row.start, *self._behind_at_start(row)) for row in started}
         rekeyed, self._rekeyed = self._rekeyed, []
         lists = {
             "rekey": rekeyed,
@@ -322,7 +294,7 @@ class TraceWriter(StepObserver):
             "in": out.copy_in,
             "pre": preempted,
             "fin": finished,
-            "ev": list(self._event_runs()),
+            "ev": self._event_runs(),
             "why": [
                 (None if entry.request_id is None else numbers[entry.request_id], entry.reason, entry.details)
                 for entry in not_scheduled
@@ -347,11 +319,9 @@ class TraceWriter(StepObserver):
             **{name: entries for name, entries in lists.items() if entries},
         }
 
-    def _behind_window_at_start(self, row: Scheduled) -> tuple[int, ...]:
+    def _behind_at_start(self, row: Scheduled) -> tuple[int, ...]:
         """The number of null blocks at the start of a hit; empty for none."""
-        behind = 0
-        while behind < len(row.new_block_ids) and row.new_block_ids[behind] == 0:
-            behind += 1
+        behind = next((n for n, block in enumerate(row.new_block_ids) if block), len(row.new_block_ids))
         self._behind_window[self._numbers[row.request_id]] = behind
         return (behind,) if behind else ()
 
@@ -381,42 +351,31 @@ class TraceWriter(StepObserver):
         request = self._scheduler.requests.get(request_id)
         return request is None or request.status not in (RequestStatus.WAITING, RequestStatus.WAITING_GRAMMAR)
 
-    def _event_runs(self) -> Iterator[list[Any]]:
+    def _event_runs(self) -> list[list[Any]]:
         """The events since the last call; consecutive events of one kind and request are one entry."""
-        run: list[Any] = []
+        runs: list[list[Any]] = []
         for kind, number, block, content in self._events:
-            if not run or run[0] != kind or run[1] != number:
-                if run:
-                    yield run
-                run = [kind, number, []] if content is None else [kind, number, [], []]
-            run[2].append(block)
+            if not runs or runs[-1][0] != kind or runs[-1][1] != number:
+                runs.append([kind, number, []] if content is None else [kind, number, [], []])
+            runs[-1][2].append(block)
             if content is not None:
-                run[3].append(content)
-        if run:
-            yield run
+                runs[-1][3].append(content)
         self._events.clear()
+        return runs
 
     def _checks(self) -> dict[str, str]:
-        running = self._scheduler.running
+        running = sorted(self._scheduler.running, key=lambda request: request.sort_key)
         live = {request.request_id for request in running}
         blocks = self._pool.blocks
         hashes = b"".join([(block.block_hash or NO_HASH)[:HASH_BYTES] for block in blocks])
         if len(hashes) != HASH_BYTES * len(blocks):  # tests shorten digests to provoke collisions
             hashes = b"".join([short_hash(block.block_hash) for block in blocks])
-        crc = state_crc(
-            [block.ref_count for block in blocks],
-            hashes,
-            [
-                RequestState(
-                    request.request_id,
-                    request.num_computed_tokens,
-                    request.num_tokens,
-                    [block.block_id for block in request.blocks],
-                )
-                for request in sorted(running, key=_sort_key)
-            ],
-            [name for name in self._scheduler.requests if name not in live],
-        )
+        states = [
+            (r.request_id, r.num_computed_tokens, r.num_tokens, [block.block_id for block in r.blocks])
+            for r in running
+        ]
+        waiting = [name for name in self._scheduler.requests if name not in live]
+        crc = state_crc([block.ref_count for block in blocks], hashes, states, waiting)
         return {"crc": crc, "log": self._log()}
 
     def _log(self) -> str:
@@ -427,36 +386,24 @@ class TraceWriter(StepObserver):
     # ------------------------------------------------------------------ file
 
     def _write(self, record: dict[str, Any]) -> None:
+        """Take a record. A tap gets it at once: a debugger of a paused engine must see its last step."""
         self._records.append(record)
-        if self._tap is not None:
-            self._hand_over(self._tap)
-        elif len(self._records) >= ENCODE_EVERY:
+        if self._tap is not None or len(self._records) >= ENCODE_EVERY:
             self._encode_records()
 
-    def _hand_over(self, tap: Tap) -> None:
-        """Pass records to the tap one by one: a debugger of a paused engine must see its last step."""
-        records, self._records = self._records, []
-        for record in records:
-            line = (self._encode(record) + "\n").encode()
-            self._log_crc = zlib.crc32(line, self._log_crc)
-            if self._file is not None:
-                self._compressed.append(self._compressor.compress(line))
-            tap.take(record, line)
-
     def _encode_records(self) -> None:
-        lines = "".join([self._encode(record) + "\n" for record in self._records]).encode()
-        self._records.clear()
-        self._log_crc = zlib.crc32(lines, self._log_crc)
-        self._compressed.append(self._compressor.compress(lines))
+        records, self._records = self._records, []
+        lines = [(self._encode(record) + "\n").encode() for record in records]
+        data = b"".join(lines)
+        self._log_crc = zlib.crc32(data, self._log_crc)
+        if self._file is not None:
+            self._compressed.append(self._compressor.compress(data))
+        if self._tap is not None:
+            for record, line in zip(records, lines, strict=True):
+                self._tap.take(record, line)
 
     def _now(self) -> float:
         return round(self._clock() - self._began, 6)
-
-    def _undo_partial_write(self, file: FileIO, start: int) -> None:
-        try:
-            file.truncate(start)
-        except OSError:
-            logger.debug("could not truncate %s to its last flush; readers skip the rest", self.path)
 
     def _stop(self, cause: str) -> None:
         logger.warning(
@@ -479,7 +426,3 @@ class TraceWriter(StepObserver):
 
 def _new_member() -> Any:
     return zlib.compressobj(COMPRESSION, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
-
-
-def _sort_key(request: Request) -> Any:
-    return request.sort_key

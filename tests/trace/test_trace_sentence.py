@@ -19,7 +19,8 @@ from engine.core.stats import StepStats
 from engine.trace import preemption_cost as cost_module
 from engine.trace import sentence as sentence_module
 from engine.trace.format import TraceError
-from engine.trace.preemption_cost import position_before, preemption_cost, released
+from engine.trace.history import RequestHistory
+from engine.trace.preemption_cost import preemption_cost, released
 from engine.trace.reader import TraceReader
 from engine.trace.sentence import LIMIT, sentence
 from tests.trace.trace_workloads import Run, random_run
@@ -194,6 +195,7 @@ def one_block_more(record: dict[str, Any], number: int) -> tuple[int, int]:
 
 
 _needy = sentence_module._needy
+position_before = RequestHistory.position_before
 PLANTED = {
     "one block more": ("released", one_block_more),
     "shared blocks are not told apart": ("released", lambda *args: (released(*args)[0], 0)),
@@ -209,9 +211,9 @@ def test_a_wrong_figure_planted_in_the_sentence_is_caught(
     tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch, planted: str
 ) -> None:
     name, mistake = PLANTED[planted]
-    for module in (cost_module, sentence_module):
-        if hasattr(module, name):
-            monkeypatch.setattr(module, name, mistake)
+    for owner in (cost_module, sentence_module, RequestHistory):
+        if hasattr(owner, name):
+            monkeypatch.setattr(owner, name, mistake)
     with pytest.raises(AssertionError):
         for seed in range(20):
             run, reader = recorded(tmp_path, seed, witness)
