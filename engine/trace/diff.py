@@ -47,11 +47,10 @@ def diff(a: Trace, b: Trace) -> TraceDiff:
     """Compare two runs; differences are those of the second relative to the first."""
     one, other = RunTotals(a), RunTotals(b)
     divergences, num_different = divergences_of(one.decisions, other.decisions)
-    notes = _workload_notes(one, other)
     return TraceDiff(
         clocks=(clock(a), clock(b)),
         same_workload=a.workload_hash == b.workload_hash,
-        workload_notes=notes,
+        workload_notes=_workload_notes(one, other),
         settings=_settings(a, b),
         divergences=divergences,
         num_different=num_different,
@@ -64,8 +63,7 @@ def diff(a: Trace, b: Trace) -> TraceDiff:
 
 def _workload_notes(a: RunTotals, b: RunTotals) -> list[str]:
     """How the workloads differ, request by request."""
-    ours = dict(zip(a.keys, a.reader.requests, strict=True))
-    theirs = dict(zip(b.keys, b.reader.requests, strict=True))
+    ours, theirs = (dict(zip(run.keys, run.reader.requests, strict=True)) for run in (a, b))
     notes = []
     if only := [key for key in ours if key not in theirs]:
         notes.append(f"only A has {join_names(only)}")
@@ -92,8 +90,8 @@ _WORKLOAD_FIELDS = {
 
 def _settings(a: Trace, b: Trace) -> list[tuple[str, Any, Any]]:
     ours, theirs = _flat(a), _flat(b)
-    names = list(dict.fromkeys((*ours, *theirs)))
-    return [(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
+    values = [(name, ours.get(name), theirs.get(name)) for name in {**ours, **theirs}]
+    return [(name, one, other) for name, one, other in values if one != other]
 
 
 def _flat(reader: Trace) -> dict[str, Any]:
@@ -107,8 +105,6 @@ def _flat(reader: Trace) -> dict[str, Any]:
             else:
                 flat[name] = value
     flat["num_blocks"], flat["block_size"] = reader.num_blocks, reader.block_size
-    for name in ("model", "scheduler_cls"):
-        flat[name] = reader.header.get(name)
+    flat |= {name: reader.header.get(name) for name in ("model", "scheduler_cls")}
     fork = reader.header.get("fork")
-    flat["changed from step"] = fork["at"] if fork and fork["at"] else None
-    return flat
+    return flat | {"changed from step": fork["at"] if fork and fork["at"] else None}

@@ -12,8 +12,7 @@ from engine.trace.protocol import Trace
 from engine.trace.run_totals import Mark, budgets_of, keys_by_name, name_of
 from engine.trace.why import why
 
-MOST_REASONS = 4
-"""Maximum requests whose reasons a divergence holds: preempted ones first, then admitted ones."""
+MOST_REASONS = 4  # requests whose reasons a divergence holds: preempted ones first, then admitted ones
 
 
 class Decision(NamedTuple):
@@ -47,18 +46,13 @@ def describe(a: Trace, b: Trace, step: int) -> Divergence:
     """Describe what two runs decided in a step, and why. The decisions may be equal."""
     one, other = decision_at(a, step), decision_at(b, step)
     if one is None or other is None:
-        sides = [_over(a, one, step), _over(b, other, step)]
-        return Divergence(step, ["end"], [], sides[0], sides[1])
+        return Divergence(step, ["end"], [], _over(a, one, step), _over(b, other, step))
     concerned = _concerned(one, other)
     kinds = [name for name in ("preempted", "admitted", "rows") if getattr(one, name) != getattr(other, name)]
     shown = concerned[:MOST_REASONS]
-    return Divergence(
-        step,
-        kinds,
-        concerned,
-        Side(_decided(one, other, budgets_of(a)(step)), [_reason(a, key, step) for key in shown]),
-        Side(_decided(other, one, budgets_of(b)(step)), [_reason(b, key, step) for key in shown]),
-    )
+    ours = Side(_decided(one, other, budgets_of(a)(step)), [_reason(a, key, step) for key in shown])
+    theirs = Side(_decided(other, one, budgets_of(b)(step)), [_reason(b, key, step) for key in shown])
+    return Divergence(step, kinds, concerned, ours, theirs)
 
 
 def decision_at(reader: Trace, step: int) -> Decision | None:
@@ -95,10 +89,8 @@ def divergences_of(a: Sequence[Mark], b: Sequence[Mark]) -> tuple[list[int], int
 
 
 def first_difference(a: Sequence[object], b: Sequence[object]) -> int | None:
-    for step, (one, other) in enumerate(zip(a, b, strict=False)):
-        if one != other:
-            return step
-    return None
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((step for step, (one, other) in pairs if one != other), None)
 
 
 def _concerned(a: Decision, b: Decision) -> list[str]:
@@ -122,11 +114,9 @@ def _decided(mine: Decision, other: Decision, budget: int) -> str:
     ]
     if shorter:
         said.append(f"computed {_requests(shorter)}")
-    alone = [key for key in mine.rows if key not in other.rows and key not in mine.admitted]
-    if alone:
+    if alone := [key for key in mine.rows if key not in other.rows and key not in mine.admitted]:
         said.append(f"computed {_requests([f'{key} ({_tokens(mine.rows[key])})' for key in alone])}")
-    left_out = [key for key in other.rows if key not in mine.rows and key not in mine.preempted]
-    if left_out:
+    if left_out := [key for key in other.rows if key not in mine.rows and key not in mine.preempted]:
         said.append(f"left out {_requests(left_out)}")
     total = sum(num_tokens for _, num_tokens in mine.rows.values())
     words = "; ".join(said) or "no other action than the other run"

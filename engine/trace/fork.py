@@ -60,8 +60,7 @@ def fork(
     new_class = old_class if scheduler_cls is None else load_class(scheduler_cls)
     if at and new_class is not old_class:
         _check_take_over(new_class, old_class, at)
-    run = ScriptedRun(reader, Path(path), at, knobs, recorded, changed, old_class, new_class)
-    return run.run(on_step)
+    return ScriptedRun(reader, Path(path), at, knobs, recorded, changed, old_class, new_class).run(on_step)
 
 
 def load_class(spec: str | type) -> type:

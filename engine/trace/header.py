@@ -36,10 +36,8 @@ def trace_header(config: EngineConfig) -> dict[str, Any]:
 
 def settings_of(scheduler: Scheduler) -> dict[str, Any]:
     """A scheduler's settings, as far as it has them: enough to run it again."""
-    parts = {
-        "scheduler": getattr(scheduler, "config", None),
-        "cache": getattr(scheduler, "cache_config", None),
-    }
+    names = {"scheduler": "config", "cache": "cache_config"}
+    parts = {name: getattr(scheduler, attribute, None) for name, attribute in names.items()}
     return {name: plain(part) for name, part in parts.items() if is_dataclass(part)}
 
 
@@ -50,10 +48,10 @@ def class_path(cls: type) -> str:
 
 def code_revision() -> str | None:
     """The commit of this checkout, with a + if files differ from it; None outside a checkout."""
-    folder = Path(__file__).parent
     import subprocess  # slow to import, and only a traced engine needs it
 
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always"]
+    command += ["--dirty=+", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=2, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from common.percentile import percentile_or_none
 from engine.trace.history import RequestHistory
-from engine.trace.run_totals import RequestTotals, RunTotals, clock
+from engine.trace.run_totals import RunTotals, clock
 
 Better = Literal["lower", "higher", ""]
 
@@ -52,38 +52,32 @@ def request_deltas(a: RunTotals, b: RunTotals) -> list[RequestDelta]:
 
 
 def _delta(key: str, a: RunTotals, number_a: int | None, b: RunTotals, number_b: int | None) -> RequestDelta:
-    (one, life_a), (other, life_b) = _find(a, number_a), _find(b, number_b)
-    return RequestDelta(
-        key,
-        (_first(life_a), _first(life_b)),
-        (one.ended if one else None, other.ended if other else None),
-        (_waiting_steps(a, one), _waiting_steps(b, other)),
-        (len(one.preempted) if one else 0, len(other.preempted) if other else 0),
-        (one.num_cached_tokens if one else 0, other.num_cached_tokens if other else 0),
-        (life_a.computed, life_b.computed),
-        (life_a.recomputed, life_b.recomputed),
-        (len(one.tokens) if one else 0, len(other.tokens) if other else 0),
-        _compare_tokens(one, other),
-        (_end(one), _end(other)),
+    one, other = (None if n is None else run.reader.requests[n] for run, n in ((a, number_a), (b, number_b)))
+    pairs: list[Any] = list(zip(_figures_of_request(a, one), _figures_of_request(b, other), strict=True))
+    pairs.insert(-1, _compare_tokens(one, other))
+    return RequestDelta(key, *pairs)
+
+
+def _figures_of_request(run: RunTotals, request: RequestHistory | None) -> tuple[Any, ...]:
+    """The figures of one run, in the order of the pairs of RequestDelta."""
+    if request is None:
+        return (None, None, 0, 0, 0, 0, 0, 0, "missing")
+    life = run.lives[request.number]
+    return (
+        life.token_steps[0] if life.token_steps else None,
+        request.ended,
+        _waiting_steps(run, request),
+        len(request.preempted),
+        request.num_cached_tokens,
+        life.computed,
+        life.recomputed,
+        len(request.tokens),
+        request.finish_reason or "unfinished",
     )
 
 
-def _find(run: RunTotals, number: int | None) -> tuple[RequestHistory | None, RequestTotals]:
-    return (None, RequestTotals()) if number is None else (run.reader.requests[number], run.lives[number])
-
-
-def _first(life: RequestTotals) -> int | None:
-    return life.token_steps[0] if life.token_steps else None
-
-
-def _end(request: RequestHistory | None) -> str:
-    return "missing" if request is None else (request.finish_reason or "unfinished")
-
-
-def _waiting_steps(run: RunTotals, request: RequestHistory | None) -> int:
+def _waiting_steps(run: RunTotals, request: RequestHistory) -> int:
     """Steps that a request waited."""
-    if request is None:
-        return 0
     last = run.reader.num_steps if request.ended is None else min(request.ended, run.reader.num_steps)
     ran = sum((last if stay.left is None else min(stay.left, last)) - stay.admitted for stay in request.stays)
     return max(0, last - request.added - ran)
@@ -100,66 +94,47 @@ def _compare_tokens(a: RequestHistory | None, b: RequestHistory | None) -> str:
 
 def figures_of(a: RunTotals, b: RunTotals) -> list[Figure]:
     ours, theirs = _sums(a), _sums(b)
-    figures = [Figure(name, unit, ours[name], theirs[name], better) for name, unit, better in _FIGURES]
     if clock(a.reader) == clock(b.reader) == "wall":
-        times = (_times(a), _times(b))
-        figures += [Figure(name, "ms", times[0][name], times[1][name], "lower") for name in times[0]]
-    return figures
+        ours, theirs = ours | _times(a), theirs | _times(b)
+    return [Figure(*key[:2], ours[key], theirs[key], key[2]) for key in ours]
 
 
-_FIGURES: tuple[tuple[str, str, Better], ...] = (
-    ("steps", "steps", "lower"),
-    ("steps with rows", "steps", "lower"),
-    ("computed", "tokens", "lower"),
-    ("recomputed", "tokens", "lower"),
-    ("output", "tokens", "higher"),
-    ("preemptions", "", "lower"),
-    ("evictions", "blocks", "lower"),
-    ("prefix hits", "tokens", "higher"),
-    ("found on resume", "tokens", "higher"),
-    ("most waiting", "requests", "lower"),
-    ("running, mean", "requests", ""),
-    ("budget used", "%", "higher"),
-    ("first token, p50", "steps", "lower"),
-    ("first token, p99", "steps", "lower"),
-    ("between tokens, p50", "steps", "lower"),
-    ("between tokens, p99", "steps", "lower"),
-    ("finished", "requests", "higher"),
-)
+Figures = dict[tuple[str, str, Better], float | None]
+"""(name, unit, better direction) -> figure of one run."""
 
 
-def _sums(run: RunTotals) -> dict[str, float | None]:
-    reader = run.reader
-    series = reader.series
-    first = sorted(
-        life.token_steps[0] - request.added + 1
-        for life, request in zip(run.lives, reader.requests, strict=True)
-        if life.token_steps
-    )
-    between = sorted(later - earlier for life in run.lives for earlier, later in pairwise(life.token_steps))
-    computed = sum(life.computed for life in run.lives)
+def _sums(run: RunTotals) -> Figures:
+    reader, lives = run.reader, run.lives
+    with_output = zip(lives, reader.requests, strict=True)
+    first = sorted(life.token_steps[0] - r.added + 1 for life, r in with_output if life.token_steps)
+    between = sorted(later - earlier for life in lives for earlier, later in pairwise(life.token_steps))
+    computed, busy = sum(life.computed for life in lives), run.busy_steps
     return {
-        "steps": reader.num_steps,
-        "steps with rows": run.busy_steps,
-        "computed": computed,
-        "recomputed": sum(life.recomputed for life in run.lives),
-        "output": sum(len(request.tokens) for request in reader.requests),
-        "preemptions": sum(len(decision.preempted) for decision in run.decisions),
-        "evictions": len(reader.events("evict")),
-        "prefix hits": sum(request.num_cached_tokens for request in reader.requests),
-        "found on resume": run.found_again,
-        "most waiting": max(series.waiting, default=0),
-        "running, mean": round(sum(series.running) / run.busy_steps, 2) if run.busy_steps else 0,
-        "budget used": round(100 * computed / run.budget_offered, 1) if run.budget_offered else None,
-        "first token, p50": percentile_or_none(first, 50),
-        "first token, p99": percentile_or_none(first, 99),
-        "between tokens, p50": percentile_or_none(between, 50),
-        "between tokens, p99": percentile_or_none(between, 99),
-        "finished": sum(request.finish_reason in ("stop", "length") for request in reader.requests),
+        ("steps", "steps", "lower"): reader.num_steps,
+        ("steps with rows", "steps", "lower"): busy,
+        ("computed", "tokens", "lower"): computed,
+        ("recomputed", "tokens", "lower"): sum(life.recomputed for life in lives),
+        ("output", "tokens", "higher"): sum(len(request.tokens) for request in reader.requests),
+        ("preemptions", "", "lower"): sum(len(decision.preempted) for decision in run.decisions),
+        ("evictions", "blocks", "lower"): len(reader.events("evict")),
+        ("prefix hits", "tokens", "higher"): sum(request.num_cached_tokens for request in reader.requests),
+        ("found on resume", "tokens", "higher"): run.found_again,
+        ("most waiting", "requests", "lower"): max(reader.series.waiting, default=0),
+        ("running, mean", "requests", ""): round(sum(reader.series.running) / busy, 2) if busy else 0,
+        ("budget used", "%", "higher"): (
+            round(100 * computed / run.budget_offered, 1) if run.budget_offered else None
+        ),
+        ("first token, p50", "steps", "lower"): percentile_or_none(first, 50),
+        ("first token, p99", "steps", "lower"): percentile_or_none(first, 99),
+        ("between tokens, p50", "steps", "lower"): percentile_or_none(between, 50),
+        ("between tokens, p99", "steps", "lower"): percentile_or_none(between, 99),
+        ("finished", "requests", "higher"): sum(
+            request.finish_reason in ("stop", "length") for request in reader.requests
+        ),
     }
 
 
-def _times(run: RunTotals) -> dict[str, float | None]:
+def _times(run: RunTotals) -> Figures:
     """Times of a run with a wall clock, in milliseconds."""
     series, requests = run.reader.series, run.reader.requests
     ends = [begin + duration for begin, duration in zip(series.time_s, series.duration_s, strict=True)]
@@ -168,13 +143,9 @@ def _times(run: RunTotals) -> dict[str, float | None]:
         if life.token_steps:
             first.append(1e3 * (ends[life.token_steps[0]] - request.added_s))
         between += [1e3 * (ends[later] - ends[earlier]) for earlier, later in pairwise(life.token_steps)]
-    first.sort()
-    between.sort()
-    rounded = {
-        "whole run": 1e3 * run.reader.duration_s,
-        "TTFT, p50": percentile_or_none(first, 50),
-        "TTFT, p99": percentile_or_none(first, 99),
-        "ITL, p50": percentile_or_none(between, 50),
-        "ITL, p99": percentile_or_none(between, 99),
+    times: dict[str, float | None] = {"whole run": 1e3 * run.reader.duration_s}
+    for name, values in (("TTFT", sorted(first)), ("ITL", sorted(between))):
+        times |= {f"{name}, p{percent}": percentile_or_none(values, percent) for percent in (50, 99)}
+    return {
+        (name, "ms", "lower"): None if value is None else round(value, 3) for name, value in times.items()
     }
-    return {name: None if value is None else round(value, 3) for name, value in rounded.items()}

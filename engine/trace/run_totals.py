@@ -30,9 +30,6 @@ class RequestTotals:
     token_steps: list[int] = field(default_factory=list)
 
 
-_NONE: frozenset[str] = frozenset()
-
-
 class RunTotals:
     """The decisions, block events and totals of a whole run."""
 
@@ -57,18 +54,12 @@ class RunTotals:
         keys = self.keys
         admitted = [number for number, *_ in (*record.get("new", ()), *record.get("res", ()))]
         self.found_again += sum(start for _, start, *_ in record.get("res", ()))
-        self.decisions.append(
-            Mark(
-                sum(hash((keys[row.number], row.start, row.num_tokens)) for row in rows),
-                frozenset(keys[number] for number in admitted) if admitted else _NONE,
-                frozenset(keys[number] for number in record["pre"]) if "pre" in record else _NONE,
-            )
-        )
-        events = [
-            (kind, None if number is None else keys[number], *map(tuple, rest))
-            for kind, number, *rest in record.get("ev", ())
-        ]
-        self.blocks.append(hash(tuple(events)))
+        marks = sum(hash((keys[row.number], row.start, row.num_tokens)) for row in rows)
+        preempted = frozenset(keys[number] for number in record["pre"]) if "pre" in record else frozenset()
+        self.decisions.append(Mark(marks, frozenset(keys[number] for number in admitted), preempted))
+        events = record.get("ev", ())
+        named = ((kind, None if q is None else keys[q], *map(tuple, rest)) for kind, q, *rest in events)
+        self.blocks.append(hash(tuple(named)))
         for row in rows:
             life, end = self.lives[row.number], row.start + row.num_tokens
             life.computed += row.num_tokens

@@ -11,6 +11,7 @@ That makes a run repeatable without its model.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -56,9 +57,7 @@ class ScriptedRequest:
 
         A row that starts among the tokens that a recorded row accepted has the rest of that row's drafts.
         """
-        if not self.rows:
-            return 0, 0
-        if not self._starts:
+        if len(self._starts) < len(self.rows):
             self._starts = sorted(self.rows)
         index = bisect_right(self._starts, num_outputs) - 1
         if index < 0:
@@ -162,12 +161,12 @@ def read_script(reader: Trace) -> Script:
     resets, idle = set(), 0
     ended = {r.history.ended for r in requests if not r.history.aborted or r.history.aborted_late}
     late = {r.history.ended: r for r in reversed(requests) if r.history.aborted_late and r.tokens}
-    evictions = _count(event.step for event in reader.events("evict"))
+    evictions = Counter(event.step for event in reader.events("evict"))
     for step, record, rows in walk(reader):
         _note_drafts(requests, record, rows, late.get(step))
         for row in rows:
             requests[row.number].work += row.num_tokens
-        if evictions.get(step, 0) > record.get("cnt", {}).get("num_evictions", 0):
+        if evictions[step] > record.get("cnt", {}).get("num_evictions", 0):
             resets.add(step)  # the pool counts only evictions for reuse
         idle = 0 if rows or record["run"] or record["wait"] or step in ended else idle + 1
     interrupted = {step for step in reader.error_steps if step < reader.num_steps}
@@ -176,10 +175,9 @@ def read_script(reader: Trace) -> Script:
 
 def sampling_params(record: dict[str, Any]) -> SamplingParams:
     """Sampling parameters from their record in a trace."""
-    values = dict(record)
+    values = {"skip_reading_prefix_cache": False} | record  # else derived from others
     if "output_kind" in values:
         values["output_kind"] = RequestOutputKind[values["output_kind"]]
-    values.setdefault("skip_reading_prefix_cache", False)  # else derived from others
     words = values.pop("bad_words_token_ids", [])
     params = SamplingParams(**values)
     params.bad_words_token_ids = words
@@ -235,13 +233,6 @@ def _note_drafts(
             more = min(num_drafts - confirmed, max(0, beyond))
             confirmed, beyond = confirmed + more, beyond - more
         requests[row.number].rows[row.num_outputs] = DraftRow(num_drafts, confirmed, len(row.tokens))
-
-
-def _count(steps: Iterator[int]) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    for step in steps:
-        counts[step] = counts.get(step, 0) + 1
-    return counts
 
 
 def _warnings(reader: Trace) -> list[str]:

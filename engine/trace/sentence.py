@@ -8,7 +8,6 @@ sentence(reader, 418)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,14 +17,14 @@ from engine.trace.preemption_cost import FREEING, PreemptionCost, cost_of, relea
 from engine.trace.protocol import Trace
 from engine.trace.why import Figures, singular
 
-LIMIT = 220  # characters. The least important clauses are omitted first.
+LIMIT = 220  # characters; the least important clauses are omitted first
 LONGEST_NAME = 24  # characters of a request id; a server's ids are long, and differ at their ends
 HASH_DIGITS = 8
 
 
 def sentence(reader: Trace, step: int) -> str:
     """Describe a step in about `LIMIT` characters: requests, causes and costs."""
-    facts = _Facts(reader, step, reader.record(step))
+    facts = _Facts(reader, step)
     first, *others = [clause for tell in _CLAUSES.values() for clause in tell(facts)] or ["nothing happened"]
     text = _capital(first)
     for clause in others:
@@ -38,18 +37,21 @@ def sentence(reader: Trace, step: int) -> str:
 def main_kind(reader: Trace, step: int) -> str:
     """The first event of a step's sentence: preempt, evict, abort, resume, admit, prefill, finish, swap, decode or
     idle."""
-    facts = _Facts(reader, step, reader.record(step))
+    facts = _Facts(reader, step)
     return next((kind for kind, tell in _CLAUSES.items() if next(tell(facts), None)), "idle")
 
 
-@dataclass
 class _Facts:
-    reader: Trace
-    step: int
-    record: dict[str, Any]
+    """A step, with its lists by name (empty if the record omits them)."""
+
+    def __init__(self, reader: Trace, step: int) -> None:
+        self.reader, self.step, self.record = reader, step, reader.record(step)
+        self.requests = reader.requests
+        self.counters: dict[str, int] = self.record.get("cnt", {})
+        self.events, self.reasons, self.preempted = (self.record.get(key, []) for key in ("ev", "why", "pre"))
 
     def name(self, number: int) -> str:
-        return _short(self.reader.requests[number].request_id)
+        return _short(self.requests[number].request_id)
 
     def names(self, numbers: Iterable[int]) -> str:
         """Join names as "a, b and c"; of four or more, show the first two and a count."""
@@ -66,35 +68,35 @@ class _Facts:
     @cached_property
     def decodes(self) -> list[int]:
         """Requests whose row only continued behind their newest token."""
-        columns = zip(
-            self.record.get("q", ()), self.record.get("n", ()), self.record.get("tok", ()), strict=True
-        )
-        return [number for number, count, tokens in columns if self._is_decode(number, count, tokens)]
+        rows = zip(*(self.record.get(column, ()) for column in ("q", "n", "tok")), strict=True)
+        return [number for number, count, tokens in rows if self._is_decode(number, count, tokens)]
 
     def _is_decode(self, number: int, count: int, tokens: Any) -> bool:
-        request = self.reader.requests[number]
+        request = self.requests[number]
         outputs = request.num_outputs_at(self.step - 1)
         if not outputs or tokens is None:
             return False
         # A single token that produced output was the newest one: no need to look up its position.
         return count == 1 or request.position_before(self.step) == request.num_prompt_tokens + outputs - 1
 
-    @property
-    def budget(self) -> int | None:
-        """Maximum tokens per step; None if the header does not hold it."""
-        found = self.reader.header.get("config", {}).get("scheduler", {}).get("max_num_batched_tokens")
-        return found if isinstance(found, int) else None
+    def used(self, tokens: int) -> str:
+        """Describe a share of the step's budget, if the header holds the budget."""
+        budget = self.reader.header.get("config", {}).get("scheduler", {}).get("max_num_batched_tokens")
+        return f"{tokens} of the budget of {budget}" if isinstance(budget, int) else counted(tokens, "token")
+
+    def reason_of(self, number: int) -> tuple[str, dict[str, int]]:
+        """Reason and figures of a request that was not scheduled; empty without an entry for it."""
+        return next(((name, figures) for q, name, figures in self.reasons if q == number), ("", {}))
 
 
 # ---------------------------------------------------------------------- clauses, in the order of _CLAUSES
 
 
 def _preemptions(facts: _Facts) -> Iterator[str]:
-    victims: list[int] = facts.record.get("pre", [])
+    victims: list[int] = facts.preempted
     if not victims:
         return
-    requests = facts.reader.requests
-    costs = [cost_of(facts.reader, requests[number], facts.step, facts.record) for number in victims]
+    costs = [cost_of(facts.reader, facts.requests[number], facts.step, facts.record) for number in victims]
     tokens = counted(sum(cost.tokens_lost for cost in costs), "computed token")
     lost = f"{counted(sum(cost.blocks for cost in costs), 'block')} ({tokens})"
     cause = _cause(facts, victims[0])
@@ -107,28 +109,26 @@ def _preemptions(facts: _Facts) -> Iterator[str]:
 
 def _cause(facts: _Facts, victim: int) -> str:
     """The request that needed blocks, how many it needed, and how many were free."""
-    entry = next((entry for entry in facts.record.get("why", ()) if entry[0] == victim), None)
-    if entry is None:
+    reason, figures = facts.reason_of(victim)
+    if not reason:
         return "its blocks were needed"
-    needy = _needy(facts.record, victim)
+    needy = _needy(facts, victim)
     who = "it" if needy == victim else "another request" if needy is None else facts.name(needy)
-    figures = entry[2]
     if "need" not in figures or "free" not in figures:
         return f"{who} needed blocks"
     return f"{who} needed {counted(figures['need'], 'block')} with {figures['free']} free"
 
 
-def _needy(record: dict[str, Any], victim: int) -> int | None:
+def _needy(facts: _Facts, victim: int) -> int | None:
     """The request for which a victim was preempted: the next to allocate blocks, or the last victim, which preempted
     itself; None if unknown."""
     has_released = False
-    for kind, number, *_ in record.get("ev", ()):
+    for kind, number, *_ in facts.events:
         has_released = has_released or (number == victim and kind in FREEING)
         if has_released and kind == "alloc" and number is not None:
             return int(number)
-    last: int = record["pre"][-1]
-    reason = next((entry[1] for entry in record.get("why", ()) if entry[0] == last), None)
-    return last if reason == Reason.NO_BLOCKS else None
+    last: int = facts.preempted[-1]
+    return last if facts.reason_of(last)[0] == Reason.NO_BLOCKS else None
 
 
 def _return(cost: PreemptionCost) -> str:
@@ -137,17 +137,16 @@ def _return(cost: PreemptionCost) -> str:
     when = f"when it resumed {counted(cost.steps_waited, 'step')} later"
     if not cost.tokens_found:
         return f"; it recomputed them {when}"
-    how = "cached"
-    if cost.tokens_swapped_in:
-        how = "on the host" if cost.tokens_swapped_in >= cost.tokens_found else "cached or on the host"
+    how = "cached or on the host" if cost.tokens_swapped_in else "cached"
+    if (cost.tokens_swapped_in or 0) >= cost.tokens_found:
+        how = "on the host"
     return f"; {min(cost.tokens_found, cost.tokens_lost)} of these tokens were {how} {when}"
 
 
 def _evictions(facts: _Facts) -> Iterator[str]:
     evicted = list(evicted_blocks(facts.record))
     if not evicted:
-        forgotten = sum(len(blocks) for kind, _, blocks, *_ in facts.record.get("ev", ()) if kind == "evict")
-        if forgotten:
+        if forgotten := sum(len(blocks) for kind, _, blocks, *_ in facts.events if kind == "evict"):
             yield f"the prefix cache was reset: {counted(forgotten, 'cached block')} dropped"
         return
     takers = facts.names(dict.fromkeys(taker for _, taker in evicted if taker is not None))
@@ -157,9 +156,9 @@ def _evictions(facts: _Facts) -> Iterator[str]:
     owner = f"{facts.name(content.request)}'s" if content else "of unknown content"
     if len(evicted) > 1:
         yield f"{len(evicted)} cached blocks were evicted{for_whom}, first block {block} ({owner})"
-        return
-    what = f" (hash {content.hash_hex[:HASH_DIGITS]}, {owner})" if content else ""
-    yield f"cached block {block}{what} was evicted{for_whom}"
+    else:
+        what = f" (hash {content.hash_hex[:HASH_DIGITS]}, {owner})" if content else ""
+        yield f"cached block {block}{what} was evicted{for_whom}"
 
 
 def evicted_blocks(record: dict[str, Any]) -> Iterator[tuple[int, int | None]]:
@@ -184,35 +183,34 @@ def _aborts(facts: _Facts) -> Iterator[str]:
     events = facts.reader.lifecycle_at("abort", facts.step)
     if not events:
         return
-    names = join_and([_short(str(event.request_id)) for event in events[:2]] + _more(len(events) - 2))
-    freed = ""
-    if len(events) == 1:
-        request = facts.reader.find(str(events[0].request_id), facts.step - 1)
-        blocks, _ = released(facts.record, request.number)
-        if blocks and request.ended == facts.step:
-            freed = f" and released {counted(blocks, 'block')}"
-    yield f"{names} {'was' if len(events) == 1 else 'were'} aborted{freed}"
+    names = [_short(str(event.request_id)) for event in events[:2]]
+    if len(events) > 1:
+        more = [f"{len(events) - 2} more"] if len(events) > 2 else []
+        yield f"{join_and(names + more)} were aborted"
+        return
+    request = facts.reader.find(str(events[0].request_id), facts.step - 1)
+    blocks, _ = released(facts.record, request.number)
+    freed = f" and released {counted(blocks, 'block')}" if blocks and request.ended == facts.step else ""
+    yield f"{names[0]} was aborted{freed}"
 
 
 def _resumes(facts: _Facts) -> Iterator[str]:
-    computed = facts.rows
     for number, start, *_ in facts.record.get("res", ()):
-        request = facts.reader.requests[number]
+        request = facts.requests[number]
         known = request.num_prompt_tokens + request.num_outputs_at(facts.step - 1)
         before = [step for step in request.preempted if step < facts.step]
         waited = f" after {counted(facts.step - before[-1], 'step')}" if before else ""
         hit = f"{start} of its {known} tokens cached" if start else "no prefix cached"
-        yield f"{facts.name(number)} resumed{waited} ({hit}) and used {_used(facts, computed.get(number, 0))}"
+        yield f"{facts.name(number)} resumed{waited} ({hit}) and used {facts.used(facts.rows.get(number, 0))}"
 
 
 def _admissions(facts: _Facts) -> Iterator[str]:
     admitted = facts.record.get("new", ())
     if not admitted:
         return
-    computed = facts.rows
-    used = _used(facts, sum(computed.get(number, 0) for number, *_ in admitted))
+    used = facts.used(sum(facts.rows.get(number, 0) for number, *_ in admitted))
     hits = sum(start for _, start, *_ in admitted)
-    prompts = sum(facts.reader.requests[number].num_prompt_tokens for number, *_ in admitted)
+    prompts = sum(facts.requests[number].num_prompt_tokens for number, *_ in admitted)
     names = facts.names([number for number, *_ in admitted])
     was, its = ("was", "its") if len(admitted) == 1 else ("were", "their")
     hit = f"{hits} of {its} {counted(prompts, 'prompt token')} cached" if hits else "no prefix cached"
@@ -226,21 +224,15 @@ def _prefills(facts: _Facts) -> Iterator[str]:
     chunks = [row for row in facts.rows.items() if row[0] not in started]
     if not chunks:
         return
-    used = _used(facts, sum(count for _, count in chunks))
+    used = facts.used(sum(count for _, count in chunks))
     if len(chunks) > 1:
         yield f"{facts.names([number for number, _ in chunks])} used {used} for their prompts"
         return
-    request = facts.reader.requests[chunks[0][0]]
+    request = facts.requests[chunks[0][0]]
     known = request.num_prompt_tokens + request.num_outputs_at(facts.step - 1)
     done = request.position_before(facts.step + 1)
     part = f"{done} of its {known} tokens done" if done < known else f"the rest of its {known} tokens"
     yield f"{_short(request.request_id)} used {used}, {part}"
-
-
-def _used(facts: _Facts, tokens: int) -> str:
-    if facts.budget is None:
-        return counted(tokens, "token")
-    return f"{tokens} of the budget of {facts.budget}"
 
 
 def _decodes(facts: _Facts) -> Iterator[str]:
@@ -248,25 +240,23 @@ def _decodes(facts: _Facts) -> Iterator[str]:
     if not rows:
         return
     who = facts.name(rows[0]) if len(rows) == 1 else f"{len(rows)} requests"
-    counters = facts.record.get("cnt", {})
-    drafted = counters.get("num_draft_tokens", 0)
-    if drafted:
-        accepted = counters.get("num_accepted_tokens", 0)
+    if drafted := facts.counters.get("num_draft_tokens", 0):
+        accepted = facts.counters.get("num_accepted_tokens", 0)
         yield f"{who} decoded, {accepted} of {counted(drafted, 'drafted token')} accepted"
     else:
         yield f"{who} decoded one token{' each' if len(rows) > 1 else ''}"
 
 
 def _swaps(facts: _Facts) -> Iterator[str]:
-    counters = facts.record.get("cnt", {})
-    moved = []
-    if out := counters.get("num_blocks_swapped_out", 0):
-        moved.append(f"{counted(out, 'block')} swapped out to the host")
-    if offloaded := counters.get("num_blocks_offloaded", 0):
-        moved.append(f"{counted(offloaded, 'evicted block')} kept on the host")
-    if back := counters.get("num_blocks_copied_in", 0):
-        moved.append(f"{counted(back, 'block')} copied back from the host")
-    if moved:
+    said = {
+        "num_blocks_swapped_out": ("block", "swapped out to the host"),
+        "num_blocks_offloaded": ("evicted block", "kept on the host"),
+        "num_blocks_copied_in": ("block", "copied back from the host"),
+    }
+    counts = {name: facts.counters.get(name, 0) for name in said}
+    if moved := [
+        f"{counted(count, said[name][0])} {said[name][1]}" for name, count in counts.items() if count
+    ]:
         yield ", ".join(moved)
 
 
@@ -274,10 +264,10 @@ def _starved(facts: _Facts) -> Iterator[str]:
     """Running requests for which no budget was left."""
     starved = [
         number
-        for number, reason, _ in facts.record.get("why", ())
+        for number, reason, _ in facts.reasons
         if number is not None
         and reason == Reason.BUDGET_EXHAUSTED
-        and facts.reader.requests[number].stay_at(facts.step) is not None
+        and facts.requests[number].stay_at(facts.step) is not None
     ]
     if starved:
         yield f"no budget was left for {facts.names(starved)}"
@@ -285,46 +275,37 @@ def _starved(facts: _Facts) -> Iterator[str]:
 
 def _waiting(facts: _Facts) -> Iterator[str]:
     """The reason for which the head of the queue waits."""
-    record, victims = facts.record, set(facts.record.get("pre", ()))
-    if not record["wait"]:
-        return
-    for number, name, figures in record.get("why", ()):
-        if number in victims:
-            continue
-        cause = _short_cause(facts, Reason(name), figures)
+    waiting = facts.record["wait"]
+    for number, name, figures in facts.reasons if waiting else ():
         if number is None:
-            yield f"{record['wait']} {'waits' if record['wait'] == 1 else 'wait'}: {cause}"
-            return
-        if facts.reader.requests[number].stay_at(facts.step) is None:
-            place = f" first of {record['wait']}" if record["wait"] > 1 else ""
-            yield f"{facts.name(number)} waits{place}: {cause}"
-            return
+            who = f"{waiting} {'waits' if waiting == 1 else 'wait'}"
+        elif number in facts.preempted or facts.requests[number].stay_at(facts.step) is not None:
+            continue
+        else:
+            who = f"{facts.name(number)} waits{f' first of {waiting}' if waiting > 1 else ''}"
+        yield f"{who}: {_short_cause(facts, Reason(name), figures)}"
+        return
 
 
 def _short_cause(facts: _Facts, reason: Reason, figures: dict[str, int]) -> str:
     if reason is Reason.BUDGET_EXHAUSTED and figures.get("left") == 0:
         return "the budget is used up"
     cause = singular(_SHORT_CAUSES[reason].format_map(Figures(figures)))
-    if reason is Reason.NO_BLOCKS and figures.get("free", 0) < _free_when_planned(facts):
+    # Free blocks when requests were admitted: without those that finished rows released at the end of the step. With
+    # aborts, which release blocks before, this is a lower bound.
+    planned = facts.record["free"] - sum(
+        len(blocks) for kind, _, blocks, *_ in facts.events if kind == "free"
+    )
+    if reason is Reason.NO_BLOCKS and figures.get("free", 0) < planned:
         cause = cause.replace(" free", " free beside its cached prefix")
     return cause
 
 
-def _free_when_planned(facts: _Facts) -> int:
-    """Free blocks when requests were admitted: without those that finished rows released at the end of the step.
-
-    With aborts, which release blocks before, this is a lower bound.
-    """
-    freed = sum(len(blocks) for kind, _, blocks, *_ in facts.record.get("ev", ()) if kind == "free")
-    planned: int = facts.record["free"] - freed
-    return planned
-
-
 def _idle(facts: _Facts) -> Iterator[str]:
-    if not facts.record.get("q") and not facts.record["wait"]:
-        yield "nothing to compute: no request runs or waits"
-    elif not facts.record.get("q"):
-        yield "nothing was computed"
+    if not facts.rows:
+        yield (
+            "nothing was computed" if facts.record["wait"] else "nothing to compute: no request runs or waits"
+        )
 
 
 _CLAUSES: dict[str, Callable[[_Facts], Iterator[str]]] = {
@@ -358,10 +339,6 @@ _SHORT_CAUSES = {
 
 
 # ---------------------------------------------------------------------- words
-
-
-def _more(count: int) -> list[str]:
-    return [f"{count} more"] if count > 0 else []
 
 
 def _short(name: str) -> str:

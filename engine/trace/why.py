@@ -45,8 +45,7 @@ class WhySpan:
 
 def why(reader: Trace, request_id: str, step: int) -> Why:
     """The one answer for a request and a step."""
-    record = reader.step(step)
-    return _why(reader, reader.find(request_id, step), record)
+    return _why(reader, reader.find(request_id, step), reader.step(step))
 
 
 def why_spans(reader: Trace, request_id: str, step: int | None = None) -> list[WhySpan]:
@@ -58,11 +57,8 @@ def why_spans(reader: Trace, request_id: str, step: int | None = None) -> list[W
     spans: list[WhySpan] = []
     before: tuple[str, Reason | None] | None = None
     for step in range(request.added, last + 1):
-        if step in scheduled:
-            kind: tuple[str, Reason | None] = ("scheduled", None)
-        elif not request.lives_at(step):
-            kind = ("ended", None)
-        else:
+        kind: tuple[str, Reason | None] = ("scheduled" if step in scheduled else "ended", None)
+        if step not in scheduled and request.lives_at(step):
             entry = _entry_for(request.request_id, reader.reasons(step))
             kind = ("not_scheduled", entry.reason if entry else None)
         if kind == before:
@@ -76,9 +72,8 @@ def why_spans(reader: Trace, request_id: str, step: int | None = None) -> list[W
 def _why(reader: Trace, request: RequestHistory, record: StepRecord) -> Why:
     step, name = record.step, request.request_id
     if step < request.added:
-        return Why(
-            name, step, "not_arrived", f"Request {name} arrives later, just before step {request.added}."
-        )
+        sentence = f"Request {name} arrives later, just before step {request.added}."
+        return Why(name, step, "not_arrived", sentence)
     row = next((row for row in record.rows if row.request_id == name), None)
     if row is not None:
         return Why(name, step, "scheduled", _describe_row(row, record))

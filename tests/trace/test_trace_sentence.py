@@ -201,8 +201,8 @@ PLANTED = {
     "shared blocks are not told apart": ("released", lambda *args: (released(*args)[0], 0)),
     "the state a step later": ("position_before", lambda request, step: position_before(request, step + 1)),
     "a token less": ("position_before", lambda request, step: max(0, position_before(request, step) - 1)),
-    "the victim in place of who needed it": ("_needy", lambda record, victim: victim),
-    "always another request": ("_needy", lambda record, victim: None),
+    "the victim in place of who needed it": ("_needy", lambda facts, victim: victim),
+    "always another request": ("_needy", lambda facts, victim: None),
 }
 
 
