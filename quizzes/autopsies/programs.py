@@ -4,7 +4,8 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -74,6 +75,16 @@ def checks(folder: str) -> dict[str, Callable[[ModuleType], None]]:
     """Return the checks of a program by name, in source order."""
     module = importlib.import_module(f"{__package__}.{folder}.checks")
     return {name: value for name, value in vars(module).items() if name.startswith("check_")}
+
+
+@contextmanager
+def refused(error: type[Exception], accepted: str) -> Iterator[None]:
+    """Fail with the message `accepted` unless the block raises the error."""
+    try:
+        yield
+    except error:
+        return
+    raise AssertionError(accepted)
 
 
 def run_checks(folder: str, source: str) -> list[CheckResult]:

@@ -2,6 +2,7 @@
 of head_dim numbers."""
 
 import math
+from operator import mul
 from types import ModuleType
 from typing import Any
 
@@ -10,15 +11,10 @@ from quizzes.autopsies.attention_kernel.probes import case
 
 def _dense(query: list[float], keys: list[list[float]], values: list[list[float]]) -> list[float]:
     """Softmax attention in two passes with exact sums."""
-    scores = [
-        math.fsum(q * k for q, k in zip(query, key, strict=True)) / math.sqrt(len(query)) for key in keys
-    ]
-    top = max(scores)
-    weights = [math.exp(score - top) for score in scores]
+    scores = [math.fsum(map(mul, query, key)) / math.sqrt(len(query)) for key in keys]
+    weights = [math.exp(score - max(scores)) for score in scores]
     total = math.fsum(weights)
-    return [
-        math.fsum(w * v[d] for w, v in zip(weights, values, strict=True)) / total for d in range(len(query))
-    ]
+    return [math.fsum(map(mul, weights, column)) / total for column in zip(*values, strict=True)]
 
 
 def _gap(program: ModuleType, length: int, head_dim: int, block_size: int, scale: float = 1.0) -> float:

@@ -10,15 +10,16 @@ def case(length: int, head_dim: int, block_size: int, seed: int = 0) -> dict[str
     rng = random.Random(seed)
     blocks = -(-length // block_size)
 
+    def vector() -> list[float]:
+        return [rng.gauss(0, 1) for _ in range(head_dim)]
+
     def cache() -> list[list[list[float]]]:
-        return [
-            [[rng.gauss(0, 1) for _ in range(head_dim)] for _ in range(block_size)] for _ in range(blocks)
-        ]
+        return [[vector() for _ in range(block_size)] for _ in range(blocks)]
 
     table = list(range(blocks))
     rng.shuffle(table)
     return {
-        "query": [rng.gauss(0, 1) for _ in range(head_dim)],
+        "query": vector(),
         "key_blocks": cache(),
         "value_blocks": cache(),
         "block_table": table,

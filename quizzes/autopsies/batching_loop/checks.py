@@ -58,15 +58,8 @@ def check_memory_is_released_once(program: ModuleType) -> None:
 
 def check_requests_go_in_order(program: ModuleType) -> None:
     """Requests start in order of arrival."""
-    started: list[str] = []
-
-    class Watching(_Bounded):
-        def forward(self, batch: list[Request]) -> dict[str, int | None]:
-            started.extend(r.name for r in batch if r.name not in started)
-            return super().forward(batch)
-
-    requests = [Request(f"r{i}", 2) for i in range(6)]
-    program.continuous_batching(Watching(), requests, Memory(), 2)
+    model, _ = _run(program, [2] * 6, 2)
+    started = list(model.started)
     assert started == [f"r{i}" for i in range(6)], f"started in the order {started}"
 
 

@@ -20,11 +20,14 @@ class Model:
     """Rows of each forward pass."""
     rows_of_finished: int = 0
     finished: set[str] = field(default_factory=set)
+    started: dict[str, None] = field(default_factory=dict)
+    """Names in order of their first row."""
 
     def forward(self, batch: list[Request]) -> dict[str, int | None]:
         self.rows.append(len(batch))
         answers: dict[str, int | None] = {}
         for request in batch:
+            self.started[request.name] = None
             self.rows_of_finished += request.name in self.finished
             request.generated += 1
             answers[request.name] = request.generated if request.generated < request.length else None

@@ -2,7 +2,6 @@
 
 import zlib
 from types import ModuleType
-from typing import Any
 
 
 def digest(tokens: list[int]) -> int:
@@ -14,49 +13,39 @@ class Model:
     """process(tokens, start=0, past=()): tokens whose positions begin at `start`, behind the cached ones in `past`."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[int, int]] = []
-        """(start, number of tokens) of each forward pass."""
-        self.passes = 0
+        self.starts: list[int] = []
+        """First position of each forward pass."""
+        self.states: list[int] = []
 
     def process(self, tokens: list[int], start: int = 0, past: list[int] | tuple[int, ...] = ()) -> int:
-        self.passes += 1
-        self.calls.append((start, len(tokens)))
-        return digest([*past, *tokens])
+        self.starts.append(start)
+        self.states.append(digest([*past, *tokens]))
+        return self.states[-1]
 
 
-def _run(given: ModuleType, length: int, chunk_size: int) -> tuple[Any, list[int]]:
+def _run(given: ModuleType, length: int, chunk_size: int) -> tuple[Model, int]:
+    """Return the model after one prompt, and the number of decode passes."""
+    model = Model()
     decodes: list[int] = []
-    seen: list[int] = []
-
-    class Watching(Model):
-        def process(self, tokens: list[int], start: int = 0, past: Any = ()) -> int:
-            seen.append(super().process(tokens, start, past))
-            return seen[-1]
-
-    model = Watching()
-
-    def decode() -> None:
-        model.passes += 1
-        decodes.append(1)
-
-    given.chunked_prefill(model, list(range(length)), decode, chunk_size)
-    return model, seen
+    given.chunked_prefill(model, list(range(length)), lambda: decodes.append(1), chunk_size)
+    return model, len(decodes)
 
 
 def knows_the_whole_prompt(given: ModuleType, *, length: int = 3000, chunk_size: int = 1024) -> bool:
     """Whether the state after the last chunk is that of the whole prompt."""
-    _, seen = _run(given, length, chunk_size)
-    return seen[-1] == digest(list(range(length)))
+    model, _ = _run(given, length, chunk_size)
+    return model.states[-1] == digest(list(range(length)))
 
 
 def first_positions(given: ModuleType, *, length: int = 3000, chunk_size: int = 1024) -> list[int]:
     """The position that each chunk's first token is given."""
-    return [start for start, _ in _run(given, length, chunk_size)[0].calls]
+    return _run(given, length, chunk_size)[0].starts
 
 
 def forward_passes(given: ModuleType, *, length: int = 3000, chunk_size: int = 1024) -> int:
     """Forward passes for one prompt beside running decodes; each reads all weights once."""
-    return _run(given, length, chunk_size)[0].passes
+    model, decodes = _run(given, length, chunk_size)
+    return len(model.starts) + decodes
 
 
 def first_tokens_returned(given: ModuleType, *, length: int = 100, chunk_size: int = 1024) -> bool:

@@ -24,26 +24,26 @@ def encoder(per_image: int, calls: list[int]) -> Any:
     return encode
 
 
+def _process(given: ModuleType, text: str, images: list[Any], per_image: int = 4) -> list[Any]:
+    return list(given.MultiModalEngine(Tokenizer(), encoder(per_image, [])).process(text, images))
+
+
 def position_of_the_image(given: ModuleType, *, before: int = 2, after: int = 3, per_image: int = 4) -> int:
     """Index of the first image feature in the input of "word word <image> word word word"."""
     text = " ".join(["w"] * before + ["<image>"] + ["w"] * after)
-    combined = given.MultiModalEngine(Tokenizer(), encoder(per_image, [])).process(text, [7])
+    combined = _process(given, text, [7], per_image)
     return next(i for i, item in enumerate(combined) if isinstance(item, float))
 
 
 def placeholders_left(given: ModuleType, *, images: int = 2) -> int:
     """Placeholder tokens that the model still sees as words."""
     text = " ".join(["<image> w"] * images)
-    combined = given.MultiModalEngine(Tokenizer(), encoder(4, [])).process(text, list(range(images)))
-    return sum(item == PLACEHOLDER for item in combined)
+    return _process(given, text, list(range(images))).count(PLACEHOLDER)
 
 
 def images_without_a_place(given: ModuleType, *, images: int = 2) -> int:
     """Features in the input of a text that has no place for an image."""
-    combined = given.MultiModalEngine(Tokenizer(), encoder(4, [])).process(
-        "no place here", list(range(images))
-    )
-    return sum(isinstance(item, float) for item in combined)
+    return sum(isinstance(item, float) for item in _process(given, "no place here", list(range(images))))
 
 
 def encoded_for_one_image_twice(given: ModuleType, *, requests: int = 2) -> int:

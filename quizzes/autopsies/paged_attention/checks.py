@@ -10,11 +10,9 @@ import torch
 TOLERANCE = 1e-5
 
 
-def _cache(
-    num_blocks: int, block_size: int, kv_heads: int, head_dim: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _cache(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values: [num_blocks, block_size, kv_heads, head_dim]."""
     generator = torch.Generator().manual_seed(1)
-    shape = (num_blocks, block_size, kv_heads, head_dim)
     return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
 
 

@@ -102,9 +102,8 @@ def check_hits_are_counted(program: ModuleType) -> None:
     cache, _ = _cache(program)
     cache.get_or_compute([1, 2, 3, 4, 5])
     cache.get_or_compute([1, 2, 3, 4, 6])
-    assert (cache.queries, cache.hits) == (10, 4), (
-        f"queries {cache.queries}, hits {cache.hits}; wanted 10 and 4"
-    )
+    found = f"queries {cache.queries}, hits {cache.hits}"
+    assert (cache.queries, cache.hits) == (10, 4), f"{found}; wanted 10 and 4"
 
 
 def check_random_prompts_always_get_their_own_kv(program: ModuleType) -> None:
