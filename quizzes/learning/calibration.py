@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from quizzes.learning import grouped
 from quizzes.state import Attempt, IntervalForecast, Vote
 
 LEAST = 10
@@ -103,9 +104,7 @@ def calibration(attempts: Iterable[Attempt], votes: Iterable[Vote] = ()) -> Cali
     brier = brier_score(forecasts)
     if brier is None:
         return None
-    by_bin: dict[int, list[Forecast]] = {}
-    for forecast in forecasts:
-        by_bin.setdefault(min(forecast.confidence, 99) // 10 * 10, []).append(forecast)
+    by_bin = grouped(forecasts, lambda forecast: min(forecast.confidence, 99) // 10 * 10)
     whole = _bin(0, forecasts)
     return Calibration(
         n=whole.n,
@@ -113,9 +112,7 @@ def calibration(attempts: Iterable[Attempt], votes: Iterable[Vote] = ()) -> Cali
         was=whole.was,
         brier=brier,
         bins=tuple(_bin(lo, by_bin[lo]) for lo in sorted(by_bin) if len(by_bin[lo]) >= LEAST),
-        intervals=intervals(
-            forecast for attempt in attempts if attempt.scored for forecast in attempt.intervals
-        ),
+        intervals=intervals(each for attempt in attempts if attempt.scored for each in attempt.intervals),
     )
 
 
@@ -135,10 +132,8 @@ def forecasts_of(attempts: Iterable[Attempt], votes: Iterable[Vote] = ()) -> lis
 
 def intervals(forecasts: Iterable[IntervalForecast]) -> tuple[Intervals, ...]:
     """Group intervals by level. Forecasts without a known truth do not count."""
-    by_level: dict[float, list[IntervalForecast]] = {}
-    for forecast in forecasts:
-        if forecast.truth is not None:
-            by_level.setdefault(forecast.level, []).append(forecast)
+    known = [forecast for forecast in forecasts if forecast.truth is not None]
+    by_level = grouped(known, lambda forecast: forecast.level)
     return tuple(_intervals(level, found) for level, found in sorted(by_level.items()))
 
 
@@ -161,7 +156,7 @@ def _intervals(level: float, found: list[IntervalForecast]) -> Intervals:
 
 def _widening(level: float, found: list[IntervalForecast]) -> float | None:
     """Return the factor on the half-width with which the share `level` would have contained the truth."""
-    needed = sorted(_distance(forecast) for forecast in found)
+    needed = sorted(map(_distance, found))
     factor = needed[min(math.ceil(level * len(needed)), len(needed)) - 1]
     return factor if math.isfinite(factor) else None
 

@@ -5,10 +5,10 @@ second is harder or easier, depending on the first. One or two answers are weak 
 counts.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
+from quizzes.learning import grouped
 from quizzes.learning.selection import figures_seed
 from quizzes.question_bank import Bank, Entry
 
@@ -69,34 +69,27 @@ class Placement:
         self._rng = Random(f"placement:{seed}")
         entries = [
             entry
-            for entry in bank
+            for entry in sorted(bank, key=lambda entry: entry.id)
             if (role is None or role in entry.roles)
             and entry.kind not in UNSUITED
             and entry.minutes <= LONGEST
             and not entry.needs_probes
         ]
-        self._by_topic: dict[str, list[Entry]] = {}
-        for entry in sorted(entries, key=lambda entry: entry.id):
-            self._by_topic.setdefault(entry.topic, []).append(entry)
+        self._by_topic = grouped(entries, lambda entry: entry.topic)
         self._plan = self._topics() * PER_TOPIC
         """Topic of each question: all topics once, then all again."""
 
     def next(self) -> Entry | None:
         """Return the next question, the same until `answer` or `skip` is called; None at the end."""
         asked = {answered.entry.id for answered in self.answers}
-        if len(self.answers) >= ITEMS:
-            return None
         turn = len(self.answers)
-        topics = (
-            self._plan[turn : turn + 1] + self._plan
-        )  # its turn first; other topics if it has no more questions
-        for topic in topics:
+        # its turn first; other topics if it has no more questions
+        for topic in self._plan[turn : turn + 1] + self._plan if turn < ITEMS else []:
             left = [entry for entry in self._by_topic[topic] if entry.id not in asked]
             if left:
                 wanted = self._wanted(topic)
-                return min(
-                    left, key=lambda entry: (abs(entry.difficulty - wanted), self._noise(entry), entry.id)
-                )
+                noise = {entry.id: Random(f"{self.seed}:{entry.id}").random() for entry in left}
+                return min(left, key=lambda e: (abs(e.difficulty - wanted), noise[e.id], e.id))
         return None
 
     def answer(self, entry: Entry, correct: bool) -> None:
@@ -112,10 +105,10 @@ class Placement:
         return figures_seed(self.seed, entry.id, None)
 
     def result(self) -> Result:
-        by_topic: dict[str, list[Answered]] = {}
-        for answered in self.answers:
-            by_topic.setdefault(answered.entry.topic, []).append(answered)
-        topics = [_topic_result(topic, found) for topic, found in by_topic.items()]
+        topics = []
+        for topic, answers in grouped(self.answers, lambda answered: answered.entry.topic).items():
+            right = [answered.entry.difficulty for answered in answers if answered.correct]
+            topics.append(TopicResult(topic, len(answers), len(right), max(right, default=0)))
         topics.sort(key=lambda found: (found.correct / found.asked, found.hardest_right, found.topic))
         correct = sum(answered.correct for answered in self.answers)
         return Result(len(self.answers), correct, self.ability, tuple(topics))
@@ -134,12 +127,3 @@ class Placement:
             return self.ability
         last = shown[-1]
         return last.entry.difficulty + (1 if last.correct else -1)
-
-    def _noise(self, entry: Entry) -> float:
-        return Random(f"{self.seed}:{entry.id}").random()
-
-
-def _topic_result(topic: str, found: Iterable[Answered]) -> TopicResult:
-    found = list(found)
-    right = [answered.entry.difficulty for answered in found if answered.correct]
-    return TopicResult(topic, len(found), len(right), max(right, default=0))

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from fsrs import Card as FsrsCard
-from fsrs import Rating
 
-from quizzes.learning.review import Card, desired_retention, interval_cap, scheduler
+from quizzes.learning.review import GOOD, Card, reviewed
 
 LAST_DAYS = 3
 HORIZON = 28
@@ -86,7 +85,7 @@ def _starts(per_week: int, new_days: int, phase: int = 0) -> list[int]:
 def _reviews_of_new(interview: dt.date | None, today: dt.date, start: int, days: int) -> int:
     """Count the reviews up to day `days` of a card first answered on day `start`."""
     first = _noon(today + dt.timedelta(days=start))
-    memory = _good(FsrsCard(card_id=0, due=first), first, interview)
+    memory = reviewed(FsrsCard(card_id=0, due=first), GOOD, first, interview)
     return _played(memory, interview, _noon(today + dt.timedelta(days=days)))
 
 
@@ -100,16 +99,9 @@ def _reviews_left(card: Card, interview: dt.date | None, today: dt.date, days: i
 def _played(memory: FsrsCard, interview: dt.date | None, end: dt.datetime) -> int:
     reviews = 0
     while memory.due < end:
-        memory = _good(memory, memory.due, interview)
+        memory = reviewed(memory, GOOD, memory.due, interview)
         reviews += 1
     return reviews
-
-
-def _good(memory: FsrsCard, at: dt.datetime, interview: dt.date | None) -> FsrsCard:
-    day = at.date()
-    return scheduler(desired_retention(interview, day), interval_cap(interview, day)).review_card(
-        memory, Rating.Good, at
-    )[0]
 
 
 def _noon(day: dt.date) -> dt.datetime:

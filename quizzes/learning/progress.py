@@ -12,6 +12,7 @@ import datetime as dt
 import math
 from dataclasses import dataclass
 
+from quizzes.learning import grouped
 from quizzes.learning.placement import LEVELS
 from quizzes.learning.review import Card, cards
 from quizzes.learning.selection import is_ready, local_now
@@ -78,12 +79,8 @@ def progress(
     settings = state.settings
     entries = asked(bank, role or settings.role, level or settings.level)
     known = cards(state)
-    by_question: dict[str, list[Attempt]] = {}
-    for attempt in state.attempts(scored=True):
-        by_question.setdefault(attempt.question_id, []).append(attempt)
-    by_topic: dict[str, list[Entry]] = {}
-    for entry in entries:
-        by_topic.setdefault(entry.topic, []).append(entry)
+    by_question = grouped(state.attempts(scored=True), lambda attempt: attempt.question_id)
+    by_topic = grouped(entries, lambda entry: entry.topic)
     topics = tuple(
         _topic(topic, found, known, [a for entry in found for a in by_question.get(entry.id, ())], now)
         for topic, found in sorted(by_topic.items())

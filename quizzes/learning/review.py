@@ -144,43 +144,35 @@ def replay(
         if isinstance(event, Attempt):
             rating = min(event.rating or AGAIN, downgrades.get(event.id, EASY))
             found[event.question_id] = _reviewed(found.get(event.question_id), event, rating, settings)
-        else:
-            question, action = event
-            if question in found:
-                found[question] = _told(found[question], action)
+        elif card := found.get(event[0]):
+            lapses = card.lapses if event[1] == "suspend" else 0
+            found[event[0]] = replace(card, suspended=event[1] == "suspend", lapses=lapses)
     return dict(sorted(found.items()))
 
 
 def _reviewed(card: Card | None, attempt: Attempt, rating: int, settings: Settings) -> Card:
-    day = attempt.at.date()
-    plan = scheduler(
-        desired_retention(settings.interview_date, day), interval_cap(settings.interview_date, day)
-    )
     before = card.memory if card else FsrsCard(card_id=0, due=attempt.at)
-    memory, _ = plan.review_card(before, Rating(rating), attempt.at)
     lapses = (card.lapses if card else 0) + (card is not None and rating == AGAIN)
+    fraction = min(max(attempt.points / attempt.points_max, 0.0), 1.0) if attempt.points_max > 0 else 0.0
+    if attempt.correct:
+        fraction = 1.0 if rating > AGAIN else 0.0  # right by a guess
     return Card(
         question_id=attempt.question_id,
-        memory=memory,
+        memory=reviewed(before, rating, attempt.at, settings.interview_date),
         reps=(card.reps if card else 0) + 1,
         lapses=lapses,
         last_rating=rating,
-        last_fraction=_fraction(attempt, rating),
+        last_fraction=fraction,
         surprise=is_surprise(attempt),
         suspended=(card.suspended if card else False) or lapses >= LEECH,
     )
 
 
-def _fraction(attempt: Attempt, rating: int) -> float:
-    if attempt.correct:
-        return 1.0 if rating > AGAIN else 0.0  # right by a guess
-    return min(max(attempt.points / attempt.points_max, 0.0), 1.0) if attempt.points_max > 0 else 0.0
-
-
-def _told(card: Card, action: str) -> Card:
-    if action == "suspend":
-        return replace(card, suspended=True)
-    return replace(card, suspended=False, lapses=0)
+def reviewed(memory: FsrsCard, rating: int, at: dt.datetime, interview: dt.date | None) -> FsrsCard:
+    """Return the memory after a review, planned for the interview."""
+    day = at.date()
+    plan = scheduler(desired_retention(interview, day), interval_cap(interview, day))
+    return plan.review_card(memory, Rating(rating), at)[0]
 
 
 _PLAIN = ("question_id", "reps", "lapses", "last_rating", "last_fraction", "surprise", "suspended")

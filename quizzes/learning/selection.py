@@ -3,9 +3,11 @@
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from random import Random
 from typing import Literal
 
+from quizzes.learning import grouped
 from quizzes.learning.review import AGAIN, Card, cards
 from quizzes.question_bank import Bank, Entry
 from quizzes.state import State
@@ -49,26 +51,26 @@ def pick(
     """
     now = now or local_now()
     known = cards(state)
+    wanted = {"topic": topic, "stage": stage, "difficulty": difficulty, "kind": kind}
     entries = [
         entry
         for entry in bank
-        if (topic is None or entry.topic == topic)
-        and (role is None or role in entry.roles)
-        and (stage is None or entry.stage == stage)
-        and (difficulty is None or entry.difficulty == difficulty)
-        and (kind is None or entry.kind == kind)
+        if (role is None or role in entry.roles)
+        and all(value in (None, getattr(entry, name)) for name, value in wanted.items())
     ]
     seen = {entry.id: entry for entry in entries if entry.id in known and not known[entry.id].suspended}
     ready = [card for card in known.values() if card.question_id in seen and is_ready(card, now)]
     later = [card for card in known.values() if card.question_id in seen and not is_ready(card, now)]
     rng = Random(f"pick:{seed}")
     used = state.last_seeds()
-    chosen = [_picked(seen, card, seed, used, now) for card in in_order(ready, now)[:n]]
-    for entry in spread([entry for entry in entries if entry.id not in known], rng)[: n - len(chosen)]:
-        chosen.append(Picked(entry, "new", figures_seed(seed, entry.id, used.get(entry.id))))
-    for card in sorted(later, key=lambda card: (card.due, card.question_id))[: n - len(chosen)]:
-        chosen.append(_picked(seen, card, seed, used, now))
-    return chosen
+    new = spread([entry for entry in entries if entry.id not in known], rng)
+    later.sort(key=lambda card: (card.due, card.question_id))
+    chosen = chain(
+        (_picked(seen, card, seed, used, now) for card in in_order(ready, now)),
+        (Picked(entry, "new", figures_seed(seed, entry.id, used.get(entry.id))) for entry in new),
+        (_picked(seen, card, seed, used, now) for card in later),
+    )
+    return list(islice(chosen, n))
 
 
 def due(
@@ -91,11 +93,9 @@ def due(
         if card.question_id in bank
         and not card.suspended
         and is_ready(card, now + dt.timedelta(days=ahead_days))
+        and (card.surprise or not surprises)
+        and (card.last_rating == AGAIN or not missed)
     ]
-    if surprises:
-        found = [card for card in found if card.surprise]
-    if missed:
-        found = [card for card in found if card.last_rating == AGAIN]
     return [_picked(bank.entries, card, seed, used, now) for card in in_order(found, now)[:limit]]
 
 
@@ -111,9 +111,7 @@ def in_order(found: Iterable[Card], now: dt.datetime) -> list[Card]:
 
 def spread(entries: list[Entry], rng: Random) -> list[Entry]:
     """Return entries taken from each topic in turn, roughly easiest first."""
-    by_topic: dict[str, list[Entry]] = {}
-    for entry in sorted(entries, key=lambda entry: entry.id):
-        by_topic.setdefault(entry.topic, []).append(entry)
+    by_topic = grouped(sorted(entries, key=lambda entry: entry.id), lambda entry: entry.topic)
     for found in by_topic.values():
         weight = {entry.id: entry.difficulty + 2 * rng.random() for entry in found}
         found.sort(key=lambda entry: weight[entry.id])

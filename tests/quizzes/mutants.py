@@ -248,8 +248,8 @@ learning.review
     test_learning.test_four_lapses_suspend_a_card_until_it_is_resumed
         the_first_again_is_a_lapse in _reviewed
             card is not None and rating == AGAIN => rating == AGAIN
-        a_resumed_card_keeps_its_lapses in _told
-            replace(card, suspended=False, lapses=0) => replace(card, suspended=False)
+        a_resumed_card_keeps_its_lapses in replay
+            card.lapses if _ else 0 => card.lapses
     test_learning.test_readiness_follows_its_formula
         a_right_answer_given_for_sure_is_a_surprise in is_surprise
             _1 and not attempt.correct and _2 => _1 and _2
