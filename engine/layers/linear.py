@@ -96,11 +96,6 @@ class Linear(nn.Module):
 
     weight: Any
     """The matrix [out, in], or what `method` packs it into; absent if the method stores it otherwise."""
-    qweight: Tensor
-    scale: Tensor
-    input_scale: Tensor | None
-    int4: Any
-    """The matrices of the methods in `engine/quant`, which set what they use."""
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool, dtype: torch.dtype) -> None:
         super().__init__()
@@ -113,6 +108,8 @@ class Linear(nn.Module):
         """Output size of each projection that the checkpoint stores apart; without a name if it is just this one."""
         self.stored: dict[str, dict[str, Tensor]] = {}
         """Tensors in the layout of a quantised checkpoint, by part and name, until they are repacked."""
+        self.matrices: list[Any] = []
+        """What a quantised matrix was repacked into (`engine/quant/matrices.py`)."""
         self.bias = empty_parameter(out_features, dtype=dtype) if bias else None
 
     def create_weights(self) -> None:

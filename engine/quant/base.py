@@ -1,11 +1,7 @@
 """Choose a LinearMethod for each layer of a model from `quantization_config` in config.json.
 
-    config.json                                          this folder
-    {"quant_method": "awq", ...}                         awq.py
-    {"quant_method": "gptq", ...}                        gptq.py
-    {"quant_method": "fp8", ...}                         fp8.py
-    {"quant_method": "compressed-tensors", ...}          compressed_tensors.py
-    {"quant_method": "online", "scheme": "rtn", ...}     online.py: a float checkpoint, quantised while it is loaded
+    {"quant_method": "awq", "gptq", "fp8" or "compressed-tensors", ...}    formats.py: a checkpoint's own matrices
+    {"quant_method": "online", "scheme": "rtn", ...}                       online.py: floats, rounded while loading
 
 A format is read here and nowhere else. Whatever cannot be right is a ConfigError before a single weight is read.
 Source: vLLM model_executor/layers/quantization/base_config.py.
@@ -13,7 +9,7 @@ Source: vLLM model_executor/layers/quantization/base_config.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from common.dotted_path import load_object
@@ -22,15 +18,16 @@ from engine.config.model import CHECKPOINT_FORMATS
 from engine.layers.linear import Linear, LinearMethod, UnquantizedLinearMethod
 
 FORMATS = {
-    "awq": "engine.quant.awq:AWQConfig",
-    "gptq": "engine.quant.gptq:GPTQConfig",
-    "fp8": "engine.quant.fp8:FP8Config",
-    "compressed-tensors": "engine.quant.compressed_tensors:CompressedTensorsConfig",
-    "online": "engine.quant.online:OnlineConfig",
+    "awq": "engine.quant.formats:awq",
+    "gptq": "engine.quant.formats:gptq",
+    "fp8": "engine.quant.formats:fp8",
+    "compressed-tensors": "engine.quant.formats:compressed_tensors",
+    "online": "engine.quant.online:OnlineConfig.from_config",
 }
-"""`quant_method` -> the class that reads it."""
+"""`quant_method` -> the function that reads a `quantization_config`."""
 
 HEAD = "lm_head"
+UNQUANTIZED = UnquantizedLinearMethod()
 
 
 class QuantizationConfig(Protocol):
@@ -49,7 +46,7 @@ def parse_quantization(raw: dict[str, Any]) -> QuantizationConfig:
             f"quantization_config: quant_method {method!r} is not supported; supported are checkpoints of "
             f"{', '.join(CHECKPOINT_FORMATS)}. Otherwise load the original and quantise it: quantization='rtn'"
         )
-    rules: QuantizationConfig = load_object(FORMATS[method]).from_config(raw)
+    rules: QuantizationConfig = load_object(FORMATS[method])(raw)
     return rules
 
 
@@ -86,18 +83,3 @@ def resolved_group(group: int, columns: int, name: str) -> int:
             "use a smaller group_size, or -1 for one group over the whole row"
         )
     return group
-
-
-def all_or_none(name: str, layer: Linear, chosen: Iterable[bool]) -> bool:
-    """Whether a layer is chosen, given for each of its parts; parts that are multiplied as one must agree."""
-    answers = dict(zip(layer.part_names(name), chosen, strict=True))
-    if len(set(answers.values())) > 1:
-        listed = ", ".join(f"{part}: {'yes' if answer else 'no'}" for part, answer in answers.items())
-        raise ConfigError(
-            f"quantization_config: {name} is computed as one product, but only some of its parts are "
-            f"quantised ({listed}); quantise all of them or none"
-        )
-    return next(iter(answers.values()))
-
-
-UNQUANTIZED = UnquantizedLinearMethod()

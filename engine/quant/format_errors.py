@@ -8,8 +8,8 @@ So this is about the formats: quantisers such as GPTQ and AWQ start from here an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from engine.layers.linear import Linear
 from engine.quant.fp4 import FP4_BLOCKS, quantise_fp4
 from engine.quant.online import OnlineConfig
+from engine.quant.quantizer.calibration import watch_inputs
 from engine.quant.size import layer_bytes
 from engine.zoo.model import ShopModel
 
@@ -59,10 +60,11 @@ def format_errors(
     samples: token ids int64 [1, n] each, which the float model reads to give the matrices their inputs.
     """
     matrices = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    with torch.no_grad(), _recorded_inputs(matrices) as inputs:
+    seen = defaultdict(list)  # name -> inputs [tokens, K] of each call
+    with torch.no_grad(), watch_inputs(matrices, lambda name, x: seen[name].append(x.flatten(0, -2))):
         for sample in samples:
             model.hidden(sample)
-    inputs = {name: rows for name, rows in inputs.items() if rows}
+    inputs = {name: torch.cat(seen[name]) for name in matrices if name in seen}
     found = []
     for name, config in FORMATS.items():
         tell(f"rounding {len(inputs)} matrices to {name}")
@@ -70,8 +72,8 @@ def format_errors(
         if any(matrices[each].in_features % group for each in inputs):
             continue
         errors, num_bits, num_weights = [], 0, 0
-        for each, rows in inputs.items():
-            x, weight = torch.cat(rows), change(matrices[each].weight.detach())
+        for each, x in inputs.items():
+            weight = change(matrices[each].weight.detach())
             layer = rounded_layer(config, weight)
             errors.append(relative_error(layer(x), x @ weight.T))
             num_bits += 8 * (quantise_fp4(weight, name).nbytes if name in FP4_BLOCKS else layer_bytes(layer))
@@ -102,20 +104,3 @@ def with_large_weights(weight: Tensor, factor: float = 32.0) -> Tensor:
     weight = weight.clone()
     weight[rows, rows * 37 % weight.shape[1]] *= factor
     return weight
-
-
-@contextmanager
-def _recorded_inputs(modules: dict[str, nn.Linear]) -> Iterator[dict[str, list[Tensor]]]:
-    """Collect the inputs of the modules while the block runs, [tokens, K] for each call."""
-    inputs: dict[str, list[Tensor]] = {name: [] for name in modules}
-    handles = [
-        module.register_forward_pre_hook(
-            lambda _, args, name=name: inputs[name].append(args[0].flatten(0, -2))
-        )
-        for name, module in modules.items()
-    ]
-    try:
-        yield inputs
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from engine.config import ConfigError
-from engine.quant.fp8 import E4M3
+from engine.quant.matrices import E4M3
 
 FP4_BLOCKS = {"mxfp4": 32, "nvfp4": 16}
 """Columns that share a scale, of each format."""

@@ -23,11 +23,8 @@ from torch import Tensor
 from engine.attention.backend import kv_cache_shape
 from engine.config import ConfigError
 
-QUANTISED = {
-    "fp8": torch.float8_e4m3fn,
-    "fp8_e4m3": torch.float8_e4m3fn,
-    "int8_per_token_head": torch.int8,
-}
+E4M3 = torch.float8_e4m3fn
+QUANTISED = {"fp8": E4M3, "fp8_e4m3": E4M3, "int8_per_token_head": torch.int8}
 FLOATS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -78,10 +75,8 @@ class KVCacheLayout:
             shape = (num_blocks, self.num_layers, 2, self.num_kv_heads, self.block_size)
             stored = blocks[:, self.data_bytes :].view(torch.float32).view(shape)
             scales = list(stored.unbind(1))
-        elif self.dtype in QUANTISED.values():
-            scales = [
-                torch.ones(2, dtype=torch.float32, device=memory.device) for _ in range(self.num_layers)
-            ]
+        elif self.dtype == E4M3:
+            scales = [torch.ones(2, device=memory.device) for _ in range(self.num_layers)]
         return KVCache(blocks, kv, scales)
 
 

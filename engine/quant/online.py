@@ -20,9 +20,8 @@ Source: vLLM model_executor/layers/quantization/online.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -31,13 +30,9 @@ from torch import Tensor
 from engine.config import ConfigError
 from engine.config.model import ONLINE_SCHEMES
 from engine.layers.linear import Linear, LinearMethod, UnquantizedLinearMethod
-from engine.quant import int4
 from engine.quant.base import HEAD, UNQUANTIZED, group_size, require, resolved_group
 from engine.quant.fp4 import FP4_BLOCKS, quantise_fp4
-from engine.quant.fp8 import FP8LinearMethod, use_fp8
-from engine.quant.int4 import Int4Weight
-from engine.quant.int8 import Int8LinearMethod, use_int8
-from engine.quant.llm_int8 import LLMInt8LinearMethod
+from engine.quant.matrices import ByteWeight, Int4Weight, OnlineMethod
 from engine.quant.rounding import fit_grid
 from kernels.ops import quantise_fp8, quantise_int8
 
@@ -46,65 +41,22 @@ DEFAULT_GROUPS = (128, 64, 32)
 logger = logging.getLogger(__name__)
 
 
-class _FloatCheckpoint:
-    """The float matrix is loaded as it would be without quantisation."""
-
-    def create_weights(self, layer: Linear) -> None:
-        UnquantizedLinearMethod().create_weights(layer)
-
-    def take_weight(self, layer: Linear) -> Tensor:
-        """The loaded matrix, which the layer holds no longer."""
-        weight = layer.weight.data
-        del layer.weight
-        return weight
+def round_int4(weight: Tensor, group: int) -> Int4Weight:
+    grid = fit_grid(weight, group)
+    return Int4Weight.pack(grid.round(weight), grid.scale, grid.zero)
 
 
-class OnlineInt4(_FloatCheckpoint):
-    """Round to nearest, 4 bits."""
-
-    def __init__(self, group: int) -> None:
-        self.group = group
-
-    def process_weights_after_loading(self, layer: Linear) -> None:
-        weight = self.take_weight(layer)
-        grid = fit_grid(weight, self.group)
-        layer.int4 = [Int4Weight.pack(grid.round(weight), grid.scale, grid.zero)]
-
-    def apply(self, layer: Linear, x: Tensor) -> Tensor:
-        return int4.multiply(layer, x)
-
-    def is_recordable(self, layer: Linear) -> bool:
-        return int4.is_recordable(layer)
+def round_int8_weight_only(weight: Tensor) -> Int4Weight:
+    grid = fit_grid(weight, weight.shape[1], bits=8, symmetric=True)
+    return Int4Weight.pack(grid.round(weight), grid.scale, grid.zero, bits=8)
 
 
-class OnlineInt8WeightOnly(OnlineInt4):
-    """Round to nearest, 8 bits per output channel, activations as they are."""
-
-    def process_weights_after_loading(self, layer: Linear) -> None:
-        weight = self.take_weight(layer)
-        grid = fit_grid(weight, weight.shape[1], bits=8, symmetric=True)
-        layer.int4 = [Int4Weight.pack_int8(grid.round(weight), grid.scale, grid.zero)]
-
-
-class OnlineInt8(_FloatCheckpoint, Int8LinearMethod):
-    """Round to nearest, 8 bits per output channel."""
-
-    def process_weights_after_loading(self, layer: Linear) -> None:
-        use_int8(layer, *quantise_int8(self.take_weight(layer)))
-
-
-class OnlineLLMInt8(_FloatCheckpoint, LLMInt8LinearMethod):
-    """The same weights; outlying activations stay floats."""
-
-    def process_weights_after_loading(self, layer: Linear) -> None:
-        use_int8(layer, *quantise_int8(self.take_weight(layer)))
-
-
-class OnlineFP8(_FloatCheckpoint, FP8LinearMethod):
-    """Round to the nearest e4m3 number, a scale per output channel."""
-
-    def process_weights_after_loading(self, layer: Linear) -> None:
-        use_fp8(layer, *quantise_fp8(self.take_weight(layer)))
+ROUND = {
+    "int8_weight_only": round_int8_weight_only,
+    "int8": lambda weight: ByteWeight(*quantise_int8(weight)),
+    "llm_int8": lambda weight: ByteWeight(*quantise_int8(weight), keeps_outliers=True),
+    "fp8": lambda weight: ByteWeight(*quantise_fp8(weight)),
+}
 
 
 class EmulatedFP4(UnquantizedLinearMethod):
@@ -118,9 +70,8 @@ class EmulatedFP4(UnquantizedLinearMethod):
 
     def process_weights_after_loading(self, layer: Linear) -> None:
         parts = layer.weight.data.split(list(layer.parts.values()))
-        layer.weight.data = torch.cat([quantise_fp4(part, self.scheme).restore() for part in parts]).to(
-            layer.dtype
-        )
+        rounded = torch.cat([quantise_fp4(part, self.scheme).restore() for part in parts])
+        layer.weight.data = rounded.to(layer.dtype)
         super().process_weights_after_loading(layer)
 
 
@@ -158,25 +109,16 @@ class OnlineConfig:
     def linear_method(self, name: str, layer: Linear) -> LinearMethod:
         if name == HEAD and not self.lm_head:
             return UNQUANTIZED
+        columns = layer.in_features
         if self.scheme == "rtn":
-            return OnlineInt4(self._group(name, layer.in_features))
-        if self.scheme == "int8_weight_only":
-            return OnlineInt8WeightOnly(layer.in_features)
-        if self.scheme in FP4_BLOCKS:
-            if layer.in_features % (block := FP4_BLOCKS[self.scheme]):
-                raise ConfigError(
-                    f"{name} has {layer.in_features} input columns, which {self.scheme}'s blocks of {block} do not "
-                    "divide; use another scheme, such as rtn"
-                )
-            return EmulatedFP4(self.scheme)
-        methods: dict[str, Callable[[], LinearMethod]] = {
-            "int8": OnlineInt8,
-            "fp8": OnlineFP8,
-            "llm_int8": OnlineLLMInt8,
-        }
-        return methods[self.scheme]()
-
-    def _group(self, name: str, columns: int) -> int:
-        if self.group_size is not None:
-            return resolved_group(self.group_size, columns, name)
-        return next((group for group in DEFAULT_GROUPS if columns % group == 0), columns)
+            default = next((group for group in DEFAULT_GROUPS if columns % group == 0), columns)
+            group = default if self.group_size is None else resolved_group(self.group_size, columns, name)
+            return OnlineMethod(partial(round_int4, group=group))
+        if self.scheme not in FP4_BLOCKS:
+            return OnlineMethod(ROUND[self.scheme])
+        if columns % (block := FP4_BLOCKS[self.scheme]):
+            raise ConfigError(
+                f"{name} has {columns} input columns, which {self.scheme}'s blocks of {block} do not "
+                "divide; use another scheme, such as rtn"
+            )
+        return EmulatedFP4(self.scheme)

@@ -10,6 +10,7 @@ the largest weight is half the range, 7.5 steps away from it, as in GPTQ and llm
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,10 +20,8 @@ from torch import Tensor
 class Grid:
     """The numbers that a group can hold: (0 .. 2**bits - 1 - zero) * scale."""
 
-    scale: Tensor
-    """[N, K / G], in the type in which it will be stored."""
-    zero: Tensor
-    """uint8 [N, K / G]."""
+    scale: Tensor  # [N, K / G], in the type in which it will be stored
+    zero: Tensor  # uint8 [N, K / G]
     bits: int
 
     def round(self, weight: Tensor) -> Tensor:
@@ -52,11 +51,8 @@ def fit_grid(
     rows, columns = weight.shape
     groups = weight.float().reshape(rows, columns // group_size, group_size)
     largest_step = 2**bits - 1
-    if symmetric:
-        scale = groups.abs().amax(-1) / (largest_step / 2)
-    else:
-        low, high = groups.amin(-1).clamp_max(0), groups.amax(-1).clamp_min(0)
-        scale = (high - low) / largest_step
+    low, high = groups.amin(-1).clamp_max(0), groups.amax(-1).clamp_min(0)
+    scale = groups.abs().amax(-1) / (largest_step / 2) if symmetric else (high - low) / largest_step
     scale = scale.to(scale_dtype)
     scale = torch.where(scale == 0, torch.ones_like(scale), scale)
     if symmetric:
@@ -70,14 +66,10 @@ def fit_grid(
 class Rounded:
     """A matrix [N, K] in 4 or 8 bits, its columns in the model's order."""
 
-    steps: Tensor
-    """uint8 [N, K]"""
-    scale: Tensor
-    """[N, K / G]"""
-    zero: Tensor
-    """uint8 [N, K / G]"""
-    g_idx: Tensor
-    """int64 [K]: the group of every column."""
+    steps: Tensor  # uint8 [N, K]
+    scale: Tensor  # [N, K / G]
+    zero: Tensor  # uint8 [N, K / G]
+    g_idx: Tensor  # int64 [K]: the group of every column
 
     def restore(self) -> Tensor:
         """The matrix in fp32."""
@@ -85,15 +77,8 @@ class Rounded:
         return offset * self.scale.float()[:, self.g_idx]
 
 
-def round_to_nearest(
-    weight: Tensor,
-    group_size: int,
-    *,
-    symmetric: bool,
-    bits: int = 4,
-    scale_dtype: torch.dtype = torch.float16,
-) -> Rounded:
-    """A matrix [N, K] on the grid of each of its groups."""
-    grid = fit_grid(weight, group_size, bits=bits, symmetric=symmetric, scale_dtype=scale_dtype)
+def round_to_nearest(weight: Tensor, group_size: int, **options: Any) -> Rounded:
+    """A matrix [N, K] on the grid of each of its groups; options: those of `fit_grid`."""
+    grid = fit_grid(weight, group_size, **options)
     g_idx = torch.arange(weight.shape[1]) // group_size
     return Rounded(grid.round(weight), grid.scale, grid.zero, g_idx)

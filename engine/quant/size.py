@@ -8,6 +8,7 @@ with a large vocabulary and a small model they are most of the file. Claims of "
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -59,20 +60,14 @@ def estimate_size(
     """
     matrices = floats = num_matrix_weights = num_weights = 0
     for name, shape in shapes.items():
-        count = 1
-        for size in shape:
-            count *= size
+        count = math.prod(shape)
         num_weights += count
-        if method != "none" and _is_quantised(name, shape):
+        if method != "none" and len(shape) == 2 and name.endswith("_proj.weight"):
             num_matrix_weights += count
             matrices += _matrix_bytes(method, shape[0], shape[1], bits or 4, group_size, FLOAT_BYTES[dtype])
         else:
             floats += count * FLOAT_BYTES[dtype]
     return ModelSize(matrices, floats, num_matrix_weights, num_weights)
-
-
-def _is_quantised(name: str, shape: tuple[int, ...]) -> bool:
-    return len(shape) == 2 and name.endswith("_proj.weight")
 
 
 def _matrix_bytes(method: str, rows: int, columns: int, bits: int, group_size: int, scale_bytes: int) -> int:
@@ -88,18 +83,10 @@ def _matrix_bytes(method: str, rows: int, columns: int, bits: int, group_size: i
 
 def weight_bytes(model: nn.Module) -> tuple[int, int]:
     """(bytes of all matrices of a loaded model as they lie in memory, how many weights these hold)."""
-    num_bytes = num_weights = 0
-    for layer in model.modules():
-        if isinstance(layer, Linear):
-            num_weights += layer.in_features * layer.out_features
-            num_bytes += layer_bytes(layer)
-    return num_bytes, num_weights
+    layers = [layer for layer in model.modules() if isinstance(layer, Linear)]
+    return sum(map(layer_bytes, layers)), sum(layer.in_features * layer.out_features for layer in layers)
 
 
 def layer_bytes(layer: Linear) -> int:
     """Bytes of a loaded layer's matrix as it lies in memory, scales and zero points included."""
-    if hasattr(layer, "int4"):
-        return sum(weight.nbytes for weight in layer.int4)
-    if hasattr(layer, "qweight"):
-        return layer.qweight.nbytes + layer.scale.nbytes
-    return layer.weight.nbytes
+    return sum(matrix.nbytes for matrix in layer.matrices) or layer.weight.nbytes

@@ -15,24 +15,18 @@ import torch
 from torch import Tensor
 
 from engine.layers.linear import Linear, MergedLinear
-from engine.quant.online import (
-    EmulatedFP4,
-    OnlineFP8,
-    OnlineInt4,
-    OnlineInt8,
-    OnlineInt8WeightOnly,
-    OnlineLLMInt8,
-)
+from engine.quant.matrices import OnlineMethod
+from engine.quant.online import ROUND, EmulatedFP4, round_int4
 
 ROWS, COLUMNS = 48, 128
 WORST_ERROR = 0.25
 """Relative to the float product, on normal numbers: what 3 bits in groups can keep."""
 OURS = {
-    "int4": lambda: OnlineInt4(32),
-    "int8": OnlineInt8,
-    "int8 weight-only": lambda: OnlineInt8WeightOnly(COLUMNS),
-    "fp8": OnlineFP8,
-    "llm_int8": OnlineLLMInt8,
+    "int4": lambda: OnlineMethod(lambda weight: round_int4(weight, 32)),
+    "int8": lambda: OnlineMethod(ROUND["int8"]),
+    "int8 weight-only": lambda: OnlineMethod(ROUND["int8_weight_only"]),
+    "fp8": lambda: OnlineMethod(ROUND["fp8"]),
+    "llm_int8": lambda: OnlineMethod(ROUND["llm_int8"]),
     "mxfp4": lambda: EmulatedFP4("mxfp4"),
     "nvfp4": lambda: EmulatedFP4("nvfp4"),
 }

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from engine.config import ConfigError
 from engine.layers.linear import Linear, MergedLinear
-from engine.quant.awq import AWQLayout
-from engine.quant.compressed_tensors import PackedLayout
-from engine.quant.gptq import GPTQLayout
-from engine.quant.int4 import Int4LinearMethod, Int4Weight
+from engine.quant.layouts import AWQLayout, GPTQLayout, PackedLayout
+from engine.quant.matrices import CheckpointMethod, Int4Weight
+from engine.quant.rounding import Rounded
 
 ROWS, COLUMNS = 24, 256
 AWQ_NIBBLE_OF_COLUMN = {0: 0, 2: 1, 4: 2, 6: 3, 1: 4, 3: 5, 5: 6, 7: 7}
@@ -163,13 +162,14 @@ def test_writing_and_reading_gives_the_same_numbers(group: int) -> None:
     zero = torch.randint(0, 16, scale.shape, dtype=torch.uint8)
     g_idx = torch.arange(COLUMNS) // group
     expected = Int4Weight.pack(steps, scale, zero).dequantise()
-    for layout, extra in (
-        (AWQLayout(group), ()),
-        (GPTQLayout(group, 1), (g_idx,)),
-        (GPTQLayout(group, 0), (g_idx,)),
-        (PackedLayout(group, symmetric=False), ()),
+    rounded = Rounded(steps, scale, zero, g_idx)
+    for layout in (
+        AWQLayout(group),
+        GPTQLayout(group, 1),
+        GPTQLayout(group, 0),
+        PackedLayout(group, symmetric=False),
     ):
-        again = layout.unpack(layout.pack(steps, scale, zero, *extra), ROWS, COLUMNS)
+        again = layout.unpack(layout.pack(rounded), ROWS, COLUMNS)
         assert torch.equal(again.dequantise(), expected), layout
 
 
@@ -198,9 +198,9 @@ def filled(layer: Linear, orders: list[Tensor]) -> Tensor:
 def test_merged_parts_keep_their_own_order_of_columns(orders_agree: bool) -> None:
     orders = [torch.randperm(COLUMNS) for _ in range(3)]
     layer = MergedLinear(COLUMNS, dict.fromkeys(("q", "k", "v"), ROWS), bias=True, dtype=torch.float32)
-    layer.method = Int4LinearMethod(GPTQLayout(64, 1))
+    layer.method = CheckpointMethod(GPTQLayout(64, 1))
     weight = filled(layer, orders[:1] * 3 if orders_agree else orders)
-    assert len(layer.int4) == (1 if orders_agree else 3)
+    assert len(layer.matrices) == (1 if orders_agree else 3)
     assert not layer.stored, "the checkpoint's tensors are gone once they are repacked"
     layer.bias.copy_(torch.randn(3 * ROWS))
     x = torch.randn(5, COLUMNS)

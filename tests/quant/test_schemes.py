@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from engine.layers.linear import Linear, MergedLinear
-from engine.quant.fp8 import FP8CheckpointMethod
-from engine.quant.llm_int8 import llm_int8_linear
+from engine.quant.layouts import ByteLayout
+from engine.quant.matrices import E4M3, CheckpointMethod, llm_int8_linear
 from engine.quant.online import OnlineConfig
 from engine.quant.rounding import fit_grid
 from kernels import ops
@@ -26,7 +26,7 @@ def online(scheme: str, weight: torch.Tensor) -> Linear:
 
 def test_fp8_activations_beyond_the_static_range_saturate() -> None:
     layer = Linear(4, 2, bias=False, dtype=torch.float32)
-    layer.method = FP8CheckpointMethod(per_channel=False, static_input=True)
+    layer.method = CheckpointMethod(ByteLayout(E4M3, per_channel=False, static_input=True))
     layer.create_weights()
     layer.stored[""]["weight"].copy_(torch.eye(4)[:2])
     layer.stored[""]["weight_scale"].fill_(1.0)
@@ -37,15 +37,16 @@ def test_fp8_activations_beyond_the_static_range_saturate() -> None:
 
 def test_parts_of_a_merged_fp8_layer_keep_their_scales_and_share_the_largest_input_scale() -> None:
     layer = MergedLinear(4, {"q": 2, "k": 1}, bias=False, dtype=torch.float32)
-    layer.method = FP8CheckpointMethod(per_channel=False, static_input=True)
+    layer.method = CheckpointMethod(ByteLayout(E4M3, per_channel=False, static_input=True))
     layer.create_weights()
     for part, scale, input_scale in (("q", 2.0, 0.25), ("k", 3.0, 0.5)):
         layer.stored[part]["weight"].copy_(torch.ones(layer.parts[part], 4))
         layer.stored[part]["weight_scale"].fill_(scale)
         layer.stored[part]["input_scale"].fill_(input_scale)
     layer.finish_loading()
-    assert layer.scale.tolist() == [2.0, 2.0, 3.0]
-    assert layer.input_scale.item() == 0.5
+    (matrix,) = layer.matrices
+    assert matrix.scale.tolist() == [2.0, 2.0, 3.0]
+    assert matrix.input_scale.item() == 0.5
     assert layer(torch.ones(1, 4)).tolist() == [[8.0, 8.0, 12.0]]
 
 

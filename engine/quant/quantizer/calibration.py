@@ -13,7 +13,7 @@ The model is taken layer by layer: a layer is measured and quantised, and the ne
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,19 +36,15 @@ MAX_TOKENS = 512
 class InputStatistics:
     """Sums over the inputs of one matrix."""
 
-    gram: Tensor
-    """float64 [K, K]."""
-    abs_max: Tensor
-    """[K]"""
-    abs_sum: Tensor
-    """[K]"""
+    gram: Tensor  # float64 [K, K]
+    abs_max: Tensor  # [K]
+    abs_sum: Tensor  # [K]
     num_tokens: int = 0
 
     @classmethod
     def zeros(cls, columns: int) -> InputStatistics:
-        return cls(
-            torch.zeros(columns, columns, dtype=torch.float64), torch.zeros(columns), torch.zeros(columns)
-        )
+        gram = torch.zeros(columns, columns, dtype=torch.float64)
+        return cls(gram, torch.zeros(columns), torch.zeros(columns))
 
     @property
     def abs_mean(self) -> Tensor:
@@ -75,18 +71,25 @@ class InputStatistics:
 
 
 @contextmanager
-def watched_inputs(modules: dict[str, nn.Linear]) -> Iterator[dict[str, InputStatistics]]:
-    """Statistics of what goes into the modules while the block runs."""
-    statistics = {name: InputStatistics.zeros(module.in_features) for name, module in modules.items()}
+def watch_inputs(modules: dict[str, nn.Linear], see: Callable[[str, Tensor], None]) -> Iterator[None]:
+    """Call `see` with the name and the input of every module that runs in the block."""
     handles = [
-        module.register_forward_pre_hook(lambda _, inputs, name=name: statistics[name].add(inputs[0]))
+        module.register_forward_pre_hook(lambda _, inputs, name=name: see(name, inputs[0]))
         for name, module in modules.items()
     ]
     try:
-        yield statistics
+        yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def watched_inputs(modules: dict[str, nn.Linear]) -> Iterator[dict[str, InputStatistics]]:
+    """Statistics of what goes into the modules while the block runs."""
+    statistics = {name: InputStatistics.zeros(module.in_features) for name, module in modules.items()}
+    with watch_inputs(modules, lambda name, x: statistics[name].add(x)):
+        yield statistics
 
 
 def calibration_texts(source: str | Path, count: int) -> list[str]:
@@ -103,12 +106,11 @@ def calibration_texts(source: str | Path, count: int) -> list[str]:
         raise ConfigError(
             f"calibration {str(source)!r} cannot be read ({error}); give a text or JSONL file, or in-domain"
         ) from None
-    if path.suffix == ".jsonl":
-        texts = [
-            _text_of(line, f"{path}, line {number + 1}") for number, line in enumerate(lines) if line.strip()
-        ]
-    else:
-        texts = [line for line in lines if line.strip()]
+    texts = [
+        _text_of(line, f"{path}, line {number}") if path.suffix == ".jsonl" else line
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
     if not texts:
         raise ConfigError(f"{path} holds no text to calibrate with")
     return texts[:count]
@@ -117,9 +119,9 @@ def calibration_texts(source: str | Path, count: int) -> list[str]:
 def _text_of(line: str, where: str) -> str:
     try:
         entry: Any = json.loads(line)
-        return (
-            entry["text"] if "text" in entry else render_chat(entry["messages"], add_generation_prompt=False)
-        )
+        if "text" in entry:
+            return entry["text"]
+        return render_chat(entry["messages"], add_generation_prompt=False)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{where} is not a JSON object with 'text' or 'messages'") from None
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from engine.config import ConfigError
-from engine.quant.awq import AWQLayout
-from engine.quant.compressed_tensors import PackedLayout
-from engine.quant.gptq import GPTQLayout
+from engine.quant.layouts import AWQLayout, GPTQLayout, PackedLayout
 from engine.quant.quantizer.calibration import InputStatistics
-from engine.quant.quantizer.gptq import gptq_round
+from engine.quant.quantizer.methods import gptq_round
 from engine.quant.quantizer.recipe import Recipe
 from engine.quant.rounding import round_to_nearest
 from kernels.ops import FP8_MAX, dequantise_fp8, dequantise_int8, quantise_fp8, quantise_int8
@@ -22,8 +19,7 @@ GPTQ_VERSION_1 = 1
 """Zero points are stored less one."""
 
 
-@dataclass(frozen=True)
-class EncodedMatrix:
+class EncodedMatrix(NamedTuple):
     """A matrix as the checkpoint stores it."""
 
     tensors: dict[str, Tensor]
@@ -48,30 +44,18 @@ def encode(
         steps, scale = quantise_int8(weight)
         return EncodedMatrix({"weight": steps, "weight_scale": scale[:, None]}, dequantise_int8(steps, scale))
     group = group_of(recipe, name, weight.shape)
-    scale_dtype = stored_dtype(recipe, original)
+    options: dict[str, Any] = {"bits": recipe.bits, "symmetric": recipe.symmetric}
+    options["scale_dtype"] = stored_dtype(recipe, original)
     if recipe.method == "gptq":
-        rounded = gptq_round(
-            weight,
-            inputs.gram,
-            group,
-            bits=recipe.bits,
-            symmetric=recipe.symmetric,
-            act_order=recipe.act_order,
-            scale_dtype=scale_dtype,
-        )
-        parts = (rounded.steps, rounded.scale, rounded.zero)
-        return EncodedMatrix(
-            GPTQLayout(group, GPTQ_VERSION_1, recipe.bits).pack(*parts, rounded.g_idx), rounded.restore()
-        )
-    rounded = round_to_nearest(
-        weight, group, bits=recipe.bits, symmetric=recipe.symmetric, scale_dtype=scale_dtype
-    )
-    layout = (
-        AWQLayout(group)
-        if recipe.method == "awq"
-        else PackedLayout(group, recipe.symmetric, bits=recipe.bits)
-    )
-    return EncodedMatrix(layout.pack(rounded.steps, rounded.scale, rounded.zero), rounded.restore())
+        rounded = gptq_round(weight, inputs.gram, group, act_order=recipe.act_order, **options)
+    else:
+        rounded = round_to_nearest(weight, group, **options)
+    layouts = {
+        "awq": AWQLayout(group),
+        "gptq": GPTQLayout(group, GPTQ_VERSION_1, recipe.bits),
+        "rtn": PackedLayout(group, recipe.symmetric, bits=recipe.bits),
+    }
+    return EncodedMatrix(layouts[recipe.method].pack(rounded), rounded.restore())
 
 
 def _fp8(recipe: Recipe, weight: Tensor, inputs: InputStatistics) -> EncodedMatrix:
@@ -104,51 +88,29 @@ def group_of(recipe: Recipe, name: str, shape: tuple[int, ...]) -> int:
 
 def quantization_config(recipe: Recipe) -> dict[str, Any]:
     """Return `quantization_config` of config.json as AutoAWQ, AutoGPTQ and compressed-tensors write it."""
-    if recipe.method == "awq":
-        return {
-            "quant_method": "awq",
-            "bits": 4,
-            "group_size": recipe.group_size,
-            "zero_point": True,
-            "version": "gemm",
-            "modules_to_not_convert": ["lm_head"],
-        }
-    if recipe.method == "gptq":
-        return {
-            "quant_method": "gptq",
-            "bits": recipe.bits,
-            "group_size": recipe.group_size,
-            "sym": recipe.symmetric,
-            "desc_act": recipe.act_order,
-            "static_groups": False,
-            "lm_head": False,
-            "checkpoint_format": "gptq",
-        }
+    method, group_size = recipe.method, recipe.group_size
+    common = {"quant_method": method, "bits": recipe.bits, "group_size": group_size}
+    if method == "awq":
+        return {**common, "zero_point": True, "version": "gemm", "modules_to_not_convert": ["lm_head"]}
+    if method == "gptq":
+        order = {"sym": recipe.symmetric, "desc_act": recipe.act_order, "static_groups": False}
+        return {**common, **order, "lm_head": False, "checkpoint_format": "gptq"}
     weights: dict[str, Any] = {"num_bits": recipe.bits, "type": "int", "symmetric": True, "dynamic": False}
     activations: dict[str, Any] | None = None
     if recipe.is_grouped:
         file_format = "pack-quantized"
-        grouped = {"strategy": "group", "group_size": recipe.group_size}
-        weights |= grouped if recipe.group_size != -1 else {"strategy": "channel"}
+        grouped = {"strategy": "group", "group_size": group_size}
+        weights |= grouped if group_size != -1 else {"strategy": "channel"}
         weights["symmetric"] = recipe.symmetric
     else:
         is_static = recipe.activations == "static"
-        kind = "float" if recipe.method == "fp8" else "int"
+        kind = "float" if method == "fp8" else "int"
         file_format = f"{kind}-quantized"
         weights |= {"type": kind, "strategy": "tensor" if is_static else "channel"}
-        activations = {
-            "num_bits": 8,
-            "type": kind,
-            "symmetric": True,
-            "dynamic": not is_static,
-            "strategy": "tensor" if is_static else "token",
-        }
-    group = {
-        "targets": ["Linear"],
-        "weights": weights,
-        "input_activations": activations,
-        "output_activations": None,
-    }
+        activations = {"num_bits": 8, "type": kind, "symmetric": True, "dynamic": not is_static}
+        activations["strategy"] = "tensor" if is_static else "token"
+    group = {"targets": ["Linear"], "weights": weights}
+    group |= {"input_activations": activations, "output_activations": None}
     return {
         "quant_method": "compressed-tensors",
         "format": file_format,

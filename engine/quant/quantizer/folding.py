@@ -53,19 +53,15 @@ class FoldGroup:
 
 def watched(layer: DecoderLayer) -> dict[str, nn.Linear]:
     """One matrix for each distinct input of a layer."""
-    attention, mlp = layer.self_attn, layer.mlp
-    return {
-        "self_attn.q_proj": attention.q_proj,
-        "self_attn.o_proj": attention.o_proj,
-        "mlp.gate_proj": mlp.gate_proj,
-        "mlp.down_proj": mlp.down_proj,
-    }
+    names = ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
+    return {name: cast("nn.Linear", layer.get_submodule(name)) for name in names}
 
 
+ATTENTION_INPUT, MLP_INPUT = "self_attn.q_proj", "mlp.gate_proj"
 INPUT_OF = {
-    "self_attn.k_proj": "self_attn.q_proj",
-    "self_attn.v_proj": "self_attn.q_proj",
-    "mlp.up_proj": "mlp.gate_proj",
+    "self_attn.k_proj": ATTENTION_INPUT,
+    "self_attn.v_proj": ATTENTION_INPUT,
+    "mlp.up_proj": MLP_INPUT,
 }
 """Matrices that read the same x as another one, which is measured for them."""
 
@@ -73,11 +69,10 @@ INPUT_OF = {
 def norm_groups(layer: DecoderLayer) -> list[FoldGroup]:
     """Matrices behind a norm."""
     attention, mlp = layer.self_attn, layer.mlp
+    qkv = (attention.q_proj, attention.k_proj, attention.v_proj)
     return [
-        FoldGroup(
-            "self_attn.q_proj", layer.input_layernorm, (attention.q_proj, attention.k_proj, attention.v_proj)
-        ),
-        FoldGroup("mlp.gate_proj", layer.post_attention_layernorm, (mlp.gate_proj, mlp.up_proj)),
+        FoldGroup(ATTENTION_INPUT, layer.input_layernorm, qkv),
+        FoldGroup(MLP_INPUT, layer.post_attention_layernorm, (mlp.gate_proj, mlp.up_proj)),
     ]
 
 

@@ -18,10 +18,9 @@ from typing import Literal
 
 from engine.config import ConfigError
 
-METHODS = ("rtn", "gptq", "awq", "int8", "smoothquant", "fp8")
 BITS = {"rtn": (4, 8), "gptq": (4, 8), "awq": (4,), "int8": (8,), "smoothquant": (8,), "fp8": (8,)}
 """The first is the default."""
-SYMMETRIC_BY_DEFAULT = {"rtn": True, "gptq": True, "awq": False}
+METHODS = tuple(BITS)
 
 
 @dataclass(frozen=True)
@@ -77,15 +76,10 @@ class Recipe:
                 "awq is written with zero points (AutoAWQ's format has them); leave symmetric out"
             )
         if symmetric is None:
-            symmetric = SYMMETRIC_BY_DEFAULT.get(method, True)
+            symmetric = method != "awq"
         return cls(method, bits, group_size, symmetric, act_order, activations, alpha)  # type: ignore[arg-type]
 
     @property
     def is_grouped(self) -> bool:
         """Integer weights with a scale for each group, and floating-point activations."""
         return self.method in ("rtn", "gptq", "awq")
-
-    @property
-    def folds(self) -> bool:
-        """Whether scales move between a layer and the one before it."""
-        return self.method in ("awq", "smoothquant")

@@ -25,24 +25,26 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from engine.config import ConfigError
-from engine.quant.quantizer.awq import search_scale
 from engine.quant.quantizer.calibration import InputStatistics, watched_inputs
-from engine.quant.quantizer.encode import EncodedMatrix, encode, group_of, quantization_config, stored_dtype
-from engine.quant.quantizer.folding import INPUT_OF, FoldGroup, fold_groups, norm_groups, watched
+from engine.quant.quantizer.encode import encode, group_of, quantization_config, stored_dtype
+from engine.quant.quantizer.folding import INPUT_OF, fold_groups, norm_groups, watched
+from engine.quant.quantizer.methods import search_scale, smoothing_scale
 from engine.quant.quantizer.recipe import Recipe
-from engine.quant.quantizer.smoothquant import smoothing_scale
 from engine.zoo.export import load_model
 from engine.zoo.model import DecoderLayer, ShopModel, rope_tables
 
 Tell = Callable[[str], None]
-MATRICES = (
-    "self_attn.q_proj",
-    "self_attn.k_proj",
-    "self_attn.v_proj",
-    "self_attn.o_proj",
-    "mlp.gate_proj",
-    "mlp.up_proj",
-    "mlp.down_proj",
+MATRICES = tuple(
+    f"{block}_proj"
+    for block in (
+        "self_attn.q",
+        "self_attn.k",
+        "self_attn.v",
+        "self_attn.o",
+        "mlp.gate",
+        "mlp.up",
+        "mlp.down",
+    )
 )
 COPIED = ("*.json", "*.jinja", "*.model", "*.txt")
 
@@ -52,7 +54,7 @@ class MatrixReport:
     """One matrix: how far its outputs are off, and what it takes on disk."""
 
     name: str
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     error: float
     """Squared error of the outputs over their squares, on what calibration put in."""
     stored_bytes: int
@@ -90,11 +92,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
-            **asdict(self),
-            "error": self.error,
-            "bits_per_weight": self.bits_per_weight,
-        }
+        return {**asdict(self), "error": self.error, "bits_per_weight": self.bits_per_weight}
 
 
 def load_float_model(folder: Path) -> tuple[ShopModel, torch.dtype]:
@@ -102,9 +100,8 @@ def load_float_model(folder: Path) -> tuple[ShopModel, torch.dtype]:
     raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     needed = {"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": True}
     refused = [f"{key} = {raw.get(key)!r}" for key, value in needed.items() if raw.get(key) != value]
-    refused += [
-        key for key in ("quantization_config", "rope_scaling", "attention_bias", "mlp_bias") if raw.get(key)
-    ]
+    unknown = ("quantization_config", "rope_scaling", "attention_bias", "mlp_bias")
+    refused += [key for key in unknown if raw.get(key)]
     if refused:
         raise ConfigError(
             f"{folder} cannot be quantised here ({', '.join(refused)}): the quantiser runs models of the zoo's "
@@ -148,7 +145,10 @@ def quantize(
             statistics = inputs[INPUT_OF.get(name, name)]
             encoded = encode(recipe, name, matrix.weight, statistics, original)
             full_name = f"model.layers.{index}.{name}"
-            report.matrices.append(_matrix_report(full_name, matrix.weight, encoded, statistics))
+            signal = statistics.squared_error(matrix.weight)
+            error = statistics.squared_error(encoded.restored - matrix.weight) / signal if signal else 0.0
+            num_bytes = sum(tensor.nbytes for tensor in encoded.tensors.values())
+            report.matrices.append(MatrixReport(full_name, tuple(matrix.weight.shape), error, num_bytes))
             stored |= {f"{full_name}.{key}": tensor for key, tensor in encoded.tensors.items()}
             matrix.weight.copy_(encoded.restored)
         hidden = [layer(x, cos, sin, None)[0] for x, (cos, sin) in zip(hidden, tables, strict=True)]
@@ -166,38 +166,24 @@ def _matrix(layer: DecoderLayer, name: str) -> nn.Linear:
 
 
 def _fold(
-    recipe: Recipe,
-    layer: DecoderLayer,
-    inputs: dict[str, InputStatistics],
-    dtype: torch.dtype,
-    tell: Tell,
+    recipe: Recipe, layer: DecoderLayer, inputs: dict[str, InputStatistics], dtype: torch.dtype, tell: Tell
 ) -> None:
-    if not recipe.folds:
-        return
-    for group in norm_groups(layer) if recipe.method == "smoothquant" else fold_groups(layer):
-        statistics = inputs[group.input_name]
-        used = group.fold(_scale(recipe, group, statistics, tell), dtype)
-        statistics.divide(used)
-
-
-def _scale(recipe: Recipe, group: FoldGroup, inputs: InputStatistics, tell: Tell) -> Tensor:
-    weights = [linear.weight for linear in group.linears]
+    """Move the scales of awq and smoothquant between each layer and the one before it."""
     if recipe.method == "smoothquant":
-        return smoothing_scale(weights, inputs.abs_max, recipe.alpha)
-    choice = search_scale(weights, inputs, group_of(recipe, group.input_name, tuple(weights[0].shape)))
-    gain = choice.error / choice.error_unscaled if choice.error_unscaled else 1.0
-    tell(f"  {group.input_name}: alpha {choice.alpha:.2f}, error {gain:.0%} of plain rounding")
-    return choice.scale
-
-
-def _matrix_report(
-    name: str, weight: Tensor, encoded: EncodedMatrix, inputs: InputStatistics
-) -> MatrixReport:
-    signal = inputs.squared_error(weight)
-    error = inputs.squared_error(encoded.restored - weight)
-    num_bytes = sum(tensor.nbytes for tensor in encoded.tensors.values())
-    rows, columns = weight.shape
-    return MatrixReport(name, (rows, columns), error / signal if signal else 0.0, num_bytes)
+        for group in norm_groups(layer):
+            statistics = inputs[group.input_name]
+            scale = smoothing_scale(
+                [linear.weight for linear in group.linears], statistics.abs_max, recipe.alpha
+            )
+            statistics.divide(group.fold(scale, dtype))
+    elif recipe.method == "awq":
+        for group in fold_groups(layer):
+            statistics, weights = inputs[group.input_name], [linear.weight for linear in group.linears]
+            group_size = group_of(recipe, group.input_name, tuple(weights[0].shape))
+            choice = search_scale(weights, statistics, group_size)
+            gain = choice.error / choice.error_unscaled if choice.error_unscaled else 1.0
+            tell(f"  {group.input_name}: alpha {choice.alpha:.2f}, error {gain:.0%} of plain rounding")
+            statistics.divide(group.fold(choice.scale, dtype))
 
 
 def write_checkpoint(
@@ -221,9 +207,8 @@ def write_checkpoint(
         for pattern in COPIED:
             for file in source.glob(pattern):
                 shutil.copyfile(file, folder / file.name)
-        (folder / "config.json").write_text(
-            json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        text = json.dumps(config, indent=2, ensure_ascii=False)
+        (folder / "config.json").write_text(text + "\n", encoding="utf-8")
         file = folder / "model.safetensors"
         save_file({name: tensor.contiguous() for name, tensor in stored.items()}, str(file), {"format": "pt"})
         file.chmod(0o644)  # safetensors writes it for its owner only

@@ -132,7 +132,7 @@ def awq_scales(
     """
     import torch
 
-    from engine.quant.quantizer.awq import search_scale
+    from engine.quant.quantizer.methods import search_scale
     from engine.quant.quantizer.calibration import InputStatistics
 
     generator = torch.Generator().manual_seed(ctx.seed)

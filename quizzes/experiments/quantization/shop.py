@@ -76,9 +76,9 @@ def outliers(factor: int = arg(64, 1, 4096), tokens: int = arg(256, 8, 1024)) ->
     """
     import torch
 
-    from engine.quant.llm_int8 import llm_int8_linear
+    from engine.quant.matrices import llm_int8_linear
     from engine.quant.quantizer.folding import inject_outliers
-    from engine.quant.quantizer.smoothquant import smoothing_scale
+    from engine.quant.quantizer.methods import smoothing_scale
     from engine.zoo.export import load_model
     from engine.zoo.registry import resolve
     from kernels import ops
