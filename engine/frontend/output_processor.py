@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from heapq import nlargest
 from typing import Any
 
+from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, TokenLogprobs
 from engine.frontend.detokenizer import Detokenizer, OutputText
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
 from engine.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
-from engine.sampling_params import RequestOutputKind, SamplingParams
+from engine.sampling_params import RequestOutputKind
 
 
 class OutputProcessor:
@@ -40,8 +42,7 @@ class OutputProcessor:
         return request_id in self._requests
 
     def add(self, submitted: SubmittedRequest) -> None:
-        state = _RequestState(submitted, self._tokenizer)
-        self._requests[submitted.request_id] = state
+        state = self._requests[submitted.request_id] = _RequestState(submitted, self._tokenizer)
         for child, completion in zip(submitted.children, state.completions, strict=True):
             self._completions[child.request_id] = (state, completion)
 
@@ -67,7 +68,7 @@ class OutputProcessor:
             state.update(completion, output, now)
             if completion.finish_reason is not None:
                 del self._completions[output.request_id]
-            elif completion.has_stop_string:
+            elif completion.text is not None and completion.text.stop_string is not None:
                 self._stopped.append(output.request_id)
             if state.is_due:
                 self._changed[state.request_id] = state
@@ -95,8 +96,7 @@ class _RequestState:
     def __init__(self, submitted: SubmittedRequest, tokenizer: Tokenizer | None) -> None:
         self.request_id = submitted.request_id
         self.completions = [
-            _CompletionState(index, child.prompt_token_ids, child.sampling_params, tokenizer)
-            for index, child in enumerate(submitted.children)
+            _CompletionState(index, child, tokenizer) for index, child in enumerate(submitted.children)
         ]
         self.submitted = submitted
         self._tokenizer = tokenizer
@@ -106,12 +106,11 @@ class _RequestState:
         self._metrics = RequestMetrics(arrival_time=submitted.arrival_time)
         self._num_cached_tokens = 0
         self._cached_by_source: dict[str, int] = {}
+        self._kv_transfer_params: dict[str, Any] | None = None
         self._error: str | None = None
         self._embedding: list[float] | None = None
-        self._kv_transfer_params: dict[str, Any] | None = None
-        self._prompt_logprobs: list[dict[int, Logprob] | None] | None = (
-            None if submitted.params.prompt_logprobs is None else [None]
-        )
+        asks = submitted.params.prompt_logprobs is not None
+        self._prompt_logprobs: list[dict[int, Logprob] | None] | None = [None] if asks else None
 
     @property
     def is_finished(self) -> bool:
@@ -135,17 +134,13 @@ class _RequestState:
             self._metrics.first_token_latency = now - self._metrics.arrival_time
         self._metrics.num_generation_tokens += num_new_tokens
         if output.finish_reason is not None:
-            self._end_one(output, now)
-
-    def _end_one(self, output: EngineCoreOutput, now: float) -> None:
-        """Note that a completion has finished."""
-        self._num_unfinished -= 1
-        self._error = self._error or output.error
-        self._metrics.num_preemptions += output.num_preemptions
-        for name, when in output.events or ():
-            _record_event(self._metrics, name, when)
-        if self.is_finished:
-            self._metrics.finished_time = now
+            self._num_unfinished -= 1
+            self._error = self._error or output.error
+            self._metrics.num_preemptions += output.num_preemptions
+            if self.is_finished:
+                self._metrics.finished_time = now
+            for name, when in output.events or ():
+                _record_event(self._metrics, name, when)
 
     def output(self) -> RequestOutput | None:
         """Return the output that is due now, if any."""
@@ -177,14 +172,14 @@ class _RequestState:
         """Return the n completions with the highest log-probability, numbered in that order (best_of)."""
         params = self.submitted.params
         outputs = [completion.snapshot() for completion in self.completions]
-        outputs.sort(
-            key=lambda output: output.cumulative_logprob or 0.0, reverse=True
-        )  # stable: then by index
-        for index, output in enumerate(outputs[: params.n]):
+        best = nlargest(
+            params.n, outputs, key=lambda output: output.cumulative_logprob or 0.0
+        )  # then by index
+        for index, output in enumerate(best):
             output.index = index
             if params.logprobs is None:
                 output.logprobs = None
-        return outputs[: params.n]
+        return best
 
     def _take_prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
         """Return prompt log-probabilities once all are known; a stream of deltas gets them with the first token."""
@@ -200,19 +195,18 @@ class _RequestState:
 class _CompletionState:
     """A completion as it grows."""
 
-    def __init__(
-        self, index: int, prompt_token_ids: list[int], params: SamplingParams, tokenizer: Tokenizer | None
-    ) -> None:
+    def __init__(self, index: int, request: Request, tokenizer: Tokenizer | None) -> None:
+        params = request.sampling_params
         self.index = index
         self.token_ids: list[int] = []
         self.finish_reason: str | None = None
         self._stop_reason: int | str | None = None
         self._tokenizer = tokenizer
-        self._text: OutputText | None = None
+        self.text: OutputText | None = None
         if tokenizer is not None and params.detokenize:
             skip = params.skip_special_tokens
-            detokenizer = Detokenizer(tokenizer, prompt_token_ids, skip_special_tokens=skip)
-            self._text = OutputText(detokenizer, params)
+            detokenizer = Detokenizer(tokenizer, request.prompt_token_ids, skip_special_tokens=skip)
+            self.text = OutputText(detokenizer, params)
         self._shows_stop = params.include_stop_str_in_output
         self._logprobs: list[dict[int, Logprob]] | None = None if params.logprobs is None else []
         self._cumulative_logprob = 0.0
@@ -220,23 +214,18 @@ class _CompletionState:
         self._end_is_seen = False
 
     @property
-    def has_stop_string(self) -> bool:
-        return self._text is not None and self._text.stop_string is not None
-
-    @property
     def has_news(self) -> bool:
         """Whether there is output that neither `delta` nor `snapshot` has returned."""
-        return len(self.token_ids) > self._num_seen or (
-            self.finish_reason is not None and not self._end_is_seen
-        )
+        has_ended = self.finish_reason is not None and not self._end_is_seen
+        return has_ended or len(self.token_ids) > self._num_seen
 
     def update(self, output: EngineCoreOutput) -> int:
         """Add the output of a step; return the number of tokens that count."""
         token_ids = output.new_token_ids
-        if self._text is not None:
+        if self.text is not None:
             hides_last = output.finish_reason == "stop" and not self._shows_stop
-            num_pushed = self._text.push(token_ids[:-1] if hides_last else token_ids)
-            if self._text.stop_string is not None:
+            num_pushed = self.text.push(token_ids[:-1] if hides_last else token_ids)
+            if self.text.stop_string is not None:
                 token_ids = token_ids[:num_pushed]  # drop tokens after a stop string
         self.token_ids += token_ids
         if output.logprobs is not None and self._logprobs is not None:
@@ -244,46 +233,30 @@ class _CompletionState:
                 self._logprobs.append(_logprobs_by_id(position, self._tokenizer))
                 self._cumulative_logprob += position.logprobs[0]
         if output.finish_reason is not None:
-            self._finish(output)
+            self.finish_reason, self._stop_reason = output.finish_reason, output.stop_reason
+            if self.text is not None:
+                self.text.close()
+                if self.text.stop_string is not None:  # the core reports an abort
+                    self.finish_reason, self._stop_reason = "stop", self.text.stop_string
         return len(token_ids)
-
-    def _finish(self, output: EngineCoreOutput) -> None:
-        """Finish the completion. After a stop string the core reports an abort."""
-        self.finish_reason, self._stop_reason = output.finish_reason, output.stop_reason
-        if self._text is not None:
-            self._text.close()
-            if self._text.stop_string is not None:
-                self.finish_reason, self._stop_reason = "stop", self._text.stop_string
 
     def snapshot(self) -> CompletionOutput:
         """Return all output so far."""
-        self._mark_as_seen()
-        text = self._text.text if self._text is not None else ""
-        logprobs = None if self._logprobs is None else list(self._logprobs)
-        return self._completion(text, list(self.token_ids), logprobs)
+        return self._completion(self.text.text if self.text is not None else "", since=0)
 
     def delta(self) -> CompletionOutput:
         """Return the output since the last delta."""
-        since = self._mark_as_seen()
-        text = self._text.take() if self._text is not None else ""
-        logprobs = None if self._logprobs is None else self._logprobs[since:]
-        return self._completion(text, self.token_ids[since:], logprobs)
+        return self._completion(self.text.take() if self.text is not None else "", since=self._num_seen)
 
-    def _mark_as_seen(self) -> int:
-        """Mark all output as returned; return the number of tokens that were returned before."""
-        num_seen, self._num_seen = self._num_seen, len(self.token_ids)
-        self._end_is_seen = self.finish_reason is not None
-        return num_seen
-
-    def _completion(
-        self, text: str, token_ids: list[int], logprobs: list[dict[int, Logprob]] | None
-    ) -> CompletionOutput:
+    def _completion(self, text: str, since: int) -> CompletionOutput:
+        """Return the output from token `since` on, and mark all output as returned."""
+        self._num_seen, self._end_is_seen = len(self.token_ids), self.finish_reason is not None
         return CompletionOutput(
             index=self.index,
             text=text,
-            token_ids=token_ids,
+            token_ids=self.token_ids[since:],
             cumulative_logprob=None if self._logprobs is None else self._cumulative_logprob,
-            logprobs=logprobs,
+            logprobs=None if self._logprobs is None else self._logprobs[since:],
             finish_reason=self.finish_reason,
             stop_reason=self._stop_reason,
         )

@@ -1,24 +1,35 @@
-"""Tool choice (`tool_choice` of OpenAI's API): whether a model may or must call tools.
+"""Tool calls: whether a model may or must call tools (`tool_choice` of OpenAI's API), and the calls in its output.
+
+    Let me look.<tool_call>{"name": "get_order_status", "arguments": {"order_id": "7"}}</tool_call>
+    [ content  ][           one call: a name and arguments, as OpenAI's API has them              ]
+
+This is the format of Hermes, Qwen and the shipped shop models. A call that is not valid JSON, or has no name, stays
+content. A forced call has no tags.
 
     "none"      the model does not see the tools
     "auto"      it may call one; its output is parsed and may contain no call
     "required"  it calls one of them  \\  the answer starts inside a call, and a grammar made of the
     {"type": "function", ...}  this one  /  tools' schemas keeps it there: it parses unless it is cut off
 
-Source: vLLM entrypoints/openai/chat_completion/protocol.py and tool_parsers/utils.py.
+Source: vLLM entrypoints/openai/chat_completion/protocol.py, tool_parsers/utils.py and hermes_tool_parser.py.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import uuid4
 
-from engine.frontend.tool_parser import BEGIN, parse_call, parse_tool_calls
 from engine.outputs import CompletionOutput
 from engine.sampling_params import SamplingParams, StructuredOutputsParams
 
 ToolChoice = str | Mapping[str, Any]
+
+BEGIN = "<tool_call>"
+_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
 
 class ToolError(ValueError):
@@ -74,14 +85,40 @@ class ToolPlan:
         if self.tools is None:
             return
         if self.call_schema is None:
-            message = parse_tool_calls(completion.text)
-            completion.text = message.content
-            calls = message.tool_calls
+            completion.text, completion.tool_calls = parse_tool_calls(completion.text)
+        elif (call := parse_call(completion.text)) is not None:
+            completion.text, completion.tool_calls = "", [call]
         else:
-            call = parse_call(completion.text)
-            calls = [] if call is None else [call]
-            completion.text = completion.text if call is None else ""
-        completion.tool_calls = [call.as_dict() for call in calls]
+            completion.tool_calls = []
+
+
+def parse_tool_calls(text: str) -> tuple[str, list[dict[str, Any]]]:
+    """Return the content of a message and its calls in OpenAI's format. A call whose end is cut off may be whole."""
+    calls = []
+
+    def take(match: re.Match[str]) -> str:
+        call = parse_call(match[1])
+        if call is None:
+            return match[0]
+        calls.append(call)
+        return ""
+
+    return _CALL.sub(take, text), calls
+
+
+def parse_call(text: str) -> dict[str, Any] | None:
+    """Parse a call; return None if it is not one."""
+    try:
+        call = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return None
+    arguments = call.get("arguments", {})
+    if not isinstance(arguments, dict):
+        return None
+    function = {"name": call["name"], "arguments": json.dumps(arguments, ensure_ascii=False)}
+    return {"id": f"call_{uuid4().hex}", "type": "function", "function": function}
 
 
 def _function(tool: Any, index: int) -> Mapping[str, Any]:

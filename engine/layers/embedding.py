@@ -29,7 +29,6 @@ class VocabParallelEmbedding(nn.Module):
         self.weight = empty_parameter(size, hidden_size, dtype=dtype)
 
     def shard_of(self, name: str) -> Shard | None:
-        """The rows that this rank holds, see `Linear.shard_of`."""
         return self.group.shard(0)
 
     def forward(self, input_ids: Tensor) -> Tensor:

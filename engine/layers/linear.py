@@ -1,7 +1,7 @@
 """Linear maps, and several of a checkpoint's maps fused into one matrix product.
 
 A checkpoint stores the query, key and value projections apart; one product over their stacked rows
-is faster than three. `MergedLinear` holds the stack and knows which rows belong to which part:
+is faster than three. `Linear` holds the stack and knows which rows belong to which part:
 
     qkv_proj.weight [q + k + v, in]      q_proj  rows 0 .. q
                                          k_proj  rows q .. q + k
@@ -13,8 +13,8 @@ function on every parameter, a layer offers its storage under the checkpoint's n
 
 Tensor parallelism splits the matrices over the ranks of a group, and joins what they compute:
 
-    ColumnParallelLinear   every rank has some outputs    x [T, in]  ->  [T, out / size], nothing to say
-    RowParallelLinear      every rank has some inputs     [T, in / size]  ->  sum over the ranks, [T, out]
+    MergedColumnParallelLinear  every rank has some outputs    x [T, in]  ->  [T, out / size], nothing to say
+    RowParallelLinear           every rank has some inputs     [T, in / size]  ->  sum over the ranks, [T, out]
 
 A column-parallel layer followed by a row-parallel one needs a single sum (all-reduce) for the two. Which part of a
 checkpoint's tensor a rank holds is told by `shard_of`. Source: Megatron-LM (arXiv 1909.08053, section 3).
@@ -61,14 +61,6 @@ class LinearMethod(Protocol):
         ...
 
 
-class LinearAdapter(Protocol):
-    """The part of a layer's output that LoRA adapters add (`engine/lora`)."""
-
-    def add(self, y: Tensor, x: Tensor) -> None:
-        """y [T, out] += what the rows' adapters make of x [T, in], in place."""
-        ...
-
-
 class UnquantizedLinearMethod:
     """One floating-point matrix [out, in]."""
 
@@ -97,15 +89,19 @@ class Linear(nn.Module):
     weight: Any
     """The matrix [out, in], or what `method` packs it into; absent if the method stores it otherwise."""
 
-    def __init__(self, in_features: int, out_features: int, *, bias: bool, dtype: torch.dtype) -> None:
+    def __init__(
+        self, in_features: int, outputs: int | dict[str, int], *, bias: bool, dtype: torch.dtype
+    ) -> None:
+        """outputs: size, or that of each stacked projection under its name in the checkpoint, in order."""
         super().__init__()
+        self.parts = outputs if isinstance(outputs, dict) else {"": outputs}
+        """Output size of each projection that the checkpoint stores apart; without a name if it is just this one."""
         self.in_features = in_features
-        self.out_features = out_features
+        self.out_features = out_features = sum(self.parts.values())
         self.dtype = dtype
         self.method: LinearMethod = UnquantizedLinearMethod()
-        self.lora: LinearAdapter | None = None
-        self.parts = {"": out_features}
-        """Output size of each projection that the checkpoint stores apart; without a name if it is just this one."""
+        self.lora: Any = None
+        """A LoRALayer (`engine/lora/layers.py`), if adapters may add to the output."""
         self.stored: dict[str, dict[str, Tensor]] = {}
         """Tensors in the layout of a quantised checkpoint, by part and name, until they are repacked."""
         self.matrices: list[Any] = []
@@ -135,10 +131,7 @@ class Linear(nn.Module):
                 yield f"{name}.{tensor_name}", tensor
 
     def shard_of(self, name: str) -> Shard | None:
-        """Return the part of the checkpoint's tensor that this rank holds; None for all of it.
-
-        name: of the tensor, and in a merged layer of its part before it (`q_proj.weight`).
-        """
+        """Return the part of the checkpoint's tensor of this name that this rank holds; None for all of it."""
         return None
 
     def finish_loading(self) -> None:
@@ -152,29 +145,6 @@ class Linear(nn.Module):
             self.lora.add(y, x)
         return y
 
-    def extra_repr(self) -> str:
-        return f"in={self.in_features}, out={self.out_features}, bias={self.bias is not None}"
-
-
-class MergedLinear(Linear):
-    """Several projections of the same input, stacked along the output."""
-
-    def __init__(self, in_features: int, parts: dict[str, int], *, bias: bool, dtype: torch.dtype) -> None:
-        """parts: output size of each projection under its name in the checkpoint, in stacking order."""
-        super().__init__(in_features, sum(parts.values()), bias=bias, dtype=dtype)
-        self.parts = parts
-
-
-class ColumnParallelLinear(Linear):
-    """A linear map whose outputs are shared out: each rank holds some rows of the weight and of the bias."""
-
-    def __init__(self, in_features: int, out_features: int, *, bias: bool, dtype: torch.dtype) -> None:
-        self.group = current_ranks().tensor
-        super().__init__(in_features, self.group.split(out_features), bias=bias, dtype=dtype)
-
-    def shard_of(self, name: str) -> Shard | None:
-        return self.group.shard(output_dim(self, name))
-
 
 class RowParallelLinear(Linear):
     """A linear map whose inputs are shared out: each rank holds some columns of the weight, and the ranks' results
@@ -185,7 +155,7 @@ class RowParallelLinear(Linear):
         super().__init__(self.group.split(in_features), out_features, bias=bias, dtype=dtype)
 
     def shard_of(self, name: str) -> Shard | None:
-        return None if name == "bias" else self.group.shard(input_dim(self, name))
+        return None if name.endswith(".bias") else self.group.shard(1)
 
     def finish_loading(self) -> None:
         if not self.group.is_first:
@@ -196,8 +166,8 @@ class RowParallelLinear(Linear):
         return self.group.all_reduce(super().forward(x))
 
 
-class MergedColumnParallelLinear(MergedLinear):
-    """Several projections of the same input, each of them shared out like a column-parallel one."""
+class MergedColumnParallelLinear(Linear):
+    """Projections of the same input whose outputs are shared out: each rank holds some rows of weight and bias."""
 
     def __init__(self, in_features: int, parts: dict[str, int], *, bias: bool, dtype: torch.dtype) -> None:
         self.group = current_ranks().tensor
@@ -205,7 +175,7 @@ class MergedColumnParallelLinear(MergedLinear):
         super().__init__(in_features, local, bias=bias, dtype=dtype)
 
     def shard_of(self, name: str) -> Shard | None:
-        return self.group.shard(output_dim(self, name))
+        return self.group.shard(0)
 
 
 class QKVParallelLinear(MergedColumnParallelLinear):
@@ -231,9 +201,8 @@ class QKVParallelLinear(MergedColumnParallelLinear):
         """num_heads, num_kv_heads: of the whole model."""
         size = current_ranks().tensor.size
         self.num_kv_shards = min(size, num_kv_heads)
-        kv_size = (
-            num_kv_heads // self.num_kv_shards * size * head_dim
-        )  # as if every rank's copy were another head
+        num_kv_copies = num_kv_heads // self.num_kv_shards * size  # as if every rank's copy were another head
+        kv_size = num_kv_copies * head_dim
         parts = {"q_proj": num_heads * head_dim, "k_proj": kv_size, "v_proj": kv_size}
         super().__init__(hidden_size, parts, bias=bias, dtype=dtype)
         self.num_heads = self.group.split(num_heads)
@@ -241,17 +210,7 @@ class QKVParallelLinear(MergedColumnParallelLinear):
 
     def shard_of(self, name: str) -> Shard | None:
         shard = super().shard_of(name)
-        if shard is None or name.startswith("q_proj"):
+        if shard is None or ".q_proj." in name:
             return shard
         copies = self.group.size // self.num_kv_shards
         return Shard(shard.dim, self.group.rank // copies, self.num_kv_shards)
-
-
-def output_dim(layer: Linear, name: str) -> int:
-    """The dimension of a parameter that counts outputs. A quantised layout says so with an attribute `output_dim`."""
-    return getattr(getattr(layer, name.rpartition(".")[2], None), "output_dim", 0)
-
-
-def input_dim(layer: Linear, name: str) -> int:
-    """The dimension of a parameter that counts inputs. A quantised layout says so with an attribute `input_dim`."""
-    return getattr(getattr(layer, name.rpartition(".")[2], None), "input_dim", 1)

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.config import ModelConfig, MoEConfig
+from engine.config import ModelConfig
 from engine.layers.linear import empty_parameter
 from engine.parallel import Shard, current_ranks
 from kernels import ops
@@ -33,9 +33,10 @@ from kernels import ops
 class FusedMoE(nn.Module):
     """Router and experts of one layer, or the part of them that this rank has."""
 
-    def __init__(self, config: ModelConfig, moe: MoEConfig, dtype: torch.dtype) -> None:
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
         super().__init__()
-        self.moe = moe
+        assert config.moe is not None
+        self.moe = moe = config.moe
         self.group = current_ranks().tensor
         self.shares_out_experts = moe.expert_parallel and self.group.size > 1
         if self.shares_out_experts:
@@ -66,7 +67,6 @@ class FusedMoE(nn.Module):
             yield f"{expert}.{names.down}.weight", self.down.data[index]
 
     def shard_of(self, name: str) -> Shard | None:
-        """Return the part of the checkpoint's tensor `name` that this rank holds; None for all of it."""
         if "experts." not in name or self.shares_out_experts:
             return None
         return self.group.shard(1 if name.endswith(f"{self.moe.names.down}.weight") else 0)

@@ -1,4 +1,4 @@
-"""Content of a checkpoint folder: the tensors of each file, and whether the files are whole.
+"""Download a checkpoint; the tensors of each file of its folder, and whether the files are whole.
 
 Only headers are read here, so a damaged or foreign checkpoint is refused before the model is built. A
 safetensors file is 8 bytes of header length, a JSON header with every tensor's type, shape and byte range, then
@@ -18,6 +18,8 @@ from engine.config import ConfigError
 
 INDEX_FILE = "model.safetensors.index.json"
 PICKLE_PATTERNS = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
+_HUB_TIMEOUT_S = 5.0
 _HASHED_WHOLE = 64 << 20
 _SAMPLE_SIZE = 64 << 10
 _NUM_SAMPLES = 256
@@ -28,8 +30,7 @@ class StoredTensor:
     """A tensor in a weight file, not yet read."""
 
     file: Path
-    dtype: str
-    """safetensors' name: F32, BF16, F16, I32 …"""
+    dtype: str  # safetensors' name: F32, BF16, F16, I32 …
     shape: tuple[int, ...]
 
 
@@ -143,3 +144,53 @@ def content_hash(file: Path) -> str:
                 stream.seek((size - _SAMPLE_SIZE) * index // (_NUM_SAMPLES - 1), os.SEEK_SET)
                 digest.update(stream.read(_SAMPLE_SIZE))
     return digest.hexdigest()
+
+
+def download(repo_id: str, *, revision: str | None, cache_dir: str | None, shipped: list[str]) -> Path:
+    """The folder of a Hub repository: from the local cache if it is complete there, else downloaded.
+
+    Only configuration, tokenizer and safetensors files are taken, never pickles. Whether the Hub can be
+    reached is asked once with a short timeout, so a machine without network fails in seconds.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    where: dict[str, Any] = {"revision": revision, "cache_dir": cache_dir, "allow_patterns": _HUB_FILES}
+    try:
+        cached = Path(snapshot_download(repo_id, local_files_only=True, **where))
+        if (cached / "config.json").exists() and any(cached.glob("*.safetensors")):
+            return cached
+    except (LocalEntryNotFoundError, HFValidationError):
+        pass
+
+    try:
+        files = HfApi().model_info(repo_id, revision=revision, timeout=_HUB_TIMEOUT_S).siblings or []
+        if not any(file.rfilename.endswith(".safetensors") for file in files):
+            raise ConfigError(
+                f"{repo_id} has no safetensors weights on the Hub; pickled weights are not read"
+            )
+        return Path(snapshot_download(repo_id, local_files_only=False, **where))
+    except ConfigError:
+        raise
+    except GatedRepoError as error:
+        raise ConfigError(
+            f"{repo_id} is gated: accept its licence on the Hub and log in (`hf auth login`)"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise ConfigError(f"{repo_id} has no revision {revision!r} on the Hub") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise ConfigError(
+            f"no model {repo_id!r} on the Hub, or it is private; check the spelling or log in (`hf auth login`)"
+        ) from error
+    except Exception as error:  # the HTTP client's errors differ from version to version
+        raise ConfigError(
+            f"cannot reach the Hugging Face Hub for {repo_id!r} ({type(error).__name__}). Without a network use a "
+            f"shipped model ({', '.join(shipped) or 'none'}) or a local folder; where there is one, "
+            f"`hf download {repo_id} --local-dir FOLDER` fetches it"
+        ) from error

@@ -11,18 +11,17 @@ import hashlib
 import json
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine.config import ConfigError, ModelArgs, ModelConfig, MoEConfig
 from engine.config.model import CHECKPOINT_FORMATS, ONLINE_SCHEMES, ExpertNames
-from engine.models.checkpoint import content_hash, read_headers, read_json, weight_files
-from engine.models.hub import download
+from engine.models.checkpoint import content_hash, download, read_headers, read_json, weight_files
 from engine.models.rope_config import parse_rope
 from engine.zoo import registry as zoo
 
 DTYPES = ("float32", "bfloat16", "float16")
-_MIXTURES = ("MixtralForCausalLM", "Qwen3MoeForCausalLM")
 _SHORT_DTYPES = {
     "float": "float32",
     "fp32": "float32",
@@ -30,48 +29,39 @@ _SHORT_DTYPES = {
     "half": "float16",
     "fp16": "float16",
 }
-
 _COMMON_DEFAULTS: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "hidden_act": "silu"}
+
+
+def _defaults(
+    positions: int, kv_heads: int | None = None, window: int | None = None, **others: Any
+) -> dict[str, Any]:
+    return {
+        **_COMMON_DEFAULTS,
+        "max_position_embeddings": positions,
+        "num_key_value_heads": kv_heads,
+        "sliding_window": window,
+        "max_window_layers": 28,
+        **others,
+    }
+
+
 _CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
-    "LlamaForCausalLM": {"max_position_embeddings": 2048},
-    "EagleLlamaForCausalLM": {"max_position_embeddings": 2048},
-    "MistralForCausalLM": {
-        "max_position_embeddings": 131072,
-        "num_key_value_heads": 8,
-        "sliding_window": 4096,
-    },
-    "Qwen2ForCausalLM": {
-        "max_position_embeddings": 32768,
-        "num_key_value_heads": 32,
-        "sliding_window": 4096,
-        "max_window_layers": 28,
-    },
-    "MixtralForCausalLM": {
-        "max_position_embeddings": 131072,
-        "num_key_value_heads": 8,
-        "sliding_window": None,
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
-        "rms_norm_eps": 1e-5,
-    },
-    "Qwen3MoeForCausalLM": {
-        "max_position_embeddings": 32768,
-        "num_key_value_heads": 4,
-        "sliding_window": 4096,
-        "max_window_layers": 28,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "moe_intermediate_size": 768,
-        "norm_topk_prob": False,
-        "decoder_sparse_step": 1,
-    },
-    "Qwen3ForCausalLM": {
-        "max_position_embeddings": 32768,
-        "num_key_value_heads": 32,
-        "head_dim": 128,
-        "sliding_window": 4096,
-        "max_window_layers": 28,
-    },
+    "LlamaForCausalLM": _defaults(2048),
+    "EagleLlamaForCausalLM": _defaults(2048),
+    "MistralForCausalLM": _defaults(131072, 8, 4096),
+    "Qwen2ForCausalLM": _defaults(32768, 32, 4096),
+    "MixtralForCausalLM": _defaults(131072, 8, num_local_experts=8, num_experts_per_tok=2, rms_norm_eps=1e-5),
+    "Qwen3MoeForCausalLM": _defaults(
+        32768,
+        4,
+        4096,
+        num_experts=128,
+        num_experts_per_tok=8,
+        moe_intermediate_size=768,
+        norm_topk_prob=False,
+        decoder_sparse_step=1,
+    ),
+    "Qwen3ForCausalLM": _defaults(32768, 32, 4096, head_dim=128),
 }
 """Supported architectures, with the defaults of their config classes in transformers."""
 
@@ -140,37 +130,32 @@ def parse_config(
     quantization = raw.get("quantization_config") or None
     if quantization is not None:
         _check_quantization(quantization, source)
+    number = partial(_positive_int, raw, source)
     if raw["hidden_act"] != "silu":
         raise ConfigError(f"{source}: hidden_act {raw['hidden_act']!r} is not supported, only 'silu'")
 
-    num_heads = _positive_int(raw, "num_attention_heads", source)
+    num_heads, num_layers = number("num_attention_heads"), number("num_hidden_layers")
     raw["num_key_value_heads"] = raw.get("num_key_value_heads") or num_heads
-    hidden_size = _positive_int(raw, "hidden_size", source)
+    hidden_size = number("hidden_size")
     raw["head_dim"] = raw.get("head_dim") or hidden_size // num_heads
-    num_kv_heads = _positive_int(raw, "num_key_value_heads", source)
+    num_kv_heads = number("num_key_value_heads")
     if num_heads % num_kv_heads:
         raise ConfigError(
             f"{source}: num_attention_heads ({num_heads}) must be a multiple of num_key_value_heads ({num_kv_heads})"
         )
     if raw["head_dim"] % 2:
         raise ConfigError(f"{source}: head_dim ({raw['head_dim']}) must be even for rotary embeddings")
-    num_layers = _positive_int(raw, "num_hidden_layers", source)
-    rope, positions = parse_rope(
-        raw,
-        source,
-        head_dim=_positive_int(raw, "head_dim", source),
-        positions=_positive_int(raw, "max_position_embeddings", source),
-        max_model_len=max_model_len,
-    )
+    lengths = {"head_dim": number("head_dim"), "positions": number("max_position_embeddings")}
+    rope, positions = parse_rope(raw, source, **lengths, max_model_len=max_model_len)
     attention_bias = bool(raw.get("attention_bias", False))
     return ModelConfig(
         model="",
         path=Path(),
         architecture=architecture,
         dtype="float32",
-        vocab_size=_positive_int(raw, "vocab_size", source),
+        vocab_size=number("vocab_size"),
         hidden_size=hidden_size,
-        intermediate_size=_positive_int(raw, "intermediate_size", source),
+        intermediate_size=number("intermediate_size"),
         num_hidden_layers=num_layers,
         num_attention_heads=num_heads,
         num_key_value_heads=num_kv_heads,
@@ -216,13 +201,13 @@ def _resolve_quantization(args: ModelArgs, config: ModelConfig) -> dict[str, Any
         if asked is None:
             return None
         if asked not in ONLINE_SCHEMES:
-            known = f"on the fly: {', '.join(ONLINE_SCHEMES)}"
-            made = (
-                f"; {asked} needs a checkpoint that was quantised that way: prep zoo quantize makes one"
-                if asked in CHECKPOINT_FORMATS
-                else ""
-            )
-            raise ConfigError(f"quantization={asked!r}, but {args.model} is not quantised; {known}{made}")
+            problem = f"quantization={asked!r}, but {args.model} is not quantised; "
+            problem += f"on the fly: {', '.join(ONLINE_SCHEMES)}"
+            if asked in CHECKPOINT_FORMATS:
+                problem += (
+                    f"; {asked} needs a checkpoint that was quantised that way: prep zoo quantize makes one"
+                )
+            raise ConfigError(problem)
         return {"quant_method": "online", "scheme": asked}
     method = stored["quant_method"]
     if asked is not None and asked != method:
@@ -240,16 +225,15 @@ def _resolve_quantization(args: ModelArgs, config: ModelConfig) -> dict[str, Any
 
 def _architecture(raw: dict[str, Any], source: Path | str) -> str:
     names = raw.get("architectures") or []
-    for name in names:
-        if name in _CLASS_DEFAULTS:
-            return name
+    if known := [name for name in names if name in _CLASS_DEFAULTS]:
+        return known[0]
     found = (
         f"architecture {', '.join(map(str, names))} is not supported" if names else "no architecture is named"
     )
     raise ConfigError(f"{source}: {found}; supported: {', '.join(_CLASS_DEFAULTS)}")
 
 
-def _positive_int(raw: dict[str, Any], key: str, source: Path | str) -> int:
+def _positive_int(raw: dict[str, Any], source: Path | str, key: str) -> int:
     value = raw.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         found = "is missing" if key not in raw else f"is {value!r}"
@@ -260,23 +244,21 @@ def _positive_int(raw: dict[str, Any], key: str, source: Path | str) -> int:
 def _mixture(architecture: str, raw: dict[str, Any], num_layers: int, source: Path | str) -> MoEConfig | None:
     """Experts, if the family has them. Qwen3: in every `decoder_sparse_step`-th layer that `mlp_only_layers` does not
     name."""
-    if architecture not in _MIXTURES:
-        return None
+    number = partial(_positive_int, raw, source)
     if architecture == "MixtralForCausalLM":
         names = ExpertNames("block_sparse_moe", gate="w1", up="w3", down="w2")
-        num_experts, size = _positive_int(raw, "num_local_experts", source), raw["intermediate_size"]
+        num_experts, size = number("num_local_experts"), number("intermediate_size")
         normalises, layers = True, (True,) * num_layers
-    else:
+    elif architecture == "Qwen3MoeForCausalLM":
         names = ExpertNames("mlp", gate="gate_proj", up="up_proj", down="down_proj")
-        key = (
-            "num_local_experts" if "num_local_experts" in raw else "num_experts"
-        )  # transformers 5, and before
-        num_experts = _positive_int(raw, key, source)
-        size = _positive_int(raw, "moe_intermediate_size", source)
-        normalises = bool(raw["norm_topk_prob"])
-        dense, every = raw.get("mlp_only_layers") or [], _positive_int(raw, "decoder_sparse_step", source)
+        # transformers 5, and before
+        num_experts = number("num_local_experts" if "num_local_experts" in raw else "num_experts")
+        size, normalises = number("moe_intermediate_size"), bool(raw["norm_topk_prob"])
+        dense, every = raw.get("mlp_only_layers") or [], number("decoder_sparse_step")
         layers = tuple(index not in dense and (index + 1) % every == 0 for index in range(num_layers))
-    num_chosen = _positive_int(raw, "num_experts_per_tok", source)
+    else:
+        return None
+    num_chosen = number("num_experts_per_tok")
     if num_chosen > num_experts:
         raise ConfigError(f"{source}: num_experts_per_tok ({num_chosen}) is more than {num_experts} experts")
     return MoEConfig(num_experts, num_chosen, size, normalises, layers, names)
@@ -320,26 +302,25 @@ def _sliding_windows(architecture: str, raw: dict[str, Any], num_layers: int) ->
 def _resolve_dtype(args: ModelArgs, raw: dict[str, Any]) -> str:
     """Return the dtype to compute in. `auto` is the checkpoint's, but float32 on a CPU.
 
-    Most CPUs have no fast 16-bit arithmetic, and in float32 a request gives the same bits
-    alone and in a batch (tests/models/test_batch_invariance.py).
+    Most CPUs have no fast 16-bit arithmetic, and in float32 a request gives the same bits alone and in a batch where
+    C++ kernels compute every operation (tests/models/test_batch_invariance.py). Where one falls back to torch, as
+    attention with a head_dim of 8 does, results may differ by about 2e-7 from one chunking of a prompt to another.
     """
     if args.dtype != "auto":
         asked = _SHORT_DTYPES.get(args.dtype, args.dtype)
         if asked not in DTYPES:
             raise ConfigError(f"unknown dtype {args.dtype!r}; choose auto, {', '.join(DTYPES)}")
         return asked
-    if _runs_on_cpu(args):
+    if args.device == "auto":
+        import torch
+
+        is_cpu = not torch.cuda.is_available()
+    else:
+        is_cpu = args.device == "cpu"
+    if is_cpu:
         return "float32"
     stored = str(raw.get("dtype") or raw.get("torch_dtype") or "float32").removeprefix("torch.")
     return stored if stored in DTYPES else "float32"
-
-
-def _runs_on_cpu(args: ModelArgs) -> bool:
-    if args.device != "auto":
-        return args.device == "cpu"
-    import torch
-
-    return not torch.cuda.is_available()
 
 
 def _eos_token_ids(raw: dict[str, Any], folder: Path) -> tuple[int, ...]:
@@ -354,10 +335,10 @@ def _eos_token_ids(raw: dict[str, Any], folder: Path) -> tuple[int, ...]:
 
 def _merged(raw: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """`raw` with the user's overrides; where both hold an object, key by key."""
-    merged = dict(raw)
-    for key, value in overrides.items():
-        both_objects = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = {**merged[key], **value} if both_objects else value
+    merged = {**raw, **overrides}
+    for key in raw.keys() & overrides.keys():
+        if isinstance(raw[key], dict) and isinstance(overrides[key], dict):
+            merged[key] = {**raw[key], **overrides[key]}
     return merged
 
 

@@ -17,7 +17,7 @@ from engine.attention.forward_context import get_forward_context
 from engine.config import ModelConfig
 from engine.layers.attention import Attention
 from engine.layers.embedding import ParallelLMHead, VocabParallelEmbedding
-from engine.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, RowParallelLinear
+from engine.layers.linear import Linear, MergedColumnParallelLinear, QKVParallelLinear, RowParallelLinear
 from engine.layers.moe import FusedMoE
 from engine.layers.norm import RMSNorm
 from engine.layers.rope import RotaryTable
@@ -50,29 +50,23 @@ class LlamaAttention(nn.Module):
             bias=config.attention_output_bias,
             dtype=dtype,
         )
+        self.has_norms = config.qk_norm
         if config.qk_norm:
-            self.q_norm: RMSNorm | None = RMSNorm(self.head_dim, config.rms_norm_eps, dtype=dtype)
-            self.k_norm: RMSNorm | None = RMSNorm(self.head_dim, config.rms_norm_eps, dtype=dtype)
-        else:
-            self.q_norm = self.k_norm = None
-        first_layer = current_ranks().layers(config.num_hidden_layers).start
-        self.attention = Attention(
-            layer_index - first_layer, self.head_dim, config.sliding_window[layer_index]
-        )
+            self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps, dtype=dtype)
+            self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps, dtype=dtype)
+        index = layer_index - current_ranks().layers(config.num_hidden_layers).start
+        self.attention = Attention(index, self.head_dim, config.sliding_window[layer_index])
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """hidden [T, hidden]; cos, sin [T, head_dim / 2] -> [T, hidden]."""
+        query_and_key = (self.num_heads, self.num_kv_heads)
         heads = self.qkv_proj(hidden).view(-1, self.num_heads + 2 * self.num_kv_heads, self.head_dim)
-        query_key, value = heads.split((self.num_heads + self.num_kv_heads, self.num_kv_heads), dim=1)
-        if self.q_norm is not None and self.k_norm is not None:
-            query, key = self._split(query_key)
+        query_key, value = heads.split((sum(query_and_key), self.num_kv_heads), dim=1)
+        if self.has_norms:
+            query, key = query_key.split(query_and_key, dim=1)
             query_key = torch.cat((self.q_norm(query), self.k_norm(key)), dim=1)
-        query, key = self._split(ops.rotary_embedding(query_key, cos, sin))
+        query, key = ops.rotary_embedding(query_key, cos, sin).split(query_and_key, dim=1)
         return self.o_proj(self.attention(query, key, value).flatten(1))
-
-    def _split(self, query_key: Tensor) -> tuple[Tensor, Tensor]:
-        query, key = query_key.split((self.num_heads, self.num_kv_heads), dim=1)
-        return query, key
 
 
 class LlamaMLP(nn.Module):
@@ -87,13 +81,11 @@ class LlamaMLP(nn.Module):
         self.down_proj = RowParallelLinear(size, config.hidden_size, bias=config.mlp_bias, dtype=dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        if hidden.is_cuda or hidden.shape[0] <= CPU_MLP_TOKENS or self._has_adapters():
+        # Adapters are given for the tokens of the whole step, which then must stay together.
+        has_adapters = self.down_proj.lora is not None and get_forward_context().token_adapter is not None
+        if hidden.is_cuda or hidden.shape[0] <= CPU_MLP_TOKENS or has_adapters:
             return self._feed_forward(hidden)
         return torch.cat([self._feed_forward(part) for part in hidden.split(CPU_MLP_TOKENS)])
-
-    def _has_adapters(self) -> bool:
-        """Adapters are given for the tokens of the whole step, which then must stay together."""
-        return self.down_proj.lora is not None and get_forward_context().token_adapter is not None
 
     def _feed_forward(self, hidden: Tensor) -> Tensor:
         return self.down_proj(ops.silu_and_mul(self.gate_up_proj(hidden)))
@@ -106,9 +98,8 @@ class LlamaDecoderLayer(nn.Module):
         super().__init__()
         self.self_attn = LlamaAttention(config, layer_index, dtype)
         moe = config.moe
-        self.mlp = (
-            FusedMoE(config, moe, dtype) if moe and moe.layers[layer_index] else LlamaMLP(config, dtype)
-        )
+        is_mixture = moe is not None and moe.layers[layer_index]
+        self.mlp = FusedMoE(config, dtype) if is_mixture else LlamaMLP(config, dtype)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
 
@@ -124,50 +115,60 @@ class LlamaDecoderLayer(nn.Module):
         return self.mlp(hidden), residual
 
 
-class LlamaModel(nn.Module):
-    """Everything below the output head, or with pipeline parallelism, one stage of it.
-
-    Layers have their number in the whole model as their name, as in the checkpoint. Between two stages travel the
-    last layer's output and the residual stream it has yet to be added to.
-    """
+class LlamaLayers(nn.Module):
+    """The layers of this pipeline stage, named by their number in the whole model, and the last one's norm."""
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
         super().__init__()
-        self.stage = current_ranks().pipeline
-        self.hidden_size, self.dtype = config.hidden_size, dtype
-        if self.stage.is_first or (self.stage.is_last and config.tie_word_embeddings):
-            self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size, dtype=dtype)
-        layers = current_ranks().layers(config.num_hidden_layers)
-        self.layers = nn.ModuleDict({str(index): LlamaDecoderLayer(config, index, dtype) for index in layers})
-        if self.stage.is_last:
+        indices = current_ranks().layers(config.num_hidden_layers)
+        self.layers = nn.ModuleDict(
+            {str(index): LlamaDecoderLayer(config, index, dtype) for index in indices}
+        )
+        if current_ranks().pipeline.is_last:
             self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
         self.rotary = RotaryTable(config.rope, config.head_dim, config.max_position_embeddings)
 
-    def forward(
-        self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None
-    ) -> Tensor | None:
-        hidden, residual = self._start(input_ids, inputs_embeds)
+    def run_layers(self, hidden: Tensor, residual: Tensor | None, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """The last layer's output [T, hidden] and the residual stream that it has yet to be added to."""
         cos, sin = self.rotary(positions)
         for layer in self.layers.values():
             hidden, residual = layer(hidden, residual, cos, sin)
         assert residual is not None  # every stage has a layer
-        if not self.stage.is_last:
-            self.stage.send_next(torch.stack((hidden, residual)))
-            return None
-        hidden, _ = self.norm.add_and_norm(hidden, residual)
-        return hidden
-
-    def _start(self, input_ids: Tensor, inputs_embeds: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        if self.stage.is_first:
-            return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds, None
-        shape = (2, len(input_ids), self.hidden_size)
-        received = torch.empty(shape, dtype=self.dtype, device=input_ids.device)
-        hidden, residual = self.stage.receive_previous(received)
         return hidden, residual
 
 
+class LlamaModel(LlamaLayers):
+    """Everything below the output head, or with pipeline parallelism, one stage of it.
+
+    Between two stages travel the last layer's output and the residual stream.
+    """
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__(config, dtype)
+        self.stage = current_ranks().pipeline
+        self.hidden_size, self.dtype = config.hidden_size, dtype
+        if self.stage.is_first or (self.stage.is_last and config.tie_word_embeddings):
+            self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size, dtype=dtype)
+
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None
+    ) -> Tensor | None:
+        residual = None
+        if self.stage.is_first:
+            hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        else:
+            shape = (2, len(input_ids), self.hidden_size)
+            received = torch.empty(shape, dtype=self.dtype, device=input_ids.device)
+            hidden, residual = self.stage.receive_previous(received)
+        hidden, residual = self.run_layers(hidden, residual, positions)
+        if self.stage.is_last:
+            return self.norm.add_and_norm(hidden, residual)[0]
+        self.stage.send_next(torch.stack((hidden, residual)))
+        return None
+
+
 class LlamaForCausalLM(nn.Module):
-    """A decoder with its output head. Call it inside `set_forward_context`."""
+    """A decoder with its output head, see `registry.CausalLM`. Call it inside `set_forward_context`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -181,17 +182,36 @@ class LlamaForCausalLM(nn.Module):
     def forward(
         self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None
     ) -> Tensor | None:
-        """input_ids, positions int64 [T] -> hidden [T, hidden], in the last pipeline stage; None in the others.
-        Writes the step's KV as it goes.
-
-        inputs_embeds [T, hidden] takes the place of the rows that `embed_tokens` would look up.
-        """
         return self.model(input_ids, positions, inputs_embeds)
 
     def embed_tokens(self, input_ids: Tensor) -> Tensor:
-        """ids [T] -> [T, hidden], in the first pipeline stage: where images are put in."""
         return self.model.embed_tokens(input_ids)
 
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
-        """hidden [S, hidden] -> logits fp32 [S, vocab] on the first rank of a tensor group, None on the others."""
         return self.lm_head(hidden)
+
+
+class EagleLlamaForCausalLM(LlamaLayers):
+    """An EAGLE head: layers between another model's hidden states and its output table. Embedding is the target's too.
+
+        embedding of the next token -> embed_proj  \\
+                                                    + -> layer -> norm -> a guess of the next hidden state
+        hidden state -> hidden_norm -> hidden_proj /
+
+    Sources: EAGLE, Li et al. 2024; vLLM model_executor/models/llama_eagle.py. As in EAGLE-3 (Li et al. 2025) there are
+    norms in front and behind. The two projections are the halves of the paper's `fc`, which reads both behind each
+    other: apart they need no copy of their inputs, and their sum is taken by the layer's first norm.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        dtype, size = getattr(torch, config.dtype), config.hidden_size
+        super().__init__(config, dtype)
+        self.config = config
+        self.hidden_norm = RMSNorm(size, config.rms_norm_eps, dtype=dtype)
+        self.embed_proj = Linear(size, size, bias=False, dtype=dtype)
+        self.hidden_proj = Linear(size, size, bias=False, dtype=dtype)
+
+    def forward(self, embedded: Tensor, hidden: Tensor, positions: Tensor) -> Tensor:
+        """embedded, hidden [T, hidden], positions int64 [T] -> the next states [T, hidden]; writes the head's KV."""
+        start = self.embed_proj(embedded), self.hidden_proj(self.hidden_norm(hidden))
+        return self.norm.add_and_norm(*self.run_layers(*start, positions))[0]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from engine.config import ConfigError, ModelConfig
 from engine.layers.embedding import VocabParallelEmbedding
-from engine.layers.linear import Linear, MergedLinear
+from engine.layers.linear import Linear
 from engine.layers.moe import FusedMoE
 from engine.models.checkpoint import StoredTensor, read_headers
 from engine.models.registry import create_model
@@ -52,33 +52,23 @@ def checkpoint_tensors(model: nn.Module) -> dict[str, Tensor]:
 
     Parts of merged projections appear one by one; a head that shares the embedding's table does not appear.
     """
-    targets: dict[str, Tensor] = {}
-    for module_name, module in model.named_modules():
-        if isinstance(module, (Linear, FusedMoE)):
-            targets.update(module.checkpoint_tensors(module_name))
-            continue
-        for name, parameter in module.named_parameters(recurse=False):
-            targets[f"{module_name}.{name}"] = parameter.data
-    return targets
+    return {name: tensor for path, module in model.named_modules() for name, tensor in _tensors(path, module)}
 
 
 def checkpoint_shards(model: nn.Module) -> dict[str, Shard]:
     """Return the part of each checkpoint tensor that this rank holds, where it does not hold all of it."""
     shards: dict[str, Shard] = {}
-    for module_name, module in model.named_modules():
-        if isinstance(module, Linear):
-            names = [name for name, _ in module.checkpoint_tensors(module_name)]
-            prefix = module_name.rpartition(".")[0] if isinstance(module, MergedLinear) else module_name
-        elif isinstance(module, FusedMoE):
-            names, prefix = [name for name, _ in module.checkpoint_tensors(module_name)], module_name
-        elif isinstance(module, VocabParallelEmbedding):
-            names, prefix = [f"{module_name}.weight"], module_name
-        else:
-            continue
-        for name in names:
-            if (shard := module.shard_of(name.removeprefix(f"{prefix}."))) is not None:
-                shards[name] = shard
+    for path, module in model.named_modules():
+        if isinstance(module, (Linear, FusedMoE, VocabParallelEmbedding)):
+            held = {name: module.shard_of(name) for name, _ in _tensors(path, module)}
+            shards |= {name: shard for name, shard in held.items() if shard is not None}
     return shards
+
+
+def _tensors(path: str, module: nn.Module) -> Iterable[tuple[str, Tensor]]:
+    if isinstance(module, (Linear, FusedMoE)):
+        return module.checkpoint_tensors(path)
+    return ((f"{path}.{name}", parameter.data) for name, parameter in module.named_parameters(recurse=False))
 
 
 @torch.no_grad()
@@ -90,9 +80,8 @@ def load_weights(model: nn.Module, config: ModelConfig, ranks: Ranks = ALONE) ->
     from safetensors import safe_open
 
     targets, shards = checkpoint_tensors(model), checkpoint_shards(model)
-    stored = {
-        name: tensor for name, tensor in read_headers(config.path).items() if not _is_derived(name, config)
-    }
+    headers = read_headers(config.path)
+    stored = {name: tensor for name, tensor in headers.items() if not _is_derived(name, config)}
     if config.quantization is not None:
         stored = {
             name: tensor for name, tensor in stored.items() if not _is_empty_bias(name, tensor, targets)
@@ -133,28 +122,19 @@ def _check_agreement(
     targets: dict[str, Tensor], stored: dict[str, StoredTensor], config: ModelConfig
 ) -> None:
     """Names, shapes and types of the checkpoint are those of the model, or a ConfigError that lists the rest."""
-    faults = []
-    if missing := targets.keys() - stored.keys():
-        faults.append("missing: " + _listed(f"{name} {list(targets[name].shape)}" for name in missing))
-    if unexpected := stored.keys() - targets.keys():
-        faults.append("unexpected: " + _listed(f"{name} {list(stored[name].shape)}" for name in unexpected))
-    common = targets.keys() & stored.keys()
-    wrong_shape = [name for name in common if _shape(stored[name].shape) != _shape(targets[name].shape)]
-    if wrong_shape:
-        faults.append(
-            "wrong shape: "
-            + _listed(f"{n} {list(stored[n].shape)}, model {list(targets[n].shape)}" for n in wrong_shape)
-        )
-    if wrong_type := [name for name in common if not _converts(stored[name].dtype, targets[name].dtype)]:
-        faults.append(
-            "wrong type: "
-            + _listed(f"{n} {stored[n].dtype}, expected {_type_name(targets[n].dtype)}" for n in wrong_type)
-        )
-    if faults:
+    names = targets.keys() & stored.keys()
+    wrong_shape = (name for name in names if _shape(stored[name].shape) != _shape(targets[name].shape))
+    wrong_type = (name for name in names if not _converts(stored[name].dtype, targets[name].dtype))
+    faults: dict[str, list[str]] = {
+        "missing": [f"{name} {list(targets[name].shape)}" for name in targets.keys() - stored.keys()],
+        "unexpected": [f"{name} {list(stored[name].shape)}" for name in stored.keys() - targets.keys()],
+        "wrong shape": [f"{n} {list(stored[n].shape)}, model {list(targets[n].shape)}" for n in wrong_shape],
+        "wrong type": [f"{n} {stored[n].dtype}, expected {_type_name(targets[n].dtype)}" for n in wrong_type],
+    }
+    if listed := "; ".join(f"{fault}: {_listed(items)}" for fault, items in faults.items() if items):
         raise ConfigError(
-            f"the weights in {config.path} do not fit its config.json ({config.architecture}). "
-            + "; ".join(faults)
-            + ". Check that both come from the same checkpoint"
+            f"the weights in {config.path} do not fit its config.json ({config.architecture}). {listed}. "
+            "Check that both come from the same checkpoint"
         )
 
 
@@ -163,22 +143,19 @@ def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return () if math.prod(shape) == 1 else tuple(shape)
 
 
-def _converts(stored: str, target: torch.dtype) -> bool:
-    """Floating point goes into any floating point; packed and quantised numbers only into what they are."""
-    if target in _QUANTISED_DTYPES:
-        return stored == _QUANTISED_DTYPES[target]
-    return stored in _FLOAT_DTYPES
-
-
 def _type_name(target: torch.dtype) -> str:
     return _QUANTISED_DTYPES.get(target, "floating point")
 
 
-def _listed(items: Iterable[str], limit: int = 5) -> str:
+def _converts(stored: str, target: torch.dtype) -> bool:
+    """Floating point goes into any floating point; packed and quantised numbers only into what they are."""
+    return stored == _type_name(target) or (target not in _QUANTISED_DTYPES and stored in _FLOAT_DTYPES)
+
+
+def _listed(items: list[str], limit: int = 5) -> str:
     """The first few in order, and how many more there are."""
-    items = sorted(items)
     more = f" and {len(items) - limit} more" if len(items) > limit else ""
-    return ", ".join(items[:limit]) + more
+    return ", ".join(sorted(items)[:limit]) + more
 
 
 @torch.no_grad()
@@ -198,6 +175,7 @@ def fill_with_random(model: nn.Module, seed: int) -> None:
         if (shard := shards.get(name)) is None:
             target.uniform_(-bound, bound, generator=generator)
         else:
-            whole = torch.empty(shard.whole_shape(target.shape), dtype=target.dtype, device=target.device)
-            whole.uniform_(-bound, bound, generator=generator)
+            whole = target.new_empty(shard.whole_shape(target.shape)).uniform_(
+                -bound, bound, generator=generator
+            )
             target.copy_(whole[shard.slices(whole.shape)])

@@ -20,7 +20,7 @@ MODELS: dict[str, str] = {
     "Qwen3ForCausalLM": "engine.models.llama:LlamaForCausalLM",
     "MixtralForCausalLM": "engine.models.llama:LlamaForCausalLM",
     "Qwen3MoeForCausalLM": "engine.models.llama:LlamaForCausalLM",
-    "EagleLlamaForCausalLM": "engine.models.eagle:EagleLlamaForCausalLM",
+    "EagleLlamaForCausalLM": "engine.models.llama:EagleLlamaForCausalLM",
 }
 """They differ in biases, head norms, windows, rope and experts only, and ModelConfig says which apply."""
 
@@ -32,7 +32,7 @@ class CausalLM(Protocol):
         self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None
     ) -> Tensor | None:
         """input_ids, positions int64 [T] -> hidden [T, hidden]; None in any pipeline stage but the last.
-        Reads the current ForwardContext.
+        Reads the current ForwardContext, writes the step's KV.
 
         inputs_embeds [T, hidden], if given, takes the place of the token embeddings.
         """
@@ -51,17 +51,12 @@ def create_model(config: ModelConfig, device: torch.device | str, ranks: Ranks =
     """The model, or what `ranks` has of it, with storage for weights not yet filled (see `loader.load_model`)."""
     if config.architecture not in MODELS:
         raise ConfigError(f"unsupported architecture {config.architecture!r}; supported: {', '.join(MODELS)}")
+    quantization = None if config.quantization is None else parse_quantization(config.quantization)
     with torch.device(device), use_ranks(ranks):
         model = load_object(MODELS[config.architecture])(config)
-        _create_weights(model, config)
+        for name, module in model.named_modules():
+            if isinstance(module, Linear):
+                if quantization is not None:
+                    module.method = quantization.linear_method(name, module)
+                module.create_weights()  # in the checkpoint's layout
     return model
-
-
-def _create_weights(model: nn.Module, config: ModelConfig) -> None:
-    """Storage for every matrix, in the layout that the checkpoint has it in."""
-    quantization = None if config.quantization is None else parse_quantization(config.quantization)
-    for name, module in model.named_modules():
-        if isinstance(module, Linear):
-            if quantization is not None:
-                module.method = quantization.linear_method(name, module)
-            module.create_weights()

@@ -20,6 +20,7 @@ Source: vLLM model_executor/layers/quantization/online.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -51,7 +52,7 @@ def round_int8_weight_only(weight: Tensor) -> Int4Weight:
     return Int4Weight.pack(grid.round(weight), grid.scale, grid.zero, bits=8)
 
 
-ROUND = {
+ROUND: dict[str, Callable[[Tensor], Int4Weight | ByteWeight]] = {
     "int8_weight_only": round_int8_weight_only,
     "int8": lambda weight: ByteWeight(*quantise_int8(weight)),
     "llm_int8": lambda weight: ByteWeight(*quantise_int8(weight), keeps_outliers=True),

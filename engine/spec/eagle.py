@@ -10,7 +10,7 @@ The head's keys at a position depend on the next token. So the last block of a p
 (`CacheConfig.drop_last_hit_block`): the token after it may differ. Every step runs the head, also without drafts,
 because the target's states are not kept.
 
-Sources: EAGLE, Li et al. 2024; vLLM v1/spec_decode/eagle.py. The head itself: engine/models/eagle.py.
+Sources: EAGLE, Li et al. 2024; vLLM v1/spec_decode/eagle.py. The head itself: engine/models/llama.py.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class EagleTrainer(Trainer):
 
 
 def export_head(folder: Path, config: ModelConfig, weights: dict[str, Tensor], tokenizer: Tokenizer) -> Path:
-    """Replace `folder` by this head in bfloat16, with `fc` in the halves that engine/models/eagle.py reads."""
+    """Replace `folder` by this head in bfloat16, with `fc` in the halves that engine/models/llama.py reads."""
     fields = hf_config(config, token_id(tokenizer, TURN_END), token_id(tokenizer, END_OF_TEXT))
     fields["architectures"] = ["EagleLlamaForCausalLM"]
     embed_proj, hidden_proj = weights["fc.weight"].chunk(2, dim=1)

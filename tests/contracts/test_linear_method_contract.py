@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.layers.linear import Linear, MergedLinear
+from engine.layers.linear import Linear
 from engine.quant.matrices import OnlineMethod
 from engine.quant.online import ROUND, EmulatedFP4, round_int4
 
@@ -86,7 +86,7 @@ def test_a_linear_method_gives_a_row_the_same_bits_alone_and_in_a_batch(method: 
 def test_a_linear_method_keeps_the_parts_of_a_merged_layer_in_order(method: Any) -> None:
     weight = torch.randn(ROWS, COLUMNS)
     weight[ROWS // 2 :] *= 100
-    layer = MergedLinear(COLUMNS, {"a": ROWS // 2, "b": ROWS // 2}, bias=False, dtype=torch.float32)
+    layer = Linear(COLUMNS, {"a": ROWS // 2, "b": ROWS // 2}, bias=False, dtype=torch.float32)
     y = loaded(layer, method, weight)(torch.randn(4, COLUMNS))
     assert (y[:, ROWS // 2 :].abs().mean() / y[:, : ROWS // 2].abs().mean()) > 20
 

@@ -11,8 +11,7 @@ import jsonschema
 import pytest
 
 from engine import LLM, SamplingParams
-from engine.frontend.tool_choice import ToolError, ToolPlan
-from engine.frontend.tool_parser import ToolCallStream, parse_tool_calls
+from engine.frontend.tool_choice import ToolError, ToolPlan, parse_tool_calls
 from engine.zoo.dialogue import TOOLS, tool_call
 
 NO_PARAMETERS = {"type": "function", "function": {"name": "open_today"}}
@@ -21,16 +20,17 @@ ORDER = tool_call("get_order_status", order_id="12345")
 
 
 def calls(text: str) -> list[tuple[str, Any]]:
-    return [(call.name, json.loads(call.arguments)) for call in parse_tool_calls(text).tool_calls]
+    found = [call["function"] for call in parse_tool_calls(text)[1]]
+    return [(function["name"], json.loads(function["arguments"])) for function in found]
 
 
 # -- the parser
 
 
 def test_content_and_calls_are_taken_apart() -> None:
-    message = parse_tool_calls(f"Let me see.{ORDER} and {tool_call('reserve_title', title='東京')}!")
-    assert message.content == "Let me see. and !"
-    first, second = (call.as_dict() for call in message.tool_calls)
+    content, found = parse_tool_calls(f"Let me see.{ORDER} and {tool_call('reserve_title', title='東京')}!")
+    assert content == "Let me see. and !"
+    first, second = found
     assert first["type"] == "function" and first["id"] != second["id"]
     assert first["function"] == {"name": "get_order_status", "arguments": '{"order_id": "12345"}'}
     assert json.loads(second["function"]["arguments"]) == {"title": "東京"}
@@ -47,8 +47,7 @@ def test_content_and_calls_are_taken_apart() -> None:
     ],
 )
 def test_what_is_no_call_stays_content(broken: str) -> None:
-    message = parse_tool_calls(f"Hm. {broken}")
-    assert message.content == f"Hm. {broken}" and not message.tool_calls
+    assert parse_tool_calls(f"Hm. {broken}") == (f"Hm. {broken}", [])
 
 
 def test_a_call_whose_end_tag_was_cut_off_is_a_call_if_its_json_is_whole() -> None:
@@ -56,27 +55,21 @@ def test_a_call_whose_end_tag_was_cut_off_is_a_call_if_its_json_is_whole() -> No
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_stream_adds_up_to_the_whole_however_it_is_cut(seed: int) -> None:
+def test_calls_and_content_are_those_of_a_reader_tag_by_tag(seed: int) -> None:
     rng = random.Random(seed)
     parts = ["Yes.", ORDER, "<tool", "<tool_call>{", "</tool_call>", "<", tool_call("f"), "東京", " "]
     text = "".join(rng.choices(parts, k=5))
-    stream, pieces = ToolCallStream(), []
-    rest = text
-    while rest:
-        size = rng.randint(1, 6)
-        pieces.append(stream.push(rest[:size]))
-        rest = rest[size:]
-    pieces.append(stream.finish())
-    whole = parse_tool_calls(text)
-    assert "".join(piece.content for piece in pieces) == whole.content
-    streamed = [call for piece in pieces for call in piece.tool_calls]
-    assert [(c.name, c.arguments) for c in streamed] == [(c.name, c.arguments) for c in whole.tool_calls]
-
-
-def test_content_that_can_be_no_tag_is_not_held_back() -> None:
-    stream = ToolCallStream()
-    assert stream.push("Yes.<tool").content == "Yes."
-    assert stream.push("box>").content == "<toolbox>"
+    content, found, rest = "", [], text
+    while "<tool_call>" in rest:
+        before, _, rest = rest.partition("<tool_call>")
+        inside, end, rest = rest.partition("</tool_call>")
+        try:
+            found.append(json.loads(inside)["name"])
+            content += before
+        except ValueError:
+            content += f"{before}<tool_call>{inside}{end}"
+    assert parse_tool_calls(text)[0] == content + rest
+    assert [name for name, _ in calls(text)] == found
 
 
 # -- the choice

@@ -11,7 +11,7 @@ import torch
 from engine.attention.backend import get_backend
 from engine.attention.forward_context import ForwardContext, get_forward_context, set_forward_context
 from engine.config import RopeConfig
-from engine.layers.linear import MergedLinear
+from engine.layers.linear import Linear
 from engine.layers.norm import RMSNorm
 from engine.layers.rope import RotaryTable, attention_factor, inverse_frequencies
 from engine.models.rope_config import parse_rope
@@ -136,7 +136,7 @@ def test_a_packed_weight_gives_the_product_of_the_plain_one(rows: int) -> None:
 
 
 def test_parts_of_a_merged_projection_are_views_of_its_rows() -> None:
-    layer = MergedLinear(4, {"q_proj": 6, "k_proj": 2, "v_proj": 2}, bias=True, dtype=torch.float32)
+    layer = Linear(4, {"q_proj": 6, "k_proj": 2, "v_proj": 2}, bias=True, dtype=torch.float32)
     layer.create_weights()
     parts = dict(layer.checkpoint_tensors("attn.qkv_proj"))
     assert {name.removeprefix("attn."): tuple(part.shape) for name, part in parts.items()} == {

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.config import ConfigError
-from engine.layers.linear import MergedLinear
+from engine.layers.linear import Linear
 from engine.models.loader import load_model
 from tests.models.checkpoints import random_weights, read_config, write_checkpoint, write_config
 
@@ -37,8 +37,7 @@ def test_every_tensor_of_the_checkpoint_lands_in_its_place(tmp_path: Path, num_s
     model = load(tmp_path)
     checked = 0
     for name, module in model.named_modules():
-        parent = name.rpartition(".")[0]
-        parts = [f"{parent}.{part}" for part in module.parts] if isinstance(module, MergedLinear) else [name]
+        parts = module.part_names(name) if isinstance(module, Linear) else [name]
         for kind in ("weight", "bias"):
             stored = [weights[f"{part}.{kind}"] for part in parts if f"{part}.{kind}" in weights]
             if stored:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import ConfigError
-from engine.layers.linear import Linear, MergedLinear
+from engine.layers.linear import Linear
 from engine.quant.format_errors import relative_error, rounded_layer, with_large_weights
 from engine.quant.fp4 import (
     E8M0_BIAS,
@@ -165,7 +165,7 @@ def test_parts_of_a_merged_layer_have_tensor_scales_of_their_own() -> None:
     torch.manual_seed(0)
     weight = torch.randn(32, 64)
     weight[16:] *= 1e6
-    layer = MergedLinear(64, {"q": 16, "k": 16}, bias=False, dtype=torch.float32)
+    layer = Linear(64, {"q": 16, "k": 16}, bias=False, dtype=torch.float32)
     layer.method = OnlineConfig("nvfp4").linear_method("layer", layer)
     layer.create_weights()
     layer.weight.data.copy_(weight)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.config import ConfigError
-from engine.layers.linear import Linear, MergedLinear
+from engine.layers.linear import Linear
 from engine.quant.layouts import AWQLayout, GPTQLayout, PackedLayout
 from engine.quant.matrices import CheckpointMethod, Int4Weight
 from engine.quant.rounding import Rounded
@@ -197,7 +197,7 @@ def filled(layer: Linear, orders: list[Tensor]) -> Tensor:
 @pytest.mark.parametrize("orders_agree", [True, False])
 def test_merged_parts_keep_their_own_order_of_columns(orders_agree: bool) -> None:
     orders = [torch.randperm(COLUMNS) for _ in range(3)]
-    layer = MergedLinear(COLUMNS, dict.fromkeys(("q", "k", "v"), ROWS), bias=True, dtype=torch.float32)
+    layer = Linear(COLUMNS, dict.fromkeys(("q", "k", "v"), ROWS), bias=True, dtype=torch.float32)
     layer.method = CheckpointMethod(GPTQLayout(64, 1))
     weight = filled(layer, orders[:1] * 3 if orders_agree else orders)
     assert len(layer.matrices) == (1 if orders_agree else 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.layers.linear import Linear, MergedLinear
+from engine.layers.linear import Linear
 from engine.quant.layouts import ByteLayout
 from engine.quant.matrices import E4M3, CheckpointMethod, llm_int8_linear
 from engine.quant.online import OnlineConfig
@@ -36,7 +36,7 @@ def test_fp8_activations_beyond_the_static_range_saturate() -> None:
 
 
 def test_parts_of_a_merged_fp8_layer_keep_their_scales_and_share_the_largest_input_scale() -> None:
-    layer = MergedLinear(4, {"q": 2, "k": 1}, bias=False, dtype=torch.float32)
+    layer = Linear(4, {"q": 2, "k": 1}, bias=False, dtype=torch.float32)
     layer.method = CheckpointMethod(ByteLayout(E4M3, per_channel=False, static_input=True))
     layer.create_weights()
     for part, scale, input_scale in (("q", 2.0, 0.25), ("k", 3.0, 0.5)):

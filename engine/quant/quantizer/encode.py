@@ -50,7 +50,7 @@ def encode(
         rounded = gptq_round(weight, inputs.gram, group, act_order=recipe.act_order, **options)
     else:
         rounded = round_to_nearest(weight, group, **options)
-    layouts = {
+    layouts: dict[str, AWQLayout | GPTQLayout | PackedLayout] = {
         "awq": AWQLayout(group),
         "gptq": GPTQLayout(group, GPTQ_VERSION_1, recipe.bits),
         "rtn": PackedLayout(group, recipe.symmetric, bits=recipe.bits),
@@ -109,7 +109,7 @@ def quantization_config(recipe: Recipe) -> dict[str, Any]:
         weights |= {"type": kind, "strategy": "tensor" if is_static else "channel"}
         activations = {"num_bits": 8, "type": kind, "symmetric": True, "dynamic": not is_static}
         activations["strategy"] = "tensor" if is_static else "token"
-    group = {"targets": ["Linear"], "weights": weights}
+    group: dict[str, Any] = {"targets": ["Linear"], "weights": weights}
     group |= {"input_activations": activations, "output_activations": None}
     return {
         "quant_method": "compressed-tensors",

@@ -49,8 +49,8 @@ def experts(
     one_layer: dict[str, Any] = {"vocab_size": 64, "num_hidden_layers": 1, "intermediate_size": 16}
     one_layer |= {"hidden_size": hidden, "head_dim": hidden, "rms_norm_eps": 1e-5, "rope": RopeConfig(1e4)}
     one_layer |= {"num_attention_heads": 1, "num_key_value_heads": 1, "max_position_embeddings": 64}
-    config = ModelConfig("moe", Path("."), "Mixture", "float32", **one_layer)
-    layer = FusedMoE(config, moe, torch.float32)
+    config = ModelConfig("moe", Path("."), "Mixture", "float32", moe=moe, **one_layer)
+    layer = FusedMoE(config, torch.float32)
     generator = torch.Generator().manual_seed(ctx.seed + 1)
     for storage in (layer.router, layer.gate_up, layer.down):
         storage.data.copy_(torch.randn(storage.shape, generator=generator) / hidden**0.5)
