@@ -15,6 +15,10 @@ class ConfigError(ValueError):
     """A setting that cannot work; the message names it, the reason and a remedy."""
 
 
+class InvalidRequestError(ValueError):
+    """A request that cannot be served. Nothing was started."""
+
+
 def require_at_least(least: int, **settings: int) -> None:
     """Raise ConfigError for the first of `settings` below `least`."""
     for name, value in settings.items():

@@ -14,7 +14,7 @@ Sources: vLLM entrypoints/llm.py (LLM.beam_search) and beam_search.py; Kwon et a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from heapq import nlargest
 
 from engine.frontend.block_space_manager import BlockSpaceManager
@@ -35,11 +35,10 @@ class BeamSearchParams:
     """A beam's score is its cumulative log-probability / length ** length_penalty."""
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if setting.name in ("beam_width", "max_tokens"):
-                if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                    raise ValueError(f"{setting.name} must be an integer >= 1, got {value!r}")
+        for name in ("beam_width", "max_tokens"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
         if isinstance(self.length_penalty, bool) or not isinstance(self.length_penalty, (int, float)):
             raise ValueError(f"length_penalty must be a number, got {self.length_penalty!r}")
 
@@ -93,37 +92,43 @@ def beam_search(
     eos_token_ids: frozenset[int] = frozenset(),
     block_size: int = 16,
 ) -> BeamSearchOutput:
-    """Search from `prompt`; `generate` completes a list of prompts by one token each, with logprobs."""
-    one_token = SamplingParams(
-        max_tokens=1, temperature=0.0, logprobs=2 * params.beam_width, detokenize=False
-    )
-    books = _Books(prompt, params, block_size)
-    beams = [BeamSearchSequence(list(prompt))]
+    """Search from `prompt`; `generate` completes a list of prompts by one token each, with logprobs.
+
+    The forks of the search are replayed on V0's block manager, to count its blocks.
+    """
+    num_alternatives = 2 * params.beam_width
+    one_token = SamplingParams(max_tokens=1, temperature=0.0, logprobs=num_alternatives, detokenize=False)
+    blocks_per_beam = -(-(len(prompt) + params.max_tokens) // block_size)
+    manager = BlockSpaceManager(2 * params.beam_width * blocks_per_beam, 0, block_size)
+    names: list[object] = [object()]  # of the beams, in the manager that replays the forks
+    manager.allocate(names[0], len(prompt))
+    memory, beams = BeamMemory(), [BeamSearchSequence(list(prompt))]
     ended: list[BeamSearchSequence] = []
     for _ in range(params.max_tokens):
         outputs = generate([beam.tokens for beam in beams], one_token)
         candidates: list[tuple[int, BeamSearchSequence]] = []
         for parent, (beam, output) in enumerate(zip(beams, outputs, strict=True)):
-            books.computed(output)
-            for child in _continuations(beam, output, eos_token_ids, params.ignore_eos):
-                if child.finish_reason:
-                    ended.append(child)
-                else:
-                    candidates.append((parent, child))
+            memory.num_cached_tokens += output.num_cached_tokens
+            memory.num_computed_tokens += len(output.prompt_token_ids) - output.num_cached_tokens
+            children = _continuations(beam, output, eos_token_ids, params.ignore_eos)
+            ended += [child for child in children if child.finish_reason]
+            candidates += [(parent, child) for child in children if not child.finish_reason]
         best = nlargest(params.beam_width, candidates, key=lambda candidate: candidate[1].cum_logprob)
-        if not best:
-            beams = []
-            break
         beams = [child for _, child in best]
-        books.step([parent for parent, _ in best])
+        if not beams:
+            break
+        names = _fork(manager, names, [parent for parent, _ in best])
+        memory.cow_copies = manager.num_copies
+        memory.peak_blocks_cow = max(memory.peak_blocks_cow, manager.num_used_blocks)
+        unshared = sum(len(manager.block_table(name)) for name in names)
+        memory.peak_blocks_unshared = max(memory.peak_blocks_unshared, unshared)
     for beam in beams:
         beam.finish_reason = "length"
-    ranked = nlargest(
-        params.beam_width,
-        [*ended, *beams],
-        key=lambda beam: beam.score(len(prompt), params.length_penalty),
-    )
-    return BeamSearchOutput(ranked, books.memory)
+
+    def score(beam: BeamSearchSequence) -> float:
+        return beam.score(len(prompt), params.length_penalty)
+
+    return BeamSearchOutput(nlargest(params.beam_width, [*ended, *beams], key=score), memory)
 
 
 def _continuations(
@@ -144,40 +149,20 @@ def _continuations(
     ]
 
 
-class _Books:
-    """Replay the forks of a search on V0's block manager and count blocks."""
+def _fork(manager: BlockSpaceManager, names: list[object], parents: Sequence[int]) -> list[object]:
+    """Fork, free and extend the sequences `names`; parents: index of the sequence that each beam continues.
 
-    def __init__(self, prompt: Sequence[int], params: BeamSearchParams, block_size: int) -> None:
-        blocks_per_beam = -(-(len(prompt) + params.max_tokens) // block_size)
-        self._manager = BlockSpaceManager(2 * params.beam_width * blocks_per_beam, 0, block_size)
-        self._beams = [0]
-        self._num_names = 1
-        self._manager.allocate(0, len(prompt))
-        self.memory = BeamMemory()
-
-    def computed(self, output: RequestOutput) -> None:
-        self.memory.num_cached_tokens += output.num_cached_tokens
-        self.memory.num_computed_tokens += len(output.prompt_token_ids) - output.num_cached_tokens
-
-    def step(self, parents: Sequence[int]) -> None:
-        """Return the beams of the next step by the index of the beam that each continues."""
-        manager, memory = self._manager, self.memory
-        heirs: list[int] = []
-        claimed: set[int] = set()
-        for parent in parents:
-            name = self._beams[parent]
-            if parent in claimed:  # the first child goes on in the parent's blocks, the others fork
-                name, self._num_names = self._num_names, self._num_names + 1
-                manager.fork(self._beams[parent], name)
-            claimed.add(parent)
-            heirs.append(name)
-        for index, name in enumerate(self._beams):
-            if index not in claimed:
-                manager.free(name)
-        self._beams = heirs
-        for name in heirs:
-            manager.append_slot(name)
-        memory.cow_copies = manager.num_copies
-        memory.peak_blocks_cow = max(memory.peak_blocks_cow, manager.num_used_blocks)
-        unshared = sum(len(manager.block_table(name)) for name in heirs)
-        memory.peak_blocks_unshared = max(memory.peak_blocks_unshared, unshared)
+    The first child of a sequence goes on in its blocks. Return the beams' names.
+    """
+    heirs: list[object] = []
+    for place, parent in enumerate(parents):
+        is_first = parent not in parents[:place]
+        heirs.append(names[parent] if is_first else object())
+        if not is_first:
+            manager.fork(names[parent], heirs[-1])
+    for index, name in enumerate(names):
+        if index not in parents:
+            manager.free(name)
+    for name in heirs:
+        manager.append_slot(name)
+    return heirs

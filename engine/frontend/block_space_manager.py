@@ -14,6 +14,7 @@ Sources: PagedAttention (Kwon et al. 2023, section 4.4); vLLM 0.6 core/block_man
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from enum import Enum
 
@@ -155,13 +156,7 @@ class BlockSpaceManager:
         problems = self.device.check_integrity() + self.host.check_integrity()
         for pool, swapped in ((self.device, False), (self.host, True)):
             tables = [table for seq, table in self._tables.items() if (seq in self._swapped) == swapped]
-            owners: dict[int, int] = {}
-            for table in tables:
-                for block in table:
-                    owners[block.block_id] = owners.get(block.block_id, 0) + 1
-            problems += [
-                f"{b} has {owners.get(b.block_id, 0)} tables"
-                for b in pool.blocks
-                if b.ref_count != owners.get(b.block_id, 0)
-            ]
+            owners = Counter(block.block_id for table in tables for block in table)
+            wrong = [block for block in pool.blocks if block.ref_count != owners[block.block_id]]
+            problems += [f"{block} has {owners[block.block_id]} tables" for block in wrong]
         return problems

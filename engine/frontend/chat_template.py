@@ -49,18 +49,26 @@ def render_chat(
                 "add_generation_prompt=True opens a new turn and continue_final_message=True goes on with "
                 "the last one; choose one of them"
             )
-        messages[-1]["content"] = _open_end(messages[-1].get("content"))
-    text = _run(
-        template,
-        {
-            **variables,
-            "messages": messages,
-            "tools": tools,
-            "documents": None,
-            "add_generation_prompt": add_generation_prompt,
-        },
-    )
-    return _cut_at_open_end(text) if continue_final_message else text
+        content = messages[-1].get("content")
+        if not isinstance(content, str):
+            raise ChatTemplateError(
+                f"continue_final_message needs text as the last message's content, got {content!r}"
+            )
+        messages[-1]["content"] = content + _CONTINUE_HERE
+    variables |= {"messages": messages, "tools": tools, "documents": None}
+    try:
+        text = _compile(template).render(variables, add_generation_prompt=add_generation_prompt)
+    except ChatTemplateError:
+        raise
+    except Exception as error:  # any error of a template is about these messages
+        raise ChatTemplateError(f"the chat template refuses these messages: {error}") from error
+    if not continue_final_message:
+        return text
+    end = text.rfind(_CONTINUE_HERE.rstrip())
+    if end < 0:
+        raise ChatTemplateError("the chat template changes the final message, so it cannot be continued")
+    is_trimmed = not text.startswith(_CONTINUE_HERE, end)
+    return text[:end].rstrip() if is_trimmed else text[:end]
 
 
 def _checked(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
@@ -75,15 +83,6 @@ def _checked(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
                 f'messages[{position}] must be a dict with "role" and "content", got {message!r}'
             )
     return [{key: value for key, value in message.items() if value is not None} for message in messages]
-
-
-def _run(template: str, variables: dict[str, Any]) -> str:
-    try:
-        return _compile(template).render(variables)
-    except ChatTemplateError:
-        raise
-    except Exception as error:  # any error of a template is about these messages
-        raise ChatTemplateError(f"the chat template refuses these messages: {error}") from error
 
 
 @lru_cache(maxsize=32)
@@ -120,26 +119,9 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """Plain JSON: Jinja's own filter escapes <, > and & for HTML."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    layout = {"indent": indent, "separators": separators}
+    return json.dumps(value, ensure_ascii=ensure_ascii, sort_keys=sort_keys, **layout)  # type: ignore[arg-type]
 
 
 def _raise_exception(message: str) -> NoReturn:
     raise TemplateError(message)
-
-
-def _open_end(content: Any) -> str:
-    if not isinstance(content, str):
-        raise ChatTemplateError(
-            f"continue_final_message needs text as the last message's content, got {content!r}"
-        )
-    return content + _CONTINUE_HERE
-
-
-def _cut_at_open_end(text: str) -> str:
-    end = text.rfind(_CONTINUE_HERE.rstrip())
-    if end < 0:
-        raise ChatTemplateError("the chat template changes the final message, so it cannot be continued")
-    is_trimmed = not text.startswith(_CONTINUE_HERE, end)
-    return text[:end].rstrip() if is_trimmed else text[:end]

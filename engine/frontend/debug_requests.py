@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.core.request import Request
 from engine.frontend.input_processor import InputProcessor, InvalidRequestError, Prompt
-from engine.lora.request import LoRAError, LoRARegistry
+from engine.lora.request import LoRARegistry
 from engine.sampling_params import SamplingParams
 
 PROMPTS = ("messages", "prompt", "prompt_token_ids")
@@ -41,11 +41,6 @@ def read_requests(
     if wish.get("lora"):
         if loras is None:
             raise InvalidRequestError("this engine takes no adapters: start it with enable_lora=True")
-        try:
-            lora = loras.find(wish["lora"])
-        except LoRAError as error:
-            raise InvalidRequestError(str(error)) from error
-    submitted = processor.process(
-        request_id, prompt, params, lora_request=lora, priority=wish.get("priority", 0)
-    )
-    return submitted.children
+        lora = loras.find(wish["lora"])
+    priority = wish.get("priority", 0)
+    return processor.process(request_id, prompt, params, lora_request=lora, priority=priority).children

@@ -46,7 +46,7 @@ class Detokenizer:
             return ""
         if self._holds_prompt_bytes:
             self._holds_prompt_bytes = False
-            if not _continues_character(piece):
+            if piece[0] & 0b1100_0000 != 0b1000_0000:  # not a UTF-8 continuation byte
                 self._utf8.reset()  # an unfinished character of the prompt stays with the prompt
         return self._utf8.decode(piece)
 
@@ -72,11 +72,6 @@ class Detokenizer:
             if not (self._skip_special_tokens and self._tokenizer.is_special(token_id)):
                 tail = self._tokenizer.token_bytes(token_id) + tail
         return tail
-
-
-def _continues_character(piece: bytes) -> bool:
-    """Whether the first byte is a UTF-8 continuation byte, 10xxxxxx."""
-    return piece[0] & 0b1100_0000 == 0b1000_0000
 
 
 class OutputText:
@@ -130,20 +125,15 @@ class OutputText:
             self._unread += token_ids
             return len(token_ids)
         for count, token_id in enumerate(token_ids, start=1):
-            if self._completes_stop_string(token_id):
+            self._num_tokens += 1
+            searched = len(self._held)
+            self._held += self._detokenizer.push([token_id])
+            if self._num_tokens > self._min_tokens and self._find_stop_string(searched):
                 return count
+            num_safe = max(0, len(self._held) - self._max_held)
+            self._released.write(self._held[:num_safe])
+            self._held = self._held[num_safe:]
         return len(token_ids)
-
-    def _completes_stop_string(self, token_id: int) -> bool:
-        self._num_tokens += 1
-        searched = len(self._held)
-        self._held += self._detokenizer.push([token_id])
-        if self._num_tokens > self._min_tokens and self._find_stop_string(searched):
-            return True
-        num_safe = max(0, len(self._held) - self._max_held)
-        self._released.write(self._held[:num_safe])
-        self._held = self._held[num_safe:]
-        return False
 
     def _decode_unread(self) -> None:
         if self._unread:
@@ -160,11 +150,8 @@ class OutputText:
 
     def _find_stop_string(self, searched: int) -> bool:
         """Find a stop string that ends after the first `searched` held characters; cut the text there."""
-        found = []
-        for stop in self._stop:
-            start = self._held.find(stop, max(0, searched - len(stop) + 1))
-            if start >= 0:
-                found.append((start + len(stop), start, stop))
+        places = [(self._held.find(stop, max(0, searched - len(stop) + 1)), stop) for stop in self._stop]
+        found = [(start + len(stop), start, stop) for start, stop in places if start >= 0]
         if not found:
             return False
         end, start, self.stop_string = min(found)

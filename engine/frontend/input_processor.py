@@ -10,14 +10,15 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 from engine.config import EngineConfig
+from engine.config.settings import InvalidRequestError as InvalidRequestError
 from engine.core.request import MultiModalFeature, Request
 from engine.frontend.chat_template import ChatMessage
 from engine.frontend.parallel_sampling import NUM_SEEDS, SubmittedRequest, fan_out
 from engine.frontend.tokenizer import Tokenizer
-from engine.lora.request import LoRAError, LoRARegistry, LoRARequest
+from engine.lora.request import LoRARegistry, LoRARequest
 from engine.multimodal.inputs import MARKER, place_images
 from engine.sampling_params import RequestOutputKind, SamplingParams
 
@@ -34,10 +35,6 @@ class PromptDict(TypedDict, total=False):
 
 
 Prompt = str | Sequence[int] | PromptDict
-
-
-class InvalidRequestError(ValueError):
-    """A request that cannot be served. Nothing was started."""
 
 
 class InputProcessor:
@@ -76,13 +73,11 @@ class InputProcessor:
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"sampling_params must be SamplingParams, got {params!r}")
         self._check_priority(priority)
-        text: str | None
-        features: list[MultiModalFeature] = []
-        if images := _images_of(prompt):
-            text, token_ids, cache_salt, features = self._parse_with_images(cast(PromptDict, prompt), images)
-        else:
-            text, token_ids, cache_salt = self._parse(prompt)
-        self._check_prompt(token_ids)
+        text, token_ids, features = self._parse(prompt)
+        self._check_length(token_ids)
+        cache_salt = prompt.get("cache_salt") if isinstance(prompt, dict) else None
+        if cache_salt is not None and (not isinstance(cache_salt, str) or not cache_salt):
+            raise InvalidRequestError(f"cache_salt must be text that is not empty, got {cache_salt!r}")
         request = Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
@@ -96,9 +91,8 @@ class InputProcessor:
             mm_features=features,
         )
         children = fan_out(request, params.num_completions)
-        return SubmittedRequest(
-            request_id, text, token_ids, params, request.arrival_time, children, lora_request
-        )
+        arrival_time = request.arrival_time
+        return SubmittedRequest(request_id, text, token_ids, params, arrival_time, children, lora_request)
 
     def process_embedding(self, request_id: str, prompt: Prompt, **options: Any) -> SubmittedRequest:
         """Return a request for the embedding of a prompt. It generates one token, so that the core ends it."""
@@ -123,28 +117,28 @@ class InputProcessor:
 
     # The prompt
 
-    def _parse(self, prompt: Prompt) -> tuple[str | None, list[int], str | None]:
-        """Return text if known, token ids and cache salt."""
-        if isinstance(prompt, dict):
-            unknown = prompt.keys() - PromptDict.__annotations__.keys()
-            if unknown or not prompt.keys() & {"prompt", "prompt_token_ids"}:
-                raise InvalidRequestError(
-                    'a prompt dict holds "prompt" or "prompt_token_ids", and optionally "cache_salt" and '
-                    '"multi_modal_data"; '
-                    f"got the keys {sorted(map(str, prompt))}"
-                )
-            text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
-            if token_ids is None:
-                token_ids = self._encode(text)
-            return text, self._checked_ids(token_ids), _checked_salt(prompt.get("cache_salt"))
+    def _parse(self, prompt: Prompt) -> tuple[str | None, list[int], list[MultiModalFeature]]:
+        """Return text if known, token ids, and the positions of the images."""
         if isinstance(prompt, str):
-            return prompt, self._encode(prompt), None
-        return None, self._checked_ids(prompt), None
+            return prompt, self._encode(prompt), []
+        if not isinstance(prompt, dict):
+            return None, _checked_ids(prompt), []
+        if images := _images_of(prompt):
+            return self._place_images(prompt, images)
+        if prompt.keys() - PromptDict.__annotations__.keys() or not prompt.keys() & {
+            "prompt",
+            "prompt_token_ids",
+        }:
+            raise InvalidRequestError(
+                'a prompt dict holds "prompt" or "prompt_token_ids", and optionally "cache_salt" and '
+                f'"multi_modal_data"; got the keys {sorted(map(str, prompt))}'
+            )
+        text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+        return text, self._encode(text) if token_ids is None else _checked_ids(token_ids), []
 
-    def _parse_with_images(
+    def _place_images(
         self, prompt: PromptDict, images: list[Any]
-    ) -> tuple[str, list[int], str | None, list[MultiModalFeature]]:
-        """Return text, token ids with placeholders, cache salt, and the positions of the images."""
+    ) -> tuple[str, list[int], list[MultiModalFeature]]:
         if len(images) > self._max_images:
             raise InvalidRequestError(
                 f"the prompt has {len(images)} images and this engine takes {self._max_images}; start it with "
@@ -156,22 +150,16 @@ class InputProcessor:
                 f'an image needs a text prompt ("prompt", without "prompt_token_ids") that marks its place: {MARKER}'
             )
         try:
-            token_ids, features = place_images(text, images, self._need_tokenizer("a text prompt").encode)
+            return text, *place_images(text, images, self._need_tokenizer("a text prompt").encode)
         except ValueError as error:
             raise InvalidRequestError(str(error)) from None
-        return text, token_ids, _checked_salt(prompt.get("cache_salt")), features
 
     def _encode(self, text: Any) -> list[int]:
         if not isinstance(text, str):
             raise InvalidRequestError(f"a prompt must be text or a list of token ids, got {text!r}")
         return self._need_tokenizer("a text prompt").encode(text)
 
-    def _checked_ids(self, token_ids: Any) -> list[int]:
-        if isinstance(token_ids, (str, bytes)) or not isinstance(token_ids, Iterable):
-            raise InvalidRequestError(f"a prompt must be text or a list of token ids, got {token_ids!r}")
-        return [token_id if type(token_id) is int else _as_int(token_id) for token_id in token_ids]
-
-    def _check_prompt(self, token_ids: list[int]) -> None:
+    def _check_length(self, token_ids: list[int]) -> None:
         if not token_ids:
             raise InvalidRequestError("the prompt is empty; give at least one token to continue from")
         self._check_in_vocabulary("prompt_token_ids", token_ids)
@@ -191,10 +179,13 @@ class InputProcessor:
                 f"min_tokens is {params.min_tokens}, but a prompt of {num_prompt_tokens} tokens leaves room "
                 f"for {room} (max_model_len={self._max_model_len})"
             )
-        self._check_kv_transfer(params)
-        self._check_in_vocabulary("stop_token_ids", params.stop_token_ids or [])
-        self._check_in_vocabulary("allowed_token_ids", params.allowed_token_ids or [])
-        self._check_in_vocabulary("logit_bias", params.logit_bias or [])
+        if "kv_transfer_params" in (params.extra_args or ()) and not self._has_kv_connector:
+            raise InvalidRequestError(
+                "kv_transfer_params would be ignored: this engine has no KV connector; start it with "
+                "kv_transfer_config"
+            )
+        for name in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
+            self._check_in_vocabulary(name, getattr(params, name) or ())
         if params.stop:
             self._need_tokenizer("a stop string")
         if params.structured_outputs is not None:
@@ -213,9 +204,8 @@ class InputProcessor:
             logprobs=self._num_logprobs("logprobs", logprobs),
             prompt_logprobs=self._num_logprobs("prompt_logprobs", params.prompt_logprobs),
         )
-        resolved.bad_words_token_ids = [
-            ids for word in params.bad_words or () for ids in self._spellings(word)
-        ]
+        words = params.bad_words or ()
+        resolved.bad_words_token_ids = [ids for word in words for ids in self._spellings(word)]
         return resolved
 
     def _num_logprobs(self, name: str, value: int | None) -> int | None:
@@ -237,9 +227,8 @@ class InputProcessor:
         for text in (word.lstrip(), " " + word.lstrip()):
             token_ids = tokenizer.encode(text, add_special_tokens=False)
             # With a space only if it is one token less: a lone space token before it is no other word.
-            is_new = not spellings or (
-                token_ids[:1] != spellings[0][:1] and len(token_ids) == len(spellings[0])
-            )
+            first = spellings[0] if spellings else None
+            is_new = first is None or (token_ids[:1] != first[:1] and len(token_ids) == len(first))
             if token_ids and is_new:
                 spellings.append(token_ids)
         if not spellings:
@@ -255,10 +244,7 @@ class InputProcessor:
             raise InvalidRequestError(
                 f"adapter {request.lora_name!r} cannot be used: start the engine with enable_lora=True"
             )
-        try:
-            key = self._loras.key(replace(request, load_inplace=False))
-        except LoRAError as error:
-            raise InvalidRequestError(str(error)) from error
+        key = self._loras.key(replace(request, load_inplace=False))
         if key is None:
             raise InvalidRequestError(f"adapter {request.lora_name!r} is not loaded")
         return key
@@ -272,14 +258,6 @@ class InputProcessor:
                     f"{name} holds {token_id}, which is not in the model's vocabulary "
                     f"(0 to {self._vocab_size - 1})"
                 )
-
-    def _check_kv_transfer(self, params: SamplingParams) -> None:
-        if self._has_kv_connector or not params.extra_args or "kv_transfer_params" not in params.extra_args:
-            return
-        raise InvalidRequestError(
-            "kv_transfer_params would be ignored: this engine has no KV connector; start it with "
-            "kv_transfer_config"
-        )
 
     def _check_priority(self, priority: Any) -> None:
         if type(priority) is not int:
@@ -298,9 +276,9 @@ class InputProcessor:
         return self.tokenizer
 
 
-def _images_of(prompt: Prompt) -> list[Any]:
+def _images_of(prompt: PromptDict) -> list[Any]:
     """Return the images of a prompt as a list."""
-    data = prompt.get("multi_modal_data") if isinstance(prompt, dict) else None
+    data = prompt.get("multi_modal_data")
     if not data:
         return []
     if not isinstance(data, dict) or data.keys() != {"image"}:
@@ -311,14 +289,12 @@ def _images_of(prompt: Prompt) -> list[Any]:
     return list(images) if isinstance(images, (list, tuple)) else [images]
 
 
-def _checked_salt(salt: Any) -> str | None:
-    if salt is not None and (not isinstance(salt, str) or not salt):
-        raise InvalidRequestError(f"cache_salt must be text that is not empty, got {salt!r}")
-    return salt
-
-
-def _as_int(token_id: Any) -> int:
-    """Convert an integer of another type, such as numpy's."""
-    if isinstance(token_id, bool) or not isinstance(token_id, Integral):
-        raise InvalidRequestError(f"prompt_token_ids must hold integers, got {token_id!r}")
-    return int(token_id)
+def _checked_ids(token_ids: Any) -> list[int]:
+    """Return plain integers; those of another type, such as numpy's, are converted."""
+    if isinstance(token_ids, (str, bytes)) or not isinstance(token_ids, Iterable):
+        raise InvalidRequestError(f"a prompt must be text or a list of token ids, got {token_ids!r}")
+    token_ids = list(token_ids)
+    for token_id in token_ids:
+        if type(token_id) is not int and (isinstance(token_id, bool) or not isinstance(token_id, Integral)):
+            raise InvalidRequestError(f"prompt_token_ids must hold integers, got {token_id!r}")
+    return list(map(int, token_ids))

@@ -18,7 +18,7 @@ from engine.frontend.input_processor import InputProcessor, InvalidRequestError
 from engine.frontend.output_processor import OutputProcessor
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
-from engine.lora.request import LoRAError, LoRARegistry, LoRARequest
+from engine.lora.request import LoRARegistry, LoRARequest
 from engine.models.hf_config import find_model
 from engine.outputs import RequestOutput
 from engine.resolve import resolve
@@ -88,14 +88,13 @@ class LLMEngine:
         With `load_inplace` the new weights replace those of a loaded adapter: unfinished requests finish with the old
         weights, whose cached prefixes are never read again.
         """
-        loras = self._need_loras(request)
-        try:
-            if loras.key(request) is not None:
-                return False
-            key = loras.new_key(request)
-            self.engine_core.load_lora(key, str(find_adapter(request.lora_path)))
-        except LoRAError as error:
-            raise InvalidRequestError(str(error)) from error
+        if not isinstance(request, LoRARequest):
+            raise InvalidRequestError(f"lora_request must be a LoRARequest, got {request!r}")
+        loras = self._need_loras()
+        if loras.key(request) is not None:
+            return False
+        key = loras.new_key(request)
+        self.engine_core.load_lora(key, str(find_adapter(request.lora_path)))
         before = loras.add(replace(request, load_inplace=False), key)
         if before is not None:
             self.engine_core.unload_lora(before)
@@ -103,38 +102,27 @@ class LLMEngine:
 
     def remove_lora(self, lora_name: str) -> None:
         """Unload an adapter; unfinished requests still finish with it. Raises InvalidRequestError if unknown."""
-        try:
-            key = self._need_loras(None).remove(lora_name)
-        except LoRAError as error:
-            raise InvalidRequestError(str(error)) from error
-        self.engine_core.unload_lora(key)
+        self.engine_core.unload_lora(self._need_loras().remove(lora_name))
 
     def find_lora(self, lora_name: str) -> LoRARequest:
         """Return the loaded adapter of this name. Raises InvalidRequestError if there is none."""
-        try:
-            return self._need_loras(None).find(lora_name)
-        except LoRAError as error:
-            raise InvalidRequestError(str(error)) from error
+        return self._need_loras().find(lora_name)
 
     def load_lora_adapter(self, lora_name: str, lora_path: str, *, load_inplace: bool = False) -> LoRARequest:
         """Load an adapter by name and folder. The name must be new, unless `load_inplace` replaces it."""
-        loras = self._need_loras(None)
+        loras = self._need_loras()
         known = loras.find(lora_name) if lora_name in loras else None
         if known is not None and not load_inplace:
             raise InvalidRequestError(
                 f"adapter {lora_name!r} is loaded already, from {known.lora_path}; unload it or use load_inplace=True"
             )
         int_id = loras.next_int_id() if known is None else known.lora_int_id
-        try:
-            request = LoRARequest(lora_name, int_id, lora_path, load_inplace)
-        except LoRAError as error:
-            raise InvalidRequestError(str(error)) from error
-        self.add_lora(request)
+        self.add_lora(LoRARequest(lora_name, int_id, lora_path, load_inplace))
         return loras.find(lora_name)
 
     def list_loras(self) -> list[LoRARequest]:
         """Return the loaded adapters, oldest first."""
-        return self._need_loras(None).requests()
+        return self._need_loras().requests()
 
     def is_loaded(self, request: LoRARequest) -> bool:
         """Whether `generate` may use this adapter at once. Callable from any thread."""
@@ -145,9 +133,7 @@ class LLMEngine:
             and not request.load_inplace
         )
 
-    def _need_loras(self, request: LoRARequest | None) -> LoRARegistry:
-        if request is not None and not isinstance(request, LoRARequest):
-            raise InvalidRequestError(f"lora_request must be a LoRARequest, got {request!r}")
+    def _need_loras(self) -> LoRARegistry:
         if self.loras is None:
             raise InvalidRequestError("this engine takes no adapters: start it with enable_lora=True")
         return self.loras

@@ -41,15 +41,13 @@ def fan_out(request: Request, n: int) -> list[Request]:
     """
     if n == 1:
         return [request]
-    without_prompt_logprobs = replace(
-        request.sampling_params, prompt_logprobs=None, skip_reading_prefix_cache=None
-    )
-    asks = request.sampling_params.prompt_logprobs is not None
+    params = request.sampling_params
+    later = replace(params, prompt_logprobs=None, skip_reading_prefix_cache=None)
     return [
         Request(
             request_id=f"{index}_{request.request_id}",
             prompt_token_ids=request.prompt_token_ids,
-            sampling_params=without_prompt_logprobs if asks and index else request.sampling_params,
+            sampling_params=later if index and params.prompt_logprobs is not None else params,
             arrival_time=request.arrival_time,
             priority=request.priority,
             eos_token_ids=request.eos_token_ids,

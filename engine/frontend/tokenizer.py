@@ -36,7 +36,9 @@ class Tokenizer:
         """Chat templates by name; most models have only "default"."""
         backend.no_padding()
         backend.no_truncation()
-        self._rule = TokenBytes.from_decoder(_decoder_json(backend))
+        # The decoder's pickled state is its entry in tokenizer.json; `to_str` would write the whole vocabulary.
+        decoder = backend.decoder and json.loads(backend.decoder.__getstate__())
+        self._rule = TokenBytes.from_decoder(decoder)
         added = backend.get_added_tokens_decoder()
         self._added = {token_id: token.content for token_id, token in added.items()}
         self._special_ids = {token_id for token_id, token in added.items() if token.special}
@@ -79,10 +81,9 @@ class Tokenizer:
     def _chat_template(self, chosen: str | None, *, with_tools: bool) -> str:
         if chosen is not None:
             return self.chat_templates.get(chosen, chosen)
-        if with_tools and "tool_use" in self.chat_templates:
-            return self.chat_templates["tool_use"]
-        if "default" in self.chat_templates:
-            return self.chat_templates["default"]
+        for name in ("tool_use", "default") if with_tools else ("default",):
+            if name in self.chat_templates:
+                return self.chat_templates[name]
         raise ChatTemplateError(
             "this model has no chat template; give one as chat_template=..., or use generate with plain text"
             if not self.chat_templates
@@ -95,14 +96,13 @@ class Tokenizer:
         """Return the bytes of a token in the middle of a text; empty for a padding id."""
         known = self._bytes.get(token_id)
         if known is None:
-            known = self._bytes[token_id] = self._spell(token_id)
+            is_added = token_id in self._added
+            token = self._added[token_id] if is_added else None
+            if not is_added and 0 <= token_id < 2**32:
+                token = self.backend.id_to_token(token_id)
+            known = b"" if token is None else self._rule.of_token(token, is_added=is_added)
+            self._bytes[token_id] = known
         return known
-
-    def _spell(self, token_id: int) -> bytes:
-        if token_id in self._added:
-            return self._rule.of_token(self._added[token_id], is_added=True)
-        token = self.backend.id_to_token(token_id) if 0 <= token_id < 2**32 else None
-        return b"" if token is None else self._rule.of_token(token, is_added=False)
 
     def bytes_at_start(self, token_id: int) -> bytes:
         """Return the bytes of a token at the start of a text."""
@@ -150,12 +150,6 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.vocab_size} tokens, {', '.join(self.chat_templates) or 'no'} chat template)"
-
-
-def _decoder_json(backend: Backend) -> dict[str, Any] | None:
-    """Return the `decoder` entry of tokenizer.json from the decoder's pickled state; `to_str` would write the whole
-    vocabulary."""
-    return None if backend.decoder is None else json.loads(backend.decoder.__getstate__())
 
 
 def _read_json(path: Path) -> dict[str, Any]:

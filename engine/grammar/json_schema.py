@@ -16,24 +16,14 @@ Source: Willard and Louf 2023, section 4; Outlines' build_regex_from_schema for 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import ceil, floor
 from typing import Any
 
 from engine.core.grammar_protocol import GrammarError
+from engine.grammar import regex
 from engine.grammar.numbers import integers, numbers
-from engine.grammar.regex import (
-    Characters,
-    Choice,
-    Node,
-    Repeat,
-    Sequence,
-    complement,
-    literal,
-    merged,
-    optional,
-    parse,
-)
+from engine.grammar.regex import Characters, Choice, Node, Repeat, Sequence, literal, optional, parse
 
 ANY_DEPTH = 3
 MAX_PLAIN_NUMBER = 10**9
@@ -45,18 +35,20 @@ ANNOTATIONS = frozenset(
 )
 """Annotations, which do not constrain values."""
 COMBINING = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
+_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 KEYWORDS_OF_TYPE = {
     "object": frozenset({"properties", "required", "additionalProperties"}),
     "array": frozenset({"items", "prefixItems", "minItems", "maxItems"}),
     "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
-    "integer": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
-    "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
+    "integer": _BOUNDS,
+    "number": _BOUNDS,
     "boolean": frozenset(),
     "null": frozenset(),
 }
 
 _HEX = "[0-9a-fA-F]"
 _ANY_CHARACTER = parse(rf'[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u{_HEX}{{4}})')
+_ANY_STRING = Sequence((literal('"'), Repeat(_ANY_CHARACTER, 0, None), literal('"')))
 # A pair of escaped surrogates counts as one character.
 _COUNTED_CHARACTER = parse(
     rf'[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u(?:[0-9abcefABCEF]{_HEX}{{3}}|[dD][0-7]{_HEX}{{2}}))'
@@ -68,19 +60,19 @@ _DATE = (
     "|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
 )
 _HOST = "[a-zA-Z0-9]+(?:-[a-zA-Z0-9]+)*"
-_TIME = (
-    r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-)
+_HOUR = "(?:[01][0-9]|2[0-3])"
+_TIME = rf"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:Z|[+-]{_HOUR}:[0-5][0-9])"
+_BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 FORMATS = {
     "date": _DATE,
     "time": _TIME,
     "date-time": f"{_DATE}T{_TIME}",
     "uuid": f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}",
-    "ipv4": r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])",
+    "ipv4": rf"(?:{_BYTE}\.){{3}}{_BYTE}",
     "email": rf"[a-zA-Z0-9_+-]+(?:\.[a-zA-Z0-9_+-]+)*@{_HOST}(?:\.{_HOST})+",
 }
 _SHORT_ESCAPES = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}
-_MUST_ESCAPE = merged([(0, 31), (34, 34), (92, 92)])
+_MUST_ESCAPE = ((0, 31), (34, 34), (92, 92))
 
 
 def schema_tree(schema: Any, *, compact: bool = False, any_depth: int = ANY_DEPTH) -> Node:
@@ -160,43 +152,34 @@ class _Builder:
         for name in schema:
             if name not in known:
                 raise SchemaError(path, f"{name!r} is not supported{_hint(name, kinds)}")
-        return _choice([self._of_type(kind, schema, path, refs) for kind in kinds])
-
-    def _of_type(self, kind: str, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> Node:
-        match kind:
-            case "object":
-                return self._object(schema, path, refs)
-            case "array":
-                return self._array(schema, path, refs)
-            case "string":
-                return self._string(schema, path)
-            case "integer":
-                return self._integer(schema, path)
-            case "number":
-                return self._number(schema, path)
-            case "boolean":
-                return Choice((literal("true"), literal("false")))
-        return literal("null")
+        builders: dict[str, Callable[[], Node]] = {
+            "object": lambda: self._object(schema, path, refs),
+            "array": lambda: self._array(schema, path, refs),
+            "string": lambda: self._string(schema, path),
+            "integer": lambda: self._integer(schema, path),
+            "number": lambda: self._number(schema, path),
+            "boolean": lambda: Choice((literal("true"), literal("false"))),
+            "null": lambda: literal("null"),
+        }
+        return _choice([builders[kind]() for kind in kinds])
 
     # Schemas made of schemas
 
     def _ref(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> Node:
         self._refuse_beside(schema, "$ref", path)
-        name = schema["$ref"]
+        name, path = schema["$ref"], f"{path}/$ref"
         if not isinstance(name, str) or not name.startswith("#"):
-            raise SchemaError(
-                f"{path}/$ref", f"only references into this schema (#/...) are supported, not {name!r}"
-            )
+            raise SchemaError(path, f"only references into this schema (#/...) are supported, not {name!r}")
         if name in refs:
-            raise SchemaError(
-                f"{path}/$ref",
-                f"{name} leads back to itself; a regular expression cannot count how deep, the backend xgrammar can",
+            what = (
+                "leads back to itself; a regular expression cannot count how deep, the backend xgrammar can"
             )
+            raise SchemaError(path, f"{name} {what}")
         target = self.root
         for part in name[1:].split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
             if not isinstance(target, Mapping) or key not in target:
-                raise SchemaError(f"{path}/$ref", f"{name} is not in this schema")
+                raise SchemaError(path, f"{name} is not in this schema")
             target = target[key]
         return self.value(target, name, (*refs, name))
 
@@ -213,9 +196,10 @@ class _Builder:
     def _combination(self, schema: Mapping[str, Any], name: str, path: str, refs: tuple[str, ...]) -> Node:
         self._refuse_beside(schema, name, path)
         _check_combinations(schema, path)
-        return _choice(
-            [self.value(option, f"{path}/{name}/{index}", refs) for index, option in enumerate(schema[name])]
-        )
+        return _choice(self._values(schema[name], f"{path}/{name}", refs))
+
+    def _values(self, schemas: list[Any], path: str, refs: tuple[str, ...]) -> list[Node]:
+        return [self.value(schema, f"{path}/{index}", refs) for index, schema in enumerate(schemas)]
 
     def _refuse_beside(self, schema: Mapping[str, Any], name: str, path: str, *allowed: str) -> None:
         for other in schema:
@@ -241,33 +225,24 @@ class _Builder:
                     f"{path}/required", f"{name!r} is required and no property may have that name"
                 )
             node = self.value(member, f"{path}/properties/{name}", refs)
-            members.append((self._member(literal(_dumps(name)), node), name in required))
+            members.append((Sequence((literal(_dumps(name)), self.colon, node)), name in required))
         return self._braces("{", self._listed(members), "}")
 
     def _listed(self, members: list[tuple[Node, bool]]) -> Node:
         """Return members in order, separated by commas; True marks required ones."""
-        first_sure = next((index for index, (_, is_sure) in enumerate(members) if is_sure), None)
-        if first_sure is None:  # any of them may be first
+        sure = [is_sure for _, is_sure in members]
+        if not any(sure):  # any of them may be first
             options = [self._listed([(node, True), *members[i + 1 :]]) for i, (node, _) in enumerate(members)]
             return optional(_choice(options)) if options else literal("")
-        parts: list[Node] = []
-        for index, (node, is_sure) in enumerate(members):
-            if index < first_sure:
-                parts.append(optional(Sequence((node, self.comma))))
-            elif index == first_sure:
-                parts.append(node)
-            else:
-                later = Sequence((self.comma, node))
-                parts.append(later if is_sure else optional(later))
-        return Sequence(tuple(parts))
+        first = sure.index(True)
+        before = [optional(Sequence((node, self.comma))) for node, _ in members[:first]]
+        later = [(Sequence((self.comma, node)), is_sure) for node, is_sure in members[first + 1 :]]
+        after = [node if is_sure else optional(node) for node, is_sure in later]
+        return Sequence((*before, members[first][0], *after))
 
     def _map(self, value: Node) -> Node:
         """Return the pattern of an object with any keys."""
-        member = self._member(Sequence((literal('"'), Repeat(_ANY_CHARACTER, 0, None), literal('"'))), value)
-        return self._braces("{", self._several(member, 0, None), "}")
-
-    def _member(self, key: Node, value: Node) -> Node:
-        return Sequence((key, self.colon, value))
+        return self._braces("{", self._several(Sequence((_ANY_STRING, self.colon, value)), 0, None), "}")
 
     def _array(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> Node:
         least, most = self._limits(schema, "minItems", "maxItems", path)
@@ -275,10 +250,7 @@ class _Builder:
         if not isinstance(firsts, list):
             raise SchemaError(f"{path}/prefixItems", f"must be a list of schemas, got {firsts!r}")
         items = schema.get("items", True)
-        fixed = [
-            self.value(item, f"{path}/prefixItems/{index}", refs)
-            for index, item in enumerate(firsts[:most] if most is not None else firsts)
-        ]
+        fixed = self._values(firsts[:most], f"{path}/prefixItems", refs)
         if items is False:
             most = len(fixed) if most is None else min(most, len(fixed))
             if least > most:
@@ -309,8 +281,7 @@ class _Builder:
 
     def anything(self, depth: int) -> Node:
         """Return the pattern of any value, with arrays and objects up to `depth` deep."""
-        string = Sequence((literal('"'), Repeat(_ANY_CHARACTER, 0, None), literal('"')))
-        options: list[Node] = [string, _NUMBER, literal("true"), literal("false"), literal("null")]
+        options: list[Node] = [_ANY_STRING, _NUMBER, literal("true"), literal("false"), literal("null")]
         if depth:
             inner = self.anything(depth - 1)
             options += [self._map(inner), self._braces("[", self._several(inner, 0, None), "]")]
@@ -346,23 +317,18 @@ class _Builder:
 
     def _number(self, schema: Mapping[str, Any], path: str) -> Node:
         low, high, without_low, without_high = self._bounds(schema, path)
-        if low is None and high is None:
+        bounds = [bound for bound in (low, high) if bound is not None]
+        if not bounds:
             return _NUMBER
-        for bound in (low, high):
-            if bound is not None and (bound != int(bound) or abs(bound) > MAX_PLAIN_NUMBER):
-                raise SchemaError(
-                    path,
-                    f"a number's bounds must be whole and at most {MAX_PLAIN_NUMBER:,} to be kept, got {bound}",
-                )
-        if (
-            low is not None
-            and high is not None
-            and (low > high or (low == high and (without_low or without_high)))
-        ):
+        for bound in bounds:
+            if bound != int(bound) or abs(bound) > MAX_PLAIN_NUMBER:
+                limit = f"whole and at most {MAX_PLAIN_NUMBER:,} to be kept"
+                raise SchemaError(path, f"a number's bounds must be {limit}, got {bound}")
+        is_open = without_low or without_high
+        if len(bounds) == 2 and (bounds[0] > bounds[1] or (bounds[0] == bounds[1] and is_open)):
             raise SchemaError(path, "no number lies between these bounds")
-        return numbers(
-            None if low is None else int(low), None if high is None else int(high), without_low, without_high
-        )
+        whole = (None if bound is None else int(bound) for bound in (low, high))
+        return numbers(*whole, without_low, without_high)
 
     def _bounds(
         self, schema: Mapping[str, Any], path: str
@@ -399,9 +365,8 @@ def _types(schema: Mapping[str, Any], path: str) -> list[str]:
         return kinds or list(KEYWORDS_OF_TYPE)
     kinds = [named] if isinstance(named, str) else named
     if not isinstance(kinds, list) or not kinds or not all(kind in KEYWORDS_OF_TYPE for kind in kinds):
-        raise SchemaError(
-            f"{path}/type", f"{named!r} is not a JSON type; choose from {', '.join(KEYWORDS_OF_TYPE)}"
-        )
+        known = ", ".join(KEYWORDS_OF_TYPE)
+        raise SchemaError(f"{path}/type", f"{named!r} is not a JSON type; choose from {known}")
     return kinds
 
 
@@ -435,10 +400,8 @@ def _check_combinations(schema: Mapping[str, Any], path: str) -> None:
         if name == "allOf" and len(options) > 1:
             raise SchemaError(f"{path}/allOf", "more than one schema at once is not supported; merge them")
         if name == "oneOf" and not _are_apart(options, path):
-            raise SchemaError(
-                f"{path}/oneOf",
-                "a value might fit several of these, which is not checked; use anyOf if that is fine",
-            )
+            problem = "a value might fit several of these, which is not checked; use anyOf if that is fine"
+            raise SchemaError(f"{path}/oneOf", problem)
 
 
 def _inside_json(node: Node) -> Node:
@@ -455,14 +418,8 @@ def _inside_json(node: Node) -> Node:
         for point in range(first, last + 1)
         if any(low <= point <= high for low, high in node.ranges)
     ]
-    return _choice([Characters(_without(node.ranges, _MUST_ESCAPE)), *escaped])
-
-
-def _without(
-    ranges: tuple[tuple[int, int], ...], taken: tuple[tuple[int, int], ...]
-) -> tuple[tuple[int, int], ...]:
-    """Return the characters of the first set that are not in the second."""
-    return complement(merged([*complement(ranges), *taken]))
+    plain = regex.complement(regex.merged([*regex.complement(node.ranges), *_MUST_ESCAPE]))
+    return _choice([Characters(plain), *escaped])
 
 
 def _choice(options: list[Node]) -> Node:

@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from engine.grammar.regex import Characters, Choice, Node, Repeat, Sequence, literal, optional
 
-DIGIT = Characters(((48, 57),))
+DIGIT, FIRST_DIGIT = Characters(((48, 57),)), Characters(((49, 57),))
 MAX_FRACTION_DIGITS = 6
 """Maximum decimals of a number with bounds, so that rounding cannot exceed them."""
 FRACTION = Sequence((literal("."), Repeat(DIGIT, 1, MAX_FRACTION_DIGITS)))
 _ZEROS = optional(Sequence((literal("."), Repeat(literal("0"), 1, MAX_FRACTION_DIGITS))))
 _NOT_ZERO = Choice(
     tuple(
-        Sequence(
-            (
-                literal("." + "0" * zeros),
-                Characters(((49, 57),)),
-                Repeat(DIGIT, 0, MAX_FRACTION_DIGITS - zeros - 1),
-            )
-        )
+        Sequence((literal("." + "0" * zeros), FIRST_DIGIT, Repeat(DIGIT, 0, MAX_FRACTION_DIGITS - zeros - 1)))
         for zeros in range(MAX_FRACTION_DIGITS)
     )
 )
@@ -42,10 +36,8 @@ def numbers(low: int | None, high: int | None, without_low: bool = False, withou
     """Return the pattern of decimal numbers between two integers, in plain notation."""
     options = []
     if high is None or high > 0 or (high == 0 and not without_high):
-        if low is not None and low >= 0:
-            options.append(_positive(low, high, without_low, without_high))
-        else:
-            options.append(_positive(0, high, False, without_high))
+        is_cut = low is not None and low >= 0
+        options.append(_positive(low if is_cut else 0, high, is_cut and without_low, without_high))
     if low is None or low < 0:
         most = None if low is None else -low
         if high is not None and high <= 0:
@@ -78,7 +70,7 @@ def _naturals(low: int, high: int | None) -> Node:
         options.append(_same_length(str(low), "9" * size))
         low = 10**size
         if high is None:
-            options.append(Sequence((Characters(((49, 57),)), Repeat(DIGIT, size, None))))
+            options.append(Sequence((FIRST_DIGIT, Repeat(DIGIT, size, None))))
             return Choice(tuple(options))
     options.append(_same_length(str(low), str(high)))
     return Choice(tuple(options))

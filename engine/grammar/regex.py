@@ -65,7 +65,11 @@ def parse(pattern: str, *, anywhere: bool = False) -> Node:
 
     anywhere: a text matches if some part of it does, as with `re.search`; ^ and $ still hold its ends.
     """
-    return _Parser(pattern, anywhere).parse()
+    parser = _Parser(pattern, anywhere)
+    tree = parser.choice()
+    if parser.at < len(pattern):
+        raise parser.error("this parenthesis was never opened")
+    return tree
 
 
 def literal(text: str) -> Node:
@@ -76,11 +80,6 @@ def literal(text: str) -> Node:
 
 def optional(node: Node) -> Node:
     return Repeat(node, 0, 1)
-
-
-def escape(text: str) -> str:
-    """Return a pattern that matches this text only."""
-    return re.sub(r"[\\^$.|?*+()\[\]{}\-]", lambda match: "\\" + match[0], text)
 
 
 def merged(ranges: list[Range]) -> tuple[Range, ...]:
@@ -96,15 +95,9 @@ def merged(ranges: list[Range]) -> tuple[Range, ...]:
 
 def complement(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
     """Return all other characters."""
-    result = []
-    begin = 0
-    for first, last in ranges:
-        if begin < first:
-            result.append((begin, first - 1))
-        begin = last + 1
-    if begin <= LAST_CODE_POINT:
-        result.append((begin, LAST_CODE_POINT))
-    return tuple(result)
+    begins = [0, *(last + 1 for _, last in ranges)]
+    ends = [*(first - 1 for first, _ in ranges), LAST_CODE_POINT]
+    return tuple((begin, end) for begin, end in zip(begins, ends, strict=True) if begin <= end)
 
 
 def _of(text: str) -> tuple[Range, ...]:
@@ -114,15 +107,9 @@ def _of(text: str) -> tuple[Range, ...]:
 _DIGIT = ((48, 57),)
 _WORD = ((48, 57), (65, 90), (95, 95), (97, 122))
 _SPACE = _of(" \t\n\r\f\v")
-_CLASSES = {
-    "d": _DIGIT,
-    "w": _WORD,
-    "s": _SPACE,
-    "D": complement(_DIGIT),
-    "W": complement(_WORD),
-    "S": complement(_SPACE),
-}
-_CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}
+_CLASSES = {"d": _DIGIT, "w": _WORD, "s": _SPACE}
+_CLASSES |= {name.upper(): complement(ranges) for name, ranges in _CLASSES.items()}
+_CONTROLS = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 _COUNTS = re.compile(r"\{(?!\})(\d*)(,?)(\d*)\}", re.ASCII)
 _ANY = complement(_of("\n"))
@@ -138,13 +125,7 @@ class _Parser:
         self.at = 0
         self.depth = 0
 
-    def parse(self) -> Node:
-        tree = self._choice()
-        if self.at < len(self.pattern):
-            raise self._error("this parenthesis was never opened")
-        return tree
-
-    def _choice(self) -> Node:
+    def choice(self) -> Node:
         options = [self._sequence()]
         while self._take("|"):
             options.append(self._sequence())
@@ -155,8 +136,8 @@ class _Parser:
         is_outermost = self.depth == 0
         if is_outermost and not self._take("^") and self.anywhere:
             parts.append(_ANYTHING)
-        while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
-            if is_outermost and self.pattern[self.at] == "$" and self.pattern[self.at + 1 :][:1] in ("", "|"):
+        while self._next() not in ("", "|", ")"):
+            if is_outermost and self._next() == "$" and self._next(1) in ("", "|"):
                 self.at += 1
                 break
             parts.append(self._repeat())
@@ -171,39 +152,36 @@ class _Parser:
         if bounds is None:
             return body
         if self._take("+"):
-            raise self._error("possessive repeats are not supported", -1)
+            raise self.error("possessive repeats are not supported", -1)
         self._take("?")  # lazy: it matches the same texts
-        if self.at < len(self.pattern) and (
-            self.pattern[self.at] in "*+?" or _COUNTS.match(self.pattern, self.at)
-        ):
-            raise self._error("two repeats in a row; put the first in a group")
+        if self._next() in ("*", "+", "?") or _COUNTS.match(self.pattern, self.at):
+            raise self.error("two repeats in a row; put the first in a group")
         return Repeat(body, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
         """Parse the repeat after an atom; None if there is none."""
         simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
-        sign = self.pattern[self.at : self.at + 1]
-        if sign in simple:
+        if self._next() in simple:
             self.at += 1
-            return simple[sign]
+            return simple[self.pattern[self.at - 1]]
         match = _COUNTS.match(self.pattern, self.at)
         if match is None:
             return None  # a literal brace, as in `re`
         least = int(match[1] or 0)
         most = least if not match[2] else int(match[3]) if match[3] else None
         if max(least, most or 0) > MAX_REPEAT:
-            raise self._error(f"no more than {MAX_REPEAT} repeats are supported")
+            raise self.error(f"no more than {MAX_REPEAT} repeats are supported")
         if most is not None and most < least:
-            raise self._error("the highest number of repeats is below the lowest")
+            raise self.error("the highest number of repeats is below the lowest")
         self.at = match.end()
         return least, most
 
     def _atom(self) -> Node:
         character = self.pattern[self.at]
         if character in "*+?" or _COUNTS.match(self.pattern, self.at):
-            raise self._error("nothing to repeat")
+            raise self.error("nothing to repeat")
         if character in "^$":
-            raise self._error("anchors are supported only around the whole pattern, which always matches all")
+            raise self.error("anchors are supported only around the whole pattern, which always matches all")
         self.at += 1
         match character:
             case "(":
@@ -221,16 +199,16 @@ class _Parser:
         if self._take("?") and not self._take(":"):
             named = re.compile(r"P<\w+>").match(self.pattern, self.at)
             if named is None:
-                raise self._error("only groups (...), (?:...) and (?P<name>...) are supported", -2)
+                raise self.error("only groups (...), (?:...) and (?P<name>...) are supported", -2)
             self.at = named.end()
         self.depth += 1
         if self.depth > 100:
-            raise self._error("groups are nested more than 100 deep")
-        body = self._choice()
+            raise self.error("groups are nested more than 100 deep")
+        body = self.choice()
         self.depth -= 1
         if not self._take(")"):
             self.at = start
-            raise self._error("this parenthesis is never closed")
+            raise self.error("this parenthesis is never closed")
         return body
 
     def _class(self) -> tuple[Range, ...]:
@@ -239,72 +217,61 @@ class _Parser:
         is_negated = self._take("^")
         ranges: list[Range] = []
         is_first = True
-        while is_first or self.pattern[self.at : self.at + 1] != "]":
-            if self.at >= len(self.pattern):
+        while is_first or self._next() != "]":
+            if not self._next():
                 self.at = start
-                raise self._error("this class is never closed")
+                raise self.error("this class is never closed")
             is_first = False
             begin = self._class_member()
-            is_range = self.pattern[self.at : self.at + 1] == "-" and self.pattern[self.at + 1 :][:1] not in (
-                "",
-                "]",
-            )
-            if not is_range:
+            if self._next() != "-" or self._next(1) in ("", "]"):
                 ranges += begin
                 continue
             self.at += 1
-            end = self._class_member()
-            if not (_is_single(begin) and _is_single(end)) or end[0][0] < begin[0][0]:
-                raise self._error("this is not a range of characters", -1)
-            ranges.append((begin[0][0], end[0][0]))
+            (low, low_last), *more = begin
+            (high, high_last), *others = self._class_member()
+            if more or others or low != low_last or high != high_last or high < low:
+                raise self.error("this is not a range of characters", -1)
+            ranges.append((low, high))
         self.at += 1
         return complement(merged(ranges)) if is_negated else merged(ranges)
 
     def _class_member(self) -> tuple[Range, ...]:
-        character = self.pattern[self.at : self.at + 1]
+        character = self._next()
         if not character:
-            raise self._error("this class is never closed", -1)
+            raise self.error("this class is never closed", -1)
         self.at += 1
         return self._escape(in_class=True) if character == "\\" else ((ord(character), ord(character)),)
 
     def _escape(self, *, in_class: bool) -> tuple[Range, ...]:
         """Parse an escape after its backslash."""
-        character = self.pattern[self.at : self.at + 1]
+        character = self._next()
         if not character:
-            raise self._error("a backslash at the end escapes nothing", -1)
+            raise self.error("a backslash at the end escapes nothing", -1)
         self.at += 1
         if character in _CLASSES:
             return _CLASSES[character]
-        if character in _CONTROLS:
-            return _of(_CONTROLS[character])
-        if character in _HEX_DIGITS:
-            return self._code_point(_HEX_DIGITS[character])
-        if character == "0":
-            return _of("\0")
-        if in_class and character == "b":
-            return _of("\b")
+        if character in _CONTROLS or (in_class and character == "b"):
+            return _of(_CONTROLS.get(character, "\b"))
+        if num_digits := _HEX_DIGITS.get(character):
+            digits = self.pattern[self.at : self.at + num_digits]
+            if not re.fullmatch(f"[0-9a-fA-F]{{{num_digits}}}", digits) or int(digits, 16) > LAST_CODE_POINT:
+                raise self.error(f"expected {num_digits} hex digits of a character", -2)
+            self.at += num_digits
+            return _of(chr(int(digits, 16)))
         if character.isascii() and character.isalnum():
-            raise self._error(f"\\{character} is not supported: it looks around or back, or is unknown", -2)
+            raise self.error(f"\\{character} is not supported: it looks around or back, or is unknown", -2)
         return _of(character)
 
-    def _code_point(self, num_digits: int) -> tuple[Range, ...]:
-        digits = self.pattern[self.at : self.at + num_digits]
-        if not re.fullmatch(f"[0-9a-fA-F]{{{num_digits}}}", digits) or int(digits, 16) > LAST_CODE_POINT:
-            raise self._error(f"expected {num_digits} hex digits of a character", -2)
-        self.at += num_digits
-        return _of(chr(int(digits, 16)))
+    def _next(self, offset: int = 0) -> str:
+        """Return the character that is read next; empty at the end."""
+        return self.pattern[self.at + offset : self.at + offset + 1]
 
     def _take(self, character: str) -> bool:
-        if self.pattern[self.at : self.at + 1] != character:
-            return False
-        self.at += 1
-        return True
+        if is_next := self._next() == character:
+            self.at += 1
+        return is_next
 
-    def _error(self, what: str, offset: int = 0) -> GrammarError:
+    def error(self, what: str, offset: int = 0) -> GrammarError:
         place = max(0, self.at + offset)
         shown = self.pattern if len(self.pattern) <= 60 else self.pattern[max(0, place - 30) : place + 30]
         return GrammarError(f"regex {shown!r}: {what} (character {place})")
-
-
-def _is_single(ranges: tuple[Range, ...]) -> bool:
-    return len(ranges) == 1 and ranges[0][0] == ranges[0][1]

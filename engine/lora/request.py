@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.config.settings import InvalidRequestError
 
-class LoRAError(ValueError):
+
+class LoRAError(InvalidRequestError):
     """An adapter that cannot be used; the message says why and what to do."""
 
 
