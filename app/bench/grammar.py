@@ -24,7 +24,7 @@ from engine import LLM, SamplingParams
 from engine.config import EngineArgs, StructuredOutputsConfig
 from engine.core.grammar_protocol import CompiledGrammar
 from engine.frontend.llm_engine import load_tokenizer
-from engine.grammar.compile import GrammarCompiler
+from engine.grammar.manager import GrammarCompiler
 from engine.grammar.vocabulary import Vocabulary
 from engine.grammar.xgrammar_backend import is_installed
 from engine.sampling_params import StructuredOutputsParams

@@ -31,8 +31,7 @@ class BeamSearchParams:
     beam_width: int
     max_tokens: int
     ignore_eos: bool = False
-    length_penalty: float = 1.0
-    """A beam's score is its cumulative log-probability / length ** length_penalty."""
+    length_penalty: float = 1.0  # A beam's score is its cumulative log-probability / length ** length_penalty
 
     def __post_init__(self) -> None:
         for name in ("beam_width", "max_tokens"):
@@ -47,12 +46,10 @@ class BeamSearchParams:
 class BeamSearchSequence:
     """A beam."""
 
-    tokens: list[int]
-    """Prompt and continuation."""
+    tokens: list[int]  # Prompt and continuation
     cum_logprob: float = 0.0
     text: str | None = None
-    finish_reason: str | None = None
-    """stop (end-of-sequence) or length; None while it grows."""
+    finish_reason: str | None = None  # stop (end-of-sequence) or length; None while it grows
     logprobs: list[dict[int, Logprob]] = field(default_factory=list)
 
     def score(self, num_prompt_tokens: int, length_penalty: float) -> float:
@@ -65,15 +62,12 @@ class BeamSearchSequence:
 class BeamMemory:
     """Cost of a search in blocks: shared with copy on write (V0), shared when full (V1), and not shared."""
 
-    cow_copies: int = 0
-    """Half-full blocks that V0 copies because two beams write into them."""
+    cow_copies: int = 0  # Half-full blocks that V0 copies because two beams write into them
     peak_blocks_cow: int = 0
-    peak_blocks_unshared: int = 0
-    """Blocks if every beam had its own copy of everything."""
+    peak_blocks_unshared: int = 0  # Blocks if every beam had its own copy of everything
     num_computed_tokens: int = 0
     """Tokens that the engine computed; with V0's forks: the prompt, and one token per beam and step."""
-    num_cached_tokens: int = 0
-    """Tokens found in the prefix cache."""
+    num_cached_tokens: int = 0  # Tokens found in the prefix cache
 
 
 @dataclass(slots=True)

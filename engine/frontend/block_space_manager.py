@@ -25,10 +25,8 @@ class AllocStatus(Enum):
     """Answer to whether a prompt can get its blocks."""
 
     OK = "ok"
-    LATER = "later"
-    """Other sequences hold the blocks now."""
-    NEVER = "never"
-    """The prompt does not fit into an empty pool."""
+    LATER = "later"  # Other sequences hold the blocks now
+    NEVER = "never"  # The prompt does not fit into an empty pool
 
 
 class BlockSpaceManager:
@@ -42,8 +40,7 @@ class BlockSpaceManager:
         self.block_size = block_size
         self.device = BlockPool(num_device_blocks + 1)  # including its null block
         self.host = BlockPool(num_host_blocks + 1)
-        self.num_copies = 0
-        """Blocks copied on write so far."""
+        self.num_copies = 0  # Blocks copied on write so far
         self._tables: dict[Hashable, list[Block]] = {}
         self._num_tokens: dict[Hashable, int] = {}
         self._swapped: set[Hashable] = set()

@@ -17,8 +17,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-ChatMessage = dict[str, Any]
-"""A message with "role", and usually "content"."""
+ChatMessage = dict[str, Any]  # A message with "role", and usually "content"
 
 _CONTINUE_HERE = "<<prep:continue-here>> "
 """Marks the end of an open message. Templates that trim their output remove its last space."""

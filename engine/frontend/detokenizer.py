@@ -88,16 +88,14 @@ class OutputText:
     """
 
     def __init__(self, detokenizer: Detokenizer, params: SamplingParams) -> None:
-        self.stop_string: str | None = None
-        """Stop string that was found; nothing may be pushed after it."""
+        self.stop_string: str | None = None  # Stop string that was found; nothing may be pushed after it
         self._detokenizer = detokenizer
         self._stop = params.stop or []
         self._max_held = max((len(stop) - 1 for stop in self._stop), default=0)
         self._keep_stop_string = params.include_stop_str_in_output
         self._min_tokens = params.min_tokens
         self._num_tokens = 0
-        self._unread: list[int] = []
-        """Tokens that are not decoded yet; always empty with stop strings."""
+        self._unread: list[int] = []  # Tokens that are not decoded yet; always empty with stop strings
         self._released = StringIO()
         self._num_taken = 0
         self._held = ""

@@ -28,8 +28,7 @@ class PromptDict(TypedDict, total=False):
 
     prompt: str
     prompt_token_ids: Sequence[int]
-    cache_salt: str
-    """Share cached prefixes only with requests of the same salt."""
+    cache_salt: str  # Share cached prefixes only with requests of the same salt
     multi_modal_data: dict[str, Any]
     """`{"image": pixels}` or a list of them, uint8 [height, width, 3] each; <image> in the text marks their places."""
 
@@ -72,7 +71,12 @@ class InputProcessor:
         """
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"sampling_params must be SamplingParams, got {params!r}")
-        self._check_priority(priority)
+        if type(priority) is not int:
+            raise InvalidRequestError(f"priority must be an integer (lower runs first), got {priority!r}")
+        if priority and self._policy != "priority":
+            raise InvalidRequestError(
+                f"priority {priority} would be ignored: start the engine with scheduling_policy='priority'"
+            )
         text, token_ids, features = self._parse(prompt)
         self._check_length(token_ids)
         cache_salt = prompt.get("cache_salt") if isinstance(prompt, dict) else None
@@ -125,10 +129,8 @@ class InputProcessor:
             return None, _checked_ids(prompt), []
         if images := _images_of(prompt):
             return self._place_images(prompt, images)
-        if prompt.keys() - PromptDict.__annotations__.keys() or not prompt.keys() & {
-            "prompt",
-            "prompt_token_ids",
-        }:
+        is_known = prompt.keys() <= PromptDict.__annotations__.keys()
+        if not is_known or not prompt.keys() & {"prompt", "prompt_token_ids"}:
             raise InvalidRequestError(
                 'a prompt dict holds "prompt" or "prompt_token_ids", and optionally "cache_salt" and '
                 f'"multi_modal_data"; got the keys {sorted(map(str, prompt))}'
@@ -258,14 +260,6 @@ class InputProcessor:
                     f"{name} holds {token_id}, which is not in the model's vocabulary "
                     f"(0 to {self._vocab_size - 1})"
                 )
-
-    def _check_priority(self, priority: Any) -> None:
-        if type(priority) is not int:
-            raise InvalidRequestError(f"priority must be an integer (lower runs first), got {priority!r}")
-        if priority and self._policy != "priority":
-            raise InvalidRequestError(
-                f"priority {priority} would be ignored: start the engine with scheduling_policy='priority'"
-            )
 
     def _need_tokenizer(self, what: str) -> Tokenizer:
         if self.tokenizer is None:

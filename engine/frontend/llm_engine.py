@@ -126,12 +126,8 @@ class LLMEngine:
 
     def is_loaded(self, request: LoRARequest) -> bool:
         """Whether `generate` may use this adapter at once. Callable from any thread."""
-        return (
-            isinstance(request, LoRARequest)
-            and self.loras is not None
-            and request.lora_name in self.loras
-            and not request.load_inplace
-        )
+        is_request = isinstance(request, LoRARequest) and not request.load_inplace
+        return is_request and self.loras is not None and request.lora_name in self.loras
 
     def _need_loras(self) -> LoRARegistry:
         if self.loras is None:

@@ -21,6 +21,9 @@ from engine.frontend.tokenizer import Tokenizer
 from engine.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
 from engine.sampling_params import RequestOutputKind
 
+STARTS = {"QUEUED": "queued_ts", "SCHEDULED": "scheduled_ts", "FIRST_TOKEN": "first_token_ts"}
+"""Event -> the time of it: the earliest among a request's completions, where FINISHED is the latest."""
+
 
 class OutputProcessor:
     """The output so far of every unfinished request."""
@@ -140,7 +143,11 @@ class _RequestState:
             if self.is_finished:
                 self._metrics.finished_time = now
             for name, when in output.events or ():
-                _record_event(self._metrics, name, when)
+                if name == "FINISHED":
+                    self._metrics.last_token_ts = max(self._metrics.last_token_ts, when)
+                elif name in STARTS:  # SCHEDULED comes again after a preemption: the first one counts
+                    earliest = min(getattr(self._metrics, STARTS[name]) or when, when)
+                    setattr(self._metrics, STARTS[name], earliest)
 
     def output(self) -> RequestOutput | None:
         """Return the output that is due now, if any."""
@@ -271,16 +278,3 @@ def _logprobs_by_id(position: TokenLogprobs, tokenizer: Tokenizer | None) -> dic
             text = tokenizer.token_text(token_id) if tokenizer is not None else None
             by_id[token_id] = Logprob(logprob, rank, text)
     return by_id
-
-
-def _record_event(metrics: RequestMetrics, name: str, when: float) -> None:
-    """Merge times: the earliest starts and the latest end of a request's completions."""
-    match name:
-        case "QUEUED":
-            metrics.queued_ts = min(metrics.queued_ts or when, when)
-        case "SCHEDULED":  # again after a preemption: the first one counts
-            metrics.scheduled_ts = min(metrics.scheduled_ts or when, when)
-        case "FIRST_TOKEN":
-            metrics.first_token_ts = min(metrics.first_token_ts or when, when)
-        case "FINISHED":
-            metrics.last_token_ts = max(metrics.last_token_ts, when)

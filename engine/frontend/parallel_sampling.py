@@ -13,8 +13,7 @@ from engine.core.request import Request
 from engine.lora.request import LoRARequest
 from engine.sampling_params import SamplingParams
 
-NUM_SEEDS = 2**63
-"""Modulus of seeds, so that they are non-negative and fit in int64."""
+NUM_SEEDS = 2**63  # Modulus of seeds, so that they are non-negative and fit in int64
 
 
 @dataclass(slots=True)
@@ -22,14 +21,11 @@ class SubmittedRequest:
     """A validated request, ready to be queued."""
 
     request_id: str
-    prompt: str | None
-    """Text of the prompt, if the caller gave one."""
+    prompt: str | None  # Text of the prompt, if the caller gave one
     prompt_token_ids: list[int]
-    params: SamplingParams
-    """Parameters of the caller; the children's have n = 1 and all limits resolved."""
+    params: SamplingParams  # Parameters of the caller; the children's have n = 1 and all limits resolved
     arrival_time: float
-    children: list[Request]
-    """Requests of the core, one per completion, by index."""
+    children: list[Request]  # Requests of the core, one per completion, by index
     lora_request: LoRARequest | None = None
 
 

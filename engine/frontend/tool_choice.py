@@ -40,10 +40,8 @@ class ToolError(ValueError):
 class ToolPlan:
     """Effect of a tool choice on the prompt, on sampling and on reading the answer."""
 
-    tools: list[dict[str, Any]] | None
-    """Tools for the chat template."""
-    call_schema: dict[str, Any] | None
-    """JSON schema of the required call; None: the model decides."""
+    tools: list[dict[str, Any]] | None  # Tools for the chat template
+    call_schema: dict[str, Any] | None  # JSON schema of the required call; None: the model decides
 
     @classmethod
     def of(cls, tools: Sequence[Mapping[str, Any]] | None, choice: ToolChoice) -> ToolPlan:

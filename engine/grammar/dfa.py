@@ -26,8 +26,7 @@ from engine.grammar.regex import Characters, Choice, Node, Repeat, Sequence
 
 MAX_NFA_STATES = 200_000
 MAX_DFA_STATES = 100_000
-DEAD, START = 0, 1
-"""States of every DFA: the dead one, and the one before the first byte."""
+DEAD, START = 0, 1  # States of every DFA: the dead one, and the one before the first byte
 
 ByteRange = tuple[int, int]
 
@@ -38,8 +37,7 @@ class NFA:
     def __init__(self, tree: Node) -> None:
         self.edges: list[list[tuple[int, int, int]]] = []
         """Moves of each state: (first byte, last byte, next state)."""
-        self.free_moves: list[list[int]] = []
-        """Epsilon moves of each state."""
+        self.free_moves: list[list[int]] = []  # Epsilon moves of each state
         self.end = self._add(tree, self._state())
         self._cut_what_never_ends()
 
@@ -56,7 +54,15 @@ class NFA:
     def _add(self, node: Node, start: int) -> int:
         """Add states and moves for `node` from `start`; return the state after it."""
         if isinstance(node, Characters):
-            return self._add_characters(node, start)
+            end = self._state()
+            for chain in (chain for first, last in node.ranges for chain in utf8_chains(first, last)):
+                here = start
+                for low, high in chain[:-1]:
+                    there = self._state()
+                    self.edges[here].append((low, high, there))
+                    here = there
+                self.edges[here].append((*chain[-1], end))
+            return end
         if isinstance(node, Sequence):
             for part in node.parts:
                 start = self._add(part, start)
@@ -67,18 +73,6 @@ class NFA:
                 self.free_moves[self._add(option, self._state_behind(start))].append(end)
             return end
         return self._add_repeat(node, start)
-
-    def _add_characters(self, node: Characters, start: int) -> int:
-        end = self._state()
-        for first, last in node.ranges:
-            for chain in utf8_chains(first, last):
-                here = start
-                for low, high in chain[:-1]:
-                    there = self._state()
-                    self.edges[here].append((low, high, there))
-                    here = there
-                self.edges[here].append((*chain[-1], end))
-        return end
 
     def _add_repeat(self, node: Repeat, start: int) -> int:
         for _ in range(node.least):
@@ -107,16 +101,21 @@ class NFA:
         for state, edges in enumerate(self.edges):
             for target in (*(target for _, _, target in edges), *self.free_moves[state]):
                 sources[target].append(state)
-        alive, todo = {self.end}, [self.end]
-        while todo:
-            for source in sources[todo.pop()]:
-                if source not in alive:
-                    alive.add(source)
-                    todo.append(source)
+        alive = reached(self.end, sources)
         if 0 not in alive:
             raise GrammarError("the pattern matches no text at all, so no output could ever satisfy it")
         self.edges = [[edge for edge in edges if edge[2] in alive] for edges in self.edges]
         self.free_moves = [[target for target in moves if target in alive] for moves in self.free_moves]
+
+
+def reached(start: int, moves: list[list[int]]) -> set[int]:
+    """Return the states that a state reaches over any number of moves."""
+    seen, todo = {start}, [start]
+    while todo:
+        new = set(moves[todo.pop()]) - seen
+        seen |= new
+        todo += new
+    return seen
 
 
 class DFA:
@@ -173,12 +172,12 @@ class DFA:
         """Build the successors of a state."""
         if self._is_known[state]:
             return
-        reached: list[set[int]] = [set() for _ in range(self._num_classes)]
+        targets_of: list[set[int]] = [set() for _ in range(self._num_classes)]
         for nfa_state in self._sets[state]:
             for low, high, target in self._nfa.edges[nfa_state]:
                 for byte_class in range(self._class_of_byte[low], self._class_of_byte[high] + 1):
-                    reached[byte_class].add(target)
-        row = [self._number_after(frozenset(targets)) for targets in reached]
+                    targets_of[byte_class].add(target)
+        row = [self._number_after(frozenset(targets)) for targets in targets_of]
         self._table[state] = row  # read the table now: numbering a state may have replaced it by a larger one
         self._is_known[state] = True
 
@@ -208,12 +207,7 @@ class DFA:
         """Return the epsilon closure of a state, without states that have no other moves."""
         known = self._closures.get(state)
         if known is None:
-            seen, todo = {state}, [state]
-            while todo:
-                for target in self._nfa.free_moves[todo.pop()]:
-                    if target not in seen:
-                        seen.add(target)
-                        todo.append(target)
+            seen = reached(state, self._nfa.free_moves)
             speaking = (member for member in seen if self._nfa.edges[member] or member == self._nfa.end)
             known = self._closures[state] = frozenset(speaking)
         return known

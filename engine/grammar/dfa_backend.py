@@ -28,10 +28,8 @@ from engine.grammar.dfa import DEAD, DFA, START
 from engine.grammar.regex import Node
 from engine.grammar.vocabulary import Vocabulary, pack_bits
 
-MAX_MASK_BYTES = 64 << 20
-"""Maximum bytes of cached masks per grammar; the least recently used is evicted."""
-ENDED = -1
-"""State after end-of-sequence was accepted."""
+MAX_MASK_BYTES = 64 << 20  # Maximum bytes of cached masks per grammar; the least recently used is evicted
+ENDED = -1  # State after end-of-sequence was accepted
 
 
 class CompiledDFA:
@@ -40,8 +38,7 @@ class CompiledDFA:
     def __init__(self, tree: Node, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.dfa = DFA(tree)
-        self._lock = Lock()
-        """Guards the automaton, which grows in the engine's thread and in the mask thread."""
+        self._lock = Lock()  # Guards the automaton, which grows in the engine's thread and in the mask thread
         self._masks: OrderedDict[int, np.ndarray] = OrderedDict()
         self._max_masks = max(16, MAX_MASK_BYTES // (4 * vocabulary.num_words))
 

@@ -26,8 +26,7 @@ from engine.grammar.numbers import integers, numbers
 from engine.grammar.regex import Characters, Choice, Node, Repeat, Sequence, literal, optional, parse
 
 ANY_DEPTH = 3
-MAX_PLAIN_NUMBER = 10**9
-"""Largest bound of a `number` that is safe from rounding."""
+MAX_PLAIN_NUMBER = 10**9  # Largest bound of a `number` that is safe from rounding
 
 ANNOTATIONS = frozenset(
     "title description default examples deprecated readOnly writeOnly $schema $id $comment $defs definitions "
@@ -217,7 +216,7 @@ class _Builder:
         others = schema.get("additionalProperties", not properties and not required)
         if not properties and not required and others is not False:
             return self._map(self.value(others, f"{path}/additionalProperties", refs))
-        members = []
+        members: list[tuple[Node, bool]] = []
         for name in dict.fromkeys([*properties, *required]):
             member = properties.get(name, others if others is not False else None)
             if member is None:
@@ -327,8 +326,8 @@ class _Builder:
         is_open = without_low or without_high
         if len(bounds) == 2 and (bounds[0] > bounds[1] or (bounds[0] == bounds[1] and is_open)):
             raise SchemaError(path, "no number lies between these bounds")
-        whole = (None if bound is None else int(bound) for bound in (low, high))
-        return numbers(*whole, without_low, without_high)
+        least, most = (None if bound is None else int(bound) for bound in (low, high))
+        return numbers(least, most, without_low, without_high)
 
     def _bounds(
         self, schema: Mapping[str, Any], path: str

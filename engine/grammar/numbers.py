@@ -9,8 +9,7 @@ from __future__ import annotations
 from engine.grammar.regex import Characters, Choice, Node, Repeat, Sequence, literal, optional
 
 DIGIT, FIRST_DIGIT = Characters(((48, 57),)), Characters(((49, 57),))
-MAX_FRACTION_DIGITS = 6
-"""Maximum decimals of a number with bounds, so that rounding cannot exceed them."""
+MAX_FRACTION_DIGITS = 6  # Maximum decimals of a number with bounds, so that rounding cannot exceed them
 FRACTION = Sequence((literal("."), Repeat(DIGIT, 1, MAX_FRACTION_DIGITS)))
 _ZEROS = optional(Sequence((literal("."), Repeat(literal("0"), 1, MAX_FRACTION_DIGITS))))
 _NOT_ZERO = Choice(
@@ -37,7 +36,7 @@ def numbers(low: int | None, high: int | None, without_low: bool = False, withou
     options = []
     if high is None or high > 0 or (high == 0 and not without_high):
         is_cut = low is not None and low >= 0
-        options.append(_positive(low if is_cut else 0, high, is_cut and without_low, without_high))
+        options.append(_positive(max(0, low or 0), high, is_cut and without_low, without_high))
     if low is None or low < 0:
         most = None if low is None else -low
         if high is not None and high <= 0:

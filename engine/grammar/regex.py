@@ -20,8 +20,7 @@ from dataclasses import dataclass
 
 from engine.core.grammar_protocol import GrammarError
 
-Range = tuple[int, int]
-"""First and last code point."""
+Range = tuple[int, int]  # First and last code point
 LAST_CODE_POINT = 0x10FFFF
 MAX_REPEAT = 100_000
 """Highest count in {m,n}. Larger trees are refused by the automaton, which counts its states."""

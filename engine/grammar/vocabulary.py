@@ -46,10 +46,7 @@ class Vocabulary:
     @classmethod
     def of(cls, tokenizer: TokenSource, size: int, eos_token_ids: Iterable[int]) -> Vocabulary:
         """Build from a tokenizer. Special tokens have no bytes in a grammar, even those that have a spelling."""
-        token_bytes = [
-            b"" if tokenizer.is_special(token_id) else tokenizer.token_bytes(token_id)
-            for token_id in range(size)
-        ]
+        token_bytes = [b"" if tokenizer.is_special(i) else tokenizer.token_bytes(i) for i in range(size)]
         return cls(token_bytes, frozenset(eos_token_ids))
 
     def __len__(self) -> int:
@@ -75,10 +72,8 @@ class Level:
     """The nodes of one depth: `first` up to `first + len(parents)`."""
 
     first: int
-    parents: np.ndarray
-    """int64: each node's parent, by number."""
-    labels: np.ndarray
-    """uint8: the byte that leads from the parent to it."""
+    parents: np.ndarray  # int64: each node's parent, by number
+    labels: np.ndarray  # uint8: the byte that leads from the parent to it
 
 
 class TokenTrie:
@@ -88,15 +83,12 @@ class TokenTrie:
         self.token_ids = np.array([i for i, spelled in enumerate(token_bytes) if spelled], np.int64)
         self.levels: list[Level] = []
         self.num_nodes = 1
-        self.node_of = self._grow([spelled for spelled in token_bytes if spelled])
+        self.node_of = nodes = np.zeros(len(self.token_ids), np.int64)
         """int64: the node at which each of `token_ids` ends."""
-
-    def _grow(self, spellings: list[bytes]) -> np.ndarray:
-        """Build one level per round: its nodes are the distinct pairs of a node and a next byte."""
-        lengths = np.array([len(spelled) for spelled in spellings], np.int64)
-        text = np.frombuffer(b"".join(spellings), np.uint8)
+        lengths = np.array([len(token_bytes[i]) for i in self.token_ids], np.int64)
+        text = np.frombuffer(b"".join(token_bytes), np.uint8)
         starts = np.cumsum(lengths) - lengths
-        nodes = np.zeros(len(spellings), np.int64)
+        # One level per round: its nodes are the distinct pairs of a node and a next byte.
         for depth in range(int(lengths.max(initial=0))):
             longer = np.flatnonzero(lengths > depth)
             steps = nodes[longer] << 8 | text[starts[longer] + depth]
@@ -104,7 +96,6 @@ class TokenTrie:
             self.levels.append(Level(self.num_nodes, different >> 8, (different & 255).astype(np.uint8)))
             nodes[longer] = self.num_nodes + which
             self.num_nodes += len(different)
-        return nodes
 
 
 def pack_bits(size: int, token_ids: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -49,34 +50,29 @@ class XGrammarCompiler:
         self._compiler = xgrammar.GrammarCompiler(tokenizer, max_threads=1, cache_enabled=False)
 
     def compile(self, params: StructuredOutputsParams, *, compact: bool) -> CompiledXGrammar:
-        compiler = self._compiler
-        match params.kind:
-            case "json":
-                schema = json.dumps(_with_safe_lengths(params.json_schema))
-                return self._run(compiler.compile_json_schema, schema, any_whitespace=not compact)
-            case "json_object":
-                return self._run(
-                    compiler.compile_json_schema, '{"type": "object"}', any_whitespace=not compact
-                )
-            case "regex":
-                return self._run(compiler.compile_regex, params.regex)
-            case "choice":
-                assert params.choice is not None
-                options = " | ".join(json.dumps(text, ensure_ascii=False) for text in params.choice)
-                return self._run(compiler.compile_grammar, f"root ::= {options}")
-            case "grammar":
-                return self._run(compiler.compile_grammar, params.grammar)
-        return self._run(compiler.compile_structural_tag, params.structural_tag)
-
-    def _run(
-        self, compile_it: Callable[..., xgrammar.CompiledGrammar], *args: Any, **options: Any
-    ) -> CompiledXGrammar:
         try:
-            return CompiledXGrammar(compile_it(*args, **options), self._real_tokens)
+            return CompiledXGrammar(self._compile(params, any_whitespace=not compact), self._real_tokens)
         except Exception as error:  # the library has several, RuntimeError among them
             # "[20:50:14] /project/cpp/file.cc:83: what was wrong": only the last part is for users
             message = re.sub(r"^\[[\d:]+\] \S+:\d+: ", "", str(error).strip())
             raise GrammarError(f"xgrammar: {message}") from error
+
+    def _compile(self, params: StructuredOutputsParams, *, any_whitespace: bool) -> xgrammar.CompiledGrammar:
+        compiler: Any = self._compiler
+        match params.kind:
+            case "json":
+                schema = json.dumps(_with_safe_lengths(params.json_schema))
+                return compiler.compile_json_schema(schema, any_whitespace=any_whitespace)
+            case "json_object":
+                return compiler.compile_json_schema('{"type": "object"}', any_whitespace=any_whitespace)
+            case "regex":
+                return compiler.compile_regex(params.regex)
+            case "choice":
+                options = " | ".join(json.dumps(text, ensure_ascii=False) for text in params.choice or ())
+                return compiler.compile_grammar(f"root ::= {options}")
+            case "grammar":
+                return compiler.compile_grammar(params.grammar)
+        return compiler.compile_structural_tag(params.structural_tag)
 
 
 def _with_safe_lengths(schema: Any) -> Any:
@@ -96,26 +92,25 @@ def _with_safe_lengths(schema: Any) -> Any:
     return safe
 
 
+@dataclass(frozen=True)
 class CompiledXGrammar:
     """A compiled grammar of the library."""
 
-    def __init__(self, compiled: xgrammar.CompiledGrammar, real_tokens: np.ndarray) -> None:
-        """real_tokens: int32 [num_words], the bits of all tokens."""
-        self._compiled = compiled
-        self._real_tokens = real_tokens
+    compiled: xgrammar.CompiledGrammar
+    real_tokens: np.ndarray  # int32 [num_words]: the bits of all tokens
 
     def start(self) -> XGrammar:
-        return XGrammar(self._compiled, self._real_tokens)
+        return XGrammar(self)
 
 
 class XGrammar:
     """Matcher of one request, behind our protocol."""
 
-    def __init__(self, compiled: xgrammar.CompiledGrammar, real_tokens: np.ndarray) -> None:
+    def __init__(self, grammar: CompiledXGrammar) -> None:
         import xgrammar
 
-        self._matcher = xgrammar.GrammarMatcher(compiled)
-        self._real_tokens = real_tokens
+        self._matcher = xgrammar.GrammarMatcher(grammar.compiled)
+        self._real_tokens = grammar.real_tokens
 
     def accept_tokens(self, token_ids: Sequence[int]) -> bool:
         num_accepted = self._advance(token_ids)

@@ -100,8 +100,7 @@ class Linear(nn.Module):
         self.out_features = out_features = sum(self.parts.values())
         self.dtype = dtype
         self.method: LinearMethod = UnquantizedLinearMethod()
-        self.lora: Any = None
-        """A LoRALayer (`engine/lora/layers.py`), if adapters may add to the output."""
+        self.lora: Any = None  # A LoRALayer (`engine/lora/layers.py`), if adapters may add to the output
         self.stored: dict[str, dict[str, Tensor]] = {}
         """Tensors in the layout of a quantised checkpoint, by part and name, until they are repacked."""
         self.matrices: list[Any] = []

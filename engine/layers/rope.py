@@ -34,8 +34,10 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
             return _llama3(inv_freq, scaling)
         case "yarn":
             return _yarn(inv_freq, rope.theta, scaling)
-        case "dynamic":
-            return _plain(rope.theta * _ntk_growth(scaling, head_dim), head_dim)
+        case "dynamic":  # a larger base for the served length, which slows the slowest pair by about `factor`
+            original, factor = scaling["original_max_position_embeddings"], scaling["factor"]
+            growth = factor * scaling.get("served_length", original) / original - (factor - 1)
+            return _plain(rope.theta * growth ** (head_dim / (head_dim - 2)), head_dim)
         case "longrope":
             factors = scaling["long_factor" if scaling["is_long"] else "short_factor"]
             return inv_freq / torch.tensor(factors, dtype=torch.float32)
@@ -97,13 +99,6 @@ def _yarn(inv_freq: Tensor, theta: float, scaling: dict[str, Any]) -> Tensor:
     width = last - first or 0.001  # as transformers does where both are the same pair
     divide = ((torch.arange(dim // 2, dtype=torch.float32) - first) / width).clamp(0, 1)
     return (1 - divide) * inv_freq + divide * inv_freq / scaling["factor"]
-
-
-def _ntk_growth(scaling: dict[str, Any], head_dim: int) -> float:
-    """Return what theta grows by for the served length, which slows the slowest pair by about `factor`."""
-    original, factor = scaling["original_max_position_embeddings"], scaling["factor"]
-    longest = scaling.get("served_length", original)
-    return (factor * longest / original - (factor - 1)) ** (head_dim / (head_dim - 2))
 
 
 class RotaryTable(nn.Module):

@@ -55,10 +55,8 @@ class Target:
 class LowRank:
     """The part of an adapter for one matrix, on the host."""
 
-    a: Tensor
-    """fp32 [rank, in]"""
-    b: Tensor
-    """fp32 [out, rank], scaling included."""
+    a: Tensor  # fp32 [rank, in]
+    b: Tensor  # fp32 [out, rank], scaling included
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +64,7 @@ class Adapter:
     """Parts of an adapter, by the name of their matrix in the base checkpoint."""
 
     parts: dict[str, LowRank]
-    rank: int
-    """Largest rank of its parts."""
+    rank: int  # Largest rank of its parts
 
     @property
     def num_bytes(self) -> int:
@@ -80,8 +77,7 @@ def load_adapter(folder: Path, targets: Mapping[str, Target], max_rank: int, bas
     base_model: name or path of the running model. An adapter that names another base but fits is accepted with a
     warning, because a base has many names.
     """
-    config = _read_config(folder)
-    _check_config(folder, config, max_rank)
+    config = _read_config(folder, max_rank)
     halves = _read_halves(folder)
     asked = str(config.get("base_model_name_or_path") or "")
     try:
@@ -99,7 +95,7 @@ def load_adapter(folder: Path, targets: Mapping[str, Target], max_rank: int, bas
     return Adapter(parts, rank)
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path, max_rank: int) -> dict[str, Any]:
     path = folder / "adapter_config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -109,20 +105,13 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise LoRAError(f"{path} cannot be read: {error}") from None
     if not isinstance(config, dict):
         raise LoRAError(f"{path} must hold a JSON object")
-    return config
-
-
-def _check_config(folder: Path, config: dict[str, Any], max_rank: int) -> None:
-    kind = config.get("peft_type", "LORA")
-    if kind != "LORA":
+    if (kind := config.get("peft_type", "LORA")) != "LORA":
         raise LoRAError(f"adapter {folder} is of type {kind}; only LORA can be served")
     for option, reason in _REFUSED.items():
         if config.get(option):
             raise LoRAError(f"adapter {folder} has {option}: {reason}. Merge it into its base instead")
-    if config.get("bias", "none") != "none":
-        raise LoRAError(
-            f"adapter {folder} has bias={config['bias']!r}; only adapters without biases can be served"
-        )
+    if (bias := config.get("bias", "none")) != "none":
+        raise LoRAError(f"adapter {folder} has bias={bias!r}; only adapters without biases can be served")
     for name in ("r", "lora_alpha"):
         value = config.get(name)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
@@ -134,6 +123,7 @@ def _check_config(folder: Path, config: dict[str, Any], max_rank: int) -> None:
             f"adapter {folder} has rank {config['r']}, and max_lora_rank is {max_rank}; start the engine with a "
             "larger one"
         )
+    return config
 
 
 def _read_halves(folder: Path) -> dict[str, dict[str, Tensor]]:
@@ -169,19 +159,17 @@ def _pair(
     halves: dict[str, dict[str, Tensor]],
     targets: Mapping[str, Target],
 ) -> dict[str, LowRank]:
-    unknown = sorted(halves.keys() - targets.keys())
-    if unknown:
-        raise LoRAError(
-            f"adapter {folder} changes {_some(unknown)}, which this model does not have or does not adapt"
-        )
-    incomplete = sorted(name for name, pair in halves.items() if pair.keys() != {"A", "B"})
-    if incomplete:
-        raise LoRAError(f"adapter {folder} has only one of lora_A and lora_B for {_some(incomplete)}")
-    missing = sorted(_expected(config, targets) - halves.keys())
-    if missing:
-        raise LoRAError(
-            f"adapter {folder} says in target_modules that it changes {_some(missing)}, and holds nothing for it"
-        )
+    incomplete = {name for name, pair in halves.items() if pair.keys() != {"A", "B"}}
+    absent = _expected(config, targets) - halves.keys()
+    for names, problem in (
+        (halves.keys() - targets.keys(), "changes {}, which this model does not have or does not adapt"),
+        (incomplete, "has only one of lora_A and lora_B for {}"),
+        (absent, "says in target_modules that it changes {}, and holds nothing for it"),
+    ):
+        if names:
+            first, *others = sorted(names)
+            listed = f"{first} and {len(others)} more" if others else first
+            raise LoRAError(f"adapter {folder} {problem.format(listed)}")
     parts = {}
     for name, pair in halves.items():
         a, b, target = pair["A"], pair["B"], targets[name]
@@ -214,11 +202,5 @@ def _expected(config: dict[str, Any], targets: Mapping[str, Target]) -> set[str]
 
 def _of_pattern(pattern: dict[str, Any] | None, name: str, default: Any) -> Any:
     """Apply PEFT's rule: the first key that matches the end of the module's name."""
-    for key, value in (pattern or {}).items():
-        if re.match(rf"(.*\.)?({key})$", name):
-            return value
-    return default
-
-
-def _some(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    matching = (value for key, value in (pattern or {}).items() if re.match(rf"(.*\.)?({key})$", name))
+    return next(matching, default)

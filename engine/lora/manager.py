@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -27,15 +26,6 @@ from engine.lora.request import LoRAError
 
 logger = logging.getLogger(__name__)
 
-Version = tuple[int, int]
-"""Time of change in nanoseconds, and size of the weights' file."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    folder: Path
-    version: Version
-
 
 class LoRAManager:
     """Add LoRA slots to every linear layer of a model, and load adapters into them."""
@@ -47,19 +37,20 @@ class LoRAManager:
         self._base_model = base_model
         self._layers: dict[str, tuple[LoRALayer, int]] = {}
         """(layer, part) of every matrix, by its name in the checkpoint."""
-        self.targets: dict[str, Target] = {}
-        """Matrices that an adapter may change."""
-        for name, linear in _linears(model):
+        self.targets: dict[str, Target] = {}  # Matrices that an adapter may change
+        for name, linear in model.named_modules():
+            if not isinstance(linear, Linear) or name.startswith("lm_head"):
+                continue  # adapters cannot change the output head
             dtype = linear.dtype if config.lora_dtype == "auto" else getattr(torch, config.lora_dtype)
             layer = LoRALayer(linear, config.max_loras, config.max_lora_rank, dtype, device)
             linear.lora = layer
             for part, part_name in enumerate(linear.part_names(name)):
                 self._layers[part_name] = layer, part
                 self.targets[part_name] = Target(linear.in_features, layer.lora_b[part].shape[1])
-        self._sources: dict[str, _Source] = {}
+        self._sources: dict[str, tuple[Path, tuple[int, int]]] = {}
+        """Folder and version of the loaded adapters, by key."""
         self._host: OrderedDict[str, Adapter] = OrderedDict()
-        self.slot_of: dict[str, int] = {}
-        """Slots of the adapters on the device, by key."""
+        self.slot_of: dict[str, int] = {}  # Slots of the adapters on the device, by key
 
     @property
     def num_slot_bytes(self) -> int:
@@ -75,7 +66,7 @@ class LoRAManager:
         """Read and check an adapter, or raise LoRAError; return its bytes in host memory."""
         version = _version(folder)
         adapter = self._load(folder)
-        self._sources[key] = _Source(folder, version)
+        self._sources[key] = folder, version
         self._keep(key, adapter)
         return adapter.num_bytes
 
@@ -104,12 +95,12 @@ class LoRAManager:
     def _on_host(self, key: str) -> Adapter:
         adapter = self._host.get(key)
         if adapter is None:
-            source = self._sources.get(key)
-            if source is None:
+            if key not in self._sources:
                 raise LoRAError("it was never loaded")
-            if _version(source.folder) != source.version:
-                raise LoRAError(f"{source.folder} has changed since it was loaded; load it again")
-            adapter = self._load(source.folder)
+            folder, version = self._sources[key]
+            if _version(folder) != version:
+                raise LoRAError(f"{folder} has changed since it was loaded; load it again")
+            adapter = self._load(folder)
         self._keep(key, adapter)
         return adapter
 
@@ -123,14 +114,8 @@ class LoRAManager:
             self._host.popitem(last=False)
 
 
-def _linears(model: nn.Module) -> Iterator[tuple[str, Linear]]:
-    """Return the linear layers by name, without the output head, which adapters cannot change."""
-    for name, module in model.named_modules():
-        if isinstance(module, Linear) and not name.startswith("lm_head"):
-            yield name, module
-
-
-def _version(folder: Path) -> Version:
+def _version(folder: Path) -> tuple[int, int]:
+    """Return the time of change in nanoseconds, and the size of the weights' file."""
     try:
         stat = (folder / "adapter_model.safetensors").stat()
     except OSError as error:

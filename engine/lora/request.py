@@ -19,12 +19,9 @@ class LoRARequest:
     """An adapter by name, for `generate(..., lora_request=...)`; loaded on first use."""
 
     lora_name: str
-    lora_int_id: int
-    """Positive number, unique among the engine's adapters."""
-    lora_path: str
-    """Folder in PEFT's layout, or the name of a shipped adapter."""
-    load_inplace: bool = False
-    """Read the folder again and replace the adapter loaded under this name."""
+    lora_int_id: int  # Positive number, unique among the engine's adapters
+    lora_path: str  # Folder in PEFT's layout, or the name of a shipped adapter
+    load_inplace: bool = False  # Read the folder again and replace the adapter loaded under this name
 
     def __post_init__(self) -> None:
         if not isinstance(self.lora_name, str) or not self.lora_name:

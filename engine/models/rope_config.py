@@ -66,7 +66,12 @@ def parse_rope(
         raise ConfigError(
             f"{source}: rope_type {rope_type!r} is not supported; supported: default, {', '.join(_NEEDED)}"
         )
-    _fill_in_lengths(rope_type, parameters, raw, positions)
+    if rope_type == "dynamic":
+        parameters[ORIGINAL] = positions
+    elif rope_type in ("llama3", "yarn", "longrope"):
+        parameters[ORIGINAL] = raw.get(ORIGINAL) or parameters.get(ORIGINAL) or positions
+    if rope_type in ("yarn", "longrope") and parameters.get("factor") is None:
+        parameters["factor"] = positions / parameters[ORIGINAL]
     needed = _NEEDED[rope_type]
     if missing := [key for key in needed if not isinstance(parameters.get(key), (int, float))]:
         raise ConfigError(f"{source}: rope_type {rope_type!r} needs the number {', '.join(missing)}")
@@ -76,31 +81,14 @@ def parse_rope(
             f"{source}: rope_type {rope_type!r} needs {' and '.join(wrong)} with {head_dim // 2} numbers, one for "
             "each pair of dimensions of a head"
         )
-    kept = (
-        *needed,
-        *(key for key in _OPTIONAL.get(rope_type, ()) if parameters.get(key) is not None),
-        *lists,
-    )
-    scaling = {"rope_type": rope_type, **{key: parameters[key] for key in kept}}
+    options = [key for key in _OPTIONAL.get(rope_type, ()) if parameters.get(key) is not None]
+    scaling = {"rope_type": rope_type, **{key: parameters[key] for key in (*needed, *options, *lists)}}
     return _for_length(RopeConfig(theta, scaling), positions, max_model_len)
 
 
-def _fill_in_lengths(rope_type: str, parameters: dict[str, Any], raw: dict[str, Any], positions: int) -> None:
-    """Set the original length and the factor where the rule lets a config leave them out."""
-    if rope_type == "dynamic":
-        parameters[ORIGINAL] = positions
-    elif rope_type in ("llama3", "yarn", "longrope"):
-        parameters[ORIGINAL] = raw.get(ORIGINAL) or parameters.get(ORIGINAL) or positions
-    if rope_type in ("yarn", "longrope") and parameters.get("factor") is None:
-        parameters["factor"] = positions / parameters[ORIGINAL]
-
-
 def _is_list_of_numbers(value: Any, length: int) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == length
-        and all(isinstance(each, (int, float)) for each in value)
-    )
+    is_list = isinstance(value, list) and len(value) == length
+    return is_list and all(isinstance(each, (int, float)) for each in value)
 
 
 def _for_length(rope: RopeConfig, positions: int, max_model_len: int | None) -> tuple[RopeConfig, int]:
@@ -116,7 +104,6 @@ def _for_length(rope: RopeConfig, positions: int, max_model_len: int | None) -> 
             served = max(original, min(max_model_len or 0, longest))
             return RopeConfig(rope.theta, {**scaling, "served_length": served}), served
         case "longrope":
-            return RopeConfig(
-                rope.theta, {**scaling, "is_long": is_extended}
-            ), positions if is_extended else original
+            served = positions if is_extended else original
+            return RopeConfig(rope.theta, {**scaling, "is_long": is_extended}), served
     return rope, positions

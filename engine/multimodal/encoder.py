@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 SIDE, PATCH = 32, 8
-NUM_TOKENS = (SIDE // PATCH) ** 2
-"""Placeholder tokens of every image."""
+NUM_TOKENS = (SIDE // PATCH) ** 2  # Placeholder tokens of every image
 
 
 class ToyImageEncoder:

@@ -41,12 +41,9 @@ class FormatError:
     """One format on all matrices of a model."""
 
     name: str
-    bits_per_weight: float
-    """Scales and zero points included."""
-    activations: str
-    """Format of the activations: int8, fp8 or float."""
-    error: float
-    """Mean over the matrices of the relative error of their outputs."""
+    bits_per_weight: float  # Scales and zero points included
+    activations: str  # Format of the activations: int8, fp8 or float
+    error: float  # Mean over the matrices of the relative error of their outputs
 
 
 def format_errors(

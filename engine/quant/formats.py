@@ -25,10 +25,8 @@ SCHEMES = (
 class CheckpointRules:
     """Which modules of a checkpoint are quantised, and how."""
 
-    scheme_of: Callable[[str], Any]
-    """Name of a module -> its scheme; None if it stays float."""
-    layout: Callable[[Any, str, Linear], Layout]
-    """(scheme, name, layer) -> how its matrices are stored."""
+    scheme_of: Callable[[str], Any]  # Name of a module -> its scheme; None if it stays float
+    layout: Callable[[Any, str, Linear], Layout]  # (scheme, name, layer) -> how its matrices are stored
 
     def linear_method(self, name: str, layer: Linear) -> LinearMethod:
         schemes = {part: self.scheme_of(part) for part in layer.part_names(name)}

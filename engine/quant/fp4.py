@@ -29,13 +29,11 @@ from torch import Tensor
 from engine.config import ConfigError
 from engine.quant.matrices import E4M3
 
-FP4_BLOCKS = {"mxfp4": 32, "nvfp4": 16}
-"""Columns that share a scale, of each format."""
+FP4_BLOCKS = {"mxfp4": 32, "nvfp4": 16}  # Columns that share a scale, of each format
 E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Values of the codes 0 to 7; codes 8 to 15 are their negatives."""
 E2M1_MAX = 6.0
-E2M1_MAX_EXPONENT = 2
-"""Exponent of 4, the largest power of two among the values."""
+E2M1_MAX_EXPONENT = 2  # Exponent of 4, the largest power of two among the values
 E4M3_MAX = 448.0
 E8M0_BIAS = 127
 SIGN = 8
@@ -45,12 +43,9 @@ SIGN = 8
 class FP4Weight:
     """A matrix [N, K] as a device that multiplies FP4 holds it."""
 
-    packed: Tensor
-    """uint8 [N, K / 2]: two codes to a byte, the even column in the low half."""
-    block_scale: Tensor
-    """[N, K / block]: uint8, the exponent + 127 (MXFP4), or float8_e4m3fn (NVFP4)."""
-    tensor_scale: Tensor | None = None
-    """fp32, one number (NVFP4)."""
+    packed: Tensor  # uint8 [N, K / 2]: two codes to a byte, the even column in the low half
+    block_scale: Tensor  # [N, K / block]: uint8, the exponent + 127 (MXFP4), or float8_e4m3fn (NVFP4)
+    tensor_scale: Tensor | None = None  # fp32, one number (NVFP4)
 
     @property
     def nbytes(self) -> int:

@@ -84,9 +84,7 @@ class KVCacheLayout:
 class KVCache:
     """The memory of a cache, and its two views."""
 
-    blocks: Tensor
-    """uint8 [num_blocks, bytes_per_block]: what to copy to move blocks, scales included."""
-    kv: Tensor
-    """[num_blocks, layers, 2, kv_heads, block_size, head_dim], strided between blocks."""
+    blocks: Tensor  # uint8 [num_blocks, bytes_per_block]: what to copy to move blocks, scales included
+    kv: Tensor  # [num_blocks, layers, 2, kv_heads, block_size, head_dim], strided between blocks
     scales: list[Tensor] | None
     """Per layer: int8 fp32 [num_blocks, 2, kv_heads, block_size]; fp8 fp32 [2], 1 unless set; None for floats."""

@@ -42,8 +42,7 @@ from engine.config import ConfigError
 from engine.quant.matrices import ByteWeight, Int4Weight
 from engine.quant.rounding import Rounded
 
-PER_WORD = 8
-"""Nibbles."""
+PER_WORD = 8  # Nibbles
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """int32   | 7 | 6 | 5 | 4 | 3 | 2 | 1 | 0 |      AWQ puts column AWQ_ORDER[i] of each eight into nibble i"""
 

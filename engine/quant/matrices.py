@@ -25,8 +25,7 @@ from engine.layers.linear import Linear, UnquantizedLinearMethod
 from kernels import ops
 
 E4M3 = torch.float8_e4m3fn
-THRESHOLD = 6.0
-"""Size from which LLM.int8 keeps an activation as a float."""
+THRESHOLD = 6.0  # Size from which LLM.int8 keeps an activation as a float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,7 @@ class Int4Weight:
     group_size: int
     permutation: Tensor | None = None
     """int64 [K]: column j of this layout is column permutation[j] of the checkpoint; None: the same."""
-    is_split: bool = False
-    """8 bits: high nibbles and low nibbles side by side, [N, 2 * K]."""
+    is_split: bool = False  # 8 bits: high nibbles and low nibbles side by side, [N, 2 * K]
 
     @classmethod
     def pack(
@@ -130,8 +128,7 @@ class ByteWeight:
     scale: Tensor  # fp32 [N]
     input_scale: Tensor | None = None
     """fp8: activations are divided by this number (static); without it, each token by its max|x| / 448."""
-    keeps_outliers: bool = False
-    """int8: activations beyond THRESHOLD are multiplied as floats."""
+    keeps_outliers: bool = False  # int8: activations beyond THRESHOLD are multiplied as floats
 
     @property
     def nbytes(self) -> int:

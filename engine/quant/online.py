@@ -90,8 +90,7 @@ class OnlineConfig:
     """Target of rounding while loading."""
 
     scheme: str
-    group_size: int | None = None
-    """Group size of rtn; None chooses one for each layer."""
+    group_size: int | None = None  # Group size of rtn; None chooses one for each layer
     lm_head: bool = False
 
     @classmethod

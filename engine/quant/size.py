@@ -24,8 +24,7 @@ FLOAT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 class ModelSize:
     """Bytes on disk, and what they are."""
 
-    matrix_bytes: int
-    """Quantised matrices with scales and zero points."""
+    matrix_bytes: int  # Quantised matrices with scales and zero points
     float_bytes: int
     num_matrix_weights: int
     num_weights: int

@@ -19,7 +19,6 @@ from those without drafts. Leviathan et al. 2023 and Chen et al. 2023; vLLM v1/s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -32,30 +31,16 @@ from kernels import ops
 
 DRAFT_NOISE = 0x5DEECE66D
 """Noise tag for drawing drafts with rejection; independent of the noise that accepts them."""
-ACCEPT_NOISE = 0x2545F4914F6CDD1D
-"""Noise tag for accepting drafts."""
+ACCEPT_NOISE = 0x2545F4914F6CDD1D  # Noise tag for accepting drafts
 
 DraftProbabilities = Callable[[int], Tensor | None]
 """State slot -> fp32 [k, V], distributions of its drafts; None: drafts are not samples."""
 
 
-class Verifier(Protocol):
-    """The seam for verifiers: accept drafts by choosing the token of every position."""
-
-    def choose(self, logits: Tensor, plan: RowPlan, batch: SampleBatch, token_ids: Tensor) -> Tensor:
-        """Return int64 [S]: the draft after a row if it is accepted, else another token.
-
-        logits fp32 [S, V] with all edits; `token_ids` [S] is what the ordinary sampler chose.
-        """
-        ...
-
-
 def num_agreeing(chosen: list[int], drafts: list[int]) -> int:
     """Return how many drafts are accepted, from the left; `chosen` has one token more than `drafts`."""
-    for index, draft in enumerate(drafts):
-        if chosen[index] != draft:
-            return index
-    return len(drafts)
+    pairs = enumerate(zip(chosen, drafts, strict=False))
+    return next((index for index, (token, draft) in pairs if token != draft), len(drafts))
 
 
 class RejectionVerifier:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,14 +23,10 @@ from engine.core.sched_output import RequestInit
 class SampleBatch:
     """The S positions that are sampled in this step, with the tokens of their requests."""
 
-    slots: np.ndarray
-    """int64 [S]: state slot of the request, constant while it runs."""
-    lengths: np.ndarray
-    """int64 [S]: number of known tokens, the position of the sampled one."""
-    num_prompt_tokens: np.ndarray
-    """int64 [S]"""
-    token_ids: np.ndarray
-    """int32 [num_slots, max_model_len]: row `slot` starts with the request's tokens."""
+    slots: np.ndarray  # int64 [S]: state slot of the request, constant while it runs
+    lengths: np.ndarray  # int64 [S]: number of known tokens, the position of the sampled one
+    num_prompt_tokens: np.ndarray  # int64 [S]
+    token_ids: np.ndarray  # int32 [num_slots, max_model_len]: row `slot` starts with the request's tokens
     num_drafts: np.ndarray | None = None
     """int64 [S]: number of known tokens that are drafts, accepted or not. A request with drafts has several
     consecutive rows, each one token longer. None: no row has drafts."""
@@ -55,27 +51,41 @@ class LogitsProcessor(Protocol):
         ...
 
 
-class LogitBias:
-    """Add a constant to the logits of chosen tokens."""
+class _SlotValues:
+    """Base of processors that keep one value for each request they edit."""
 
     def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
         self.vocab_size = vocab_size
-        self._biases: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self.device = device
+        self.values: dict[int, Any] = {}
+
+    def value_of(self, init: RequestInit) -> Any:
+        """Return what to keep for a request; None if its logits need no edits."""
+        raise NotImplementedError
 
     def add_request(self, slot: int, init: RequestInit) -> bool:
-        bias = init.sampling_params.logit_bias
-        if not bias:
-            return False
-        known = {token: value for token, value in bias.items() if token < self.vocab_size}
-        tokens = np.fromiter(known.keys(), np.int64, len(known))
-        self._biases[slot] = (tokens, np.fromiter(known.values(), np.float32, len(known)))
-        return True
+        if (value := self.value_of(init)) is not None:
+            self.values[slot] = value
+        return value is not None
 
     def remove_request(self, slot: int) -> None:
-        del self._biases[slot]
+        del self.values[slot]
+
+    def known(self, token_ids: Iterable[int]) -> list[int]:
+        return [token_id for token_id in token_ids if token_id < self.vocab_size]
+
+
+class LogitBias(_SlotValues):
+    """Add a constant to the logits of chosen tokens."""
+
+    def value_of(self, init: RequestInit) -> tuple[np.ndarray, np.ndarray] | None:
+        bias = init.sampling_params.logit_bias or {}
+        tokens = self.known(bias)
+        values = np.array([bias[token] for token in tokens], np.float32)
+        return (np.array(tokens, np.int64), values) if bias else None
 
     def apply(self, logits: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
-        biases = [self._biases[slot] for slot in batch.slots[rows].tolist()]
+        biases = [self.values[slot] for slot in batch.slots[rows].tolist()]
         index = _row_token_index(rows, [tokens for tokens, _ in biases], logits.device)
         values = torch.from_numpy(np.concatenate([values for _, values in biases]))
         logits.index_put_(index, values.to(logits.device), accumulate=True)
@@ -155,94 +165,61 @@ class Penalties:
             setattr(self, name, torch.cat([table, table.new_zeros((extra, table.shape[1]))]))
 
 
-class AllowedTokenIds:
+class AllowedTokenIds(_SlotValues):
     """Forbid all tokens but those of a list."""
 
-    def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
-        self.vocab_size = vocab_size
-        self.device = device
-        self._forbidden: dict[int, Tensor] = {}
-
-    def add_request(self, slot: int, init: RequestInit) -> bool:
+    def value_of(self, init: RequestInit) -> Tensor | None:
         allowed = init.sampling_params.allowed_token_ids
         if allowed is None:
-            return False
+            return None
         forbidden = torch.ones(self.vocab_size, dtype=torch.bool)
-        forbidden[[token for token in allowed if token < self.vocab_size]] = False
-        self._forbidden[slot] = forbidden.to(self.device)
-        return True
-
-    def remove_request(self, slot: int) -> None:
-        del self._forbidden[slot]
+        forbidden[self.known(allowed)] = False
+        return forbidden.to(self.device)
 
     def apply(self, logits: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
         for row, slot in zip(rows.tolist(), batch.slots[rows].tolist(), strict=True):
-            logits[row].masked_fill_(self._forbidden[slot], -torch.inf)
+            logits[row].masked_fill_(self.values[slot], -torch.inf)
 
 
-class BadWords:
+class BadWords(_SlotValues):
     """Forbid the last token of a bad word directly after its other tokens.
 
     Only output counts: a prompt that ends in the middle of a bad word does not forbid its end.
     """
 
-    def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
-        self.vocab_size = vocab_size
-        self._words: dict[int, list[list[int]]] = {}
-
-    def add_request(self, slot: int, init: RequestInit) -> bool:
-        words = [word for word in init.sampling_params.bad_words_token_ids if word[-1] < self.vocab_size]
-        if words:
-            self._words[slot] = words
-        return bool(words)
-
-    def remove_request(self, slot: int) -> None:
-        del self._words[slot]
+    def value_of(self, init: RequestInit) -> list[list[int]] | None:
+        words = init.sampling_params.bad_words_token_ids
+        return [word for word in words if word[-1] < self.vocab_size] or None
 
     def apply(self, logits: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
         forbidden = []
         for row in rows.tolist():
             slot, end = batch.slots[row], batch.lengths[row]
             said = batch.token_ids[slot, batch.num_prompt_tokens[row] : end].tolist()
-            forbidden.append([word[-1] for word in self._words[slot] if _ends_with(said, word[:-1])])
+            forbidden.append([word[-1] for word in self.values[slot] if _ends_with(said, word[:-1])])
         _forbid(logits, rows, forbidden)
 
 
-class MinTokens:
+class MinTokens(_SlotValues):
     """Forbid tokens that end the output before `min_tokens`."""
 
-    def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
-        self.vocab_size = vocab_size
-        self._stops: dict[int, tuple[int, list[int]]] = {}
-
-    def add_request(self, slot: int, init: RequestInit) -> bool:
+    def value_of(self, init: RequestInit) -> tuple[int, list[int]] | None:
         params = init.sampling_params
-        ends = {*init.eos_token_ids, *(params.stop_token_ids or ())}
-        stops = sorted(token for token in ends if token < self.vocab_size)
-        if not stops or len(init.token_ids) - init.num_prompt_tokens >= params.min_tokens:
-            return False
-        self._stops[slot] = (params.min_tokens, stops)
-        return True
-
-    def remove_request(self, slot: int) -> None:
-        del self._stops[slot]
+        stops = self.known(sorted({*init.eos_token_ids, *(params.stop_token_ids or ())}))
+        has_enough = len(init.token_ids) - init.num_prompt_tokens >= params.min_tokens
+        return None if has_enough or not stops else (params.min_tokens, stops)
 
     def apply(self, logits: Tensor, rows: np.ndarray, batch: SampleBatch) -> None:
         num_said = (batch.lengths - batch.num_prompt_tokens)[rows].tolist()
         forbidden = []
         for said, slot in zip(num_said, batch.slots[rows].tolist(), strict=True):
-            least, stops = self._stops[slot]
+            least, stops = self.values[slot]
             forbidden.append(stops if said < least else [])
         _forbid(logits, rows, forbidden)
 
 
-BUILTIN_PROCESSORS: tuple[type[LogitsProcessor], ...] = (
-    LogitBias,
-    Penalties,
-    AllowedTokenIds,
-    BadWords,
-    MinTokens,
-)
+BUILTIN_PROCESSORS: tuple[type[LogitsProcessor], ...]
+BUILTIN_PROCESSORS = (LogitBias, Penalties, AllowedTokenIds, BadWords, MinTokens)
 """Processors in their order: edits before bans, so that no edit can lift a ban."""
 
 

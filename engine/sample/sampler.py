@@ -14,21 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from engine.core.sched_output import RequestInit, TokenLogprobs
-from engine.sample.logprobs import token_logprobs
 from engine.sample.processors import BUILTIN_PROCESSORS, LogitsProcessor, SampleBatch
 from engine.sample.rng import row_keys
 from kernels import ops
-
-if TYPE_CHECKING:
-    from engine.sample.draft_acceptance import Verifier
-
 
 MAX_PLANS = 64
 """Number of batches whose plans are kept: one without drafts, with drafts one for each number of them."""
@@ -38,12 +33,36 @@ MAX_PLANS = 64
 class SamplerOutput:
     """Results of the S rows of a batch."""
 
-    token_ids: np.ndarray
-    """int64 [S]; undefined in the rows of `errors`."""
+    token_ids: np.ndarray  # int64 [S]; undefined in the rows of `errors`
     logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
     """Log-probabilities of the raw logits by row, for rows that asked for them."""
-    errors: dict[int, str] = field(default_factory=dict)
-    """Reasons why no token could be chosen, by row."""
+    errors: dict[int, str] = field(default_factory=dict)  # Reasons why no token could be chosen, by row
+
+
+@dataclass(slots=True)
+class RowPlan:
+    """Parameters of the S rows of a batch, valid while its rows stay the same."""
+
+    edits: list[tuple[LogitsProcessor, np.ndarray]]
+    temperature: Tensor  # float32 [S], like the following fields; top_k is int32. See ops.sample.
+    top_k: Tensor
+    top_p: Tensor
+    min_p: Tensor
+    seeds: np.ndarray | None  # int64 [S]; None if all rows are greedy, which use no noise
+    no_keys: Tensor  # int32 [S, 2]: keys of greedy rows
+    logprob_rows: Tensor
+    logprob_counts: list[int]
+
+
+class Verifier(Protocol):
+    """The seam for verifiers (`draft_acceptance.py`): accept drafts by choosing the token of every position."""
+
+    def choose(self, logits: Tensor, plan: RowPlan, batch: SampleBatch, token_ids: Tensor) -> Tensor:
+        """Return int64 [S]: the draft after a row if it is accepted, else another token.
+
+        logits fp32 [S, V] with all edits; `token_ids` [S] is what the ordinary sampler chose.
+        """
+        ...
 
 
 class Sampler:
@@ -62,9 +81,8 @@ class Sampler:
     ) -> None:
         self.vocab_size = vocab_size
         self.device = torch.device(device)
-        self._processors = [
-            processor(vocab_size, num_slots, self.device) for processor in (*BUILTIN_PROCESSORS, *processors)
-        ]
+        everyone = (*BUILTIN_PROCESSORS, *processors)
+        self._processors = [processor(vocab_size, num_slots, self.device) for processor in everyone]
         self._wanted = np.zeros((len(self._processors), num_slots), bool)
         self._temperature = np.zeros(num_slots, np.float32)  # 0: greedy
         self._top_k = np.zeros(num_slots, np.int32)  # vocab_size: off
@@ -107,7 +125,7 @@ class Sampler:
         bitmask: int32 [S, ceil(V / 32)], see ops.apply_token_bitmask; the last edit, so that none can lift it.
         verifier: decides the tokens of rows before a draft.
         """
-        plan = self._plan_for(batch.slots)
+        plan = self.plan(batch.slots)
         raw = logits[plan.logprob_rows].log_softmax(-1) if plan.logprob_counts else None
         for processor, rows in plan.edits:
             processor.apply(logits, rows, batch)
@@ -132,11 +150,7 @@ class Sampler:
         Uses the requests' parameters without edits. Tag 0 uses the noise of the target, so that models that agree
         choose alike; other tags give independent noise.
         """
-        return self._choose(logits, self._plan_for(slots), positions, tag)[0]
-
-    def plan(self, slots: np.ndarray) -> RowPlan:
-        """Gather the parameters of the requests in `slots`."""
-        return self._plan_for(slots)
+        return self._choose(logits, self.plan(slots), positions, tag)[0]
 
     def _choose(
         self, logits: Tensor, plan: RowPlan, positions: np.ndarray, tag: int = 0
@@ -144,16 +158,12 @@ class Sampler:
         keys = plan.no_keys if plan.seeds is None else self._column(row_keys(plan.seeds ^ tag, positions))
         return ops.sample(logits, plan.temperature, plan.top_k, plan.top_p, plan.min_p, keys)
 
-    def _plan_for(self, slots: np.ndarray) -> RowPlan:
-        key = slots.tobytes()
-        plan = self._plans.get(key)
-        if plan is None:
-            if len(self._plans) >= MAX_PLANS:
-                self._plans.clear()
-            plan = self._plans[key] = self._make_plan(slots)
-        return plan
-
-    def _make_plan(self, slots: np.ndarray) -> RowPlan:
+    def plan(self, slots: np.ndarray) -> RowPlan:
+        """Gather the parameters of the requests in `slots`."""
+        if (known := self._plans.get(key := slots.tobytes())) is not None:
+            return known
+        if len(self._plans) >= MAX_PLANS:
+            self._plans.clear()
         edits = [
             (processor, rows)
             for processor, wanted in zip(self._processors, self._wanted, strict=True)
@@ -161,7 +171,7 @@ class Sampler:
         ]
         temperature = self._temperature[slots]
         logprob_rows = np.flatnonzero(self._num_logprobs[slots] >= 0)
-        return RowPlan(
+        self._plans[key] = RowPlan(
             edits=edits,
             temperature=self._column(temperature),
             top_k=self._column(self._top_k[slots]),
@@ -172,27 +182,28 @@ class Sampler:
             logprob_rows=torch.from_numpy(logprob_rows),
             logprob_counts=self._num_logprobs[slots[logprob_rows]].tolist(),
         )
+        return self._plans[key]
 
     def _column(self, values: np.ndarray) -> Tensor:
         return torch.from_numpy(values).to(self.device)
 
 
-@dataclass(slots=True)
-class RowPlan:
-    """Parameters of the S rows of a batch, valid while its rows stay the same."""
+def token_logprobs(logprobs: Tensor, token_ids: Tensor, counts: list[int]) -> list[TokenLogprobs]:
+    """Return an entry per row: the row's token with its rank, then its `counts[row]` most likely tokens.
 
-    edits: list[tuple[LogitsProcessor, np.ndarray]]
-    temperature: Tensor
-    """float32 [S], like the following fields; top_k is int32. See ops.sample."""
-    top_k: Tensor
-    top_p: Tensor
-    min_p: Tensor
-    seeds: np.ndarray | None
-    """int64 [S]; None if all rows are greedy, which use no noise."""
-    no_keys: Tensor
-    """int32 [S, 2]: keys of greedy rows."""
-    logprob_rows: Tensor
-    logprob_counts: list[int]
+    logprobs: float32 [N, V], normalised; token_ids: int64 [N]. Rank 1 is the most likely token;
+    ties with the chosen token do not lower its rank. Source: vLLM v1/sample/sampler.py, gather_logprobs.
+    """
+    token_ids = token_ids.to(logprobs.device)
+    chosen = logprobs.gather(-1, token_ids.unsqueeze(-1))
+    ranks = ((logprobs > chosen).sum(-1) + 1).tolist()
+    best = logprobs.topk(max(counts), dim=-1)
+    all_ids = torch.cat((token_ids[:, None], best.indices), dim=1).tolist()
+    all_values = torch.cat((chosen, best.values), dim=1).tolist()
+    return [
+        TokenLogprobs(ids[: 1 + count], values[: 1 + count], rank)
+        for ids, values, rank, count in zip(all_ids, all_values, ranks, counts, strict=True)
+    ]
 
 
 def resolve_num_logprobs(asked: int | None, vocab_size: int) -> int:

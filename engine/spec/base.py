@@ -38,16 +38,12 @@ class DrafterContext:
     """Arguments of a drafter's constructor."""
 
     config: SpeculativeConfig
-    model_config: ModelConfig
-    """ModelConfig of the target."""
-    model: CausalLM
-    """Target model."""
-    num_slots: int
-    """Number of state slots: requests that can run at once."""
+    model_config: ModelConfig  # ModelConfig of the target
+    model: CausalLM  # Target model
+    num_slots: int  # Number of state slots: requests that can run at once
     device: torch.device
     backend: AttentionBackend
-    kv_cache: KVCache
-    """Layers of the target, then those of the drafter."""
+    kv_cache: KVCache  # Layers of the target, then those of the drafter
     sampler: Sampler
     """`Sampler.draft` chooses drafts with the parameters and noise of the requests, as the target does."""
     max_model_len: int
@@ -61,24 +57,16 @@ class DrafterContext:
 class DraftStep:
     """A step after sampling: R rows, T computed tokens; see `ModelInput` for their order."""
 
-    slots: np.ndarray
-    """int64 [R]: state slot of each row."""
-    starts: np.ndarray
-    """int64 [R]: position of the first token that the step computed."""
-    lengths: np.ndarray
-    """int64 [R]: tokens known now, the newest included."""
-    max_drafts: list[int]
-    """[R]: maximum number of drafts; 0 for unfinished prompts and full requests."""
-    token_ids: np.ndarray
-    """int32 [num_slots, max_model_len]: row `slot` starts with the request's tokens."""
+    slots: np.ndarray  # int64 [R]: state slot of each row
+    starts: np.ndarray  # int64 [R]: position of the first token that the step computed
+    lengths: np.ndarray  # int64 [R]: tokens known now, the newest included
+    max_drafts: list[int]  # [R]: maximum number of drafts; 0 for unfinished prompts and full requests
+    token_ids: np.ndarray  # int32 [num_slots, max_model_len]: row `slot` starts with the request's tokens
     block_table: np.ndarray
     """int32 [num_slots, max_blocks]: row `slot` starts with the ids of the request's blocks."""
-    num_blocks: np.ndarray
-    """int64 [num_slots]"""
-    query_start: np.ndarray
-    """int64 [R + 1]: row r computed tokens query_start[r] .. query_start[r + 1] - 1."""
-    hidden: Tensor
-    """[T, hidden]: the target's states behind its last norm; valid until the next forward pass."""
+    num_blocks: np.ndarray  # int64 [num_slots]
+    query_start: np.ndarray  # int64 [R + 1]: row r computed tokens query_start[r] .. query_start[r + 1] - 1.
+    hidden: Tensor  # [T, hidden]: the target's states behind its last norm; valid until the next forward pass
 
 
 @runtime_checkable

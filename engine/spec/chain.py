@@ -21,18 +21,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.attention.backend import AttentionBackend, AttentionMetadata
+from engine.attention.backend import AttentionMetadata
 from engine.attention.forward_context import ForwardContext, set_forward_context
-from engine.quant.kv_cache import KVCache
 from engine.sample.rng import row_keys
 from engine.sample.sampler import Sampler
-from engine.spec.base import DraftStep
+from engine.spec.base import DrafterContext, DraftStep
 from kernels import ops
 
 MAX_RECORDED_TOKENS = 512
 """Maximum tokens of a recorded pass 0. Longer ones are prompts, where Python overhead is small."""
 MAX_RECORDINGS = 256
 ARENA_BYTES = 64 << 20
+SETTINGS = ("temperature", "top_k", "top_p", "min_p")
 
 DraftModel = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """(input_ids [T], positions [T], hidden [T, hidden] | None) -> states [T, hidden], inside a forward context."""
@@ -42,18 +42,11 @@ DraftModel = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 class NewTokens:
     """Input of pass 0: T tokens of R rows, packed row by row."""
 
-    slots: np.ndarray
-    """int64 [R]: state slots."""
-    input_ids: np.ndarray
-    """int64 [T]"""
-    positions: np.ndarray
-    """int64 [T]: slots that their keys are written to."""
-    query_start: np.ndarray
-    """int64 [R + 1]"""
-    last: np.ndarray
-    """int64 [R]: index into T of the token after which each row's drafts begin."""
-    lengths: np.ndarray
-    """int64 [R]: position of the first draft."""
+    slots: np.ndarray  # int64 [R]: state slots
+    input_ids: np.ndarray  # int64 [T]
+    positions: np.ndarray  # int64 [T]: slots that their keys are written to
+    query_start: np.ndarray  # int64 [R + 1]
+    lengths: np.ndarray  # int64 [R]: position of the first draft
     hidden: Tensor | None = None
     """[T, hidden]: the target's states at these tokens, for drafters that read them."""
 
@@ -61,7 +54,11 @@ class NewTokens:
 class _Inputs:
     """Inputs of a chain at fixed addresses, as numpy arrays. Unused rows and tokens are padding."""
 
-    def __init__(self, num_rows: int, num_tokens: int, num_drafts: int, max_blocks: int) -> None:
+    def __init__(
+        self, num_rows: int, num_tokens: int, num_drafts: int, max_blocks: int, hidden: Tensor | None
+    ) -> None:
+        """hidden: a tensor like that of the target's states, for drafters that read them."""
+        self.num_drafts = num_drafts
         self.block_table = np.zeros((num_rows, max_blocks), np.int32)
         self.input_ids = np.zeros(num_tokens, np.int64)
         self.positions = np.zeros(num_tokens, np.int64)
@@ -79,21 +76,15 @@ class _Inputs:
         self.top_p = np.ones(num_rows, np.float32)
         self.min_p = np.zeros(num_rows, np.float32)
         self.keys = np.zeros((num_drafts, num_rows, 2), np.int32)
-        self.hidden: Tensor | None = None
-
-    @property
-    def num_drafts(self) -> int:
-        return len(self.keys)
+        self.hidden = None if hidden is None else hidden.new_zeros((num_tokens, hidden.shape[1]))
 
 
 @dataclass(slots=True)
 class Drafted:
     """Results of a chain: tensors of the R rows (and padding), one per draft, valid until the next run."""
 
-    token_ids: list[Tensor]
-    """int64 [R]"""
-    logits: list[Tensor]
-    """fp32 [R, V]"""
+    token_ids: list[Tensor]  # int64 [R]
+    logits: list[Tensor]  # fp32 [R, V]
 
 
 class DraftChain:
@@ -103,45 +94,34 @@ class DraftChain:
         self,
         model: DraftModel,
         compute_logits: Callable[[Tensor], Tensor | None],
-        backend: AttentionBackend,
-        kv_cache: KVCache,
+        context: DrafterContext,
         *,
-        max_position: int,
+        noise_tag: int,
         reads_hidden: bool = False,
-        record: bool = False,
-        noise_tag: int = 0,
     ) -> None:
-        """reads_hidden: a pass reads the states that the pass before ended with.
-
-        record: replay chains; for models that compute with the C++ kernels alone. noise_tag: see `Sampler.draft`.
-        """
+        """reads_hidden: a pass reads the states that the pass before ended with. noise_tag: see `Sampler.draft`."""
         self._model = model
         self._compute_logits = compute_logits
-        self._backend = backend
-        self._kv_cache = kv_cache
-        self._max_position = max_position
+        self._backend = context.backend
+        self._kv_cache = context.kv_cache
+        self.block_size = context.kv_cache.kv.shape[-2]
+        self._max_position = context.max_model_len
         self._reads_hidden = reads_hidden
         self._noise_tag = noise_tag
-        self._recorder = _Recorder(self._compute) if record else None
-
-    @property
-    def block_size(self) -> int:
-        return self._kv_cache.kv.shape[-2]
+        self._recorder = _Recorder(self._compute) if context.record else None
 
     def run(self, new: NewTokens, step: DraftStep, sampler: Sampler, num_drafts: int) -> Drafted:
         """Compute the new tokens and `num_drafts` >= 1 drafts after each row."""
         num_rows, num_tokens = len(new.slots), len(new.input_ids)
-        longest = int((new.query_start[1:] - new.query_start[:-1]).max())
         max_blocks = step.block_table.shape[1]
         if self._recorder is not None:
             rows = graph_size(num_rows)
-            tokens = rows * longest
+            tokens = rows * int(np.diff(new.query_start).max())
             if tokens <= MAX_RECORDED_TOKENS:
                 inputs = self._recorder.inputs(rows, tokens, num_drafts, max_blocks, new.hidden)
                 self._fill(inputs, new, step, sampler)
                 return self._recorder.run(inputs)
-        inputs = _Inputs(num_rows, num_tokens, num_drafts, max_blocks)
-        inputs.hidden = None if new.hidden is None else torch.empty_like(new.hidden)
+        inputs = _Inputs(num_rows, num_tokens, num_drafts, max_blocks, new.hidden)
         self._fill(inputs, new, step, sampler)
         return self._compute(inputs)
 
@@ -153,39 +133,36 @@ class DraftChain:
 
         inputs.input_ids[:tokens] = new.input_ids
         inputs.positions[:tokens] = new.positions
-        row_of_token = np.repeat(np.arange(rows), new.query_start[1:] - new.query_start[:-1])
+        row_of_token = np.repeat(np.arange(rows), np.diff(new.query_start))
         inputs.slot_mapping[:tokens] = _slots(new.positions, row_of_token, table, room, block_size)
         inputs.slot_mapping[tokens:] = -1
         inputs.query_start[: rows + 1] = new.query_start
         inputs.query_start[rows + 1 :] = tokens
-        inputs.seq_lens[:rows] = np.minimum(new.positions[new.query_start[1:] - 1] + 1, room)
+        last = new.query_start[1:] - 1  # the tokens after which drafts begin
+        inputs.seq_lens[:rows] = np.minimum(new.positions[last] + 1, room)
         inputs.seq_lens[rows:] = 0
-        inputs.last[:rows] = new.last
+        inputs.last[:rows] = last
         inputs.last[rows:] = 0
         if inputs.hidden is not None and new.hidden is not None:
             inputs.hidden[:tokens] = new.hidden
 
         if inputs.num_drafts > 1:
             distance = np.arange(1, inputs.num_drafts)[:, None]
-            positions = new.positions[new.last] + distance
+            positions = new.positions[last] + distance
             inputs.later_positions[:, :rows] = np.minimum(positions, self._max_position - 1)
             inputs.later_slot_mapping[:, :rows] = _slots(positions, np.arange(rows), table, room, block_size)
             inputs.later_slot_mapping[:, rows:] = -1
             inputs.later_seq_lens[:, :rows] = np.minimum(positions + 1, room)
             inputs.later_seq_lens[:, rows:] = 0
             inputs.later_query_start[:] = np.minimum(np.arange(len(inputs.later_query_start)), rows)
-        self._fill_sampling(inputs, new, sampler)
 
-    def _fill_sampling(self, inputs: _Inputs, new: NewTokens, sampler: Sampler) -> None:
-        rows, plan = len(new.slots), sampler.plan(new.slots)
-        inputs.temperature[rows:] = 0.0
-        if plan.seeds is None:
-            inputs.temperature[:rows] = 0.0
-            return
-        for name in ("temperature", "top_k", "top_p", "min_p"):
-            getattr(inputs, name)[:rows] = getattr(plan, name).cpu().numpy()
-        for index in range(inputs.num_drafts):
-            inputs.keys[index, :rows] = row_keys(plan.seeds ^ self._noise_tag, new.lengths + index)
+        plan = sampler.plan(new.slots)
+        inputs.temperature[:] = 0.0
+        if plan.seeds is not None:
+            for name in SETTINGS:
+                getattr(inputs, name)[:rows] = getattr(plan, name).cpu().numpy()
+            for index in range(inputs.num_drafts):
+                inputs.keys[index, :rows] = row_keys(plan.seeds ^ self._noise_tag, new.lengths + index)
 
     def _compute(self, inputs: _Inputs) -> Drafted:
         device = self._kv_cache.kv.device
@@ -194,14 +171,11 @@ class DraftChain:
             return torch.from_numpy(array).to(device)
 
         table = tensor(inputs.block_table)
-        names = ("temperature", "top_k", "top_p", "min_p")
-        settings = {name: tensor(getattr(inputs, name)) for name in names}
+        settings = {name: tensor(getattr(inputs, name)) for name in SETTINGS}
         drafted = Drafted([], [])
-        positions, slot_mapping = tensor(inputs.positions), tensor(inputs.slot_mapping)
-        query_start, seq_lens = inputs.query_start, inputs.seq_lens
-        states = self._pass(
-            tensor(inputs.input_ids), positions, slot_mapping, query_start, seq_lens, table, inputs.hidden
-        )
+        places = tensor(inputs.positions), tensor(inputs.slot_mapping)
+        lengths = inputs.query_start, inputs.seq_lens
+        states = self._pass(tensor(inputs.input_ids), *places, *lengths, table, inputs.hidden)
         states = ops.embedding(states, tensor(inputs.last))  # gathers the tokens after which drafts begin
         for index in range(inputs.num_drafts):
             logits = self._compute_logits(states)
@@ -210,13 +184,10 @@ class DraftChain:
             drafted.token_ids.append(token_ids)
             drafted.logits.append(logits)
             if index + 1 < inputs.num_drafts:
-                positions, slot_mapping = (
-                    tensor(inputs.later_positions[index]),
-                    tensor(inputs.later_slot_mapping[index]),
-                )
-                query_start, seq_lens = inputs.later_query_start, inputs.later_seq_lens[index]
+                places = tensor(inputs.later_positions[index]), tensor(inputs.later_slot_mapping[index])
+                lengths = inputs.later_query_start, inputs.later_seq_lens[index]
                 hidden = states if self._reads_hidden else None
-                states = self._pass(token_ids, positions, slot_mapping, query_start, seq_lens, table, hidden)
+                states = self._pass(token_ids, *places, *lengths, table, hidden)
         return drafted
 
     def _pass(
@@ -230,7 +201,7 @@ class DraftChain:
         hidden: Tensor | None,
     ) -> Tensor:
         """Run one forward pass; return states [T, hidden]."""
-        longest = int((query_start[1:] - query_start[:-1]).max())
+        longest = int(np.diff(query_start).max())
         metadata = AttentionMetadata(
             query_start_loc=torch.from_numpy(query_start).to(positions.device),
             seq_lens=torch.from_numpy(seq_lens).to(positions.device),
@@ -286,9 +257,7 @@ class _Recorder:
             if len(self._inputs) >= MAX_RECORDINGS:
                 self._inputs.clear()
                 self._recorded.clear()
-            found = self._inputs[key] = _Inputs(num_rows, num_tokens, num_drafts, max_blocks)
-            if hidden is not None:
-                found.hidden = torch.zeros((num_tokens, hidden.shape[1]), dtype=hidden.dtype)
+            found = self._inputs[key] = _Inputs(*key, max_blocks, hidden)
         return found
 
     def run(self, inputs: _Inputs) -> Drafted:
@@ -297,25 +266,19 @@ class _Recorder:
         recorded = self._recorded.get(id(inputs))
         if recorded is None:
             try:
-                self._recorded[id(inputs)] = recorded = ops.CPUGraph.record(
-                    lambda: self._compute(inputs), self._arena
-                )
+                recorded = ops.CPUGraph.record(lambda: self._compute(inputs), self._arena)
             except ops.ArenaFull:
                 return self._compute(inputs)
+            self._recorded[id(inputs)] = recorded
             return recorded[1]
         graph, drafted = recorded
         graph.replay()
-        return (
-            drafted
-            if graph.num_calls in self._verified_calls
-            else self._verify(inputs, graph.num_calls, drafted)
-        )
-
-    def _verify(self, inputs: _Inputs, num_calls: int, found: Drafted) -> Drafted:
+        if graph.num_calls in self._verified_calls:
+            return drafted
         expected = self._compute(inputs)
-        pairs = zip(expected.logits, found.logits, strict=True)
+        pairs = zip(expected.logits, drafted.logits, strict=True)
         if all(torch.equal(one.view(torch.int32), other.view(torch.int32)) for one, other in pairs):
-            self._verified_calls.add(num_calls)
+            self._verified_calls.add(graph.num_calls)
         else:
             self._is_off = True  # the model uses operations that are not recorded
         return expected

@@ -22,88 +22,102 @@ from engine.core.sched_output import RequestInit
 from engine.models.registry import CausalLM
 from engine.sample.draft_acceptance import DRAFT_NOISE, target_probabilities
 from engine.spec.base import DrafterContext, DraftStep
-from engine.spec.chain import DraftChain, NewTokens
+from engine.spec.chain import DraftChain, DraftModel, NewTokens
 
-USUAL_TOKENS = 2
-"""Tokens of pass 0 in most steps: the last draft, if all were accepted, and the newest token."""
+USUAL_TOKENS = 2  # Tokens of pass 0 in most steps: the last draft, if all were accepted, and the newest token
 
 
-class DraftModelDrafter:
-    """Draft with a second model that shares the target's vocabulary and blocks."""
+class ModelDrafter:
+    """Base of drafters that run a `DraftChain`; they keep the distributions of drafts for rejection sampling."""
 
-    def __init__(self, context: DrafterContext) -> None:
-        assert context.draft_model is not None
-        model = cast(CausalLM, context.draft_model)
+    def __init__(
+        self, context: DrafterContext, run: DraftModel, model: CausalLM, *, reads_hidden: bool = False
+    ) -> None:
+        """model: the one whose output head scores the states that `run` returns."""
         self._sampler = context.sampler
         self._keeps_probabilities = context.config.verifier == "rejection"
-        self._chain = DraftChain(
-            lambda input_ids, positions, hidden: cast(Tensor, model(input_ids, positions)),
-            model.compute_logits,
-            context.backend,
-            context.kv_cache,
-            max_position=context.max_model_len,
-            record=context.record,
-            noise_tag=DRAFT_NOISE if self._keeps_probabilities else 0,
-        )
-        self._num_computed = np.zeros(context.num_slots, np.int64)
-        self._drafts: dict[int, list[int]] = {}
-        """Slot -> position and tokens of the last drafts; all but the last have KV."""
+        tag = DRAFT_NOISE if self._keeps_probabilities else 0
+        self._chain = DraftChain(run, model.compute_logits, context, noise_tag=tag, reads_hidden=reads_hidden)
         self._probabilities: dict[int, Tensor] = {}
 
     def add_request(self, slot: int, init: RequestInit, start: int) -> None:
-        self._num_computed[slot] = start
+        pass
 
     def remove_request(self, slot: int) -> None:
-        self._drafts.pop(slot, None)
         self._probabilities.pop(slot, None)
 
     def draft_probabilities(self, slot: int) -> Tensor | None:
         """Slot -> fp32 [k, V]: distributions of its last drafts."""
         return self._probabilities.get(slot)
 
+    def _room(self, step: DraftStep) -> np.ndarray:
+        """Return [R]: positions with blocks from the newest token's on, whose KV is yet to be written."""
+        return (step.num_blocks[step.slots] * self._chain.block_size - (step.lengths - 1)).clip(0)
+
+    def _draft(
+        self, new: NewTokens, step: DraftStep, rows: np.ndarray, counts: np.ndarray
+    ) -> list[list[int]]:
+        """Return up to counts[row] drafts for each row of the step; none for those that are not in `rows`."""
+        drafted = self._chain.run(new, step, self._sampler, max(1, int(counts.max())))
+        columns = [token_ids.tolist() for token_ids in drafted.token_ids]
+        drafts: list[list[int]] = [[] for _ in step.max_drafts]
+        for place, row in enumerate(rows.tolist()):
+            drafts[row] = [column[place] for column in columns[: max(0, counts[row])]]
+        if self._keeps_probabilities:
+            plan = self._sampler.plan(new.slots)
+            tables = [target_probabilities(part[: len(rows)], plan) for part in drafted.logits]
+            self._probabilities.update(zip(new.slots.tolist(), torch.stack(tables, dim=1), strict=True))
+        return drafts
+
+
+def spans(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return query_start [R + 1] and the positions starts[r] .. starts[r] + counts[r] - 1 of all rows, packed."""
+    query_start = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=query_start[1:])
+    return query_start, np.arange(query_start[-1]) + np.repeat(starts - query_start[:-1], counts)
+
+
+class DraftModelDrafter(ModelDrafter):
+    """Draft with a second model that shares the target's vocabulary and blocks."""
+
+    def __init__(self, context: DrafterContext) -> None:
+        model = cast(CausalLM, context.draft_model)
+        super().__init__(
+            context, lambda input_ids, positions, _: cast(Tensor, model(input_ids, positions)), model
+        )
+        self._num_computed = np.zeros(context.num_slots, np.int64)
+        self._drafts: dict[int, list[int]] = {}  # Slot -> tokens of the last drafts; all but the last have KV
+
+    def add_request(self, slot: int, init: RequestInit, start: int) -> None:
+        self._num_computed[slot] = start
+
+    def remove_request(self, slot: int) -> None:
+        super().remove_request(slot)
+        self._drafts.pop(slot, None)
+
     def propose(self, step: DraftStep) -> list[list[int]]:
         ends = step.starts + np.diff(step.query_start)
         goes_on = ends < step.lengths - 1  # the prompt continues in the next step
         counts = np.minimum(step.max_drafts, self._room(step))
         rows = np.flatnonzero((counts > 0) | goes_on)
-        drafts: list[list[int]] = [[] for _ in step.max_drafts]
         if not len(rows):
-            return drafts
-        most = max(1, int(counts.max()))
-        drafted = self._chain.run(self._new_tokens(step, rows, goes_on, ends), step, self._sampler, most)
-        columns = [token_ids.tolist() for token_ids in drafted.token_ids]
-        for place, (row, slot) in enumerate(zip(rows.tolist(), step.slots[rows].tolist(), strict=True)):
-            drafts[row] = [column[place] for column in columns[: max(0, counts[row])]]
-            self._drafts[slot] = drafts[row]
-        if self._keeps_probabilities:
-            self._keep_probabilities(drafted.logits, step.slots[rows])
+            return [[] for _ in step.max_drafts]
+        stops = np.where(goes_on, ends, step.lengths)[rows]
+        drafts = self._draft(self._new_tokens(step, rows, stops), step, rows, counts)
+        self._drafts.update(
+            (slot, drafts[row]) for row, slot in zip(rows, step.slots[rows].tolist(), strict=True)
+        )
         return drafts
 
-    def _room(self, step: DraftStep) -> np.ndarray:
-        """Limit drafts to positions with blocks; the newest token's KV is written first."""
-        block_size = self._chain.block_size
-        return (step.num_blocks[step.slots] * block_size - (step.lengths - 1)).clip(0)
-
-    def _new_tokens(
-        self, step: DraftStep, rows: np.ndarray, goes_on: np.ndarray, ends: np.ndarray
-    ) -> NewTokens:
+    def _new_tokens(self, step: DraftStep, rows: np.ndarray, stops: np.ndarray) -> NewTokens:
         slots, lengths = step.slots[rows], step.lengths[rows]
         for slot, length in zip(slots.tolist(), lengths.tolist(), strict=True):
             self._count_accepted(slot, step.token_ids[slot, :length])
-        stop = np.where(goes_on[rows], ends[rows], lengths)
-        start = np.minimum(self._num_computed[slots], (stop - USUAL_TOKENS).clip(0))
-        self._num_computed[slots] = stop
-        query_start = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(stop - start, out=query_start[1:])
-        positions = np.arange(query_start[-1]) + np.repeat(start - query_start[:-1], stop - start)
-        return NewTokens(
-            slots=slots,
-            input_ids=step.token_ids[np.repeat(slots, stop - start), positions].astype(np.int64),
-            positions=positions,
-            query_start=query_start,
-            last=query_start[1:] - 1,
-            lengths=lengths,
-        )
+        starts = np.minimum(self._num_computed[slots], (stops - USUAL_TOKENS).clip(0))
+        self._num_computed[slots] = stops
+        query_start, positions = spans(starts, stops - starts)
+        input_ids = step.token_ids[np.repeat(slots, stops - starts), positions].astype(np.int64)
+        return NewTokens(slots, input_ids, positions, query_start, lengths)
 
     def _count_accepted(self, slot: int, token_ids: np.ndarray) -> None:
         """Count KV that was written while drafting, for accepted drafts."""
@@ -113,8 +127,3 @@ class DraftModelDrafter:
                 break
             start += 1
         self._num_computed[slot] = start
-
-    def _keep_probabilities(self, logits: list[Tensor], slots: np.ndarray) -> None:
-        plan = self._sampler.plan(slots)
-        tables = torch.stack([target_probabilities(part[: len(slots)], plan) for part in logits], dim=1)
-        self._probabilities.update(zip(slots.tolist(), tables, strict=True))

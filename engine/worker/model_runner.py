@@ -20,8 +20,7 @@ from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, Schedule
 from engine.lora.manager import LoRAManager
 from engine.models.registry import CausalLM
 from engine.quant.kv_cache import KVCache
-from engine.sample.logprobs import token_logprobs
-from engine.sample.sampler import Sampler, SamplerOutput, resolve_num_logprobs
+from engine.sample.sampler import Sampler, SamplerOutput, resolve_num_logprobs, token_logprobs
 from engine.worker.batch_state import BatchState
 from engine.worker.decode_graphs import DecodeGraphs
 from engine.worker.encoder_runner import EncoderRunner

@@ -15,8 +15,8 @@ from torch import Tensor
 from engine.config import SpeculativeConfig
 from engine.core.errors import WorkerContractError
 from engine.core.sched_output import ModelRunnerOutput, RequestInit
-from engine.sample.draft_acceptance import RejectionVerifier, Verifier, num_agreeing
-from engine.sample.sampler import Sampler, SamplerOutput
+from engine.sample.draft_acceptance import RejectionVerifier, num_agreeing
+from engine.sample.sampler import Sampler, SamplerOutput, Verifier
 from engine.spec.base import Drafter, DraftStep
 from engine.spec.lengths import DraftLengths
 from engine.worker.batch_state import BatchState

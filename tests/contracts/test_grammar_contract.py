@@ -15,7 +15,7 @@ import pytest
 
 from engine.config import StructuredOutputsConfig
 from engine.core.grammar_protocol import CompiledGrammar, Grammar
-from engine.grammar.compile import GrammarCompiler
+from engine.grammar.manager import GrammarCompiler
 from engine.grammar.vocabulary import Vocabulary
 from engine.sampling_params import StructuredOutputsParams
 from tests.grammar.vocabularies import EOS, VOCABULARY, allowed, said

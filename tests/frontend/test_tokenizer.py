@@ -9,8 +9,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders
 
 from engine.frontend.chat_template import ChatTemplateError, render_chat
-from engine.frontend.token_bytes import TokenBytes, TokenizerError
-from engine.frontend.tokenizer import Tokenizer
+from engine.frontend.tokenizer import TokenBytes, Tokenizer, TokenizerError
 from tests.frontend.conftest import CONFIG, byte_level_json, sentencepiece_json
 
 HELLO = [{"role": "user", "content": "Hello"}]

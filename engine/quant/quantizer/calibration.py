@@ -28,8 +28,7 @@ from engine.zoo.corpus import conversations, to_text
 from engine.zoo.tokenizer import render_chat
 
 CORPUS_SEED = 7
-MAX_TOKENS = 512
-"""Tokens of one sample; longer texts are cut."""
+MAX_TOKENS = 512  # Tokens of one sample; longer texts are cut
 
 
 @dataclass

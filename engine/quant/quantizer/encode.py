@@ -15,17 +15,14 @@ from engine.quant.quantizer.recipe import Recipe
 from engine.quant.rounding import round_to_nearest
 from kernels.ops import FP8_MAX, dequantise_fp8, dequantise_int8, quantise_fp8, quantise_int8
 
-GPTQ_VERSION_1 = 1
-"""Zero points are stored less one."""
+GPTQ_VERSION_1 = 1  # Zero points are stored less one
 
 
 class EncodedMatrix(NamedTuple):
     """A matrix as the checkpoint stores it."""
 
-    tensors: dict[str, Tensor]
-    """Tensors by the last part of their names: qweight, weight_scale, ..."""
-    restored: Tensor
-    """The matrix [N, K] that the tensors represent, in fp32."""
+    tensors: dict[str, Tensor]  # Tensors by the last part of their names: qweight, weight_scale, ..
+    restored: Tensor  # The matrix [N, K] that the tensors represent, in fp32
 
 
 def stored_dtype(recipe: Recipe, original: torch.dtype) -> torch.dtype:

@@ -27,8 +27,7 @@ from engine.zoo.model import DecoderLayer, RMSNorm, ShopModel
 class FoldGroup:
     """Matrices that read the same x, and what makes that x."""
 
-    input_name: str
-    """The module whose input is measured: the first of the matrices, as in `watched`."""
+    input_name: str  # The module whose input is measured: the first of the matrices, as in `watched`
     previous: RMSNorm | nn.Linear
     linears: tuple[nn.Linear, ...]
 

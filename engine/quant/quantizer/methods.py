@@ -39,8 +39,7 @@ from torch import Tensor
 from engine.quant.quantizer.calibration import InputStatistics
 from engine.quant.rounding import Grid, Rounded, fit_grid
 
-DAMPING = 0.01
-"""GPTQ: added to H's diagonal, in units of its mean, so that it can be inverted."""
+DAMPING = 0.01  # GPTQ: added to H's diagonal, in units of its mean, so that it can be inverted
 NUM_STEPS = 20
 
 
@@ -101,8 +100,7 @@ class ScaleChoice:
     scale: Tensor  # [K]
     alpha: float
     error: float
-    error_unscaled: float
-    """Squared output error at alpha and at 0, plain rounding to nearest."""
+    error_unscaled: float  # Squared output error at alpha and at 0, plain rounding to nearest
 
 
 def search_scale(weights: list[Tensor], inputs: InputStatistics, group_size: int) -> ScaleChoice:

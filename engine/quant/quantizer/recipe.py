@@ -14,7 +14,7 @@ Names as in llm-compressor's schemes: rtn is W4A16 or W8A16, int8 is W8A8, fp8 i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from engine.config import ConfigError
 
@@ -29,27 +29,16 @@ class Recipe:
 
     method: str
     bits: int
-    group_size: int = 128
-    """Columns that share a scale, of rtn, gptq and awq; -1: the whole row."""
+    group_size: int = 128  # Columns that share a scale, of rtn, gptq and awq; -1: the whole row
     symmetric: bool = True
-    act_order: bool = False
-    """gptq: columns in the order of their importance."""
+    act_order: bool = False  # gptq: columns in the order of their importance
     activations: Literal["dynamic", "static"] = "dynamic"
     """fp8: a scale for each token, or one that calibration finds."""
-    alpha: float = 0.5
-    """smoothquant: how much of the difficulty goes into the weights, 0 to 1."""
+    alpha: float = 0.5  # smoothquant: how much of the difficulty goes into the weights, 0 to 1
 
     @classmethod
     def create(
-        cls,
-        method: str,
-        *,
-        bits: int | None = None,
-        group_size: int = 128,
-        symmetric: bool | None = None,
-        act_order: bool = False,
-        activations: str = "dynamic",
-        alpha: float = 0.5,
+        cls, method: str, *, bits: int | None = None, symmetric: bool | None = None, **options: Any
     ) -> Recipe:
         """A recipe with the method's defaults, or a ConfigError that says what does not go together."""
         if method not in METHODS:
@@ -59,25 +48,23 @@ class Recipe:
             others = [name for name in METHODS if bits in BITS[name]]
             hint = f"methods with {bits} bits: {', '.join(others)}" if others else "there are 4 and 8"
             raise ConfigError(f"{method} has {' or '.join(map(str, BITS[method]))} bits, not {bits}; {hint}")
-        if group_size != -1 and (group_size < 8 or group_size % 8):
+        if method == "awq" and symmetric:
             raise ConfigError(
-                f"group_size must be a multiple of 8, or -1 for the whole row, got {group_size}"
+                "awq is written with zero points (AutoAWQ's format has them); leave symmetric out"
             )
-        if act_order and method != "gptq":
+        recipe = cls(method, bits, symmetric=method != "awq" if symmetric is None else symmetric, **options)
+        size, activations = recipe.group_size, recipe.activations
+        if size != -1 and (size < 8 or size % 8):
+            raise ConfigError(f"group_size must be a multiple of 8, or -1 for the whole row, got {size}")
+        if recipe.act_order and method != "gptq":
             raise ConfigError(f"act-order belongs to gptq; {method} has no order of columns")
         if activations not in ("dynamic", "static"):
             raise ConfigError(f"activations must be dynamic or static, got {activations!r}")
         if activations == "static" and method != "fp8":
             raise ConfigError(f"static activation scales belong to fp8, not to {method}")
-        if not 0 <= alpha <= 1:
-            raise ConfigError(f"alpha must be from 0 to 1, got {alpha}")
-        if method == "awq" and symmetric:
-            raise ConfigError(
-                "awq is written with zero points (AutoAWQ's format has them); leave symmetric out"
-            )
-        if symmetric is None:
-            symmetric = method != "awq"
-        return cls(method, bits, group_size, symmetric, act_order, activations, alpha)  # type: ignore[arg-type]
+        if not 0 <= recipe.alpha <= 1:
+            raise ConfigError(f"alpha must be from 0 to 1, got {recipe.alpha}")
+        return recipe
 
     @property
     def is_grouped(self) -> bool:

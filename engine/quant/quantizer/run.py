@@ -55,8 +55,7 @@ class MatrixReport:
 
     name: str
     shape: tuple[int, ...]
-    error: float
-    """Squared error of the outputs over their squares, on what calibration put in."""
+    error: float  # Squared error of the outputs over their squares, on what calibration put in
     stored_bytes: int
 
     @property
@@ -74,8 +73,7 @@ class Report:
     num_samples: int = 0
     num_tokens: int = 0
     matrices: list[MatrixReport] = field(default_factory=list)
-    float_bytes: int = 0
-    """Embeddings, norms and what else stays float."""
+    float_bytes: int = 0  # Embeddings, norms and what else stays float
     file_bytes: int = 0
     original_bytes: int = 0
 

@@ -171,7 +171,7 @@ def nesting(depth: int = arg(3, 1, 12)) -> Result:
         automaton_kinds [kinds]: Kinds of structured output, of six, that the automaton backend compiles.
         stack_kinds [kinds]: The same for the pushdown backend (xgrammar), by the engine's own table.
     """
-    from engine.grammar.compile import GrammarCompiler, choose_backend
+    from engine.grammar.manager import GrammarCompiler, choose_backend
     from engine.grammar.vocabulary import Vocabulary
 
     tokens = ["(", ")", "x"]
