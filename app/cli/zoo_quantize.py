@@ -211,8 +211,7 @@ def size(
     with terminal.loading("shapes"):
         from engine.config import EngineArgs
         from engine.models.hf_config import load_model_config
-        from engine.models.loader import checkpoint_tensors
-        from engine.models.registry import create_model
+        from engine.models.loader import checkpoint_tensors, create_model
         from engine.quant.fp4 import FP4_BLOCKS
         from engine.quant.size import estimate_size
 

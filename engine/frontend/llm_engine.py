@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from engine.config import EngineArgs
+from engine.core.request import Request
 from engine.engine_core import EngineCore
 from engine.exec.dp import DataParallelCore
-from engine.frontend.debug_requests import read_requests
-from engine.frontend.input_processor import InputProcessor, InvalidRequestError
+from engine.frontend.input_processor import InputProcessor, InvalidRequestError, Prompt
 from engine.frontend.output_processor import OutputProcessor
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
@@ -22,6 +22,10 @@ from engine.lora.request import LoRARegistry, LoRARequest
 from engine.models.hf_config import find_model
 from engine.outputs import RequestOutput
 from engine.resolve import resolve
+from engine.sampling_params import SamplingParams
+
+PROMPTS = ("messages", "prompt", "prompt_token_ids")
+OPTIONS = ("request_id", "max_tokens", "temperature", "seed", "ignore_eos", "priority", "lora")
 
 
 class LLMEngine:
@@ -38,7 +42,7 @@ class LLMEngine:
         self.input_processor = InputProcessor(engine_core.config, tokenizer, self.loras)
         self.output_processor = OutputProcessor(tokenizer)
         if isinstance(engine_core, EngineCore) and engine_core.debug is not None:
-            engine_core.debug.read_requests = partial(read_requests, self.input_processor, self.loras)
+            engine_core.debug.read_requests = self.read_requests
 
     @classmethod
     def from_args(cls, args: EngineArgs) -> LLMEngine:
@@ -133,6 +137,37 @@ class LLMEngine:
         if self.loras is None:
             raise InvalidRequestError("this engine takes no adapters: start it with enable_lora=True")
         return self.loras
+
+    def read_requests(self, request_id: str, wish: dict[str, Any]) -> list[Request]:
+        """Turn a request of the debug port, such as `{"prompt": "..."}`, into requests of the core.
+
+        A prompt is text, token ids or chat messages; OPTIONS may be beside it. Its tokens are seen in the trace only.
+        The default seed is 0, so that it does not change the seeds that the engine draws for other requests.
+        """
+        unknown = wish.keys() - {*PROMPTS, *OPTIONS}
+        given = [name for name in PROMPTS if name in wish]
+        if unknown or len(given) != 1:
+            problem = (
+                f"it does not know {', '.join(sorted(unknown))}" if unknown else f"got {given or 'none'}"
+            )
+            raise InvalidRequestError(
+                f"a request has one of {', '.join(PROMPTS)}, and may have {', '.join(OPTIONS)}; {problem}"
+            )
+        prompt: Prompt = wish[given[0]]
+        if given[0] == "messages":
+            prompt = self.input_processor.chat_prompt(wish["messages"])
+        params = SamplingParams(
+            max_tokens=wish.get("max_tokens", 32),
+            temperature=wish.get("temperature", 0.0),
+            seed=wish.get("seed", 0),
+            ignore_eos=bool(wish.get("ignore_eos", False)),
+        )
+        lora = self.find_lora(wish["lora"]) if wish.get("lora") else None
+        priority = wish.get("priority", 0)
+        submitted = self.input_processor.process(
+            request_id, prompt, params, lora_request=lora, priority=priority
+        )
+        return submitted.children
 
     def has_unfinished(self) -> bool:
         return self.engine_core.has_unfinished()

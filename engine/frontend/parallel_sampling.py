@@ -1,8 +1,7 @@
 """Parallel sampling (n > 1, best_of): several completions of one prompt.
 
-Each completion is a request of the core with its own noise. They share one prefill because the scheduler lets a
-request wait while another one computes its prefix.
-Source: vLLM v1/engine/parallel_sampling.py.
+Each completion is a request of the core with its own noise. They share one prefill because the scheduler lets a request
+wait while another one computes its prefix. Source: vLLM v1/engine/parallel_sampling.py.
 """
 
 from __future__ import annotations

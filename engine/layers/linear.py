@@ -108,7 +108,7 @@ class Linear(nn.Module):
         self.bias = empty_parameter(out_features, dtype=dtype) if bias else None
 
     def create_weights(self) -> None:
-        """Called once `method` is known (`engine/models/registry.py`): storage for loading to fill."""
+        """Called once `method` is known (`engine/models/loader.py`): storage for loading to fill."""
         self.method.create_weights(self)
 
     def part_names(self, module_name: str) -> list[str]:

@@ -1,8 +1,7 @@
 """From a model's name to a ModelConfig: find the checkpoint, read its config.json, reject what cannot work.
 
-Both styles of config.json are read: transformers 5 (`rope_parameters`, `dtype`, `layer_types`) and the
-older one (`rope_theta`, `rope_scaling`, `torch_dtype`). An absent key has the default of its
-transformers config class.
+Both styles of config.json are read: transformers 5 (`rope_parameters`, `dtype`, `layer_types`) and the older one
+(`rope_theta`, `rope_scaling`, `torch_dtype`). An absent key has the default of its transformers config class.
 """
 
 from __future__ import annotations
@@ -29,14 +28,15 @@ _SHORT_DTYPES = {
     "half": "float16",
     "fp16": "float16",
 }
-_COMMON_DEFAULTS: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "hidden_act": "silu"}
 
 
 def _defaults(
     positions: int, kv_heads: int | None = None, window: int | None = None, **others: Any
 ) -> dict[str, Any]:
     return {
-        **_COMMON_DEFAULTS,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": False,
+        "hidden_act": "silu",
         "max_position_embeddings": positions,
         "num_key_value_heads": kv_heads,
         "sliding_window": window,
@@ -45,22 +45,19 @@ def _defaults(
     }
 
 
+_QWEN3_EXPERTS = {
+    "num_experts": 128,
+    "moe_intermediate_size": 768,
+    "decoder_sparse_step": 1,
+    "norm_topk_prob": False,
+}
 _CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": _defaults(2048),
     "EagleLlamaForCausalLM": _defaults(2048),
     "MistralForCausalLM": _defaults(131072, 8, 4096),
     "Qwen2ForCausalLM": _defaults(32768, 32, 4096),
     "MixtralForCausalLM": _defaults(131072, 8, num_local_experts=8, num_experts_per_tok=2, rms_norm_eps=1e-5),
-    "Qwen3MoeForCausalLM": _defaults(
-        32768,
-        4,
-        4096,
-        num_experts=128,
-        num_experts_per_tok=8,
-        moe_intermediate_size=768,
-        norm_topk_prob=False,
-        decoder_sparse_step=1,
-    ),
+    "Qwen3MoeForCausalLM": _defaults(32768, 4, 4096, num_experts_per_tok=8, **_QWEN3_EXPERTS),
     "Qwen3ForCausalLM": _defaults(32768, 32, 4096, head_dim=128),
 }
 """Supported architectures, with the defaults of their config classes in transformers."""
@@ -126,7 +123,7 @@ def parse_config(
     Errors name `source`. max_model_len extends the context of some rope rules, see `rope_config.py`.
     """
     architecture = _architecture(raw, source)
-    raw = {**_COMMON_DEFAULTS, **_CLASS_DEFAULTS[architecture], **raw}
+    raw = {**_CLASS_DEFAULTS[architecture], **raw}
     quantization = raw.get("quantization_config") or None
     if quantization is not None:
         _check_quantization(quantization, source)

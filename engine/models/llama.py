@@ -168,7 +168,7 @@ class LlamaModel(LlamaLayers):
 
 
 class LlamaForCausalLM(nn.Module):
-    """A decoder with its output head, see `registry.CausalLM`. Call it inside `set_forward_context`."""
+    """A decoder with its output head, see `loader.CausalLM`. Call it inside `set_forward_context`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

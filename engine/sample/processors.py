@@ -94,9 +94,8 @@ class LogitBias(_SlotValues):
 class Penalties:
     """Penalties: discourage tokens that occurred before.
 
-    Repetition scales the logits of tokens in prompt or output towards "unlikely"; presence and
-    frequency subtract from those in the output. Each step adds the tokens that are new in the token table to
-    the counts.
+    Repetition scales the logits of tokens in prompt or output towards "unlikely"; presence and frequency subtract from
+    those in the output. Each step adds the tokens that are new in the token table to the counts.
     """
 
     def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:

@@ -21,7 +21,7 @@ from engine.attention.backend import AttentionBackend
 from engine.config import ModelConfig, SpeculativeConfig
 from engine.config.settings import load_class
 from engine.core.sched_output import RequestInit
-from engine.models.registry import CausalLM
+from engine.models.loader import CausalLM
 from engine.quant.kv_cache import KVCache
 from engine.sample.sampler import Sampler
 

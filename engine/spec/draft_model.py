@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from engine.core.sched_output import RequestInit
-from engine.models.registry import CausalLM
+from engine.models.loader import CausalLM
 from engine.sample.draft_acceptance import DRAFT_NOISE, target_probabilities
 from engine.spec.base import DrafterContext, DraftStep
 from engine.spec.chain import DraftChain, DraftModel, NewTokens

@@ -18,7 +18,7 @@ from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import EngineConfig
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput, TokenLogprobs
 from engine.lora.manager import LoRAManager
-from engine.models.registry import CausalLM
+from engine.models.loader import CausalLM
 from engine.quant.kv_cache import KVCache
 from engine.sample.sampler import Sampler, SamplerOutput, resolve_num_logprobs, token_logprobs
 from engine.worker.batch_state import BatchState

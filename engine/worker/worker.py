@@ -23,8 +23,7 @@ from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, Schedule
 from engine.layers.linear import Linear
 from engine.layers.moe import FusedMoE
 from engine.lora.manager import LoRAManager
-from engine.models.loader import load_model
-from engine.models.registry import CausalLM
+from engine.models.loader import CausalLM, load_model
 from engine.multimodal.encoder import ToyImageEncoder
 from engine.parallel import ALONE, Ranks
 from engine.spec.base import DrafterContext, drafter_class

@@ -26,8 +26,7 @@ from app.cli.main import app
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
 from engine.models.hf_config import load_model_config
-from engine.models.loader import checkpoint_tensors
-from engine.models.registry import create_model
+from engine.models.loader import checkpoint_tensors, create_model
 from kernels import ops
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from engine.config import EngineArgs, ModelConfig
 from engine.models.hf_config import load_model_config
-from engine.models.loader import checkpoint_tensors
-from engine.models.registry import create_model
+from engine.models.loader import checkpoint_tensors, create_model
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

@@ -15,8 +15,7 @@ from engine import LLM, SamplingParams
 from engine.config import ConfigError, EngineArgs, MoEConfig
 from engine.layers.moe import FusedMoE
 from engine.models.hf_config import load_model_config
-from engine.models.loader import checkpoint_shards, load_model, load_weights
-from engine.models.registry import create_model
+from engine.models.loader import checkpoint_shards, create_model, load_model, load_weights
 from engine.parallel import Group, Ranks
 from tests.models.checkpoints import random_weights, read_config, write_checkpoint
 

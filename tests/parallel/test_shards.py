@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from engine.models.loader import checkpoint_shards, checkpoint_tensors, fill_with_random, load_weights
-from engine.models.registry import create_model
+from engine.models.loader import (
+    checkpoint_shards,
+    checkpoint_tensors,
+    create_model,
+    fill_with_random,
+    load_weights,
+)
 from engine.parallel import Group, Ranks, Shard, groups_of_world
 from tests.models.checkpoints import random_weights, read_config, write_checkpoint
 

@@ -34,8 +34,7 @@ class PrepEngine(LLMEngine):
 
     def memory(self, prompts: list[Any], max_tokens: list[int]) -> dict[str, int]:
         """Return the bytes that every run needs: the checkpoint's tensors in the running dtype, and the KV cache."""
-        from engine.models.loader import checkpoint_tensors
-        from engine.models.registry import create_model
+        from engine.models.loader import checkpoint_tensors, create_model
 
         config = self._llm.llm_engine.engine_core.config
         tensors = checkpoint_tensors(create_model(config.model, "meta")).values()

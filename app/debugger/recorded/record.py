@@ -12,7 +12,6 @@ from pathlib import Path
 from app.debugger.recorded.scenes import SCENES, Scene
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
-from engine.frontend.debug_requests import read_requests
 from engine.frontend.llm_engine import LLMEngine
 
 HERE = Path(__file__).parent
@@ -39,7 +38,7 @@ def _run(llm: LLMEngine, scene: Scene) -> None:
     for step in range(MAX_STEPS):
         while due and (due[0].step <= step or not core.has_unfinished()):
             arrival = due.pop(0)
-            for request in read_requests(llm.input_processor, llm.loras, arrival.request_id, arrival.wish):
+            for request in llm.read_requests(arrival.request_id, arrival.wish):
                 core.add_request(request)
         core.abort([name for name, when in scene.aborts.items() if when == step])
         if not due and not core.has_unfinished():

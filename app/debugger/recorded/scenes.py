@@ -21,7 +21,7 @@ class Arrival:
     step: int
     request_id: str
     wish: dict[str, Any]
-    """The request in the format of the debug port (`engine/frontend/debug_requests.py`)."""
+    """The request in the format of the debug port (`engine/frontend/llm_engine.py`)."""
 
 
 @dataclass(frozen=True)

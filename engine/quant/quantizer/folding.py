@@ -15,19 +15,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from engine.zoo.model import DecoderLayer, RMSNorm, ShopModel
 
+INPUTS = {
+    "input_layernorm": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attn.v_proj": ("self_attn.o_proj",),
+    "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj"),
+    "mlp.up_proj": ("mlp.down_proj",),
+}
+"""What makes an input x of a decoder layer -> the matrices that read it; the first is measured for all of them."""
+INPUT_OF = {name: names[0] for names in INPUTS.values() for name in names}
+
 
 @dataclass(frozen=True)
 class FoldGroup:
     """Matrices that read the same x, and what makes that x."""
 
-    input_name: str  # The module whose input is measured: the first of the matrices, as in `watched`
+    input_name: str  # the module whose input is measured, as in `watched`
     previous: RMSNorm | nn.Linear
     linears: tuple[nn.Linear, ...]
 
@@ -52,37 +61,22 @@ class FoldGroup:
 
 def watched(layer: DecoderLayer) -> dict[str, nn.Linear]:
     """One matrix for each distinct input of a layer."""
-    names = ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
-    return {name: cast("nn.Linear", layer.get_submodule(name)) for name in names}
+    return {names[0]: submodule(layer, names[0]) for names in INPUTS.values()}
 
 
-ATTENTION_INPUT, MLP_INPUT = "self_attn.q_proj", "mlp.gate_proj"
-INPUT_OF = {
-    "self_attn.k_proj": ATTENTION_INPUT,
-    "self_attn.v_proj": ATTENTION_INPUT,
-    "mlp.up_proj": MLP_INPUT,
-}
-"""Matrices that read the same x as another one, which is measured for them."""
+def submodule(layer: DecoderLayer, name: str) -> Any:
+    return layer.get_submodule(name)
 
 
-def norm_groups(layer: DecoderLayer) -> list[FoldGroup]:
-    """Matrices behind a norm."""
-    attention, mlp = layer.self_attn, layer.mlp
-    qkv = (attention.q_proj, attention.k_proj, attention.v_proj)
+def fold_groups(layer: DecoderLayer, *, only_norms: bool = False) -> list[FoldGroup]:
+    """All groups of a layer, or those behind a norm. The output projection has none where query heads share value
+    heads: no channel of its input belongs to one channel of the values."""
+    is_shared = layer.self_attn.heads != layer.self_attn.kv_heads
     return [
-        FoldGroup(ATTENTION_INPUT, layer.input_layernorm, qkv),
-        FoldGroup(MLP_INPUT, layer.post_attention_layernorm, (mlp.gate_proj, mlp.up_proj)),
+        FoldGroup(names[0], submodule(layer, previous), tuple(submodule(layer, name) for name in names))
+        for previous, names in INPUTS.items()
+        if previous.endswith("norm") or not (only_norms or (is_shared and previous == "self_attn.v_proj"))
     ]
-
-
-def fold_groups(layer: DecoderLayer) -> list[FoldGroup]:
-    """All groups of a layer. The output projection has none where query heads share value heads: no channel of its
-    input belongs to one channel of the values."""
-    attention, mlp = layer.self_attn, layer.mlp
-    groups = [*norm_groups(layer), FoldGroup("mlp.down_proj", mlp.up_proj, (mlp.down_proj,))]
-    if attention.heads == attention.kv_heads:
-        groups.append(FoldGroup("self_attn.o_proj", attention.v_proj, (attention.o_proj,)))
-    return groups
 
 
 def inject_outliers(model: ShopModel, *, factor: float = 64.0, channels: Sequence[int] = (3, 17)) -> None:
@@ -92,7 +86,7 @@ def inject_outliers(model: ShopModel, *, factor: float = 64.0, channels: Sequenc
     the results are the same bit for bit in floating point; rounding to integers sees another model.
     """
     for layer in model.model.layers:
-        for group in norm_groups(cast("DecoderLayer", layer)):
+        for group in fold_groups(cast("DecoderLayer", layer), only_norms=True):
             size = len(group.previous.weight)
             scale = torch.ones(size)
             scale[[channel % size for channel in channels]] = 1 / factor

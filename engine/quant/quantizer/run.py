@@ -22,30 +22,18 @@ from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from engine.config import ConfigError
 from engine.quant.quantizer.calibration import InputStatistics, watched_inputs
 from engine.quant.quantizer.encode import encode, group_of, quantization_config, stored_dtype
-from engine.quant.quantizer.folding import INPUT_OF, fold_groups, norm_groups, watched
+from engine.quant.quantizer.folding import INPUT_OF, fold_groups, submodule, watched
 from engine.quant.quantizer.methods import search_scale, smoothing_scale
 from engine.quant.quantizer.recipe import Recipe
 from engine.zoo.export import load_model
 from engine.zoo.model import DecoderLayer, ShopModel, rope_tables
 
 Tell = Callable[[str], None]
-MATRICES = tuple(
-    f"{block}_proj"
-    for block in (
-        "self_attn.q",
-        "self_attn.k",
-        "self_attn.v",
-        "self_attn.o",
-        "mlp.gate",
-        "mlp.up",
-        "mlp.down",
-    )
-)
 COPIED = ("*.json", "*.jinja", "*.model", "*.txt")
 
 
@@ -125,8 +113,8 @@ def quantize(
     """
     layers = cast("list[DecoderLayer]", list(model.model.layers))
     if recipe.is_grouped:
-        for name in MATRICES:
-            group_of(recipe, name, tuple(_matrix(layers[0], name).weight.shape))
+        for name in INPUT_OF:
+            group_of(recipe, name, tuple(submodule(layers[0], name).weight.shape))
     dtype = stored_dtype(recipe, original)
     tables = [rope_tables(model.config, torch.arange(sample.shape[1])) for sample in samples]
     hidden = [model.model.embed_tokens(sample) for sample in samples]
@@ -138,9 +126,8 @@ def quantize(
             for x, (cos, sin) in zip(hidden, tables, strict=True):
                 layer(x, cos, sin, None)
         _fold(recipe, layer, inputs, dtype, tell)
-        for name in MATRICES:
-            matrix = _matrix(layer, name)
-            statistics = inputs[INPUT_OF.get(name, name)]
+        for name, input_name in INPUT_OF.items():
+            matrix, statistics = submodule(layer, name), inputs[input_name]
             encoded = encode(recipe, name, matrix.weight, statistics, original)
             full_name = f"model.layers.{index}.{name}"
             signal = statistics.squared_error(matrix.weight)
@@ -159,16 +146,12 @@ def quantize(
     return stored
 
 
-def _matrix(layer: DecoderLayer, name: str) -> nn.Linear:
-    return layer.get_submodule(name)  # type: ignore[return-value]
-
-
 def _fold(
     recipe: Recipe, layer: DecoderLayer, inputs: dict[str, InputStatistics], dtype: torch.dtype, tell: Tell
 ) -> None:
     """Move the scales of awq and smoothquant between each layer and the one before it."""
     if recipe.method == "smoothquant":
-        for group in norm_groups(layer):
+        for group in fold_groups(layer, only_norms=True):
             statistics = inputs[group.input_name]
             scale = smoothing_scale(
                 [linear.weight for linear in group.linears], statistics.abs_max, recipe.alpha

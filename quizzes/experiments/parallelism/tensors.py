@@ -103,7 +103,7 @@ def shards(split: Literal["tensor", "pipeline", "data"] = "tensor", size: Litera
 
     from engine.models.hf_config import load_model_config
     from engine.models.loader import checkpoint_tensors
-    from engine.models.registry import create_model
+    from engine.models.loader import create_model
     from engine.parallel import Group, Ranks
     from engine.worker.worker import local_part
 
