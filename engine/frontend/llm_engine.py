@@ -144,12 +144,10 @@ class LLMEngine:
         A prompt is text, token ids or chat messages; OPTIONS may be beside it. Its tokens are seen in the trace only.
         The default seed is 0, so that it does not change the seeds that the engine draws for other requests.
         """
-        unknown = wish.keys() - {*PROMPTS, *OPTIONS}
+        unknown = ", ".join(sorted(wish.keys() - {*PROMPTS, *OPTIONS}))
         given = [name for name in PROMPTS if name in wish]
         if unknown or len(given) != 1:
-            problem = (
-                f"it does not know {', '.join(sorted(unknown))}" if unknown else f"got {given or 'none'}"
-            )
+            problem = f"it does not know {unknown}" if unknown else f"got {given or 'none'}"
             raise InvalidRequestError(
                 f"a request has one of {', '.join(PROMPTS)}, and may have {', '.join(OPTIONS)}; {problem}"
             )
@@ -163,11 +161,8 @@ class LLMEngine:
             ignore_eos=bool(wish.get("ignore_eos", False)),
         )
         lora = self.find_lora(wish["lora"]) if wish.get("lora") else None
-        priority = wish.get("priority", 0)
-        submitted = self.input_processor.process(
-            request_id, prompt, params, lora_request=lora, priority=priority
-        )
-        return submitted.children
+        options: dict[str, Any] = {"lora_request": lora, "priority": wish.get("priority", 0)}
+        return self.input_processor.process(request_id, prompt, params, **options).children
 
     def has_unfinished(self) -> bool:
         return self.engine_core.has_unfinished()

@@ -98,9 +98,8 @@ class _RequestState:
 
     def __init__(self, submitted: SubmittedRequest, tokenizer: Tokenizer | None) -> None:
         self.request_id = submitted.request_id
-        self.completions = [
-            _CompletionState(index, child, tokenizer) for index, child in enumerate(submitted.children)
-        ]
+        children = enumerate(submitted.children)
+        self.completions = [_CompletionState(index, child, tokenizer) for index, child in children]
         self.submitted = submitted
         self._tokenizer = tokenizer
         self._num_unfinished = len(self.completions)
@@ -176,12 +175,10 @@ class _RequestState:
         )
 
     def _best(self) -> list[CompletionOutput]:
-        """Return the n completions with the highest log-probability, numbered in that order (best_of)."""
+        """Return the n completions with the highest log-probability, in that order; ties by index (best_of)."""
         params = self.submitted.params
         outputs = [completion.snapshot() for completion in self.completions]
-        best = nlargest(
-            params.n, outputs, key=lambda output: output.cumulative_logprob or 0.0
-        )  # then by index
+        best = nlargest(params.n, outputs, key=lambda output: output.cumulative_logprob or 0.0)
         for index, output in enumerate(best):
             output.index = index
             if params.logprobs is None:

@@ -145,11 +145,6 @@ class DFA:
         """Whether the text read so far is a whole match."""
         return self._nfa.end in self._sets[state]
 
-    def can_go_on(self, state: int) -> bool:
-        """Whether any byte may follow."""
-        self._learn(state)
-        return bool(self._table[state].any())
-
     def step(self, state: int, byte: int) -> int:
         """Return the state after a byte; DEAD if no continuation matches."""
         self._learn(state)

@@ -61,7 +61,7 @@ class GrammarManager:
 
     def compile(self, params: StructuredOutputsParams) -> Future[CompiledGrammar]:
         """Return the grammar of these parameters, cached or as a future of the compile thread."""
-        key = self._key(params)
+        key = params.kind, json.dumps(getattr(params, params.kind)), params.disable_any_whitespace
         future = self._grammars.get(key)
         if future is None:
             future = self._grammars[key] = self._compile_thread.submit(self._compile, params)
@@ -69,9 +69,6 @@ class GrammarManager:
                 self._grammars.popitem(last=False)
         self._grammars.move_to_end(key)
         return future
-
-    def _key(self, params: StructuredOutputsParams) -> Key:
-        return params.kind, json.dumps(getattr(params, params.kind)), params.disable_any_whitespace
 
     def _compile(self, params: StructuredOutputsParams) -> CompiledGrammar:
         began = perf_counter()

@@ -57,11 +57,6 @@ class LoRAManager:
         """Device memory of all slots."""
         return sum({id(layer): layer.num_bytes for layer, _ in self._layers.values()}.values())
 
-    @property
-    def on_host(self) -> list[str]:
-        """Keys in the host cache, least recently used first."""
-        return list(self._host)
-
     def add(self, key: str, folder: Path) -> int:
         """Read and check an adapter, or raise LoRAError; return its bytes in host memory."""
         version = _version(folder)

@@ -65,8 +65,18 @@ def weight_files(folder: Path) -> list[Path]:
         files = [folder / "model.safetensors"]
     else:
         files = sorted(folder.glob("*.safetensors"))
+    pickles = sorted(file.name for pattern in PICKLE_PATTERNS for file in folder.glob(pattern))
+    if not files and pickles:
+        raise ConfigError(
+            f"{folder} holds weights only as Python pickles ({pickles[0]}), which can run code when they are read; "
+            "convert them once, where you trust them: AutoModelForCausalLM.from_pretrained(folder)"
+            ".save_pretrained(new_folder) writes safetensors"
+        )
     if not files:
-        raise ConfigError(_no_safetensors(folder))
+        raise ConfigError(
+            f"{folder} holds no weights (*.safetensors); use load_format='dummy' to run the architecture "
+            "with random ones"
+        )
     missing = [file.name for file in files if not file.exists()]
     if missing:
         raise ConfigError(
@@ -74,20 +84,6 @@ def weight_files(folder: Path) -> list[Path]:
             f"{', '.join(missing[:4])}; complete the download"
         )
     return files
-
-
-def _no_safetensors(folder: Path) -> str:
-    pickles = sorted(file.name for pattern in PICKLE_PATTERNS for file in folder.glob(pattern))
-    if not pickles:
-        return (
-            f"{folder} holds no weights (*.safetensors); use load_format='dummy' to run the architecture "
-            "with random ones"
-        )
-    return (
-        f"{folder} holds weights only as Python pickles ({pickles[0]}), which can run code when they are read; "
-        "convert them once, where you trust them: AutoModelForCausalLM.from_pretrained(folder)"
-        ".save_pretrained(new_folder) writes safetensors"
-    )
 
 
 def read_header(file: Path) -> dict[str, StoredTensor]:

@@ -120,10 +120,8 @@ class LlamaLayers(nn.Module):
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
         super().__init__()
-        indices = current_ranks().layers(config.num_hidden_layers)
-        self.layers = nn.ModuleDict(
-            {str(index): LlamaDecoderLayer(config, index, dtype) for index in indices}
-        )
+        layers = current_ranks().layers(config.num_hidden_layers)
+        self.layers = nn.ModuleDict({str(index): LlamaDecoderLayer(config, index, dtype) for index in layers})
         if current_ranks().pipeline.is_last:
             self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
         self.rotary = RotaryTable(config.rope, config.head_dim, config.max_position_embeddings)
@@ -150,9 +148,7 @@ class LlamaModel(LlamaLayers):
         if self.stage.is_first or (self.stage.is_last and config.tie_word_embeddings):
             self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size, dtype=dtype)
 
-    def forward(
-        self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None
-    ) -> Tensor | None:
+    def forward(self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None) -> Tensor | None:
         residual = None
         if self.stage.is_first:
             hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds

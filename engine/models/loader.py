@@ -134,11 +134,9 @@ def load_weights(model: nn.Module, config: ModelConfig, ranks: Ranks = ALONE) ->
     headers = read_headers(config.path)
     stored = {name: tensor for name, tensor in headers.items() if not _is_derived(name, config)}
     if config.quantization is not None:
-        stored = {
-            name: tensor for name, tensor in stored.items() if not _is_empty_bias(name, tensor, targets)
-        }
+        stored = {name: tensor for name, tensor in stored.items() if not _is_zero_bias(name, tensor, targets)}
     whole = targets if ranks.is_alone else checkpoint_tensors(create_model(config, "meta"))
-    _check_agreement(whole, stored, config)
+    _check_fit(whole, stored, config)
 
     names_by_file = defaultdict(list)
     for name in targets:
@@ -159,7 +157,7 @@ def _is_derived(name: str, config: ModelConfig) -> bool:
     return name.endswith(not_ours) or (name == "lm_head.weight" and config.tie_word_embeddings)
 
 
-def _is_empty_bias(name: str, tensor: StoredTensor, targets: dict[str, Tensor]) -> bool:
+def _is_zero_bias(name: str, tensor: StoredTensor, targets: dict[str, Tensor]) -> bool:
     """AutoGPTQ gives every layer a bias, zeros where the model has none."""
     if name in targets or not name.endswith(".bias"):
         return False
@@ -169,9 +167,7 @@ def _is_empty_bias(name: str, tensor: StoredTensor, targets: dict[str, Tensor]) 
         return not reader.get_tensor(name).any()
 
 
-def _check_agreement(
-    targets: dict[str, Tensor], stored: dict[str, StoredTensor], config: ModelConfig
-) -> None:
+def _check_fit(targets: dict[str, Tensor], stored: dict[str, StoredTensor], config: ModelConfig) -> None:
     """Names, shapes and types of the checkpoint are those of the model, or a ConfigError that lists the rest."""
     names = targets.keys() & stored.keys()
     wrong_shape = (name for name in names if _shape(stored[name].shape) != _shape(targets[name].shape))
@@ -226,7 +222,6 @@ def fill_with_random(model: nn.Module, seed: int) -> None:
         if (shard := shards.get(name)) is None:
             target.uniform_(-bound, bound, generator=generator)
         else:
-            whole = target.new_empty(shard.whole_shape(target.shape)).uniform_(
-                -bound, bound, generator=generator
-            )
+            whole = target.new_empty(shard.whole_shape(target.shape))
+            whole.uniform_(-bound, bound, generator=generator)
             target.copy_(whole[shard.slices(whole.shape)])

@@ -33,7 +33,9 @@ class ToyImageEncoder:
     def __call__(self, pixels: np.ndarray) -> Tensor:
         """Encode uint8 [H, W, 3] to [NUM_TOKENS, hidden]."""
         self.num_runs += 1
-        image = torch.from_numpy(_resize(pixels)).to(self._weight.device, torch.float32)
+        rows, columns = (np.arange(SIDE) * size // SIDE for size in pixels.shape[:2])
+        resized = torch.from_numpy(np.ascontiguousarray(pixels[rows][:, columns]))
+        image = resized.to(self._weight.device, torch.float32)
         patches = image.view(SIDE // PATCH, PATCH, SIDE // PATCH, PATCH, 3).transpose(1, 2)
         normalised = patches.reshape(NUM_TOKENS, -1) / 127.5 - 1
         return (normalised @ self._weight).to(self._dtype)
@@ -48,9 +50,3 @@ def as_pixels(image: Any) -> np.ndarray:
             "convert it with PIL's .convert('RGB') or numpy's .astype('uint8')"
         )
     return pixels
-
-
-def _resize(pixels: np.ndarray) -> np.ndarray:
-    rows = np.arange(SIDE) * pixels.shape[0] // SIDE
-    columns = np.arange(SIDE) * pixels.shape[1] // SIDE
-    return np.ascontiguousarray(pixels[rows][:, columns])

@@ -22,12 +22,6 @@ PLACEHOLDER_ID = 0
 """Id of placeholder tokens. Any id works: their embeddings are replaced, and content hashes distinguish images."""
 
 
-def content_hash(pixels: np.ndarray) -> str:
-    """Return the content hash of an image: sha256 of shape and pixels."""
-    shape = ",".join(map(str, pixels.shape)).encode()
-    return hashlib.sha256(shape + b":" + np.ascontiguousarray(pixels).tobytes()).hexdigest()
-
-
 def place_images(
     text: str, images: Sequence[Any], encode: Callable[..., list[int]]
 ) -> tuple[list[int], list[MultiModalFeature]]:
@@ -41,7 +35,9 @@ def place_images(
     features: list[MultiModalFeature] = []
     for image, part in zip(images, parts[1:], strict=True):
         pixels = as_pixels(image)
-        features.append(MultiModalFeature(content_hash(pixels), len(token_ids), NUM_TOKENS, pixels))
+        shape = ",".join(map(str, pixels.shape)).encode()
+        digest = hashlib.sha256(shape + b":" + np.ascontiguousarray(pixels).tobytes()).hexdigest()
+        features.append(MultiModalFeature(digest, len(token_ids), NUM_TOKENS, pixels))
         token_ids = [*token_ids, *[PLACEHOLDER_ID] * NUM_TOKENS]
         if part:
             token_ids += encode(part, add_special_tokens=False)

@@ -34,9 +34,7 @@ class CheckpointRules:
         if all(scheme is None for scheme in schemes.values()):
             return UNQUANTIZED
         if None in schemes.values():
-            listed = ", ".join(
-                f"{part}: {'no' if scheme is None else 'yes'}" for part, scheme in schemes.items()
-            )
+            listed = ", ".join(f"{part}: {'yes' if scheme else 'no'}" for part, scheme in schemes.items())
             raise ConfigError(
                 f"quantization_config: {name} is computed as one product, but only some of its parts are "
                 f"quantised ({listed}); quantise all of them or none"

@@ -54,9 +54,8 @@ class KVCacheLayout:
 
     @property
     def scale_bytes(self) -> int:
-        if self.dtype != torch.int8:
-            return 0
-        return 4 * self.num_layers * 2 * self.num_kv_heads * self.block_size
+        count = 2 * self.num_layers * self.num_kv_heads * self.block_size
+        return 4 * count if self.dtype == torch.int8 else 0
 
     @property
     def bytes_per_block(self) -> int:

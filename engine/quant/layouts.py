@@ -91,9 +91,8 @@ class AWQLayout:
 
     def unpack(self, tensors: dict[str, Tensor], rows: int, columns: int) -> Int4Weight:
         back = [AWQ_ORDER.index(column) for column in range(PER_WORD)]
-        steps, zero = (
-            _reordered(unpack_words(tensors[name], rows), back).T for name in ("qweight", "qzeros")
-        )
+        words = (tensors["qweight"], tensors["qzeros"])
+        steps, zero = (_reordered(unpack_words(part, rows), back).T for part in words)
         return Int4Weight.pack(steps, tensors["scales"].T, zero)
 
 

@@ -59,10 +59,8 @@ class Int4Weight:
         if bits == 8:
             steps, zero = (torch.cat((values >> 4, values & 15), dim=1) for values in (steps, zero))
             scale = torch.cat((scale.float() * 16, scale.float()), dim=1)
-        packed = ops.pack_int4(steps).contiguous()
-        return cls(
-            packed, _narrowed(scale).contiguous(), zero.contiguous(), group_size, permutation, bits == 8
-        )
+        packed, scale = ops.pack_int4(steps).contiguous(), _narrowed(scale).contiguous()
+        return cls(packed, scale, zero.contiguous(), group_size, permutation, bits == 8)
 
     @property
     def nbytes(self) -> int:
@@ -149,16 +147,15 @@ class ByteWeight:
         """Matrices over the same x, one above the other. Each keeps its own scales, so nothing is rounded a second
         time (vLLM rounds them again to the largest). Of different static input scales, which are of the same x, the
         largest is taken, which no part can overflow."""
-        qweight, scale = (
-            torch.cat([getattr(weight, name) for weight in weights]) for name in ("qweight", "scale")
-        )
+        qweight = torch.cat([weight.qweight for weight in weights])
+        scale = torch.cat([weight.scale for weight in weights])
         inputs = [weight.input_scale for weight in weights if weight.input_scale is not None]
         input_scale = torch.stack(inputs).max() if inputs else None
         if input_scale is not None and not input_scale > 0:
             raise ConfigError(
                 f"an input_scale of an FP8 checkpoint is {input_scale}, expected a number above 0"
             )
-        return [cls(qweight.contiguous(), scale.contiguous(), input_scale)]
+        return [cls(qweight, scale, input_scale)]
 
 
 def llm_int8_linear(x: Tensor, qweight: Tensor, scale: Tensor, threshold: float = THRESHOLD) -> Tensor:

@@ -42,18 +42,13 @@ DEFAULT_GROUPS = (128, 64, 32)
 logger = logging.getLogger(__name__)
 
 
-def round_int4(weight: Tensor, group: int) -> Int4Weight:
-    grid = fit_grid(weight, group)
-    return Int4Weight.pack(grid.round(weight), grid.scale, grid.zero)
-
-
-def round_int8_weight_only(weight: Tensor) -> Int4Weight:
-    grid = fit_grid(weight, weight.shape[1], bits=8, symmetric=True)
-    return Int4Weight.pack(grid.round(weight), grid.scale, grid.zero, bits=8)
+def round_to_grid(weight: Tensor, group: int, *, bits: int = 4, symmetric: bool = False) -> Int4Weight:
+    grid = fit_grid(weight, group, bits=bits, symmetric=symmetric)
+    return Int4Weight.pack(grid.round(weight), grid.scale, grid.zero, bits=bits)
 
 
 ROUND: dict[str, Callable[[Tensor], Int4Weight | ByteWeight]] = {
-    "int8_weight_only": round_int8_weight_only,
+    "int8_weight_only": lambda weight: round_to_grid(weight, weight.shape[1], bits=8, symmetric=True),
     "int8": lambda weight: ByteWeight(*quantise_int8(weight)),
     "llm_int8": lambda weight: ByteWeight(*quantise_int8(weight), keeps_outliers=True),
     "fp8": lambda weight: ByteWeight(*quantise_fp8(weight)),
@@ -113,7 +108,7 @@ class OnlineConfig:
         if self.scheme == "rtn":
             default = next((group for group in DEFAULT_GROUPS if columns % group == 0), columns)
             group = default if self.group_size is None else resolved_group(self.group_size, columns, name)
-            return OnlineMethod(partial(round_int4, group=group))
+            return OnlineMethod(partial(round_to_grid, group=group))
         if self.scheme not in FP4_BLOCKS:
             return OnlineMethod(ROUND[self.scheme])
         if columns % (block := FP4_BLOCKS[self.scheme]):

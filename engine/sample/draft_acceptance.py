@@ -57,23 +57,19 @@ class RejectionVerifier:
         drafts = batch.token_ids[batch.slots[rows], batch.lengths[rows]].astype(np.int64)
         index, draft = torch.from_numpy(rows).to(logits.device), torch.from_numpy(drafts).to(logits.device)
         target = target_probabilities(logits, plan)[index]
-        drawn_from = self._proposals(batch, rows, draft, target)
+        drawn_from = torch.zeros_like(target).scatter_(
+            -1, draft[:, None], 1.0
+        )  # [N, V]: drafts' distributions
+        for line, row in enumerate(rows.tolist()):
+            known = self._draft_probabilities(int(batch.slots[row]))
+            if known is not None:
+                drawn_from[line] = known[batch.num_drafts[row]]
         p, q = (table.gather(-1, draft[:, None]).squeeze(-1) for table in (target, drawn_from))
         accepted = _uniform(plan, batch, rows).to(logits.device) * q < p
         recovered = _draw((target - drawn_from).clamp_(min=0), plan, batch, rows)
         chosen = token_ids.clone()
         chosen[index] = torch.where(accepted, draft, recovered)
         return chosen
-
-    def _proposals(self, batch: SampleBatch, rows: np.ndarray, draft: Tensor, like: Tensor) -> Tensor:
-        """Return fp32 [N, V]: the distribution of each row's draft."""
-        assert batch.num_drafts is not None
-        proposals = torch.zeros_like(like).scatter_(-1, draft[:, None], 1.0)
-        for line, row in enumerate(rows.tolist()):
-            known = self._draft_probabilities(int(batch.slots[row]))
-            if known is not None:
-                proposals[line] = known[batch.num_drafts[row]]
-        return proposals
 
 
 def target_probabilities(logits: Tensor, plan: RowPlan) -> Tensor:

@@ -195,7 +195,9 @@ class BadWords(_SlotValues):
         for row in rows.tolist():
             slot, end = batch.slots[row], batch.lengths[row]
             said = batch.token_ids[slot, batch.num_prompt_tokens[row] : end].tolist()
-            forbidden.append([word[-1] for word in self.values[slot] if _ends_with(said, word[:-1])])
+            forbidden.append(
+                [word[-1] for word in self.values[slot] if said[len(said) - len(word) + 1 :] == word[:-1]]
+            )
         _forbid(logits, rows, forbidden)
 
 
@@ -247,7 +249,3 @@ def _row_token_index(
     row_index = np.repeat(rows, [len(tokens) for tokens in tokens_of_rows])
     token_index = np.concatenate(tokens_of_rows)
     return torch.from_numpy(row_index).to(device), torch.from_numpy(token_index).to(device)
-
-
-def _ends_with(said: list[int], tail: list[int]) -> bool:
-    return not tail or said[-len(tail) :] == tail

@@ -214,10 +214,9 @@ def resolve_num_logprobs(asked: int | None, vocab_size: int) -> int:
 
 
 def _why_not(peak: float) -> str:
-    if np.isnan(peak):
-        return "the model produced NaN logits for this request; it was stopped, others run on"
-    if peak > 0:
-        return "the model produced infinite logits for this request; it was stopped, others run on"
+    if np.isnan(peak) or peak > 0:
+        kind = "NaN" if np.isnan(peak) else "infinite"
+        return f"the model produced {kind} logits for this request; it was stopped, others run on"
     return (
         "every token is forbidden: structured_outputs, allowed_token_ids, bad_words and min_tokens together "
         "leave none to sample"

@@ -115,7 +115,7 @@ class DraftChain:
         num_rows, num_tokens = len(new.slots), len(new.input_ids)
         max_blocks = step.block_table.shape[1]
         if self._recorder is not None:
-            rows = graph_size(num_rows)
+            rows = num_rows if num_rows <= 8 else -(-num_rows // 8) * 8  # so that there are few recordings
             tokens = rows * int(np.diff(new.query_start).max())
             if tokens <= MAX_RECORDED_TOKENS:
                 inputs = self._recorder.inputs(rows, tokens, num_drafts, max_blocks, new.hidden)
@@ -226,11 +226,6 @@ def _slots(
     block_index, offset = np.divmod(positions, block_size)
     block = table[row, np.minimum(block_index, table.shape[1] - 1)]
     return np.where(positions < room[row], block * np.int64(block_size) + offset, -1)
-
-
-def graph_size(count: int) -> int:
-    """Return the rows of a recording for `count` rows: exact up to 8, then multiples of 8."""
-    return count if count <= 8 else -(-count // 8) * 8
 
 
 # -- recordings

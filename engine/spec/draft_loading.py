@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import torch
 from torch import nn
 
 from engine.config import ConfigError, ModelArgs, ModelConfig, SpeculativeConfig
-from engine.config.model import DType
 from engine.layers.attention import Attention
 from engine.models.hf_config import load_model_config
 from engine.models.loader import load_model
@@ -25,11 +24,8 @@ def load_draft_config(
     """Return the drafter's ModelConfig, checked against the target's; None for methods without a model."""
     if speculative.model is None or not speculative.needs_kv:
         return None
-    draft = load_model_config(
-        replace(
-            args, model=speculative.model, dtype=cast(DType, target.dtype), hf_overrides={}, quantization=None
-        )
-    )
+    same: dict[str, Any] = {"dtype": target.dtype, "hf_overrides": {}, "quantization": None}
+    draft = load_model_config(replace(args, model=speculative.model, **same))
     _check_kind(speculative, draft, target)
     _check_vocabulary(draft, target)
     _check_shape(draft, target, max_model_len)
@@ -92,18 +88,14 @@ def _vocabulary(folder: Path) -> dict[str, int] | None:
 
 
 def _check_shape(draft: ModelConfig, target: ModelConfig, max_model_len: int) -> None:
-    names = ("num_key_value_heads", "head_dim")
-    if any(getattr(draft, name) != getattr(target, name) for name in names):
-        shapes = [
-            f"{config.model}: {config.num_key_value_heads} x {config.head_dim}" for config in (draft, target)
-        ]
+    ours, theirs = (f"{each.num_key_value_heads} x {each.head_dim}" for each in (draft, target))
+    if ours != theirs:
         raise ConfigError(
             "the drafter's KV lies in the target's blocks, so both need as many kv heads of the same size; "
-            f"{', '.join(shapes)}. Use another draft model, or method 'ngram'"
+            f"{draft.model}: {ours}, {target.model}: {theirs}. Use another draft model, or method 'ngram'"
         )
     if draft.max_position_embeddings < max_model_len:
         raise ConfigError(
             f"{draft.model} was made for {draft.max_position_embeddings} positions and max_model_len is "
-            f"{max_model_len}; "
-            f"lower max_model_len to {draft.max_position_embeddings}"
+            f"{max_model_len}; lower max_model_len to {draft.max_position_embeddings}"
         )

@@ -54,9 +54,7 @@ class ModelDrafter:
         """Return [R]: positions with blocks from the newest token's on, whose KV is yet to be written."""
         return (step.num_blocks[step.slots] * self._chain.block_size - (step.lengths - 1)).clip(0)
 
-    def _draft(
-        self, new: NewTokens, step: DraftStep, rows: np.ndarray, counts: np.ndarray
-    ) -> list[list[int]]:
+    def _run(self, new: NewTokens, step: DraftStep, rows: np.ndarray, counts: np.ndarray) -> list[list[int]]:
         """Return up to counts[row] drafts for each row of the step; none for those that are not in `rows`."""
         drafted = self._chain.run(new, step, self._sampler, max(1, int(counts.max())))
         columns = [token_ids.tolist() for token_ids in drafted.token_ids]
@@ -103,10 +101,9 @@ class DraftModelDrafter(ModelDrafter):
         if not len(rows):
             return [[] for _ in step.max_drafts]
         stops = np.where(goes_on, ends, step.lengths)[rows]
-        drafts = self._draft(self._new_tokens(step, rows, stops), step, rows, counts)
-        self._drafts.update(
-            (slot, drafts[row]) for row, slot in zip(rows, step.slots[rows].tolist(), strict=True)
-        )
+        drafts = self._run(self._new_tokens(step, rows, stops), step, rows, counts)
+        for row, slot in zip(rows, step.slots[rows].tolist(), strict=True):
+            self._drafts[slot] = drafts[row]
         return drafts
 
     def _new_tokens(self, step: DraftStep, rows: np.ndarray, stops: np.ndarray) -> NewTokens:

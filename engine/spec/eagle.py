@@ -43,7 +43,7 @@ class EagleDrafter(ModelDrafter):
             return [[] for _ in step.max_drafts]
         # The first draft needs no block, later passes write after the newest token.
         counts = np.minimum(step.max_drafts, 1 + self._room(step))
-        return self._draft(self._new_tokens(step, rows, stops[rows]), step, rows, counts)
+        return self._run(self._new_tokens(step, rows, stops[rows]), step, rows, counts)
 
     def _new_tokens(self, step: DraftStep, rows: np.ndarray, stops: np.ndarray) -> NewTokens:
         """Return the tokens that the target has just computed, up to the last confirmed one."""

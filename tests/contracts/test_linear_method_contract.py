@@ -16,13 +16,13 @@ from torch import Tensor
 
 from engine.layers.linear import Linear
 from engine.quant.matrices import OnlineMethod
-from engine.quant.online import ROUND, EmulatedFP4, round_int4
+from engine.quant.online import ROUND, EmulatedFP4, round_to_grid
 
 ROWS, COLUMNS = 48, 128
 WORST_ERROR = 0.25
 """Relative to the float product, on normal numbers: what 3 bits in groups can keep."""
 OURS = {
-    "int4": lambda: OnlineMethod(lambda weight: round_int4(weight, 32)),
+    "int4": lambda: OnlineMethod(lambda weight: round_to_grid(weight, 32)),
     "int8": lambda: OnlineMethod(ROUND["int8"]),
     "int8 weight-only": lambda: OnlineMethod(ROUND["int8_weight_only"]),
     "fp8": lambda: OnlineMethod(ROUND["fp8"]),

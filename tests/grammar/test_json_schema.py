@@ -45,7 +45,9 @@ def random_text(dfa: DFA, rng: random.Random, length: int = 200) -> bytes | None
     """Random bytes that match, ending where they may; None if they have not ended after `length`."""
     state, text = START, bytearray()
     while len(text) < length:
-        if dfa.is_accepting(state) and (rng.random() < 0.3 or not dfa.can_go_on(state)):
+        if dfa.is_accepting(state) and (
+            rng.random() < 0.3 or not any(dfa.step(state, byte) for byte in range(256))
+        ):
             return bytes(text)
         follow = [byte for byte in range(256) if dfa.step(state, byte) != DEAD]
         closing = [byte for byte in follow if chr(byte) in '"}],:']

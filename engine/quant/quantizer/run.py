@@ -150,21 +150,19 @@ def _fold(
     recipe: Recipe, layer: DecoderLayer, inputs: dict[str, InputStatistics], dtype: torch.dtype, tell: Tell
 ) -> None:
     """Move the scales of awq and smoothquant between each layer and the one before it."""
-    if recipe.method == "smoothquant":
-        for group in fold_groups(layer, only_norms=True):
-            statistics = inputs[group.input_name]
-            scale = smoothing_scale(
-                [linear.weight for linear in group.linears], statistics.abs_max, recipe.alpha
-            )
-            statistics.divide(group.fold(scale, dtype))
-    elif recipe.method == "awq":
-        for group in fold_groups(layer):
-            statistics, weights = inputs[group.input_name], [linear.weight for linear in group.linears]
+    if recipe.method not in ("awq", "smoothquant"):
+        return
+    for group in fold_groups(layer, only_norms=recipe.method == "smoothquant"):
+        statistics, weights = inputs[group.input_name], [linear.weight for linear in group.linears]
+        if recipe.method == "smoothquant":
+            scale = smoothing_scale(weights, statistics.abs_max, recipe.alpha)
+        else:
             group_size = group_of(recipe, group.input_name, tuple(weights[0].shape))
             choice = search_scale(weights, statistics, group_size)
             gain = choice.error / choice.error_unscaled if choice.error_unscaled else 1.0
             tell(f"  {group.input_name}: alpha {choice.alpha:.2f}, error {gain:.0%} of plain rounding")
-            statistics.divide(group.fold(choice.scale, dtype))
+            scale = choice.scale
+        statistics.divide(group.fold(scale, dtype))
 
 
 def write_checkpoint(

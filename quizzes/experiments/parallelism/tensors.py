@@ -102,8 +102,7 @@ def shards(split: Literal["tensor", "pipeline", "data"] = "tensor", size: Litera
     import torch
 
     from engine.models.hf_config import load_model_config
-    from engine.models.loader import checkpoint_tensors
-    from engine.models.loader import create_model
+    from engine.models.loader import checkpoint_tensors, create_model
     from engine.parallel import Group, Ranks
     from engine.worker.worker import local_part
 

@@ -132,8 +132,8 @@ def awq_scales(
     """
     import torch
 
-    from engine.quant.quantizer.methods import search_scale
     from engine.quant.quantizer.calibration import InputStatistics
+    from engine.quant.quantizer.methods import search_scale
 
     generator = torch.Generator().manual_seed(ctx.seed)
     weight = torch.randn(columns, columns, generator=generator)
