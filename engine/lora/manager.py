@@ -49,7 +49,7 @@ class LoRAManager:
                 self.targets[part_name] = Target(linear.in_features, layer.lora_b[part].shape[1])
         self._sources: dict[str, tuple[Path, tuple[int, int]]] = {}
         """Folder and version of the loaded adapters, by key."""
-        self._host: OrderedDict[str, Adapter] = OrderedDict()
+        self.on_host: OrderedDict[str, Adapter] = OrderedDict()  # by key, least recently used first
         self.slot_of: dict[str, int] = {}  # Slots of the adapters on the device, by key
 
     @property
@@ -68,7 +68,7 @@ class LoRAManager:
     def remove(self, key: str) -> None:
         """Unload an adapter that no request uses."""
         self._sources.pop(key, None)
-        self._host.pop(key, None)
+        self.on_host.pop(key, None)
         self.slot_of.pop(key, None)
 
     def activate(self, loads: Iterable[tuple[str, int]]) -> None:
@@ -78,7 +78,7 @@ class LoRAManager:
             for layer in {id(layer): layer for layer, _ in self._layers.values()}.values():
                 layer.clear(slot)
             try:
-                adapter = self._on_host(key)
+                adapter = self._fetch(key)
             except LoRAError as error:
                 logger.error("adapter %s is lost: %s", key, error)
                 continue
@@ -87,8 +87,8 @@ class LoRAManager:
                 layer.fill(slot, part, weights)
             self.slot_of[key] = slot
 
-    def _on_host(self, key: str) -> Adapter:
-        adapter = self._host.get(key)
+    def _fetch(self, key: str) -> Adapter:
+        adapter = self.on_host.get(key)
         if adapter is None:
             if key not in self._sources:
                 raise LoRAError("it was never loaded")
@@ -103,10 +103,10 @@ class LoRAManager:
         return load_adapter(folder, self.targets, self.config.max_lora_rank, self._base_model)
 
     def _keep(self, key: str, adapter: Adapter) -> None:
-        self._host[key] = adapter
-        self._host.move_to_end(key)
-        while len(self._host) > self.config.max_cpu_loras:
-            self._host.popitem(last=False)
+        self.on_host[key] = adapter
+        self.on_host.move_to_end(key)
+        while len(self.on_host) > self.config.max_cpu_loras:
+            self.on_host.popitem(last=False)
 
 
 def _version(folder: Path) -> tuple[int, int]:
