@@ -24,10 +24,7 @@ def transfer_ms(
 
 def placed_blocks(prompt: int, block_size: int) -> int:
     """Only full blocks have a name that the other side can ask for."""
-    count = 0
-    while (count + 1) * block_size <= prompt:
-        count += 1
-    return count
+    return prompt // block_size
 
 
 def first_step(prompt: int, block_size: int) -> int:

@@ -22,13 +22,11 @@ def matrices(model: str) -> dict[str, tuple[int, int]]:
 
 
 def adapter_bytes(model: str, rank: int, modules: list[str], value_bytes: int = 2) -> int:
-    """A [rank, in] and B [out, rank] of each adapted matrix, layer by layer."""
-    total = 0
-    for _ in range(SHAPES[model][0]):
-        for name, (rows, columns) in matrices(model).items():
-            if name in modules:
-                total += rank * columns + rows * rank
-    return total * value_bytes
+    """A [rank, in] and B [out, rank] of each adapted matrix."""
+    a_and_b = sum(
+        rank * (rows + columns) for name, (rows, columns) in matrices(model).items() if name in modules
+    )
+    return SHAPES[model][0] * a_and_b * value_bytes
 
 
 def adapter_mb(model: str, rank: int, modules: list[str], value_bytes: int = 2) -> float:
@@ -63,11 +61,9 @@ def cached_by_adapter(adapters: list[str], prompt: int, block_size: int) -> list
 def base_bytes(model: str) -> int:
     """Matrices, norms, embedding and head in 16 bits."""
     layers, hidden, *_, vocabulary = SHAPES[model]
-    total = 2 * vocabulary * hidden + hidden
-    for _ in range(layers):
-        total += sum(rows * columns for rows, columns in matrices(model).values())
-        total += 2 * hidden + HEAD_NORMS.get(model, 0)
-    return 2 * total
+    layer = sum(rows * columns for rows, columns in matrices(model).values())
+    layer += 2 * hidden + HEAD_NORMS.get(model, 0)
+    return 2 * (2 * vocabulary * hidden + hidden + layers * layer)
 
 
 def saving(model: str, max_rank: int, adapters: int) -> float:

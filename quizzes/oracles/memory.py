@@ -61,16 +61,7 @@ def pool_bytes(num_blocks: int, block_size: int, kv_dtype: str) -> int:
 
 
 def blocks_by_request(lens: list[int], block_size: int) -> list[int]:
-    """Fill blocks one token at a time."""
-    counts = []
-    for length in lens:
-        count, room = 0, 0
-        for _ in range(length):
-            if room == 0:
-                count, room = count + 1, block_size
-            room -= 1
-        counts.append(count)
-    return counts
+    return [-(-length // block_size) for length in lens]
 
 
 def total_blocks(lens: list[int], block_size: int) -> int:

@@ -15,10 +15,7 @@ def idle_share(stages: int, requests: int) -> float:
     """Decode: a request is in one step at a time. Requests are dealt out in equal shares, rounded up; there may be
     fewer shares than stages, and then stages wait."""
     share = -(-requests // stages)
-    steps = 0
-    while steps * share < requests:
-        steps += 1
-    return (stages - steps) / stages
+    return (stages - -(-requests // share)) / stages
 
 
 def training_bubble(stages: int, microbatches: int) -> float:
@@ -60,11 +57,8 @@ def kv_copies(kv_heads: int, tp: int) -> float:
 
 
 def expected_used_experts(num_experts: int, top_k: int, tokens: int) -> float:
-    """Experts that at least one of the tokens chose, if choices were random: complement, token by token."""
-    untouched = 1.0
-    for _ in range(tokens):
-        untouched *= 1 - top_k / num_experts
-    return num_experts * (1 - untouched)
+    """Experts that at least one of the tokens chose, if choices were random."""
+    return num_experts * (1 - (1 - top_k / num_experts) ** tokens)
 
 
 def dispatch_bytes(tokens: int, top_k: int, hidden: int, ranks: int, value_bytes: int = 2) -> float:

@@ -72,9 +72,8 @@ def decode_rate(
 
 def batch_speedup(model: str, hardware: str, batches: list[int], context: int = 1000) -> float:
     """Tokens per second of the last batch over the first."""
-    return decode_rate(model, hardware, batches[-1], context) / decode_rate(
-        model, hardware, batches[0], context
-    )
+    first, last = (decode_rate(model, hardware, rows, context) for rows in (batches[0], batches[-1]))
+    return last / first
 
 
 def kv_equals_weights(model: str, context: int) -> int:
@@ -159,10 +158,7 @@ def free_chunk(hardware: str, rows: int) -> int:
 
 def free_drafts(hardware: str, rows: int) -> int:
     """rows (k + 1) tokens must stay below the border."""
-    k = 0
-    while rows * (k + 2) < knee(hardware):
-        k += 1
-    return k
+    return max(0, (knee(hardware) - 1) // rows - 1)
 
 
 def kv_percent(model: str, rows: int, context: int, kv_cache_dtype: str = "bfloat16") -> float:

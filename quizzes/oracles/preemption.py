@@ -43,7 +43,6 @@ def _paper(
             if who not in inside:
                 continue
             want = prompts[who] + made[who]
-
             while who in inside:
                 others = [i for i in inside if i != who]
                 held = [prompts[i] + made[i] if i in served else kv[i] for i in others]

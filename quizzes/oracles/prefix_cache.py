@@ -48,9 +48,6 @@ def chat_hit_rate(system: int, user: int, answer: int, turns: int, block_size: i
     return 100 * (1 - chat_computed(system, user, answer, turns, block_size) / total)
 
 
-# -- sharing
-
-
 def shared_hit(shared: int, own: int, block_size: int = 16) -> int:
     return min(full_blocks(shared, block_size), full_blocks(shared + own - 1, block_size))
 
@@ -112,9 +109,6 @@ def write_places(sequences: int, prompt: int, writers: list[int], block_size: in
 
 def write_copies(sequences: int, prompt: int, writers: list[int], block_size: int = 16) -> int:
     return sum(place > 0 for place in write_places(sequences, prompt, writers, block_size))
-
-
-# -- eviction
 
 
 def reuse_order(chains: list[int], touched: list[int], take: int) -> list[str]:
@@ -179,16 +173,9 @@ def chat_beside_scan_percent(
     return 100 * hits / ((rounds - 1) * sessions * session_blocks)
 
 
-# -- volatile tokens, trimming, look-ups
-
-
 def volatile_hit(prompt: int, position: int, block_size: int = 16) -> int:
     """Blocks that end before the changed token."""
-    return sum(
-        block_size
-        for start in range(0, prompt - 1, block_size)
-        if start + block_size <= min(position, prompt - 1)
-    )
+    return full_blocks(min(position, prompt - 1), block_size)
 
 
 def volatile_lost(prompt: int, position: int, block_size: int = 16) -> int:
@@ -203,9 +190,6 @@ def tree_hit_last(system: int, user: int, answer: int, turns: int) -> int:
 def gated(change: str, position: int, gate: int) -> bool:
     """A comparison of the first `gate` tokens sees a change in them and none behind them."""
     return change != "none" and position < gate
-
-
-# -- tiers, windows, images, routers
 
 
 def tiered_host_tokens(prompt_blocks: int, others_blocks: int, pool: int) -> int:
@@ -247,9 +231,6 @@ def round_robin_hit_percent(
 def affinity_hit_percent(sessions: int, turns: int, prompt: int, prefix: int, block_size: int = 16) -> float:
     hit = full_blocks(min(prefix, prompt - 1), block_size)
     return 100 * hit * (turns - 1) / (turns * prompt)
-
-
-# -- tenants and money
 
 
 def salted_extra(tenants: int, system: int, own: int, block_size: int = 16) -> int:

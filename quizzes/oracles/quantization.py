@@ -35,12 +35,7 @@ def int8_cache_ratio(head_dim: int) -> float:
 
 def mx_scale(values: list[float]) -> float:
     """The power of two that brings the largest into [4, 8)."""
-    largest, exponent = max(abs(v) for v in values), 0
-    while largest / 2.0**exponent >= 8:
-        exponent += 1
-    while largest / 2.0**exponent < 4:
-        exponent -= 1
-    return 2.0**exponent
+    return ldexp(1.0, frexp(max(abs(v) for v in values))[1] - 3)
 
 
 def mx_largest(values: list[float]) -> float:

@@ -46,9 +46,7 @@ def penalised(
     value = logits[token]
     if token in prompt or token in output:
         value = value / repetition_penalty if value > 0 else value * repetition_penalty
-    for said in output:
-        value -= frequency_penalty if said == token else 0.0
-    return value - (presence_penalty if token in output else 0.0)
+    return value - frequency_penalty * output.count(token) - (presence_penalty if token in output else 0.0)
 
 
 def softmax_top(probs: list[float], temperature: float) -> float:
@@ -59,11 +57,7 @@ def softmax_top(probs: list[float], temperature: float) -> float:
 
 def prefill_tokens(copies: int, prompt: int, block_size: int) -> int:
     """The first copy computes everything, the others what is behind the last full block; never nothing."""
-    total = 0
-    for copy in range(copies):
-        shared = (prompt - 1) // block_size * block_size if copy else 0
-        total += prompt - shared
-    return total
+    return prompt + (copies - 1) * (prompt - (prompt - 1) // block_size * block_size)
 
 
 def blocks_of_family(copies: int, prompt: int, output: int, block_size: int) -> int:
@@ -71,17 +65,11 @@ def blocks_of_family(copies: int, prompt: int, output: int, block_size: int) -> 
 
     A hit never covers a whole prompt, so a prompt that ends with a block shares one block less.
     """
-    own_positions = prompt + output - 1
     shared = (prompt - 1) // block_size
-    own = -(-own_positions // block_size) - shared
-    return shared + copies * own
+    return shared + copies * (-(-(prompt + output - 1) // block_size) - shared)
 
 
 def beam_requests(beam_width: int, max_tokens: int) -> int:
     """One request for the prompt; then each beam asks once per further token. The first step already gives the
     beams, since it ranks twice as many candidates as there are beams."""
-    count, beams = 0, 1
-    for _ in range(max_tokens):
-        count += beams
-        beams = beam_width
-    return count
+    return 1 + beam_width * (max_tokens - 1)

@@ -1,13 +1,11 @@
 """Tokens from drafts and their cost, on paper."""
 
+from math import ceil
+
 
 def tokens_per_step(acceptance: float, k: int) -> float:
-    """Expected tokens of a verified step, draft by draft: draft i counts if the i before it and it are right."""
-    total, alive = 1.0, 1.0
-    for _ in range(k):
-        alive *= acceptance
-        total += alive
-    return total
+    """Expected tokens of a verified step: draft i counts if the i before it and it are right."""
+    return sum(acceptance**drafts for drafts in range(k + 1))
 
 
 def logged_acceptance(acceptance: float, k: int) -> float:
@@ -66,7 +64,4 @@ def ridge_batch(tflops: float, gb_per_s: float, k: int, value_bytes: int = 2) ->
     A weight of value_bytes bytes is read once per step and used in 2 FLOP per token.
     """
     ridge_tokens = tflops * 1e12 / (gb_per_s * 1e9) * value_bytes / 2
-    batch = 1
-    while batch * (k + 1) < ridge_tokens:
-        batch += 1
-    return batch
+    return max(1, ceil(ridge_tokens / (k + 1)))
