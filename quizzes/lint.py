@@ -62,7 +62,9 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
     words = len(question.prompt.split()) + len(question.exhibit.split())
     if words / WORDS_PER_MINUTE > question.minutes:
         yield found(f"{words} words cannot be read in {question.minutes:g} min")
-    if len(question.hints) < (wanted := hints_needed(question)):
+    # three for explained answers to the first source document's questions
+    explained = question.interview is not None and FIRST_DOCUMENT.intersection(question.covers)
+    if len(question.hints) < (wanted := 3 if explained else HINTS[question.difficulty]):
         yield found(f"{len(question.hints)} hints; difficulty {question.difficulty} needs {wanted}")
     if not question.followups:
         yield found("no follow-up")
@@ -85,13 +87,6 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
                     yield found(f"key point {point.id}: the probe {probe} is itself free text")
             if point.must and not point.probes:
                 yield found(f"key point {point.id} must be there and has no probe")
-
-
-def hints_needed(question: Question) -> int:
-    """Return the least number of hints: three for explained answers to the first source document's questions."""
-    if question.interview is not None and any(number in FIRST_DOCUMENT for number in question.covers):
-        return 3
-    return HINTS[question.difficulty]
 
 
 def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> Iterator[Finding]:

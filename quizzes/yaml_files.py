@@ -83,7 +83,11 @@ def load(folder: Path, check: Checker, schema_files: Iterable[Path]) -> tuple[li
     cached = cache_dir() / f"{folder.name}-{name}.json"
     found = _read_cache(cached, key)
     if found is None:
-        found = _read_all(folder, files, check)
+        read = [read_file(path, check, str(path.relative_to(folder))) for path in files]
+        found = (
+            [each for documents, _ in read for each in documents],
+            [each for _, bad in read for each in bad],
+        )
         _write_cache(cached, key, *found)
     return found
 
@@ -120,12 +124,11 @@ def read_file(path: Path, check: Checker, shown: str | None = None) -> tuple[lis
 
 def _complaints(error: ValueError) -> list[tuple[list[Any], str]]:
     """Return (place in the document, message) for each complaint of a pydantic error, or for any other error."""
-    errors = getattr(error, "errors", None)
-    if errors is None:
+    if not hasattr(error, "errors"):
         return [([], str(error))]
+    places = [(list(each["loc"]), each["msg"]) for each in error.errors()]
     return [
-        (list(e["loc"]), (".".join(map(str, e["loc"])) + ": " if e["loc"] else "") + e["msg"])
-        for e in errors()
+        (place, ": ".join(filter(None, [".".join(map(str, place)), message]))) for place, message in places
     ]
 
 
@@ -160,11 +163,6 @@ def _fingerprint(files: Iterable[Path]) -> str:
             continue
         digest.update(f"{path}\0{found.st_mtime_ns}\0{found.st_size}\n".encode())
     return digest.hexdigest()
-
-
-def _read_all(folder: Path, files: list[Path], check: Checker) -> tuple[list[Document], list[BadFile]]:
-    read = [read_file(path, check, str(path.relative_to(folder))) for path in files]
-    return [each for documents, _ in read for each in documents], [each for _, bad in read for each in bad]
 
 
 def _read_cache(path: Path, key: str) -> tuple[list[Document], list[BadFile]] | None:

@@ -5,6 +5,7 @@ Lists of claims show them without running tests. Deleting the file is safe: `pre
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,8 @@ def remember(rulings: Iterable[Ruling]) -> None:
     """Cache the rulings of tests. Facts and discussions are in their files."""
     new = {ruling.id: ruling.to_json() for ruling in rulings if ruling.decided_by == "test"}
     text = json.dumps({"revision": _revision(), "rulings": {**known(), **new}}, ensure_ascii=False)
-    try:
+    with suppress(OSError):  # without a cache only time is lost
         write_atomically(_path(), text)
-    except OSError:
-        pass  # costs only time
 
 
 def _path() -> Path:

@@ -10,6 +10,9 @@ def pick(text: str, shown: list[str], *, key: str, every: bool = False, none: bo
 
     every: require each id exactly once, as for an order. none: accept "none".
     """
+    how = f"type numbers from 1 to {len(shown)}, or {', '.join(shown)}"
+    if every:
+        how = f"type all of 1 to {len(shown)} in order: {', '.join(map(str, range(len(shown), 0, -1)))}"
     try:
         cleaned = clean(text)
     except ParseError as error:
@@ -17,20 +20,19 @@ def pick(text: str, shown: list[str], *, key: str, every: bool = False, none: bo
     if cleaned.lower() in NOTHING:
         if none:
             return []
-        raise ParseError("you named no option", _how(shown, every=every), key)
-    chosen = [_one(part, shown, key, every=every) for part in _parts(cleaned, shown)]
+        raise ParseError("you named no option", how, key)
+    chosen = []
+    for part in _parts(cleaned, shown):
+        if (named := _one(part, shown)) is None:
+            raise ParseError(f"{part[:40]!r} is not an option", how, key)
+        chosen.append(named)
     twice = sorted({each for each in chosen if chosen.count(each) > 1})
-    if twice:
-        raise ParseError(f"{_numbers(twice, shown)} named twice", _how(shown, every=every), key)
-    missing = [each for each in shown if each not in chosen]
-    if every and missing:
-        raise ParseError(f"{_numbers(missing, shown)} not named", _how(shown, every=every), key)
+    missing = [each for each in shown if every and each not in chosen]
+    for wrong, problem in ((twice, "named twice"), (missing, "not named")):
+        if wrong:
+            numbers = ", ".join(str(shown.index(each) + 1) for each in wrong)
+            raise ParseError(f"{numbers} {problem}", how, key)
     return chosen
-
-
-def _numbers(ids: list[str], shown: list[str]) -> str:
-    """Return their numbers on the screen."""
-    return ", ".join(str(shown.index(each) + 1) for each in ids)
 
 
 def _parts(text: str, shown: list[str]) -> list[str]:
@@ -43,28 +45,18 @@ def _parts(text: str, shown: list[str]) -> list[str]:
     return parts
 
 
-def _one(part: str, shown: list[str], key: str, *, every: bool) -> str:
+def _one(part: str, shown: list[str]) -> str | None:
     word = part.lower().strip("().: ")
     if word.isdecimal() and 1 <= int(word) <= len(shown):  # what is on the screen, even if an id is a number
         return shown[int(word) - 1]
-    for each in shown:
-        if each.lower() == word:
-            return each
-    raise ParseError(f"{part[:40]!r} is not an option", _how(shown, every=every), key)
-
-
-def _how(shown: list[str], *, every: bool) -> str:
-    if every:
-        return f"type all of 1 to {len(shown)} in order: {', '.join(map(str, range(len(shown), 0, -1)))}"
-    return f"type numbers from 1 to {len(shown)}, or {', '.join(shown)}"
+    return next((each for each in shown if each.lower() == word), None)
 
 
 def picked_share(chosen: list[str], right: list[str]) -> float:
     """Return the share of right options minus wrong ones, so that naming all options earns little."""
     if not right:
         return float(not chosen)
-    hits = len(set(chosen) & set(right))
-    wrong = len(set(chosen) - set(right))
+    hits, wrong = len(set(chosen) & set(right)), len(set(chosen) - set(right))
     return max(0.0, (hits - wrong) / len(right))
 
 

@@ -7,6 +7,7 @@ Times are aware, in UTC and whole milliseconds, so that the file returns them un
 import datetime as dt
 import json
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
@@ -190,18 +191,14 @@ class Vote:
     id: str = field(default_factory=new_id)
 
 
-TABLE_OF = {
-    Session: "session",
-    Prediction: "prediction",
-    Attempt: "attempt",
-    KeypointMark: "keypoint_mark",
-    IntervalForecast: "interval_forecast",
-    Run: "run",
-    Vote: "vote",
-}
 JSON_COLUMNS = frozenset({"spec", "answer", "detail", "args", "result"})
 TIME_COLUMNS = frozenset({"at", "started", "ended"})
 Record = TypeVar("Record")
+
+
+def table_of(kind: type) -> str:
+    """Return the table of a kind of record: KeypointMark -> keypoint_mark."""
+    return re.sub(r"(?<=.)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def time_text(time: dt.datetime) -> str:

@@ -124,11 +124,11 @@ class State:
     def add(self, record: Record) -> Record:
         """Save one record, an attempt with its marks and intervals, and return it. A prediction that was added is in
         the file: its run may start."""
-        table = records.TABLE_OF[type(record)]
+        table = records.table_of(type(record))
         rows = [(table, to_row(record, FACTS[table]))]
         if isinstance(record, Attempt):
             for detail in (*record.marks, *record.intervals):
-                table = records.TABLE_OF[type(detail)]
+                table = records.table_of(type(detail))
                 rows.append((table, to_row(detail, FACTS[table], attempt_id=record.id)))
         self._write(*rows)
         return record
@@ -176,7 +176,7 @@ class State:
         where = " AND ".join(chosen) or "1"
         details: dict[tuple[type, str], list[Any]] = {}
         for kind in (KeypointMark, IntervalForecast):
-            query = f"SELECT * FROM {records.TABLE_OF[kind]} WHERE attempt_id IN (SELECT id FROM attempt WHERE {where})"
+            query = f"SELECT * FROM {records.table_of(kind)} WHERE attempt_id IN (SELECT id FROM attempt WHERE {where})"
             for row in self._all(f"{query} ORDER BY id", *chosen.values()):
                 details.setdefault((kind, row["attempt_id"]), []).append(to_record(kind, row))
         return [
@@ -241,7 +241,7 @@ class State:
         """Return records in order of time. equal: column -> wanted value, None for any."""
         wanted = {f"{column} = ?": value for column, value in equal.items() if value}
         where = " AND ".join(wanted) or "1"
-        query = f"SELECT * FROM {records.TABLE_OF[kind]} WHERE {where} ORDER BY at, id"
+        query = f"SELECT * FROM {records.table_of(kind)} WHERE {where} ORDER BY at, id"
         return [to_record(kind, row) for row in self._all(query, *wanted.values())]
 
     def statistics(self) -> list[dict[str, Any]]:

@@ -109,7 +109,7 @@ grading.options
             shown[int(word) - 1] => shown[int(word) % len(shown)]
     test_grading.test_an_order_is_graded_by_neighbours
         an_order_may_leave_things_out in pick
-            every and missing => False
+            every and each not in chosen => False
         neighbours_count_in_both_directions in adjacent_share
             pair in pairs => pair in pairs or pair[::-1] in pairs
 
