@@ -97,8 +97,8 @@ class EngineCore:
     def create(cls, config: EngineConfig, tokenizer: TokenSource | None = None) -> EngineCore:
         """Load the model, size and allocate the cache, build the scheduler."""
         executor = executor_class(config.parallel.backend)(config)
-        num_blocks = executor.determine_num_blocks()
-        executor.init_cache(num_blocks)
+        num_blocks = min(executor.collective_rpc("determine_num_blocks"))  # they share one block table
+        executor.collective_rpc("init_cache", num_blocks)
         cache = replace(config.cache, num_blocks=num_blocks, tiers=_init_tiers(config, executor))
         config = replace(config, cache=cache)
         logger.info("%s", executor.collective_rpc("describe")[0])

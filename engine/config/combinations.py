@@ -17,7 +17,7 @@ EXCLUSIONS = {
     },
     "pipeline_parallel": {
         "images": "image embeddings are inserted where token embeddings are computed, and pipeline_parallel_size > 1 "
-        "splits the model; leave limit_mm_per_prompt or pipeline_parallel_size at its default",
+        "splits the model; leave limit_mm_per_prompt or pipeline_parallel_size at its default"
     },
     "several_workers": {
         "speculative": "speculative_config drafts and verifies on one worker; leave it out, or leave "
@@ -31,7 +31,7 @@ EXCLUSIONS = {
     },
     "remote_workers": {
         "kv_connector": "kv_transfer_config needs the worker in the engine's own process; leave "
-        "distributed_executor_backend={remote_workers!r} out",
+        "distributed_executor_backend={remote_workers!r} out"
     },
     "no_prefix_caching": {
         "kv_events": "kv_events_config needs enable_prefix_caching=True: without it there are no events to publish",
@@ -42,23 +42,23 @@ EXCLUSIONS = {
     },
     "kv_connector": {
         "kv_events": "kv_events_config does not work with a KV connector or a disk tier: the blocks they bring arrive "
-        "by hash, without the tokens that an event needs; use one of the two",
+        "by hash, without the tokens that an event needs; use one of the two"
     },
     "kv_transfer": {
         "disk_tier": "kv_offloading_backend={disk_tier!r} is a KV connector, and kv_transfer_config names another one; "
-        "set only one of them",
+        "set only one of them"
     },
     "no_swap_space": {
         "swap": "preemption_mode='swap' keeps blocks in host memory and swap_space=0 allows none; give swap_space in "
-        "GiB, leave it out for the default (4 GiB or a quarter of the free memory), or use 'recompute'",
+        "GiB, leave it out for the default (4 GiB or a quarter of the free memory), or use 'recompute'"
     },
     "sliding_window": {
         "host_blocks": "host tiers keep whole prefixes, and with a sliding window blocks behind it are freed; leave "
-        "sliding_window None to use them",
+        "sliding_window None to use them"
     },
     "long_prefill_token_threshold": {
         "whole_prompts": "long_prefill_token_threshold cuts prompts into chunks and enable_chunked_prefill=False "
-        "forbids chunks; set only one of them",
+        "forbids chunks; set only one of them"
     },
 }
 """Feature -> features that do not work with it -> why not, and what to do instead. `{feature}` in a message stands for

@@ -58,11 +58,7 @@ class KVManager:
     """Allocates blocks to requests and finds prefixes that are already computed."""
 
     def __init__(
-        self,
-        config: CacheConfig,
-        *,
-        model_fingerprint: str = "",
-        on_event: OnBlockEvent | None = None,
+        self, config: CacheConfig, *, model_fingerprint: str = "", on_event: OnBlockEvent | None = None
     ) -> None:
         self.block_size = config.block_size
         self.enable_prefix_caching = config.enable_prefix_caching

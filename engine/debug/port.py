@@ -139,12 +139,7 @@ class DebugPort(StepObserver):
                 "num_blocks": len(scheduler.kv.pool.blocks),
                 "has_work": scheduler.has_unfinished(),
             }
-        return {
-            **about,
-            **self.control.describe(),
-            "num_lines": self.feed.num_lines,
-            "end": self.feed.end,
-        }
+        return {**about, **self.control.describe(), "num_lines": self.feed.num_lines, "end": self.feed.end}
 
     def _set_breakpoints(self, wish: dict[str, Any]) -> None:
         wishes = wish.get("breakpoints")

@@ -30,12 +30,6 @@ class Executor(Protocol):
 
     def __init__(self, config: EngineConfig) -> None: ...
 
-    def determine_num_blocks(self) -> int:
-        """Return how many KV blocks every worker can hold."""
-
-    def init_cache(self, num_blocks: int) -> None:
-        """Allocate the KV cache; call it once, before the first step."""
-
     def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> PendingStep:
         """Queue a step behind those under way and return without waiting for it.
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,12 +26,12 @@ import torch
 
 from engine.config import ConfigError, EngineConfig
 from engine.core.admission_checks import check_can_run
+from engine.core.apply_result import last_output
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.hashing import BlockHasher
 from engine.core.request import Request
 from engine.core.router import PrefixRouter
 from engine.core.sched_output import EngineCoreOutput
-from engine.core.stats import StepStats
 from engine.engine_core import EngineCore
 from engine.exec.multiproc import threads_per_worker
 from engine.exec.process import RemoteProcess
@@ -46,8 +46,6 @@ class Exchange:
 
     outputs: list[EngineCoreOutput]
     has_unfinished: bool
-    stats: StepStats | None
-    """Statistics of the step, if one ran."""
     failure: str | None = None
     """Reason why the replica's engine is dead; None if it lives."""
 
@@ -66,14 +64,13 @@ class Replica(EngineCore):
             try:
                 self.add_request(request)
             except ValueError as error:
-                outputs.append(_error_output(request, str(error)))
-        stats = failure = None
+                outputs.append(last_output(request, error=str(error)))
         if self.has_unfinished():
             outputs += self.step()
-            stats = self.scheduler.stats
+        failure = None
         if self.is_dead:
             failure = next((output.error for output in outputs if output.error), "its engine died")
-        return Exchange(outputs, self.has_unfinished(), stats, failure)
+        return Exchange(outputs, self.has_unfinished(), failure)
 
 
 class Remote(Protocol):
@@ -90,23 +87,6 @@ class Remote(Protocol):
 
 
 @dataclass(slots=True)
-class ReplicaCounters:
-    """Totals of one replica."""
-
-    num_steps: int = 0
-    num_generated_tokens: int = 0
-    num_prefill_tokens: int = 0
-    prefix_cache_queries: int = 0
-    prefix_cache_hits: int = 0
-    num_preempted: int = 0
-
-    def add(self, stats: StepStats) -> None:
-        self.num_steps += 1
-        for field_ in fields(self)[1:]:
-            setattr(self, field_.name, getattr(self, field_.name) + getattr(stats, field_.name))
-
-
-@dataclass(slots=True)
 class _Link:
     """State that this process keeps about one replica."""
 
@@ -117,7 +97,6 @@ class _Link:
     has_unfinished: bool = False
     is_waiting: bool = False
     """Whether an exchange is under way."""
-    counters: ReplicaCounters = field(default_factory=ReplicaCounters)
 
 
 class DataParallelCore:
@@ -156,11 +135,6 @@ class DataParallelCore:
         cache = replace(configs[0].cache, num_blocks=num_blocks)
         return cls(replace(configs[0], cache=cache), remotes)
 
-    @property
-    def counters(self) -> list[ReplicaCounters]:
-        """Totals of every replica, dead ones included."""
-        return [link.counters for link in self._links]
-
     def add_request(self, request: Request) -> None:
         """Route a request to a replica, or raise RequestRejected if it could never finish."""
         self.check_alive()
@@ -178,15 +152,14 @@ class DataParallelCore:
         """End requests now. Return the last output of each unfinished one; ignore other ids."""
         outputs = []
         for request_id in request_ids:
-            if request_id not in self._requests:
-                continue
-            request, replica = self._forget(request_id)
-            link = self._links[replica]
-            if request in link.new:
-                link.new.remove(request)
-            else:
-                link.aborted.append(request_id)
-            outputs.append(EngineCoreOutput(request_id, [], finish_reason="abort", events=request.events))
+            if request_id in self._requests:
+                request, replica = self._forget(request_id)
+                link = self._links[replica]
+                if request in link.new:
+                    link.new.remove(request)
+                else:
+                    link.aborted.append(request_id)
+                outputs.append(EngineCoreOutput(request_id, [], finish_reason="abort", events=request.events))
         return outputs
 
     def has_unfinished(self) -> bool:
@@ -240,8 +213,6 @@ class DataParallelCore:
         except Exception as error:
             return self._lose(index, str(error))
         link.is_waiting, link.has_unfinished = False, exchange.has_unfinished
-        if exchange.stats is not None:
-            link.counters.add(exchange.stats)
         # Aborted requests have had their last output, and another request may use their id by now.
         outputs = [output for output in exchange.outputs if output.request_id not in link.aborted]
         for output in outputs:
@@ -263,7 +234,7 @@ class DataParallelCore:
         if not self.router.alive:
             self._failure = message
         lost = [request_id for request_id, (_, replica) in self._requests.items() if replica == index]
-        return [_error_output(self._forget(request_id)[0], message) for request_id in lost]
+        return [last_output(self._forget(request_id)[0], error=message) for request_id in lost]
 
     def _forget(self, request_id: str) -> tuple[Request, int]:
         request, replica = self._requests.pop(request_id)
@@ -281,9 +252,7 @@ class DataParallelCore:
 
     def reset_prefix_cache(self) -> bool:
         """Empty all prefix caches. Return False, and change nothing, while any request is unfinished."""
-        if self._requests:
-            return False
-        return all(self._call_all("reset_prefix_cache"))
+        return not self._requests and all(self._call_all("reset_prefix_cache"))
 
     def _call_all(self, method: str, *args: Any) -> list[Any]:
         """Call a method of every replica between two steps."""
@@ -362,7 +331,3 @@ def replica_config(config: EngineConfig, index: int) -> EngineConfig:
         return config
     path = Path(config.trace)
     return replace(config, trace=str(path.with_name(f"{path.stem}.replica{index}{path.suffix}")))
-
-
-def _error_output(request: Request, error: str) -> EngineCoreOutput:
-    return EngineCoreOutput(request.request_id, [], finish_reason="error", events=request.events, error=error)

@@ -58,10 +58,8 @@ class RankWorker:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         device = rank_device(config.device, rank if local_rank is None else local_rank)
         store = dist.TCPStore(*store_address, is_master=False)
-        parallel = config.parallel
-        self._ranks = join_world(
-            rank, parallel.tensor_parallel_size, parallel.pipeline_parallel_size, store, device
-        )
+        sizes = config.parallel.tensor_parallel_size, config.parallel.pipeline_parallel_size
+        self._ranks = join_world(rank, *sizes, store, device)
         self._channel = channel
         self._worker = Worker(config, device=device, ranks=self._ranks)
         self._worker.load()
@@ -79,9 +77,9 @@ class RankWorker:
             future.set_result(bitmask)
         calls, num_bytes = self._ranks.total_traffic()
         result = self._worker.execute(out, future)
-        calls_after, num_bytes_after = self._ranks.total_traffic()
-        result.num_collectives = calls_after - calls
-        result.collective_bytes = num_bytes_after - num_bytes
+        result.num_collectives, result.collective_bytes = self._ranks.total_traffic()
+        result.num_collectives -= calls
+        result.collective_bytes -= num_bytes
         return result
 
     def call(self, method: str | Callable[..., Any], *args: Any) -> Any:
@@ -130,13 +128,6 @@ class MultiprocExecutor:
             for rank in range(self.world_size)
         ]
 
-    def determine_num_blocks(self) -> int:
-        """Return the smallest number of all workers: they share one block table."""
-        return min(self.collective_rpc("determine_num_blocks"))
-
-    def init_cache(self, num_blocks: int) -> None:
-        self.collective_rpc("init_cache", num_blocks)
-
     def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> PendingStep:
         step = self._submit(out, None if bitmask is None else "late")
         if bitmask is not None:
@@ -180,9 +171,8 @@ class MultiprocExecutor:
 
     def shutdown(self) -> None:
         """End all workers by closing their connections."""
-        workers, self._workers = self._workers, []
-        for worker in workers:
-            worker.close()
+        while self._workers:
+            self._workers.pop().close()
 
     def _send(self, worker: RemoteProcess, method: str, *args: Any, answered: bool = True) -> int:
         return self._tell(worker, lambda: worker.send(method, *args, answered=answered))
@@ -211,9 +201,8 @@ class MultiprocExecutor:
         return EngineDeadError(message)
 
     def _kill(self) -> None:
-        workers, self._workers = self._workers, []
-        for worker in workers:
-            worker.kill()
+        while self._workers:
+            self._workers.pop().kill()
 
     def _live_workers(self) -> list[RemoteProcess]:
         if not self._workers:

@@ -30,11 +30,7 @@ class RemoteProcess(PipeChild):
     """
 
     def __init__(
-        self,
-        name: str,
-        factory: Callable[..., Any],
-        *args: Any,
-        environment: Mapping[str, str] | None = None,
+        self, name: str, factory: Callable[..., Any], *args: Any, environment: Mapping[str, str] | None = None
     ) -> None:
         """name: for messages about it. environment: variables to set besides those of this process."""
         super().__init__("engine.exec.process", name=name, environment=environment)

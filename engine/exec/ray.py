@@ -166,10 +166,10 @@ class RemoteActor:
         ray = connect()
         try:
             ray.get(self._actor.pid.remote(), timeout=timeout)
-        except ray.exceptions.GetTimeoutError:
-            return None  # busy
         except ray.exceptions.RayActorError:
             return -1
+        except ray.exceptions.GetTimeoutError:
+            pass  # busy
         return None
 
     def close(self) -> None:
@@ -219,20 +219,20 @@ def start_actors(jobs: Sequence[Job], *, num_gpus: int, num_workers: int) -> lis
 def wait_until_placed(actors: Sequence[RemoteActor]) -> None:
     """Wait until Ray has started the actors' processes. If it cannot place one, end all and raise ConfigError."""
     ray = connect()
-    waited, is_told = 0.0, False
+    waited, names = 0.0, ""
     pending = {actor._placed: actor for actor in actors}
     while pending and waited < _START_S:
         ready, _ = ray.wait(list(pending), num_returns=1, timeout=_DEATH_S)
-        waited += 0.0 if ready else _DEATH_S
         for reference in ready:
             actor = pending.pop(reference)
             with suppress(ray.exceptions.RayError):  # `receive` raises it
                 actor.pid = ray.get(reference)
-        if not ready and not is_told:
-            is_told = True
-            logger.info("waiting for Ray to start %s", ", ".join(actor.name for actor in pending.values()))
+        if not ready:
+            names = ", ".join(actor.name for actor in pending.values())
+            if not waited:
+                logger.info("waiting for Ray to start %s", names)
+            waited += _DEATH_S
     if pending:
-        names = ", ".join(actor.name for actor in pending.values())
         resources = {name: number for name, number in ray.available_resources().items() if ":" not in name}
         for actor in actors:
             actor.kill()

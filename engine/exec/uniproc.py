@@ -30,12 +30,6 @@ class UniProcExecutor:
             raise RuntimeError("the executor was shut down")
         return self._worker
 
-    def determine_num_blocks(self) -> int:
-        return self.worker.determine_num_blocks()
-
-    def init_cache(self, num_blocks: int) -> None:
-        self.worker.init_cache(num_blocks)
-
     def submit(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None = None) -> PendingStep:
         result = self.worker.execute(out, bitmask)
         return lambda: result
