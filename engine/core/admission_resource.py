@@ -5,9 +5,8 @@
                    ^                                           |
                    +--------------- preempted -----------------+
 
-The scheduler asks every resource in turn and knows none of them by name. A step has three more hooks: `begin_step`
-before planning, `close_step` to write into the finished plan, `end_step` once the worker has answered.
-`engine/core/resources.py` lists the resources that ship: grammars, adapter slots, images, KV transfers.
+The scheduler asks every resource in turn and knows none of them by name. `engine/core/resources.py` lists those that
+ship: grammars, adapter slots, images, KV transfers.
 """
 
 from __future__ import annotations

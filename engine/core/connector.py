@@ -9,15 +9,14 @@ A connector has two halves, because scheduler and worker may live in different p
      "keep 3 blocks" | save_kv  ---- blocks, by hash ---->  start_load_kv | "3 blocks are over there"
      release blocks <- get_finished                  get_finished -> publish blocks: now a prefix hit
 
-Blocks travel by hash. Equal hashes mean equal KV (`engine/core/hashing.py`), so blocks that arrive join the prefix
-cache, and the request that waited for them starts behind a longer hit. Blocks that do not arrive, or arrive damaged,
-are never published: the request computes them.
+Equal hashes mean equal KV (`engine/core/hashing.py`), so blocks that arrive join the prefix cache, and the request that
+waited for them starts behind a longer hit. Blocks that do not arrive, or arrive damaged, are never published: the
+request computes them.
 
-This seam is simpler than vLLM's KVConnectorBase_V1 (distributed/kv_transfer/kv_connector/v1/base.py) in two ways. A
-request waits outside the batch until its blocks are there, and a finished one keeps its blocks until they are sent, so
-no forward pass waits layer by layer (no wait_for_layer_load, save_kv_layer, wait_for_save). And a block is one run of
-bytes under its own hash, so each can be verified alone. Prefill is split from decode as in DistServe (OSDI 2024,
-section 3) and Splitwise (ISCA 2024, section 4).
+Simpler than vLLM's KVConnectorBase_V1 (distributed/kv_transfer/kv_connector/v1/base.py) in two ways. A request waits
+outside the batch until its blocks are there, and a finished one keeps its blocks until they are sent, so no forward
+pass waits layer by layer. And each block can be verified alone. Prefill is split from decode as in DistServe (OSDI
+2024, section 3) and Splitwise (ISCA 2024, section 4).
 """
 
 from __future__ import annotations
@@ -44,10 +43,8 @@ class KVIdentity:
     @property
     def digest(self) -> bytes:
         """32 bytes that identify all fields."""
-        shape = "x".join(map(str, self.block_shape))
-        return sha256(
-            encode_fields(model=self.model_fingerprint, dtype=self.dtype, shape=f"{shape}/{self.block_bytes}")
-        )
+        shape = f"{'x'.join(map(str, self.block_shape))}/{self.block_bytes}"
+        return sha256(encode_fields(model=self.model_fingerprint, dtype=self.dtype, shape=shape))
 
 
 @dataclass(slots=True)
@@ -60,8 +57,7 @@ class BlockTransfer:
     """This engine's blocks, in the order of the prefix."""
     block_hashes: list[bytes]
     params: dict[str, Any]
-    """`kv_transfer_params`: for a load, those of the request, which say where its KV is; for a save, those of its last
-    output."""
+    """`kv_transfer_params`: for a load, those of the request; for a save, those of its last output."""
 
 
 @dataclass(slots=True)
@@ -105,10 +101,8 @@ class KVConnectorScheduler(Protocol):
         """Note the decision, once per request: this many tokens are loaded, or 0."""
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        """Note that a request ended. `block_ids`: its full, written blocks; empty if it was aborted or failed.
-
-        Returns whether they must stay until the worker half reports them as sent, and the `kv_transfer_params` for the
-        request's last output.
+        """Return whether the blocks of a request that ended must stay until they are reported as sent, and the
+        `kv_transfer_params` of its last output. block_ids: its full, written blocks; none if it was aborted or failed.
         """
 
     def build_connector_meta(self, loads: list[BlockTransfer], saves: list[BlockTransfer]) -> Any:

@@ -5,10 +5,9 @@ An image stands in a prompt as a run of placeholder tokens. Their embeddings com
     token_ids     t t t t | P P P P P P P P | t t t          mm_features: [(hash, offset 4, 8 tokens)]
     a step computes     ^---- chunk ----^                    it overlaps the image: encode it now, or find it here
 
-The scheduler decides, this class remembers, the worker keeps the tensors (`engine/worker/encoder_runner.py`). An entry
-is needed from the first chunk that overlaps the image to the last. It stays for later requests until it is the least
-recently used beyond the capacity. A needed entry is never dropped, so one step may exceed the capacity.
-
+The worker keeps the tensors (`engine/worker/encoder_runner.py`). An entry is needed from the first chunk that overlaps
+the image to the last. It stays for later requests until it is the least recently used beyond the capacity. A needed
+entry is never dropped, so one step may exceed the capacity.
 Source: vLLM v1/core/encoder_cache_manager.py, which keeps a hard limit and cuts chunks before images instead.
 """
 
@@ -59,11 +58,10 @@ class EncoderCache(AdmissionResource):
 
     def let_go(self, request_id: str, feature: MultiModalFeature) -> None:
         """Note that the request needs the image no more: all its tokens are computed, or the request stopped."""
-        needed_by = self._needed_by.get(feature.mm_hash)
-        if needed_by is not None:
-            needed_by.discard(request_id)
-            if not needed_by:
-                del self._needed_by[feature.mm_hash]
+        needed_by = self._needed_by.get(feature.mm_hash, set())
+        needed_by.discard(request_id)
+        if not needed_by:
+            self._needed_by.pop(feature.mm_hash, None)
 
     def close_step(self, out: SchedulerOutput, stats: StepStats) -> None:
         if self._readers:
@@ -106,8 +104,6 @@ class EncoderCache(AdmissionResource):
         for mm_hash, request_ids in self._needed_by.items():
             if mm_hash not in self._size:
                 problems.append(f"image {mm_hash[:8]} is needed and not encoded")
-            if request_ids - live:
-                problems.append(
-                    f"image {mm_hash[:8]} is held by {sorted(request_ids - live)}, which do not run"
-                )
+            if gone := sorted(request_ids - live):
+                problems.append(f"image {mm_hash[:8]} is held by {gone}, which do not run")
         return problems

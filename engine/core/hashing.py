@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 
 from engine.core.errors import HashCollisionError
-from engine.core.request import MultiModalFeature, Request
+from engine.core.request import Request
 
 Digest = Callable[[bytes], bytes]
 
@@ -45,15 +45,6 @@ def encode_fields(**fields: str | None) -> bytes:
     return b"".join(parts)
 
 
-def _encode_images(features: list[MultiModalFeature], start: int, end: int) -> bytes:
-    """Encode the images behind the placeholders among tokens [start, end): the content of each, and which part."""
-    return b"".join(
-        encode_fields(image=feature.mm_hash, at=str(feature.offset - start))
-        for feature in features
-        if feature.overlaps(start, end)
-    )
-
-
 class BlockHasher:
     """Extends a request's chain of block hashes. All processes with the same model compute the same hashes."""
 
@@ -75,11 +66,8 @@ class BlockHasher:
 
     def root(self, lora_key: str | None, cache_salt: str | None) -> bytes:
         """Return the start of a chain. Requests with different roots never share a block."""
-        return self._hash(
-            encode_fields(
-                model=self.model_fingerprint, kv_dtype=self.kv_cache_dtype, lora=lora_key, salt=cache_salt
-            )
-        )
+        model, kv_dtype = self.model_fingerprint, self.kv_cache_dtype
+        return self._hash(encode_fields(model=model, kv_dtype=kv_dtype, lora=lora_key, salt=cache_salt))
 
     def extend(self, request: Request) -> None:
         """Append the hashes of the blocks that `request.token_ids` has filled since the last call."""
@@ -91,8 +79,9 @@ class BlockHasher:
         for index in range(len(hashes), num_full_blocks):
             tokens = request.token_ids[index * size : (index + 1) * size]
             content = self._encode_tokens(*tokens)
-            if request.mm_features:
-                content += _encode_images(request.mm_features, index * size, (index + 1) * size)
+            for image in request.mm_features:
+                if image.overlaps(index * size, (index + 1) * size):  # its content, and which part
+                    content += encode_fields(image=image.mm_hash, at=str(image.offset - index * size))
             parent = self._hash(parent + content)
             hashes.append(parent)
 

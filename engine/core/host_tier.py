@@ -11,14 +11,13 @@ In that order a device block may save its old content to the host and take new c
 that a step reads or writes has an owner until the step is over, so it is not reused meanwhile, and it is found by its
 hash only after the step that wrote it.
 
-Preemption by swap (PagedAttention, section 4.5) needs no further state: the victim waits like any other request, owns
-host blocks instead of device blocks, and starts with a longer hit.
+After preemption by swap (PagedAttention, section 4.5) the victim waits like any other request, owns host blocks instead
+of device blocks, and starts with a longer hit.
 
 Offloading makes the same copies when the device's prefix cache evicts a block; vLLM makes them when a block is full.
-Here the capacities of both tiers add up instead of holding the same blocks twice, and without memory pressure nothing
-is copied. The cost is a copy in the step that needs the room: 5 us for a block of `shop`, which takes hundreds of
-times as long to compute (`prep bench swap`). Sources: vLLM 0.6 core/block_manager.py (swap), vLLM
-v1/kv_offload/cpu/manager.py (offload).
+Here both tiers never hold the same blocks, and without memory pressure nothing is copied. The cost is a copy in the
+step that needs the room: 5 us for a block of `shop`, hundreds of times less than to compute it (`prep bench swap`).
+Sources: vLLM 0.6 core/block_manager.py (swap), vLLM v1/kv_offload/cpu/manager.py (offload).
 """
 
 from __future__ import annotations
@@ -168,15 +167,13 @@ class HostTier:
         """Return what is inconsistent. owned: the blocks of requests, one entry per owner."""
         problems = [f"host: {problem}" for problem in self.pool.check_integrity()]
         owners = [0] * len(self.pool.blocks)
-        for plan in (self._plan, *self._in_flight.values()):
-            for host_block in [*(host_block for host_block, _ in plan.written), *plan.read]:
-                owners[host_block.block_id] += 1
-        for host_block in owned:
+        plans = (self._plan, *self._in_flight.values())
+        in_steps = [block for plan in plans for block in (*(block for block, _ in plan.written), *plan.read)]
+        for host_block in (*in_steps, *owned):
             owners[host_block.block_id] += 1
         for host_block in self.pool.blocks:
             if host_block.ref_count != owners[host_block.block_id]:
                 problems.append(f"host: {host_block} has {owners[host_block.block_id]} owners")
-        for block_hash in self._writing:
-            if block_hash in self.pool.cached:
-                problems.append(f"host: {block_hash.hex()[:8]} is being written and can already be read")
+        for block_hash in self._writing.keys() & self.pool.cached.keys():
+            problems.append(f"host: {block_hash.hex()[:8]} is being written and can already be read")
         return problems

@@ -125,10 +125,8 @@ class FilePublisher:
         try:
             self._file = open(path, "x", encoding="utf-8")
         except OSError as error:
-            raise ConfigError(
-                f"kv_events_config: cannot create {path} ({error.strerror}); name a file that does not exist, in a "
-                "folder that does"
-            ) from error
+            what = f"kv_events_config: cannot create {path} ({error.strerror})"
+            raise ConfigError(f"{what}; name a file that does not exist, in a folder that does") from error
 
     def publish(self, batch: KVEventBatch) -> None:
         self._file.write(batch.to_json() + "\n")
@@ -178,9 +176,8 @@ class KVEventFeed(StepObserver):
     @classmethod
     def create(cls, config: KVEventsConfig, scheduler: Any) -> KVEventFeed:
         """Make a feed with the publisher that the configuration names."""
-        if config.publisher == "memory":
+        if config.path is None:
             return cls(scheduler, MemoryPublisher(config.max_queue_size))
-        assert config.path is not None  # KVEventsConfig saw to it
         return cls(scheduler, FilePublisher(config.path))
 
     def step(self, *_step: object) -> None:
@@ -213,11 +210,11 @@ class KVEventFeed(StepObserver):
     def _on_event(self, kind: BlockEvent, block: Block, request_id: str | None) -> None:
         if block.block_hash is None:
             return
+        last = self._events[-1] if self._events else None
         if kind == "seal":
             assert request_id is not None  # only a KV connector seals without a request
             self._store(block.block_hash, self._requests[request_id])
         elif kind == "evict":
-            last = self._events[-1] if self._events else None
             if isinstance(last, BlockRemoved):
                 last.block_hashes.append(block.block_hash)
             else:

@@ -10,8 +10,8 @@ With a sliding window, blocks that no later token sees are freed, and the null b
     blocks       null   |  null   |   b9    |  b4      num_blocks_behind_window = 2: token 14 sees 10..14
 
 Only `publish` makes a block visible, after the step that wrote its last token: no request can read KV that was planned
-and not computed. Source: vLLM v1/core/kv_cache_manager.py, which registers hashes while it schedules; see its PR
-#43569 for what that can leave behind.
+and not computed. Source: vLLM v1/core/kv_cache_manager.py, which registers hashes while it schedules (see its PR
+#43569).
 """
 
 from __future__ import annotations
@@ -109,8 +109,7 @@ class KVManager:
         elif self.reads_cache(request):
             cached = self.pool.cached
             for block_hash in request.block_hashes[: self._max_hit(request)]:
-                block = cached.get(block_hash)
-                if block is None:
+                if (block := cached.get(block_hash)) is None:
                     break
                 hit.device.append(block)
         if self.host is not None:
@@ -127,8 +126,7 @@ class KVManager:
         num_needed = max(1, self.num_blocks_for(window - 1)) + self.drop_last_hit_block
         hit: list[Block] = []
         for index in range(self._max_hit(request) - 1, -1, -1):
-            block = self.pool.cached.get(request.block_hashes[index])
-            if block is None:
+            if (block := self.pool.cached.get(request.block_hashes[index])) is None:
                 hit = []
                 continue
             hit.insert(0, block)
@@ -142,8 +140,7 @@ class KVManager:
         found = request.host_blocks[start:most]
         if self.reads_cache(request):
             for block_hash in request.block_hashes[start + len(found) : most]:
-                block = host.pool.cached.get(block_hash)
-                if block is None:
+                if (block := host.pool.cached.get(block_hash)) is None:
                     break
                 found.append(block)
         return found
@@ -207,11 +204,8 @@ class KVManager:
     ) -> dict[str, int]:
         """Return the details of a reason that is about memory: blocks needed and blocks available."""
         num_revived = self.num_revived(hit) if hit is not None else 0
-        return {
-            "need": self.num_missing(request, num_tokens, hit),
-            "free": len(self.pool.free) - num_revived,
-            "evictable": self.pool.num_evictable - num_revived,
-        }
+        free, evictable = len(self.pool.free) - num_revived, self.pool.num_evictable - num_revived
+        return {"need": self.num_missing(request, num_tokens, hit), "free": free, "evictable": evictable}
 
     def allocate(self, request: Request, num_tokens: int) -> list[int] | None:
         """Extend the block table of a running request to `num_tokens` tokens.
@@ -220,8 +214,7 @@ class KVManager:
         """
         if num_tokens <= len(request.blocks) * self.block_size:
             return []
-        missing = self.num_missing(request, num_tokens)
-        if missing > len(self.pool.free):
+        if (missing := self.num_missing(request, num_tokens)) > len(self.pool.free):
             return None
         new_blocks = self.pool.take(missing, request.request_id)
         request.blocks += new_blocks

@@ -3,10 +3,9 @@
     a load    take blocks -> worker fills and verifies them -> publish the good ones -> release all
     a send    a finished request's blocks get one more owner -> worker sends them -> release
 
-While bytes move, the transfer owns the blocks. Whatever happens to the request meanwhile (it is aborted, or its id is
-used again), no other request can get them, and no end has to wait for another. A block that arrived is an ordinary
-cached block: free, published, at the back of the eviction queue. Arrived blocks never hold up the scheduler, and
-evicting one again costs time, never correctness.
+While bytes move, the transfer owns the blocks: whatever happens to the request meanwhile (it is aborted, or its id is
+used again), no other request can get them. A block that arrived is an ordinary cached block: free, published, at the
+back of the eviction queue.
 
 Source: vLLM v1/core/sched/scheduler.py (WAITING_FOR_REMOTE_KVS, _update_waiting_for_remote_kv, delay_free_blocks);
 its issues #43226, #46240 and #56089 show what happens when the request owns the blocks.
@@ -122,9 +121,8 @@ class KVTransfers(AdmissionResource):
         self._loading.add(request)
         self._arriving.update(hashes)
         block_ids = [block.block_id for block in blocks]
-        self._new_loads.append(
-            BlockTransfer(transfer_id, block_ids, hashes, request.kv_transfer_params or {})
-        )
+        params = request.kv_transfer_params or {}
+        self._new_loads.append(BlockTransfer(transfer_id, block_ids, hashes, params))
 
     def _wait(self, request: Request, stats: StepStats) -> NotScheduled:
         stats.num_kv_waits += 1
@@ -144,10 +142,9 @@ class KVTransfers(AdmissionResource):
         load.request.num_external_tokens = num_good * self._kv.block_size
         load.request.external_source = getattr(self._connector, "source", "external_unspecified")
         stats.external_prefix_cache_hits += load.request.num_external_tokens
-        if num_good == len(load.blocks):
-            return None
-        stats.num_kv_load_failures += 1
-        return load.request
+        is_short = num_good < len(load.blocks)
+        stats.num_kv_load_failures += is_short
+        return load.request if is_short else None
 
     # -- out
 

@@ -1,7 +1,7 @@
 """Adapter slots of the device: which adapter lies in which, and which requests wait.
 
 A worker has room for the weights of `max_loras` adapters. The scheduler decides what lies there, so that every worker
-holds the same, a trace can be replayed, and a simulation needs no weights:
+holds the same and a trace can be replayed:
 
     slot          0                1                2
     adapter       ja               support          recommend
@@ -9,9 +9,8 @@ holds the same, a trace can be replayed, and a simulation needs no weights:
 
 A request whose adapter lies in a slot may start. Otherwise its adapter replaces the one that has been idle for the
 longest. If no slot is idle, the request waits (`Reason.NO_LORA_SLOT`) and requests behind it may go on, with one
-exception: the slot with the fewest users (the first among equals) closes for them. Its users finish and none is added,
-so it falls idle and goes to the request that has waited the longest. No request starves, and adapters with much
-traffic keep their slots.
+exception: the slot with the fewest users closes for them. It falls idle and goes to the request that has waited the
+longest, so no request starves, and adapters with much traffic keep their slots.
 
 Source: S-LoRA (Sheng et al. 2023), section 5; vLLM v1/core/sched/scheduler.py (`max_loras` among running requests) and
 lora/worker_manager.py (LRU).
@@ -115,9 +114,8 @@ class LoRASlots(AdmissionResource):
             found.append(f"running requests by adapter are {dict(users)}, counted {dict(self.num_users)}")
         if not set(users) <= set(self.slot_of):
             found.append("a running request's adapter has no slot")
-        slots = [*self.slot_of.values(), *self._free]
-        if sorted(slots) != list(range(self.max_loras)):
-            found.append(f"the slots are {sorted(slots)}, there are {self.max_loras}")
+        if (slots := sorted([*self.slot_of.values(), *self._free])) != list(range(self.max_loras)):
+            found.append(f"the slots are {slots}, there are {self.max_loras}")
         if set(self._idle) != set(self.slot_of) - set(users):
             found.append("the idle adapters are not those on the device without users")
         return found

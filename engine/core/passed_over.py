@@ -9,11 +9,11 @@ slot falls idle, KV arrives. Requests behind it may start meanwhile, but they mu
 
 A prefix in flight is a hit in the next step, so a claim against equals idles a seat for one step; a request that cannot
 finish its prompt in this step would take the next step's budget, and waits too. All other waits may last for many
-steps. Keeping seats idle for that long would cost equals more than it saves, but a less important request (a larger
-first element of the sort key: its priority) must not delay a more important one.
+steps: idle seats would cost equals more than they save, but a less important request (a larger first element of the
+sort key: its priority) must not delay a more important one.
 
-vLLM needs no claim for a prefix in flight, because it registers hashes while it schedules and starts the request at
-once; its requests that wait for a grammar, a transfer or an adapter slot keep nothing.
+vLLM registers hashes while it schedules, so it needs no claim for a prefix in flight; its other waiting requests keep
+nothing.
 """
 
 from __future__ import annotations

@@ -5,11 +5,10 @@
                                  if its load is below max_imbalance x the mean; else the least loaded
 
 Affinity alone would send all requests with one system prompt to one engine; least-loaded alone would compute that
-prompt in every engine and evict it soon in each. The bound is that of consistent hashing with bounded loads (Mirrokni
-et al., arXiv 1608.01350). The table of known prefixes approximates each engine's cache, as in SGLang's router (sgl-
-router, cache_aware). With `indexes` it is exact: each engine publishes its cache (`kv_events.py`), as in NVIDIA's
-Dynamo and llm-d, but prefixes that are still being computed are unknown. vLLM looks at loads only (DPLBAsyncMPClient
-in v1/engine/core_client.py).
+prompt in every engine. The bound is that of consistent hashing with bounded loads (Mirrokni et al., arXiv 1608.01350).
+The table of known prefixes approximates each engine's cache, as in SGLang's router (cache_aware). With `indexes` it is
+exact: each engine publishes its cache (`kv_events.py`), as in NVIDIA's Dynamo and llm-d, but prefixes that are still
+being computed are unknown. vLLM looks at loads only (DPLBAsyncMPClient in v1/engine/core_client.py).
 """
 
 from __future__ import annotations
