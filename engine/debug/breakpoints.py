@@ -28,9 +28,9 @@ class Breakpoint:
     def parse(cls, wish: Any) -> Breakpoint:
         """`{"event": "preempt"}`, `{"event": "finish", "request": "r3"}`, `{"request": "r3"}`, `{"free_below": 4}`."""
         if not isinstance(wish, dict) or not wish or wish.keys() - {"event", "request", "free_below"}:
+            example = '{"event": "preempt"}'
             raise DebugError(
-                f"a breakpoint is an object with event, request or free_below, got {wish!r}; "
-                'for example {"event": "preempt"}'
+                f"a breakpoint is an object with event, request or free_below, got {wish!r}; for example {example}"
             )
         found = cls(wish.get("event"), wish.get("request"), wish.get("free_below"))
         if found == cls():

@@ -38,7 +38,7 @@ class Control:
         self.on_command: Callable[[], None] = lambda: None
         """Wake the loop that steps the engine if it waits for requests elsewhere."""
 
-    # ------------------------------------------------------------------ from any thread
+    # -- from any thread
 
     def pause(self, why: str = "a user asked for it") -> None:
         """Start no further step. Return when the step under way, if any, is over."""
@@ -51,18 +51,18 @@ class Control:
         """Resume at full speed, or at a number of steps per second."""
         if steps_per_s is not None and (type(steps_per_s) not in (int, float) or not 0 < steps_per_s <= 1e6):
             raise DebugError(f"steps_per_s is a number of steps per second above 0, got {steps_per_s!r}")
-        with self._changed:
-            self._paused, self._steps_left, self._stopped_by = False, None, None
-            self._steps_per_s, self._next_at = steps_per_s, 0.0
-            self._changed.notify_all()
+        self._go(None, steps_per_s)
 
     def step(self, num_steps: int = 1) -> None:
         """Run this many steps, then pause."""
         if type(num_steps) is not int or num_steps < 1:
             raise DebugError(f"n is a number of steps of at least 1, got {num_steps!r}")
+        self._go(num_steps, self._steps_per_s)
+
+    def _go(self, num_steps: int | None, steps_per_s: float | None) -> None:
         with self._changed:
             self._paused, self._steps_left, self._stopped_by = False, num_steps, None
-            self._next_at = 0.0
+            self._steps_per_s, self._next_at = steps_per_s, 0.0
             self._changed.notify_all()
 
     def set_breakpoints(self, breakpoints: list[Breakpoint]) -> None:
@@ -92,7 +92,7 @@ class Control:
     def has_commands(self) -> bool:
         return bool(self._commands)
 
-    # ------------------------------------------------------------------ from the engine's thread
+    # -- from the engine's thread
 
     def may_step(self) -> bool:
         """Wait up to `WAIT_S` until the next step may run. Returns False early if there are commands."""
@@ -126,26 +126,20 @@ class Control:
             self._in_step = False
             self._changed.notify_all()
 
-    def run_commands(self) -> list[Any]:
+    def run_commands(self) -> None:
         """Run the submitted functions in order. Errors go to their submitters, not to the engine."""
-        results = []
         while self._commands:
             function, future = self._commands.popleft()
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                results.append(function())
-            except Exception as error:
-                future.set_exception(error)
-            else:
-                future.set_result(results[-1])
-        return results
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except Exception as error:
+                    future.set_exception(error)
 
     def close(self) -> None:
         """Cancel what was submitted: the engine ends."""
         while self._commands:
-            _, future = self._commands.popleft()
-            future.cancel()
+            self._commands.popleft()[1].cancel()
 
     def _stop(self, why: str) -> None:
         self._paused, self._steps_left, self._stopped_by = True, None, why

@@ -30,22 +30,18 @@ class TraceFeed:
         self._tail: list[bytes] = []
         self._num_bytes = 0
         self._grew = threading.Condition()
-        self._end: str | None = None
+        self.end: str | None = None
+        """Reason why no line will follow; None while the run goes on."""
         self._num_read = 0
 
     @property
     def num_lines(self) -> int:
         return len(self._chunks) * CHUNK_LINES + len(self._tail)
 
-    @property
-    def end(self) -> str | None:
-        """Reason why no line will follow; None while the run goes on."""
-        return self._end
-
     def append(self, line: bytes) -> None:
         """Append a line with its line feed; after the end it is dropped."""
         with self._grew:
-            if self._end is not None:
+            if self.end is not None:
                 return
             self._tail.append(line)
             if len(self._tail) == CHUNK_LINES:
@@ -53,7 +49,7 @@ class TraceFeed:
                 self._num_bytes += len(self._chunks[-1])
                 self._tail = []
             if self._num_bytes > self._max_bytes:
-                self._end = (
+                self.end = (
                     f"the run's history takes more than {self._max_bytes >> 20} MiB: the debug port has stopped "
                     "following it, and the engine goes on. Record with --trace FILE for longer runs"
                 )
@@ -62,7 +58,7 @@ class TraceFeed:
     def close(self, why: str) -> None:
         """End the feed. The first reason stands."""
         with self._grew:
-            self._end = self._end or why
+            self.end = self.end or why
             self._grew.notify_all()
 
     def read(self, since: int, wait_s: float = 0.0) -> tuple[bytes, int]:
@@ -72,19 +68,15 @@ class TraceFeed:
         """
         with self._grew:
             if since >= self.num_lines and wait_s > 0:
-                if self._grew.wait_for(lambda: since < self.num_lines or self._end is not None, wait_s):
-                    self._grew.wait_for(lambda: self._end is not None, LINGER_S)
+                if self._grew.wait_for(lambda: since < self.num_lines or self.end is not None, wait_s):
+                    self._grew.wait_for(lambda: self.end is not None, LINGER_S)
             if since >= self.num_lines:
                 return b"", since
             first, skip = divmod(since, CHUNK_LINES)
             chunks, tail = self._chunks[first : first + ANSWER_LINES // CHUNK_LINES], list(self._tail)
             reaches_tail = first + len(chunks) == len(self._chunks)
-        lines: list[bytes] = []
-        for chunk in chunks:
-            lines += zlib.decompress(chunk).splitlines(keepends=True)
-        if reaches_tail:
-            lines += tail
-        del lines[:skip]
+        lines = [line for chunk in chunks for line in zlib.decompress(chunk).splitlines(keepends=True)]
+        lines = (lines + tail if reaches_tail else lines)[skip:]
         self._num_read = max(self._num_read, since + len(lines))
         return b"".join(lines), since + len(lines)
 

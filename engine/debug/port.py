@@ -76,10 +76,8 @@ class DebugPort(StepObserver):
         try:
             self._server = DebugServer(port, secrets.token_urlsafe(16), self.feed, self.info, actions)
         except OSError as error:
-            raise DebugError(
-                f"the debug port cannot listen on 127.0.0.1:{port}: {error.strerror or error}. "
-                "debug_port=0 takes a free one"
-            ) from error
+            problem = f"the debug port cannot listen on 127.0.0.1:{port}: {error.strerror or error}"
+            raise DebugError(f"{problem}. debug_port=0 takes a free one") from error
 
     @property
     def url(self) -> str:
@@ -158,20 +156,16 @@ class DebugPort(StepObserver):
         if not isinstance(request_id, str):
             raise DebugError(f"request_id names the request to abort, got {request_id!r}")
         if not self._on_engine_thread(lambda: self._drop(request_id)):
-            raise DebugError(
-                f"no unfinished request {request_id!r}: it has finished or never arrived. /debug/trace lists arrivals"
-            )
+            what = f"no unfinished request {request_id!r}: it has finished or never arrived"
+            raise DebugError(f"{what}. /debug/trace lists arrivals")
         return {"aborted": request_id}
 
     def _on_engine_thread(self, function: Callable[[], Any]) -> Any:
-        future = self.control.submit(function)
         try:
-            return future.result(COMMAND_S)
+            return self.control.submit(function).result(COMMAND_S)
         except FutureTimeout:
-            raise DebugError(
-                f"the engine has not started a step for {COMMAND_S:g} s: it is idle or in a long step. "
-                "Your command runs before its next step"
-            ) from None
+            problem = f"the engine has not started a step for {COMMAND_S:g} s: it is idle or in a long step"
+            raise DebugError(f"{problem}. Your command runs before its next step") from None
         except CancelledError:
             raise DebugError("the engine has ended: it takes no more requests or aborts") from None
         except (ValueError, EngineDeadError) as error:
@@ -196,8 +190,7 @@ class DebugPort(StepObserver):
 
     def _drop(self, request_id: str) -> bool:
         assert self.engine is not None
-        outputs = self.engine.abort([request_id])
-        self._aborted += outputs
+        self._aborted += (outputs := self.engine.abort([request_id]))
         return bool(outputs)
 
 
@@ -205,9 +198,8 @@ def _token_request(request_id: str, wish: dict[str, Any]) -> list[Request]:
     """Read a request of token ids, the only kind that an engine without a frontend understands."""
     prompt = wish.get("prompt_token_ids")
     if not isinstance(prompt, list) or not all(type(token) is int and token >= 0 for token in prompt):
-        raise DebugError(
-            "this engine has no tokenizer: give the prompt as prompt_token_ids, a list of integers from 0 on"
-        )
+        remedy = "give the prompt as prompt_token_ids, a list of integers from 0 on"
+        raise DebugError(f"this engine has no tokenizer: {remedy}")
     priority = wish.get("priority", 0)
     if type(priority) is not int:
         raise DebugError(f"priority is an integer (lower runs first), got {priority!r}")

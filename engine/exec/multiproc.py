@@ -62,7 +62,6 @@ class RankWorker:
         self._ranks = join_world(rank, *sizes, store, device)
         self._channel = channel
         self._worker = Worker(config, device=device, ranks=self._ranks)
-        self._worker.load()
 
     def execute(
         self, out: SchedulerOutput, bitmask: GrammarBitmask | Literal["late"] | None

@@ -22,7 +22,6 @@ class UniProcExecutor:
 
     def __init__(self, config: EngineConfig) -> None:
         self._worker: Worker | None = Worker(config)
-        self._worker.load()
 
     @property
     def worker(self) -> Worker:

@@ -1,14 +1,13 @@
 """The disk tier: KV blocks of finished requests as files, reused by later requests and later engines.
 
-    <path>/<model, KV type and shape>/3f1c...9a.kv     header with checksum, and one block's bytes (packet.py)
+    <path>/<model, KV type and shape>/3f1c...9a.kv     header with checksum, and one block's bytes (blocks.py)
 
-The disk is a KV connector without a second engine: saving is a transfer that ends with a file, loading one that ends
-with a prefix hit. A request waits (Reason.KV_TRANSFER) while a thread reads its blocks, so a slow disk never delays a
-step. Missing, truncated or damaged blocks are recomputed.
+The disk is a KV connector without a second engine. A request waits (Reason.KV_TRANSFER) while a thread reads its
+blocks, so a slow disk never delays a step. Missing, truncated or damaged blocks are recomputed.
 
-A block is named by its hash, which covers the model's fingerprint and every token before it. So the folder is the
-index. It outlives the engine, and several engines may share it: renaming makes a complete file visible at once. Above
-`capacity_bytes` the least recently used files are deleted, the end of a prefix before its start.
+A block is named by its hash, which covers the model's fingerprint and every token before it, so the folder is the
+index. It outlives the engine, and several engines may share it. Above `capacity_bytes` the least recently used files
+are deleted, the end of a prefix before its start.
 
 Sources: vLLM v1/kv_offload/tiering/fs, kv_connector/v1/example_connector.py; LMCache (arXiv 2510.09665).
 """

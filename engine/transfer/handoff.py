@@ -37,10 +37,7 @@ class HandoffScheduler:
     ) -> None:
         """contains: returns whether a store has a block of this hash; with it every finished request is saved there."""
         self.source = source
-        self._config = config
-        self._block_size = block_size
-        self._address = address
-        self._contains = contains
+        self._config, self._block_size, self._address, self._contains = config, block_size, address, contains
         self._handles = (f"{uuid.uuid4().hex}-{number}" for number in count())
         self._releases: list[dict[str, Any]] = []
 
@@ -68,21 +65,14 @@ class HandoffScheduler:
             return False, None
         if not is_awaited:
             return True, None
-        return True, {
-            "do_remote_prefill": True,
-            "do_remote_decode": False,
-            "remote_num_blocks": len(block_ids),
-            "remote_handle": next(self._handles),
-            **self._address,
-        }
+        promise = {"do_remote_prefill": True, "do_remote_decode": False, "remote_num_blocks": len(block_ids)}
+        return True, {**promise, "remote_handle": next(self._handles), **self._address}
 
     def build_connector_meta(
         self, loads: list[BlockTransfer], saves: list[BlockTransfer]
     ) -> KVConnectorMetadata | None:
         releases, self._releases = self._releases, []
-        if not (loads or saves or releases):
-            return None
-        return KVConnectorMetadata(loads, saves, releases)
+        return KVConnectorMetadata(loads, saves, releases) if loads or saves or releases else None
 
     def _release(self, request: Request) -> None:
         """Release the producer of a request that needs none of the promised blocks."""

@@ -1,7 +1,7 @@
 """KV between engines of one machine: blocks as files in memory, named by their hash.
 
     /dev/shm/prep-kv/                a folder on tmpfs: its files are POSIX shared memory
-        3f1c...9a.kv                 header and content of one block (engine/transfer/packet.py)
+        3f1c...9a.kv                 header and content of one block (engine/transfer/blocks.py)
         .3f1c...9a.<pid>.<n>         being written, never read
 
 Renaming makes a complete file visible at once, and the folder is the index: no lock, no server, no repair after a

@@ -3,12 +3,12 @@
     decode engine                                   prefill engine
       {"fetch": handle, identity, hashes}  ------>    finds the promise (waits briefly if it is not there yet)
                                            <------  {"blocks": n} or {"error": why}
-                                           <------  n packets (engine/transfer/packet.py)
+                                           <------  n packets (engine/transfer/blocks.py)
       connection closed                    ------>    the promise is fulfilled: its blocks are freed
 
-The reader pulls, as in vLLM's NIXL connector (kv_connector/v1/nixl), when it has room; a prefill engine that is busy
-with a step answers from a thread. A promise is fulfilled once. It ends when its reader disconnects, with or without
-all blocks; when the reader needs nothing ({"release": handle}); or after `send_timeout_s`.
+The reader pulls when it has room, as in vLLM's NIXL connector (kv_connector/v1/nixl). A promise is fulfilled once. It
+ends when its reader disconnects, with or without all blocks; when the reader needs nothing ({"release": handle}); or
+after `send_timeout_s`.
 
 Peers trust each other: this engine connects to the address in `kv_transfer_params`, so those params must come from
 your router, never from a client. The checksum detects damage, not malice.
@@ -226,8 +226,14 @@ class BlockServer:
         if question.get("identity") != self._worker.identity.hex():
             stream.send_message({"error": "another model, KV type or block shape"})
             return
-        handle, hashes = _parse_fetch(question)
-        promise = self._begin_reading(handle)
+        try:
+            handle, hashes = str(question["fetch"]), [bytes.fromhex(name) for name in question["hashes"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise TransferError(f"a reader sent an invalid request: {error!r}") from error
+        with self._changed:
+            self._changed.wait_for(lambda: handle in self._promises, _GRACE_S)
+            if (promise := self._promises.get(handle)) is not None:
+                promise.num_readers += 1
         if promise is None:
             stream.send_message({"error": "no blocks are kept under this handle, or not any more"})
             return
@@ -250,14 +256,6 @@ class BlockServer:
             stream.send(content)
             promise.num_bytes += len(content)
 
-    def _begin_reading(self, handle: str) -> _Promise | None:
-        with self._changed:
-            self._changed.wait_for(lambda: handle in self._promises, _GRACE_S)
-            promise = self._promises.get(handle)
-            if promise is not None:
-                promise.num_readers += 1
-            return promise
-
     def _end(self, handle: str) -> None:
         """End the promise; free its blocks as soon as no reader uses them."""
         with self._changed:
@@ -268,20 +266,11 @@ class BlockServer:
         self._worker.end_send(promise.transfer.transfer_id, promise.num_bytes)
 
 
-def _parse_fetch(question: dict[str, Any]) -> tuple[str, list[bytes]]:
-    try:
-        return str(question["fetch"]), [bytes.fromhex(name) for name in question["hashes"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise TransferError(f"a reader sent an invalid request: {error!r}") from error
-
-
 class _Stream:
     """A connection with one deadline for all operations, which a slow peer cannot extend."""
 
     def __init__(self, connection: socket.socket, deadline: float, closing: threading.Event) -> None:
-        self._connection = connection
-        self._deadline = deadline
-        self._closing = closing
+        self._connection, self._deadline, self._closing = connection, deadline, closing
 
     def send_message(self, message: dict[str, Any]) -> None:
         text = json.dumps(message).encode()

@@ -74,12 +74,14 @@ class BatchState:
 
         Sampled tokens overwrite drafts that are not accepted.
         """
-        drafted = [row for row in rows if row.spec_token_ids]
-        for row in drafted:
-            slot = self.slot_of[row.request_id]
-            start = self.num_tokens[slot]
-            self.token_ids[slot, start : start + len(row.spec_token_ids)] = row.spec_token_ids
-        return bool(drafted)
+        has_drafts = False
+        for row in rows:
+            if drafts := row.spec_token_ids:
+                slot = self.slot_of[row.request_id]
+                start = self.num_tokens[slot]
+                self.token_ids[slot, start : start + len(drafts)] = drafts
+                has_drafts = True
+        return has_drafts
 
     def append_several(self, slots: np.ndarray, token_ids: list[list[int]]) -> None:
         """Append the accepted drafts of each slot and the token after them."""

@@ -1,8 +1,8 @@
 """Decode replay: record a model's kernel calls once per number of tokens, then replay them without Python.
 
 A decode step of a small model is mostly overhead: about sixty calls of a few microseconds each, which differ from step
-to step only in their inputs. So a step is recorded with inputs at fixed addresses. A replay copies new inputs there,
-runs the recorded calls, and reads the logits at their fixed address.
+to step only in their inputs. A replay copies these to fixed addresses, runs the recorded calls, and reads the logits at
+their fixed address.
 
     tokens of the step       1   2   3   4   5   ...  8   9 .. 16   17 .. 24
     size of the graph        1   2   4   4   5   ...  8  16    16   24    24   ...

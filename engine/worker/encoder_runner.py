@@ -46,12 +46,11 @@ class EncoderRunner:
         for index, row in enumerate(batch.rows):
             end = row.start + row.num_tokens
             for feature in self._features.get(row.request_id, ()):
-                if not feature.overlaps(row.start, end):
+                first, last = max(row.start, feature.offset), min(end, feature.offset + feature.num_tokens)
+                if first >= last:
                     continue
                 if embeds is None:
                     embeds = embed(batch.input_ids).clone()
-                first = max(row.start, feature.offset)
-                last = min(end, feature.offset + feature.num_tokens)
                 rows = self._encoded[feature.mm_hash][first - feature.offset : last - feature.offset]
                 at = batch.metadata.query_start_loc_cpu[index] + first - row.start
                 embeds[at : at + last - first] = rows

@@ -34,13 +34,9 @@ class CacheSize(NamedTuple):
 
 def layout_of(model: ModelConfig, cache: CacheConfig) -> KVCacheLayout:
     """Return the layout of one block of this model's cache."""
-    return KVCacheLayout(
-        model.num_hidden_layers,
-        model.num_key_value_heads,
-        cache.block_size,
-        model.head_dim,
-        cache_dtype(cache.kv_cache_dtype, model.dtype),
-    )
+    dtype = cache_dtype(cache.kv_cache_dtype, model.dtype)
+    layers, kv_heads = model.num_hidden_layers, model.num_key_value_heads
+    return KVCacheLayout(layers, kv_heads, cache.block_size, model.head_dim, dtype)
 
 
 def choose_num_blocks(model: ModelConfig, config: EngineConfig, available: tuple[int, str]) -> CacheSize:
@@ -50,7 +46,7 @@ def choose_num_blocks(model: ModelConfig, config: EngineConfig, available: tuple
     where they come from. A cache sized by bytes must hold one sequence of `max_model_len`; an explicit number of
     blocks may be smaller, and the scheduler then rejects requests that cannot fit.
     """
-    memory, block_size = config.memory, config.cache.block_size
+    memory = config.memory
     per_block = layout_of(model, config.cache).bytes_per_block
     one_sequence = _blocks_per_sequence(config) + 1
     if memory.num_gpu_blocks_override is not None:
@@ -65,7 +61,7 @@ def choose_num_blocks(model: ModelConfig, config: EngineConfig, available: tuple
         remedy = "raise gpu_memory_utilization or free memory"
     num_blocks = num_bytes // per_block
     if num_blocks < one_sequence:
-        longest = max(0, num_blocks - 1) * block_size
+        longest = max(0, num_blocks - 1) * config.cache.block_size
         raise ConfigError(
             f"the KV cache cannot hold one sequence of max_model_len={config.scheduler.max_model_len} tokens: that "
             f"takes {one_sequence * per_block / 2**20:.1f} MiB, and {source} is enough for {longest} tokens; "
@@ -93,9 +89,13 @@ def available_cpu_bytes(model: ModelConfig, config: EngineConfig) -> tuple[int, 
 
 def free_host_bytes() -> int:
     """Return the bytes of memory that this process may still take."""
-    free = psutil.virtual_memory().available
-    limit = _cgroup_bytes_left()
-    return free if limit is None else min(free, limit)
+    free = int(psutil.virtual_memory().available)
+    try:  # a container's limit (cgroup v2)
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
+    except OSError:
+        return free
+    return free if limit == "max" else min(free, max(0, int(limit) - int(used)))
 
 
 def allocate(model: ModelConfig, cache: CacheConfig, num_blocks: int, device: torch.device) -> KVCache:
@@ -126,22 +126,9 @@ def _lazy_zeros(num_bytes: int) -> np.ndarray:
 
 
 def _blocks_per_sequence(config: EngineConfig) -> int:
-    return max_blocks_held(
-        config.scheduler.max_model_len,
-        config.scheduler.max_num_batched_tokens,
-        config.cache.block_size,
-        config.cache.sliding_window,
-    )
-
-
-def _cgroup_bytes_left() -> int | None:
-    """Return the bytes that a container may still take (cgroup v2); None without a limit."""
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
-    except OSError:
-        return None
-    return None if limit == "max" else max(0, int(limit) - int(used))
+    limits, cache = config.scheduler, config.cache
+    chunk = limits.max_num_batched_tokens
+    return max_blocks_held(limits.max_model_len, chunk, cache.block_size, cache.sliding_window)
 
 
 class HostPool:

@@ -34,10 +34,7 @@ class Speculator:
         state: BatchState,
         vocab_size: int,
     ) -> None:
-        self.drafter = drafter
-        self.sampler = sampler
-        self.state = state
-        self.vocab_size = vocab_size
+        self.drafter, self.sampler, self.state, self.vocab_size = drafter, sampler, state, vocab_size
         self.lengths = DraftLengths(config, len(state.num_tokens))
         self.verifier: Verifier | None = None  # coupling: the sampler's choice decides
         if config.verifier == "rejection":
@@ -96,18 +93,17 @@ class Speculator:
             query_start=batch.query_start,
             hidden=hidden,
         )
-        proposed = self.drafter.propose(step)
-        found = zip(batch.rows, proposed, step.max_drafts, strict=True)
-        return {row.request_id: self._checked(drafts, most) for row, drafts, most in found if drafts}
-
-    def _checked(self, drafts: list[int], most: int) -> list[int]:
-        if len(drafts) > most or min(drafts) < 0 or max(drafts) >= self.vocab_size:
-            name = type(self.drafter).__name__
-            raise WorkerContractError(
-                f"{name}.propose returned {drafts}, which is not at most {most} token ids "
-                f"from 0 to {self.vocab_size - 1}"
-            )
-        return drafts
+        found: dict[str, list[int]] = {}
+        for row, drafts, most in zip(batch.rows, self.drafter.propose(step), step.max_drafts, strict=True):
+            if not drafts:
+                continue
+            if len(drafts) > most or min(drafts) < 0 or max(drafts) >= self.vocab_size:
+                raise WorkerContractError(
+                    f"{type(self.drafter).__name__}.propose returned {drafts}, which is not at most {most} token "
+                    f"ids from 0 to {self.vocab_size - 1}"
+                )
+            found[row.request_id] = drafts
+        return found
 
 
 def _without_errors(sampled: SamplerOutput, first: int, count: int) -> int:
@@ -115,8 +111,4 @@ def _without_errors(sampled: SamplerOutput, first: int, count: int) -> int:
 
     Tokens before a failed position are still valid; the next step fails at that position first.
     """
-    if sampled.errors:
-        for index in range(count):
-            if first + index in sampled.errors:
-                return index
-    return count
+    return next((index for index in range(count) if first + index in sampled.errors), count)

@@ -15,7 +15,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from engine.attention.backend import AttentionBackend, AttentionMetadata, AttentionShape, get_backend
+from engine.attention.backend import AttentionMetadata, AttentionShape, get_backend
 from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ConfigError, EngineConfig, ModelConfig
 from engine.core.connector import KVConnectorWorker
@@ -42,62 +42,53 @@ logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """Call `load`, `determine_num_blocks`, `init_cache`, then `execute` once per step."""
+    """Loads the model. Call `determine_num_blocks`, `init_cache`, then `execute` once per step."""
 
     def __init__(
         self, config: EngineConfig, *, device: torch.device | None = None, ranks: Ranks = ALONE
     ) -> None:
         """device: this worker's if several share a machine; None: `config.device`."""
         self.config = config
-        self.model_config = config.model
+        self.model_config = model = config.model
         self.device = torch.device(config.device) if device is None else device
         self.ranks = ranks
-        self.local_config = local_part(config.model, ranks)
+        self.local_config = local_part(model, ranks)
         """Shape of this rank's part of the model, for its attention and cache."""
-        self.model: CausalLM
-        self.backend: AttentionBackend
-        self.runner: ModelRunner
-        self.lora: LoRAManager | None = None
-        self._kv_connector: KVConnectorWorker | None = None
-        self.host_pool: kv_cache.HostPool | None = None
-        """Host memory for blocks that the device has no room for."""
-        self._cache_size: kv_cache.CacheSize | None = None
-
-    def load(self) -> None:
-        """Load the model's weights and choose the attention backend."""
-        cache_dtype = kv_cache.layout_of(self.model_config, self.config.cache).dtype
+        self._cached_layers = self.local_config
+        """The layers in the cache: a block holds the target's layers, then the drafter's."""
+        if config.draft_model is not None:
+            num_layers = self.local_config.num_hidden_layers + config.draft_model.num_hidden_layers
+            self._cached_layers = replace(self.local_config, num_hidden_layers=num_layers)
+        cache_dtype = kv_cache.layout_of(model, config.cache).dtype
         shape = AttentionShape(
             num_heads=self.local_config.num_attention_heads,
             num_kv_heads=self.local_config.num_key_value_heads,
-            head_dim=self.model_config.head_dim,
-            block_size=self.config.cache.block_size,
-            query_dtype=getattr(torch, self.model_config.dtype),
+            head_dim=model.head_dim,
+            block_size=config.cache.block_size,
+            query_dtype=getattr(torch, model.dtype),
         )
-        self.backend = get_backend(self.config.attention_backend, self.device, cache_dtype, shape)
-        self.model = cast(CausalLM, load_model(self.model_config, self.device, self.ranks))
-        if (lora := self.config.lora) is not None:
-            self.lora = LoRAManager(
-                cast(nn.Module, self.model), lora, device=self.device, base_model=self.model_config.model
-            )
+        self.backend = get_backend(config.attention_backend, self.device, cache_dtype, shape)
+        self.model = cast(CausalLM, load_model(model, self.device, ranks))
+        self.lora: LoRAManager | None = None
+        if config.lora is not None:
+            module = cast(nn.Module, self.model)
+            self.lora = LoRAManager(module, config.lora, device=self.device, base_model=model.model)
         if self.device.type == "cpu":
             keep_freed_memory()
-
-    @property
-    def _cached_layers(self) -> ModelConfig:
-        """The layers in the cache: a block holds the target's layers, then the drafter's."""
-        draft = self.config.draft_model
-        if draft is None:
-            return self.local_config
-        num_layers = self.local_config.num_hidden_layers + draft.num_hidden_layers
-        return replace(self.local_config, num_hidden_layers=num_layers)
+        self.runner: ModelRunner
+        self.host_pool: kv_cache.HostPool | None = None
+        """Host memory for blocks that the device has no room for."""
+        self._kv_connector: KVConnectorWorker | None = None
+        self._cache_size: kv_cache.CacheSize | None = None
 
     def determine_num_blocks(self) -> int:
         """Return how many KV blocks fit beside the model on this device."""
-        if self.device.type == "cuda":
-            available = self._available_cuda_bytes()
-        else:
-            available = kv_cache.available_cpu_bytes(self._cached_layers, self.config)
-        self._cache_size = kv_cache.choose_num_blocks(self._cached_layers, self.config, available)
+        is_cuda = self.device.type == "cuda"
+        layers = self._cached_layers
+        available = (
+            self._available_cuda_bytes() if is_cuda else kv_cache.available_cpu_bytes(layers, self.config)
+        )
+        self._cache_size = kv_cache.choose_num_blocks(layers, self.config, available)
         return self._cache_size.num_blocks
 
     def describe(self) -> str:
@@ -205,8 +196,9 @@ class Worker:
         return Speculator(speculative, drafter, runner.sampler, runner.state, runner.vocab_size)
 
     def _image_encoder(self) -> ToyImageEncoder:
-        some_ids = torch.arange(min(1024, self.model_config.vocab_size), device=self.device)
-        some = self.model.embed_tokens(some_ids)
+        some = self.model.embed_tokens(
+            torch.arange(min(1024, self.model_config.vocab_size), device=self.device)
+        )
         spread = float(some.to(torch.float32).std())
         return ToyImageEncoder(self.model_config.hidden_size, spread, some.dtype, self.device)
 

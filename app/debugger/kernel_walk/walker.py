@@ -139,7 +139,6 @@ class Walker:
                 "the run's"
             )
         worker = Worker(engine)
-        worker.load()
         if question["lora"]:
             if worker.lora is None:
                 raise ConfigError(
