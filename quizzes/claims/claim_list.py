@@ -74,7 +74,8 @@ def _collect(documents: list[Document], problems: list[BadFile], folder: Path) -
             )
         else:
             kept[claim_id] = document
-    return Claims({name: _entry(kept[name].data) for name in sorted(kept, key=_by_document)}, problems, kept)
+    in_order = sorted(kept, key=lambda name: (name[:2], int(name[3:])))  # S0-9 before S0-13
+    return Claims({name: _entry(kept[name].data) for name in in_order}, problems, kept)
 
 
 def _check(data: dict[str, Any]) -> None:
@@ -90,11 +91,6 @@ def _entry(data: dict[str, Any]) -> Entry:
         run=(data.get("test") or {}).get("run", ""),
         fact=(data.get("fact") or {}).get("verdict", ""),
     )
-
-
-def _by_document(claim_id: str) -> tuple[str, int]:
-    document, _, number = claim_id.partition("-")
-    return document, int(number)
 
 
 def _lines_of(path: Path, claim_id: str) -> list[int]:

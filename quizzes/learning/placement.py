@@ -66,7 +66,6 @@ class Placement:
         self.seed = seed
         self.ability = START.get(level or "", 2.0)
         self.answers: list[Answered] = []
-        self._rng = Random(f"placement:{seed}")
         entries = [
             entry
             for entry in sorted(bank, key=lambda entry: entry.id)
@@ -76,7 +75,11 @@ class Placement:
             and not entry.needs_probes
         ]
         self._by_topic = grouped(entries, lambda entry: entry.topic)
-        self._plan = self._topics() * PER_TOPIC
+        most = sorted(self._by_topic, key=lambda topic: (-len(self._by_topic[topic]), topic))[
+            : ITEMS // PER_TOPIC
+        ]
+        Random(f"placement:{seed}").shuffle(most)
+        self._plan = most * PER_TOPIC
         """Topic of each question: all topics once, then all again."""
 
     def next(self) -> Entry | None:
@@ -113,17 +116,9 @@ class Placement:
         correct = sum(answered.correct for answered in self.answers)
         return Result(len(self.answers), correct, self.ability, tuple(topics))
 
-    def _topics(self) -> list[str]:
-        """Return the six topics with the most questions for this role, in random order."""
-        most = sorted(self._by_topic, key=lambda topic: (-len(self._by_topic[topic]), topic))
-        chosen = most[: ITEMS // PER_TOPIC]
-        self._rng.shuffle(chosen)
-        return chosen
-
     def _wanted(self, topic: str) -> float:
         """Return the difficulty of a topic's next question: the estimate, or one step from its last question."""
-        shown = [answered for answered in self.answers if answered.entry.topic == topic]
-        if not shown:
-            return self.ability
-        last = shown[-1]
-        return last.entry.difficulty + (1 if last.correct else -1)
+        for last in reversed(self.answers):
+            if last.entry.topic == topic:
+                return last.entry.difficulty + (1 if last.correct else -1)
+        return self.ability

@@ -55,7 +55,12 @@ def plan(
     new_days = min(days, max(left - LAST_DAYS, 0)) if left > 0 else days
     minutes = hours_per_week * 60 / 7
     budget = minutes * days / minutes_per_question
-    known = sum(_reviews_left(card, interview, today, days) for card in cards if not card.suspended)
+    end = _noon(today + dt.timedelta(days=days))
+    known = 0
+    for memory in (card.memory for card in cards if not card.suspended):
+        if memory.due < _noon(today):
+            memory = FsrsCard.from_dict({**memory.to_dict(), "due": _noon(today).isoformat()})
+        known += _played(memory, interview, end)
     per_week, total, reviews = 0, 0, known
     for candidate in range(1, MOST_PER_WEEK + 1):
         starts = _starts(candidate, new_days)[:unseen]
@@ -86,13 +91,6 @@ def _reviews_of_new(interview: dt.date | None, today: dt.date, start: int, days:
     """Count the reviews up to day `days` of a card first answered on day `start`."""
     first = _noon(today + dt.timedelta(days=start))
     memory = reviewed(FsrsCard(card_id=0, due=first), GOOD, first, interview)
-    return _played(memory, interview, _noon(today + dt.timedelta(days=days)))
-
-
-def _reviews_left(card: Card, interview: dt.date | None, today: dt.date, days: int) -> int:
-    memory = card.memory
-    if memory.due < _noon(today):
-        memory = FsrsCard.from_dict({**memory.to_dict(), "due": _noon(today).isoformat()})
     return _played(memory, interview, _noon(today + dt.timedelta(days=days)))
 
 

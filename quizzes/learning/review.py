@@ -127,7 +127,11 @@ def cards(state: State) -> dict[str, Card]:
         with suppress(StateUnavailable):  # on a full disk the cards are right, but not cached
             state.put_derived_cards(version, [_row(card) for card in replayed.values()])
         return replayed
-    return {row["question_id"]: _card(row) for row in kept}
+    found = {}
+    for row in kept:
+        plain: dict[str, Any] = {name: bool(row[name]) if name in _FLAGS else row[name] for name in _PLAIN}
+        found[row["question_id"]] = Card(memory=FsrsCard.from_json(row["fsrs"]), **plain)
+    return found
 
 
 def replay(
@@ -175,7 +179,8 @@ def reviewed(memory: FsrsCard, rating: int, at: dt.datetime, interview: dt.date 
     return plan.review_card(memory, Rating(rating), at)[0]
 
 
-_PLAIN = ("question_id", "reps", "lapses", "last_rating", "last_fraction", "surprise", "suspended")
+_FLAGS = ("surprise", "suspended")
+_PLAIN = ("question_id", "reps", "lapses", "last_rating", "last_fraction", *_FLAGS)
 """Fields of Card that are columns of the state's table of cards."""
 
 
@@ -183,8 +188,3 @@ def _row(card: Card) -> dict[str, Any]:
     memory = card.memory
     columns = {"stability": memory.stability, "difficulty": memory.difficulty, "due": card.due.isoformat()}
     return {**{name: getattr(card, name) for name in _PLAIN}, "fsrs": memory.to_json(), **columns}
-
-
-def _card(row: dict[str, Any]) -> Card:
-    flags = {name: bool(row[name]) for name in ("surprise", "suspended")}
-    return Card(memory=FsrsCard.from_json(row["fsrs"]), **{**{name: row[name] for name in _PLAIN}, **flags})

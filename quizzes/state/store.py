@@ -17,19 +17,7 @@ from typing import Any, Self, TypeVar
 from common.paths import state_path
 from quizzes.state import backup, database, records
 from quizzes.state.database import StateError
-from quizzes.state.records import (
-    Attempt,
-    IntervalForecast,
-    KeypointMark,
-    Prediction,
-    Run,
-    Session,
-    Settings,
-    Vote,
-    new_id,
-    to_record,
-    to_row,
-)
+from quizzes.state.records import Attempt, Prediction, Run, Session, Settings, Vote, new_id, to_record, to_row
 from quizzes.state.schema import FACTS, MIGRATIONS
 
 Record = TypeVar("Record")
@@ -175,7 +163,7 @@ class State:
         chosen = {condition: value for condition, value in wanted.items() if value is not None}
         where = " AND ".join(chosen) or "1"
         details: dict[tuple[type, str], list[Any]] = {}
-        for kind in (KeypointMark, IntervalForecast):
+        for kind in (records.KeypointMark, records.IntervalForecast):
             query = f"SELECT * FROM {records.table_of(kind)} WHERE attempt_id IN (SELECT id FROM attempt WHERE {where})"
             for row in self._all(f"{query} ORDER BY id", *chosen.values()):
                 details.setdefault((kind, row["attempt_id"]), []).append(to_record(kind, row))
@@ -183,8 +171,8 @@ class State:
             to_record(
                 Attempt,
                 row,
-                marks=tuple(details.get((KeypointMark, row["id"]), ())),
-                intervals=tuple(details.get((IntervalForecast, row["id"]), ())),
+                marks=tuple(details.get((records.KeypointMark, row["id"]), ())),
+                intervals=tuple(details.get((records.IntervalForecast, row["id"]), ())),
             )
             for row in self._all(f"SELECT * FROM attempt WHERE {where} ORDER BY at, id", *chosen.values())
         ]
@@ -292,7 +280,11 @@ class State:
                 self._insert(table, row)
 
     def _insert(self, table: str, row: dict[str, Any]) -> None:
-        values = tuple(_storable(value) for value in row.values())
+        # lone surrogates, which a terminal can send, become question marks
+        values = tuple(
+            value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
+            for value in row.values()
+        )
         names, places = ", ".join(row), ", ".join("?" * len(row))
         try:
             self.connection.execute(f"INSERT INTO {table}({names}) VALUES ({places})", values)
@@ -303,8 +295,3 @@ class State:
 def _stamped(**columns: Any) -> dict[str, Any]:
     """Return a row with a key and the current time."""
     return {"id": new_id(), "at": records.time_text(records.utc_now()), **columns}
-
-
-def _storable(value: Any) -> Any:
-    """Replace lone surrogates, which a terminal can send, by question marks."""
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value

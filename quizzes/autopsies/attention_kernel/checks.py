@@ -24,9 +24,8 @@ def _gap(program: ModuleType, length: int, head_dim: int, block_size: int, scale
     keys = [setting["key_blocks"][block][offset] for block, offset in slots]
     values = [setting["value_blocks"][block][offset] for block, offset in slots]
     found = program.attention(**setting)
-    assert isinstance(found, list) and len(found) == head_dim, (
-        f"returned {found!r:.60}, wanted {head_dim} numbers"
-    )
+    is_vector = isinstance(found, list) and len(found) == head_dim
+    assert is_vector, f"returned {found!r:.60}, wanted {head_dim} numbers"
     assert all(math.isfinite(x) for x in found), f"not finite: {found}"
     return max(abs(a - b) for a, b in zip(found, _dense(setting["query"], keys, values), strict=True))
 

@@ -79,6 +79,5 @@ def check_random_work_takes_as_long_as_list_scheduling(program: ModuleType) -> N
             ends.sort()
             ends[0] += length
         model, _ = _run(program, lens, slots)
-        assert len(model.rows) == max(ends), (
-            f"slots {slots}, lengths {lens}: {len(model.rows)} passes, not {max(ends)}"
-        )
+        passes = len(model.rows)
+        assert passes == max(ends), f"slots {slots}, lengths {lens}: {passes} passes, not {max(ends)}"

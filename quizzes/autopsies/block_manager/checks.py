@@ -69,9 +69,8 @@ def check_a_sequence_grows_by_blocks(program: ModuleType) -> None:
     manager = _manager(program, 3)
     blocks = manager.allocate(4)
     assert manager.grow(blocks, 4) is True and len(blocks) == 1, "grew although 4 tokens fit into one block"
-    assert manager.grow(blocks, 5) is True and len(blocks) == 2, (
-        f"{len(blocks)} blocks for 5 tokens, wanted 2"
-    )
+    grown = manager.grow(blocks, 5)
+    assert grown is True and len(blocks) == 2, f"{len(blocks)} blocks for 5 tokens, wanted 2"
     assert blocks[1].ref_count == 1, "the new block has no owner"
     assert manager.grow(blocks, 4 * 4) is False, "4 blocks of 3 were promised"
     assert len(blocks) == 2 and manager.num_free() == 1, "a refused grow kept blocks"
@@ -126,12 +125,9 @@ def check_a_thousand_random_operations_leak_nothing(program: ModuleType) -> None
             manager.grow(table, len(table) * BLOCK_SIZE + rng.randint(0, 6))
         elif tables:
             manager.free(tables.pop(rng.randrange(len(tables))))
-        held = {block.block_id for table in tables for block in table}
-        assert len(held) + manager.num_free() == 32, (
-            f"step {step}, {action}: {len(held)} blocks held and {manager.num_free()} free of 32"
-        )
-        for block in {block.block_id: block for table in tables for block in table}.values():
-            owners = sum(block in table for table in tables)
-            assert block.ref_count == owners, (
-                f"step {step}, {action}: block {block.block_id} has {owners} owners and counts {block.ref_count}"
-            )
+        where, free = f"step {step}, {action}", manager.num_free()
+        held = {block.block_id: block for table in tables for block in table}
+        assert len(held) + free == 32, f"{where}: {len(held)} blocks held and {free} free of 32"
+        for name, block in held.items():
+            owners, count = sum(block in table for table in tables), block.ref_count
+            assert count == owners, f"{where}: block {name} has {owners} owners and counts {count}"

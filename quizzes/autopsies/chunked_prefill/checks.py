@@ -25,8 +25,9 @@ class _Model:
         for name, start, tokens in rows:
             past = self.past.setdefault(name, [])
             if name == "prompt":
-                assert start == len(past), (
-                    f"a chunk starts at position {start}, {len(past)} tokens are computed"
+                computed = len(past)
+                assert start == computed, (
+                    f"a chunk starts at position {start}, {computed} tokens are computed"
                 )
             past += tokens
             answers[name] = digest(past)
@@ -81,7 +82,6 @@ def check_a_budget_that_decodes_use_up_is_refused(program: ModuleType) -> None:
 def check_every_decode_gets_a_token_each_step(program: ModuleType) -> None:
     """No decode is left out of a step."""
     model, _ = _run(program, 50, 8, decoding=3)
-    counts = {
-        name: sum(name == row for step in model.steps for row, _, _ in step) for name in ("d0", "d1", "d2")
-    }
+    rows = [name for step in model.steps for name, _, _ in step]
+    counts = {name: rows.count(name) for name in ("d0", "d1", "d2")}
     assert set(counts.values()) == {len(model.steps)}, f"decodes in {counts} of {len(model.steps)} steps"

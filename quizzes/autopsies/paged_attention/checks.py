@@ -30,15 +30,10 @@ def _dense(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> tor
 
 
 def _compare(
-    program: ModuleType,
-    seq_lens: list[int],
-    tokens: int,
-    *,
-    heads: int = 4,
-    kv_heads: int = 4,
-    block_size: int = 4,
+    program: ModuleType, seq_lens: list[int], tokens: int, *, heads: int = 4, kv_heads: int = 4
 ) -> None:
-    head_dim, max_blocks = 8, -(-max(seq_lens) // block_size)
+    head_dim, block_size = 8, 4
+    max_blocks = -(-max(seq_lens) // block_size)
     keys, values = _cache(len(seq_lens) * max_blocks + 3, block_size, kv_heads, head_dim)
     generator = torch.Generator().manual_seed(2)
     query = torch.randn(len(seq_lens), tokens, heads, head_dim, generator=generator)
@@ -47,9 +42,8 @@ def _compare(
     output = module.forward(query, keys, values, tables, torch.tensor(seq_lens))
     assert list(output.shape) == list(query.shape), f"shape {list(output.shape)}, wanted {list(query.shape)}"
     for i, length in enumerate(seq_lens):
-        own = torch.cat([keys[block] for block in tables[i]])[:length]
-        own_values = torch.cat([values[block] for block in tables[i]])[:length]
-        gap = float((output[i] - _dense(query[i], own, own_values)).abs().max())
+        own_keys, own_values = (torch.cat([*cache[tables[i]]])[:length] for cache in (keys, values))
+        gap = float((output[i] - _dense(query[i], own_keys, own_values)).abs().max())
         assert gap < TOLERANCE, f"sequence {i} of length {length}: differs from dense attention by {gap:.2g}"
 
 
@@ -83,9 +77,8 @@ def check_half_precision_works(program: ModuleType) -> None:
     keys, values = _cache(4, 4, 4, 8)
     query = torch.randn(1, 2, 4, 8, generator=torch.Generator().manual_seed(3))
     module = program.PagedAttention(4, 4, 8, 4)
-    output = module.forward(
-        query.half(), keys.half(), values.half(), torch.tensor([[2, 0]]), torch.tensor([7])
-    )
+    tables, seq_lens = torch.tensor([[2, 0]]), torch.tensor([7])
+    output = module.forward(query.half(), keys.half(), values.half(), tables, seq_lens)
     assert output.dtype == torch.float16, f"output is {output.dtype}"
     assert bool(torch.isfinite(output).all()), "inf or nan in the output"
 

@@ -53,8 +53,7 @@ def keys_seen_by_query(given: ModuleType, *, tokens: int = 3, keys: int = 6) -> 
 
 def sees_the_future(given: ModuleType, *, tokens: int = 4) -> int:
     """Return, with the types repaired, pairs (query, key) of a prompt where the query looks at a later key."""
-    seen = _mended_mask(given, tokens, tokens).T
-    return int(torch.triu(seen, diagonal=1).sum())
+    return int(torch.triu(_mended_mask(given, tokens, tokens).T, diagonal=1).sum())
 
 
 def first_key_of_a_decode(given: ModuleType, *, keys: int = 10) -> int:
@@ -62,9 +61,8 @@ def first_key_of_a_decode(given: ModuleType, *, keys: int = 10) -> int:
 
     The query is the token at position keys - 1.
     """
-    column = _mended_mask(given, 2, keys)[:, 1]
-    hidden = (~column).nonzero()
-    return int(hidden[0]) if len(hidden) else -1
+    seen = _mended_mask(given, 2, keys)[:, 1].tolist()
+    return seen.index(False) if False in seen else -1
 
 
 def fill_in_half(given: ModuleType) -> float:

@@ -66,9 +66,8 @@ def check_admission_looks_at_memory(program: ModuleType) -> None:
     first = _ids(scheduler.schedule())
     assert first == ["a", "b"], f"with 10 blocks and sequences of 4 blocks, {first} run"
     scheduler.complete_sequence("a")
-    assert sorted(_ids(scheduler.schedule())) == ["b", "c"], (
-        "the blocks of a finished sequence did not come back"
-    )
+    later = sorted(_ids(scheduler.schedule()))
+    assert later == ["b", "c"], "the blocks of a finished sequence did not come back"
 
 
 def check_nobody_overtakes_who_does_not_fit(program: ModuleType) -> None:
@@ -92,9 +91,8 @@ def check_abort_frees_at_once(program: ModuleType) -> None:
     assert scheduler.abort("a") is True, "abort of a running sequence did not return True"
     assert sorted(_ids(scheduler.schedule())) == ["b", "c"], "the blocks of the aborted sequence are not free"
     scheduler.add_sequence(program.Sequence("d", 60))
-    assert scheduler.abort("d") is True and "d" not in _ids(scheduler.schedule()), (
-        "a waiting one cannot be aborted"
-    )
+    aborted = scheduler.abort("d")
+    assert aborted is True and "d" not in _ids(scheduler.schedule()), "a waiting one cannot be aborted"
     assert scheduler.abort("unknown") is False, "abort of an unknown id did not return False"
 
 
