@@ -24,17 +24,16 @@ def int8_grid(values: list[float] = arg([0.3, -0.2, 0.1, -41.0], -1e6, 1e6, coun
 
     x = torch.tensor([values], dtype=torch.float32)
     steps, scale = quantise_int8(x)
-    restored = dequantise_int8(steps, scale)[0]
-    levels = steps[0].tolist()
-    errors = (restored - x[0]).abs()
-    relative = [float(e) / abs(v) for e, v in zip(errors, values, strict=True) if v]
+    levels, errors = steps[0].tolist(), (dequantise_int8(steps, scale) - x)[0].abs()
     return Result(
         step=float(scale[0]),
         levels=levels,
         zeros=sum(1 for level, value in zip(levels, values, strict=True) if value and not level),
         distinct=len(set(levels)),
         largest_error=float(errors.max()),
-        worst_relative=max(relative, default=0.0),
+        worst_relative=max(
+            (float(e) / abs(v) for e, v in zip(errors, values, strict=True) if v), default=0.0
+        ),
     )
 
 
@@ -62,17 +61,14 @@ def fp8_round(
     scaled = x / scale
     stored = to_e4m3(scaled).float()
     restored = stored * scale
-    ok = [
-        v != 0 and abs(s) <= FP8_MAX and t != 0
-        for v, s, t in zip(values, scaled.tolist(), stored.tolist(), strict=True)
-    ]
-    relative = [abs(r - v) / abs(v) for r, v, good in zip(restored.tolist(), values, ok, strict=True) if good]
+    kept = (scaled.abs() <= FP8_MAX) & (stored != 0)
+    pairs = zip(restored.tolist(), values, kept.tolist(), strict=True)
     return Result(
         stored=stored.tolist(),
         restored=restored.tolist(),
         saturated=int((scaled.abs() > FP8_MAX).sum()),
         zeros=int(((stored == 0) & (x != 0)).sum()),
-        worst_relative=max(relative, default=0.0),
+        worst_relative=max((abs(r - v) / abs(v) for r, v, ok in pairs if ok and v), default=0.0),
     )
 
 
@@ -92,21 +88,17 @@ def fp4_block(values: list[float] = arg([0.7, -1.9, 3.3, 5.0], -1000, 1000, coun
 
     from engine.quant.fp4 import FP4_BLOCKS, from_e8m0, quantise_mxfp4, quantise_nvfp4
 
-    n = len(values)
-    row = torch.zeros(1, 32)
-    row[0, :n] = torch.tensor(values)
+    row = torch.tensor([values + [0.0] * (32 - len(values))])
     mx, nv = quantise_mxfp4(row), quantise_nvfp4(row)
-    found = [weight.restore()[0, :n] for weight in (mx, nv)]
-    errors = [float((part - row[0, :n]).square().mean().sqrt()) for part in found]
+    assert nv.tensor_scale is not None
+    scales = {"mx": from_e8m0(mx.block_scale)[0, 0], "nv": nv.block_scale[0, 0].float() * nv.tensor_scale}
+    found = {name: weight.restore()[0, : len(values)] for name, weight in (("mx", mx), ("nv", nv))}
+    errors = {name: (part - row[0, : len(values)]).square().mean().sqrt() for name, part in found.items()}
     return Result(
-        mx_scale=float(from_e8m0(mx.block_scale)[0, 0]),
-        mx_restored=found[0].tolist(),
-        nv_scale=float(nv.block_scale[0, 0].float() * nv.tensor_scale),  # type: ignore[operator]
-        nv_restored=found[1].tolist(),
-        mx_error=errors[0],
-        nv_error=errors[1],
-        mx_bits=4 + 8 / FP4_BLOCKS["mxfp4"],
-        nv_bits=4 + 8 / FP4_BLOCKS["nvfp4"],
+        **{f"{name}_scale": float(scale) for name, scale in scales.items()},
+        **{f"{name}_restored": part.tolist() for name, part in found.items()},
+        **{f"{name}_error": float(error) for name, error in errors.items()},
+        **{f"{name}_bits": 4 + 8 / FP4_BLOCKS[f"{name}fp4"] for name in found},
     )
 
 
@@ -141,21 +133,21 @@ def awq_scales(
     loud_channel, heavy_channel = 5, columns - 9
     weight[:, heavy_channel] *= heavy
 
-    def scales(channel: int) -> object:
+    def search(channel: int) -> Any:
         x = inputs.clone()
         x[:, channel] *= loud
         statistics = InputStatistics.zeros(columns)
         statistics.add(x)
         return search_scale([weight], statistics, 16)
 
-    choice, other = scales(loud_channel), scales(loud_channel + 7)
+    choice, other = search(loud_channel), search(loud_channel + 7)
     return Result(
-        protected=int(choice.scale.argmax()),  # type: ignore[attr-defined]
+        protected=int(choice.scale.argmax()),
         loud_channel=loud_channel,
         heavy_channel=heavy_channel,
-        alpha=choice.alpha,  # type: ignore[attr-defined]
-        gain=choice.error_unscaled / choice.error,  # type: ignore[attr-defined]
-        changes_with_inputs=not torch.equal(choice.scale, other.scale),  # type: ignore[attr-defined]
+        alpha=choice.alpha,
+        gain=choice.error_unscaled / choice.error,
+        changes_with_inputs=not torch.equal(choice.scale, other.scale),
     )
 
 
@@ -179,15 +171,16 @@ def kv_bytes(
 
     from engine.quant.kv_cache import KVCacheLayout
 
-    types = (torch.bfloat16, torch.float8_e4m3fn, torch.int8)
-    bf16, fp8, int8 = (KVCacheLayout(num_layers, kv_heads, block_size, head_dim, dtype) for dtype in types)
+    types = {"bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn, "int8_per_token_head": torch.int8}
+    made = {
+        name: KVCacheLayout(num_layers, kv_heads, block_size, head_dim, kind) for name, kind in types.items()
+    }
+    sizes = {name: layout.bytes_per_block for name, layout in made.items()}
     return Result(
-        bf16=bf16.bytes_per_block,
-        fp8=fp8.bytes_per_block,
-        int8_per_token_head=int8.bytes_per_block,
-        int8_scale_bytes=int8.scale_bytes,
-        fp8_ratio=bf16.bytes_per_block / fp8.bytes_per_block,
-        int8_ratio=bf16.bytes_per_block / int8.bytes_per_block,
+        **sizes,
+        int8_scale_bytes=made["int8_per_token_head"].scale_bytes,
+        fp8_ratio=sizes["bf16"] / sizes["fp8"],
+        int8_ratio=sizes["bf16"] / sizes["int8_per_token_head"],
     )
 
 
@@ -226,32 +219,27 @@ def kv_scales(
         x[:, 0] *= loud_head
     value[tokens // 2] *= loud_token
     key[tokens // 2] = -loud_token * query.mean(0)
-    exact = _attend(query, key, value)
+
+    def attend(key: Any, value: Any) -> Any:
+        """Attend with every query to every key, head by head, in float64."""
+        q, k, v = (x.double().transpose(0, 1) for x in (query, key, value))
+        return (q @ k.transpose(1, 2) / head_dim**0.5).softmax(-1) @ v
 
     def rounded(x: Any, rows: int) -> Any:
         return dequantise_int8(*quantise_int8(x.reshape(rows, -1))).reshape(x.shape)
 
     pool = torch.zeros(2, 2, kv_heads, tokens, head_dim, dtype=torch.float8_e4m3fn)
     ops.reshape_and_cache(key, value, pool, tokens + torch.arange(tokens), torch.ones(2))
-    fp8_key, fp8_value = (part.transpose(0, 1) for part in pool[1].float())
-    found = {
-        "int8_tensor": _attend(query, rounded(key, 1), rounded(value, 1)),
-        "int8_token": _attend(query, rounded(key, tokens), rounded(value, tokens)),
-        "int8_token_head": _attend(query, rounded(key, tokens * kv_heads), rounded(value, tokens * kv_heads)),
-        "fp8_unscaled": _attend(query, fp8_key, fp8_value),
+    exact, fp8 = attend(key, value), attend(*(part.transpose(0, 1) for part in pool[1].float()))
+    rows = {"int8_tensor": 1, "int8_token": tokens, "int8_token_head": tokens * kv_heads}
+    found = {name: attend(rounded(key, count), rounded(value, count)) for name, count in rows.items()}
+    errors = {
+        name: float((out - exact).norm() / exact.norm())
+        for name, out in (found | {"fp8_unscaled": fp8}).items()
     }
-    errors = {name: float((out - exact).norm() / exact.norm()) for name, out in found.items()}
-    ints = sorted((name for name in errors if name != "fp8_unscaled"), key=errors.__getitem__)
     return Result(
         **errors,
-        order=ints,
+        order=sorted(rows, key=errors.__getitem__),
         int8_beats_tensor=errors["int8_token_head"] < errors["int8_tensor"],
         saturated=int((torch.stack((key, value)).abs() > 448).sum()),
     )
-
-
-def _attend(query: Any, key: Any, value: Any) -> Any:
-    """Every query over every key, head by head, in float64."""
-    q, k, v = (x.double().transpose(0, 1) for x in (query, key, value))
-    scores = q @ k.transpose(1, 2) / k.shape[-1] ** 0.5
-    return scores.softmax(-1) @ v

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from quizzes.experiments import Context, Result, arg, experiment, worker_of
+from quizzes.experiments import Context, Result, arg, experiment, generate, greedy, worker_of
 
 
 def texts(folder: Any, language: str, count: int, seed: int, split: str = "train") -> list[Any]:
@@ -43,15 +43,14 @@ def divergence(exact: Any, model: Any, samples: list[Any]) -> float:
     return total / sum(int(sample.shape[1]) for sample in samples)
 
 
-def exact_match(folder: Any, model: Any, language: str, count: int) -> tuple[int, int]:
-    """(answers right to the last character, answers) of unseen test questions in one language."""
+def exact_match(folder: Any, model: Any, language: str, count: int) -> list[bool]:
+    """Whether each unseen test question in one language is answered right to the last character."""
     from engine.zoo.corpus import draw_cases
     from engine.zoo.evaluate import forced_match
     from engine.zoo.tokenizer import load_tokenizer
 
     cases = [case for case in draw_cases(6 * count, seed=5) if case.language == language][:count]
-    right = forced_match(model, load_tokenizer(folder), cases)
-    return sum(right), len(right)
+    return forced_match(model, load_tokenizer(folder), cases) if cases else []
 
 
 LAYER = 2
@@ -88,40 +87,29 @@ def outliers(factor: int = arg(64, 1, 4096), tokens: int = arg(256, 8, 1024)) ->
     model = load_model(folder)
     if factor > 1:
         inject_outliers(model, factor=float(factor))
-    x, weight = _inputs(model, texts(folder, "en", 3, seed=3), tokens)
+    projection = model.model.layers[LAYER].self_attn.q_proj
+    seen: list[Any] = []
+    projection.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][0].detach()))
+    with torch.no_grad():
+        for sample in texts(folder, "en", 3, seed=3):
+            model.hidden(sample)
+    x, weight = torch.cat(seen)[:tokens].contiguous(), projection.weight.detach()
     exact = x.double() @ weight.double().T
     qweight, scale = quantise_int8(weight)
-    flat, tensor_scale = quantise_int8(x.reshape(1, -1))
+    restored, flat = dequantise_int8(qweight, scale), quantise_int8(x.reshape(1, -1))
     smooth = smoothing_scale([weight], x.abs().amax(0), 0.5)
-    smooth_weight = quantise_int8(weight * smooth)
-    fp8_weight = quantise_fp8(weight)
     with torch.no_grad():
         found = {
-            "weight_only": x @ dequantise_int8(qweight, scale).T,
-            "w8a8_tensor": dequantise_int8(flat, tensor_scale).reshape(x.shape)
-            @ dequantise_int8(qweight, scale).T,
+            "weight_only": x @ restored.T,
+            "w8a8_tensor": dequantise_int8(*flat).reshape(x.shape) @ restored.T,
             "w8a8_token": ops.int8_linear(x, qweight, scale),
             "llm_int8": llm_int8_linear(x, qweight, scale),
-            "smoothquant": ops.int8_linear(x / smooth, *smooth_weight),
-            "fp8": ops.fp8_linear(x, *fp8_weight),
+            "smoothquant": ops.int8_linear(x / smooth, *quantise_int8(weight * smooth)),
+            "fp8": ops.fp8_linear(x, *quantise_fp8(weight)),
         }
     errors = {name: float((y.double() - exact).norm() / exact.norm()) for name, y in found.items()}
     ratio = float(x.abs().max() / x.abs().median())
     return Result(**errors, order=sorted(errors, key=errors.__getitem__), outlier_ratio=ratio)
-
-
-def _inputs(model: Any, samples: list[Any], tokens: int) -> tuple[Any, Any]:
-    """Return the inputs of the query projection [tokens, hidden], and its matrix."""
-    import torch
-
-    seen: list[Any] = []
-    projection = model.model.layers[LAYER].self_attn.q_proj
-    handle = projection.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][0].detach()))
-    with torch.no_grad():
-        for sample in samples:
-            model.hidden(sample)
-    handle.remove()
-    return torch.cat(seen)[:tokens].contiguous(), projection.weight.detach()
 
 
 METHODS = ("rtn", "gptq", "awq")
@@ -150,18 +138,13 @@ def int4_methods(
     folder = resolve("shop-draft")
     seen, judged = texts(folder, calibrate, samples, seed=7), texts(folder, judge, 4, seed=11)
     exact, _ = load_float_model(folder)
-    found, layer, bits = {}, {}, 0.0
-    for method in METHODS:
-        model, report = quantised(folder, method, seen, group_size)
-        found[method], layer[method] = divergence(exact, model, judged), report.error
-        bits = report.bits_per_weight
+    made = {method: quantised(folder, method, seen, group_size) for method in METHODS}
+    found = {method: divergence(exact, model, judged) for method, (model, _) in made.items()}
     return Result(
         **found,
         order=sorted(found, key=found.__getitem__),
-        rtn_layer_error=layer["rtn"],
-        gptq_layer_error=layer["gptq"],
-        awq_layer_error=layer["awq"],
-        bits=bits,
+        **{f"{method}_layer_error": report.error for method, (_, report) in made.items()},
+        bits=made["awq"][1].bits_per_weight,
     )
 
 
@@ -188,21 +171,16 @@ def calibration_shift(
 
     folder = resolve("shop-draft")
     judged = texts(folder, "ja", 4, seed=11)
-    exact, _ = load_float_model(folder)
-    found, right = {}, {}
-    for language in ("en", "ja"):
-        model, _ = quantised(folder, method, texts(folder, language, samples, seed=7), group_size)
-        found[language] = divergence(exact, model, judged)
-        right[language] = exact_match(folder, model, "ja", cases) if cases else (0, 0)
-    float_right, total = exact_match(folder, exact, "ja", cases) if cases else (0, 0)
+    models = {"float": load_float_model(folder)[0]}
+    for name, language in (("english", "en"), ("japanese", "ja")):
+        models[name], _ = quantised(folder, method, texts(folder, language, samples, seed=7), group_size)
+    found = {name: divergence(models["float"], models[name], judged) for name in ("english", "japanese")}
+    right = {name: exact_match(folder, model, "ja", cases) for name, model in models.items()}
     return Result(
-        english=found["en"],
-        japanese=found["ja"],
-        gap=found["en"] - found["ja"],
-        right_english=right["en"][0],
-        right_japanese=right["ja"][0],
-        right_float=float_right,
-        cases=total,
+        **found,
+        gap=found["english"] - found["japanese"],
+        **{f"right_{name}": sum(answers) for name, answers in right.items()},
+        cases=len(right["float"]),
     )
 
 
@@ -227,30 +205,26 @@ def answers(
     from engine.zoo.corpus import draw_cases
 
     chosen = draw_cases(cases, seed=9)[:cases]
+    prompts = [case.prompt for case in chosen]
+    params = greedy(96, ignore_eos=False)
+
+    def say(**settings: Any) -> tuple[list[str], int]:
+        """Return the answers, and the bytes of a KV block."""
+        with ctx.llm(max_num_seqs=32, num_gpu_blocks_override=2048, **settings) as llm:
+            texts = [answer.text for answer in generate(llm, prompts, params)]
+            return texts, worker_of(llm).runner.kv_cache.blocks.shape[1]
+
     method = None if quantization == "none" else quantization
-    expected, whole = _say(ctx, [case.prompt for case in chosen], {})
-    found, part = _say(
-        ctx, [case.prompt for case in chosen], {"quantization": method, "kv_cache_dtype": kv_cache_dtype}
+    (expected, whole), (found, part) = say(), say(quantization=method, kv_cache_dtype=kv_cache_dtype)
+    right_float, right = (
+        sum(text == case.answer for text, case in zip(said, chosen, strict=True))
+        for said in (expected, found)
     )
-    right_float = sum(text == case.answer for text, case in zip(expected, chosen, strict=True))
-    right = sum(text == case.answer for text, case in zip(found, chosen, strict=True))
-    same = sum(a == b for a, b in zip(expected, found, strict=True))
     return Result(
         right_float=right_float,
         right=right,
         lost=(right_float - right) / cases,
-        same=same,
+        same=sum(a == b for a, b in zip(expected, found, strict=True)),
         cases=cases,
         kv_bytes_ratio=whole / part,
     )
-
-
-def _say(ctx: Context, prompts: list[str], settings: dict[str, Any]) -> tuple[list[str], int]:
-    """Answers, and the bytes of a KV block."""
-    from engine import SamplingParams
-
-    params = SamplingParams(temperature=0, max_tokens=96)
-    with ctx.llm(max_num_seqs=32, num_gpu_blocks_override=2048, **settings) as llm:
-        worker = worker_of(llm)
-        outputs = llm.generate(prompts, params, use_tqdm=False)
-        return [output.outputs[0].text for output in outputs], worker.runner.kv_cache.blocks.shape[1]

@@ -27,19 +27,11 @@ def completions(
     from engine.frontend.parallel_sampling import fan_out
 
     params = SamplingParams(n=n, best_of=best_of, max_tokens=output)
-    parent = Request("call", list(range(prompt)), params, seed=100)
-    children = fan_out(parent, params.num_completions)
+    children = fan_out(Request("call", list(range(prompt)), params, seed=100), params.num_completions)
     engine = ctx.core(block_size=block_size, traced=True)
-    asks = [Ask(child.request_id, child.prompt_token_ids, output) for child in children]
-    for ask in asks:
-        engine.add(ask)
-    peak = 0
-    while engine.scheduler.has_unfinished():
-        engine.step()
-        peak = max(peak, engine.used_blocks)
-    engine.close()
+    engine.run(Ask(child.request_id, child.prompt_token_ids, output) for child in children)
     # A request computes its prompt and all its tokens but the last.
-    cached = sum(outcome.cached_tokens for outcome in engine.outcomes.values())
+    cached = sum(engine.cached_tokens)
     return Result(
         computed=len(children),
         returned=n,
@@ -49,6 +41,6 @@ def completions(
         prompt_tokens_cached=cached,
         generated_tokens=len(children) * output,
         steps=engine.num_steps,
-        peak_blocks=peak,
+        peak_blocks=engine.peak_blocks,
         peak_blocks_unshared=len(children) * -(-(prompt + output - 1) // block_size),
     )

@@ -3,7 +3,7 @@
 import statistics
 from typing import Any
 
-from quizzes.experiments import Context, Result, arg, experiment, greedy
+from quizzes.experiments import Context, Result, arg, experiment, generate, greedy
 
 
 @experiment("E40", seconds=30, megabytes=2500)
@@ -31,22 +31,21 @@ def beam(
     from engine.frontend.beam_search import BeamSearchParams, beam_search
 
     tokens = [20 + (7 * i) % 1500 for i in range(prompt)]
-    counted = {"requests": 0, "candidates": 0}
+    ranked: list[int] = []
     with ctx.llm(block_size=block_size, traced=True) as llm:
 
-        def generate(prompts: list[list[int]], params: SamplingParams) -> Any:
+        def ask(prompts: list[list[int]], params: SamplingParams) -> Any:
             outputs = llm.generate(prompts, params, use_tqdm=False)
-            counted["requests"] += len(outputs)
-            counted["candidates"] += sum(len(output.outputs[0].logprobs[0]) for output in outputs)
+            ranked.extend(len(output.outputs[0].logprobs[0]) for output in outputs)
             return outputs
 
         params = BeamSearchParams(beam_width, max_tokens, ignore_eos=True)
-        found = beam_search(tokens, params, generate, block_size=block_size)
-        (output,) = llm.generate([tokens], greedy(max_tokens, logprobs=1), use_tqdm=False)
+        found = beam_search(tokens, params, ask, block_size=block_size)
+        (output,) = generate(llm, [tokens], greedy(max_tokens, logprobs=1))
     memory = found.memory
     return Result(
-        requests=counted["requests"],
-        candidates=counted["candidates"],
+        requests=len(ranked),
+        candidates=sum(ranked),
         beams=len(found.sequences),
         computed_tokens=memory.num_computed_tokens,
         cached_tokens=memory.num_cached_tokens,
@@ -54,7 +53,7 @@ def beam(
         peak_blocks_cow=memory.peak_blocks_cow,
         peak_blocks_unshared=memory.peak_blocks_unshared,
         best_logprob=max(beam.cum_logprob for beam in found.sequences),
-        greedy_logprob=output.outputs[0].cumulative_logprob,
+        greedy_logprob=output.cumulative_logprob,
     )
 
 
@@ -77,27 +76,25 @@ def lengths(
     from engine.zoo.corpus import draw_cases
 
     prompts = [case.prompt for case in draw_cases(60, seed=3) if case.language == "en"][:6]
+    sizes: dict[str, list[int]] = {}
     with ctx.llm(max_num_seqs=64) as llm:
-
-        def measure(temperature: float) -> tuple[float, float, float]:
-            seeds = [
-                SamplingParams(temperature=temperature, seed=s, max_tokens=max_tokens) for s in range(samples)
+        for name, temperature in (("cold", cold), ("hot", hot)):
+            pairs = [
+                (prompt, SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens))
+                for prompt in prompts
+                for seed in range(samples)
             ]
-            pairs = [(prompt, params) for prompt in prompts for params in seeds]
-            outputs = llm.generate(*map(list, zip(*pairs, strict=True)), use_tqdm=False)
-            sizes = [len(output.outputs[0].token_ids) for output in outputs]
-            groups = [sizes[i : i + samples] for i in range(0, len(sizes), samples)]
-            spread = statistics.fmean(statistics.pstdev(group) for group in groups)
-            return spread, statistics.fmean(sizes), sum(size == max_tokens for size in sizes) / len(sizes)
+            answers = generate(llm, *map(list, zip(*pairs, strict=True)))
+            sizes[name] = [len(answer.token_ids) for answer in answers]
 
-        (cold_spread, cold_mean, cold_cut), (hot_spread, hot_mean, hot_cut) = measure(cold), measure(hot)
+    def spread(sizes: list[int]) -> float:
+        groups = [sizes[start : start + samples] for start in range(0, len(sizes), samples)]
+        return statistics.fmean(map(statistics.pstdev, groups))
+
     return Result(
-        cold_spread=cold_spread,
-        hot_spread=hot_spread,
-        cold_mean=cold_mean,
-        hot_mean=hot_mean,
-        cold_cut=cold_cut,
-        hot_cut=hot_cut,
+        **{f"{name}_spread": spread(found) for name, found in sizes.items()},
+        **{f"{name}_mean": statistics.fmean(found) for name, found in sizes.items()},
+        **{f"{name}_cut": found.count(max_tokens) / len(found) for name, found in sizes.items()},
     )
 
 

@@ -1,6 +1,7 @@
 """The engine's sampler without an engine: filters, draws, penalties."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -110,11 +111,9 @@ def drawn(
         degrees [1]: Degrees of freedom: tokens that can be drawn, less one.
     """
     filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-    tokens = draw(logits_of(probs), draws, temperature=temperature, **filters)
-    counts = [0] * len(probs)
-    for token in tokens:
-        counts[token] += 1
-    best = max(range(len(probs)), key=lambda token: probs[token])
+    tokens = Counter(draw(logits_of(probs), draws, temperature=temperature, **filters))
+    counts = [tokens[token] for token in range(len(probs))]
+    best = probs.index(max(probs))
     if temperature < 1e-5:
         shares = [float(token == best) for token in range(len(probs))]
     else:
@@ -122,7 +121,7 @@ def drawn(
     expected = [draws * share for share in shares]
     return Result(
         counts=counts,
-        distinct=sum(count > 0 for count in counts),
+        distinct=len(tokens),
         greedy_share=counts[best] / draws,
         expected=expected,
         chi_square=sum((n - e) ** 2 / e for n, e in zip(counts, expected, strict=True) if e > 0),
@@ -154,8 +153,7 @@ def penalties(
 
     from engine.sample.processors import Penalties, SampleBatch
 
-    size = len(logits)
-    said = [token % size for token in (*prompt, *output)]
+    said = [token % len(logits) for token in (*prompt, *output)]
     params = SamplingParams(
         repetition_penalty=repetition_penalty,
         presence_penalty=presence_penalty,
@@ -163,12 +161,12 @@ def penalties(
     )
     before = torch.tensor([list(logits)], dtype=torch.float32)
     after = before.clone()
-    processor = Penalties(size, 1, torch.device("cpu"))
+    processor = Penalties(len(logits), 1, torch.device("cpu"))
     if processor.add_request(0, RequestInit(said, len(prompt), params, frozenset(), 0)):
+        slots = np.zeros(1, np.int64)
         table = np.array([said or [0]], np.int32)
-        lengths = np.array([len(said)])
-        batch = SampleBatch(np.zeros(1, np.int64), lengths, np.array([len(prompt)]), table)
-        processor.apply(after, np.zeros(1, np.int64), batch)
+        batch = SampleBatch(slots, np.array([len(said)]), np.array([len(prompt)]), table)
+        processor.apply(after, slots, batch)
     return Result(
         logits=[round(value, 5) for value in after[0].tolist()],
         change=[round(value, 5) for value in (after - before)[0].tolist()],

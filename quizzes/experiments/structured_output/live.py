@@ -4,22 +4,21 @@ import json
 from typing import Any, Literal
 
 from engine.sampling_params import StructuredOutputsParams
-from quizzes.experiments import Context, Result, arg, experiment
+from quizzes.experiments import Context, Result, arg, experiment, generate
 
 
-class MaskedRows:
-    """Counts masked rows of an engine from now on."""
+def count_masked_rows(llm: Any) -> list[int]:
+    """Return a list that gets the masked rows of each step from now on."""
+    core, counts = llm.llm_engine.engine_core, []
+    step = core.step
 
-    def __init__(self, llm: Any) -> None:
-        self.count = 0
-        self._core = llm.llm_engine.engine_core
-        self._step = self._core.step
-        self._core.step = self._counting
-
-    def _counting(self) -> Any:
-        outputs = self._step()
-        self.count += self._core.scheduler.stats.num_masked_rows
+    def counting() -> Any:
+        outputs = step()
+        counts.append(core.scheduler.stats.num_masked_rows)
         return outputs
+
+    core.step = counting
+    return counts
 
 
 QUESTIONS = ("Where is my order {n}?", "What does Silver Harbor cost?", "Hello!", "Has order {n} been sent?")
@@ -52,44 +51,34 @@ def tool_calls(
 
     named: dict[str, Any] = {"type": "function", "function": {"name": "get_order_status"}}
     numbers = [10_000 + 137 * i for i in range(answers)]
-    questions = [QUESTIONS[i % len(QUESTIONS)].format(n=numbers[i]) for i in range(answers)]
-    chats = [
-        [
-            {"role": "system", "content": "You are the assistant of a manga shop."},
-            {"role": "user", "content": text},
-        ]
-        for text in questions
-    ]
+    questions = [QUESTIONS[i % len(QUESTIONS)].format(n=number) for i, number in enumerate(numbers)]
+    system = {"role": "system", "content": "You are the assistant of a manga shop."}
+    chats = [[system, {"role": "user", "content": text}] for text in questions]
     settings: dict[str, Any] = {"load_format": "dummy"} if model == "random" else {}
     with ctx.llm(max_num_seqs=32, structured_outputs_config={"backend": "dfa"}, **settings) as llm:
-        rows = MaskedRows(llm)
+        rows = count_masked_rows(llm)
         params = [SamplingParams(temperature=0.7, seed=i, max_tokens=max_tokens) for i in range(answers)]
-        outputs = llm.chat(
-            chats, params, tools=TOOLS, tool_choice=named if choice == "named" else choice, use_tqdm=False
-        )
-        decode = llm.get_tokenizer().decode
-        shown = "get_order_status" in decode(outputs[0].prompt_token_ids)
+        forced = named if choice == "named" else choice
+        outputs = llm.chat(chats, params, tools=TOOLS, tool_choice=forced, use_tqdm=False)
+        shown = "get_order_status" in llm.get_tokenizer().decode(outputs[0].prompt_token_ids)
     functions: list[Any] = [tool["function"] for tool in TOOLS]
-    properties = {function["name"]: set(function["parameters"]["required"]) for function in functions}
-    first = [(output.outputs[0].tool_calls or [None])[0] for output in outputs]
-    calls = [None if call is None else call["function"] for call in first]
-    arguments = [{} if call is None else json.loads(call["arguments"]) for call in calls]
+    required = {function["name"]: set(function["parameters"]["required"]) for function in functions}
+    called: list[tuple[str, dict[str, Any], str]] = []
+    for output, question, number in zip(outputs, questions, numbers, strict=True):
+        for call in (output.outputs[0].tool_calls or [])[:1]:
+            expected = str(number) if "order" in question else ""
+            called.append((call["function"]["name"], json.loads(call["function"]["arguments"]), expected))
     return Result(
         answers=answers,
-        called=sum(call is not None for call in calls),
-        right_tool=sum(call is not None and call["name"] == "get_order_status" for call in calls),
+        called=len(called),
+        right_tool=sum(name == "get_order_status" for name, _, _ in called),
         schema_valid=sum(
-            call is not None
-            and given.keys() == properties.get(call["name"])
-            and all(isinstance(value, str) for value in given.values())
-            for call, given in zip(calls, arguments, strict=True)
+            given.keys() == required.get(name) and all(isinstance(value, str) for value in given.values())
+            for name, given, _ in called
         ),
-        right_argument=sum(
-            "order" in question and given.get("order_id") == str(number)
-            for question, given, number in zip(questions, arguments, numbers, strict=True)
-        ),
+        right_argument=sum(bool(number) and given.get("order_id") == number for _, given, number in called),
         cut=sum(output.outputs[0].finish_reason == "length" for output in outputs),
-        masked_positions=rows.count,
+        masked_positions=sum(rows),
         tools_in_prompt=shown,
     )
 
@@ -133,17 +122,13 @@ def valid_share(
     structure = StructuredOutputsParams(json=SCHEMA, disable_any_whitespace=True)
     settings: dict[str, Any] = {"load_format": "dummy"} if model == "random" else {}
     with ctx.llm(max_num_seqs=64, structured_outputs_config={"backend": "dfa"}, **settings) as llm:
-        rows = MaskedRows(llm)
+        rows = count_masked_rows(llm)
 
         def ask(**extra: Any) -> list[Any]:
-            params = [
-                SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens, **extra)
-                for seed in range(answers)
-            ]
-            return [output.outputs[0] for output in llm.generate(prompts, params, use_tqdm=False)]
+            extra |= {"temperature": temperature, "max_tokens": max_tokens}
+            return generate(llm, prompts, [SamplingParams(seed=seed, **extra) for seed in range(answers)])
 
-        free = ask()
-        masked = ask(structured_outputs=structure)
+        free, masked = ask(), ask(structured_outputs=structure)
     whole = [completion for completion in masked if completion.finish_reason == "stop"]
     return Result(
         answers=answers,
@@ -152,7 +137,7 @@ def valid_share(
         cut_masked=sum(completion.finish_reason == "length" for completion in masked),
         invalid_whole_masked=sum(not is_valid(completion.text) for completion in whole),
         distinct_masked=len({completion.text for completion in masked}),
-        masked_positions=rows.count,
+        masked_positions=sum(rows),
     )
 
 

@@ -1,6 +1,8 @@
 """Token masks of grammars over toy vocabularies."""
 
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from engine.config.features import StructuredOutputsConfig
@@ -24,6 +26,15 @@ def bits_of(words: Sequence[int], size: int) -> list[int]:
     return [token for token in range(size) if int(words[token // 32]) >> (token % 32) & 1]
 
 
+def mask_of(grammar: Any, size: int) -> tuple[list[int], list[int]]:
+    """Return the int32 words of a grammar's mask of `size` tokens, and the token ids that it allows."""
+    import numpy as np
+
+    words = np.zeros(-(-size // 32), np.int32)
+    grammar.fill_bitmask(words)
+    return words.tolist(), bits_of(words.view(np.uint32).tolist(), size)
+
+
 @experiment("E41")
 def token_mask(
     vocabulary: list[str] = arg(
@@ -41,23 +52,18 @@ def token_mask(
         accepted [tokens]: Tokens of `said` that the grammar accepted, from the left.
         words [int32]: Bit v % 32 of word v // 32 stands for token v.
     """
-    import numpy as np
-
-    compiled = compile_regex(vocabulary, regex)
-    grammar = compiled.start()
     ids = {token: index for index, token in enumerate(vocabulary)}
+    grammar = compile_regex(vocabulary, regex).start()
     accepted = grammar.validate_tokens([ids.get(token, len(vocabulary)) for token in said])
     grammar.accept_tokens(accepted)
-    words = np.zeros(-(-(len(vocabulary) + 1) // 32), np.int32)
-    grammar.fill_bitmask(words)
+    words, allowed = mask_of(grammar, len(vocabulary) + 1)
     names = [*vocabulary, "<eos>"]
-    allowed = bits_of(words.view(np.uint32).tolist(), len(names))
     return Result(
         allowed=[names[token] for token in allowed],
         num_allowed=len(allowed),
         eos_allowed=len(vocabulary) in allowed,
         accepted=len(accepted),
-        words=words.tolist(),
+        words=words,
     )
 
 
@@ -76,22 +82,15 @@ def forced(
         forced_share [share]
         choices [tokens]: By position: number of allowed tokens.
     """
-    import re
-
-    import numpy as np
-
     if said not in texts:
         raise ValueError(f"{said!r} is none of the texts: {', '.join(texts)}")
     letters = sorted(set("".join(texts)))
     grammar = compile_regex(letters, "|".join(re.escape(text) for text in texts)).start()
-    size = len(letters) + 1
     counts = []
-    for token in [*(letters.index(letter) for letter in said), len(letters)]:
-        words = np.zeros(-(-size // 32), np.int32)
-        grammar.fill_bitmask(words)
-        counts.append(len(bits_of(words.view(np.uint32).tolist(), size)))
+    for token in [*map(letters.index, said), len(letters)]:
+        counts.append(len(mask_of(grammar, len(letters) + 1)[1]))
         grammar.accept_tokens([token])
-    alone = sum(count == 1 for count in counts)
+    alone = counts.count(1)
     return Result(positions=len(counts), forced=alone, forced_share=alone / len(counts), choices=counts)
 
 
@@ -116,22 +115,19 @@ def draft_masks(
 
     from engine.grammar.manager import fill_positions
 
+    size = len(vocabulary) + 1
     ids = {token: index for index, token in enumerate(vocabulary)}
     grammar = compile_regex(vocabulary, regex).start()
-    accepted = [ids.get(token, len(vocabulary)) for token in said]
-    grammar.accept_tokens(accepted)
+    grammar.accept_tokens([ids.get(token, len(vocabulary)) for token in said])
     guesses = [ids.get(token, len(vocabulary)) for token in drafts]
     legal = len(grammar.validate_tokens(guesses))
-    words = np.zeros((1 + len(guesses), -(-(len(vocabulary) + 1) // 32)), np.int32)
+    words = np.zeros((1 + len(guesses), -(-size // 32)), np.int32)
     fill_positions(grammar, guesses, words)
     undone = 0
-    while True:  # the grammar's position is the number of tokens that can be rolled back
-        try:
+    with suppress(ValueError):  # the grammar's position is the number of tokens that can be rolled back
+        while True:
             grammar.rollback(1)
-        except ValueError:
-            break
-        undone += 1
-    size = len(vocabulary) + 1
+            undone += 1
     return Result(
         rows=len(words),
         mask_bytes=words.nbytes,
@@ -174,22 +170,19 @@ def nesting(depth: int = arg(3, 1, 12)) -> Result:
     from engine.grammar.manager import GrammarCompiler, choose_backend
     from engine.grammar.vocabulary import Vocabulary
 
-    tokens = ["(", ")", "x"]
     pattern = "x"
     for _ in range(depth):
         pattern = rf"(x|\({pattern}\))"
-    compiled = compile_regex(tokens, pattern)
+    compiled = compile_regex(["(", ")", "x"], pattern)
+    letters = Vocabulary([bytes([code]) for code in range(32, 127)] + [b""], frozenset({95}))
+    automaton = GrammarCompiler(letters, StructuredOutputsConfig(backend="dfa"))
 
     def is_whole(level: int) -> bool:
-        grammar = compiled.start()
-        return grammar.accept_tokens([0] * level + [2] + [1] * level + [3])
+        return compiled.start().accept_tokens([0] * level + [2] + [1] * level + [3])
 
     def compiles(kind: str, value: Any) -> bool:
-        letters = Vocabulary([bytes([code]) for code in range(32, 127)] + [b""], frozenset({95}))
         try:
-            GrammarCompiler(letters, StructuredOutputsConfig(backend="dfa")).compile(
-                StructuredOutputsParams(**{kind: value})
-            )
+            automaton.compile(StructuredOutputsParams(**{kind: value}))
         except GrammarError:
             return False
         return True
@@ -200,12 +193,11 @@ def nesting(depth: int = arg(3, 1, 12)) -> Result:
         except GrammarError:
             return False
 
-    accepts, deeper = is_whole(depth), is_whole(depth + 1)
     return Result(
         pattern_length=len(pattern),
         automaton_states=compiled.dfa.num_states,
-        accepts_depth=accepts,
-        accepts_deeper=deeper,
+        accepts_depth=is_whole(depth),
+        accepts_deeper=is_whole(depth + 1),
         automaton_takes_grammar=compiles("grammar", EXAMPLES["grammar"]),
         automaton_takes_recursive_schema=compiles("json", RECURSIVE),
         automaton_kinds=sum(compiles(kind, value) for kind, value in EXAMPLES.items()),
