@@ -1,11 +1,10 @@
 """Block tables, chunks of a prompt and the KV cache, counted on the scheduler or from shapes."""
 
-from typing import Any
-
 from engine.sim.cost import CostModel, StepLoad, pairs_of
 from engine.sim.models import get_model
 from engine.sim.precision import get_precision, kv_bytes
 from quizzes.experiments import Ask, BadArguments, Context, Result, arg, deploy, experiment
+from quizzes.experiments.core_engine import StepView
 
 OUTPUT = 8
 """Long enough that no request has finished when the last one arrives."""
@@ -136,18 +135,11 @@ def chunked_cost(
     rows = [step.rows["r"] for step in engine.steps]
     blocks = len(request.blocks)
     engine.close()
-
     cost = CostModel(deploy(model, hardware))
 
-    def seconds(chunks: list[tuple[int, int]]) -> float:
-        total = 0.0
-        for start, count in chunks:
-            last = start + count == prompt
-            load = StepLoad(
-                1, count, int(last), prefill_pairs=pairs_of(start, count, None), prefill_context=start + count
-            )
-            total += cost.seconds(load)
-        return total
+    def seconds(start: int, count: int) -> float:
+        end, pairs = start + count, pairs_of(start, count, None)
+        return cost.seconds(StepLoad(1, count, int(end == prompt), prefill_pairs=pairs, prefill_context=end))
 
     reads = sum(start + count for start, count in rows)
     return Result(
@@ -158,7 +150,7 @@ def chunked_cost(
         pairs=sum(pairs_of(start, count, None) for start, count in rows),
         largest_step=max(count for _, count in rows),
         blocks_at_end=blocks,
-        seconds_ratio=seconds(rows) / seconds([(0, prompt)]),
+        seconds_ratio=sum(seconds(*row) for row in rows) / seconds(0, prompt),
     )
 
 
@@ -181,43 +173,32 @@ def kv_cache_on_off(
         last_token_ratio [x]: Arithmetic of the last token alone: without over with.
         kv_mb [MB]: KV held at the end.
     """
-    settings: dict[str, Any] = {
-        "enable_prefix_caching": False,
-        "max_num_batched_tokens": 100_000,
-        "num_blocks": 20_000,
-    }
-    cached = ctx.core(**settings)
-    cached.run([Ask("r", prompt, generated)])
-    chunks = [chunk for step in cached.steps for chunk in step.rows.values()]
-    bare = ctx.core(max_num_seqs=1, **settings)
-    bare.run([Ask(f"r{i}", prompt + i, 1) for i in range(generated)])
-    repeats = [chunk for step in bare.steps for chunk in step.rows.values()]
-
+    settings = {"max_num_batched_tokens": 100_000, "num_blocks": 20_000}
+    cached = ctx.core(enable_prefix_caching=False, **settings).run([Ask("r", prompt, generated)])
+    alone = [Ask(f"r{i}", prompt + i, 1) for i in range(generated)]
+    bare = ctx.core(max_num_seqs=1, enable_prefix_caching=False, **settings).run(alone)
     shape = get_model(model)
     head = 2 * shape.vocab_size * shape.hidden_size
     linear = 2 * (shape.common_params + shape.active_routed_params)
 
-    def flops(rows: list[tuple[int, int]]) -> float:
-        """Return the arithmetic of chunks (first position, count), each followed by one row of logits."""
-        attention = (
-            sum(pairs_of(start, count, None) for start, count in rows) * shape.attention_flops_per_pair
-        )
-        return sum(count for _, count in rows) * linear + attention + head * len(rows)
+    def pairs(steps: list[StepView]) -> int:
+        return sum(pairs_of(*chunk, None) for step in steps for chunk in step.rows.values())
 
-    def pairs(rows: list[tuple[int, int]]) -> int:
-        return sum(pairs_of(start, count, None) for start, count in rows)
+    def flops(steps: list[StepView]) -> float:
+        """Return the arithmetic of steps of one chunk, each followed by one row of logits."""
+        tokens = sum(step.num_tokens for step in steps)
+        return tokens * linear + pairs(steps) * shape.attention_flops_per_pair + head * len(steps)
 
-    positions = cached.outcomes["r"].computed_tokens
-    again = sum(outcome.computed_tokens for outcome in bare.outcomes.values())
+    kept, again = cached.computed_tokens, bare.computed_tokens
     return Result(
-        with_cache=positions,
+        with_cache=kept,
         without_cache=again,
-        position_ratio=again / positions,
-        pairs_with=pairs(chunks),
-        pairs_without=pairs(repeats),
-        flop_with=flops(chunks) / 1e9,
-        flop_without=flops(repeats) / 1e9,
-        flop_ratio=flops(repeats) / flops(chunks),
-        last_token_ratio=flops(repeats[-1:]) / flops(chunks[-1:]),
-        kv_mb=positions * shape.kv_elements_per_token() * 2 / 1e6,
+        position_ratio=again / kept,
+        pairs_with=pairs(cached.steps),
+        pairs_without=pairs(bare.steps),
+        flop_with=flops(cached.steps) / 1e9,
+        flop_without=flops(bare.steps) / 1e9,
+        flop_ratio=flops(bare.steps) / flops(cached.steps),
+        last_token_ratio=flops(bare.steps[-1:]) / flops(cached.steps[-1:]),
+        kv_mb=kept * shape.kv_elements_per_token() * 2 / 1e6,
     )

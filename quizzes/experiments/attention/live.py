@@ -1,8 +1,9 @@
 """The KV cache and chunked prefill of the live engine."""
 
+import math
 from typing import Any
 
-from quizzes.experiments import Context, Result, arg, experiment, greedy
+from quizzes.experiments import Context, Result, arg, experiment, generate, greedy, paired_ratio
 
 SAME = 1e-3
 
@@ -24,26 +25,25 @@ def chunked_equality(
         tokens: The first generated ones, of the prompt in one piece.
     """
     start = [ctx.rng.randrange(10, 2000) for _ in range(prompt)]
-    whole, reference = _run(ctx, start, 2048, generated)
-    chunked, found = _run(ctx, start, chunk, generated)
+
+    def run(budget: int) -> Any:
+        with ctx.llm(
+            max_num_batched_tokens=budget,
+            max_num_seqs=1,
+            num_gpu_blocks_override=128,
+            enable_prefix_caching=False,
+        ) as llm:
+            return generate(llm, [start], greedy(generated, logprobs=20))[0]
+
+    whole, chunked = run(2048), run(chunk)
+    reference, found = whole.logprobs[0], chunked.logprobs[0]
     difference = max(
-        abs(reference[token] - found.get(token, float("-inf"))) for token in list(reference)[:20]
+        abs(reference[token].logprob - found[token].logprob) if token in found else math.inf
+        for token in list(reference)[:20]
     )
-    return Result(difference=difference, is_same=whole == chunked and difference < SAME, tokens=whole)
-
-
-def _run(ctx: Context, prompt: list[int], budget: int, generated: int) -> tuple[list[int], dict[int, float]]:
-    """Generated tokens and log-probabilities of the first one's top 20."""
-    params = greedy(generated, logprobs=20)
-    with ctx.llm(
-        max_num_batched_tokens=budget,
-        max_num_seqs=1,
-        num_gpu_blocks_override=128,
-        enable_prefix_caching=False,
-    ) as llm:
-        output: Any = llm.generate({"prompt_token_ids": prompt}, params, use_tqdm=False)[0].outputs[0]
-    first = output.logprobs[0]
-    return list(output.token_ids), {token: entry.logprob for token, entry in first.items()}
+    tokens = list(whole.token_ids)
+    is_same = tokens == list(chunked.token_ids) and difference < SAME
+    return Result(difference=difference, is_same=is_same, tokens=tokens)
 
 
 @experiment("E25", determinism="statistical", seconds=20)
@@ -64,29 +64,20 @@ def kv_cache_live(ctx: Context, prompt: int = arg(200, 8, 1000), generated: int 
         start = [ctx.rng.randrange(10, vocabulary) for _ in range(prompt)]
 
         def cached() -> list[int]:
-            return _continue(llm, start, greedy(generated))
+            return list(generate(llm, [start], greedy(generated))[0].token_ids)
 
         def bare() -> list[int]:
             tokens: list[int] = []
             for _ in range(generated):
-                once = greedy(1)
-                tokens += _continue(llm, start + tokens, once)
+                tokens += generate(llm, [start + tokens], greedy(1))[0].token_ids
             return tokens
 
         is_same = cached() == bare()
-        from quizzes.experiments import paired_ratio
-
         ratio = paired_ratio(bare, cached, seconds=6, max_repeats=9, min_repeats=3)
     return Result(
         is_same=is_same,
         ratio=ratio.median,
-        lo=ratio.lo,
-        hi=ratio.hi,
+        **ratio.interval,
         positions_with=prompt + generated - 1,
         positions_without=generated * prompt + generated * (generated - 1) // 2,
     )
-
-
-def _continue(llm: Any, tokens: list[int], params: Any) -> list[int]:
-    output = llm.generate({"prompt_token_ids": tokens}, params, use_tqdm=False)[0]
-    return list(output.outputs[0].token_ids)

@@ -1,5 +1,6 @@
 """Paged attention on real tensors: layout, equality, cost of look-ups."""
 
+from collections.abc import Callable
 from typing import Any
 
 from quizzes.experiments import BadArguments, Context, NeedsHardware, Result, arg, experiment, paired_ratio
@@ -202,16 +203,14 @@ def table_overhead(
     starts = torch.arange(rows + 1, device="cuda", dtype=torch.int32)
     lens = torch.full((rows,), context, device="cuda", dtype=torch.int32)
 
-    def step(block_size: int, shuffled: bool) -> object:
+    def steps(block_size: int, shuffled: bool) -> Callable[[], None]:
         width = -(-context // block_size)
         ids = list(range(1, rows * width + 1))
         if shuffled:
             ctx.rng.shuffle(ids)
         table = torch.tensor(ids, device="cuda", dtype=torch.int32).view(rows, width)
-        pool = torch.randn(
-            rows * width + 1, 2, kv_heads, block_size, head_dim, device="cuda", dtype=torch.bfloat16
-        )
-
+        shape = (len(ids) + 1, 2, kv_heads, block_size, head_dim)
+        pool = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
         batch = ops.AttentionBatch(starts, lens, table, max_query_len=1)
 
         def run() -> None:
@@ -221,14 +220,11 @@ def table_overhead(
 
         return run
 
-    scattered = step(16, True)
-    order = paired_ratio(scattered, step(16, False))  # type: ignore[arg-type]
-    small = paired_ratio(scattered, step(256, True))  # type: ignore[arg-type]
+    scattered = steps(16, True)
+    order, small = (paired_ratio(scattered, steps(*other)) for other in ((16, False), (256, True)))
     return Result(
         shuffled=order.median,
-        lo=order.lo,
-        hi=order.hi,
+        **order.interval,
         small_blocks=small.median,
-        small_lo=small.lo,
-        small_hi=small.hi,
+        **{f"small_{end}": value for end, value in small.interval.items()},
     )

@@ -10,6 +10,23 @@ PROMPT = 1
 """A prompt of one token: its first output comes in the step that reads it, so only the outputs count."""
 
 
+def _race(ctx: Context, slots: int, lens: list[int]) -> dict[str, CoreEngine]:
+    """Serve requests of these output lengths in static and in continuous batches."""
+    asks = [Ask(f"r{i}", PROMPT, n) for i, n in enumerate(lens)]
+    static = ctx.core(max_num_seqs=slots)
+    for start in range(0, len(asks), slots):
+        static.run(asks[start : start + slots])
+    return {"static": static, "continuous": ctx.core(max_num_seqs=slots, traced=True).run(asks)}
+
+
+def _figures(engines: dict[str, CoreEngine], slots: int, tokens: int) -> dict[str, float]:
+    return {
+        **{f"{name}_steps": engine.num_steps for name, engine in engines.items()},
+        **{f"{name}_slot_use": tokens / (slots * engine.num_steps) for name, engine in engines.items()},
+        "speedup": engines["static"].num_steps / engines["continuous"].num_steps,
+    }
+
+
 @experiment("E13")
 def static_vs_continuous(
     ctx: Context,
@@ -25,26 +42,12 @@ def static_vs_continuous(
         static_steps, continuous_steps [steps]; static_slot_use, continuous_slot_use [share]; speedup [x]
         static_finished, continuous_finished [step]: By request, in order of arrival: step of its last token, from 0.
     """
-    continuous = ctx.core(max_num_seqs=slots, traced=True)
-    continuous.run([Ask(f"r{i}", PROMPT, n) for i, n in enumerate(lens)])
-
-    static = ctx.core(max_num_seqs=slots)
-    for start in range(0, len(lens), slots):
-        static.run([Ask(f"r{start + i}", PROMPT, n) for i, n in enumerate(lens[start : start + slots])])
-
-    def finished(engine: object) -> list[int]:
-        return [engine.outcomes[f"r{i}"].finished for i in range(len(lens))]  # type: ignore[attr-defined]
-
-    total = sum(lens)
-    return Result(
-        static_steps=static.num_steps,
-        continuous_steps=continuous.num_steps,
-        static_slot_use=total / (slots * static.num_steps),
-        continuous_slot_use=total / (slots * continuous.num_steps),
-        speedup=static.num_steps / continuous.num_steps,
-        static_finished=finished(static),
-        continuous_finished=finished(continuous),
-    )
+    engines = _race(ctx, slots, lens)
+    finished = {
+        f"{name}_finished": [outcome.finished for outcome in engine.outcomes.values()]
+        for name, engine in engines.items()
+    }
+    return Result(**_figures(engines, slots, sum(lens)), **finished)
 
 
 LONGEST = 4000
@@ -73,21 +76,8 @@ def length_distributions(
     """
     rng = Random(f"{shape}-{seed}")
     lens = [_draw(rng, shape, mean, long_share, long_factor) for _ in range(requests)]
-    continuous = ctx.core(max_num_seqs=slots, traced=True)
-    continuous.run([Ask(f"r{i}", PROMPT, n) for i, n in enumerate(lens)])
-    static = ctx.core(max_num_seqs=slots)
-    for start in range(0, requests, slots):
-        static.run([Ask(f"r{start + i}", PROMPT, n) for i, n in enumerate(lens[start : start + slots])])
-    total = sum(lens)
-    return Result(
-        lens_mean=total / requests,
-        lens_max=max(lens),
-        static_steps=static.num_steps,
-        continuous_steps=continuous.num_steps,
-        static_slot_use=total / (slots * static.num_steps),
-        continuous_slot_use=total / (slots * continuous.num_steps),
-        speedup=static.num_steps / continuous.num_steps,
-    )
+    figures = _figures(_race(ctx, slots, lens), slots, sum(lens))
+    return Result(lens_mean=sum(lens) / requests, lens_max=max(lens), **figures)
 
 
 def _draw(rng: Random, shape: Shape, mean: int, long_share: float, long_factor: int) -> int:
@@ -127,51 +117,40 @@ def batch_window(
     """
     if len(arrivals) != len(lens):
         raise BadArguments(f"{len(arrivals)} arrivals and {len(lens)} lens: give one length for each arrival")
-    jobs = sorted(zip(arrivals, range(len(lens)), lens, strict=True))
-    collected = _serve(ctx.core(max_num_seqs=slots), jobs, slots, window)
-    continuous = _serve(ctx.core(max_num_seqs=slots, traced=True), jobs, 1, 0, collects=False)
-    waits_a, ends_a = collected
-    waits_b, ends_b = continuous
-    count = len(jobs)
+    asks = [Ask(f"r{i}", PROMPT, n, arrival=at) for i, (at, n) in enumerate(zip(arrivals, lens, strict=True))]
+    asks.sort(key=lambda ask: ask.arrival)
+
+    def is_due(outside: list[Ask], now: int) -> bool:
+        return len(outside) >= slots or bool(outside) and now - outside[0].arrival >= window
+
+    def serve(engine: CoreEngine, collects: bool) -> tuple[list[int], list[int]]:
+        """Return (wait, latency) by request; the clock is the engine's step counter, idle steps included."""
+        to_come, outside = list(asks), list[Ask]()
+        while to_come or outside or engine.scheduler.has_unfinished():
+            while to_come and to_come[0].arrival <= engine.num_steps:
+                outside.append(to_come.pop(0))
+            if not collects or not engine.scheduler.has_unfinished() and is_due(outside, engine.num_steps):
+                size = slots if collects else len(outside)
+                for ask in outside[:size]:
+                    engine.add(ask)
+                del outside[:size]
+            engine.step()
+        engine.close()
+        found = [(engine.outcomes[ask.request_id], ask.arrival) for ask in asks]
+        return [o.admitted - came for o, came in found], [o.finished + 1 - came for o, came in found]
+
+    runs = {
+        "collected": serve(ctx.core(max_num_seqs=slots), collects=True),
+        "continuous": serve(ctx.core(max_num_seqs=slots, traced=True), collects=False),
+    }
+    ends = {
+        name: [ask.arrival + latency - 1 for ask, latency in zip(asks, latencies, strict=True)]
+        for name, (_, latencies) in runs.items()
+    }
     return Result(
-        collected_waits=waits_a,
-        continuous_waits=waits_b,
-        collected_finished=ends_a,
-        continuous_finished=ends_b,
-        collected_mean_wait=sum(waits_a) / count,
-        continuous_mean_wait=sum(waits_b) / count,
-        collected_mean_latency=sum(end + 1 - job[0] for end, job in zip(ends_a, jobs, strict=True)) / count,
-        continuous_mean_latency=sum(end + 1 - job[0] for end, job in zip(ends_b, jobs, strict=True)) / count,
-        collected_steps=max(ends_a) + 1,
-        continuous_steps=max(ends_b) + 1,
+        **{f"{name}_waits": waits for name, (waits, _) in runs.items()},
+        **{f"{name}_finished": finished for name, finished in ends.items()},
+        **{f"{name}_mean_wait": sum(waits) / len(asks) for name, (waits, _) in runs.items()},
+        **{f"{name}_mean_latency": sum(latencies) / len(asks) for name, (_, latencies) in runs.items()},
+        **{f"{name}_steps": max(finished) + 1 for name, finished in ends.items()},
     )
-
-
-def _serve(
-    engine: CoreEngine, jobs: list[tuple[int, int, int]], slots: int, window: int, *, collects: bool = True
-) -> tuple[list[int], list[int]]:
-    """(wait, step of the last token) of each job; the clock is the engine's step counter, idle steps included."""
-    to_come = list(jobs)
-    outside: list[tuple[int, int, int]] = []
-    while to_come or outside or engine.scheduler.has_unfinished():
-        now = engine.num_steps
-        while to_come and to_come[0][0] <= now:
-            outside.append(to_come.pop(0))
-        if not collects:
-            batch = outside
-        elif not engine.scheduler.has_unfinished() and outside and _is_due(outside, slots, window, now):
-            batch = outside[:slots]
-        else:
-            batch = []
-        for _, index, length in batch:
-            engine.add(Ask(f"r{index}", PROMPT, length))
-        outside = outside[len(batch) :]
-        engine.step()
-    engine.close()
-    outcomes = [engine.outcomes[f"r{index}"] for _, index, _ in jobs]
-    waits = [outcome.admitted - job[0] for outcome, job in zip(outcomes, jobs, strict=True)]
-    return waits, [outcome.finished for outcome in outcomes]
-
-
-def _is_due(outside: list[tuple[int, int, int]], slots: int, window: int, now: int) -> bool:
-    return len(outside) >= slots or now - outside[0][0] >= window

@@ -1,6 +1,7 @@
 """Padding and packing, counted."""
 
 from bisect import bisect_left
+from itertools import accumulate
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -87,18 +88,15 @@ def ragged_vs_padded(
     for index, length in enumerate(lens):
         engine.add(Ask(f"r{index}", length, 2))
     step = engine.step()
-    starts = [0]
-    for index in range(len(lens)):
-        starts.append(starts[-1] + step.rows[f"r{index}"][1])
-    blocks = [len(row.new_block_ids) for row in step.plan.scheduled]
-    rectangle = len(lens) * max(lens)
-    slots = sum(blocks) * block_size
     engine.close()
+    counts = [step.rows[f"r{index}"][1] for index in range(len(lens))]
+    blocks = [len(row.new_block_ids) for row in step.plan.scheduled]
+    rectangle, slots = len(lens) * max(lens), sum(blocks) * block_size
     return Result(
         ragged_tokens=step.num_tokens,
         padded_tokens=rectangle,
         padding_share=1 - step.num_tokens / rectangle,
-        query_start_loc=starts,
+        query_start_loc=list(accumulate(counts, initial=0)),
         blocks=blocks,
         paged_slots=slots,
         padded_slots=len(lens) * max(blocks) * block_size,

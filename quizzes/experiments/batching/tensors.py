@@ -1,9 +1,8 @@
 """Padded and packed batches of the model."""
 
 from random import Random
-from typing import Any
 
-from quizzes.experiments import Context, Result, arg, experiment, greedy, worker_of
+from quizzes.experiments import Context, Result, arg, experiment, generate, greedy, worker_of
 
 
 @experiment("E29")
@@ -26,13 +25,15 @@ def packed_forward(
         requests [requests]
     """
     rng = Random(1)
-    prompts = [{"prompt_token_ids": [rng.randrange(300, 2000) for _ in range(length)]} for length in lens]
-    params = greedy(output)
+    prompts = [[rng.randrange(300, 2000) for _ in range(length)] for length in lens]
+    shapes: list[tuple[int, ...]] = []
+    """Shapes of the token ids that the model gets, in order."""
     with ctx.llm(enable_prefix_caching=False, enforce_eager=True) as llm:
-        shapes = _watch(llm)
-        together = [out.outputs[0].token_ids for out in llm.generate(prompts, params, use_tqdm=False)]
+        model = worker_of(llm).runner.model
+        model.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0].shape)))
+        together = [answer.token_ids for answer in generate(llm, prompts, greedy(output))]
         first = shapes[: len(shapes) - (output - 1)]
-        alone = [llm.generate([prompt], params, use_tqdm=False)[0].outputs[0].token_ids for prompt in prompts]
+        alone = [generate(llm, [prompt], greedy(output))[0].token_ids for prompt in prompts]
     return Result(
         input_shape=list(first[0]),
         forward_tokens=sum(shape[0] for shape in first),
@@ -41,14 +42,6 @@ def packed_forward(
         equal_outputs=sum(list(a) == list(b) for a, b in zip(together, alone, strict=True)),
         requests=len(lens),
     )
-
-
-def _watch(llm: Any) -> list[tuple[int, ...]]:
-    """Shapes of the token ids that the model gets from now on, in order."""
-    shapes: list[tuple[int, ...]] = []
-    runner: Any = worker_of(llm).runner
-    runner.model.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0].shape)))
-    return shapes
 
 
 @experiment("E29")

@@ -13,29 +13,26 @@ def tensor_shapes(model: ModelShape) -> dict[str, tuple[int, ...]]:
         raise BadArguments(f"{model.name} is not a dense model; choose a Llama, Mistral or Qwen")
     hidden, inner = model.hidden_size, model.intermediate_size
     query, key = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (model.vocab_size, hidden)}
-    for index in range(model.num_layers):
-        layer = f"model.layers.{index}"
-        rows = {
-            "self_attn.q_proj": (query, hidden),
-            "self_attn.k_proj": (key, hidden),
-            "self_attn.v_proj": (key, hidden),
-            "self_attn.o_proj": (hidden, query),
-            "mlp.gate_proj": (inner, hidden),
-            "mlp.up_proj": (inner, hidden),
-            "mlp.down_proj": (hidden, inner),
-        }
-        shapes |= {f"{layer}.{name}.weight": shape for name, shape in rows.items()}
-        if model.qkv_bias:
-            shapes |= {
-                f"{layer}.self_attn.{n}_proj.bias": (s,) for n, s in (("q", query), ("k", key), ("v", key))
-            }
-        if model.qk_norm:
-            shapes |= {f"{layer}.self_attn.{n}_norm.weight": (model.head_dim,) for n in "qk"}
-        shapes |= {f"{layer}.{n}_layernorm.weight": (hidden,) for n in ("input", "post_attention")}
-    shapes["model.norm.weight"] = (hidden,)
+    layer: dict[str, tuple[int, ...]] = {
+        "self_attn.q_proj.weight": (query, hidden),
+        "self_attn.k_proj.weight": (key, hidden),
+        "self_attn.v_proj.weight": (key, hidden),
+        "self_attn.o_proj.weight": (hidden, query),
+        "mlp.gate_proj.weight": (inner, hidden),
+        "mlp.up_proj.weight": (inner, hidden),
+        "mlp.down_proj.weight": (hidden, inner),
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+    }
+    if model.qkv_bias:
+        layer |= {f"self_attn.{n}_proj.bias": (s,) for n, s in (("q", query), ("k", key), ("v", key))}
+    if model.qk_norm:
+        layer |= {f"self_attn.{n}_norm.weight": (model.head_dim,) for n in "qk"}
+    shapes = {"model.embed_tokens.weight": (model.vocab_size, hidden), "model.norm.weight": (hidden,)}
     if not model.tie_word_embeddings:
         shapes["lm_head.weight"] = (model.vocab_size, hidden)
+    for index in range(model.num_layers):
+        shapes |= {f"model.layers.{index}.{name}": shape for name, shape in layer.items()}
     return shapes
 
 
@@ -66,9 +63,8 @@ def quantised_size(
     from engine.quant.size import estimate_size
 
     shapes = tensor_shapes(get_model(model))
-    group = FP4_BLOCKS.get(method, group)  # type: ignore[assignment]
-    small, full = estimate_size(shapes, method, group_size=group), estimate_size(shapes, "none")
-    fp8 = estimate_size(shapes, "fp8")
+    small = estimate_size(shapes, method, group_size=FP4_BLOCKS.get(method, group))
+    full, fp8 = (estimate_size(shapes, other) for other in ("none", "fp8"))
     card = get_hardware(gpu).memory_bytes / 1e9
     return Result(
         total_gb=small.total_bytes / 1e9,

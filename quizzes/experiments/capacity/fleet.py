@@ -52,16 +52,14 @@ def fleet_size(
     found = size(
         deployment, rate=rate, prompt=prompt, output=output, tpot_limit=limit, utilisation=utilisation
     )
-    devices = deployment.num_devices
+    replicas = {"prefill": found.prefill_replicas, "decode": found.decode_replicas}
     return Result(
         prefill_ms=1000 * found.prefill_seconds,
         tpot_ms=1000 * found.tpot,
         batch=found.batch,
         concurrent_decodes=found.concurrent_decodes,
-        prefill_replicas=found.prefill_replicas,
-        decode_replicas=found.decode_replicas,
-        prefill_gpus=found.prefill_replicas * devices,
-        decode_gpus=found.decode_replicas * devices,
+        **{f"{name}_replicas": count for name, count in replicas.items()},
+        **{f"{name}_gpus": count * deployment.num_devices for name, count in replicas.items()},
         gpus=found.gpus,
         kv_gb_per_s=found.kv_bytes_per_s / 1e9,
         answer_ms=1000 * (found.prefill_seconds + (output - 1) * found.tpot),

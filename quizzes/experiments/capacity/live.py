@@ -3,7 +3,7 @@
 import json
 from typing import Literal
 
-from quizzes.experiments import Context, Result, arg, experiment, worker_of
+from quizzes.experiments import Context, Result, arg, experiment, generate, greedy, worker_of
 
 
 @experiment("E02")
@@ -21,7 +21,6 @@ def lora_slots(
         after_loading [B]: All slots together, with one adapter of the zoo (rank 8 or 16) in one of them.
         adapter_rank [rank]
     """
-    from engine import SamplingParams
     from engine.zoo.registry import resolve
 
     with ctx.llm(
@@ -30,13 +29,10 @@ def lora_slots(
         manager = worker_of(llm).lora
         before = manager.num_slot_bytes
         folder = resolve(f"shop-lora-{adapter}")
-        request = llm.load_lora_adapter(adapter, str(folder))
-        params = SamplingParams(temperature=0, max_tokens=2)
-        llm.generate([{"prompt_token_ids": [5, 6, 7]}], params, lora_request=request, use_tqdm=False)
-        rank = json.loads((folder / "adapter_config.json").read_text())["r"]
+        generate(llm, [[5, 6, 7]], greedy(2), lora_request=llm.load_lora_adapter(adapter, str(folder)))
         return Result(
             slot_bytes=before,
             bytes_per_slot=before // max_loras,
             after_loading=manager.num_slot_bytes,
-            adapter_rank=rank,
+            adapter_rank=json.loads((folder / "adapter_config.json").read_text())["r"],
         )

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+from common.text import GIB
 from engine.sim.memory import divide_memory
 from quizzes.experiments import Result, arg, deploy, experiment
 
@@ -50,15 +51,14 @@ def plan(
         max_num_batched_tokens=max_num_batched_tokens,
     )
     found = divide_memory(deployment)
-    gib = 2**30
     return Result(
         fits=found.kv_budget >= 0 and found.num_tokens >= max_model_len,
-        usable_gib=found.usable / gib,
-        weights_gib=found.weights / gib,
+        usable_gib=found.usable / GIB,
+        weights_gib=found.weights / GIB,
         weights_gb=deployment.weight_bytes / 1e9,
-        runtime_gib=found.runtime / gib,
-        activations_gib=found.activations / gib,
-        kv_budget_gib=found.kv_budget / gib,
+        runtime_gib=found.runtime / GIB,
+        activations_gib=found.activations / GIB,
+        kv_budget_gib=found.kv_budget / GIB,
         kv_budget_total_gb=found.kv_budget * deployment.num_devices / 1e9,
         kv_bytes_per_token=found.kv_bytes_per_token,
         kv_tokens=found.num_tokens,
@@ -102,16 +102,9 @@ def plan_change(
         "gpu_memory_utilization": utilisation,
         "max_num_seqs": max_num_seqs,
     }
-    new = {
-        "hardware": to_gpu,
-        "tp": to_tp,
-        "dtype": to_dtype,
-        "kv_cache_dtype": to_kv_dtype,
-        "gpu_memory_utilization": to_utilisation,
-        "max_num_seqs": to_max_num_seqs,
-    }
-    before = deploy(**now)
-    after = deploy(**now | {name: value for name, value in new.items() if value is not None})
+    changes = (None, to_gpu, to_tp, to_dtype, to_kv_dtype, to_utilisation, to_max_num_seqs)
+    new = {name: value for name, value in zip(now, changes, strict=True) if value is not None}
+    before, after = deploy(**now), deploy(**now | new)
     first, second = divide_memory(before), divide_memory(after)
     return Result(
         weights_ratio=before.weight_bytes / after.weight_bytes,
@@ -119,8 +112,8 @@ def plan_change(
         kv_tokens_before=first.num_tokens,
         kv_tokens_after=second.num_tokens,
         kv_tokens_ratio=second.num_tokens / first.num_tokens if first.num_tokens else 0.0,
-        budget_before_gib=first.kv_budget / 2**30,
-        budget_after_gib=second.kv_budget / 2**30,
+        budget_before_gib=first.kv_budget / GIB,
+        budget_after_gib=second.kv_budget / GIB,
     )
 
 

@@ -1,6 +1,7 @@
 """Evidence that a number of requests or cases gives, and counts of a guide."""
 
 import math
+from bisect import bisect_left
 from statistics import NormalDist
 
 from engine.zoo.gates import paired_difference, wilson
@@ -63,17 +64,13 @@ def paired_eval(
     if lost > reference_right or reference_right + won > cases:
         raise BadArguments(f"{won} won and {lost} lost do not fit {reference_right} right of {cases}")
     low, high = paired_difference(won, lost, cases)
-    verdict = "pass" if low >= limit else "fail" if high < limit else "inconclusive"
-    spread = 0.0
-    for right in (reference_right, reference_right + won - lost):
-        ends = wilson(right, cases)
-        spread += (ends[1] - ends[0]) ** 2
+    intervals = (wilson(right, cases) for right in (reference_right, reference_right + won - lost))
     return Result(
         difference=(won - lost) / cases,
         low=low,
         high=high,
-        verdict=verdict,
-        unpaired_width=spread**0.5,
+        verdict="pass" if low >= limit else "fail" if high < limit else "inconclusive",
+        unpaired_width=sum((end - start) ** 2 for start, end in intervals) ** 0.5,
         paired_width=high - low,
     )
 
@@ -95,31 +92,24 @@ def pass_rate(
     """
     if right > cases:
         raise BadArguments(f"{right} right of {cases} cases")
+
+    def proves(right: int, cases: int) -> bool:
+        return wilson(right, cases)[0] >= gate
+
     low, high = wilson(right, cases)
-    verdict = "pass" if low >= gate else "fail" if high < gate else "inconclusive"
-    allowed = -1
-    while allowed + 1 <= cases and wilson(cases - allowed - 1, cases)[0] >= gate:
-        allowed += 1
+    enough = 1
+    while not proves(enough, enough):
+        enough *= 2
     return Result(
         rate=right / cases,
         low=low,
         high=high,
-        verdict=verdict,
+        verdict="pass" if low >= gate else "fail" if high < gate else "inconclusive",
         errors=cases - right,
-        errors_allowed=allowed,
-        cases_needed=_needed(gate),
+        errors_allowed=bisect_left(range(cases + 1), True, key=lambda wrong: not proves(cases - wrong, cases))
+        - 1,
+        cases_needed=bisect_left(range(enough), True, lo=1, key=lambda n: proves(n, n)),
     )
-
-
-def _needed(gate: float) -> int:
-    """Return the fewest cases, all right, whose interval is above the gate, by bisection."""
-    low, high = 0, 1
-    while wilson(high, high)[0] < gate:
-        high *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if wilson(middle, middle)[0] >= gate else (middle, high)
-    return high
 
 
 @experiment()

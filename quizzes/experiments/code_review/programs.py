@@ -48,11 +48,9 @@ def probe(
     from quizzes.autopsies.programs import probe as run_probe
 
     try:
-        value = run_probe(folder, probe, args or {})
+        return Result(raised="", message="", value=run_probe(folder, probe, args or {}))
     except UnknownProgram:
         raise
     except Exception as error:
-        return Result(
-            raised=type(error).__name__, message=str(error).splitlines()[0] if str(error) else "", value=None
-        )
-    return Result(raised="", message="", value=value)
+        message = (str(error).splitlines() or [""])[0]
+        return Result(raised=type(error).__name__, message=message, value=None)

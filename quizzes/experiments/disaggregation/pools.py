@@ -38,19 +38,14 @@ def handoff(
         num_blocks=free_blocks, block_size=block_size, max_num_batched_tokens=32_768, traced=True
     )
     tokens = [*range(prompt), 10**6]  # the first output token came with the prefill
-    core = Request("r", tokens, SamplingParams(max_tokens=output - 1))
-    placed = place_blocks(engine.scheduler.kv, core, prompt)
-    engine.add(Ask("r", tokens, output - 1))
-    first = engine.step()
-    (_, computed) = first.rows["r"]
-    while engine.scheduler.has_unfinished():
-        engine.step()
-    engine.close()
+    request = Request("r", tokens, SamplingParams(max_tokens=output - 1))
+    placed = place_blocks(engine.scheduler.kv, request, prompt)
+    engine.run([Ask("r", tokens, output - 1)])
     cached = engine.outcomes["r"].cached_tokens
     return Result(
         blocks_placed=placed,
         cached_tokens=cached,
-        first_step_tokens=computed,
+        first_step_tokens=engine.steps[0].num_tokens,
         recomputed_prompt_tokens=max(0, prompt - cached),
         steps=engine.num_steps,
     )
@@ -126,29 +121,20 @@ def compare(
         transfer_ms [ms]: Mean: from the first token until the KV has arrived, waiting for the sender's link included.
         prefill_busy, decode_busy [share]: Share of the run in which the pool's replicas compute, on average.
     """
-    deployment = deploy(model, hardware, max_num_batched_tokens=budget, max_model_len=prompt + output + 16)
-    load = Workload(
-        requests,
-        rate,
-        Lengths(prompt, prompt),
-        Lengths(output, output),
-        max_model_len=prompt + output + 16,
-        seed=7,
-    )
+    longest = prompt + output + 16
+    deployment = deploy(model, hardware, max_num_batched_tokens=budget, max_model_len=longest)
+    lengths = Lengths(prompt, prompt), Lengths(output, output)
+    load = Workload(requests, rate, *lengths, max_model_len=longest, seed=7)
 
     def engine() -> Any:
         return make_engine(deployment)
 
     together: Any = Fleet(engine, prefill + decode, LeastLoaded()).run(load).run
-    apart = DisaggregatedFleet(
-        engine, engine, prefill, decode, LeastLoaded(), LeastLoaded(), get_link(link)
-    ).run(load)
+    pools = (prefill, decode, LeastLoaded(), LeastLoaded())
+    apart = DisaggregatedFleet(engine, engine, *pools, get_link(link)).run(load)
     split: Any = apart.run
     runs = {"colocated": together, "split": split}
-
-    def busy(replicas: list[Any]) -> float:
-        return float(sum(replica.busy_seconds for replica in replicas) / len(replicas) / split.seconds)
-
+    replicas: dict[str, Any] = {"prefill": apart.prefill, "decode": apart.decode}
     return Result(
         **{f"{name}_ttft_ms": 1e3 * run.ttft.mean for name, run in runs.items()},
         **{f"{name}_itl_p99_ms": 1e3 * run.itl.p99 for name, run in runs.items()},
@@ -160,6 +146,8 @@ def compare(
         transfers=apart.transfers,
         transfer_bytes=round(apart.transfer_bytes),
         transfer_ms=1e3 * apart.mean_transfer_seconds,
-        prefill_busy=busy(apart.prefill),
-        decode_busy=busy(apart.decode),
+        **{
+            f"{name}_busy": sum(each.busy_seconds for each in pool) / len(pool) / split.seconds
+            for name, pool in replicas.items()
+        },
     )

@@ -193,11 +193,12 @@ def nesting(depth: int = arg(3, 1, 12)) -> Result:
         except GrammarError:
             return False
 
+    accepts, deeper = is_whole(depth), is_whole(depth + 1)  # states are made when a text reaches them
     return Result(
         pattern_length=len(pattern),
         automaton_states=compiled.dfa.num_states,
-        accepts_depth=is_whole(depth),
-        accepts_deeper=is_whole(depth + 1),
+        accepts_depth=accepts,
+        accepts_deeper=deeper,
         automaton_takes_grammar=compiles("grammar", EXAMPLES["grammar"]),
         automaton_takes_recursive_schema=compiles("json", RECURSIVE),
         automaton_kinds=sum(compiles(kind, value) for kind, value in EXAMPLES.items()),
