@@ -114,8 +114,7 @@ def split_kv(
         idle_whole, idle_split [share]: SMs without work in the first wave.
         longest_whole, longest_split [keys]: Keys that the slowest program reads.
         partial_numbers [numbers]: m, l and acc that all splits of all query heads leave for the second kernel.
-        difference: Largest, of joined partial results to attention in one piece: one head of the first row, at most
-            4096 keys.
+        difference: Largest, of joined partial results to attention in one piece: one head, at most 4096 keys.
         is_exact
         mean_of_parts: Difference if the partial outputs were simply averaged.
     """
@@ -175,8 +174,7 @@ def mla_absorb(
         mha_numbers [numbers]: Per token, if keys and values of all heads were kept.
         pair_flops_absorbed [FLOP]: One new query, one cached token, all heads: scores and sums on the latent vector.
         pair_flops_expanded [FLOP]: The same after keys and values have been expanded, expansion not counted.
-        expand_flops [FLOP]: Making keys and values of one cached token: what the other way does for each token and
-            step.
+        expand_flops [FLOP]: Making keys and values of one cached token: what the other way does in every step.
         intensity [FLOP/B]: Arithmetic intensity of absorbed decode on a 16-bit cache.
         difference: Largest, between both ways on small random matrices in float64.
         is_equal

@@ -21,8 +21,7 @@ def paged_vs_dense(
 ) -> Result:
     """Compare the engine's paged attention with textbook attention on the same keys in contiguous memory.
 
-    Random keys lie in scattered blocks. The last `chunk` positions of every row are queries (all positions of shorter
-    rows).
+    Random keys lie in scattered blocks. The last `chunk` positions of every row (or all of them) are queries.
 
     Returns: Largest absolute differences of outputs whose size is about 1.
         blocks [blocks]: Gathered, all rows together.

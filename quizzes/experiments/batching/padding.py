@@ -69,8 +69,7 @@ def ragged_vs_padded(
 ) -> Result:
     """Compare packed with padded prompts of different lengths: tokens computed and KV slots taken.
 
-    The engine packs all rows into one list of tokens; `query_start_loc` gives the start of each. Nothing is padded, so
-    only causality needs a mask.
+    The engine packs all rows into one list of tokens; `query_start_loc` gives the start of each. Nothing is padded.
 
     Returns: Figures of one prefill step of all prompts.
         ragged_tokens [tokens]: Positions that go through the model, as the scheduler plans them.

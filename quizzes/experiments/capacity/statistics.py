@@ -56,8 +56,7 @@ def paired_eval(
 
     Returns: Candidate minus reference, 95 % interval.
         difference, low, high [share]
-        verdict: pass: even the bad end is above the limit. fail: even the good end is below it. Otherwise
-            inconclusive.
+        verdict: pass: even the bad end is above the limit. fail: even the good end is below. Otherwise inconclusive.
         unpaired_width [share]: Width of the interval if the two had answered different questions.
         paired_width [share]
     """

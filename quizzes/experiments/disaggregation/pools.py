@@ -113,8 +113,7 @@ def compare(
 
     Returns:
         colocated_ttft_ms, split_ttft_ms [ms]: Mean TTFT.
-        colocated_itl_p99_ms, split_itl_p99_ms [ms]: 99th percentile of the time between two tokens, hand-over
-            included.
+        colocated_itl_p99_ms, split_itl_p99_ms [ms]: 99th percentile of the inter-token latency, hand-over included.
         colocated_tpot_ms [ms]: Mean time per token after the first.
         split_tpot_ms, colocated_e2e_ms, split_e2e_ms [ms]; split_wins_ttft, split_wins_itl, split_wins_e2e
         transfers [transfers]; transfer_bytes [B]

@@ -71,8 +71,7 @@ def one_request(
     shared: an earlier request had the same first tokens, whose blocks are still cached.
 
     Returns: A request alone in the engine. Steps count from 0.
-        first_step_events: Events of the request's first step, in order. `forward` is the model; earlier events are the
-            scheduler's.
+        first_step_events: Events of its first step in order. `forward` is the model; earlier ones are the scheduler's.
         lookup_before_forward
         taken_in_forward [blocks]: Blocks taken between the start of a forward pass and its end.
         first_token [step]; total_steps [steps]
@@ -81,8 +80,7 @@ def one_request(
         blocks_at_start [blocks]: Owned after its first step.
         blocks_at_end [blocks]: Owned in its last step.
         computed_tokens [tokens]: Positions that went through the model.
-        kv_tokens_end [tokens]: Positions whose KV existed when it ended; the last token was sampled and never
-            computed.
+        kv_tokens_end [tokens]: Positions with KV when it ended; the last token was sampled and never computed.
         cached_tokens, output_tokens [tokens]; free_after [blocks]
         still_cached [blocks]: Free blocks whose content can still be hit.
     """

@@ -76,8 +76,7 @@ def stop_scan(
         shown_chars [characters]
         tokens_used [tokens]: Tokens sampled until the stop string was complete.
         stop_spans_tokens, stopped
-        most_held [characters]: The most characters that a stream held back at once, because a stop string might begin
-            there.
+        most_held [characters]: Most characters held back at once, because a stop string might begin there.
         stop_reason: The stop string that was found; empty if none.
     """
     from engine.frontend.detokenizer import Detokenizer, OutputText

@@ -25,8 +25,7 @@ def footprint(
     Returns: Weights in 16 bits unless said otherwise.
         adapter_bytes [B]; adapter_mb [MB]; base_bytes [B]
         share_of_base [share]: One adapter over the base.
-        shared_bytes [B]: One base with `adapters` adapters in slots of `max_rank`, all seven modules: what the engine
-            sets aside.
+        shared_bytes [B]: One base with `adapters` slots of `max_rank`, all seven modules: what the engine sets aside.
         replicas_bytes [B]: A merged copy of the base for each adapter.
         devices_shared, devices_replicas [devices]: Devices that hold the weights of each form.
         saving [x]
@@ -74,8 +73,7 @@ def isolation(
     Returns: Requests with one prompt, one after the other.
         cached_tokens [tokens]: Prefix-cache hit of each.
         computed_tokens [tokens]: Prompt tokens that went through the model, all together.
-        kv_copies [copies]: Copies of the prompt's blocks in the cache: one for each adapter that sent it, the base
-            included.
+        kv_copies [copies]: Copies of the prompt's blocks in the cache: one for each adapter, the base included.
         loads [loads]: Adapters brought to the device.
         requests [requests]
     """
@@ -119,8 +117,7 @@ def slots(
         first_token [step]: Step of the first token, by request.
         finished [step]
         loaded_order: Adapters in the order in which they came to the device, repeats included.
-        loads_while_in_use [loads]: Loads into the slot of an adapter with a running request, which would change its
-            weights midway.
+        loads_while_in_use [loads]: Loads into the slot of an adapter that runs, which would change its weights.
         adapters_in_a_step [adapters]: Maximum number of different adapters in one step.
     """
     times = [*arrivals, *[0] * len(adapters)][: len(adapters)]

@@ -87,8 +87,7 @@ def exactness(
         adapters_in_one_step [adapters]
         too_large: Outcome for an adapter whose rank exceeds max_lora_rank.
         message: Message of the refusal.
-        truncated_difference [nats]: Largest difference between the larger adapter and the same adapter cut to
-            max_lora_rank.
+        truncated_difference [nats]: Largest difference between the larger adapter and its cut to max_lora_rank.
     """
     from engine import LLM
     from engine.frontend.input_processor import InvalidRequestError

@@ -148,8 +148,7 @@ def allocator_race(
         steps [steps]: Steps until all have finished.
         waste [share]: Slots taken that hold no token, of all slots taken, over all steps.
         idle [share]: Slots of the whole memory that hold no token, over the steps with waiting requests.
-        scattered [steps]: Steps in which the next request would have fitted into the free slots if they were
-            contiguous.
+        scattered [steps]: Steps in which the next request would fit if the free slots were contiguous.
         preemptions [preemptions]
     """
     if len(prompts) != len(outputs):

@@ -225,8 +225,7 @@ def circuit_breaker(
     Returns: Counts over all requests.
         calls_while_down, calls_without_breaker [calls]: Calls to the failing backend, with the breaker and without.
         opened [times]; by_fallback, rejected [requests]
-        closed_again_at [request]: The first request that the backend served after the outage, counted from 0; -1: none
-            did.
+        closed_again_at [request]: First request that the backend served after the outage, from 0; -1: none.
         served_by_primary [requests]
     """
     index, calls_down = 0, 0

@@ -111,8 +111,7 @@ def shadow(
         requests
         answers_from_old [requests]: Answers that users got from the old backend.
         compared, different [requests]; difference_share [share]; calls_per_request [calls]
-        after_cutover_from_new [requests]: Answers from the new backend after the weights are swapped, for the same
-            application calls.
+        after_cutover_from_new [requests]: Answers from the new backend to the same calls, with swapped weights.
         after_rollback_from_old [requests]; lines_changed_in_application
     """
     candidates: dict[str, dict[str, Any]] = {

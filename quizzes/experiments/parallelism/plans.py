@@ -19,16 +19,13 @@ def bubble(
     """Count idle stages when the real scheduler plans steps for a pipeline.
 
     One step per tick enters a pipeline of `stages` stages; a step's tokens are known when it leaves the last stage.
-    Prompts have one token, so every step is a decode step. When the scheduler has no request to run, an empty slot
-    moves through the pipeline.
+    Prompts have one token, so every step decodes. When no request can run, an empty slot moves through the pipeline.
 
     Returns: Decode of equal requests; time counts in ticks, the time of one stage.
         ticks [ticks]
-        idle_share [share]: Stage-ticks without work over all; the ticks in which the pipeline fills and empties are
-            left out.
+        idle_share [share]: Stage-ticks without work over all, without those that fill and empty the pipeline.
         gap_ticks [ticks]: Between two tokens of a request, mean.
-        largest_batch [rows]: Rows of the largest step: with several steps under way each gets its share of the
-            requests.
+        largest_batch [rows]: Rows of the largest step: steps under way share the requests.
         tokens_per_tick [tokens]
     """
     engine = ctx.core(max_num_seqs=64, scheduler={"max_concurrent_batches": stages})

@@ -32,8 +32,7 @@ def experts(
         used_experts [experts]: Experts chosen by at least one token: their weights are read.
         rank_visits [visits]: By rank; experts are assigned in order.
         imbalance [x]: Busiest rank over the mean; the layer waits for the busiest.
-        bytes_all_to_all [B]: 16-bit hidden states that leave their rank and return, with tokens spread evenly over the
-            ranks.
+        bytes_all_to_all [B]: 16-bit hidden states that leave their rank and return, with tokens spread evenly.
         bytes_all_reduce [B]: Payload of this engine's way: every rank has all tokens, and the results are summed.
     """
     import torch
@@ -146,8 +145,7 @@ def live(
 
     Returns: Decode steps of two workers against one.
         same_tokens
-        collectives_per_step [calls]: Messages of the sampling rank in a step of one token per row: all-reduces and a
-            gather, or receives.
+        collectives_per_step [calls]: Messages of the sampling rank per step: all-reduces and a gather, or receives.
         bytes_per_step [B]: Bytes that this rank contributes to such a step.
         all_reduces_per_layer [calls]: (collectives - embedding's - gather) / layers; 0 for pipeline stages.
         bytes_per_token [B]; layers [layers]

@@ -83,8 +83,7 @@ def reduction_order(
         distinct [values]: Different fp32 results over the split counts.
         values: Sum by split count, in the order given.
         spread [ulp]: Largest minus smallest, in units of the last place of the first.
-        is_exact_in_integers: Whether the same splits give one result when the numbers are integers (as in an int8
-            product).
+        is_exact_in_integers: Whether the same splits give one result with integers (as in an int8 product).
     """
     import numpy as np
 

@@ -68,8 +68,7 @@ def gemm_tokens(
     Returns: Per token: time of `few` over time of `many`, each for one token. 95 % interval.
         per_token [x]: How many times cheaper a token is among many: also the ratio of GFLOP/s, many over few.
         lo, hi; intensity_few, intensity_many [FLOP/B]
-        busy_few, busy_many [share]: Share of the time in which a product was running, as a utilisation counter shows
-            it.
+        busy_few, busy_many [share]: Share of the time in which a product ran, as a utilisation counter shows.
     """
     import torch
 

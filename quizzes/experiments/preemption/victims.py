@@ -92,13 +92,11 @@ def which_metric(
 
     Three requests run in `num_blocks` and in ample memory; the times of their tokens are compared.
 
-    Returns: Two requests run from the start, a third arrives later. Delays are steps under pressure minus steps
-        without.
+    Returns: Two requests run from the start, a third arrives later. Delays: steps with pressure minus steps without.
         victim [request]: The first preempted request; -1 if there is none.
         victim_had_tokens [tokens]: Output that it had by then.
         victim_ttft_delay [steps]
-        victim_longest_gap, victim_gap_undisturbed [steps]: Longest time between two of its tokens, under pressure and
-            without.
+        victim_longest_gap, victim_gap_undisturbed [steps]: Longest gap of its tokens, with and without pressure.
         others_ttft_delay [steps]: Additional steps until the first token of each other request, in order.
         num_preemptions
     """

@@ -19,8 +19,7 @@ def conversation(
 ) -> Result:
     """Count the prefix-cache hits of a chat that sends its whole history in every turn.
 
-    Every prompt is the previous prompt, its answer and a new question; no other request uses the cache. Lengths in
-    tokens.
+    Every prompt is the previous prompt, its answer and a new question; nothing else uses the cache. Lengths in tokens.
 
     Returns: One entry per turn.
         prompt_tokens [tokens]
@@ -179,8 +178,7 @@ def prompt_budget(
         to half the budget.
         largest_none [tokens]: Prompt of the last turn without a budget.
         largest_slide, largest_bulk [tokens]
-        computed_none, computed_slide, computed_bulk [tokens]: Prompt tokens that went through the model, the whole
-            chat.
+        computed_none, computed_slide, computed_bulk [tokens]: Prompt tokens computed, the whole chat.
         hit_rate_none, hit_rate_slide, hit_rate_bulk [share]; cuts_slide, cuts_bulk [cuts]
         hits_slide [tokens]: Hit tokens by turn.
         lengths_slide [tokens]

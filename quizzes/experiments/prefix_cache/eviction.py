@@ -23,8 +23,7 @@ def eviction_order(
     """Find which cached blocks are evicted first, after frees and hits.
 
     Requests of `chains` full blocks finish one after another; those in `touched` come again, in that order; then a
-    last request takes `take` blocks. Every prompt is one token longer than its full blocks; the pool just holds all
-    chains.
+    last request takes `take` blocks. Every prompt is one token longer than its full blocks; the pool holds all chains.
 
     Returns: Chains are called a, b, c ... in order of arrival; a1 is the first block of chain a.
         order: Cached blocks in the order in which the last request's blocks overwrote them.
@@ -175,8 +174,7 @@ def host_tier(
     """Offload evicted blocks to host memory and see where a later hit finds them.
 
     A prompt of `prompt_blocks` full blocks and one token is served, other requests take `others_blocks`, and the
-    prompt comes back. The device has `pool` blocks, host memory `host_blocks`. The other requests have at most half
-    the pool each.
+    prompt comes back. The device has `pool` blocks, host memory `host_blocks`. The others have at most half the pool.
 
     Returns: Figures of the returning request, with a host tier and without.
         device_tokens, host_tokens [tokens]
@@ -231,8 +229,7 @@ def hash_work(
     Returns: Requests without a common prefix, with the cache and without.
         digests [hashes]: sha256 calls for all prompts: the root and one per full block.
         bytes_hashed [bytes]; hits, computed_with, computed_without [tokens]; steps_with, steps_without [steps]
-        refused_with, refused_without [steps]: Steps in which a request waited for blocks; cached blocks count as free,
-            so both are equal.
+        refused_with, refused_without [steps]: Steps in which a request waited for blocks; cached blocks count as free.
     """
     calls: list[int] = []
 

@@ -62,8 +62,7 @@ def canonical_prompt(
         naive_hit_rate, canonical_hit_rate [share]
         naive_hit_tokens [tokens]: All requests but the first.
         canonical_hit_tokens [tokens]: All requests but the first.
-        spellings [spellings]: Different byte strings before the question among the naive prompts, with date and
-            request id left out.
+        spellings [spellings]: Different heads of naive prompts, with date and request id left out.
         canonical_spellings [spellings]
     """
     rng = Random(seed)

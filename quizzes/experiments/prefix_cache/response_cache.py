@@ -70,8 +70,7 @@ def response_cache(
         exact [share]: Answered from the cache when the text must be the same.
         normalised [share]: The same after case and punctuation are dropped.
         similar [share]: Answered when the share of common words reaches the threshold.
-        false_exact, false_normalised, false_similar [share]: Answers of the cache that belong to another question,
-            over all questions.
+        false_exact, false_normalised, false_similar [share]: Answers that belong to another question, over all.
     """
     rng = Random(seed)
     meanings = [(title, aspect) for title in TITLES for aspect in ASPECTS]

@@ -29,8 +29,7 @@ def shared_prefix(
         prefill_saved [share]
         blocks, blocks_without [blocks]: Maximum blocks in use, with the cache and without.
         memory_saved [share]
-        writes_to_shared [blocks]: Writes into a block that another request had in its table, which copy-on-write would
-            copy.
+        writes_to_shared [blocks]: Writes into a block of several requests, which copy-on-write would copy.
     """
 
     def serve(caching: bool) -> tuple[CoreEngine, int, int]:
@@ -82,15 +81,13 @@ def parallel_sampling(
     """Count the blocks of n samples of one prompt: forked tables with copy-on-write, and requests with hashed blocks.
 
     Each sample writes KV of `generated` tokens. fork: engine.frontend.block_space_manager, the design of vLLM 0.6.
-    hashed: the engine's scheduler with its prefix cache, where samples are requests with the same prompt, as in vLLM
-    V1.
+    hashed: the engine's scheduler with its prefix cache, where samples are requests, as in vLLM V1.
 
     Returns: Blocks on the device for n samples, each of `generated` tokens after the same prompt.
         fork_blocks [blocks]: Fork: in use when all samples exist and none has written.
         fork_copies [blocks]: Fork: blocks copied on write until the end.
         fork_end [blocks]: Fork: in use at the end.
-        hashed_end [blocks]: Prefix cache: different blocks that were taken for the n requests; nothing is ever copied
-            there.
+        hashed_end [blocks]: Prefix cache: different blocks taken for the n requests; nothing is ever copied.
         hashed_prompt_tokens [tokens]: Prefix cache: prompt tokens computed for all samples together.
         unshared_end [blocks]: Neither: n tables of their own.
     """

@@ -99,8 +99,7 @@ def salted_tenants(
     Returns: All tenants' requests, without a salt and with one per tenant.
         shared_hit_rate, salted_hit_rate [share]; shared_computed, salted_computed [tokens]
         shared_cached_blocks, salted_cached_blocks [blocks]: Blocks with content that can be hit, at the end.
-        probe_hit_shared, probe_hit_salted [tokens]: Hit of a new tenant that sends the first tenant's prompt; it shows
-            as a short TTFT.
+        probe_hit_shared, probe_hit_salted [tokens]: Hit of a new tenant with the first tenant's prompt: a short TTFT.
     """
     field = {"salt": "cache_salt", "adapter": "lora"}[key]
 
@@ -181,8 +180,7 @@ def noisy_neighbour(
     """Measure the hits that one tenant loses to another tenant's document scan, and compare remedies.
 
     In each round every chat session asks again with the same history, then the scanner sends `documents` new
-    documents. Sizes in blocks of 16 tokens; every chat prompt ends in one more token. Hit rates count tokens of full
-    blocks.
+    documents. Sizes in blocks of 16 tokens; chat prompts end in one more token. Hit rates count full blocks.
 
     Returns: Hit rate of the chat tenant after the first round, by remedy.
         alone [share]: Without the scan.

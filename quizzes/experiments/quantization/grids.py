@@ -111,8 +111,7 @@ def awq_scales(
 ) -> Result:
     """Find which channels AWQ protects when a loud input competes with a large weight.
 
-    Runs the engine's scale search on a random matrix: the inputs of one channel are `loud` times larger, the weights
-    of another one `heavy` times.
+    Runs the engine's scale search on a random matrix with one channel of inputs and another one of weights enlarged.
 
     Returns:
         protected: The channel with the largest scale.

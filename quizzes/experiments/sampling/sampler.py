@@ -100,8 +100,7 @@ def drawn(
 ) -> Result:
     """Draw thousands of tokens with the engine's sampler and compare their counts with the filtered distribution.
 
-    Seeds are 0, 1, 2 ..., so the counts are the same everywhere. A temperature of 0 is greedy and makes the filters
-    irrelevant.
+    Seeds are 0, 1, 2 ..., so the counts are the same everywhere. A temperature of 0 is greedy, without filters.
 
     Returns: Counts of `draws` tokens, each drawn with its own seed.
         counts [draws]: Draws by token id.
@@ -140,8 +139,7 @@ def penalties(
 ) -> Result:
     """Apply repetition, presence and frequency penalties to one row of logits.
 
-    prompt, output: token ids of the prompt and of the output. Repetition counts both, the other two count the output
-    only.
+    prompt, output: token ids of each. Repetition counts both, the other two count the output only.
 
     Returns: Logits after the engine's penalty processor.
         logits [logit]

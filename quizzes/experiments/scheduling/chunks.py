@@ -149,8 +149,7 @@ def mixed_step(
 ) -> Result:
     """Compare decodes and a prefill chunk in one step with the same work in two steps.
 
-    Sharing a step reads the weights once. Bound: arithmetic intensity against the card's ridge point, both at the
-    rates that kernels reach.
+    Sharing a step reads the weights once. Bound: intensity against the ridge point, at the rates that kernels reach.
 
     Returns: Roofline prices of single steps.
         decode_ms, chunk_ms, mixed_ms [ms]

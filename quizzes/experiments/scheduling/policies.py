@@ -239,12 +239,10 @@ def head_of_line(
     One request holds `running_blocks` of the `blocks`; a large prompt arrives, then small ones of one block each, one
     every `small_every` steps from step 2 on. Block size 16; prompts leave room for their outputs in their last blocks.
 
-    Returns: Under fcfs no request overtakes another, as in vLLM and here; under bypass any request that fits is
-        admitted.
+    Returns: Under fcfs no request overtakes another, as in vLLM and here; bypass admits any request that fits.
         fcfs_large_admitted, bypass_large_admitted [step]
         fcfs_small_wait, bypass_small_wait [steps]: Mean steps between arrival and admission of the small requests.
-        blocked_steps [steps]: fcfs: steps in which blocks for a small request were free and it was held back by the
-            head.
+        blocked_steps [steps]: fcfs: steps with free blocks for a small request that was held back by the head.
         head_reason: fcfs: what the scheduler says about the large request while it waits.
         small_reason: Reason that fcfs reports for the small requests.
         fcfs_steps, bypass_steps [steps]

@@ -11,16 +11,14 @@ def rejection(
 ) -> Result:
     """Verify drafts by rejection sampling: acceptance rate and output distribution.
 
-    target, draft: weights of the tokens 0, 1, 2 ... A temperature of 0 makes both models greedy. Seeded: the same
-    everywhere.
+    target, draft: weights of the tokens 0, 1, 2 ... A temperature of 0 makes both greedy. Seeded: the same everywhere.
 
     Returns: One draft judged in each of `trials` requests.
         acceptance [share]
         said [share]: By token id: output tokens, accepted or drawn again.
         furthest_from_target [share]: Largest difference between `said` and the target's probabilities.
         furthest_from_draft [share]
-        accepted_of_certain [share]: The same if the draft is always the drafter's likeliest token instead of a draw
-            from q.
+        accepted_of_certain [share]: The same if the draft is the drafter's likeliest token, not a draw from q.
     """
     import numpy as np
     import torch

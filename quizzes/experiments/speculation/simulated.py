@@ -26,14 +26,12 @@ def expected_tokens(
 ) -> Result:
     """Count tokens per verified step when each of k drafts is right with probability a.
 
-    A draft counts only if all drafts before it were right. The engine's scheduler runs with seeded drafts: the same
-    everywhere.
+    A draft counts only if all drafts before it were right. Drafts are seeded: the same everywhere.
 
     Returns:
         tokens_per_step [tokens]: Generated per row and step that verified drafts.
         accepted_per_step [drafts]
-        acceptance_rate [share]: Accepted drafts over drafted ones: what vLLM logs. Less than `acceptance`, since a
-            wrong draft ends the row.
+        acceptance_rate [share]: Accepted over drafted, as vLLM logs it: less, since a wrong draft ends the row.
         computed_per_token [positions]: Positions that went through the target for each token kept.
         steps_without, steps_with [steps]
     """
@@ -92,10 +90,8 @@ def speedup(
         speculative_step_ms [ms]: Drafting included.
         step_ratio [x]: Step time with drafts over step time without.
         plain_tokens_per_s, speculative_tokens_per_s [tokens/s]; plain_ttft_ms, speculative_ttft_ms [ms]
-        plain_worst_gap_ms, speculative_worst_gap_ms [ms]: 99th percentile of the time between two outputs of a
-            request.
-        plain_finish_spread, speculative_finish_spread [share]: (slowest - median) / median of the requests' durations;
-            all have the same lengths.
+        plain_worst_gap_ms, speculative_worst_gap_ms [ms]: 99th percentile of the time between two outputs.
+        plain_finish_spread, speculative_finish_spread [share]: (slowest - median) / median duration of a request.
         plain_slowest_ms, speculative_slowest_ms [ms]: The request that took longest, from arrival to its last token.
         positions [positions]: Positions that one verifying step computes in the target: batch x (k + 1).
     """
