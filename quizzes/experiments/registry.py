@@ -26,7 +26,7 @@ from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import NoneType, SimpleNamespace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 FOLDER = Path(__file__).parent
 EXTRA = "PREP_EXPERIMENTS"
@@ -59,8 +59,7 @@ class Result(SimpleNamespace):
     """Figures of one run by field name: plain values (numbers, strings, lists, dicts), shown, cached and graded."""
 
 
-@dataclass(frozen=True)
-class ResultField:
+class ResultField(NamedTuple):
     """One field of a result, as the docstring's Returns section declares it."""
 
     name: str
@@ -68,8 +67,7 @@ class ResultField:
     meaning: str
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(NamedTuple):
     """One argument of an experiment."""
 
     name: str
@@ -149,12 +147,7 @@ class Experiment:
     @property
     def doc(self) -> str:
         """The docstring without its Returns section."""
-        return self._docstring[0]
-
-    @property
-    def _docstring(self) -> tuple[str, str]:
-        text, _, returns = (inspect.getdoc(self.function) or "").partition("\nReturns:")
-        return text.strip(), inspect.cleandoc(returns)
+        return (inspect.getdoc(self.function) or "").partition("\nReturns:")[0].strip()
 
     @property
     def parameters(self) -> dict[str, Parameter]:
@@ -193,7 +186,8 @@ class Experiment:
     @property
     def _returns(self) -> tuple[str, list[ResultField]]:
         entries: list[str] = []
-        for line in self._docstring[1].splitlines():
+        _, _, declared = (inspect.getdoc(self.function) or "").partition("\nReturns:")
+        for line in inspect.cleandoc(declared).splitlines():
             if line.startswith(" ") and entries:
                 entries[-1] += " " + line.strip()
             else:

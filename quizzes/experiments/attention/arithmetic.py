@@ -120,30 +120,27 @@ def split_kv(
     """
     import numpy as np
 
-    parts = [-(-n // split) for n in lens]
-    whole, divided = len(lens) * kv_heads, sum(parts) * kv_heads
+    parts = sum(-(-n // split) for n in lens)
+    programs = {"whole": len(lens) * kv_heads, "split": parts * kv_heads}
     rng = np.random.default_rng(ctx.seed)
     keys = min(lens[0], 4096)
     scores, values = rng.normal(0, 3, keys), rng.normal(0, 1, (keys, head_dim))
-    expected = _attend(scores, values)
+    _, size, acc = _attend(scores, values)
     pieces = [_attend(scores[at : at + split], values[at : at + split]) for at in range(0, keys, split)]
     peak = max(m for m, _, _ in pieces)
     total = sum(np.exp(m - peak) * size for m, size, _ in pieces)
     joined = sum(np.exp(m - peak) * acc for m, _, acc in pieces) / total
-    exact = expected[2] / expected[1]
     mean = sum(acc / size for _, size, acc in pieces) / len(pieces)
-    difference = float(np.abs(joined - exact).max())
+    difference, off_mean = (float(np.abs(found - acc / size).max()) for found in (joined, mean))
     return Result(
-        programs_whole=whole,
-        programs_split=divided,
-        idle_whole=max(0, sms - whole) / sms,
-        idle_split=max(0, sms - divided) / sms,
+        **{f"programs_{name}": count for name, count in programs.items()},
+        **{f"idle_{name}": max(0, sms - count) / sms for name, count in programs.items()},
         longest_whole=max(lens),
         longest_split=min(split, max(lens)),
-        partial_numbers=sum(parts) * heads * (head_dim + 2),
+        partial_numbers=parts * heads * (head_dim + 2),
         difference=difference,
         is_exact=difference < SAME,
-        mean_of_parts=float(np.abs(mean - exact).max()),
+        mean_of_parts=off_mean,
     )
 
 
@@ -180,9 +177,8 @@ def mla_absorb(
         is_equal
     """
     absorbed = 2 * heads * (latent + rope) + 2 * heads * latent
-    difference = _difference(
-        ctx, min(heads, 8), min(latent, 64), min(rope, 16), min(nope, 32), min(value, 32)
-    )
+    small = [min(heads, 8), min(latent, 64), min(rope, 16), min(nope, 32), min(value, 32)]
+    difference = _difference(ctx, *small)
     return Result(
         cached_numbers=latent + rope,
         mha_numbers=heads * (nope + rope + value),
@@ -204,20 +200,14 @@ def _difference(ctx: Context, heads: int, latent: int, rope: int, nope: int, val
     up_k = rng.normal(size=(heads, nope, latent)) / latent**0.5
     up_v = rng.normal(size=(heads, value, latent)) / latent**0.5
     q_nope, q_rope = rng.normal(size=(heads, nope)), rng.normal(size=(heads, rope))
-    scale = (nope + rope) ** -0.5
+
+    def weights(scores: Any) -> Any:
+        scores = (scores + q_rope @ k_rope.T) * (nope + rope) ** -0.5
+        exps = np.exp(scores - scores.max(-1, keepdims=True))
+        return exps / exps.sum(-1, keepdims=True)
 
     keys = np.einsum("hnl,tl->htn", up_k, c)
-    scores = np.einsum("hn,htn->ht", q_nope, keys) + q_rope @ k_rope.T
-    expanded = np.einsum("ht,hvl,tl->hv", _softmax(scores * scale), up_v, c)
-
+    expanded = np.einsum("ht,hvl,tl->hv", weights(np.einsum("hn,htn->ht", q_nope, keys)), up_v, c)
     latent_query = np.einsum("hn,hnl->hl", q_nope, up_k)
-    scores = latent_query @ c.T + q_rope @ k_rope.T
-    absorbed = np.einsum("hvl,hl->hv", up_v, _softmax(scores * scale) @ c)
+    absorbed = np.einsum("hvl,hl->hv", up_v, weights(latent_query @ c.T) @ c)
     return float(np.abs(expanded - absorbed).max())
-
-
-def _softmax(x: Any) -> Any:
-    import numpy as np
-
-    weights = np.exp(x - x.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)

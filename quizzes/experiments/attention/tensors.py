@@ -36,20 +36,18 @@ def paged_vs_dense(
         raise BadArguments(f"{heads} query heads cannot share {kv_heads} kv heads evenly; choose a divisor")
     import torch
 
-    case = _Case(ctx, lens, chunk, block_size, heads, kv_heads, head_dim)
-    paged = case.paged()
-    dense = case.dense(case.keys_values)
-    gathered = case.dense([case.gather(row, case.table[row]) for row in range(len(lens))])
-    unmapped = case.dense(
-        [case.gather(row, torch.arange(1, len(case.table[row]) + 1)) for row in range(len(lens))]
-    )
-    difference = float((paged - dense).abs().max())
+    case = _Case(ctx, lens, chunk, (block_size, heads, kv_heads, head_dim))
+    paged, dense = case.paged(), case.dense(case.keys_values)
+    gathered = case.dense([case.gather(row, table) for row, table in enumerate(case.table)])
+    in_order = torch.arange(1, case.table.shape[1] + 1)
+    unmapped = case.dense([case.gather(row, in_order) for row in range(len(lens))])
+    differences = [float((other - dense).abs().max()) for other in (paged, gathered, unmapped)]
     return Result(
         blocks=sum(case.num_blocks),
-        difference=difference,
-        is_equal=difference < SAME,
-        gather_difference=float((gathered - dense).abs().max()),
-        unmapped_difference=float((unmapped - dense).abs().max()),
+        difference=differences[0],
+        is_equal=differences[0] < SAME,
+        gather_difference=differences[1],
+        unmapped_difference=differences[2],
         future_leak=case.leak(paged),
         copied_bytes=4 * 2 * kv_heads * head_dim * sum(lens),
     )
@@ -58,39 +56,29 @@ def paged_vs_dense(
 class _Case:
     """Keys and values of several rows, dense and in the blocks of a pool."""
 
-    def __init__(
-        self,
-        ctx: Context,
-        lens: list[int],
-        chunk: int,
-        block_size: int,
-        heads: int,
-        kv_heads: int,
-        head_dim: int,
-    ) -> None:
+    def __init__(self, ctx: Context, lens: list[int], chunk: int, shape: tuple[int, int, int, int]) -> None:
+        """shape: block size, query heads, kv heads, head dimension."""
         import torch
 
         from kernels import ops
 
+        self.block_size, heads, kv_heads, head_dim = shape
         generator = torch.Generator().manual_seed(ctx.seed)
-        self.lens, self.block_size, self.scale = list(lens), block_size, head_dim**-0.5
+        self.lens, self.scale = list(lens), head_dim**-0.5
         self.counts = [min(chunk, n) for n in lens]
-        self.num_blocks = [-(-n // block_size) for n in lens]
+        self.num_blocks = [-(-n // self.block_size) for n in lens]
         ids = list(range(1, sum(self.num_blocks) + 1))
         ctx.rng.shuffle(ids)
         if ids == sorted(ids) and len(ids) > 1:  # with a pool in order the table would have no effect
             ids.reverse()
-        width = max(self.num_blocks)
-        self.table = torch.zeros(len(lens), width, dtype=torch.int32)
-        self.kv = torch.zeros(len(ids) + 1, 2, kv_heads, block_size, head_dim)
-        self.keys_values, taken = [], 0
-        for row, n in enumerate(lens):
-            own = torch.tensor(ids[taken : taken + self.num_blocks[row]])
-            taken += self.num_blocks[row]
+        self.table = torch.zeros(len(lens), max(self.num_blocks), dtype=torch.int32)
+        self.kv = torch.zeros(len(ids) + 1, 2, kv_heads, self.block_size, head_dim)
+        self.keys_values = []
+        for row, own in enumerate(torch.tensor(ids).split(self.num_blocks)):
             self.table[row, : len(own)] = own
-            key, value = torch.randn(2, n, kv_heads, head_dim, generator=generator)
-            positions = torch.arange(n)
-            slots = own[positions // block_size] * block_size + positions % block_size
+            key, value = torch.randn(2, lens[row], kv_heads, head_dim, generator=generator)
+            positions = torch.arange(lens[row])
+            slots = own[positions // self.block_size] * self.block_size + positions % self.block_size
             ops.reshape_and_cache(key, value, self.kv, slots)
             self.keys_values.append((key, value))
         self.query: Any = torch.randn(sum(self.counts), heads, head_dim, generator=generator)

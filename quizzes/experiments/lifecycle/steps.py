@@ -1,5 +1,6 @@
 """One request, or a few, step by step on the scheduler."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -157,21 +158,17 @@ def slots(
         traced=True,
     )
     engine.run([Ask(f"r{i}", prompt, n) for i, n in enumerate(lens)])
-    outcomes = [engine.outcomes[f"r{i}"] for i in range(len(lens))]
+    outcomes = list(engine.outcomes.values())
     batches = [[int(name[1:]) for name in step.rows] for step in engine.steps]
-    waiting = [sum(o.admitted > index for o in outcomes) for index in range(engine.num_steps)]
+    last_admitted = max(outcome.admitted for outcome in outcomes)
     return Result(
         batches=batches,
         admitted_in=[o.admitted + 1 for o in outcomes],
         finished_in=[o.finished + 1 for o in outcomes],
         total=engine.num_steps,
-        tokens_per_request_and_step=max(
-            o.token_steps.count(step) for o in outcomes for step in o.token_steps
-        ),
-        idle_gaps=sum(
-            len(batch) < slots and waits > 0 for batch, waits in zip(batches, waiting, strict=True)
-        ),
-        tokenless_rows=sum(len(batch) for batch in batches) - sum(len(o.token_steps) for o in outcomes),
+        tokens_per_request_and_step=max(max(Counter(o.token_steps).values()) for o in outcomes),
+        idle_gaps=sum(len(batch) < slots for batch in batches[:last_admitted]),
+        tokenless_rows=sum(map(len, batches)) - sum(len(o.token_steps) for o in outcomes),
     )
 
 
@@ -266,9 +263,7 @@ def hang_up(
     before = engine.used_blocks
     engine.abort("r0")
     after = engine.used_blocks
-    if "r1" not in engine.outcomes:
-        engine.add(asks[1])
-    engine.run()
+    engine.run([] if "r1" in engine.outcomes else asks[1:])
     return Result(
         state="finished" if outcome.finished is not None else state,
         blocks_before=before,

@@ -156,11 +156,9 @@ def tokeniser_load(
             tokenizer.encode(prompt)
         times.append(1e6 * (perf_counter() - began) / len(prompts))
     median, lo, hi = median_interval(times)
-
-    floor = floor_of(model, hardware, "bfloat16")
-    prefill = floor.cost.seconds(load_of_rows(batch, max(2, length), 0)) / batch
-    decode = floor.cost.seconds(load_of_rows(batch, 1, length)) / batch * (output - 1)
-    device = 1e6 * (prefill + decode)
+    cost = floor_of(model, hardware, "bfloat16").cost
+    prefill, decode = (cost.seconds(load_of_rows(batch, *row)) for row in ((max(2, length), 0), (1, length)))
+    device = 1e6 * (prefill + decode * (output - 1)) / batch
     return Result(
         tokenise_us=median, lo=lo, hi=hi, device_us=device, ratio_lo=lo / device, ratio_hi=hi / device
     )

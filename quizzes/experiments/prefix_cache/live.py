@@ -89,32 +89,26 @@ def disk_tier(ctx: Context, prompt: int = arg(200, 17, 800), answer: int = arg(6
         tokens_equal: All of them give the same greedy answer.
     """
     tokens = [3 + 7 * i % 2000 for i in range(prompt)]
-    params = greedy(answer)
     settings: dict[str, Any] = {"max_model_len": prompt + answer + 16, "num_gpu_blocks_override": 128}
 
     def ask(llm: Any) -> Any:
-        (output,) = llm.generate([{"prompt_token_ids": tokens}], params, use_tqdm=False)
-        return output
+        return llm.generate([{"prompt_token_ids": tokens}], greedy(answer), use_tqdm=False)[0]
 
     with TemporaryDirectory() as folder:
-        shared: dict[str, Any] = {
-            **settings,
-            "kv_offloading_backend": f"disk:{folder}",
-            "kv_offloading_size": 0.05,
-        }
-        with ctx.llm(**shared) as first:
+        shared: dict[str, Any] = {"kv_offloading_backend": f"disk:{folder}", "kv_offloading_size": 0.05}
+        with ctx.llm(**settings, **shared) as first:
             outputs = [ask(first), ask(first)]
         with ctx.llm(**settings) as other:
             outputs.append(ask(other))
-        with ctx.llm(**shared) as third:
+        with ctx.llm(**settings, **shared) as third:
             watched = Watched(third)
             outputs.append(ask(third))
             block_bytes = third.llm_engine.engine_core.config.cache.tiers.block_bytes
-    hits = [output.num_cached_tokens for output in outputs]
+    _, own, other_hit, shared_hit = (output.num_cached_tokens for output in outputs)
     return Result(
-        own_hit=hits[1],
-        other_hit=hits[2],
-        shared_hit=hits[3],
+        own_hit=own,
+        other_hit=other_hit,
+        shared_hit=shared_hit,
         shared_source=",".join(sorted(watched.requests[-1].cached_tokens_by_source)),
         bytes_read=watched.total("kv_bytes_received"),
         block_bytes=block_bytes,

@@ -76,7 +76,15 @@ def response_cache(
     meanings = [(title, aspect) for title in TITLES for aspect in ASPECTS]
     rng.shuffle(meanings)
     weights = [1 / (rank + 1) ** skew for rank in range(len(meanings))]
-    asked = [_question(rng, meanings, weights, personal) for _ in range(questions)]
+    asked: list[tuple[str, str]] = []
+    """(Text, meaning) of each question."""
+    for _ in range(questions):
+        title, aspect = rng.choices(meanings, weights)[0]
+        text, meaning = rng.choice(PHRASES).format(title=title, aspect=aspect), f"{title}/{aspect}"
+        if rng.random() < personal:
+            order = f"order {rng.randrange(10**6)}"
+            text, meaning = f"{text} It is for {order}.", f"{meaning}/{order}"
+        asked.append((text, meaning))
     caches = {
         "exact": ResponseCache(),
         "normalised": ResponseCache(normalise),
@@ -88,18 +96,6 @@ def response_cache(
         **{name: hits / questions for name, (hits, _) in found.items()},
         **{f"false_{name}": wrong / questions for name, (_, wrong) in found.items()},
     )
-
-
-def _question(
-    rng: Random, meanings: list[tuple[str, str]], weights: list[float], personal: float
-) -> tuple[str, str]:
-    """(text, meaning)."""
-    title, aspect = rng.choices(meanings, weights)[0]
-    text = rng.choice(PHRASES).format(title=title, aspect=aspect)
-    if rng.random() < personal:
-        order = f"order {rng.randrange(10**6)}"
-        return f"{text} It is for {order}.", f"{title}/{aspect}/{order}"
-    return text, f"{title}/{aspect}"
 
 
 def _serve(cache: ResponseCache, asked: list[tuple[str, str]]) -> tuple[int, int]:

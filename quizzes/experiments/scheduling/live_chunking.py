@@ -1,7 +1,7 @@
 from random import Random
 from typing import Any
 
-from quizzes.experiments import Context, Result, arg, experiment, greedy, paired_ratio
+from quizzes.experiments import Context, Result, arg, experiment, generate, greedy, paired_ratio
 
 
 @experiment("E15", "E30", determinism="statistical", seconds=60)
@@ -16,12 +16,11 @@ def live_chunking(ctx: Context, prompt: int = arg(1024, 16, 1900), chunk: int = 
         passes [passes]: Forward passes of the chunked prompt.
         same_token: Both say the same first token (greedy).
     """
-    params = greedy(1)
     rng = Random(2)
-    tokens: Any = {"prompt_token_ids": [rng.randrange(300, 2000) for _ in range(prompt)]}
+    tokens = [rng.randrange(300, 2000) for _ in range(prompt)]
 
     def once(llm: Any) -> list[int]:
-        return list(llm.generate([tokens], params, use_tqdm=False)[0].outputs[0].token_ids)
+        return list(generate(llm, [tokens], greedy(1))[0].token_ids)
 
     settings: dict[str, Any] = {"enable_prefix_caching": False, "max_num_seqs": 1}
     with (
@@ -32,8 +31,7 @@ def live_chunking(ctx: Context, prompt: int = arg(1024, 16, 1900), chunk: int = 
         measured = paired_ratio(lambda: once(cut), lambda: once(whole), seconds=4.0)
     return Result(
         ratio=measured.median,
-        lo=measured.lo,
-        hi=measured.hi,
+        **measured.interval,
         repeats=measured.repeats,
         passes=-(-prompt // chunk),
         same_token=same,

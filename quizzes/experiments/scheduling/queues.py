@@ -40,32 +40,28 @@ def queue_bound(
         to_come.append((int(moment), f"r{index}", min(length, 10 * service)))
         if index % burst == burst - 1:
             moment += rng.expovariate(1 / every) if random else every
-    served, rejected, waiting_sum, peak, busy = [], 0, 0, 0, 0
     while to_come or engine.scheduler.has_unfinished():
         while to_come and to_come[0][0] <= engine.num_steps:
             _, name, length = to_come.pop(0)
-            free = slots - len(engine.scheduler.running)
-            if bound and len(engine.scheduler.waiting) >= bound + max(0, free):
-                rejected += 1
-                continue
-            engine.add(Ask(name, 1, length))
-            served.append(name)
-        waiting = engine.step().stats.num_waiting
-        waiting_sum, peak, busy = waiting_sum + waiting, max(peak, waiting), busy + 1
+            free = max(0, slots - len(engine.scheduler.running))
+            if not bound or len(engine.scheduler.waiting) < bound + free:
+                engine.add(Ask(name, 1, length))
+        engine.step()
     engine.close()
-    waits = [engine.outcomes[name].admitted - engine.outcomes[name].arrival for name in served]
-    throughput = len(served) / busy
+    waiting = [step.stats.num_waiting for step in engine.steps]
+    waits = [outcome.admitted - outcome.arrival for outcome in engine.outcomes.values()]
+    mean_queue, throughput = sum(waiting) / len(waiting), len(waits) / len(waiting)
     return Result(
-        served=len(served),
-        rejected=rejected,
+        served=len(waits),
+        rejected=arrivals - len(waits),
         mean_wait=sum(waits) / len(waits),
         worst_wait=max(waits),
         last_wait=waits[-1],
-        peak_queue=peak,
-        mean_queue=waiting_sum / busy,
+        peak_queue=max(waiting),
+        mean_queue=mean_queue,
         throughput=throughput,
-        little_wait=waiting_sum / busy / throughput,
-        steps=busy,
+        little_wait=mean_queue / throughput,
+        steps=len(waiting),
     )
 
 

@@ -159,7 +159,7 @@ def eagle_vs_draft(
 ) -> Result:
     """Compare the acceptance of an EAGLE head with that of a separate draft model on the same prompts.
 
-    Both shipped drafters learned the shop's conversations, the draft model for longer than usual.
+    Both drafters were trained on the shop's conversations, the draft model as long as the target: better than usual.
 
     Returns: Accepted over drafted, greedy.
         eagle_acceptance, draft_acceptance [share]; eagle_tokens_per_step, draft_tokens_per_step [tokens]

@@ -29,23 +29,18 @@ def rejection(
     size = min(len(target), len(draft))
     goal, guess = logits_of(target[:size]), logits_of(draft[:size])
     sampler = sampler_for(size, trials, temperature=temperature)
-    slots = np.arange(trials)
+    slots, ones = np.arange(trials), np.ones(trials, np.int64)
     proposal = target_probabilities(guess.expand(trials, size), sampler.plan(slots))
 
     def judge(drafts: torch.Tensor, verifier: RejectionVerifier) -> tuple[np.ndarray, float]:
         table = np.zeros((trials, 4), np.int32)
         table[:, 1] = drafts.numpy()
-        batch = SampleBatch(
-            slots=np.repeat(slots, 2),
-            lengths=np.tile([1, 2], trials),
-            num_prompt_tokens=np.ones(2 * trials, np.int64),
-            token_ids=table,
-            num_drafts=np.tile([0, 1], trials),
-        )
+        lengths, num_drafts = np.tile([1, 2], trials), np.tile([0, 1], trials)
+        batch = SampleBatch(np.repeat(slots, 2), lengths, np.repeat(ones, 2), table, num_drafts=num_drafts)
         chosen = sampler(goal.repeat(2 * trials, 1), batch, verifier=verifier).token_ids[::2]
         return np.bincount(chosen, minlength=size) / trials, float((chosen == table[:, 1]).mean())
 
-    drawn = sampler.draft(guess.repeat(trials, 1), slots, np.ones(trials, np.int64), DRAFT_NOISE)
+    drawn = sampler.draft(guess.repeat(trials, 1), slots, ones, DRAFT_NOISE)
     said, acceptance = judge(drawn, RejectionVerifier(lambda slot: proposal[slot : slot + 1]))
     _, certain = judge(torch.full((trials,), int(guess.argmax())), RejectionVerifier())
     goal_probs = target_probabilities(goal[None], sampler.plan(slots[:1]))[0].numpy()
