@@ -125,40 +125,31 @@ class CoreEngine:
         *,
         num_blocks: int = 10_000,
         block_size: int = 16,
-        max_num_seqs: int = 256,
-        max_num_batched_tokens: int = 8192,
-        max_model_len: int = 1_000_000,
-        policy: str = "fcfs",
         enable_prefix_caching: bool = True,
-        enable_chunked_prefill: bool = True,
-        long_prefill_token_threshold: int = 0,
-        scheduler: dict[str, Any] | None = None,
         cache: dict[str, Any] | None = None,
         tiers: TierConfig | None = None,
         make_scheduler: Callable[..., Scheduler] = Scheduler,
         trace: Path | None = None,
+        **scheduler: Any,
     ) -> None:
-        """num_blocks: usable blocks, without the null block. scheduler, cache: further fields of SchedulerConfig and
-        CacheConfig by name."""
-        settings = SchedulerConfig(
-            max_num_batched_tokens=max_num_batched_tokens,
-            max_num_seqs=max_num_seqs,
-            max_model_len=max_model_len,
-            policy=policy,  # type: ignore[arg-type]
-            enable_chunked_prefill=enable_chunked_prefill,
-            long_prefill_token_threshold=long_prefill_token_threshold,
-            **(scheduler or {}),
-        )
+        """num_blocks: usable blocks, without the null block. cache: further fields of CacheConfig. scheduler: fields of
+        SchedulerConfig; without them its limits are 256 requests, 8192 tokens per step and 1,000,000 per request."""
+        limits = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "max_model_len": 1_000_000}
+        settings = SchedulerConfig(**{**limits, **scheduler})
         blocks = CacheConfig(
             num_blocks + 1, block_size, enable_prefix_caching, tiers=tiers or TierConfig(), **(cache or {})
         )
-        self.scheduler = make_scheduler(settings, blocks, clock=self._clock)
+        self.scheduler = make_scheduler(settings, blocks, clock=lambda: float(self.num_steps))
         self.steps: list[StepView] = []
         self.outcomes: dict[str, Outcome] = {}
         self._scripts: dict[str, list[int]] = {}
         self._token_starts: dict[str, int] = {}
         self._next_token = FIRST_OWN_TOKEN
-        self._trace = _start_trace(trace, self.scheduler)
+        self._trace: Any = None
+        if trace is not None:
+            from engine.trace.writer import TraceWriter
+
+            self._trace = TraceWriter(trace, {"model": "scripted"}, self.scheduler)
 
     @property
     def num_steps(self) -> int:
@@ -263,8 +254,7 @@ class CoreEngine:
 
     def run(self, asks: Iterable[Ask] = (), *, max_steps: int = MAX_STEPS) -> CoreEngine:
         """Add each request before the step of its arrival and step until all have finished."""
-        waiting = sorted(asks, key=lambda ask: ask.arrival)
-        waiting.reverse()
+        waiting = sorted(asks, key=lambda ask: ask.arrival)[::-1]
         while waiting or self.scheduler.has_unfinished():
             if not self.scheduler.has_unfinished() and waiting[-1].arrival > self.num_steps:
                 first = waiting[-1].arrival
@@ -300,14 +290,3 @@ class CoreEngine:
                 script = self._scripts[row.request_id]
                 result.sampled_token_ids[row.request_id] = [script[request.num_output_tokens]]
         return result
-
-    def _clock(self) -> float:
-        return float(self.num_steps)
-
-
-def _start_trace(path: Path | None, scheduler: Scheduler) -> Any:
-    if path is None:
-        return None
-    from engine.trace.writer import TraceWriter
-
-    return TraceWriter(path, {"model": "scripted"}, scheduler)

@@ -1,5 +1,7 @@
 """Block tables, chunks of a prompt and the KV cache, counted on the scheduler or from shapes."""
 
+from typing import Any
+
 from engine.sim.cost import CostModel, StepLoad, pairs_of
 from engine.sim.models import get_model
 from engine.sim.precision import get_precision, kv_bytes
@@ -173,7 +175,7 @@ def kv_cache_on_off(
         last_token_ratio [x]: Arithmetic of the last token alone: without over with.
         kv_mb [MB]: KV held at the end.
     """
-    settings = {"max_num_batched_tokens": 100_000, "num_blocks": 20_000}
+    settings: dict[str, Any] = {"max_num_batched_tokens": 100_000, "num_blocks": 20_000}
     cached = ctx.core(enable_prefix_caching=False, **settings).run([Ask("r", prompt, generated)])
     alone = [Ask(f"r{i}", prompt + i, 1) for i in range(generated)]
     bare = ctx.core(max_num_seqs=1, enable_prefix_caching=False, **settings).run(alone)

@@ -77,7 +77,7 @@ def isolation(
         loads [loads]: Adapters brought to the device.
         requests [requests]
     """
-    engine = ctx.core(block_size=block_size, scheduler={"max_loras": max_loras}, traced=True)
+    engine = ctx.core(block_size=block_size, max_loras=max_loras, traced=True)
     for index, name in enumerate(adapters):
         engine.add(Ask(f"r{index}", list(range(prompt)), 1, lora=None if name == "-" else name))
         while engine.scheduler.has_unfinished():
@@ -127,8 +127,7 @@ def slots(
     ]
 
     def serve(num_slots: int, traced: bool) -> CoreEngine:
-        settings = {"max_num_seqs": max_num_seqs, "scheduler": {"max_loras": num_slots}}
-        return ctx.core(traced=traced, **settings).run(asks)
+        return ctx.core(max_num_seqs=max_num_seqs, max_loras=num_slots, traced=traced).run(asks)
 
     engine = serve(max_loras, traced=True)
     lora_of = {ask.request_id: ask.lora for ask in asks}

@@ -28,7 +28,7 @@ def bubble(
         largest_batch [rows]: Rows of the largest step: steps under way share the requests.
         tokens_per_tick [tokens]
     """
-    engine = ctx.core(max_num_seqs=64, scheduler={"max_concurrent_batches": stages})
+    engine = ctx.core(max_num_seqs=64, max_concurrent_batches=stages)
     for index in range(requests):
         engine.add(Ask(f"r{index}", 1, output))
     scheduler = engine.scheduler

@@ -84,7 +84,7 @@ def outliers(factor: int = arg(64, 1, 4096), tokens: int = arg(256, 8, 1024)) ->
     from kernels.ops import dequantise_int8, quantise_fp8, quantise_int8
 
     folder = resolve("shop")
-    model = load_model(folder)
+    model: Any = load_model(folder)
     if factor > 1:
         inject_outliers(model, factor=float(factor))
     projection = model.model.layers[LAYER].self_attn.q_proj
