@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
+from rich.markup import escape
 
 from app.cli import terminal
-from app.cli.settings import JsonOption
-
-if TYPE_CHECKING:
-    from quizzes.question_bank import Bank
-
-app = terminal.command_app()
+from app.cli.options import JsonOption, argument, option
+from app.cli.quiz.start import open_bank
+from quizzes.question_bank import Bank, codes
 
 
-@app.command()
 def answer(
-    which: Annotated[
-        str, typer.Argument(metavar="ID", help="A question's id, or a code of --list: Q021, X5.")
-    ] = "",
-    list_: Annotated[
-        bool, typer.Option("--list", help="List the codes: Q001 to Q150, X1 to X30, Y1 to Y24.")
-    ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="For the figures in it.")] = 0,
+    which: Annotated[str, argument("A question's id, or a code of --list: Q021, X5.", metavar="ID")] = "",
+    list_: Annotated[bool, option("List the codes: Q001 to Q150, X1 to X30, Y1 to Y24.", "--list")] = False,
+    seed: Annotated[int, option("For the figures in it.")] = 0,
     json: JsonOption = False,
 ) -> None:
     """Show an interview answer: what they want to know, 30 seconds, 2 minutes, deeper, follow-ups, mistakes, rubric.
@@ -35,9 +27,7 @@ def answer(
       prep answer memory.paged_attention
     """
     from app.cli.quiz import showing
-    from app.cli.quiz.start import open_bank
     from quizzes.instance import draw
-    from quizzes.question_bank import codes
 
     bank = open_bank()
     if list_ or not which:
@@ -77,7 +67,7 @@ def answer(
     if not shown:
         raise terminal.Problem(
             f"{which} has no interview answer; it is decided by the engine: {', '.join(ids[:3])}",
-            next_step=f"prep quiz --question {ids[0]}",
+            f"prep quiz --question {ids[0]}",
         )
     if json:
         terminal.print_json(shown)
@@ -87,20 +77,14 @@ def answer(
 
 def _list(bank: Bank, json: bool) -> None:
     """Print every numbered interview question and contradiction with the questions of the bank that cover it."""
-    from rich.markup import escape
-
-    from quizzes.question_bank import codes
-
     rows: list[dict[str, Any]] = [
         {"id": code, "question": text, "covered_by": bank.covering(code)} for code, text in codes().items()
     ]
     if json:
-        terminal.print_json(rows)
-        return
-    where = terminal.out()
+        return terminal.print_json(rows)
     for row in rows:
-        where.print(f"[bold cyan]{row['id']}[/] {escape(row['question'])}", soft_wrap=True)
-        where.print(f"     [dim]{', '.join(row['covered_by'])}[/]", soft_wrap=True)
+        terminal.say(f"[bold cyan]{row['id']}[/] {escape(row['question'])}")
+        terminal.say(f"     [dim]{', '.join(row['covered_by'])}[/]")
     terminal.next_command("prep answer Q021")
 
 
@@ -112,5 +96,5 @@ def _find(bank: Bank, which: str) -> list[str]:
         return [which]
     found = bank.covering(code)
     if not found:
-        raise terminal.Problem(f"no question covers {code}", next_step="prep answer --list")
+        raise terminal.Problem(f"no question covers {code}", "prep answer --list")
     return found

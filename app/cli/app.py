@@ -16,12 +16,9 @@ from pathlib import Path
 from subprocess import DEVNULL
 from typing import Annotated
 
-import typer
-
 from app.cli import terminal
+from app.cli.options import option
 from common.child_process import ChildProcess
-
-app = terminal.command_app()
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "app" / "debugger" / "entry" / "workbench.py"
@@ -46,20 +43,13 @@ SETTINGS = {
 }
 
 
-@app.command()
-def start(
-    trace: Annotated[
-        Path | None, typer.Option("--trace", help="Open this trace file.", metavar="FILE")
-    ] = None,
-    attach: Annotated[
-        str | None, typer.Option("--attach", help="Attach to a running engine: the URL that it printed.")
-    ] = None,
-    page: Annotated[str, typer.Option("--page", help="Page to open: runs, step, metrics, …")] = "",
-    step: Annotated[int, typer.Option("--step", min=0, help="Step to open the trace at.")] = 0,
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")
-    ] = 0,
-    browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
+def app(
+    trace: Annotated[Path | None, option("Open this trace file.", metavar="FILE")] = None,
+    attach: Annotated[str | None, option("Attach to a running engine: the URL that it printed.")] = None,
+    page: Annotated[str, option("Page to open: runs, step, metrics, …")] = "",
+    step: Annotated[int, option("Step to open the trace at.", min=0)] = 0,
+    port: Annotated[int, option("Port on 127.0.0.1; 0: a free one.", min=0, max=65535)] = 0,
+    browser: Annotated[bool, option("Open the browser.")] = True,
 ) -> None:
     """Open the visual debugger: block table and batch, step by step, forwards and backwards.
 
@@ -72,42 +62,25 @@ def start(
       prep app --attach http://127.0.0.1:PORT/?token=…
     """
     check_installed()
-    check_page(page)
-    serve(query(trace, attach, step), page or ("step" if trace else "live" if attach else ""), port, browser)
+    parameters = {}
+    if page:
+        from app.debugger.main import PAGES  # half a second, and rarely asked for
 
-
-def query(trace: Path | None, attach: str | None, step: int = 0) -> dict[str, str]:
-    """The permalink's parameters."""
+        if page not in PAGES:
+            raise terminal.Problem(f"unknown page {page!r}", f"the pages are {', '.join(PAGES)}")
     if trace is not None:
         if not trace.is_file():
-            raise terminal.Problem(f"there is no file {trace}", next_step="prep trace record makes one")
-        return {"run": f"file:{trace.resolve()}", **({"step": str(step)} if step else {})}
-    if attach is not None:
-        check_address(attach)
-        return {"attach": attach}
-    return {}
+            raise terminal.Problem(f"there is no file {trace}", "prep trace record makes one")
+        parameters = {"run": f"file:{trace.resolve()}", **({"step": str(step)} if step else {})}
+    elif attach is not None:
+        from app.debugger.live.client import LiveError, Port
 
-
-def check_page(page: str) -> None:
-    """Raise a Problem for an unknown page."""
-    if not page:
-        return
-    from app.debugger.main import PAGES  # half a second, and rarely asked for
-
-    if page not in PAGES:
-        raise terminal.Problem(
-            f"unknown page {page!r}", next_step=f"the pages are {', '.join(PAGES)}", code=terminal.USAGE
-        )
-
-
-def check_address(url: str) -> None:
-    """Raise a Problem if the URL cannot be a debug port's address. The page Live shows whether an engine answers."""
-    from app.debugger.live.client import LiveError, Port
-
-    try:
-        Port(url)
-    except LiveError as error:
-        raise terminal.Problem(str(error), code=terminal.USAGE) from error
+        try:
+            Port(attach)  # the page Live shows whether an engine answers
+        except LiveError as error:
+            raise terminal.Problem(str(error)) from error
+        parameters = {"attach": attach}
+    serve(parameters, page or ("step" if trace else "live" if attach else ""), port, browser)
 
 
 def check_installed() -> None:
@@ -116,7 +89,7 @@ def check_installed() -> None:
     if missing:
         raise terminal.Problem(
             f"the workbench needs {' and '.join(missing)}, not installed here",
-            next_step="./prep app   (installs them)   or   pip install -e '.[app]'",
+            "./prep app   (installs them)   or   pip install -e '.[app]'",
             code=terminal.ENVIRONMENT,
         )
 
@@ -124,9 +97,7 @@ def check_installed() -> None:
 def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> None:
     """Run the server in the foreground until Ctrl-C."""
     check_installed()
-    if port:
-        _check_free(port)
-    port = port or _free_port()
+    port = _free_port(port)
     args = ["run", str(SCRIPT), "--server.port", str(port)]
     for name, value in SETTINGS.items():
         args += [f"--{name}", value]
@@ -152,9 +123,8 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
         print(url, flush=True)
         terminal.err().print("[dim]the workbench runs until Ctrl-C[/]")
         if page in ("", HOME):
-            terminal.err().print(
-                "[dim]first:[/] open Memory pressure and press b: playback stops where blocks run out"
-            )
+            how = "open Memory pressure and press b: playback stops where blocks run out"
+            terminal.err().print(f"[dim]first:[/] {how}")
         if browser:
             webbrowser.open(url)
         code = server.exit_code(timeout=None)
@@ -183,7 +153,7 @@ def _wait_until_healthy(server: ChildProcess, port: int) -> None:
             if not server.is_running:
                 raise terminal.Problem(
                     f"the server did not start (code {server.exit_code()})",
-                    next_step=f"is port {port} free?  prep app --port 0 takes a free one",
+                    f"is port {port} free?  prep app --port 0 takes a free one",
                     code=terminal.ENVIRONMENT,
                 )
             try:
@@ -194,21 +164,17 @@ def _wait_until_healthy(server: ChildProcess, port: int) -> None:
     raise terminal.Problem(f"the server did not answer within {START_SECONDS} s", code=terminal.ENVIRONMENT)
 
 
-def _free_port() -> int:
+def _free_port(port: int) -> int:
+    """Return a free port for 0. Any other is checked, because another workbench on it would answer instead."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _check_free(port: int) -> None:
-    """Check the port before the server starts, because another workbench on it would answer instead."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if port:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise terminal.Problem(
                 f"port {port} cannot be used: {error.strerror or error}",
-                next_step="prep app --port 0 takes a free one",
+                "prep app --port 0 takes a free one",
                 code=terminal.ENVIRONMENT,
             ) from error
+        return int(probe.getsockname()[1])

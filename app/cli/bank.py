@@ -4,62 +4,43 @@ from __future__ import annotations
 
 import json as json_module
 from collections import Counter
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from app.cli import terminal
-from app.cli.settings import JsonOption
-
-app = terminal.command_app(no_args_is_help=True)
-
-
-@app.callback()
-def bank() -> None:
-    """Maintain the question bank: list, lint, preview, new, stats, schema."""
+from app.cli.options import JsonOption, TopicOption, argument, option
+from app.cli.quiz.start import open_bank
+from app.cli.run import plain, told
+from quizzes.question_bank import BANK, load_bank
+from quizzes.topics import KINDS, TOPICS, resolve
 
 
-@app.command("list")
 def list_(
-    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
-    covers: Annotated[
-        str | None, typer.Option("--covers", help="Only questions that cover this number, such as Q021.")
-    ] = None,
+    topic: TopicOption = None,
+    covers: Annotated[str | None, option("Only questions that cover this number, such as Q021.")] = None,
     json: JsonOption = False,
 ) -> None:
     """List all questions, one per line.
 
     Example: prep bank list --topic memory
     """
-    from dataclasses import asdict
-
-    from app.cli.quiz.start import open_bank
-    from quizzes.topics import TOPICS, resolve
-
     wanted = resolve("topic", topic, TOPICS) if topic else None
-    found = [
-        entry
-        for entry in open_bank()
-        if wanted in (None, entry.topic) and (covers is None or covers.upper() in entry.covers)
-    ]
+    found = [entry for entry in open_bank() if wanted in (None, entry.topic)]
+    found = [entry for entry in found if covers is None or covers.upper() in entry.covers]
     if json:
-        terminal.print_json([asdict(entry) for entry in found])
-        return
+        return terminal.print_json([asdict(entry) for entry in found])
     for entry in found:
         terminal.print_line(f"{entry.id}  [dim]{entry.kind} · {entry.difficulty} · {entry.title}[/]")
     terminal.next_command(f"prep bank preview {found[0].id}" if found else "prep bank stats")
 
 
-@app.command()
 def lint(
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="All of them by default.")
-    ] = None,
-    run: Annotated[bool, typer.Option("--run", help="Also run the experiments, 20 seeds each.")] = False,
-    fix: Annotated[
-        bool, typer.Option("--fix", help="Format the files of questions and claims first.")
-    ] = False,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=200, help="With --run.")] = 20,
+    ids: Annotated[list[str] | None, argument("All of them by default.", metavar="[ID]...")] = None,
+    run: Annotated[bool, option("Also run the experiments, 20 seeds each.", "--run")] = False,
+    fix: Annotated[bool, option("Format the files of questions and claims first.", "--fix")] = False,
+    seeds: Annotated[int, option("With --run.", min=1, max=200)] = 20,
     json: JsonOption = False,
 ) -> None:
     """Check the questions: format, form and references; with --run, compare the engine with independent oracles.
@@ -74,15 +55,11 @@ def lint(
     """
     from quizzes.experiments.runner import Runner
     from quizzes.lint import bank_files, fix_format, is_exact, lint_form, lint_format, lint_truth
-    from quizzes.question_bank import BANK, load_bank
 
     bank = load_bank()
     chosen = ids or list(bank.entries)
-    paths = (
-        [BANK / bank.file(question_id) for question_id in chosen if question_id in bank]
-        if ids
-        else bank_files()
-    )
+    own_paths = [BANK / bank.file(question_id) for question_id in chosen if question_id in bank]
+    paths = own_paths if ids else bank_files()
     if fix:
         formatted = sum(fix_format(path) for path in paths)
         bank = load_bank()
@@ -95,45 +72,34 @@ def lint(
         for question_id in chosen:
             advance(question_id)
             question = bank.question(question_id)
-            findings += [str(finding) for finding in lint_form(question, bank)]
+            found = list(lint_form(question, bank))
             if run:
                 count = seeds if question.experiment is None or is_exact(question) else 1
-                findings += [
-                    str(finding)
-                    for finding in lint_truth(question, lambda n, a: runner.run(n, a).result, range(count))
-                ]
+                found += lint_truth(question, lambda n, a: runner.run(n, a).result, range(count))
                 compared += count * len(question.oracle)
+            findings += map(str, found)
     if json:
-        terminal.print_json(
-            {"questions": len(chosen), "compared_with_oracles": compared, "findings": findings}
-        )
+        counts = {"questions": len(chosen), "compared_with_oracles": compared}
+        terminal.print_json({**counts, "findings": findings})
     else:
         for finding in findings:
-            terminal.out().print(
-                f"{terminal.mark(False)} {terminal.literal(finding)}", soft_wrap=True, markup=True
-            )
+            terminal.say(f"{terminal.mark(False)} {terminal.literal(finding)}")
         more = f", {compared:,} answers of the engine compared with their oracles" if run else ""
-        terminal.out().print(
-            f"{terminal.mark(not findings)} {len(chosen)} questions, {len(findings)} findings{more}"
-        )
-        terminal.next_command(
-            "prep bank stats" if run else "prep bank lint --run", "" if run else "the slow half"
-        )
+        summary = f"{len(chosen)} questions, {len(findings)} findings{more}"
+        terminal.out().print(f"{terminal.mark(not findings)} {summary}")
+        terminal.next_command(*(("prep bank stats",) if run else ("prep bank lint --run", "the slow half")))
     raise typer.Exit(terminal.CHECKS_FAILED if findings else 0)
 
 
-@app.command()
 def preview(
-    question_id: Annotated[str, typer.Argument(metavar="ID")],
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the numbers.")] = 0,
+    question_id: Annotated[str, argument(metavar="ID")],
+    seed: Annotated[int, option("Seed of the numbers.")] = 0,
 ) -> None:
     """Show a question as learners see it, with its answer, hints and explanation.
 
     Example: prep bank preview batching.static_vs_continuous --seed 7
     """
     from app.cli.quiz import showing
-    from app.cli.quiz.start import open_bank
-    from app.cli.run import plain
     from quizzes.experiments.runner import Runner
     from quizzes.instance import draw
 
@@ -144,11 +110,9 @@ def preview(
     where = showing.console()
     result = None
     if question.experiment is not None:
-        from app.cli.run import told
-
         run = question.experiment
-        with Runner() as runner:
-            result = told(lambda: runner.run(run.run, instance.run_args())).result
+        with Runner() as runner, told():
+            result = runner.run(run.run, instance.run_args()).result
     showing.body(instance, result)
     expected = instance.expected(result)
     for key, value in expected.items():
@@ -164,48 +128,39 @@ def preview(
     terminal.next_command(f"prep quiz --question {question_id} --seed {seed}", "to answer it")
 
 
-@app.command()
 def new(
-    question_id: Annotated[
-        str, typer.Argument(metavar="ID", help="topic.name, for example memory.my_question")
-    ],
-    kind: Annotated[str, typer.Option("--kind", help="predict, numeric, choice ...")] = "predict",
+    question_id: Annotated[str, argument("topic.name, for example memory.my_question", metavar="ID")],
+    kind: Annotated[str, option("predict, numeric, choice ...")] = "predict",
 ) -> None:
     """Write the skeleton of a new question into the bank.
 
     Example: prep bank new memory.block_count --kind numeric
     """
-    from quizzes.question_bank import BANK
     from quizzes.skeleton import skeleton
-    from quizzes.topics import KINDS, TOPICS, resolve
 
     topic, dot, name = question_id.partition(".")
     if not dot or not name.isidentifier():
         raise terminal.Problem(
-            f"{question_id!r} is not an id; use topic.name", next_step="prep bank new memory.my_question"
+            f"{question_id!r} is not an id; use topic.name", "prep bank new memory.my_question"
         )
     resolve("topic", topic, TOPICS)
     path = BANK / topic / f"{name}.yaml"
     if path.exists():
-        raise terminal.Problem(f"{path} exists", next_step="choose another name")
+        raise terminal.Problem(f"{path} exists", "choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(skeleton(question_id, resolve("kind", kind, KINDS)), encoding="utf-8")
-    terminal.out().print(str(path), soft_wrap=True)
+    terminal.say(str(path))
     terminal.next_command(f"prep bank lint --run {question_id}", "once you have filled it in")
 
 
-@app.command()
 def stats(
-    covers: Annotated[bool, typer.Option("--covers", help="Count the items per numbered question.")] = False,
+    covers: Annotated[bool, option("Count the items per numbered question.", "--covers")] = False,
     json: JsonOption = False,
 ) -> None:
     """Count questions by topic, kind and difficulty, and the positions of right options.
 
     Example: prep bank stats
     """
-    from app.cli.quiz.start import open_bank
-    from quizzes.topics import TOPICS
-
     bank = open_bank()
     graded = sum(bank.question(entry.id).is_machine_graded for entry in bank)
     per_number = Counter(number for entry in bank for number in entry.covers)
@@ -219,13 +174,10 @@ def stats(
         "right_option_position": _positions(bank),
     }
     if json:
-        terminal.print_json({**found, "covers": dict(sorted(per_number.items()))} if covers else found)
-        return
+        return terminal.print_json({**found, "covers": dict(sorted(per_number.items()))} if covers else found)
     where = terminal.out()
     if covers:
-        for number, count in sorted(per_number.items()):
-            where.print(f"{number}  {count}")
-        return
+        return where.print("\n".join(f"{number}  {count}" for number, count in sorted(per_number.items())))
     table = terminal.table("topic", "questions", *[str(level) for level in range(1, 6)])
     for topic in TOPICS:
         entries = [entry for entry in bank if entry.topic == topic]
@@ -240,7 +192,6 @@ def stats(
     terminal.next_command("prep bank lint --run", "compares the engine with the oracles")
 
 
-@app.command()
 def schema() -> None:
     """Print the JSON Schema of question files, for editors.
 
@@ -265,3 +216,7 @@ def _positions(bank: Any) -> dict[int, int]:
             shown = [choice.id for choice in draw(question, seed).choices()]
             found[shown.index(*right) + 1] += 1
     return dict(sorted(found.items()))
+
+
+HELP = "Maintain the question bank: list, lint, preview, new, stats, schema."
+bank = terminal.command_app(list_, lint, preview, new, stats, schema, help=HELP)

@@ -4,40 +4,37 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from rich.markup import escape
 
 from app.cli import terminal
-from app.cli.engine_options import engine_options
-from app.cli.lora_options import LoraModulesOption, LoraOption, load_adapters, with_adapters
-from app.cli.session import open_llm, speed_line
+from app.cli.engine_options import Lora, engine_options, open_llm, speed_line
+from app.cli.options import argument, option, option_groups
+from engine.sampling_params import SamplingParams
+from engine.zoo.shop import is_shop_model, open_shop
 
 if TYPE_CHECKING:
     from engine.llm import LLM
     from engine.lora.request import LoRARequest
-    from engine.sampling_params import SamplingParams
-
-app = terminal.command_app()
-
 HELP = "/reset clear the conversation · /system show or set the system prompt · /help · /quit (or Ctrl-D)"
 
 
-@app.command()
 @engine_options
+@option_groups
 def chat(
     model: Annotated[
-        str, typer.Argument(help="A shipped model (prep zoo list), a folder, or a Hugging Face id.")
+        str, argument("A shipped model (prep zoo list), a folder, or a Hugging Face id.")
     ] = "shop",
-    system: Annotated[str | None, typer.Option("--system", help="System prompt.")] = None,
-    shop: Annotated[int, typer.Option("--shop", help="For shop models: number of the shop.")] = 0,
-    language: Annotated[str, typer.Option("--language", help="Language of the shop: en or ja.")] = "en",
-    temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="Keep the most likely tokens up to this probability.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same tokens.")] = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Maximum tokens of one answer.")] = 256,
-    lora: LoraOption = None,
-    lora_modules: LoraModulesOption = None,
+    system: Annotated[str | None, option("System prompt.")] = None,
+    shop: Annotated[int, option("For shop models: number of the shop.")] = 0,
+    language: Annotated[str, option("Language of the shop: en or ja.")] = "en",
+    temperature: Annotated[float, option("0 takes the most likely token.")] = 0.0,
+    top_p: Annotated[float, option("Keep the most likely tokens up to this probability.")] = 1.0,
+    seed: Annotated[int | None, option("Same seed, same tokens.")] = None,
+    max_tokens: Annotated[int, option("Maximum tokens of one answer.")] = 256,
+    lora: Lora = Lora(),  # noqa: B008 - frozen
     *,
     engine: dict[str, Any],
 ) -> None:
@@ -50,9 +47,6 @@ def chat(
       prep chat shop --lora shop-lora-recommend
       printf 'What do you recommend?\\nWho wrote it?\\n' | prep chat shop
     """
-    from engine.sampling_params import SamplingParams
-    from engine.zoo.shop import is_shop_model, open_shop
-
     params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed, max_tokens=max_tokens)
     questions: list[str] = []
     if is_shop_model(model) and system is None:
@@ -60,8 +54,8 @@ def chat(
             raise terminal.Problem(f"--language must be en or ja, got {language!r}")
         notes = open_shop(shop, language=language)
         system, questions = notes.system, notes.questions
-    with open_llm(model, with_adapters(engine, lora, lora_modules)) as llm:
-        conversation = Conversation(llm, params, system, load_adapters(llm, lora, lora_modules))
+    with open_llm(model, engine, lora) as llm:
+        conversation = Conversation(llm, params, system, lora.load(llm))
         _greet(model, conversation.system, questions)
         while (line := _read_line()) is not None:
             if line.startswith("/"):
@@ -72,17 +66,15 @@ def chat(
     terminal.next_command("prep demo", "see the engine at work")
 
 
+@dataclass
 class Conversation:
     """Messages so far. Each question sends all of them; the KV of the earlier ones is cached."""
 
-    def __init__(
-        self, llm: LLM, params: SamplingParams, system: str | None, adapter: LoRARequest | None = None
-    ) -> None:
-        self.llm = llm
-        self.adapter = adapter
-        self.params = params
-        self.system = system
-        self.messages: list[dict[str, str]] = []
+    llm: LLM
+    params: SamplingParams
+    system: str | None
+    adapter: LoRARequest | None = None
+    messages: list[dict[str, str]] = field(default_factory=list)
 
     def ask(self, question: str) -> None:
         """Stream the answer. Ctrl-C keeps the text so far."""
@@ -107,8 +99,6 @@ class Conversation:
 
 
 def _greet(model: str, system: str | None, questions: list[str]) -> None:
-    from rich.markup import escape
-
     console = terminal.err()
     if system and questions:
         console.print("[dim]The model knows only these notes:[/]")
@@ -124,7 +114,7 @@ def _read_line() -> str | None:
     if not sys.stdin.isatty():
         line = sys.stdin.readline()
         if line:
-            terminal.err().print(f"[bold cyan]> [/]{line.rstrip()}", markup=True, soft_wrap=True)
+            terminal.note(f"[bold cyan]> [/]{line.rstrip()}")
         return line.strip() if line else None
     try:
         import readline  # noqa: F401 - arrow keys and history in input()
@@ -139,8 +129,6 @@ def _read_line() -> str | None:
 
 def _command(conversation: Conversation, line: str) -> bool:
     """Run a line that starts with a slash. Return False to end the chat."""
-    from rich.markup import escape
-
     console = terminal.err()
     name, _, argument = line.partition(" ")
     if name in ("/quit", "/exit", "/q"):

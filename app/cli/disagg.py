@@ -5,32 +5,28 @@ from __future__ import annotations
 import signal
 from dataclasses import asdict
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from app.cli import terminal
 from app.cli.engine_options import engine_options
-
-if TYPE_CHECKING:
-    from app.disagg.experiment import Report, Side
-
-app = terminal.command_app()
+from app.cli.options import JsonOption, ModelArgument, option
+from app.disagg.experiment import Load, Report, Side, measure
 
 
-@app.command()
 @engine_options
 def disagg(
-    model: Annotated[str, typer.Argument(help="A shipped model, a folder, or a Hugging Face id.")] = "shop",
+    model: ModelArgument = "shop",
     transport: Annotated[
-        Literal["shm", "tcp"], typer.Option(help="Transport of the KV: shared memory or a socket.")
+        Literal["shm", "tcp"], option("Transport of the KV: shared memory or a socket.")
     ] = "shm",
-    writers: Annotated[int, typer.Option(min=1, help="Requests that write long answers.")] = 4,
-    prompts: Annotated[int, typer.Option(min=1, help="Long prompts that arrive meanwhile.")] = 6,
-    prompt_len: Annotated[int, typer.Option(min=1, help="Tokens of each long prompt.")] = 1500,
-    output_len: Annotated[int, typer.Option(min=2, help="Tokens that each writer generates.")] = 1800,
-    interval: Annotated[float, typer.Option(min=0.0, help="Seconds between two long prompts.")] = 0.4,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    writers: Annotated[int, option("Requests that write long answers.", min=1)] = 4,
+    prompts: Annotated[int, option("Long prompts that arrive meanwhile.", min=1)] = 6,
+    prompt_len: Annotated[int, option("Tokens of each long prompt.", min=1)] = 1500,
+    output_len: Annotated[int, option("Tokens that each writer generates.", min=2)] = 1800,
+    interval: Annotated[float, option("Seconds between two long prompts.", min=0.0)] = 0.4,
+    json: JsonOption = False,
     *,
     engine: dict[str, Any],
 ) -> None:
@@ -55,8 +51,6 @@ def disagg(
       prep disagg shop --transport tcp --json
       prep disagg --max-num-batched-tokens 256      prompts in chunks, on both sides
     """
-    from app.disagg.experiment import Load, measure
-
     signal.signal(signal.SIGTERM, _interrupt)
     load = Load(writers, prompts, prompt_len, output_len, interval)
     settings = {name: value for name, value in engine.items() if name != "kv_transfer_config"}
@@ -65,9 +59,7 @@ def disagg(
         with terminal.status() as tell:
             report = measure(tell, settings, transport, load)
     except (ValueError, RuntimeError) as error:
-        raise terminal.Problem(
-            str(error), next_step="prep disagg --help", code=terminal.ENVIRONMENT
-        ) from error
+        raise terminal.Problem(str(error), "prep disagg --help", code=terminal.ENVIRONMENT) from error
     if json:
         terminal.print_json(as_json(report))
     else:
@@ -78,7 +70,7 @@ def disagg(
         why = "did not get shorter: the machine is busy, or the load is light"
         if not (report.colocated.pause_ms.count and report.disaggregated.pause_ms.count):
             why = "were not measured: the writers finished before the prompts came; raise --output-len"
-        terminal.err().print(f"[yellow]the writers' pauses {why}[/]", soft_wrap=True)
+        terminal.note(f"[yellow]the writers' pauses {why}[/]")
         raise typer.Exit(terminal.INCONCLUSIVE)
     if not json:
         other = "tcp" if transport == "shm" else "shm"

@@ -1,46 +1,39 @@
-"""`prep doctor`: check that the installation is complete and the engine runs on this machine."""
+"""`prep doctor`: check that the installation is complete and the engine runs on this machine; `prep version`.
+
+Imports wait until a check needs them: a missing library is a failed check.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import platform
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
+from rich.markup import escape
 
 from app.cli import terminal
+from app.cli.options import JsonOption
 from app.cli.test import TOOLS
-from app.cli.version import version_of
 from common.text import counted
 
 if TYPE_CHECKING:
     from engine.llm import LLM
 
-app = terminal.command_app()
-
 LIBRARIES = {
-    "torch": "torch",
-    "numpy": "numpy",
-    "safetensors": "safetensors",
-    "tokenizers": "tokenizers",
-    "jinja2": "jinja2",
-    "huggingface_hub": "huggingface_hub",
-    "rich": "rich",
-    "tqdm": "tqdm",
-    "psutil": "psutil",
-    "pydantic": "pydantic",
-    "yaml": "pyyaml",
-    "simpleeval": "simpleeval",
-    "platformdirs": "platformdirs",
-    "fsrs": "fsrs",
-}
+    name: name
+    for name in "torch numpy safetensors tokenizers jinja2 huggingface_hub rich tqdm psutil pydantic simpleeval "
+    "platformdirs fsrs".split()
+} | {"yaml": "pyyaml"}
 """Import name -> distribution."""
 REINSTALL = "rm -rf .venv && ./prep doctor   (in the checkout), or pip install -e . in your own environment"
 LEAST_MEMORY_GB, LEAST_DISK_GB = 1.0, 0.5
@@ -57,8 +50,22 @@ class Check:
     fix: str = ""
 
 
-@app.command()
-def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False) -> None:
+def version_of(distribution: str = "prep-workbench") -> str | None:
+    """Return the installed version of a distribution, read without importing it; None if it is missing."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def version() -> None:
+    """Print the versions of prep, Python and PyTorch, without importing them."""
+    print(f"prep {version_of() or '(not installed: running from the source tree)'}")
+    print(f"python {platform.python_version()}")
+    print(f"torch {version_of('torch') or 'missing'}")
+
+
+def doctor(json: JsonOption = False) -> None:
     """Check this installation and machine; exit code 3 if a part needs repair.
 
     Loads the shipped model, generates an answer, and compares it with the same answer from
@@ -83,9 +90,8 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON for scr
 
 def run() -> Iterator[Check]:
     """Yield the checks as they finish; an exception in one is a failed check, never a traceback."""
-    for check in (_python, _libraries, _torch, _cpu_kernels, _machine, _disk, _terminal, _test_tools):
-        yield _guarded(check)
-    for check in (_bank, _claims, _state, _judge, _worker):
+    checks = (_python, _libraries, _torch, _cpu_kernels, _machine, _disk, _terminal, _test_tools)
+    for check in (*checks, _bank, _claims, _state, _judge, _worker):
         yield _guarded(check)
     yield from _engine()
 
@@ -98,19 +104,14 @@ def _guarded(check: Callable[[], Check]) -> Check:
 
 
 def _print(check: Check) -> None:
-    from rich.markup import escape
-
     style = {"ok": "green", "warn": "yellow", "fail": "bold red"}[check.status]
-    console = terminal.out()
-    console.print(f"[{style}]{check.status:<4}[/] {escape(check.text)}", soft_wrap=True)
+    terminal.say(f"[{style}]{check.status:<4}[/] {escape(check.text)}")
     if check.fix and check.status != "ok":
-        console.print(f"     [dim]{escape(check.fix)}[/]", soft_wrap=True)
+        terminal.say(f"     [dim]{escape(check.fix)}[/]")
 
 
 def _python() -> Check:
-    text = (
-        f"python {platform.python_version()}, prep {version_of('prep-workbench') or 'from the source tree'}"
-    )
+    text = f"python {platform.python_version()}, prep {version_of() or 'from the source tree'}"
     return Check("ok", f"{text}, {sys.prefix}")
 
 
@@ -138,10 +139,8 @@ def _cpu_kernels() -> Check:
     built = load_library()
     if built.problem is not None:
         problem, _, fix = built.problem.partition("; ")
-        fix = (
-            fix
-            or "PREP_KERNELS_COMPILER=PATH names a compiler; without the variable, g++ or clang++ is taken"
-        )
+        named = "PREP_KERNELS_COMPILER=PATH names a compiler"
+        fix = fix or f"{named}; without the variable, g++ or clang++ is taken"
         return Check("warn", f"no C++ kernels, attention falls back to SDPA: {problem}", fix)
     if built.build_seconds:
         return Check("ok", f"C++ kernels compiled in {built.build_seconds:.1f} s, kept in {built.path}")
@@ -157,11 +156,7 @@ def _machine() -> Check:
         return Check("warn", text, "close other programs: the engine and torch take about 1 GB")
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load > (os.cpu_count() or 1):
-        return Check(
-            "warn",
-            f"{text}, load {load:.1f}",
-            "close other programs before measuring: times vary",
-        )
+        return Check("warn", f"{text}, load {load:.1f}", "close other programs before measuring: times vary")
     return Check("ok", text)
 
 
@@ -204,9 +199,8 @@ def _claims() -> Check:
     claims = load_claims()
     text = f"claims: {len(claims):,}"
     if claims.problems:
-        return Check(
-            "warn", f"{text}, {len(claims.problems)} invalid: {claims.problems[0]}", "prep claims list"
-        )
+        found = f"{len(claims.problems)} invalid: {claims.problems[0]}"
+        return Check("warn", f"{text}, {found}", "prep claims list")
     return Check("ok", f"{text}, 0 invalid")
 
 
@@ -217,11 +211,14 @@ def _state() -> Check:
     from quizzes.state.backup import backups
     from quizzes.state.schema import SCHEMA
 
-    path = state_path()
-    if problem := _why_not_writable(path.parent):
-        return Check(
-            "fail", f"state: {path} cannot be written: {problem}", "PREP_HOME=FOLDER names another folder"
-        )
+    path, folder = state_path(), state_path().parent
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        problem = f"state: {path} cannot be written: {error}"
+        return Check("fail", problem, "PREP_HOME=FOLDER names another folder")
     if not path.exists():
         return Check("ok", f"state: none yet, the first answer creates {path}")
     try:
@@ -233,19 +230,6 @@ def _state() -> Check:
     hours = (time.time() - copies[0].stat().st_mtime) / 3600 if copies else 0.0
     backup = f"backup {hours:.0f} h old" if copies else "no backup yet"
     return Check("ok", f"state {path} (schema {SCHEMA}, {attempts:,} attempts, {backup})")
-
-
-def _why_not_writable(folder: Path) -> str:
-    """Try to write a file to the folder, or to the nearest one above it that exists. Empty if that works."""
-    import tempfile
-
-    while not folder.exists():
-        folder = folder.parent
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return ""
-    except OSError as error:
-        return str(error)
 
 
 def _judge() -> Check:
@@ -276,7 +260,7 @@ def _worker() -> Check:
 
 def _golden_answers(llm: LLM) -> Check:
     """Compare answers about unseen shops with the corpus's right answers: a damaged model fails."""
-    from app.cli.zoo import engine_answers
+    from app.cli.zoo_eval import engine_answers
     from engine.zoo.evaluate import evaluate
 
     report = evaluate("shop", GOLDEN, 0, "test", lambda prompts: engine_answers(llm, prompts))
@@ -300,17 +284,12 @@ def _engine() -> Iterator[Check]:
         llm = LLM("shop")
         core = llm.llm_engine.engine_core
         loaded = time.perf_counter() - start
-        cache = core.config.cache
-        yield Check(
-            "ok",
-            f"model shop loads in {loaded:.2f} s; KV cache of {cache.num_blocks:,} blocks, "
-            f"{worker_of(core).backend.name} attention",
-        )
+        blocks, backend = core.config.cache.num_blocks, worker_of(core).backend.name
+        text = f"model shop loads in {loaded:.2f} s; KV cache of {blocks:,} blocks, {backend} attention"
+        yield Check("ok", text)
         shop = open_shop()
-        chats = [
-            [{"role": "system", "content": shop.system}, {"role": "user", "content": question}]
-            for question in shop.questions
-        ]
+        opening = {"role": "system", "content": shop.system}
+        chats = [[opening, {"role": "user", "content": question}] for question in shop.questions]
         params = SamplingParams(temperature=0, max_tokens=32)
         start = time.perf_counter()
         alone = llm.chat(chats[0], params, use_tqdm=False)[0].outputs[0]
@@ -321,12 +300,10 @@ def _engine() -> Iterator[Check]:
         batch = llm.chat(chats, params, use_tqdm=False)
         same = batch[0].outputs[0].token_ids == alone.token_ids
         hit = sum(output.num_cached_tokens for output in batch)
-        yield Check(
-            "ok" if same else "fail",
-            f"a batch of {len(batch)} gives {'the same tokens' if same else 'OTHER tokens'}, "
-            f"{hit} prompt tokens from the prefix cache",
-            "prep test tests/engine   (the engine computes wrong results on this machine)",
-        )
+        tokens = "the same tokens" if same else "OTHER tokens"
+        text = f"a batch of {len(batch)} gives {tokens}, {hit} prompt tokens from the prefix cache"
+        fix = "prep test tests/engine   (the engine computes wrong results on this machine)"
+        yield Check("ok" if same else "fail", text, fix)
         llm.shutdown()
     except Exception as error:
         yield Check("fail", f"the engine does not run: {type(error).__name__}: {error}", REINSTALL)

@@ -1,4 +1,4 @@
-"""Engine settings as command-line options, derived from `EngineArgs`.
+"""Engine settings as command-line options, derived from `EngineArgs`; adapters; and opening the engine.
 
 `--max-num-batched-tokens 64` sets `EngineArgs.max_num_batched_tokens`: vLLM's names, in kebab case.
 """
@@ -6,16 +6,23 @@
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
-from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, Field, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
-
+from app.cli import terminal
+from app.cli.options import keyword, option, parse_json_object, with_parameters
 from app.cli.terminal import Problem
+from common.text import counted
 from engine.config import EngineArgs
+from engine.outputs import RequestOutput
+from engine.zoo.registry import MODELS, resolve
+
+if TYPE_CHECKING:
+    from engine.llm import LLM
+    from engine.lora.request import LoRARequest
 
 HELP = {
     "tokenizer": "Folder or hub id of the tokenizer, if not the model's.",
@@ -84,21 +91,20 @@ NOT_OPTIONS = {"model", "logits_processors", "seed"}
 
 def engine_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the engine's options to a command, which receives them as one argument `engine` for `EngineArgs`."""
-    signature = inspect.signature(command, eval_str=True)
-    own = [parameter for name, parameter in signature.parameters.items() if name != "engine"]
-    settings = [f for f in fields(EngineArgs) if f.name not in NOT_OPTIONS]
-    added = [_parameter(setting) for setting in settings]
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
+    del parameters["engine"]
+    settings = [setting for setting in fields(EngineArgs) if setting.name not in NOT_OPTIONS]
 
-    @wraps(command)
     def with_engine(**values: Any) -> None:
         engine = {setting.name: values.pop(setting.name) for setting in settings}
-        for name in JSON_OPTIONS:
-            engine[name] = _json_object(name, engine[name])
+        for name, example in JSON_OPTIONS.items():
+            if engine[name] is not None:
+                engine[name] = parse_json_object(f"--{name.replace('_', '-')}", engine[name], example)
+            elif EngineArgs.__dataclass_fields__[name].default is MISSING:
+                engine[name] = {}
         command(**values, engine=engine)
 
-    with_engine.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-    with_engine.__annotations__ = {p.name: p.annotation for p in [*own, *added]}
-    return with_engine
+    return with_parameters(command, with_engine, [*parameters.values(), *map(_parameter, settings)])
 
 
 def _parameter(setting: Field[Any]) -> inspect.Parameter:
@@ -109,22 +115,72 @@ def _parameter(setting: Field[Any]) -> inspect.Parameter:
         kind, default = str | None, None
     elif kind is bool and default:
         flag = f"{flag}/--no-{flag[2:]}"
-    option = typer.Option(flag, help=HELP.get(name, ""))
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
-    )
+    return keyword(name, Annotated[kind, option(HELP.get(name, ""), flag)], default)
 
 
-def _json_object(name: str, text: str | None) -> dict[str, Any] | None:
-    """Return the option's value, or the default if it is absent."""
-    setting = next(setting for setting in fields(EngineArgs) if setting.name == name)
-    if text is None:
-        return {} if setting.default is MISSING else None
-    flag = f"--{name.replace('_', '-')}"
+@contextmanager
+def open_llm(model: str, engine: dict[str, Any], lora: Lora | None = None) -> Iterator[LLM]:
+    """Load a model, with room for the requested adapters, and shut it down at the end."""
+    if lora and (lora.lora or lora.lora_modules):
+        engine = {**engine, "enable_lora": True}
+    with terminal.loading(model):
+        from engine.llm import LLM
+
+        llm = LLM(model, **engine)
+    with llm:
+        yield llm
+
+
+@dataclass(frozen=True)
+class Lora:
+    """The adapter of a command."""
+
+    lora: Annotated[
+        str | None, option("Answer with this adapter: a shipped one, or a name of --lora-modules.")
+    ] = None
+    lora_modules: Annotated[
+        list[str] | None, option("NAME=PATH of an adapter to load (PEFT's layout); repeatable.")
+    ] = None
+
+    def load(self, llm: LLM) -> LoRARequest | None:
+        """Load the adapters of --lora-modules; return the adapter chosen by --lora, if any."""
+        for module in self.lora_modules or []:
+            name, separator, path = module.partition("=")
+            if not (separator and name and path):
+                raise Problem(f"--lora-modules {module!r} must look like NAME=PATH", "prep generate --help")
+            llm.load_lora_adapter(name, path)
+        if self.lora is None:
+            return None
+        loaded = {request.lora_name: request for request in llm.list_lora_adapters()}
+        if self.lora in loaded:
+            return loaded[self.lora]
+        if (MODELS / self.lora / "adapter_config.json").exists():
+            return llm.load_lora_adapter(self.lora, self.lora)
+        shipped = sorted(path.parent.name for path in MODELS.glob("*/adapter_config.json"))
+        raise Problem(
+            f"no adapter {self.lora!r}; there are: {', '.join([*loaded, *shipped])}",
+            "prep generate shop --lora-modules NAME=PATH --lora NAME",
+        )
+
+
+def model_folder(model: str) -> Path:
+    """Return the folder of a shipped model, or any other folder."""
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise Problem(f"{flag} is not JSON: {error}", next_step=f"{flag} '{JSON_OPTIONS[name]}'") from None
-    if not isinstance(value, dict):
-        raise Problem(f"{flag} must be a JSON object, got {text}", next_step=f"{flag} '{JSON_OPTIONS[name]}'")
-    return value
+        return resolve(model)
+    except FileNotFoundError as error:
+        raise Problem(str(error), "prep zoo list") from None
+
+
+def show_bar() -> bool | None:
+    """Value of `use_tqdm`: a bar on a terminal, nothing elsewhere."""
+    return None if terminal.is_live(terminal.err()) else False
+
+
+def speed_line(output: RequestOutput, num_tokens: int, seconds: float) -> str:
+    """Return the dim line under an answer: tokens, time, cache hits."""
+    reasons = {completion.finish_reason for completion in output.outputs}
+    ending = f", ended by {'/'.join(sorted(map(str, reasons)))}" if output.finished else ""
+    return (
+        f"{counted(num_tokens, 'token')} in {seconds:.2f} s ({num_tokens / max(seconds, 1e-9):,.0f} tok/s), "
+        f"{output.num_cached_tokens} of {len(output.prompt_token_ids)} prompt tokens cached{ending}"
+    )

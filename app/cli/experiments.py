@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+from rich.markup import escape
+from rich.padding import Padding
 
 from app.cli import terminal
-from app.cli.settings import JsonOption
-
-app = terminal.command_app(no_args_is_help=True)
-
-
-@app.callback()
-def experiments() -> None:
-    """List and show the experiments that decide questions and claims."""
+from app.cli.options import JsonOption, TopicOption, argument, option
+from app.cli.run import plain, resolve_name
+from quizzes.experiments import registry
+from quizzes.topics import TOPICS, resolve
 
 
-@app.command("list")
 def list_(
-    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+    topic: TopicOption = None,
     codes: Annotated[
-        bool, typer.Option("--codes", help="By catalogue code (E01 to E66), as in reports and sources.")
+        bool, option("By catalogue code (E01 to E66), as in reports and sources.", "--codes")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -32,16 +28,10 @@ def list_(
       prep experiments list --topic memory
       prep experiments list --codes
     """
-    from rich.padding import Padding
-
-    from quizzes.experiments import registry
-    from quizzes.topics import TOPICS, resolve
-
     wanted = resolve("topic", topic, TOPICS) if topic else None
     found = [registry.get(name) for name in registry.names() if wanted in (None, name.split(".")[0])]
     if json:
-        terminal.print_json([_summary(experiment) for experiment in found])
-        return
+        return terminal.print_json([_summary(experiment) for experiment in found])
     if codes:
         _print_codes(found)
         return
@@ -53,7 +43,7 @@ def list_(
             console.print(f"\n[bold]{group}[/]  [dim]{TOPICS.get(group, '')}[/]")
         last = group
         mark = "" if experiment.determinism == "exact" else " [dim](measured)[/]"
-        console.print(f"  [cyan]{short}[/]{mark}", soft_wrap=True)
+        terminal.say(f"  [cyan]{short}[/]{mark}")
         console.print(Padding(experiment.title, (0, 0, 0, 6)), style="dim")
     console.print(
         f"\n{len(found)} experiments. Those not marked as measured are exact: the same on every machine."
@@ -63,39 +53,28 @@ def list_(
 
 def _print_codes(found: list[Any]) -> None:
     """One block per catalogue code: the experiments that realise it, with their titles."""
-    from rich.padding import Padding
-
     console = terminal.out()
     for code in sorted({code for experiment in found for code in experiment.catalogue}):
         console.print(f"[bold]{code}[/]")
         for experiment in found:
             if code in experiment.catalogue:
-                console.print(f"  [cyan]{experiment.name}[/]", soft_wrap=True)
+                terminal.say(f"  [cyan]{experiment.name}[/]")
                 console.print(Padding(experiment.title, (0, 0, 0, 6)), style="dim")
     terminal.next_command("prep experiments show NAME", "its arguments and result")
 
 
-@app.command()
 def show(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A name or a code (E13) from: prep experiments list")
-    ],
+    name: Annotated[str, argument("A name or a code (E13) from: prep experiments list", metavar="NAME")],
     json: JsonOption = False,
 ) -> None:
     """Show what an experiment does, its arguments, its result and its file.
 
     Example: prep experiments show batching.static_vs_continuous
     """
-    from rich.markup import escape
-
-    from app.cli.run import plain, resolve_name
-    from quizzes.experiments import registry
-
     name = resolve_name(name)
     experiment = registry.get(name)
     if json:
-        terminal.print_json(_summary(experiment))
-        return
+        return terminal.print_json(_summary(experiment))
     console = terminal.out()
     console.print(f"[bold]{name}[/]  [dim]{', '.join(experiment.catalogue)} · {experiment.determinism}[/]\n")
     for paragraph in experiment.doc.split("\n\n"):
@@ -107,9 +86,8 @@ def show(
     console.print(f"\n[bold]returns[/]  {escape(experiment.result_note)}")
     for field in experiment.result_fields:
         console.print(f"  [cyan]{field.name}[/]  [dim]{escape(field.unit)}[/]  {escape(field.meaning)}")
-    console.print(
-        f"\n[dim]{registry.source_file(name)}\nlimits: {experiment.seconds:g} s, {experiment.megabytes:,} MiB[/]",
-        soft_wrap=True,
+    terminal.say(
+        f"\n[dim]{registry.source_file(name)}\nlimits: {experiment.seconds:g} s, {experiment.megabytes:,} MiB[/]"
     )
     terminal.next_command(f"prep run {name}")
 
@@ -128,10 +106,7 @@ def _summary(experiment: Any) -> dict[str, Any]:
         "catalogue": list(experiment.catalogue),
         "determinism": experiment.determinism,
         "parameters": {
-            parameter.name: {
-                "type": _type_name(parameter.annotation),
-                "default": _as_list(parameter.default),
-            }
+            parameter.name: {"type": _type_name(parameter.annotation), "default": _as_list(parameter.default)}
             for parameter in experiment.parameters.values()
         },
         "result": experiment.result_units,
@@ -161,3 +136,8 @@ def _describe(schema: dict[str, Any]) -> str:
     bounds += [f"above {schema['exclusiveMinimum']}"] if "exclusiveMinimum" in schema else []
     bounds += [f"to {schema['maximum']}"] if "maximum" in schema else []
     return " ".join([str(schema.get("const", schema.get("type", "value"))), *bounds])
+
+
+experiments = terminal.command_app(
+    list_, show, help="List and show the experiments that decide questions and claims."
+)

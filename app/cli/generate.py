@@ -8,72 +8,57 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from rich.markup import escape
 
 from app.cli import terminal
-from app.cli.engine_options import engine_options
-from app.cli.lora_options import LoraModulesOption, LoraOption, load_adapters, with_adapters
-from app.cli.option_groups import option_groups
-from app.cli.session import open_llm, speed_line
+from app.cli.engine_options import Lora, engine_options, open_llm, speed_line
+from app.cli.options import argument, option, option_groups
 from common.text import counted
+from engine.outputs import CompletionOutput, RequestOutput
+from engine.sampling_params import SamplingParams, StructuredOutputsParams
+from engine.zoo.shop import is_shop_model, open_shop
 
 if TYPE_CHECKING:
     from engine.llm import LLM
     from engine.lora.request import LoRARequest
-    from engine.outputs import CompletionOutput, RequestOutput
-    from engine.sampling_params import SamplingParams, StructuredOutputsParams
-
-app = terminal.command_app()
 
 
 @dataclass(frozen=True)
 class SamplingOptions:
     """Fields of `SamplingParams` as options."""
 
-    n: Annotated[int, typer.Option("-n", help="Completions of each prompt.")] = 1
-    best_of: Annotated[
-        int | None, typer.Option("--best-of", help="Compute this many completions, keep the n likeliest.")
-    ] = None
-    temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0
-    top_p: Annotated[float, typer.Option(help="Keep the most likely tokens up to this probability.")] = 1.0
-    top_k: Annotated[int, typer.Option(help="Keep this many of the most likely tokens; 0: all.")] = 0
-    min_p: Annotated[float, typer.Option(help="Drop tokens below this share of the likeliest.")] = 0.0
-    repetition_penalty: Annotated[float, typer.Option(help="Above 1: penalise tokens seen so far.")] = 1.0
-    presence_penalty: Annotated[float, typer.Option(help="Subtracted once a token was generated.")] = 0.0
-    frequency_penalty: Annotated[float, typer.Option(help="Subtracted for each time it was.")] = 0.0
-    seed: Annotated[int | None, typer.Option(help="Same seed, same tokens.")] = None
-    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Maximum tokens to generate.")] = 128
-    min_tokens: Annotated[int, typer.Option(help="Minimum tokens to generate.")] = 0
-    stop: Annotated[list[str] | None, typer.Option("--stop", help="End at this text; repeatable.")] = None
-    ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="Continue after the end-of-sequence token.")
-    ] = False
-    logprobs: Annotated[int | None, typer.Option(help="Show this many alternatives per token.")] = None
+    n: Annotated[int, option("Completions of each prompt.", "-n")] = 1
+    best_of: Annotated[int | None, option("Compute this many completions, keep the n likeliest.")] = None
+    temperature: Annotated[float, option("0 takes the most likely token.")] = 0.0
+    top_p: Annotated[float, option("Keep the most likely tokens up to this probability.")] = 1.0
+    top_k: Annotated[int, option("Keep this many of the most likely tokens; 0: all.")] = 0
+    min_p: Annotated[float, option("Drop tokens below this share of the likeliest.")] = 0.0
+    repetition_penalty: Annotated[float, option("Above 1: penalise tokens seen so far.")] = 1.0
+    presence_penalty: Annotated[float, option("Subtracted once a token was generated.")] = 0.0
+    frequency_penalty: Annotated[float, option("Subtracted for each time it was.")] = 0.0
+    seed: Annotated[int | None, option("Same seed, same tokens.")] = None
+    max_tokens: Annotated[int, option("Maximum tokens to generate.")] = 128
+    min_tokens: Annotated[int, option("Minimum tokens to generate.")] = 0
+    stop: Annotated[list[str] | None, option("End at this text; repeatable.")] = None
+    ignore_eos: Annotated[bool, option("Continue after the end-of-sequence token.", "--ignore-eos")] = False
+    logprobs: Annotated[int | None, option("Show this many alternatives per token.")] = None
 
 
 @dataclass(frozen=True)
 class StructureOptions:
     """Constraints on the output; at most one may be given."""
 
-    json_schema: Annotated[
-        Path | None, typer.Option("--json-schema", help="File with a JSON schema that the output satisfies.")
-    ] = None
-    regex: Annotated[
-        str | None, typer.Option("--regex", help="Regular expression that the output matches.")
-    ] = None
-    choice: Annotated[
-        list[str] | None, typer.Option("--choice", help="The output is one of these; repeatable.")
-    ] = None
+    json_schema: Annotated[Path | None, option("File with a JSON schema that the output satisfies.")] = None
+    regex: Annotated[str | None, option("Regular expression that the output matches.")] = None
+    choice: Annotated[list[str] | None, option("The output is one of these; repeatable.")] = None
 
     def structured_outputs(self) -> StructuredOutputsParams | None:
         """Return the value of `SamplingParams.structured_outputs`."""
-        from engine.sampling_params import StructuredOutputsParams
-
         given: dict[str, Any] = {"json": self.json_schema, "regex": self.regex, "choice": self.choice}
         chosen = {name: value for name, value in given.items() if value}
         if len(chosen) > 1:
             raise terminal.Problem(
-                "--json-schema, --regex and --choice exclude each other", next_step="give one of them"
+                "--json-schema, --regex and --choice exclude each other", "give one of them"
             )
         if self.json_schema is None:
             return StructuredOutputsParams(**chosen) if chosen else None
@@ -83,35 +68,28 @@ class StructureOptions:
         except OSError as error:
             raise terminal.Problem(
                 f"--json-schema {self.json_schema} cannot be read: {error.strerror}",
-                next_step="--json-schema must name a file with a JSON schema",
+                "--json-schema must name a file with a JSON schema",
             ) from None
 
 
-@app.command()
 @engine_options
 @option_groups
 def generate(
     model: Annotated[
-        str, typer.Argument(help="A shipped model (prep zoo list), a folder, or a Hugging Face id.")
+        str, argument("A shipped model (prep zoo list), a folder, or a Hugging Face id.")
     ] = "shop",
     prompt: Annotated[
-        list[str] | None, typer.Option("--prompt", "-p", help="Repeatable; without it, stdin is the prompt.")
+        list[str] | None, option("Repeatable; without it, stdin is the prompt.", "--prompt", "-p")
     ] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Wrap prompts in the model's chat template.")] = False,
+    chat: Annotated[bool, option("Wrap prompts in the model's chat template.", "--chat")] = False,
     system: Annotated[
-        str | None,
-        typer.Option(
-            "--system", help="With --chat: system prompt; by default a shop's notes for shop models."
-        ),
+        str | None, option("With --chat: system prompt; by default a shop's notes for shop models.")
     ] = None,
-    beam_width: Annotated[
-        int | None, typer.Option("--beam-width", help="Beam search: keep this many continuations.")
-    ] = None,
+    beam_width: Annotated[int | None, option("Beam search: keep this many continuations.")] = None,
     sampling: SamplingOptions = SamplingOptions(),  # noqa: B008 - frozen
     structure: StructureOptions = StructureOptions(),  # noqa: B008 - frozen
-    lora: LoraOption = None,
-    lora_modules: LoraModulesOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print RequestOutputs as JSON.")] = False,
+    lora: Lora = Lora(),  # noqa: B008 - frozen
+    json: Annotated[bool, option("Print RequestOutputs as JSON.", "--json")] = False,
     *,
     engine: dict[str, Any],
 ) -> None:
@@ -129,14 +107,12 @@ def generate(
       echo "Once upon a time" | prep generate path/to/checkpoint --max-tokens 40
       prep generate Qwen/Qwen3-0.6B --load-format dummy --prompt x --num-gpu-blocks-override 64
     """
-    from engine.sampling_params import SamplingParams
-
     _check(sampling, beam_width, engine)
     params = SamplingParams(**asdict(sampling), structured_outputs=structure.structured_outputs())
     prompts = prompt or [_from_stdin()]
     is_single = len(prompts) == params.n == 1 and params.best_of is None
-    with open_llm(model, with_adapters(engine, lora, lora_modules)) as llm:
-        adapter = load_adapters(llm, lora, lora_modules)
+    with open_llm(model, engine, lora) as llm:
+        adapter = lora.load(llm)
         if chat:
             prompts = [_as_chat(llm, model, system, text) for text in prompts]
         if beam_width is not None:
@@ -155,33 +131,29 @@ def _check(sampling: SamplingOptions, beam_width: int | None, engine: dict[str, 
         if sampling.temperature == 0 and sampling.n > 1:
             raise terminal.Problem(
                 "-n: n must be 1 when temperature is 0, where all completions are equal",
-                next_step="add --temperature 0.8",
+                "add --temperature 0.8",
             )
         return
     if sampling.temperature:
         raise terminal.Problem(
-            "--beam-width is deterministic and takes no temperature", next_step="leave out --temperature"
+            "--beam-width is deterministic and takes no temperature", "leave out --temperature"
         )
     most = engine.get("max_logprobs", 20)
     if 0 <= most < 2 * beam_width:
         raise terminal.Problem(
             f"--beam-width must be at most {most // 2}, got {beam_width}: it needs two log-probabilities per beam, "
             f"and --max-logprobs is {most}",
-            next_step=f"add --max-logprobs {2 * beam_width}",
+            f"add --max-logprobs {2 * beam_width}",
         )
 
 
 def _from_stdin() -> str:
     if sys.stdin.isatty():
-        raise terminal.Problem(
-            "no prompt", next_step='prep generate shop --chat --prompt "What do you recommend?"'
-        )
+        raise terminal.Problem("no prompt", 'prep generate shop --chat --prompt "What do you recommend?"')
     return sys.stdin.read().removesuffix("\n")
 
 
 def _as_chat(llm: LLM, model: str, system: str | None, text: str) -> Any:
-    from engine.zoo.shop import is_shop_model, open_shop
-
     if system is None and is_shop_model(model):
         system = open_shop().system
     opening = [{"role": "system", "content": system}] if system else []
@@ -232,8 +204,7 @@ def _beam_search(
 
     outputs = llm.beam_search(prompts, BeamSearchParams(width, max_tokens, ignore_eos))
     if as_json:
-        terminal.print_json([asdict(output) for output in outputs])
-        return
+        return terminal.print_json([asdict(output) for output in outputs])
     for number, output in enumerate(outputs, start=1):
         for rank, beam in enumerate(output.sequences, start=1):
             terminal.err().print(
@@ -260,8 +231,6 @@ def _show(output: RequestOutput, number: int, total: int) -> None:
 
 def _show_logprobs(positions: list[Any]) -> None:
     """Print a row for each token: rank and log-probability, then the alternatives."""
-    from rich.markup import escape
-
     table = terminal.table("token", "rank", "logprob", "alternatives", left=("alternatives",))
     for position in positions:
         (_, chosen), *others = position.items()

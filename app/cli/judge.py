@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from app.cli import terminal
-from app.cli.settings import JsonOption
+from app.cli.options import JsonOption, argument, option
 
 if TYPE_CHECKING:
-    from quizzes.free_text.canaries import GateResult
     from quizzes.free_text.settings import JudgeSettings
     from quizzes.question import Question
 
-app = terminal.command_app()
 
-
-@app.callback(invoke_without_command=True)
-def judge(ctx: typer.Context) -> None:
+def show(ctx: typer.Context) -> None:
     """Show the configured judge. Without one you mark prose yourself, and no text leaves this machine."""
     if ctx.invoked_subcommand is not None:
         return
@@ -33,10 +32,9 @@ def judge(ctx: typer.Context) -> None:
     _print_gate(settings)
 
 
-@app.command("set")
 def set_(
-    url: Annotated[str, typer.Argument(help="Base address of an OpenAI-compatible server.", metavar="URL")],
-    model: Annotated[str, typer.Option("--model", help="Name of the model on that server.")],
+    url: Annotated[str, argument("Base address of an OpenAI-compatible server.", metavar="URL")],
+    model: Annotated[str, option("Name of the model on that server.")],
 ) -> None:
     """Configure a judge. Its key, if any, is read from PREP_JUDGE_API_KEY and never stored.
 
@@ -44,17 +42,16 @@ def set_(
     """
     from quizzes.free_text.settings import JudgeSettings, save
 
-    path = _told(lambda: save(JudgeSettings(url, model)))
-    console = terminal.out()
-    console.print(f"saved in {terminal.literal(path)}", soft_wrap=True)
-    console.print("Your prose answers will be sent to this address and to no other.")
+    with _told():
+        path = save(JudgeSettings(url, model))
+    terminal.say(f"saved in {terminal.literal(path)}")
+    terminal.out().print("Your prose answers will be sent to this address and to no other.")
     terminal.next_command("prep judge test", "its marks count once it passes")
 
 
-@app.command()
 def test(
     number: Annotated[
-        int | None, typer.Option("--canaries", min=20, max=500, help="Number of phrasings (default 60).")
+        int | None, option("Number of phrasings (default 60).", "--canaries", min=20, max=500)
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -62,26 +59,24 @@ def test(
 
     Exit code 1 if it does not pass.
     """
-    from dataclasses import asdict
-
     from quizzes.free_text.canaries import NUMBER, build, gate
     from quizzes.free_text.judge import ask_endpoint
     from quizzes.free_text.settings import save
 
     settings = _load()
     if settings is None:
-        raise terminal.Problem("no judge is configured", next_step="prep judge set URL --model NAME")
+        raise terminal.Problem("no judge is configured", "prep judge set URL --model NAME")
     canaries = build(_questions(), number=number or NUMBER)
     if not canaries:
         raise terminal.Problem("the bank has no key points to test a judge with", code=terminal.ENVIRONMENT)
     terminal.err().print(f"asking {settings.url}, {2 * len(canaries)} calls", markup=False, soft_wrap=True)
     with terminal.progress(len(canaries), "canaries") as advance:
         ask = ask_endpoint(settings.endpoint)
-        result: GateResult = _told(
-            lambda: gate(ask, canaries, settings.model, advance=lambda canary, _: advance(canary.kind))
-        )
+        with _told():
+            result = gate(ask, canaries, settings.model, advance=lambda canary, _: advance(canary.kind))
     tested = replace(settings, gate=result)
-    _told(lambda: save(tested))
+    with _told():
+        save(tested)
     if json:
         terminal.print_json({**asdict(result), "passed": result.is_passed, "failures": result.failures()})
     else:
@@ -90,7 +85,6 @@ def test(
         raise typer.Exit(terminal.CHECKS_FAILED)
 
 
-@app.command()
 def off() -> None:
     """Remove the judge."""
     from quizzes.free_text.settings import forget
@@ -109,22 +103,21 @@ def _questions() -> list[Question]:
 def _load() -> JudgeSettings | None:
     from quizzes.free_text.settings import load
 
-    settings: JudgeSettings | None = _told(load)
-    return settings
+    with _told():
+        return load()
 
 
-def _told(work: Any) -> Any:
+@contextmanager
+def _told() -> Iterator[None]:
     from quizzes.free_text.endpoint import JudgeError
 
     try:
-        return work()
+        yield
     except JudgeError as error:
         raise terminal.Problem(str(error), code=terminal.ENVIRONMENT) from None
 
 
 def _print_gate(settings: JudgeSettings) -> None:
-    from rich.markup import escape
-
     console = terminal.out()
     result = settings.gate
     if result is not None:
@@ -139,3 +132,7 @@ def _print_gate(settings: JudgeSettings) -> None:
     )
     if result is None:
         terminal.next_command("prep judge test")
+
+
+judge = terminal.command_app(set_, test, off)
+judge.callback(invoke_without_command=True)(show)

@@ -15,7 +15,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from app.cli import terminal
-from app.cli.streams import prepare_streams
 
 
 class Entry(NamedTuple):
@@ -57,7 +56,7 @@ COMMANDS = {
     "state": Entry("app.cli.state", "Export, import, back up or reset your answers.", CARE),
     "doctor": Entry("app.cli.doctor", "Check this installation and machine.", CARE),
     "test": Entry("app.cli.test", "Run the linters and the tests.", CARE),
-    "version": Entry("app.cli.version", "Print the versions of prep, Python and PyTorch.", CARE),
+    "version": Entry("app.cli.doctor", "Print the versions of prep, Python and PyTorch.", CARE),
 }
 
 
@@ -70,8 +69,12 @@ class LazyGroup(TyperGroup):
             self.add_command(TyperCommand(name, help=entry.help, rich_help_panel=entry.panel))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Load the command: its module's function or typer app of the same name."""
         if args and args[0] in COMMANDS:
-            command = typer.main.get_command(import_module(COMMANDS[args[0]].module).app)
+            found = getattr(import_module(COMMANDS[args[0]].module), args[0])
+            command = typer.main.get_command(
+                found if isinstance(found, typer.Typer) else terminal.command_app(found)
+            )
             command.name = args[0]
             self.add_command(command)
         return super().resolve_command(ctx, args)
@@ -86,14 +89,28 @@ class LazyGroup(TyperGroup):
         except (typer.Exit, typer.Abort):
             raise
         except (Exception, KeyboardInterrupt) as error:
-            if type(error).__name__ == "NoArgsIsHelpError":  # a bare group, such as `prep trace`
+            kind = type(error).__name__
+            if kind == "NoArgsIsHelpError":  # a bare group, such as `prep trace`
                 print(error.ctx.get_help())  # type: ignore[union-attr]
                 raise typer.Exit(0) from None
-            if (
-                hasattr(error, "format_message") or terminal.debug_wanted()
-            ):  # the first: a usage error, which typer prints
+            if kind == "MissingParameter":
+                raise terminal.explain(_missing(error)) from None
+            is_usage_error = hasattr(error, "format_message")  # typer prints it
+            if is_usage_error or terminal.debug_wanted():
                 raise
             raise terminal.explain(error) from None
+
+
+def _missing(error: Any) -> terminal.Problem:
+    """Say what the missing argument is, and show the first example of the command's help."""
+    command = f"prep {error.ctx.command_path.partition(' ')[2]}"
+    name = error.param.metavar or error.param.opts[0]
+    words = (error.param.help or "").rstrip(".")
+    example = (error.ctx.command.help or "").partition("Example")[2].partition("prep ")[2].partition("\n")[0]
+    return terminal.Problem(
+        f"{command} needs {name}" + (f": {words[:1].lower()}{words[1:]}" if words else ""),
+        f"prep {example}" if example else f"{command} --help",
+    )
 
 
 app = typer.Typer(
@@ -116,9 +133,9 @@ def root(
     if debug:
         os.environ["PREP_DEBUG"] = "1"
     if version:
-        from app.cli.version import PREP, version_of
+        from app.cli.doctor import version_of
 
-        print(f"prep {version_of(PREP) or 'from the source tree'}")
+        print(f"prep {version_of('prep-workbench') or 'from the source tree'}")
         raise typer.Exit()
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
@@ -126,7 +143,7 @@ def root(
 
 def main() -> None:
     """Entry point of the `prep` console script."""
-    prepare_streams()
+    terminal.prepare_streams()
     try:
         app(prog_name="prep")
     finally:

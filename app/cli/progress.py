@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import Annotated
 
 from app.cli import terminal
-from app.cli.settings import JsonOption
+from app.cli.options import JsonOption, option
+from app.cli.quiz.start import open_bank, open_state
+from common.paths import write_atomically
+from quizzes.learning.calibration import LEAST, Calibration, OwnMarks, own_marks
+from quizzes.learning.calibration import calibration as calibrate
+from quizzes.learning.progress import FORMULA, TopicProgress
+from quizzes.learning.progress import progress as standing
+from quizzes.learning.review import cards
+from quizzes.question_bank import Bank
+from quizzes.state import State
 
-if TYPE_CHECKING:
-    from quizzes.learning.calibration import Calibration, OwnMarks
-    from quizzes.learning.progress import Progress, TopicProgress
-    from quizzes.question_bank import Bank
-    from quizzes.state import State
 
-app = terminal.command_app()
-
-
-@app.command()
 def progress(
-    topics: Annotated[bool, typer.Option("--topics", help="Show only the topics.")] = False,
-    calibration: Annotated[bool, typer.Option("--calibration", help="Show only the calibration.")] = False,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained page.")
-    ] = None,
+    topics: Annotated[bool, option("Show only the topics.", "--topics")] = False,
+    calibration: Annotated[bool, option("Show only the calibration.", "--calibration")] = False,
+    html: Annotated[Path | None, option("Write a self-contained page.", metavar="FILE")] = None,
     json: JsonOption = False,
 ) -> None:
     """Show your scores per topic, calibration and readiness.
@@ -37,40 +33,46 @@ def progress(
       prep progress --calibration
       prep progress --html progress.html
     """
-    from app.cli.quiz.start import open_bank, open_state
-
     bank = open_bank()
     with open_state() as state:
+        figures = _figures(state)
         if html is not None:
-            _write_page(html, bank, state)
+            from app.cli.progress_page import page
+
+            write_atomically(html, page(standing(bank, state), figures[0], state.settings))
+            terminal.note(f"{terminal.mark(True)} {terminal.literal(html)}")
         if json:
-            _print_json(bank, state)
+            calibrated, own = (None if each is None else asdict(each) for each in figures)
+            more = {"formula": FORMULA, "calibration": calibrated, "own_marks": own}
+            terminal.print_json({**asdict(standing(bank, state)), **more})
         elif html is None:
             show(bank, state, topics=topics or not calibration, calibration=calibration or not topics)
 
 
+def _figures(state: State) -> tuple[Calibration | None, OwnMarks | None]:
+    attempts = state.attempts(scored=True)
+    return calibrate(attempts, state.votes()), own_marks(attempts)
+
+
 def show(bank: Bank, state: State, *, topics: bool = True, calibration: bool = True) -> None:
     """Print the tables, then the readiness."""
-    from quizzes.learning.calibration import calibration as calibrate
-    from quizzes.learning.calibration import own_marks
-    from quizzes.learning.progress import progress as standing
-
-    found = standing(bank, state)
+    found, settings = standing(bank, state), state.settings
+    headings = ("topic", "seen", "right", "recall now", "surprises", "due", "readiness")
     if topics:
-        _show_topics(found)
+        terminal.out().print(terminal.table(*headings, rows=map(_row, found.topics)))
     if calibration:
-        attempts = state.attempts(scored=True)
-        _show_calibration(calibrate(attempts, state.votes()), own_marks(attempts))
+        _show_calibration(*_figures(state))
     if topics:
-        _show_readiness(found, state)
-        _show_suspended(bank, state)
-    due = found.due
-    if due:
-        terminal.next_command("prep review", f"{due} due")
+        who = ", ".join(filter(None, (settings.role, settings.level))) or "all roles"
+        terminal.out().print(f"[bold]readiness {found.readiness:.0f} of 100[/] for {who}\n[dim]{FORMULA}[/]")
+        for name, card in cards(state).items():
+            if card.suspended and name in bank:
+                terminal.print_line(f"suspended: {name}  [dim]prep review --resume {name}[/]")
+    if found.due:
+        terminal.next_command("prep review", f"{found.due} due")
     else:
-        terminal.next_command(
-            f"prep quiz --topic {found.lever}" if found.lever else "prep quiz", "has the most to gain"
-        )
+        topic = f" --topic {found.lever}" if found.lever else ""
+        terminal.next_command(f"prep quiz{topic}", "has the most to gain")
 
 
 def bar(fraction: float, width: int = 10) -> str:
@@ -78,13 +80,6 @@ def bar(fraction: float, width: int = 10) -> str:
     full = round(min(max(fraction, 0.0), 1.0) * width)
     on, off = ("█", "░") if terminal.unicode_ok() else ("#", "-")
     return on * full + off * (width - full)
-
-
-def _show_topics(found: Progress) -> None:
-    table = terminal.table("topic", "seen", "right", "recall now", "surprises", "due", "readiness")
-    for topic in found.topics:
-        table.add_row(*_row(topic))
-    terminal.out().print(table)
 
 
 def _row(topic: TopicProgress) -> tuple[str, ...]:
@@ -104,16 +99,12 @@ def _percent(value: float | None) -> str:
 
 
 def _show_calibration(found: Calibration | None, own: OwnMarks | None) -> None:
-    from quizzes.learning.calibration import LEAST
-
     console = terminal.out()
     if found is None:
         console.print("calibration: you have not given a confidence yet\n")
         return
-    console.print(
-        f"[bold]calibration[/]  mean confidence {found.said:.0%}, right {found.was:.0%}  (n={found.n})   "
-        f"Brier {found.brier:.2f}"
-    )
+    means = f"mean confidence {found.said:.0%}, right {found.was:.0%}"
+    console.print(f"[bold]calibration[/]  {means}  (n={found.n})   Brier {found.brier:.2f}")
     if found.bins:
         console.print("  sure  " + " ".join(f"{b.said:>5.0%}" for b in found.bins))
         console.print("  right " + " ".join(f"{b.was:>5.0%}" for b in found.bins))
@@ -129,53 +120,3 @@ def _show_calibration(found: Calibration | None, own: OwnMarks | None) -> None:
         how = "higher" if own.over > 0 else "lower"
         console.print(f"  you mark your own prose {abs(own.over):.2f} {how} than its probes  (n={own.n})")
     console.print()
-
-
-def _show_readiness(found: Progress, state: State) -> None:
-    from quizzes.learning.progress import FORMULA
-
-    settings = state.settings
-    who = ", ".join(filter(None, (settings.role, settings.level))) or "all roles"
-    console = terminal.out()
-    console.print(f"[bold]readiness {found.readiness:.0f} of 100[/] for {who}")
-    console.print(f"[dim]{FORMULA}[/]")
-
-
-def _show_suspended(bank: Bank, state: State) -> None:
-    from quizzes.learning.review import cards
-
-    for card in cards(state).values():
-        if card.suspended and card.question_id in bank:
-            terminal.print_line(
-                f"suspended: {card.question_id}  [dim]prep review --resume {card.question_id}[/]"
-            )
-
-
-def _print_json(bank: Bank, state: State) -> None:
-    from quizzes.learning.calibration import calibration as calibrate
-    from quizzes.learning.calibration import own_marks
-    from quizzes.learning.progress import FORMULA
-    from quizzes.learning.progress import progress as standing
-
-    found = standing(bank, state)
-    attempts = state.attempts(scored=True)
-    calibrated, own = calibrate(attempts, state.votes()), own_marks(attempts)
-    terminal.print_json(
-        {
-            **asdict(found),
-            "formula": FORMULA,
-            "calibration": None if calibrated is None else asdict(calibrated),
-            "own_marks": None if own is None else asdict(own),
-        }
-    )
-
-
-def _write_page(path: Path, bank: Bank, state: State) -> None:
-    from app.cli.progress_page import page
-    from common.paths import write_atomically
-    from quizzes.learning.calibration import calibration as calibrate
-    from quizzes.learning.progress import progress as standing
-
-    found = page(standing(bank, state), calibrate(state.attempts(scored=True), state.votes()), state.settings)
-    write_atomically(path, found)
-    terminal.err().print(f"{terminal.mark(True)} {terminal.literal(path)}", soft_wrap=True)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from html import escape
-from typing import TYPE_CHECKING
 
-from quizzes.learning.calibration import LEAST
-from quizzes.learning.progress import FORMULA
-
-if TYPE_CHECKING:
-    from quizzes.learning.calibration import Calibration
-    from quizzes.learning.progress import Progress, TopicProgress
-    from quizzes.state import Settings
+from quizzes.learning.calibration import LEAST, Calibration
+from quizzes.learning.progress import FORMULA, Progress, TopicProgress
+from quizzes.state import Settings
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b;

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json as json_module
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 
 from app.cli import terminal
-from app.cli.settings import JsonOption, SetOption, parse_settings
+from app.cli.options import JsonOption, SetOption, argument, option, parse_settings
+from quizzes.experiments import Result, registry
+from quizzes.experiments.registry import Experiment, Inconclusive, NeedsHardware, get
 
 if TYPE_CHECKING:
-    from quizzes.experiments.registry import Experiment
     from quizzes.experiments.runner import Outcome
-
-app = terminal.command_app()
 
 
 def resolve_name(given: str) -> str:
@@ -24,8 +27,6 @@ def resolve_name(given: str) -> str:
 
     Raises Problem if the code names none or several.
     """
-    from quizzes.experiments import registry
-
     if not re.fullmatch(r"[Ee]\d+", given):
         return given
     code = given.upper()
@@ -36,24 +37,19 @@ def resolve_name(given: str) -> str:
         f"{code} names {len(found)} experiments: {', '.join(found)}"
         if found
         else f"no experiment has code {code}",
-        next_step=f"prep experiments show {found[0]}" if found else "prep experiments list --codes",
+        f"prep experiments show {found[0]}" if found else "prep experiments list --codes",
     )
 
 
-@app.command()
 def run(
     name: Annotated[
-        str, typer.Argument(metavar="EXPERIMENT", help="A name or a code (E13) from: prep experiments list")
+        str, argument("A name or a code (E13) from: prep experiments list", metavar="EXPERIMENT")
     ],
     settings: SetOption = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed for experiments that draw at random.")] = 0,
-    trace: Annotated[
-        Path | None, typer.Option("--trace", help="Record every step; read it with prep trace info FILE.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw the result: .svg, .png, or .json (Vega-Lite).")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Ignore a cached result.")] = False,
+    seed: Annotated[int, option("Seed for experiments that draw at random.")] = 0,
+    trace: Annotated[Path | None, option("Record every step; read it with prep trace info FILE.")] = None,
+    plot: Annotated[Path | None, option("Draw the result: .svg, .png, or .json (Vega-Lite).")] = None,
+    fresh: Annotated[bool, option("Ignore a cached result.", "--fresh")] = False,
     json: JsonOption = False,
 ) -> None:
     """Run an experiment on the engine and print its result.
@@ -64,7 +60,6 @@ def run(
       prep run batching.static_vs_continuous --set slots=8 --set lens=57,21,21,44
       prep run batching.static_vs_continuous --trace run.itrace --json
     """
-    from quizzes.experiments.registry import get
     from quizzes.experiments.runner import Runner
 
     name = resolve_name(name)
@@ -72,23 +67,15 @@ def run(
     args = parse_settings(settings)
     experiment.check(args)
     if trace is not None and trace.exists():
-        raise terminal.Problem(f"{trace} exists", next_step="give --trace another name, or remove it first")
-    with Runner() as runner, terminal.loading(name):
-        outcome = told(lambda: runner.run(name, args, seed=seed, trace=trace, fresh=fresh))
+        raise terminal.Problem(f"{trace} exists", "give --trace another name, or remove it first")
+    with Runner() as runner, terminal.loading(name), told():
+        outcome = runner.run(name, args, seed=seed, trace=trace, fresh=fresh)
     if plot is not None:
         draw(experiment, outcome.result, plot)
     if json:
-        terminal.print_json(
-            {
-                "experiment": name,
-                "args": outcome.args,
-                "result": outcome.result,
-                "determinism": outcome.determinism,
-                "seconds": round(outcome.seconds, 3),
-                "cached": outcome.cached,
-            }
-        )
-        return
+        outcome_fields = terminal.pick(outcome, "args result determinism")
+        run_time = {"seconds": round(outcome.seconds, 3), "cached": outcome.cached}
+        return terminal.print_json({"experiment": name, **outcome_fields, **run_time})
     show(experiment, outcome)
     if trace is not None and not trace.exists():
         terminal.tell_error(f"{name} does not step an engine, so it has no trace")
@@ -97,35 +84,32 @@ def run(
         terminal.next_command(f"prep trace info {trace}", "shows every step")
     else:
         first = next(iter(experiment.parameters), None)
-        terminal.next_command(
-            f"prep run {name} --set {first}=..." if first else "prep experiments list", "change one argument"
-        )
+        command = f"prep run {name} --set {first}=..." if first else "prep experiments list"
+        terminal.next_command(command, "change one argument")
 
 
-def told(work: Any) -> Any:
-    """Return `work()`. An experiment that cannot run or decide ends in one line and an exit code."""
-    from quizzes.experiments.registry import Inconclusive, NeedsHardware
+@contextmanager
+def told() -> Iterator[None]:
+    """End an experiment that cannot run or decide in one line and an exit code."""
     from quizzes.experiments.runner import OverMemory, OverTime, RunFailed
 
     try:
-        return work()
+        yield
     except Inconclusive as reason:
         raise terminal.Problem(
-            f"inconclusive: {reason}",
-            next_step="close other programs and run again",
-            code=terminal.INCONCLUSIVE,
+            f"inconclusive: {reason}", "close other programs and run again", code=terminal.INCONCLUSIVE
         ) from None
     except NeedsHardware as reason:
         raise terminal.Problem(f"unavailable on this machine: {reason}", code=terminal.ENVIRONMENT) from None
     except (OverTime, OverMemory) as reason:
         raise terminal.Problem(
-            str(reason), next_step="use smaller arguments: --set name=value", code=terminal.CHECKS_FAILED
+            str(reason), "use smaller arguments: --set name=value", code=terminal.CHECKS_FAILED
         ) from None
     except RunFailed as reason:
         if terminal.debug_wanted():
             terminal.err().print(reason.details, markup=False)
         raise terminal.Problem(
-            str(reason), next_step="PREP_DEBUG=1 shows its traceback", code=terminal.CHECKS_FAILED
+            str(reason), "PREP_DEBUG=1 shows its traceback", code=terminal.CHECKS_FAILED
         ) from None
 
 
@@ -134,14 +118,16 @@ def show(experiment: Experiment, outcome: Outcome) -> None:
     console = terminal.out()
     console.print(f"[bold]{experiment.title}[/]")
     console.print(f"[dim]{', '.join(f'{k}={plain(v)}' for k, v in outcome.args.items())}[/]\n")
-    width = max(map(len, outcome.result), default=0)
-    units = experiment.result_units
-    for name, value in outcome.result.items():
-        console.print(
-            f"  {name:<{width}}  [bold]{plain(value)}[/] [dim]{units.get(name, '')}[/]", soft_wrap=False
-        )
+    show_figures(console, outcome.result, experiment.result_units)
     how = "from the cache" if outcome.cached else f"{outcome.seconds:.1f} s"
     console.print(f"\n[dim]{outcome.determinism}, {how}[/]")
+
+
+def show_figures(console: Console, result: dict[str, Any], units: dict[str, str]) -> None:
+    """Print an experiment's result, one line per value."""
+    width = max(map(len, result), default=0)
+    for name, value in result.items():
+        console.print(f"  {name:<{width}}  [bold]{plain(value)}[/] [dim]{units.get(name, '')}[/]")
 
 
 def plain(value: Any) -> str:
@@ -156,19 +142,13 @@ def plain(value: Any) -> str:
         return "\\[" + ", ".join(plain(item) for item in value) + "]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {plain(item)}" for key, item in value.items()) + "}"
-    from rich.markup import escape
-
     return escape(str(value))
 
 
 def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:
     """Write the experiment's chart. Raises Problem if it has none or the drawing library is missing."""
-    from quizzes.experiments import Result
-
     if experiment.chart is None:
-        raise terminal.Problem(
-            f"{experiment.name} has no chart", next_step="prep run ... --json prints the values"
-        )
+        raise terminal.Problem(f"{experiment.name} has no chart", "prep run ... --json prints the values")
     if path.suffix not in (".svg", ".png", ".json"):
         raise terminal.Problem(f"--plot writes .svg, .png or .json, not {path.name}")
     spec = {
@@ -183,7 +163,7 @@ def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:
     except ImportError:
         raise terminal.Problem(
             "drawing needs vl-convert",
-            next_step="pip install vl-convert-python, or --plot FILE.json",
+            "pip install vl-convert-python, or --plot FILE.json",
             code=terminal.ENVIRONMENT,
         ) from None
     if path.suffix == ".svg":

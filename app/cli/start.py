@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 import datetime as dt
-import random
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from dataclasses import asdict
+from typing import Annotated, Any
 
 from app.cli import terminal
-from app.cli.settings import JsonOption, ScriptOption
+from app.cli.options import JsonOption, ScriptOption, option
+from app.cli.quiz.dialogue import Dialogue, EndOfInput, Quit
+from app.cli.quiz.start import drawn, hold, open_bank, open_state
+from app.cli.today import as_json, overview
+from quizzes.learning.placement import ITEMS, LEVELS, Placement, Result
+from quizzes.question_bank import Bank
+from quizzes.state import Session, Settings, State
+from quizzes.topics import ROLES, resolve
 
-if TYPE_CHECKING:
-    from app.cli.quiz.dialogue import Dialogue
-    from app.cli.quiz.sitting import Item
-    from quizzes.learning.placement import Placement, Result
-    from quizzes.question_bank import Bank
-    from quizzes.state import Session, Settings, State
-
-app = terminal.command_app()
 FARTHEST_DAYS = 3650
 
 
-@app.command()
 def start(
-    role: Annotated[str | None, typer.Option("--role", help="inference, kernel, platform or sre.")] = None,
-    level: Annotated[str | None, typer.Option("--level", help="junior, mid, senior or staff.")] = None,
+    role: Annotated[str | None, option("inference, kernel, platform or sre.")] = None,
+    level: Annotated[str | None, option("junior, mid, senior or staff.")] = None,
     interview: Annotated[
-        str | None,
-        typer.Option("--interview", metavar="DATE", help="A date (2026-12-15), days from now, or none."),
+        str | None, option("A date (2026-12-15), days from now, or none.", metavar="DATE")
     ] = None,
-    hours: Annotated[float | None, typer.Option("--hours", help="Hours of practice per week.")] = None,
-    placement: Annotated[bool, typer.Option(help="Ask twelve placement questions.")] = True,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="The same seed gives the same placement questions.")
-    ] = None,
+    hours: Annotated[float | None, option("Hours of practice per week.")] = None,
+    placement: Annotated[bool, option("Ask twelve placement questions.")] = True,
+    seed: Annotated[int | None, option("The same seed gives the same placement questions.")] = None,
     script: ScriptOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -50,9 +43,6 @@ def start(
       prep start --role sre --level senior --interview 2026-12-15 --hours 5
       prep start --interview 21 --no-placement
     """
-    from app.cli.quiz.dialogue import Dialogue
-    from app.cli.quiz.start import open_bank, open_state
-
     bank = open_bank()
     today = dt.date.today()
     with open_state() as state:
@@ -72,8 +62,6 @@ def _settings(dialogue: Dialogue, given: dict[str, Any], now: Settings, today: d
 
     Raises KeyboardInterrupt at the end of standard input: nothing is saved.
     """
-    from app.cli.quiz.dialogue import EndOfInput, Quit
-
     readers = readers_for(today)
     changes = {name: readers[name][1](str(value)) for name, value in given.items() if value is not None}
     if changes and not dialogue.is_live:
@@ -92,8 +80,6 @@ def _settings(dialogue: Dialogue, given: dict[str, Any], now: Settings, today: d
 
 
 def _ask(dialogue: Dialogue, prompt: str, read: Callable[[str], Any], kept: Any) -> Any:
-    from app.cli.quiz.dialogue import Quit
-
     while True:
         line = dialogue.read(prompt)
         if not line:
@@ -108,19 +94,13 @@ def _ask(dialogue: Dialogue, prompt: str, read: Callable[[str], Any], kept: Any)
 
 def readers_for(today: dt.date) -> dict[str, tuple[str, Callable[[str], Any]]]:
     """Return, per setting, its prompt and a parser that raises ValueError with a reason."""
-    from quizzes.learning.placement import LEVELS
-    from quizzes.topics import ROLES, resolve
-
     return {
         "role": (f"role: {', '.join(ROLES)}", lambda line: resolve("role", line, ROLES)),
         "level": (
             f"level: {', '.join(LEVELS)}",
             lambda line: resolve("level", line, dict.fromkeys(LEVELS, "")),
         ),
-        "interview_date": (
-            "interview: a date, days from now, or none",
-            lambda line: read_date(line, today),
-        ),
+        "interview_date": ("interview: a date, days from now, or none", lambda line: read_date(line, today)),
         "hours_per_week": ("hours a week", read_hours),
     }
 
@@ -138,9 +118,8 @@ def read_date(line: str, today: dt.date) -> dt.date | None:
         except ValueError:
             raise ValueError(f"{line!r} is not a date; use YYYY-MM-DD, a number of days, or none") from None
     if not 0 <= days <= FARTHEST_DAYS:
-        raise ValueError(
-            f"{line!r} is {'in the past' if days < 0 else 'too far away'}; today is {today.isoformat()}"
-        )
+        why = "in the past" if days < 0 else "too far away"
+        raise ValueError(f"{line!r} is {why}; today is {today.isoformat()}")
     return today + dt.timedelta(days=days)
 
 
@@ -156,8 +135,6 @@ def read_hours(line: str) -> float:
 
 def _wants_placement(dialogue: Dialogue, json: bool, *, asked: bool) -> bool:
     """Return whether to ask the placement questions: only if there is an input to read answers from."""
-    from app.cli.quiz.dialogue import Quit
-
     if not asked:
         return False
     if not json:
@@ -172,10 +149,7 @@ def _wants_placement(dialogue: Dialogue, json: bool, *, asked: bool) -> bool:
 
 def place(bank: Bank, state: State, dialogue: Dialogue, *, seed: int | None, json: bool) -> Result | None:
     """Ask the placement questions. Their answers count for review. Return None if none was answered."""
-    from app.cli.quiz.start import hold
-    from quizzes.learning.placement import ITEMS, Placement
-
-    chosen = random.SystemRandom().randrange(1 << 30) if seed is None else seed
+    chosen = drawn(seed)
     settings = state.settings
     placement = Placement(bank, settings.role, settings.level, chosen)
     spec = {"role": settings.role, "level": settings.level, "seed": chosen}
@@ -194,12 +168,10 @@ def place(bank: Bank, state: State, dialogue: Dialogue, *, seed: int | None, jso
     return placement.result() if placement.answers else None
 
 
-def _adaptive(placement: Placement, state: State, session: Session) -> Iterator[Item]:
+def _adaptive(placement: Placement, state: State, session: Session) -> Iterator[tuple[str, int]]:
     """Yield each item once the previous one is graded. A skipped question counts as wrong."""
-    from app.cli.quiz.sitting import Item
-
     while (entry := placement.next()) is not None:
-        yield Item(entry.id, placement.figures_seed(entry))
+        yield (entry.id, placement.figures_seed(entry))
         found = state.attempts(session_id=session.id, question_id=entry.id)
         if found and not found[-1].scored:
             placement.skip(entry)
@@ -209,22 +181,19 @@ def _adaptive(placement: Placement, state: State, session: Session) -> Iterator[
 
 def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> None:
     """Print where to begin and the plan."""
-    from dataclasses import asdict
-
-    from app.cli.today import as_json, overview
-
     found = overview(bank, state)
     if json:
         plain = as_json(found)
         placed = None if result is None else {**asdict(result), "begin_with": result.begin_with}
-        terminal.print_json({"settings": plain["settings"], "plan": plain["plan"], "placement": placed})
-        return
+        return terminal.print_json(
+            {"settings": plain["settings"], "plan": plain["plan"], "placement": placed}
+        )
     console = terminal.out()
     if result is not None:
-        table = terminal.table("topic", "right", "hardest right", left=())
-        for topic in result.topics:
-            hardest = f"difficulty {topic.hardest_right}" if topic.hardest_right else "-"
-            table.add_row(topic.topic.replace("_", " "), f"{topic.correct} of {topic.asked}", hardest)
+        table = terminal.table("topic", "right", "hardest right")
+        for each in result.topics:
+            hardest = f"difficulty {each.hardest_right}" if each.hardest_right else "-"
+            table.add_row(each.topic.replace("_", " "), f"{each.correct} of {each.asked}", hardest)
         console.print(table)
         console.print(
             f"estimated difficulty [bold]{result.difficulty:g}[/] of 5 from {result.answered} answers: "
@@ -237,6 +206,5 @@ def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> Non
         f"{plan.new_total} {when}"
     )
     begin = result.begin_with if result is not None else found.topic
-    terminal.next_command(
-        f"prep quiz --topic {begin}" if begin else "prep quiz", "then prep today, once a day"
-    )
+    topic = f" --topic {begin}" if begin else ""
+    terminal.next_command(f"prep quiz{topic}", "then prep today, once a day")

@@ -1,19 +1,23 @@
-"""Shared terminal output: consoles, marks, tables, the closing line, and errors.
+"""Shared terminal output: streams, consoles, marks, tables, the closing line, and errors.
 
 Exit codes: 0 ok, 1 checks failed, 2 usage, 3 environment, 4 inconclusive, 130 interrupted.
 """
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import math
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -39,7 +43,7 @@ _QUIET_S = 2.0
 class Problem(Exception):
     """An error that the user can fix: what is wrong, why, and the next step."""
 
-    def __init__(self, message: str, *, next_step: str = "", code: int = USAGE) -> None:
+    def __init__(self, message: str, next_step: str = "", *, code: int = USAGE) -> None:
         super().__init__(message)
         self.next_step = next_step
         self.code = code
@@ -57,32 +61,58 @@ class Group(TyperGroup):
             formatter.write_dl(rows)
 
 
-def command_app(**settings: Any) -> typer.Typer:
-    """Return a subcommand's typer app. Its help pages are plain: at 80 columns, boxes would cut long option names."""
-    return typer.Typer(
+def command_app(*commands: Callable[..., None], help: str = "") -> typer.Typer:
+    """Return the typer app of a command, or with `help` of a group. A command is named after its function.
+
+    Its help pages are plain: at 80 columns, boxes would cut long option names.
+    """
+    app = typer.Typer(
         cls=Group,
+        no_args_is_help=bool(help),
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        **settings,
     )
+    if help:
+        app.info.help = help
+    for command in commands:
+        app.command(command.__name__.strip("_"), context_settings=getattr(command, "context", None))(command)
+    return app
+
+
+def context(**settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a command with settings of its parser."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        command.context = settings  # type: ignore[attr-defined]
+        return command
+
+    return decorate
 
 
 def out() -> Console:
     """Console on stdout: results."""
-    return _console(stderr=False)
+    from rich.console import Console
+
+    # Not cached: a test runner swaps sys.stdout. No highlighting: colour is for meaning, not for every number
+    return Console(highlight=False, emoji=False)
 
 
 def err() -> Console:
     """Console on stderr: progress and errors, so that stdout can be piped."""
-    return _console(stderr=True)
-
-
-def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
-    # Not cached: a test runner swaps sys.stdout. No highlighting: colour is for meaning, not for every number
-    return Console(stderr=stderr, highlight=False, emoji=False)
+    return Console(stderr=True, highlight=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """Print a line on stdout that is never broken: paths and commands stay whole."""
+    out().print(text, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Print a line on stderr that is never broken."""
+    err().print(text, soft_wrap=True)
 
 
 def is_live(console: Console) -> bool:
@@ -91,9 +121,7 @@ def is_live(console: Console) -> bool:
 
 
 def unicode_ok() -> bool:
-    return (
-        out().encoding.lower().startswith("utf")
-    )  # not sys.stdout: inside a Live that is a proxy without one
+    return out().encoding.lower().startswith("utf")  # of sys.stdout itself, inside a Live a proxy has none
 
 
 def mark(ok: bool | None) -> str:
@@ -117,19 +145,17 @@ def status(first: str = "starting", *, lines_in_pipe: bool = False) -> Iterator[
 
     lines_in_pipe: print a line for each where stderr is no terminal; else nothing is shown there.
     """
-    from rich.markup import escape
-
     console = err()
     if is_live(console):
-        with console.status(f"[dim]{escape(first)}[/]") as line:
-            yield lambda text: line.update(f"[dim]{escape(text.strip())}[/]")
+        with console.status(f"[dim]{literal(first)}[/]") as line:
+            yield lambda text: line.update(f"[dim]{literal(text.strip())}[/]")
     elif lines_in_pipe:
         yield lambda text: console.print(text, style="dim", markup=False)
     else:
         yield lambda text: None
 
 
-def table(*headings: str, left: tuple[str, ...] = ()) -> Table:
+def table(*headings: str, left: tuple[str, ...] = (), rows: Iterable[Iterable[object]] = ()) -> Table:
     """Return a table in our one style: light rules, numbers to the right; the first column and `left` hold words."""
     from rich import box
     from rich.table import Table
@@ -137,14 +163,15 @@ def table(*headings: str, left: tuple[str, ...] = ()) -> Table:
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, heading in enumerate(headings):
         result.add_column(heading, justify="left" if index == 0 or heading in left else "right")
+    for row in rows:
+        result.add_row(*map(str, row))
     return result
 
 
 def show(title: str, body: Table) -> None:
     """Print a heading and a table."""
-    console = out()
-    console.print(f"[bold]{title}[/]", soft_wrap=True)
-    console.print(body)
+    say(f"[bold]{title}[/]")
+    out().print(body)
 
 
 def print_line(text: str, console: Console | None = None) -> None:
@@ -196,16 +223,26 @@ def literal(text: object) -> str:
     return escape(str(text))
 
 
+def shown(path: Path) -> str:
+    """Return a path relative to the current folder, if it lies there."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 def next_command(command: str, why: str = "") -> None:
     """Print the last line of a screen: the one next command. On stderr, so that a pipe gets results only."""
     reason = f"  [dim]{as_typed(why)}[/]" if why else ""
-    err().print(f"\n[dim]next:[/] [bold cyan]{literal(as_typed(command))}[/]{reason}", soft_wrap=True)
+    note(f"\n[dim]next:[/] [bold cyan]{literal(as_typed(command))}[/]{reason}")
 
 
 def print_json(value: Any) -> None:
     """Print plain JSON on stdout: no colour, no wrapping; dataclasses as objects, NaN and infinity as null."""
     plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
     print(json.dumps(_finite(plain), indent=2, allow_nan=False))
+
+
+def pick(source: object, names: str) -> dict[str, Any]:
+    """Return some attributes, for JSON: names separated by spaces."""
+    return {name: getattr(source, name) for name in names.split()}
 
 
 def _finite(value: Any) -> Any:
@@ -229,12 +266,9 @@ def as_typed(text: str) -> str:
 
 def tell_error(message: str, next_step: str = "") -> None:
     """Print an error, and its next step, on stderr. The texts are no markup."""
-    from rich.markup import escape
-
-    console = err()
-    console.print(f"[bold red]error:[/] {escape(as_typed(message))}", soft_wrap=True)
+    note(f"[bold red]error:[/] {literal(as_typed(message))}")
     if next_step:
-        console.print(f"[dim]next:[/] {escape(as_typed(next_step))}", soft_wrap=True)
+        note(f"[dim]next:[/] {literal(as_typed(next_step))}")
 
 
 def debug_wanted() -> bool:
@@ -258,23 +292,41 @@ def explain(error: BaseException) -> typer.Exit:
     if isinstance(error, OSError):
         tell_error(f"{error}", getattr(error, "next_step", ""))  # a StateError says what to do
         return typer.Exit(ENVIRONMENT)
-    where = _last_frame(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"  ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
     tell_error(
         f"{type(error).__name__}: {error}{where}", "PREP_DEBUG=1 before the command shows the traceback"
     )
     return typer.Exit(CHECKS_FAILED)
 
 
-def _last_frame(error: BaseException) -> str:
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    if frame is None:
-        return ""
-    return f"  ({os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno})"
-
-
 def silence_broken_pipe() -> None:
     """Discard the rest of the output: the reader of our pipe has exited (`prep ... | head`)."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
+
+
+PLAIN = {
+    "·": "-", "…": "...", "–": "-", "—": "-", "─": "-", "→": "->", "←": "<-", "×": "x", "≈": "~", "≤": "<=", "≥": ">=",
+    "µ": "u", "μ": "u", "²": "2", "“": '"', "”": '"', "’": "'", "█": "#", "░": "-", "✓": "ok", "✗": "x",
+}  # fmt: skip
+"""Replacements for characters that a stream cannot encode; other characters become "?"."""
+
+
+def prepare_streams() -> None:
+    """Replace closed streams by the null device, and characters that a stream cannot encode by plain ones."""
+
+    def plain(error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        return "".join(PLAIN.get(c, "?") for c in error.object[error.start : error.end]), error.end
+
+    codecs.register_error("prep-plain", plain)
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="prep-plain")

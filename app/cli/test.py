@@ -15,8 +15,7 @@ from typing import Annotated
 import typer
 
 from app.cli import terminal
-
-app = terminal.command_app()
+from app.cli.options import option
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = (
@@ -36,12 +35,12 @@ TOOLS = (
 MAX_WORKERS = 4  # each holds torch and a model: more would exhaust memory before they save time
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@terminal.context(allow_extra_args=True, ignore_unknown_options=True)
 def test(
     ctx: typer.Context,
-    fast: Annotated[bool, typer.Option("--fast", help="Only the fast tier: under a minute.")] = False,
-    slow: Annotated[bool, typer.Option("--slow", help="Also the slow tier: under 25 minutes.")] = False,
-    lint: Annotated[bool, typer.Option(help="Run ruff, import-linter and mypy first.")] = True,
+    fast: Annotated[bool, option("Only the fast tier: under a minute.", "--fast")] = False,
+    slow: Annotated[bool, option("Also the slow tier: under 25 minutes.", "--slow")] = False,
+    lint: Annotated[bool, option("Run ruff, import-linter and mypy first.")] = True,
 ) -> None:
     """Run the linters and the tests. Other arguments go to pytest.
 
@@ -53,14 +52,14 @@ def test(
       prep test --no-lint tests/core -k preempt     selected tests, without linters
     """
     if fast and slow:
-        raise terminal.Problem("--fast and --slow exclude each other", next_step="prep test --fast")
+        raise terminal.Problem("--fast and --slow exclude each other", "prep test --fast")
     missing = [name for name in TOOLS if find_spec(name) is None]
     if missing or not (ROOT / "tests").is_dir():
         raise terminal.Problem(
             f"the test tools are not installed here: {', '.join(missing)}"
             if missing
             else f"no tests in {ROOT}",
-            next_step="./prep test   (installs them)   or   pip install -e '.[test]'",
+            "./prep test   (installs them)   or   pip install -e '.[test]'",
             code=terminal.ENVIRONMENT,
         )
     failed = run_linters(types=not fast) if lint else []

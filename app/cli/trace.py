@@ -6,55 +6,33 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from app.cli import terminal, trace_compare
+from app.cli import terminal
+from app.cli.options import JsonOption, argument, option
+from app.cli.trace_compare import diff, fork, open_trace
+from app.trace_tools.perfetto import export_perfetto
+from engine.trace.files import unused_path
+from engine.trace.history import RequestHistory
+from engine.trace.protocol import Trace
+from engine.trace.why import Why, why_spans
+from engine.trace.why import why as explain
 
-if TYPE_CHECKING:
-    from engine.trace.history import RequestHistory
-    from engine.trace.protocol import Trace
-    from engine.trace.why import Why
-
-app = terminal.command_app(no_args_is_help=True)
-
-File = Annotated[Path, typer.Argument(help="A trace (*.itrace).", metavar="FILE")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+File = Annotated[Path, argument("A trace (*.itrace).", metavar="FILE")]
 
 MAX_ROWS = 40
 """Maximum rows of the request table without --all."""
 
 
-class NeedsExample(TyperCommand):
-    """A command that answers missing arguments with what they are and the first example of its help."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            if type(error).__name__ != "MissingParameter":
-                raise
-            name, words = error.param.metavar, str(error.param.help)  # type: ignore[union-attr]
-            example = (self.help or "").partition("prep ")[2].partition("\n")[0]
-            raise terminal.Problem(
-                f"prep trace {self.name} needs {name}: {words[:1].lower()}{words[1:].rstrip('.')}",
-                next_step=f"prep {example}",
-            ) from None
-
-
-@app.callback()
-def trace() -> None:
-    """Record what every step of a run did, and find out why."""
-
-
-@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@terminal.context(ignore_unknown_options=True, allow_interspersed_args=False)
 def record(
-    command: Annotated[list[str], typer.Argument(help="A prep command, or any program.", metavar="CMD")],
+    command: Annotated[list[str], argument("A prep command, or any program.", metavar="CMD")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Trace file; by default run.itrace, run-2.itrace, …")
+        Path | None, option("Trace file; by default run.itrace, run-2.itrace, …", "-o", "--output")
     ] = None,
 ) -> None:
     """Run a command with tracing on and pass on its exit code. Options of `record` come before the command.
@@ -67,58 +45,49 @@ def record(
       prep trace record -o tour.itrace demo
       prep trace record python my_script.py
     """
-    from engine.trace.files import unused_path
-
     if output is not None and output.exists():
-        raise terminal.Problem(f"{output} exists", next_step="give -o another name, or remove it first")
+        raise terminal.Problem(f"{output} exists", "give -o another name, or remove it first")
     path = (output or unused_path("run.itrace")).absolute()
     if not path.parent.is_dir():
-        raise terminal.Problem(
-            f"there is no folder {path.parent}", next_step="create it, or choose another -o"
-        )
+        raise terminal.Problem(f"there is no folder {path.parent}", "create it, or choose another -o")
     before = set(path.parent.iterdir())
     code = _run(_program(command), path)
-    new = set(path.parent.iterdir()) - before
-    written = sorted(
-        (file for file in new if _is_numbered(file, path)), key=lambda file: (len(file.stem), file)
-    )
+    new = (file for file in set(path.parent.iterdir()) - before if _is_numbered(file, path))
+    written = sorted(new, key=lambda file: (len(file.stem), file))
     if not written:
         terminal.tell_error(f"no trace was written, because {command[0]} started no engine")
         raise typer.Exit(code or terminal.CHECKS_FAILED)
     for file in written:
-        terminal.err().print(f"recorded {terminal.literal(_shown(file))}", soft_wrap=True)
-    terminal.next_command(f"prep trace info {_shown(written[0])}", "what happened")
+        terminal.note(f"recorded {terminal.literal(terminal.shown(file))}")
+    terminal.next_command(f"prep trace info {terminal.shown(written[0])}", "what happened")
     if code:
         raise typer.Exit(code)
 
 
-@app.command()
 def info(
     file: File,
-    all_requests: Annotated[bool, typer.Option("--all", help="List every request.")] = False,
-    json: Json = False,
+    all_requests: Annotated[bool, option("List every request.", "--all")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Show the figures of a run: steps, tokens, preemptions, prefix hits, evictions, and every request.
 
     Example: prep trace info run.itrace
     """
-    reader = trace_compare.open_trace(file)
+    reader = open_trace(file)
     summary = summarise(reader)
     if json:
-        terminal.print_json(summary)
-        return
+        return terminal.print_json(summary)
     _print_info(reader, summary, MAX_ROWS if not all_requests else len(reader.requests))
     waited = max(reader.requests, key=lambda request: len(request.preempted), default=None)
     if waited is not None:
         terminal.next_command(f"prep trace why {file} {waited.request_id}", "why it ran or waited, by steps")
 
 
-@app.command(cls=NeedsExample)
 def why(
     file: File,
-    request: Annotated[str, typer.Argument(help="Request id, as prep trace info lists it.", metavar="REQ")],
-    step: Annotated[int | None, typer.Option("--step", help="One step; all steps by default.")] = None,
-    json: Json = False,
+    request: Annotated[str, argument("Request id, as prep trace info lists it.", metavar="REQ")],
+    step: Annotated[int | None, option("One step; all steps by default.")] = None,
+    json: JsonOption = False,
 ) -> None:
     """Explain why a request did or did not run: the scheduler's reason, its figures, and a sentence.
 
@@ -127,22 +96,18 @@ def why(
       prep trace why run.itrace 3 --step 418
       prep trace why run.itrace 3
     """
-    from engine.trace.why import why as explain
-    from engine.trace.why import why_spans
-
-    reader = trace_compare.open_trace(file)
+    reader = open_trace(file)
     if step is not None:
         answer = explain(reader, request, step)
         if json:
             terminal.print_json(_plain(answer))
         else:
             what = answer.reason.value if answer.reason else answer.answer
-            terminal.out().print(f"[bold]{what}[/]  {terminal.literal(answer.sentence)}", soft_wrap=True)
+            terminal.say(f"[bold]{what}[/]  {terminal.literal(answer.sentence)}")
         return
     spans = why_spans(reader, request)
     if json:
-        terminal.print_json([{"first": s.first, "last": s.last, **_plain(s.why)} for s in spans])
-        return
+        return terminal.print_json([{"first": s.first, "last": s.last, **_plain(s.why)} for s in spans])
     headings = ("steps", "what", "explanation of the first step")
     table = terminal.table(*headings, left=headings)
     for span in spans:
@@ -152,15 +117,14 @@ def why(
     terminal.show(f"Request {terminal.literal(request)}, step by step", table)
 
 
-@app.command()
-def verify(file: File, json: Json = False) -> None:
+def verify(file: File, json: JsonOption = False) -> None:
     """Replay a trace and compare it with the engine's checks; exit code 1 if they differ.
 
     The checks are a CRC of all records, five counts per step, and a CRC of the whole state every 64 steps.
 
     Example: prep trace verify run.itrace
     """
-    reader = trace_compare.open_trace(file, quiet=json)
+    reader = open_trace(file, quiet=json)
     problems = reader.problems
     if json:
         terminal.print_json(
@@ -176,51 +140,38 @@ def verify(file: File, json: Json = False) -> None:
     elif problems:
         first = min(problems)
         where = f"{terminal.literal(file)}: first bad step {first.step}"
-        terminal.out().print(f"{terminal.mark(False)} {where}", soft_wrap=True)
+        terminal.say(f"{terminal.mark(False)} {where}")
         for problem in problems[:5]:
-            terminal.out().print(f"  {terminal.literal(problem.message)}", soft_wrap=True)
+            terminal.say(f"  {terminal.literal(problem.message)}")
         if len(problems) > 5:
             terminal.out().print(f"  and {len(problems) - 5} consequences of these")
     else:
-        terminal.out().print(
-            f"{terminal.mark(True)} {file}: {reader.num_steps} steps replayed; all states match the engine's checks",
-            soft_wrap=True,
+        terminal.say(
+            f"{terminal.mark(True)} {file}: {reader.num_steps} steps replayed; all states match the engine's checks"
         )
     if problems:
         raise typer.Exit(terminal.CHECKS_FAILED)
 
 
-@app.command(cls=NeedsExample)
 def export(
     file: File,
-    perfetto: Annotated[
-        Path | None, typer.Option("--perfetto", help="Chrome trace JSON for ui.perfetto.dev.", metavar="OUT")
-    ] = None,
-    json: Json = False,
+    perfetto: Annotated[Path | None, option("Chrome trace JSON for ui.perfetto.dev.", metavar="OUT")] = None,
+    json: JsonOption = False,
 ) -> None:
     """Convert a trace into a timeline with a track per request, one for the steps, and counters.
 
     Example: prep trace export run.itrace --perfetto run.json
     """
-    from app.trace_tools.perfetto import export_perfetto
-
     if perfetto is None:
         raise terminal.Problem(
             "prep trace export needs an output: --perfetto OUT",
-            next_step=f"prep trace export {file} --perfetto {file.stem}.json",
+            f"prep trace export {file} --perfetto {file.stem}.json",
         )
-    reader = trace_compare.open_trace(file, quiet=json)
+    reader = open_trace(file, quiet=json)
     count = export_perfetto(reader, perfetto)
     if json:
-        terminal.print_json({"file": str(perfetto), "events": count})
-        return
-    terminal.err().print(
-        f"wrote {count} events to {perfetto}: open it at https://ui.perfetto.dev", soft_wrap=True
-    )
-
-
-app.command(name="diff", cls=NeedsExample)(trace_compare.diff)
-app.command(name="fork", cls=NeedsExample)(trace_compare.fork)
+        return terminal.print_json({"file": str(perfetto), "events": count})
+    terminal.note(f"wrote {count} events to {perfetto}: open it at https://ui.perfetto.dev")
 
 
 # ---------------------------------------------------------------------- record
@@ -249,7 +200,7 @@ def _run(program: list[str], path: Path) -> int:
         process = subprocess.Popen(program, env=environment)
     except OSError as error:
         raise terminal.Problem(
-            f"cannot run {program[0]}: {error.strerror}", next_step="prep --help lists the commands"
+            f"cannot run {program[0]}: {error.strerror}", "prep --help lists the commands"
         ) from None
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -262,14 +213,6 @@ def _is_numbered(file: Path, first: Path) -> bool:
     """Whether a file is an engine's trace: the first one, or one to whose name `unused_path` added a number."""
     number = file.stem.removeprefix(f"{first.stem}-")
     return file == first or (file.suffix == first.suffix and number.isdigit())
-
-
-def _shown(path: Path) -> str:
-    """A path relative to the current folder, if it lies there."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
 
 
 # ---------------------------------------------------------------------- show
@@ -305,46 +248,43 @@ def summarise(reader: Trace) -> dict[str, Any]:
 
 def _request_figures(reader: Trace, request: RequestHistory) -> dict[str, Any]:
     admitted = request.stays[0].admitted if request.stays else None
-    queued = None if admitted is None else max(0.0, reader.series.time_s[admitted] - request.added_s)
+    series = reader.series
+    queued = None if admitted is None else max(0.0, series.time_s[admitted] - request.added_s)
     first = next((step for step, n in zip(request.row_steps, request.row_outputs, strict=True) if n), None)
+    ttft = None if first is None else series.time_s[first] + series.duration_s[first] - request.added_s
+    latency = None if request.ended_s is None else request.ended_s - request.added_s
+    times = {"queued_s": queued, "ttft_s": ttft, "latency_s": latency}
     return {
         "request": request.request_id,
         "added": request.added,
         "admitted": admitted,
-        "ended": request.ended,
-        "finish_reason": request.finish_reason,
+        **terminal.pick(request, "ended finish_reason"),
         "prompt_tokens": request.num_prompt_tokens,
         "cached_tokens": request.num_cached_tokens,
         "output_tokens": len(request.tokens),
         "preemptions": len(request.preempted),
-        "queued_s": None if queued is None else round(queued, 6),
-        "ttft_s": None if first is None else round(_end_of(reader, first) - request.added_s, 6),
-        "latency_s": None if request.ended_s is None else round(request.ended_s - request.added_s, 6),
+        **{name: None if seconds is None else round(seconds, 6) for name, seconds in times.items()},
     }
-
-
-def _end_of(reader: Trace, step: int) -> float:
-    return reader.series.time_s[step] + reader.series.duration_s[step]
 
 
 def _print_info(reader: Trace, summary: dict[str, Any], max_rows: int) -> None:
     head, out = summary["header"], terminal.out()
     prompt, cached = summary["prompt_tokens"], summary["cached_tokens"]
     cache = f"{head['blocks']} blocks of {head['block_size']} tokens"
+    at_most = f"{summary['max_running']} running, {summary['max_waiting']} waiting"
+    times = f"{summary['duration_s']:.3f} s, of which {summary['step_time_s']:.3f} s in steps"
     lines = {
         "model": f"{head['model']}, seed {head['seed']}, {cache}",
         "recorded on": f"{head['machine']}, code {head['code_rev'] or 'unknown'}",
-        "steps": f"{summary['steps']} in {summary['duration_s']:.3f} s, "
-        f"of which {summary['step_time_s']:.3f} s in steps",
+        "steps": f"{summary['steps']} in {times}",
         "tokens": f"{summary['computed_tokens']} computed, {summary['output_tokens']} output",
         "prefix hits": f"{summary['hits']}, {cached} of {prompt} prompt tokens at first admission",
         "preemptions": str(summary["preemptions"]),
         "evictions": str(summary["evictions"]),
-        "at most": f"{summary['max_running']} running, {summary['max_waiting']} waiting; "
-        f"at least {summary['min_free_blocks']} blocks free",
+        "at most": f"{at_most}; at least {summary['min_free_blocks']} blocks free",
     }
     for name, value in lines.items():
-        out.print(f"[dim]{name:>12}[/]  {terminal.literal(value)}", soft_wrap=True)
+        terminal.say(f"[dim]{name:>12}[/]  {terminal.literal(value)}")
     if summary["counters"]:
         out.print()
         out.print("[dim]counters of all steps (engine/core/stats.py)[/]")
@@ -353,24 +293,21 @@ def _print_info(reader: Trace, summary: dict[str, Any], max_rows: int) -> None:
     headings = ("request", "prompt", "cached", "output", "preempt", "queued", "TTFT", "total", "end")
     table = terminal.table(*headings, left=("end",))
     for request in summary["requests"][:max_rows]:
-        counts = (
-            request[name] for name in ("prompt_tokens", "cached_tokens", "output_tokens", "preemptions")
-        )
-        times = (_milliseconds(request[name]) for name in ("queued_s", "ttft_s", "latency_s"))
-        end = request["finish_reason"] or "unfinished"
-        table.add_row(terminal.literal(request["request"]), *map(str, counts), *times, end)
+        names = ("prompt_tokens", "cached_tokens", "output_tokens", "preemptions")
+        seconds = (request[name] for name in ("queued_s", "ttft_s", "latency_s"))
+        cells = [str(request[name]) for name in names]
+        cells += ["-" if each is None else f"{each * 1e3:.1f}" for each in seconds]
+        table.add_row(terminal.literal(request["request"]), *cells, request["finish_reason"] or "unfinished")
     out.print()
     count = len(summary["requests"])
     terminal.show(f"{count} request{'s' * (count != 1)} [dim](tokens, preemptions, milliseconds)[/]", table)
-    if len(summary["requests"]) > max_rows:
-        out.print(f"and {len(summary['requests']) - max_rows} more; --all or --json lists them")
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.1f}"
+    if count > max_rows:
+        out.print(f"and {count - max_rows} more; --all or --json lists them")
 
 
 def _plain(answer: Why) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {**asdict(answer), "reason": answer.reason.value if answer.reason else None}
+
+
+HELP = "Record what every step of a run did, and find out why."
+trace = terminal.command_app(record, info, why, verify, export, diff, fork, help=HELP)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from app.cli import terminal
-
-if TYPE_CHECKING:
-    from app.debugger.fork_process import ForkOutcome, ForkProcess
-    from engine.trace.diff import TraceDiff
-    from engine.trace.divergence import Divergence
-    from engine.trace.protocol import Trace
-    from engine.trace.run_figures import Figure, RequestDelta
+from app.cli.options import JsonOption, argument, option
+from app.debugger.fork_process import ForkOutcome, ForkProcess
+from common.text import counted
+from engine.trace.diff import TraceDiff
+from engine.trace.diff import diff as compare
+from engine.trace.divergence import Divergence
+from engine.trace.files import unused_path
+from engine.trace.protocol import Trace
+from engine.trace.reader import TraceReader
+from engine.trace.run_figures import Figure, RequestDelta
 
 SHOW_PROGRESS_AFTER_S = 2.0
 MAX_ROWS = 12
@@ -25,47 +28,38 @@ MAX_ROWS = 12
 
 def open_trace(file: Path, quiet: bool = False) -> Trace:
     """Load a trace; its warnings go to stderr."""
-    from engine.trace.reader import TraceReader
-
     reader = TraceReader(file)
     for warning in reader.warnings if not quiet else ():
-        terminal.err().print(
-            f"{terminal.mark(None)} {terminal.literal(file)}: {terminal.literal(warning)}", soft_wrap=True
-        )
+        terminal.note(f"{terminal.mark(None)} {terminal.literal(file)}: {terminal.literal(warning)}")
     return reader
 
 
 def diff(
-    a: Annotated[Path, typer.Argument(help="A trace (*.itrace).", metavar="A")],
-    b: Annotated[Path, typer.Argument(help="Another trace, usually a fork of the first.", metavar="B")],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    a: Annotated[Path, argument("A trace (*.itrace).", metavar="A")],
+    b: Annotated[Path, argument("Another trace, usually a fork of the first.", metavar="B")],
+    json: JsonOption = False,
 ) -> None:
     """Compare two runs: first different decision, its reasons, and the effect per request and on the whole run.
 
     Example: prep trace diff run.itrace run-at40.itrace
     """
-    from engine.trace.diff import diff as compare
-
     one, other = open_trace(a, quiet=json), open_trace(b, quiet=json)
     found = compare(one, other)
     if json:
-        terminal.print_json(plain(found))
-        return
+        return terminal.print_json(plain(found))
     print_diff(found, a.name, b.name)
     terminal.next_command(f"prep app --trace {b}", "step through it; the page Compare shows both runs")
 
 
 def fork(
-    file: Annotated[Path, typer.Argument(help="A trace (*.itrace).", metavar="FILE")],
-    at: Annotated[int, typer.Option("--at", help="First step with the changes.", metavar="N")] = 0,
+    file: Annotated[Path, argument("A trace (*.itrace).", metavar="FILE")],
+    at: Annotated[int, option("First step with the changes.", metavar="N")] = 0,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="KNOB=VALUE; may be repeated.", metavar="KNOB=VALUE")
+        list[str] | None, option("KNOB=VALUE; may be repeated.", "--set", metavar="KNOB=VALUE")
     ] = None,
-    scheduler: Annotated[
-        str | None, typer.Option("--scheduler", help="Another scheduler class.", metavar="MODULE:CLASS")
-    ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Trace file of the fork.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    scheduler: Annotated[str | None, option("Another scheduler class.", metavar="MODULE:CLASS")] = None,
+    output: Annotated[Path | None, option("Trace file of the fork.", "-o", "--output")] = None,
+    json: JsonOption = False,
 ) -> None:
     """Run a recorded workload again with other settings or another scheduler from a step on, and compare.
 
@@ -83,17 +77,11 @@ def fork(
       prep trace fork run.itrace --set num_blocks=200 --set preemption_mode=swap --set num_host_blocks=64
       prep trace fork run.itrace --at 40 --scheduler app.debugger.example_schedulers:ShortestFirst
     """
-    from app.debugger.fork_process import ForkProcess
-    from engine.trace.diff import diff as compare
-    from engine.trace.files import unused_path
-
     if output is not None and output.exists():
-        raise terminal.Problem(f"{output} exists", next_step="give -o another name, or remove it first")
+        raise terminal.Problem(f"{output} exists", "give -o another name, or remove it first")
     out = output or unused_path(Path(f"{file.stem}-at{at}.itrace"))
     if not out.absolute().parent.is_dir():
-        raise terminal.Problem(
-            f"there is no folder {out.parent}", next_step="create it, or choose another -o"
-        )
+        raise terminal.Problem(f"there is no folder {out.parent}", "create it, or choose another -o")
     recorded = open_trace(file, quiet=json)
     process = ForkProcess(file, out, at=at, changes=_changes(change or []), scheduler_cls=scheduler)
     outcome = _wait(process)
@@ -107,7 +95,7 @@ def fork(
             terminal.next_command(f"prep app --trace {out}", f"or prep trace diff {file} {out} --json")
         else:
             said = "Without --set or --scheduler a fork repeats the recorded run."
-            terminal.err().print(f"{terminal.mark(None)} {said}", soft_wrap=True)
+            terminal.note(f"{terminal.mark(None)} {said}")
             again = f"prep trace fork {file} --at {at} --set max_num_batched_tokens=64"
             terminal.next_command(again, "a fork that can differ")
     if outcome.failure:
@@ -119,31 +107,26 @@ def _changes(words: list[str]) -> dict[str, Any]:
     for word in words:
         name, separator, value = word.partition("=")
         if not separator:
-            raise terminal.Problem(f"--set {word} has no value", next_step=f"--set {name}=VALUE")
+            raise terminal.Problem(f"--set {word} has no value", f"--set {name}=VALUE")
         changes[name.strip()] = value.strip()
     return changes
 
 
 def _wait(process: ForkProcess) -> ForkOutcome:
     """Wait for the fork's end and show progress if that takes long. Ctrl-C removes its file."""
-    console, began = terminal.err(), time.monotonic()
-    status = console.status("[dim]forking[/]") if terminal.is_live(console) else None
-    is_shown = False
+    began = time.monotonic()
+    status = terminal.err().status("[dim]forking[/]")
     try:
         while (outcome := process.poll(0.1)) is None:
-            if status is None or time.monotonic() - began < SHOW_PROGRESS_AFTER_S:
-                continue
-            if not is_shown:
+            if terminal.is_live(terminal.err()) and time.monotonic() - began >= SHOW_PROGRESS_AFTER_S:
                 status.start()
-                is_shown = True
-            status.update(f"[dim]step {process.step:,} of about {process.of:,}[/]")
+                status.update(f"[dim]step {process.step:,} of about {process.of:,}[/]")
         return outcome
     except KeyboardInterrupt:
         process.cancel()
         raise
     finally:
-        if status is not None and is_shown:
-            status.stop()
+        status.stop()
 
 
 # ---------------------------------------------------------------------- print
@@ -160,20 +143,17 @@ def plain(found: TraceDiff) -> dict[str, Any]:
 
 def print_diff(found: TraceDiff, a: str, b: str) -> None:
     out = terminal.out()
-    out.print(f"[bold]A[/] {terminal.literal(a)}   [bold]B[/] {terminal.literal(b)}", soft_wrap=True)
+    terminal.say(f"[bold]A[/] {terminal.literal(a)}   [bold]B[/] {terminal.literal(b)}")
     if found.same_workload:
         out.print("[dim]same workload[/]")
     else:
         notes = "; ".join(found.workload_notes) or "the recorded requests differ"
-        out.print(
-            f"{terminal.mark(None)} the workloads differ: {terminal.literal(notes)}. Requests are matched by id",
-            soft_wrap=True,
+        terminal.say(
+            f"{terminal.mark(None)} the workloads differ: {terminal.literal(notes)}. Requests are matched by id"
         )
-    for name, one, other in found.settings:
-        out.print(
-            f"[dim]{name}[/]  A {terminal.literal(_word(one))}, B {terminal.literal(_word(other))}",
-            soft_wrap=True,
-        )
+    for name, *values in found.settings:
+        one, other = ("-" if value is None else terminal.literal(value) for value in values)
+        terminal.say(f"[dim]{name}[/]  A {one}, B {other}")
     out.print()
     if found.first is None:
         if found.first_blocks is None:
@@ -183,7 +163,7 @@ def print_diff(found: TraceDiff, a: str, b: str) -> None:
         return
     print_divergence(found.first)
     more = len(found.divergences) - 1
-    rest = f"; {more} later divergence{'s' if more > 1 else ''}" if more else ""
+    rest = f"; {counted(more, 'later divergence')}" if more else ""
     steps = "1 step decides" if found.num_different == 1 else f"{found.num_different} steps decide"
     out.print(f"[dim]{steps} differently{rest}[/]\n")
     _print_figures(found.figures, found.clocks)
@@ -191,14 +171,11 @@ def print_diff(found: TraceDiff, a: str, b: str) -> None:
 
 
 def print_divergence(found: Divergence) -> None:
-    out = terminal.out()
-    out.print(
-        f"[bold]First different decision: step {found.step}[/] ({', '.join(found.kinds)})", soft_wrap=True
-    )
+    terminal.say(f"[bold]First different decision: step {found.step}[/] ({', '.join(found.kinds)})")
     for name, side in (("A", found.a), ("B", found.b)):
-        out.print(f"  [bold]{name}[/] {terminal.literal(side.decided)}", soft_wrap=True)
+        terminal.say(f"  [bold]{name}[/] {terminal.literal(side.decided)}")
         for reason in side.reasons:
-            out.print(f"    [dim]{terminal.literal(reason)}[/]", soft_wrap=True)
+            terminal.say(f"    [dim]{terminal.literal(reason)}[/]")
 
 
 def _print_figures(figures: list[Figure], clocks: tuple[str, str]) -> None:
@@ -209,13 +186,8 @@ def _print_figures(figures: list[Figure], clocks: tuple[str, str]) -> None:
         if delta and figure.better:
             colour = "green" if (delta < 0) == (figure.better == "lower") else "yellow"
         shown = "-" if delta is None else f"{delta:+,.6g}" if delta else "0"
-        table.add_row(
-            figure.name,
-            _number(figure.a),
-            _number(figure.b),
-            f"[{colour}]{shown}[/]" if colour else shown,
-            figure.unit,
-        )
+        shown = f"[{colour}]{shown}[/]" if colour else shown
+        table.add_row(figure.name, _number(figure.a), _number(figure.b), shown, figure.unit)
     label = "wall clock" if clocks == ("wall", "wall") else "clock: steps; a fork has no wall clock"
     terminal.show(f"Figures [dim]({label})[/]", table)
 
@@ -242,17 +214,13 @@ def _change(delta: RequestDelta) -> tuple[int, int]:
 
 
 def _print_outcome(outcome: ForkOutcome) -> None:
-    out = terminal.err()
     if outcome.failure:
-        out.print(f"{terminal.mark(False)} {terminal.literal(outcome.failure)}", soft_wrap=True)
-        out.print(f"[dim]the run up to the failure: {terminal.literal(outcome.path)}[/]", soft_wrap=True)
+        terminal.note(f"{terminal.mark(False)} {terminal.literal(outcome.failure)}")
+        terminal.note(f"[dim]the run up to the failure: {terminal.literal(outcome.path)}[/]")
     else:
-        out.print(
-            f"{terminal.mark(True)} {outcome.num_steps} steps in {terminal.literal(outcome.path)}",
-            soft_wrap=True,
-        )
+        terminal.note(f"{terminal.mark(True)} {outcome.num_steps} steps in {terminal.literal(outcome.path)}")
     for note in outcome.notes:
-        out.print(f"{terminal.mark(None)} {terminal.literal(note)}", soft_wrap=True)
+        terminal.note(f"{terminal.mark(None)} {terminal.literal(note)}")
 
 
 def _pair(pair: tuple[int | None, int | None]) -> str:
@@ -263,7 +231,3 @@ def _pair(pair: tuple[int | None, int | None]) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.6g}"
-
-
-def _word(value: Any) -> str:
-    return "-" if value is None else str(value)

@@ -6,16 +6,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from app.cli import terminal
-from app.cli.option_groups import option_groups
+from app.cli.engine_options import model_folder
+from app.cli.options import JsonOption, ModelArgument, argument, option, option_groups
 from common.text import counted
+from engine.config import EngineArgs
+from engine.models.hf_config import load_model_config
+from engine.quant.quantizer.recipe import METHODS, Recipe
 
 if TYPE_CHECKING:
     import torch
 
-    from engine.quant.quantizer.recipe import Recipe
     from engine.quant.quantizer.run import Report
     from engine.quant.size import ModelSize
     from engine.zoo.model import ShopModel
@@ -28,32 +29,23 @@ class MethodOptions:
     """The arguments of `Recipe.create` as options."""
 
     method: Annotated[
-        str,
-        typer.Option(help="rtn, gptq, awq, int8, smoothquant or fp8; none: only --inject-outliers."),
+        str, option("rtn, gptq, awq, int8, smoothquant or fp8; none: only --inject-outliers.")
     ] = "awq"
     bits: Annotated[
-        int | None,
-        typer.Option(help="4 (rtn, gptq, awq) or 8 (all but awq); the method's own by default."),
+        int | None, option("4 (rtn, gptq, awq) or 8 (all but awq); the method's own by default.")
     ] = None
-    group: Annotated[
-        int, typer.Option(help="Columns that share a scale (rtn, gptq, awq); -1: the whole row.")
-    ] = 128
+    group: Annotated[int, option("Columns that share a scale (rtn, gptq, awq); -1: the whole row.")] = 128
     symmetric: Annotated[
-        bool | None,
-        typer.Option("--symmetric/--asymmetric", help="Without or with zero points; rtn and gptq: without."),
+        bool | None, option("Without or with zero points; rtn and gptq: without.", "--symmetric/--asymmetric")
     ] = None
-    act_order: Annotated[bool, typer.Option("--act-order", help="gptq: important columns first.")] = False
-    activations: Annotated[str, typer.Option(help="fp8: dynamic, or static (a calibrated scale).")] = (
-        "dynamic"
+    act_order: Annotated[bool, option("gptq: important columns first.", "--act-order")] = False
+    activations: Annotated[str, option("fp8: dynamic, or static (a calibrated scale).")] = "dynamic"
+    alpha: Annotated[float, option("smoothquant: share of the outliers moved into the weights, 0 to 1.")] = (
+        0.5
     )
-    alpha: Annotated[
-        float, typer.Option(help="smoothquant: share of the outliers moved into the weights, 0 to 1.")
-    ] = 0.5
 
     def recipe(self) -> Recipe | None:
         """Return the recipe; None for --method none. Raises ValueError if the options do not fit the method."""
-        from engine.quant.quantizer.recipe import Recipe
-
         if self.method == FLOAT:
             return None
         arguments = asdict(self)
@@ -63,17 +55,16 @@ class MethodOptions:
 @option_groups
 def quantize(
     options: MethodOptions,
-    model: Annotated[str, typer.Argument(help="A shipped model or a folder of the zoo's layout.")] = "shop",
+    model: Annotated[str, argument("A shipped model or a folder of the zoo's layout.")] = "shop",
     calibration: Annotated[
-        str, typer.Option(help="in-domain (conversations of the shop), or a text or JSONL file.")
+        str, option("in-domain (conversations of the shop), or a text or JSONL file.")
     ] = "in-domain",
-    samples: Annotated[int, typer.Option(min=1, help="Texts to calibrate with.")] = 64,
-    output: Annotated[Path | None, typer.Option("--output", help="Folder to write; must not exist.")] = None,
+    samples: Annotated[int, option("Texts to calibrate with.", min=1)] = 64,
+    output: Annotated[Path | None, option("Folder to write; must not exist.")] = None,
     inject_outliers: Annotated[
-        bool,
-        typer.Option("--inject-outliers", help="First create activation outliers, as in large models."),
+        bool, option("First create activation outliers, as in large models.", "--inject-outliers")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Quantise a model and write it in a format that other engines read.
 
@@ -99,29 +90,30 @@ def quantize(
     with terminal.loading("the quantiser"):
         from engine.quant.quantizer.folding import inject_outliers as inject
         from engine.quant.quantizer.run import load_float_model, write_checkpoint
-        from engine.zoo.registry import resolve
-
-    source = resolve(model)
+    source = model_folder(model)
     if options.method == FLOAT and not inject_outliers:
-        raise terminal.Problem(
-            "--method none changes nothing", next_step="--method awq, or add --inject-outliers"
-        )
+        raise terminal.Problem("--method none changes nothing", "--method awq, or add --inject-outliers")
     recipe = options.recipe()
     folder = output or Path(_default_name(source.name, options, recipe is not None and recipe.is_grouped))
     if folder.exists():
-        raise terminal.Problem(f"{folder} exists", next_step="--output another-folder, or remove it")
+        raise terminal.Problem(f"{folder} exists", "--output another-folder, or remove it")
     float_model, dtype = load_float_model(source)
     if inject_outliers:
         inject(float_model)
     if recipe is None:
         tensors = {name: weight.to(dtype) for name, weight in float_model.state_dict().items()}
-        size = write_checkpoint(source, folder, tensors, None, dtype, None)
-        _done(json, folder, {"output": str(folder), "file_bytes": size})
-        return
-    report = _quantize(source, folder, float_model, dtype, recipe, calibration, samples)
-    if not json:
-        _show(report)
-    _done(json, folder, report.as_dict())
+        result = {
+            "output": str(folder),
+            "file_bytes": write_checkpoint(source, folder, tensors, None, dtype, None),
+        }
+    else:
+        report = _quantize(source, folder, float_model, dtype, recipe, calibration, samples)
+        result = report.as_dict()
+        if not json:
+            _show(report)
+    if json:
+        return terminal.print_json(result)
+    terminal.next_command(f"prep zoo eval {folder} --gates", "decide whether it may replace the original")
 
 
 def _quantize(
@@ -154,27 +146,14 @@ def _default_name(model: str, options: MethodOptions, is_grouped: bool) -> str:
     return f"{model}-{options.method}" + (f"-g{options.group}" if is_grouped and options.group != -1 else "")
 
 
-def _done(json: bool, folder: Path, result: dict[str, object]) -> None:
-    if json:
-        terminal.print_json(result)
-    else:
-        terminal.next_command(f"prep zoo eval {folder} --gates", "decide whether it may replace the original")
-
-
 def _show(report: Report) -> None:
     table = terminal.table("matrix", "shape", "output error", "bits/weight")
     for matrix in sorted(report.matrices, key=lambda each: -each.error)[:5]:
-        rows, columns = matrix.shape
-        table.add_row(
-            matrix.name.removeprefix("model."),
-            f"{rows} x {columns}",
-            f"{matrix.error:.3%}",
-            f"{matrix.bits_per_weight:.2f}",
-        )
+        name, (rows, columns) = matrix.name.removeprefix("model."), matrix.shape
+        table.add_row(name, f"{rows} x {columns}", f"{matrix.error:.3%}", f"{matrix.bits_per_weight:.2f}")
     table.add_section()
-    table.add_row(
-        f"mean of {len(report.matrices)}", "", f"{report.error:.3%}", f"{report.bits_per_weight:.2f}"
-    )
+    mean = (f"{report.error:.3%}", f"{report.bits_per_weight:.2f}")
+    table.add_row(f"mean of {len(report.matrices)}", "", *mean)
     terminal.show(f"{report.output}: {report.recipe.method}, worst matrices first", table)
     terminal.out().print(
         f"calibrated with {counted(report.num_samples, 'sample')}, {report.num_tokens:,} tokens\n"
@@ -184,17 +163,14 @@ def _show(report: Report) -> None:
 
 
 def size(
-    model: Annotated[str, typer.Argument(help="A shipped model, a folder, or a Hugging Face id.")] = "shop",
+    model: ModelArgument = "shop",
     method: Annotated[
-        str,
-        typer.Option(help="rtn, gptq, awq, int8, smoothquant, fp8, mxfp4, nvfp4, or none: unquantised."),
+        str, option("rtn, gptq, awq, int8, smoothquant, fp8, mxfp4, nvfp4, or none: unquantised.")
     ] = "awq",
-    bits: Annotated[int | None, typer.Option(help="4 or 8 (rtn, gptq); the method's own by default.")] = None,
-    group: Annotated[int, typer.Option(help="Columns that share a scale; -1: the whole row.")] = 128,
-    dtype: Annotated[
-        str, typer.Option(help="Type of the float tensors: bfloat16, float16 or float32.")
-    ] = "bfloat16",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    bits: Annotated[int | None, option("4 or 8 (rtn, gptq); the method's own by default.")] = None,
+    group: Annotated[int, option("Columns that share a scale; -1: the whole row.")] = 128,
+    dtype: Annotated[str, option("Type of the float tensors: bfloat16, float16 or float32.")] = "bfloat16",
+    json: JsonOption = False,
 ) -> None:
     """Calculate the size of a model after quantisation, from its config.json alone.
 
@@ -209,30 +185,18 @@ def size(
       prep zoo size ./Llama-3.1-8B --method gptq --json
     """
     with terminal.loading("shapes"):
-        from engine.config import EngineArgs
-        from engine.models.hf_config import load_model_config
         from engine.models.loader import checkpoint_tensors, create_model
         from engine.quant.fp4 import FP4_BLOCKS
         from engine.quant.size import estimate_size
 
     group = _checked_group(method, bits, group, dtype)
     config = load_model_config(EngineArgs(model=model, load_format="dummy", device="cpu"))
-    shapes = {
-        name: tuple(tensor.shape) for name, tensor in checkpoint_tensors(create_model(config, "meta")).items()
-    }
+    tensors = checkpoint_tensors(create_model(config, "meta"))
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     found = estimate_size(shapes, method, bits=bits, group_size=group, dtype=dtype)
     if json:
-        terminal.print_json(
-            {
-                "total_bytes": found.total_bytes,
-                "matrix_bytes": found.matrix_bytes,
-                "float_bytes": found.float_bytes,
-                "num_weights": found.num_weights,
-                "bits_per_matrix_weight": found.bits_per_matrix_weight,
-                "bits_per_weight": found.bits_per_weight,
-            }
-        )
-        return
+        sizes = "total_bytes matrix_bytes float_bytes num_weights bits_per_matrix_weight bits_per_weight"
+        return terminal.print_json(terminal.pick(found, sizes))
     _show_size(model, method, group, found)
     if method in FP4_BLOCKS:
         terminal.next_command(f"prep zoo formats {model}", "its effect on the matrices' outputs")
@@ -243,23 +207,21 @@ def size(
 def _checked_group(method: str, bits: int | None, group: int, dtype: str) -> int:
     """Return the group size. Raises Problem or ValueError if the options do not fit together."""
     from engine.quant.fp4 import FP4_BLOCKS
-    from engine.quant.quantizer.recipe import METHODS, Recipe
     from engine.quant.size import FLOAT_BYTES
 
     if method not in (*METHODS, *FP4_BLOCKS, FLOAT) or dtype not in FLOAT_BYTES:
         raise terminal.Problem(
-            f"--method {method} --dtype {dtype}: methods are {', '.join((*METHODS, *FP4_BLOCKS))} and "
-            f"{FLOAT}; types "
-            f"{', '.join(FLOAT_BYTES)}",
-            next_step="--method awq --dtype float16",
+            f"--method {method} --dtype {dtype}: methods are {', '.join((*METHODS, *FP4_BLOCKS))} and {FLOAT}; "
+            f"types {', '.join(FLOAT_BYTES)}",
+            "--method awq --dtype float16",
         )
     if group != -1 and group < 1:
         raise terminal.Problem(
-            f"--group must be at least 1, or -1 for the whole row, got {group}", next_step="--group 128"
+            f"--group must be at least 1, or -1 for the whole row, got {group}", "--group 128"
         )
     if method in FP4_BLOCKS:
         if bits not in (None, 4):
-            raise terminal.Problem(f"{method} has 4 bits, not {bits}", next_step="leave --bits out")
+            raise terminal.Problem(f"{method} has 4 bits, not {bits}", "leave --bits out")
         group = FP4_BLOCKS[method]
     elif method != FLOAT:
         Recipe.create(method, bits=bits)
@@ -281,9 +243,9 @@ def _show_size(model: str, method: str, group: int, found: ModelSize) -> None:
 
 
 def formats(
-    model: Annotated[str, typer.Argument(help="A shipped model or a folder of the zoo's layout.")] = "shop",
-    samples: Annotated[int, typer.Option(min=1, help="Conversations that produce the matrices' inputs.")] = 8,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    model: Annotated[str, argument("A shipped model or a folder of the zoo's layout.")] = "shop",
+    samples: Annotated[int, option("Conversations that produce the matrices' inputs.", min=1)] = 8,
+    json: JsonOption = False,
 ) -> None:
     """Measure the output error of a model's matrices in each format.
 
@@ -309,10 +271,9 @@ def formats(
         from engine.quant.quantizer.calibration import calibration_texts, tokenized
         from engine.quant.quantizer.folding import inject_outliers as inject
         from engine.quant.quantizer.run import load_float_model
-        from engine.zoo.registry import resolve
         from engine.zoo.tokenizer import load_tokenizer
 
-    source = resolve(model)
+    source = model_folder(model)
     float_model, _ = load_float_model(source)
     with terminal.status("quantising", lines_in_pipe=True) as tell:
         batch = tokenized(calibration_texts("in-domain", samples), load_tokenizer(source))
@@ -329,11 +290,9 @@ def formats(
             }
             for row in plain
         ]
-        terminal.print_json({"model": source.name, "samples": len(batch), "formats": rows})
-        return
-    table = terminal.table(
-        "format", "bits/weight", "inputs", "error", "outlying inputs", "outlying weights", left=("inputs",)
-    )
+        return terminal.print_json({"model": source.name, "samples": len(batch), "formats": rows})
+    headings = ("format", "bits/weight", "inputs", "error", "outlying inputs", "outlying weights")
+    table = terminal.table(*headings, left=("inputs",))
     for row in plain:
         bits = f"{row.bits_per_weight:.2f}"
         errors = (row.error, activations[row.name], weights[row.name])

@@ -6,7 +6,7 @@ It ends when the pipe closes, and therefore with its parent.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, cast
 
@@ -55,13 +55,6 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Totals:
-    """The engine's counters, summed over all steps. Answer to TOTALS, sent after all transfers have ended."""
-
-    counters: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Failed:
     """Sent when the engine could not start or died."""
 
@@ -69,6 +62,7 @@ class Failed:
 
 
 TOTALS = "totals"
+"""Asks for the engine's counters, summed over all steps: a dictionary, sent after all transfers have ended."""
 
 
 class EngineProcess(PipeChild):
@@ -77,9 +71,6 @@ class EngineProcess(PipeChild):
     def __init__(self, engine_args: dict[str, Any]) -> None:
         super().__init__("app.disagg.engine_process", name="an engine's process", grace_s=ENDS_WITHIN_S)
         self.write(engine_args)
-
-    def send(self, message: Ask | str) -> None:
-        self.write(message)
 
     def receive(self) -> Any:
         """Return the next message. Raises RuntimeError if the engine failed or its process is gone."""
@@ -134,7 +125,7 @@ class _Engine:
             is_busy = self._engine.has_unfinished()
             if wants_totals and not is_busy:
                 wants_totals = False
-                self._connection.send(Totals(dict(self._counters)))
+                self._connection.send(dict(self._counters))
             while self._connection.poll(0 if is_busy else None):
                 message = self._connection.recv()
                 if message == TOTALS:

@@ -164,8 +164,8 @@ def run(tell: Tell, router: Router, load: Load, ready: Ready) -> Side:
                 num_open -= 1
                 tell(f"{len(news_of) - num_open} of {len(news_of)} requests finished")
     for engine in router.engines:
-        engine.send(TOTALS)
-    counters = [engine.receive().counters for engine in router.engines]
+        engine.write(TOTALS)
+    counters = [engine.receive() for engine in router.engines]
     return _side(news_of, arrivals, counters)
 
 

@@ -11,19 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from app.disagg.engine_process import Ask, EngineProcess, News
-
-
-class Router(Protocol):
-    engines: Sequence[EngineProcess]
-
-    def submit(self, ask: Ask) -> None: ...
-
-    def on_news(self, engine: EngineProcess, news: News) -> News | None:
-        """Process an engine's message; return the client's view of it, if any."""
-        ...
 
 
 class CoLocated:
@@ -34,7 +23,7 @@ class CoLocated:
         self._next = 0
 
     def submit(self, ask: Ask) -> None:
-        self.engines[self._next].send(ask)
+        self.engines[self._next].write(ask)
         self._next = (self._next + 1) % len(self.engines)
 
     def on_news(self, engine: EngineProcess, news: News) -> News | None:
@@ -51,7 +40,7 @@ class Disaggregated:
 
     def submit(self, ask: Ask) -> None:
         self._prefilling[ask.name] = ask
-        self.prefill.send(replace(ask, max_tokens=1, kv_transfer_params={"do_remote_decode": True}))
+        self.prefill.write(replace(ask, max_tokens=1, kv_transfer_params={"do_remote_decode": True}))
 
     def on_news(self, engine: EngineProcess, news: News) -> News | None:
         if engine is self.decode or news.error:
@@ -59,5 +48,8 @@ class Disaggregated:
         if news.finished:
             ask = self._prefilling.pop(news.name)
             # None if the prompt has no full block: the decode engine then computes all of it.
-            self.decode.send(replace(ask, kv_transfer_params=news.kv_transfer_params))
+            self.decode.write(replace(ask, kv_transfer_params=news.kv_transfer_params))
         return None
+
+
+Router = CoLocated | Disaggregated

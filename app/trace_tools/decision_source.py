@@ -79,55 +79,38 @@ _FILES = {
 """Functions that report reasons outside the scheduler."""
 
 _REASONS: dict[tuple[Reason, Place], tuple[str, str]] = {
-    (Reason.BUDGET_EXHAUSTED, "running"): (_RUN, "Earlier running requests used up the step's token budget."),
+    (Reason.BUDGET_EXHAUSTED, "running"): (
+        _RUN, "Earlier running requests used up the step's token budget."),
     (Reason.BUDGET_EXHAUSTED, "waiting"): (
-        _ADMIT,
-        "Without chunked prefill a prompt starts only if all of it fits into the rest of the budget.",
-    ),
-    (Reason.BUDGET_EXHAUSTED, "rest"): (_CLOSED, "No request is admitted once the token budget is used up."),
-    (Reason.MAX_NUM_SEQS, "rest"): (_CLOSED, "No request is admitted while max_num_seqs requests run."),
-    (Reason.NO_BLOCKS, "victim"): (_ROOM, "The request that needs blocks is itself the least important one."),
+        _ADMIT, "Without chunked prefill a prompt starts only if all of it fits into the rest of the budget."),
+    (Reason.BUDGET_EXHAUSTED, "rest"): (
+        _CLOSED, "No request is admitted once the token budget is used up."),
+    (Reason.MAX_NUM_SEQS, "rest"): (
+        _CLOSED, "No request is admitted while max_num_seqs requests run."),
+    (Reason.NO_BLOCKS, "victim"): (
+        _ROOM, "The request that needs blocks is itself the least important one."),
     (Reason.NO_BLOCKS, "waiting"): (
-        _ADMIT,
-        "A request starts only if blocks for all its known tokens are free.",
-    ),
+        _ADMIT, "A request starts only if blocks for all its known tokens are free."),
     (Reason.BEHIND_IN_QUEUE, "rest"): (
-        "PassedOver.refusal",
-        "A request ahead could not start: it may not be overtaken, or keeps a seat and blocks.",
-    ),
+        "PassedOver.refusal", "A request ahead could not start: it may not be overtaken, or keeps a seat and blocks."),
     (Reason.LOWER_PRIORITY, "victim"): (
-        _ROOM,
-        "Another request needed blocks, and the victim is the least important running request.",
-    ),
+        _ROOM, "Another request needed blocks, and the victim is the least important running request."),
     (Reason.PREFIX_IN_FLIGHT, "waiting"): (
-        _ADMIT,
-        "Another request of this step computes the first block it needs: waiting a step avoids computing it twice.",
-    ),
+        _ADMIT, "Another request of this step computes the first block it needs: waiting a step avoids computing it "
+        "twice."),
     (Reason.GRAMMAR_COMPILING, "waiting"): (
-        "GrammarWait.why_not",
-        "Its grammar is being compiled; other requests may start.",
-    ),
+        "GrammarWait.why_not", "Its grammar is being compiled; other requests may start."),
     (Reason.KV_TRANSFER, "waiting"): (
-        "KVTransfers._wait",
-        "The KV of its prefix is being loaded from another engine.",
-    ),
+        "KVTransfers._wait", "The KV of its prefix is being loaded from another engine."),
     (Reason.OTHER_BATCH, "running"): (
-        _RUN,
-        "With several steps in flight each request belongs to one of them.",
-    ),
+        _RUN, "With several steps in flight each request belongs to one of them."),
     (Reason.OTHER_BATCH, "rest"): (
-        _CLOSED,
-        "With several steps in flight each takes a share of the requests, and this one has its share.",
-    ),
+        _CLOSED, "With several steps in flight each takes a share of the requests, and this one has its share."),
     (Reason.NO_LORA_SLOT, "waiting"): (
-        "LoRASlots.why_not",
-        "Its adapter is not on the device, and no slot there is available.",
-    ),
+        "LoRASlots.why_not", "Its adapter is not on the device, and no slot there is available."),
     (Reason.PREEMPTING, "rest"): (
-        _CLOSED,
-        "A step that preempts admits no request: an admitted one would be the next victim.",
-    ),
-}
+        _CLOSED, "A step that preempts admits no request: an admitted one would be the next victim."),
+}  # fmt: skip
 REASONS = {
     key: Anchor(_FILES.get(function, _SCHEDULER), function, f"Reason.{key[0].name}", why)
     for key, (function, why) in _REASONS.items()
@@ -295,11 +278,7 @@ def _located(reader: Trace, anchor: Anchor) -> SourceLine:
 
 def find_line(anchor: Anchor) -> SourceLine:
     """The anchor's line in this checkout. Raises TraceError if the expression is not there."""
-    return _find_line(anchor, *_stamp(ROOT / anchor.file))
-
-
-@cache
-def _find_line(anchor: Anchor, path: Path, mtime_ns: int) -> SourceLine:
+    path, mtime_ns = _stamp(ROOT / anchor.file)
     found = _find_in(path, mtime_ns, anchor.function, anchor.expression)
     if found is None:
         raise TraceError(
@@ -312,23 +291,18 @@ def _own_line(path: str, anchor: Anchor) -> tuple[SourceLine | None, str]:
     """The line in a user's scheduler, and a caveat."""
     module, _, name = path.replace(":", ".").rpartition(".")
     file = _file_of(module) if module else None
+    used = f"the run used the scheduler {path}"
     if file is None:
-        return (
-            None,
-            f"the run used the scheduler {path}, whose source was not found: this is prep's scheduler",
-        )
+        return None, f"{used}, whose source was not found: this is prep's scheduler"
     method = f"{name}.{anchor.function.rpartition('.')[2]}"
-    function = _functions(*_stamp(file)).get(method)
-    if function is not None:
-        number = _find_in(*_stamp(file), method, anchor.expression) or function.lineno
+    defined = _definitions(*_stamp(file))
+    if method in defined:
+        number = _find_in(*_stamp(file), method, anchor.expression) or defined[method].lineno
         where = f"in the run's own scheduler {path}"
         return replace(_source_line(file, number, anchor), function=method), where
-    owner = _classes(*_stamp(file)).get(name)
-    if owner is None:
-        return (
-            None,
-            f"the run used the scheduler {path}, which {file.name} does not define: this is prep's scheduler",
-        )
+    owner = defined.get(name)
+    if not isinstance(owner, ast.ClassDef):
+        return None, f"{used}, which {file.name} does not define: this is prep's scheduler"
     if owner.bases:
         return None, f"{path} inherits this"
     line = replace(_source_line(file, owner.lineno, anchor), function=name)
@@ -348,9 +322,10 @@ def _file_of(module: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
 
 
+@cache
 def _find_in(path: Path, mtime_ns: int, function: str, expression: str) -> int | None:
     """The first line of an expression or statement in a function."""
-    node = _functions(path, mtime_ns).get(function)
+    node = _definitions(path, mtime_ns).get(function)
     if node is None:
         return None
     wanted: ast.AST = ast.parse(expression).body[0]
@@ -392,31 +367,23 @@ def _text(path: Path, mtime_ns: int) -> list[str]:
 
 
 @cache
-def _tree(path: Path, mtime_ns: int) -> ast.Module:
+def _definitions(path: Path, mtime_ns: int) -> dict[str, ast.FunctionDef | ast.ClassDef]:
+    """Functions, classes and methods, keyed by name or Class.method."""
     try:
-        return ast.parse("\n".join(_text(path, mtime_ns)))
+        tree = ast.parse("\n".join(_text(path, mtime_ns)))
     except SyntaxError as error:
         raise TraceError(f"{path.name} cannot be parsed by this Python: {error}") from error
+    return dict(_named(tree, ""))
 
 
-@cache
-def _functions(path: Path, mtime_ns: int) -> dict[str, ast.FunctionDef]:
-    """Functions and methods, keyed by name or Class.method."""
-    return dict(_named(_tree(path, mtime_ns), ""))
-
-
-def _classes(path: Path, mtime_ns: int) -> dict[str, ast.ClassDef]:
-    return {node.name: node for node in _tree(path, mtime_ns).body if isinstance(node, ast.ClassDef)}
-
-
-def _named(node: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+def _named(
+    node: ast.Module | ast.ClassDef, prefix: str
+) -> Iterator[tuple[str, ast.FunctionDef | ast.ClassDef]]:
     for child in node.body:
-        if isinstance(child, ast.FunctionDef):
+        if isinstance(child, ast.FunctionDef | ast.ClassDef):
             yield prefix + child.name, child
-        elif isinstance(child, ast.ClassDef):
+        if isinstance(child, ast.ClassDef):
             yield from _named(child, f"{prefix}{child.name}.")
 
 
-@cache
-def _revision() -> str | None:
-    return code_revision()
+_revision = cache(code_revision)

@@ -58,19 +58,11 @@ def _steps(reader: Trace) -> Iterator[TraceEvent]:
     series = reader.series
     for step in range(reader.num_steps):
         begin, end = _step_span(reader, step)
-        args = {
-            "step": step,
-            "tokens": series.num_tokens[step],
-            "running": series.running[step],
-            "waiting": series.waiting[step],
-        }
+        tokens = series.num_tokens[step]
+        queues = {"running": series.running[step], "waiting": series.waiting[step]}
+        args = {"step": step, "tokens": tokens, **queues}
         yield _slice(ENGINE, STEPS_THREAD, f"step {step}", begin, end, args)
-        counters = {
-            "tokens per step": series.num_tokens[step],
-            "running": series.running[step],
-            "waiting": series.waiting[step],
-            "free blocks": series.free_blocks[step],
-        }
+        counters = {"tokens per step": tokens, **queues, "free blocks": series.free_blocks[step]}
         for name, value in counters.items():
             event = {"ph": "C", "pid": ENGINE, "tid": 0, "name": name, "ts": _microseconds(begin)}
             yield {**event, "args": {name: value}}

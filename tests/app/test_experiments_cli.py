@@ -6,7 +6,7 @@ import json
 
 from typer.testing import CliRunner
 
-from app.cli.experiments import app
+from app.cli.experiments import experiments as app
 from app.cli.terminal import Problem
 from quizzes.experiments import registry
 

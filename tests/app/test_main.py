@@ -124,6 +124,31 @@ def test_a_misspelt_command_gets_a_suggestion() -> None:
     assert "generate" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told", "example"),
+    [
+        ("run", "prep run needs EXPERIMENT: a name or a code", "prep run batching.static_vs_continuous"),
+        ("trace why", "prep trace why needs FILE: a trace", "prep trace why run.itrace 3 --step 418"),
+        ("bank preview", "prep bank preview needs ID", "prep bank preview batching"),
+        (
+            "judge set http://127.0.0.1",
+            "prep judge set needs --model: name of the model",
+            "prep judge set http",
+        ),
+        (
+            "state export",
+            "prep state export needs FILE: path of a new zip file",
+            "prep state export my-answers.zip",
+        ),
+    ],
+)
+def test_a_missing_argument_is_told_with_an_example(arguments: str, told: str, example: str) -> None:
+    result = CliRunner().invoke(app, arguments.split())
+    assert result.exit_code == 2
+    assert f"error: {told}" in result.stderr and f"next: {example}" in result.stderr
+    assert "Usage" not in result.stderr
+
+
 def test_an_unknown_option_is_a_usage_error() -> None:
     assert prep("generate", "--no-such-option").returncode == 2
 

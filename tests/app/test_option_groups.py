@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from app.cli.option_groups import option_groups
+from app.cli.options import option_groups
 
 
 @dataclass(frozen=True)

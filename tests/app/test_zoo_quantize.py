@@ -77,6 +77,15 @@ def test_what_cannot_be_made_is_a_usage_error(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "arguments", [("quantize",), ("formats",), ("eval",), ("eval", "shop", "--gates", "--reference")]
+)
+def test_an_unknown_model_is_a_usage_error(arguments: tuple[str, ...]) -> None:
+    result = prep("zoo", *arguments, "nope")
+    assert result.exit_code == 2
+    assert "error: no model 'nope'" in result.stderr and "next: prep zoo list" in result.stderr
+
+
 def test_size_counts_what_stays_float() -> None:
     sizes = {}
     for method in ("none", "awq"):

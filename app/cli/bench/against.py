@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from app.bench.timing import Tell
 from app.cli import terminal
+from app.cli.bench.common import run
+from app.cli.options import option, parse_json_object
+from engine.config import CacheConfig, EngineArgs, ModelConfig
+from engine.models.hf_config import load_model_config
 
 if TYPE_CHECKING:
-    from app.bench.against import Comparison, Memory, Pair, SideReport
+    from app.bench.against import Comparison, Pair, SideReport
     from app.bench.workload import Lengths
-    from engine.config import EngineArgs, ModelConfig
-
 PEERS = ("vllm", "prep")
 
 MAKE_ENVIRONMENT = """create an environment with vLLM once (3.5 GB):
@@ -32,25 +32,11 @@ MAKE_ENVIRONMENT = """create an environment with vLLM once (3.5 GB):
   prep bench throughput --against vllm --vllm-python ~/vllm/bin/python"""
 """The fourth line leaves out torchaudio, torchvision and torchcodec: a text model on a CPU needs none."""
 
-FOR_BOTH = {
-    "dtype",
-    "seed",
-    "max_model_len",
-    "load_format",
-    "hf_overrides",
-    "block_size",
-    "kv_cache_memory_bytes",
-    "num_gpu_blocks_override",
-    "enable_prefix_caching",
-    "enable_chunked_prefill",
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "long_prefill_token_threshold",
-    "scheduling_policy",
-    "enforce_eager",
-    "skip_tokenizer_init",
-    "tokenizer",
-}
+FOR_BOTH = set(
+    "dtype seed max_model_len load_format hf_overrides block_size kv_cache_memory_bytes num_gpu_blocks_override "
+    "enable_prefix_caching enable_chunked_prefill max_num_batched_tokens max_num_seqs long_prefill_token_threshold "
+    "scheduling_policy enforce_eager skip_tokenizer_init tokenizer".split()
+)
 """Engine arguments passed to both sides, under the same names in vLLM."""
 SETTINGS = {"block_size": 32, "max_num_batched_tokens": 4096, "max_num_seqs": 256}
 """Defaults for both sides. vLLM's attention on a CPU takes block sizes that are multiples of 32."""
@@ -62,66 +48,72 @@ class Peer:
 
     against: Annotated[
         str | None,
-        typer.Option(
-            help="Compare with another engine, in turn: vllm, or prep for a second copy of this one."
-        ),
+        option("Compare with another engine, in turn: vllm, or prep for a second copy of this one."),
     ] = None
     vllm_python: Annotated[
         str | None,
-        typer.Option(
-            envvar="PREP_VLLM_PYTHON", help="With --against vllm: the Python interpreter of its environment."
-        ),
+        option("With --against vllm: the Python interpreter of its environment.", envvar="PREP_VLLM_PYTHON"),
     ] = None
     peer_args: Annotated[
-        str | None,
-        typer.Option(help="With --against: JSON with engine arguments for the other side only."),
+        str | None, option("With --against: JSON with engine arguments for the other side only.")
     ] = None
     threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="With --against: threads of each engine; by default one per core."),
+        int | None, option("With --against: threads of each engine; by default one per core.", min=1)
     ] = None
 
 
-@contextmanager
-def comparing() -> Iterator[ExitStack]:
-    """Hold a comparison's temporary files; report a side that dies as an error."""
-    from app.bench.side import SideDied
-
-    try:
-        with ExitStack() as stack:
-            yield stack
-    except SideDied as error:
-        raise terminal.Problem(str(error), code=terminal.CHECKS_FAILED) from None
-
-
-def resolve_pair(
-    stack: ExitStack,
+def compare(
+    how: Callable[..., Comparison],
     peer: Peer,
     model: str,
     engine: dict[str, Any],
     *,
     num_seqs: int,
     num_tokens: int,
+    json: bool,
+    then: tuple[str, str],
     with_tokenizer: bool = False,
-) -> Pair:
-    """Return both sides with the same settings, for `num_seqs` sequences of up to `num_tokens`.
+    **work: Any,
+) -> None:
+    """Measure both engines by a function of `app.bench.against`, for `num_seqs` sequences of up to `num_tokens`."""
+    from app.bench.side import SideDied
 
-    `stack` holds a dummy's folder. The KV cache is exactly as large as the work needs, so that memory figures
-    are comparable.
+    def measure(tell: Tell) -> Comparison:
+        with ExitStack() as stack:
+            return how(tell, _pair(stack, peer, model, engine, num_seqs, num_tokens, with_tokenizer), **work)
+
+    try:
+        run(measure, show_comparison, as_json=as_json, json=json, then=then, takes="5 min")
+    except SideDied as error:
+        raise terminal.Problem(str(error), code=terminal.CHECKS_FAILED) from None
+
+
+def _pair(
+    stack: ExitStack,
+    peer: Peer,
+    model: str,
+    engine: dict[str, Any],
+    num_seqs: int,
+    num_tokens: int,
+    with_tokenizer: bool,
+) -> Pair:
+    """Return both sides with the same settings. `stack` holds a dummy's folder.
+
+    The KV cache is exactly as large as the work needs, so that memory figures are comparable.
     """
     from app.bench.against import Pair, default_threads
     from app.bench.models import bench_model
     from app.bench.side import prep_spec, vllm_spec
-    from engine.config import EngineArgs
-    from engine.models.hf_config import load_model_config
 
     if peer.against not in PEERS:
         raise terminal.Problem(f"--against takes {' or '.join(PEERS)}, got {peer.against!r}")
-    only_theirs = _json_object(peer.peer_args)
+    example = '{"enforce_eager": true}'
+    only_theirs = parse_json_object("--peer-args", peer.peer_args, example) if peer.peer_args else {}
     python = _checked_python(peer.vllm_python) if peer.against == "vllm" else None
 
     folder, engine = stack.enter_context(bench_model(model, engine))
-    chosen = {**SETTINGS, **_changed(engine)}
+    defaults = asdict(EngineArgs())
+    chosen = {**SETTINGS, **{name: value for name, value in engine.items() if value != defaults[name]}}
     if not with_tokenizer:
         chosen["skip_tokenizer_init"] = True
     args = EngineArgs.create(model=folder, **chosen)
@@ -139,64 +131,32 @@ def resolve_pair(
     return Pair(model, str(config.path), config.vocab_size, peer.threads or default_threads(), ours, theirs)
 
 
-def _changed(engine: dict[str, Any]) -> dict[str, Any]:
-    """Return the engine options that differ from their defaults."""
-    from engine.config import EngineArgs
-
-    defaults = asdict(EngineArgs())
-    return {name: value for name, value in engine.items() if value != defaults[name]}
-
-
 def _kv_bytes(config: ModelConfig, args: EngineArgs, num_seqs: int, num_tokens: int) -> int:
     """Return bytes for all running sequences, at least one of full length, and the null block."""
-    from engine.config import CacheConfig
     from engine.worker.kv_cache import layout_of
 
     for_all = min(num_seqs, args.max_num_seqs or num_seqs) * -(-num_tokens // args.block_size)
     for_one = -(-(args.max_model_len or config.max_position_embeddings) // args.block_size)
-    per_block = layout_of(
-        config, CacheConfig(0, args.block_size, kv_cache_dtype=args.kv_cache_dtype)
-    ).bytes_per_block
-    return (max(for_all, for_one) + 1) * per_block
+    layout = layout_of(config, CacheConfig(0, args.block_size, kv_cache_dtype=args.kv_cache_dtype))
+    return (max(for_all, for_one) + 1) * layout.bytes_per_block
 
 
 def _checked_python(python: str | None) -> str:
     """Return the path of an interpreter that can import vLLM. Raises Problem with instructions otherwise."""
-    if not python:
-        raise terminal.Problem(
-            "--against vllm needs vLLM in a separate environment: name its interpreter with "
-            "--vllm-python or PREP_VLLM_PYTHON",
-            next_step=MAKE_ENVIRONMENT,
-            code=terminal.ENVIRONMENT,
-        )
-    path = shutil.which(os.path.expanduser(python))
-    if path is None:
-        raise terminal.Problem(
-            f"--vllm-python {python}: no such program", next_step=MAKE_ENVIRONMENT, code=terminal.ENVIRONMENT
-        )
     look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
-    found = subprocess.run([path, "-c", look], capture_output=True, cwd=os.sep)
-    if found.returncode != 0:
-        raise terminal.Problem(
-            f"--vllm-python {python}: it has no module vllm",
-            next_step=MAKE_ENVIRONMENT,
-            code=terminal.ENVIRONMENT,
+    path = shutil.which(os.path.expanduser(python or ""))
+    if not python:
+        problem = (
+            "--against vllm needs vLLM in a separate environment: name its interpreter with "
+            "--vllm-python or PREP_VLLM_PYTHON"
         )
-    return path
-
-
-def _json_object(text: str | None) -> dict[str, Any]:
-    if text is None:
-        return {}
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise terminal.Problem(
-            f"--peer-args is not JSON: {error}", next_step="--peer-args '{\"enforce_eager\": true}'"
-        ) from None
-    if not isinstance(value, dict):
-        raise terminal.Problem(f"--peer-args must be a JSON object, got {text}")
-    return value
+    elif path is None:
+        problem = f"--vllm-python {python}: no such program"
+    elif subprocess.run([path, "-c", look], capture_output=True, cwd=os.sep).returncode != 0:
+        problem = f"--vllm-python {python}: it has no module vllm"
+    else:
+        return path
+    raise terminal.Problem(problem, MAKE_ENVIRONMENT, code=terminal.ENVIRONMENT)
 
 
 def parse_lengths(flag: str, text: str) -> Lengths:
@@ -205,7 +165,7 @@ def parse_lengths(flag: str, text: str) -> Lengths:
     try:
         return Lengths.parse(text)
     except ValueError as error:
-        raise terminal.Problem(f"{flag}: {error}", next_step=f"{flag} 128-256") from None
+        raise terminal.Problem(f"{flag}: {error}", f"{flag} 128-256") from None
 
 
 def as_json(report: Comparison) -> dict[str, Any]:
@@ -222,26 +182,26 @@ def show_comparison(report: Comparison) -> None:
     """Print a row for each engine and the ratio; then, if measured, our step by part and our memory."""
     if not report.ours.figures or not report.theirs.figures:
         return
-    table = terminal.table("", "median", "min", "max", "CPU s", "cores", "idle", "peak MB")
-    for side in (report.ours, report.theirs):
-        table.add_row(*_row(side))
+    headings = ("", "median", "min", "max", "CPU s", "cores", "idle", "peak MB")
+    table = terminal.table(*headings, rows=map(_row, (report.ours, report.theirs)))
     terminal.show(f"{report.model}: {report.workload} ({report.what})", table)
-    console = terminal.out()
     low, high = min(report.round_ratios), max(report.round_ratios)
     by_cpu = f"; {report.cpu_ratio:.2f} x by processor time" if report.cpu_ratio else ""
-    console.print(
-        f"  [bold]{report.ratio:.2f} x[/] ({low:.2f} to {high:.2f} in {len(report.round_ratios)} rounds){by_cpu}",
-        soft_wrap=True,
+    terminal.say(
+        f"  [bold]{report.ratio:.2f} x[/] ({low:.2f} to {high:.2f} in {len(report.round_ratios)} rounds){by_cpu}"
     )
     versions = ", ".join(f"{side.engine} (torch {side.torch})" for side in (report.ours, report.theirs))
-    console.print(f"  {versions}; {report.threads} threads each", soft_wrap=True)
+    terminal.say(f"  {versions}; {report.threads} threads each")
     if report.step_shares:
         show_shares(report.step_shares)
-        console.print(
-            f"  (measured with clocks inside: that round took {report.profile_slowdown:.2f} x the usual)"
+        slowdown = report.profile_slowdown
+        terminal.out().print(f"  (measured with clocks inside: that round took {slowdown:.2f} x the usual)")
+    if memory := report.memory:
+        terminal.say(
+            f"[bold]memory[/] at most {memory.peak_rss_bytes / 1e6:,.0f} MB: "
+            f"weights {memory.weights_bytes / 1e6:,.0f}, KV cache {memory.kv_bytes / 1e6:,.0f}, "
+            f"all else {memory.overhead_bytes / 1e6:,.0f}"
         )
-    if report.memory is not None:
-        show_memory(report.memory)
 
 
 def _row(side: SideReport) -> list[str]:
@@ -249,12 +209,8 @@ def _row(side: SideReport) -> list[str]:
     figures = [f"{value:,.{digits}f}" for value in (side.median, min(side.figures), max(side.figures))]
     cpu = ["", "", ""]
     if side.cpu_seconds:
-        cores = sum(side.cpu_seconds) / sum(side.seconds)
-        cpu = [
-            f"{median(side.cpu_seconds):.2f}",
-            f"{cores:.2f}",
-            f"{side.idle_cpu_seconds / side.idle_seconds:.2f}",
-        ]
+        cores, idle = sum(side.cpu_seconds) / sum(side.seconds), side.idle_cpu_seconds / side.idle_seconds
+        cpu = [f"{value:.2f}" for value in (median(side.cpu_seconds), cores, idle)]
     return [side.name, *figures, *cpu, f"{side.peak_rss_bytes / 1e6:,.0f}"]
 
 
@@ -262,18 +218,8 @@ def show_shares(shares: dict[str, float]) -> None:
     """Print the share of each part of a step."""
     from app.bench.step_profile import PARTS
 
-    table = terminal.table("part of a step", "share")
-    for part, words in PARTS.items():
-        table.add_row(words, f"{shares[part]:.1%}")
-    table.add_row(
-        "[bold]matrix products and attention[/]", f"[bold]{shares['gemm'] + shares['attention']:.1%}[/]"
-    )
+    rows = [(words, f"{shares[part]:.1%}") for part, words in PARTS.items()]
+    whole = shares["gemm"] + shares["attention"]
+    rows.append(("[bold]matrix products and attention[/]", f"[bold]{whole:.1%}[/]"))
+    table = terminal.table("part of a step", "share", rows=rows)
     terminal.show("where the time of our steps goes", table)
-
-
-def show_memory(memory: Memory) -> None:
-    terminal.out().print(
-        f"[bold]memory[/] at most {memory.peak_rss_bytes / 1e6:,.0f} MB: weights {memory.weights_bytes / 1e6:,.0f}, "
-        f"KV cache {memory.kv_bytes / 1e6:,.0f}, all else {memory.overhead_bytes / 1e6:,.0f}",
-        soft_wrap=True,
-    )

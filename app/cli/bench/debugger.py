@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.bench.timing import Spread, Tell
 from app.cli import terminal
-from app.cli.bench.common import Json, finish, measuring
+from app.cli.bench.common import run
+from app.cli.options import JsonOption, option
 from common.text import counted
 
 if TYPE_CHECKING:
-    from app.bench.debugger import DebuggerReport, RunCost
-    from app.bench.timing import Spread
+    from app.bench.debugger import DebuggerReport
+    from app.bench.debugger_browser import BrowserCost
+    from app.bench.debugger_live import LiveCost
 
 SIZES = ["10000x5000"]
 MIN_BLOCKS = 200
@@ -21,32 +25,22 @@ MIN_BLOCKS = 200
 
 
 def debugger(
-    size: Annotated[
-        list[str] | None,
-        typer.Option("--size", help="BLOCKSxSTEPS of a trace to make; repeatable."),
-    ] = None,
-    trace: Annotated[
-        list[Path] | None,
-        typer.Option("--trace", exists=True, dir_okay=False, help="An existing trace."),
-    ] = None,
-    seeks: Annotated[
-        int, typer.Option("--seeks", min=1, help="Jumps to random steps, for each figure.")
-    ] = 100,
+    size: Annotated[list[str] | None, option("BLOCKSxSTEPS of a trace to make; repeatable.")] = None,
+    trace: Annotated[list[Path] | None, option("An existing trace.", exists=True, dir_okay=False)] = None,
+    seeks: Annotated[int, option("Jumps to random steps, for each figure.", min=1)] = 100,
     browser: Annotated[
         Path | None,
-        typer.Option(
-            "--browser",
+        option(
+            "Time this trace in a real Chromium instead: first picture, jumps, playing.",
             exists=True,
             dir_okay=False,
             metavar="TRACE",
-            help="Time this trace in a real Chromium instead: first picture, jumps, playing.",
         ),
     ] = None,
     live: Annotated[
-        bool,
-        typer.Option("--live", help="Time a running engine in the browser instead, and its pauses."),
+        bool, option("Time a running engine in the browser instead, and its pauses.", "--live")
     ] = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Measure how fast `prep app` opens and seeks large traces, and its memory.
 
@@ -60,66 +54,66 @@ def debugger(
       prep bench debugger --live
     """
     if live:
-        _live(json)
-        return
+        from app.bench.debugger_live import measure_live
+
+        return _in_chromium(measure_live, show_live, json, "prep app --page live", "the same by hand")
     if browser is not None:
-        _browser(browser, json)
-        return
+        from app.bench.debugger_browser import measure_browser
+
+        return _in_chromium(
+            lambda tell: measure_browser(tell, browser),
+            lambda cost: show_browser(cost, browser),
+            json,
+            f"prep app --trace {browser}",
+            "the debugger itself",
+        )
     from app.bench.debugger import measure
 
     sizes = [_parsed(text) for text in (size or ([] if trace else SIZES))]
-    with measuring("10 min") as tell:
-        report = measure(tell, sizes, trace or [], seeks=seeks)
-    if not json:
-        show_debugger(report)
-    finish(report, as_json=json, next_command="prep app", why="the debugger itself")
+    then = ("prep app", "the debugger itself")
+    run(
+        lambda tell: measure(tell, sizes, trace or [], seeks=seeks),
+        show_debugger,
+        json=json,
+        then=then,
+        takes="10 min",
+    )
 
 
-def _browser(trace: Path, json: bool) -> None:
-    from app.bench.debugger_browser import RATE, measure_browser
-
+def _in_chromium(
+    measure: Callable[[Tell], Any], show: Callable[[Any], None], json: bool, next_command: str, why: str
+) -> None:
     try:
-        with measuring() as tell:
-            cost = measure_browser(tell, trace)
+        run(measure, show, json=json, then=(next_command, why))
     except RuntimeError as error:
         raise terminal.Problem(str(error), code=terminal.ENVIRONMENT) from error
-    if not json:
-        table = terminal.table("", "")
-        inside, anywhere = cost.jump_inside, cost.jump_anywhere
-        for name, figure in (
-            ("block map after the address, fresh server", f"{cost.first_map_s:.2f} s"),
-            ("the same in a second tab", f"{cost.next_map_s:.2f} s"),
-            ("jump inside a window, median and max", f"{inside.p50:.1f} and {inside.max:.1f} ms"),
-            ("jump anywhere, until the map is there", f"{anywhere.p50:.0f} and {anywhere.max:.0f} ms"),
-            (
-                f"playing {RATE} steps a second",
-                f"{cost.frames_per_s:.0f} frames/s, {cost.steps_per_s:.0f} steps/s",
-            ),
-        ):
-            table.add_row(name, figure)
-        terminal.show(f"the page Step in Chromium: {trace.name}", table)
-    finish(cost, as_json=json, next_command=f"prep app --trace {trace}", why="the debugger itself")
 
 
-def _live(json: bool) -> None:
-    from app.bench.debugger_live import measure_live
+def show_browser(cost: BrowserCost, trace: Path) -> None:
+    from app.bench.debugger_browser import RATE
 
-    try:
-        with measuring() as tell:
-            cost = measure_live(tell)
-    except RuntimeError as error:
-        raise terminal.Problem(str(error), code=terminal.ENVIRONMENT) from error
-    if not json:
-        table = terminal.table("", "")
-        for name, figure in (
-            (f"steps shown per second, engine set to {cost.pace:.0f}", f"{cost.steps_shown_per_s:.1f}"),
-            ("steps that the engine ran per second", f"{cost.engine_steps_per_s:.1f}"),
-            ("click until the engine stops, median and max", _median_and_max(cost.pause_engine)),
-            ("click until the page shows it, median and max", _median_and_max(cost.pause_shown)),
-        ):
-            table.add_row(name, figure)
-        terminal.show("a live engine in Chromium", table)
-    finish(cost, as_json=json, next_command="prep app --page live", why="the same by hand")
+    inside, anywhere = cost.jump_inside, cost.jump_anywhere
+    rows = [
+        ("block map after the address, fresh server", f"{cost.first_map_s:.2f} s"),
+        ("the same in a second tab", f"{cost.next_map_s:.2f} s"),
+        ("jump inside a window, median and max", f"{inside.p50:.1f} and {inside.max:.1f} ms"),
+        ("jump anywhere, until the map is there", f"{anywhere.p50:.0f} and {anywhere.max:.0f} ms"),
+        (
+            f"playing {RATE} steps a second",
+            f"{cost.frames_per_s:.0f} frames/s, {cost.steps_per_s:.0f} steps/s",
+        ),
+    ]
+    terminal.show(f"the page Step in Chromium: {trace.name}", terminal.table("", "", rows=rows))
+
+
+def show_live(cost: LiveCost) -> None:
+    rows = [
+        (f"steps shown per second, engine set to {cost.pace:.0f}", f"{cost.steps_shown_per_s:.1f}"),
+        ("steps that the engine ran per second", f"{cost.engine_steps_per_s:.1f}"),
+        ("click until the engine stops, median and max", _median_and_max(cost.pause_engine)),
+        ("click until the page shows it, median and max", _median_and_max(cost.pause_shown)),
+    ]
+    terminal.show("a live engine in Chromium", terminal.table("", "", rows=rows))
 
 
 def _median_and_max(times: Spread) -> str:
@@ -136,29 +130,28 @@ def _parsed(text: str) -> tuple[int, int]:
 
 
 def show_debugger(report: DebuggerReport) -> None:
-    for run in report.runs:
-        table = terminal.table("", "")
-        for name, figure in _figures(run):
-            table.add_row(name, figure)
-        terminal.show(
-            f"{run.blocks:,} blocks x {counted(run.steps, 'step')}: {run.trace}, {run.file_mb:,.1f} MB", table
+    for trace in report.runs:
+        seeks = (
+            ("a jump to another window", trace.seek_window),
+            ("a jump inside a window", trace.seek_details),
+            ("everything about one step", trace.state),
         )
-        for warning in run.warnings:
+        rows = [
+            ("requests, block events", f"{trace.requests:,}, {trace.block_events:,}"),
+            ("open, empty cache", f"{trace.open_s:.2f} s"),
+            ("open again", f"{trace.open_again_s:.2f} s"),
+            ("first picture of a step", f"{1e3 * trace.first_parts_s:.0f} ms"),
+            *(
+                (f"{name}, median and p99", f"{times.p50:.0f} and {times.p99:.0f} ms")
+                for name, times in seeks
+            ),
+            ("peak memory of the server", f"{trace.server_rss_mb:.0f} MB"),
+            (
+                "peak memory of the file reader",
+                f"{trace.reader_rss_mb:.0f} MB" if trace.reader_rss_mb > 1 else "-",
+            ),
+        ]
+        title = f"{trace.blocks:,} blocks x {counted(trace.steps, 'step')}: {trace.trace}, {trace.file_mb:,.1f} MB"
+        terminal.show(title, terminal.table("", "", rows=rows))
+        for warning in trace.warnings:
             terminal.err().print(f"[yellow]{terminal.literal(warning)}[/]")
-
-
-def _figures(run: RunCost) -> list[tuple[str, str]]:
-    seeks = [("a jump to another window", run.seek_window), ("a jump inside a window", run.seek_details)]
-    seeks.append(("everything about one step", run.state))
-    return [
-        ("requests, block events", f"{run.requests:,}, {run.block_events:,}"),
-        ("open, empty cache", f"{run.open_s:.2f} s"),
-        ("open again", f"{run.open_again_s:.2f} s"),
-        ("first picture of a step", f"{1e3 * run.first_parts_s:.0f} ms"),
-        *((f"{name}, median and p99", f"{times.p50:.0f} and {times.p99:.0f} ms") for name, times in seeks),
-        ("peak memory of the server", f"{run.server_rss_mb:.0f} MB"),
-        (
-            "peak memory of the file reader",
-            f"{run.reader_rss_mb:.0f} MB" if run.reader_rss_mb > 1 else "-",
-        ),
-    ]

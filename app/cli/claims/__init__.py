@@ -1,29 +1,15 @@
 """`prep claims`: statements of prep guides, tested on the engine.
 
-common.py     finds a claim, prints a ruling
-listing.py    prep claims list, show
-hearing.py    prep claims vote, run, flip
-verifying.py  prep claims verify
+common.py   finds a claim, prints a ruling
+tables.py   prep claims list, show, verify
+hearing.py  prep claims vote, run, flip
 """
-
-from __future__ import annotations
 
 from app.cli import terminal
 from app.cli.claims.hearing import flip, run, vote
-from app.cli.claims.listing import list_, show
-from app.cli.claims.verifying import verify
+from app.cli.claims.tables import list_, show, verify
 
-app = terminal.command_app(no_args_is_help=True)
-
-
-@app.callback()
-def claims() -> None:
-    """Test the claims of interview guides: vote, run the test, read the verdict."""
-
-
-app.command("list")(list_)
-app.command()(show)
-app.command()(vote)
-app.command()(run)
-app.command()(flip)
-app.command()(verify)
+claims = terminal.command_app(
+    list_, show, vote, run, flip, verify,
+    help="Test the claims of interview guides: vote, run the test, read the verdict.",
+)  # fmt: skip

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from rich.markup import escape
 
 from app.cli import terminal
+from app.cli.options import argument
+from app.cli.run import plain
+from app.cli.run import told as told_run
+from quizzes.claims.claim_list import Claims, load_claims
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from quizzes.claims.claim import Claim
-    from quizzes.claims.claim_list import Claims
     from quizzes.claims.court import CaseOutcome, Ruling, Run
 
-ClaimId = Annotated[str, typer.Argument(metavar="ID", help="A claim from: prep claims list")]
+ClaimId = Annotated[str, argument("A claim from: prep claims list", metavar="ID")]
 COLOUR = {
     "confirmed": "green",
     "refuted": "red",
@@ -29,20 +32,31 @@ WORD = {True: "[green]holds[/]", False: "[red]fails[/]", None: "[dim]undecided[/
 
 def load() -> Claims:
     """Load the claims. Broken files are reported on stderr and left out."""
-    from quizzes.claims.claim_list import load_claims
-
     claims = load_claims()
     for problem in claims.problems:
-        terminal.err().print(f"[yellow]left out:[/] claims/bank/{terminal.literal(problem)}", soft_wrap=True)
+        terminal.note(f"[yellow]left out:[/] claims/bank/{terminal.literal(problem)}")
     return claims
 
 
 @contextmanager
-def court_runs() -> Iterator[Run]:
+def told() -> Iterator[None]:
+    """End a broken test or run in one clear line."""
+    from quizzes.claims.court import BrokenTest
+
+    try:
+        with told_run():
+            yield
+    except BrokenTest as error:
+        fix = "correct its file in quizzes/claims/bank"
+        raise terminal.Problem(f"the test is broken: {error}", fix, code=terminal.CHECKS_FAILED) from None
+
+
+@contextmanager
+def court(what: str) -> Iterator[Run]:
     """Yield a function that runs an experiment in a worker process: name, arguments -> result."""
     from quizzes.experiments.runner import Runner
 
-    with Runner() as runner:
+    with Runner() as runner, terminal.loading(what), told():
         yield lambda name, args: runner.run(name, args).result
 
 
@@ -54,22 +68,14 @@ def verdict_word(verdict: str | None) -> str:
 
 
 def heading(claim: Claim) -> None:
-    from rich.markup import escape
-
     console = terminal.out()
     console.print(f"[bold]{claim.id}[/]  [dim]{escape(claim.where)} · {claim.topic} · {claim.kind}[/]")
-    console.print(
-        f"[bold]“{escape(' '.join(claim.claim.split()))}”[/]\n"
-        if terminal.unicode_ok()
-        else f'[bold]"{escape(" ".join(claim.claim.split()))}"[/]\n'
-    )
+    quotes = "“{}”" if terminal.unicode_ok() else '"{}"'
+    console.print(f"[bold]{quotes.format(escape(' '.join(claim.claim.split())))}[/]\n")
 
 
 def print_test(claim: Claim) -> None:
     """Print the test and its rule."""
-    from rich.markup import escape
-
-    from app.cli.run import plain
     from quizzes.claims.report import number
 
     test = claim.test
@@ -91,10 +97,6 @@ def print_test(claim: Claim) -> None:
 
 def print_cases(cases: tuple[CaseOutcome, ...]) -> None:
     """Print each case with the values that its rule uses."""
-    from rich.markup import escape
-
-    from app.cli.run import plain
-
     console = terminal.out()
     for letter, case in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", cases, strict=False):
         console.print(f"  exhibit {letter}  {WORD[case.holds]}  {escape(case.when)}")
@@ -107,8 +109,6 @@ def print_cases(cases: tuple[CaseOutcome, ...]) -> None:
 
 def print_ruling(claim: Claim, ruling: Ruling) -> None:
     """Print exhibits, verdict, figure and the sentence to say."""
-    from rich.markup import escape
-
     from quizzes.claims.report import figure_line
 
     console = terminal.out()
@@ -127,26 +127,18 @@ def print_ruling(claim: Claim, ruling: Ruling) -> None:
 
 
 def print_fact(claim: Claim) -> None:
-    from rich.markup import escape
-
     from quizzes.claims.report import source_line
 
     assert claim.fact is not None
-    console = terminal.out()
-    console.print(f"  source: {escape(' '.join(claim.fact.says.split()))}")
-    console.print(f"  [dim]{escape(source_line(claim))}[/]", soft_wrap=True)
+    terminal.out().print(f"  source: {escape(' '.join(claim.fact.says.split()))}")
+    terminal.say(f"  [dim]{escape(source_line(claim))}[/]")
 
 
 def print_discussion(claim: Claim) -> None:
-    from rich.markup import escape
-
     assert claim.discussion is not None
     console = terminal.out()
-    for label, text in (
-        ("for", claim.discussion.for_),
-        ("against", claim.discussion.against),
-        ("better", claim.discussion.better),
-    ):
+    said = claim.discussion
+    for label, text in (("for", said.for_), ("against", said.against), ("better", said.better)):
         console.print(f"  [bold]{label:<8}[/] {escape(' '.join(text.split()))}")
 
 
@@ -154,24 +146,9 @@ def refuse_without_test(claim: Claim) -> None:
     if claim.test is None:
         raise terminal.Problem(
             f"{claim.id} ({claim.kind}) has no test: no experiment can decide it",
-            next_step=f"prep claims show {claim.id}",
+            f"prep claims show {claim.id}",
         )
 
 
 def _short(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
-
-
-def told(work: Any) -> Any:
-    """Return `work()`. A broken test or run ends in one clear line."""
-    from app.cli.run import told as told_run
-    from quizzes.claims.court import BrokenTest
-
-    try:
-        return told_run(work)
-    except BrokenTest as error:
-        raise terminal.Problem(
-            f"the test is broken: {error}",
-            next_step="correct its file in quizzes/claims/bank",
-            code=terminal.CHECKS_FAILED,
-        ) from None

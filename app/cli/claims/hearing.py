@@ -5,25 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from app.cli import terminal
 from app.cli.claims import common
+from app.cli.options import JsonOption, ScriptOption, SetOption, argument, option, parse_settings
 from app.cli.quiz.dialogue import Dialogue, Quit, Skip
-from app.cli.settings import JsonOption, ScriptOption, SetOption, parse_settings
+from app.cli.run import plain
+from quizzes.claims.claim_list import Claims
+from quizzes.experiments.registry import get
+from quizzes.state import State, Vote
 
 if TYPE_CHECKING:
     from quizzes.claims.claim import Claim
-    from quizzes.claims.claim_list import Claims
     from quizzes.claims.court import Ruling
-    from quizzes.state import State
-
-
-VOTES = {"c": "confirmed", "r": "refuted", "d": "depends"}
+VOTES = ("confirmed", "refuted", "depends")
 
 
 def vote(
     claim_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Default: the next claim without your vote.")
+        str | None, argument("Default: the next claim without your vote.", metavar="[ID]")
     ] = None,
     script: ScriptOption = None,
 ) -> None:
@@ -34,13 +35,11 @@ def vote(
       prep claims vote
       prep claims vote S0-13
     """
-    from quizzes.state import State
-
     dialogue = Dialogue(script)
     state, error = State.open_or_in_memory()
     with state:
         if error is not None:
-            terminal.err().print(f"[yellow]votes are not saved:[/] {terminal.literal(error)}", soft_wrap=True)
+            terminal.note(f"[yellow]votes are not saved:[/] {terminal.literal(error)}")
         claims = common.load()
         claim = claims.claim(claim_id or _next(claims, state))
         try:
@@ -56,13 +55,12 @@ def _next(claims: Claims, state: State) -> str:
     for entry in claims:
         if (entry.run or entry.fact) and entry.id not in voted:
             return entry.id
-    raise terminal.Problem("you have voted on every claim", next_step="prep claims list --verdict depends")
+    raise terminal.Problem("you have voted on every claim", "prep claims list --verdict depends")
 
 
 def _vote(claim: Claim, claims: Claims, state: State, dialogue: Dialogue) -> None:
     from quizzes.claims import verdict_cache
     from quizzes.claims.court import judge
-    from quizzes.state import Vote
 
     common.heading(claim)
     if claim.test is None and claim.fact is None:
@@ -76,8 +74,8 @@ def _vote(claim: Claim, claims: Claims, state: State, dialogue: Dialogue) -> Non
     terminal.out().print()
     if claim.test is not None:
         common.print_test(claim)
-    with common.court_runs() as run, terminal.loading(claim.test.run if claim.test else claim.id):
-        ruling = common.told(lambda: judge(claim, run))
+    with common.court(claim.test.run if claim.test else claim.id) as run:
+        ruling = judge(claim, run)
     verdict_cache.remember([ruling])
     common.print_ruling(claim, ruling)
     _score(claim, ruling, said, confidence, state)
@@ -94,12 +92,10 @@ def _vote_of(dialogue: Dialogue) -> str:
     """Read a vote. Raises Quit, Skip."""
     while True:
         reply = _read(dialogue, "your vote: [c]onfirmed [r]efuted [d]epends")
-        found = [vote for letter, vote in VOTES.items() if reply and vote.startswith(reply)]
+        found = [vote for vote in VOTES if reply and vote.startswith(reply)]
         if found:
             return found[0]
-        terminal.out().print(
-            f"[yellow]type one of: {', '.join(VOTES.values())}; one letter is enough; q quits[/]"
-        )
+        terminal.out().print(f"[yellow]type one of: {', '.join(VOTES)}; one letter is enough; q quits[/]")
 
 
 def _confidence(dialogue: Dialogue) -> int:
@@ -114,11 +110,10 @@ def _confidence(dialogue: Dialogue) -> int:
 def _score(claim: Claim, ruling: Ruling, said: str, confidence: int, state: State) -> None:
     """Score the vote against the verdict, if there is one."""
     from quizzes.claims.report import brier
-    from quizzes.state import Vote
 
     console = terminal.out()
     verdict = ruling.verdict
-    if verdict not in ("confirmed", "refuted", "depends"):
+    if verdict not in VOTES:
         console.print("\nYour vote is not scored: the test decided nothing")
         return
     state.add(Vote(claim.id, said, confidence, verdict))
@@ -155,8 +150,8 @@ def run(claim_id: common.ClaimId, settings: SetOption = None, json: JsonOption =
     common.refuse_without_test(claim)
     changed = _changed(claim, settings)
     tried = _with_arguments(claim, changed)
-    with common.court_runs() as runs, terminal.loading(claim.test.run):
-        ruling = common.told(lambda: judge(tried, runs))
+    with common.court(claim.test.run) as runs:
+        ruling = judge(tried, runs)
     if not changed:
         verdict_cache.remember([ruling])
     if json:
@@ -180,12 +175,13 @@ def _changed(claim: Claim, settings: list[str] | None) -> dict[str, Any]:
     changed = parse_settings(settings)
     assert claim.test is not None
     first = claim.test.cases[0].args
-    common.told(lambda: court.arguments(claim, claim.test, first))  # else blame the file, not --set
+    with common.told():  # else blame the file, not --set
+        court.arguments(claim, claim.test, first)
     try:
         court.arguments(claim, claim.test, {**first, **changed})
     except court.BrokenTest as error:
         raise terminal.Problem(
-            f"--set: {error.__cause__}", next_step=f"prep experiments show {claim.test.run}"
+            f"--set: {error.__cause__}", f"prep experiments show {claim.test.run}"
         ) from None
     return changed
 
@@ -201,7 +197,7 @@ def _with_arguments(claim: Claim, changed: dict[str, Any]) -> Claim:
 def flip(
     claim_id: common.ClaimId,
     settings: SetOption = None,
-    witness: Annotated[bool, typer.Option("--witness", help="Show arguments that do it.")] = False,
+    witness: Annotated[bool, option("Show arguments that do it.", "--witness")] = False,
 ) -> None:
     """Find arguments that reverse the outcome of the first case.
 
@@ -210,9 +206,6 @@ def flip(
       prep claims flip S0-13
       prep claims flip S0-13 --set lens=9,9,9,9
     """
-    from rich.markup import escape
-
-    from app.cli.run import plain
     from quizzes.claims import court
 
     claim = common.load().claim(claim_id)
@@ -220,15 +213,15 @@ def flip(
     console = terminal.out()
     changed = _changed(claim, settings)
     if witness and claim.flip is None:
-        raise terminal.Problem(f"{claim.id} has no witness", next_step="try --set; it may be impossible")
+        raise terminal.Problem(f"{claim.id} has no witness", "try --set; it may be impossible")
     if witness:
         assert claim.flip is not None
         changed = dict(claim.flip.args)
     if not changed:
         _challenge(claim)
         return
-    with common.court_runs() as runs, terminal.loading(claim.test.run):
-        before, after, flipped = common.told(lambda: court.flip(claim, changed, runs))
+    with common.court(claim.test.run) as runs:
+        before, after, flipped = court.flip(claim, changed, runs)
     console.print(f"[dim]{', '.join(f'{name}={plain(value)}' for name, value in changed.items())}[/]")
     common.print_cases((before, after))
     word = "reversed" if flipped else "unchanged"
@@ -241,11 +234,6 @@ def flip(
 
 def _challenge(claim: Claim) -> None:
     """Print the challenge and the arguments that can be changed."""
-    from rich.markup import escape
-
-    from app.cli.run import plain
-    from quizzes.experiments.registry import get
-
     console = terminal.out()
     common.heading(claim)
     test = claim.test

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from pathlib import Path
 
@@ -16,7 +18,6 @@ from rich.table import Table
 
 from app.cli import terminal
 from app.cli.demo.drawing import WIDTH, line_of, picture, race
-from app.cli.demo.naive import Run, with_cache, without_cache
 from app.cli.demo.pool import (
     BLOCK_SIZE,
     MAX_TOKENS,
@@ -36,6 +37,39 @@ from engine.sampling_params import SamplingParams
 from engine.zoo.registry import count_parameters
 from engine.zoo.shop import open_shop
 
+OnToken = Callable[[int, float], None]
+"""Called after each token with the number of tokens and the seconds so far."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One generation and its cost."""
+
+    token_ids: list[int]
+    seconds: float
+    computed: int
+    """Positions computed by the model."""
+
+
+def generate(core: EngineCore, prompt: list[int], count: int, per_request: int, on_token: OnToken) -> Run:
+    """Generate `count` tokens, `per_request` by each request: its prompt is all tokens so far.
+
+    One request computes the prompt once, then a position per token. With a request per token every token computes all
+    positions before it, in an engine with `enable_prefix_caching=False`; else it would reuse the KV.
+    """
+    token_ids: list[int] = []
+    computed, start = 0, time.perf_counter()
+    params = SamplingParams(temperature=0, max_tokens=per_request, ignore_eos=True)
+    while len(token_ids) < count:
+        core.add_request(Request(f"from-{len(token_ids)}", prompt + token_ids, params))
+        while core.has_unfinished():
+            for output in core.step():
+                token_ids += output.new_token_ids
+            computed += core.scheduler.stats.num_scheduled_tokens
+            on_token(len(token_ids), time.perf_counter() - start)
+    return Run(token_ids, time.perf_counter() - start, computed)
+
+
 MAX_TOKENS_RACED, RACE_SECONDS = 48, 12.0
 """Part 1 generates this many tokens twice; fewer on a machine that would exceed the seconds."""
 STEP_SECONDS = 0.25
@@ -45,26 +79,24 @@ ARRIVALS = [("A", 0, 0), ("B", 1, 0), ("C", 3, 1), ("D", 5, 1), ("E", 7, 0), ("F
 """Name, step of arrival, shop."""
 
 
+@dataclass
 class Tour:
     """Three parts; each prints its measurements and keeps them for the summary."""
 
-    naive: Run
-    cached: Run
-    answers: dict[str, list[int]]
-    pool: SmallPool
+    console: Console
+    live: bool
+    pace: float
+    svg: Path | None
+    trace: Path | None = None
+    """File that records part 2."""
+    naive: Run = field(init=False)
+    cached: Run = field(init=False)
+    answers: dict[str, list[int]] = field(init=False)
+    pool: SmallPool = field(init=False)
 
-    def __init__(
-        self, console: Console, *, live: bool, pace: float, svg: Path | None, trace: Path | None = None
-    ) -> None:
-        """Open the demo. trace: file that records part 2."""
-        self.console = console
-        self.trace = trace
-        self.live = live
-        self.pace = pace
-        self.svg = svg
-        self.core = EngineCore.from_args(
-            EngineArgs("shop", enable_prefix_caching=False, num_gpu_blocks_override=256)
-        )
+    def __post_init__(self) -> None:
+        args = EngineArgs("shop", enable_prefix_caching=False, num_gpu_blocks_override=256)
+        self.core = EngineCore.from_args(args)
         self.tokenizer = Tokenizer.from_folder(self.core.config.model.path)
 
     def run(self) -> None:
@@ -94,10 +126,8 @@ class Tour:
         visitors = []
         for name, arrives, shop in ARRIVALS:
             question = next(questions[shop])
-            messages = [
-                {"role": "system", "content": shops[shop].system},
-                {"role": "user", "content": question},
-            ]
+            opening = {"role": "system", "content": shops[shop].system}
+            messages = [opening, {"role": "user", "content": question}]
             prompt = self.tokenizer.encode(self.tokenizer.render_chat(messages))
             visitors.append(Visitor(name, arrives, question, prompt))
         return visitors
@@ -116,7 +146,7 @@ class Tour:
     def _race(self, prompt: list[int]) -> None:
         # The first run is slow and not measured; the second gives the speed of this machine.
         for _ in range(2):
-            prefill = with_cache(self.core, prompt, 1, lambda *_: None).seconds
+            prefill = generate(self.core, prompt, 1, 1, lambda *_: None).seconds
         count = max(8, min(MAX_TOKENS_RACED, int(RACE_SECONDS / prefill)))
         self._heading(1, f"{count} tokens, twice: the effect of a KV cache")
         runners = {"without cache": (0, 0.0), "with KV cache": (0, 0.0)}
@@ -127,8 +157,8 @@ class Tour:
                 if area is not None:
                     area.update(race(runners, count), refresh=True)
 
-            self.naive = without_cache(self.core, prompt, count, lambda *at: show("without cache", *at))
-            self.cached = with_cache(self.core, prompt, count, lambda *at: show("with KV cache", *at))
+            self.naive = generate(self.core, prompt, count, 1, lambda *at: show("without cache", *at))
+            self.cached = generate(self.core, prompt, count, count, lambda *at: show("with KV cache", *at))
         self.console.print(race(runners, count))
         same = self.naive.token_ids == self.cached.token_ids
         verdict = f"{terminal.mark(same)} {'the same' if same else 'NOT the same'} {count} tokens"
@@ -171,9 +201,8 @@ class Tour:
                 trace=str(self.trace) if self.trace else None,
             )
         )
-        self.pool = SmallPool(
-            core, visitors, lambda token_ids: self.tokenizer.decode(token_ids, skip_special_tokens=True)
-        )
+        decode = partial(self.tokenizer.decode, skip_special_tokens=True)
+        self.pool = SmallPool(core, visitors, decode)
         self._heading(2, f"six requests, {self.pool.num_blocks} blocks: not enough for all")
         self.console.print(
             f"[dim]   A, B, E ask one shop and C, D, F another, {STEP_TOKENS} tokens per step at most.[/]"
@@ -217,37 +246,28 @@ class Tour:
         table = Table.grid(padding=(0, 2, 1, 2))
         table.add_column(justify="right", style="bold", width=16)
         table.add_column(width=56)
-        table.add_row(
-            f"{self._speed_up:.1f}x",
-            "faster with a KV cache: a token's keys and values depend only on the tokens before it, so they "
-            "are computed once and read by every later token.",
+        all_same = (
+            "" if same == len(answers) else " Here they did: please report it, with prep doctor's output."
         )
-        table.add_row(
-            f"{totals.hit} of {totals.prompt}",
-            "prompt tokens came from the prefix cache: a full block is found by the hash of everything up to "
-            "its end, so requests to one shop share the blocks of its notes.",
-        )
-        table.add_row(
-            f"{totals.preemptions} preempted",
-            "because a running request needed a block and none was free: the newest loses all its blocks. "
-            f"Of {totals.given_up} lost tokens, {totals.taken_back} were still cached when it resumed.",
-        )
-        table.add_row(
-            f"{totals.rows / totals.steps:.1f} per step",
-            f"requests in a batch on average: {totals.steps} steps where one after another would take {alone}. "
-            "Requests join and leave between any two steps, so none waits for a batch to end.",
-        )
-        table.add_row(
-            f"{totals.peak_blocks} of {self.pool.num_blocks}",
-            "blocks in use at the peak: an answer takes a block when it has filled the last one, and no "
-            "request reserves room for tokens it never generates.",
-        )
-        table.add_row(
-            f"{same} of {len(answers)}",
-            "answers equal those computed alone with enough memory: batching, chunking, sharing and preemption "
-            "change when a token is computed, never which token."
-            + (
-                "" if same == len(answers) else " Here they did: please report it, with prep doctor's output."
-            ),
-        )
+        for figure, explanation in (
+            (f"{self._speed_up:.1f}x",
+             "faster with a KV cache: a token's keys and values depend only on the tokens before it, so they "
+             "are computed once and read by every later token."),
+            (f"{totals.hit} of {totals.prompt}",
+             "prompt tokens came from the prefix cache: a full block is found by the hash of everything up to "
+             "its end, so requests to one shop share the blocks of its notes."),
+            (f"{totals.preemptions} preempted",
+             "because a running request needed a block and none was free: the newest loses all its blocks. "
+             f"Of {totals.given_up} lost tokens, {totals.taken_back} were still cached when it resumed."),
+            (f"{totals.rows / totals.steps:.1f} per step",
+             f"requests in a batch on average: {totals.steps} steps where one after another would take {alone}. "
+             "Requests join and leave between any two steps, so none waits for a batch to end."),
+            (f"{totals.peak_blocks} of {self.pool.num_blocks}",
+             "blocks in use at the peak: an answer takes a block when it has filled the last one, and no "
+             "request reserves room for tokens it never generates."),
+            (f"{same} of {len(answers)}",
+             "answers equal those computed alone with enough memory: batching, chunking, sharing and preemption "
+             f"change when a token is computed, never which token.{all_same}"),
+        ):  # fmt: skip
+            table.add_row(figure, explanation)
         self.console.print(table)

@@ -9,29 +9,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.bench.timing import Tell
 from app.cli import terminal
 from app.cli.kernels.names import backends, how, operation
+from app.cli.options import JsonOption, argument, option
 
 if TYPE_CHECKING:
-    from app.bench.timing import Tell
     from kernels.bench.run import BenchReport
 
 QUICK_S, THOROUGH_S = 0.1, 0.3
 
 
 def bench(
-    op: Annotated[
-        str | None, typer.Argument(help="One operation; all of them by default.", metavar="[OP]")
-    ] = None,
+    op: Annotated[str | None, argument("One operation; all of them by default.", metavar="[OP]")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Longer samples; on a GPU also the open questions, and RESULTS.md.")
+        bool, option("Longer samples; on a GPU also the open questions, and RESULTS.md.", "--all")
     ] = False,
-    backend: Annotated[str, typer.Option(help="cpu, triton, cuda, reference, or all.")] = "all",
-    seconds: Annotated[float | None, typer.Option(help="For each candidate of each shape.")] = None,
+    backend: Annotated[str, option("cpu, triton, cuda, reference, or all.")] = "all",
+    seconds: Annotated[float | None, option("For each candidate of each shape.")] = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Put the figures into kernels/RESULTS.md: this device's section.")
+        bool, option("Put the figures into kernels/RESULTS.md: this device's section.", "--write")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Time of every operation beside the least that this machine needs for it.
 
@@ -52,17 +51,16 @@ def bench(
         device, chosen = _candidates(backend)
     write = write or (everything and op is None and device == "cuda")
     if write and not (everything and op is None and backend == "all"):
-        raise terminal.Problem(
-            "RESULTS.md holds whole runs only",
-            next_step="prep kernels bench --all --write",
-            code=terminal.USAGE,
-        )
+        raise terminal.Problem("RESULTS.md holds whole runs only", "prep kernels bench --all --write")
+    pace = seconds or (THOROUGH_S if everything else QUICK_S)
     with terminal.status() as tell:
-        report = _measure(
-            device, ops, chosen, tell, everything, seconds or (THOROUGH_S if everything else QUICK_S)
-        )
+        report = _measure(device, ops, chosen, tell, everything, pace)
     if not report.measurements and not report.interrupted:
-        raise _nothing_measured(report, ops, chosen)
+        told = "; ".join(dict.fromkeys(f"{each.candidate}: {each.reason}" for each in report.omitted))
+        raise terminal.Problem(
+            f"no implementation of {', '.join(ops)} in {', '.join(chosen)} could be measured. {told}".strip(),
+            "prep kernels list",
+        )
     _tell(report, json=json, write=write)
 
 
@@ -79,7 +77,7 @@ def _candidates(backend: str) -> tuple[str, tuple[str, ...]]:
         reason = way.text if way.state != "native" else f"its tensors are not on the {device}"
         raise terminal.Problem(
             f"{name} cannot be measured here: {reason}",
-            next_step=f"prep kernels check --backend {name}   (is it right?)",
+            f"prep kernels check --backend {name}   (is it right?)",
             code=terminal.ENVIRONMENT,
         )
     return device, (name,)
@@ -105,14 +103,6 @@ def _measure(
     return report
 
 
-def _nothing_measured(report: BenchReport, ops: Sequence[str], chosen: Sequence[str]) -> terminal.Problem:
-    told = "; ".join(dict.fromkeys(f"{each.candidate}: {each.reason}" for each in report.omitted))
-    return terminal.Problem(
-        f"no implementation of {', '.join(ops)} in {', '.join(chosen)} could be measured. {told}".strip(),
-        next_step="prep kernels list",
-    )
-
-
 def _tell(report: BenchReport, *, json: bool, write: bool) -> None:
     from kernels.bench import results
 
@@ -134,23 +124,18 @@ def _tell(report: BenchReport, *, json: bool, write: bool) -> None:
 def _show(report: BenchReport) -> None:
     from kernels.bench import results
 
-    console = terminal.out()
     for op in dict.fromkeys(each.op for each in report.measurements):
-        console.print(f"\n[bold]{op}[/]")
+        terminal.out().print(f"\n[bold]{op}[/]")
         for workload in dict.fromkeys(each.workload for each in report.measurements if each.op == op):
             _show_workload(report, op, workload)
-    console.print(f"\n[dim]{terminal.literal(results.machine_line(report))}[/]", soft_wrap=True)
-    console.print(f"[dim]limits: {results.limits_line(report)}[/]", soft_wrap=True)
+    terminal.say(f"\n[dim]{terminal.literal(results.machine_line(report))}[/]")
+    terminal.say(f"[dim]limits: {results.limits_line(report)}[/]")
     if os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1):
-        console.print(
-            f"{terminal.mark(None)} other programs use the cores: these times are too long", soft_wrap=True
-        )
+        terminal.say(f"{terminal.mark(None)} other programs use the cores: these times are too long")
     for bar in results.bars(report):
-        console.print(
-            f"{terminal.mark(bar.met)} {bar.what}: {bar.measured:.2f}, aim {bar.least:.2f}", soft_wrap=True
-        )
+        terminal.say(f"{terminal.mark(bar.met)} {bar.what}: {bar.measured:.2f}, aim {bar.least:.2f}")
     for answer in report.answers:
-        console.print(f"\n[bold]{answer.question}[/]\n{answer.conclusion}", soft_wrap=True)
+        terminal.say(f"\n[bold]{answer.question}[/]\n{answer.conclusion}")
 
 
 def _show_workload(report: BenchReport, op: str, workload: str) -> None:
@@ -158,19 +143,14 @@ def _show_workload(report: BenchReport, op: str, workload: str) -> None:
 
     rows = [each for each in report.measurements if (each.op, each.workload) == (op, workload)]
     limit = report.limit(rows[0])
-    console = terminal.out()
-    console.print(
-        f"  {workload}  [dim]limit {results.microseconds(limit.seconds)}, {limit.bound}[/]", soft_wrap=True
-    )
+    terminal.say(f"  {workload}  [dim]limit {results.microseconds(limit.seconds)}, {limit.bound}[/]")
     for each in sorted(rows, key=lambda each: each.seconds):
         rival = report.speedup(each)
         name = each.candidate if each.ours else f"[dim]{each.candidate}[/]"
         versus = "" if rival is None else f"  {rival[0]:.2f} x [dim]{rival[1]}[/]"
         pad = " " * max(1, 30 - len(each.candidate))
         time, share = results.microseconds(each.seconds), 100 * report.share(each)
-        console.print(f"    {name}{pad}{time:>12} {share:5.0f} %{versus}", soft_wrap=True)
+        terminal.say(f"    {name}{pad}{time:>12} {share:5.0f} %{versus}")
     for left_out in report.omitted:
         if (left_out.op, left_out.workload) == (op, workload):
-            console.print(
-                f"    [dim]{left_out.candidate}: {terminal.literal(left_out.reason)}[/]", soft_wrap=True
-            )
+            terminal.say(f"    [dim]{left_out.candidate}: {terminal.literal(left_out.reason)}[/]")

@@ -9,13 +9,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from app.cli import terminal
-from app.cli.kernels.names import backends, how, operation
+from app.cli.kernels.names import How, backends, how, operation
+from app.cli.options import JsonOption, option
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from kernels.check.cases import Size
     from kernels.check.jobs import Job
     from kernels.check.run import CheckReport
@@ -27,17 +27,16 @@ MAX_WORKERS = 8
 
 
 def check(
-    backend: Annotated[str, typer.Option(help="cpu, triton, cuda, reference, or all.")] = "all",
-    op: Annotated[str | None, typer.Option(help="One operation; all of them by default.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All types, and large shapes on a GPU.")] = False,
-    dtype: Annotated[str | None, typer.Option(help="float32, float16 or bfloat16 only.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed gives other numbers and shapes.")] = 0,
-    case: Annotated[str | None, typer.Option(help="One case by its name, or several: 'decode*'.")] = None,
+    backend: Annotated[str, option("cpu, triton, cuda, reference, or all.")] = "all",
+    op: Annotated[str | None, option("One operation; all of them by default.")] = None,
+    everything: Annotated[bool, option("All types, and large shapes on a GPU.", "--all")] = False,
+    dtype: Annotated[str | None, option("float32, float16 or bfloat16 only.")] = None,
+    seed: Annotated[int, option("Another seed gives other numbers and shapes.", min=0)] = 0,
+    case: Annotated[str | None, option("One case by its name, or several: 'decode*'.")] = None,
     workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Processes; on a GPU several by default, they compile side by side."),
+        int | None, option("Processes; on a GPU several by default, they compile side by side.", min=1)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Compare every operation with the reference in float64, on random shapes. Exit code 1 if one is wrong.
 
@@ -58,16 +57,25 @@ def check(
     if not jobs:
         raise _nothing_to_do(chosen, ops, skipped)
     start = perf_counter()
-    reports, interrupted = _run(jobs, workers or _workers(jobs))
+    alone = all(job.device == "cpu" for job in jobs)
+    most = 1 if alone else max(1, min(MAX_WORKERS, (os.cpu_count() or 1) // 2, len(jobs)))
+    reports, interrupted = _run(jobs, workers or most)
     seconds = perf_counter() - start
     if json:
         shown = [{**asdict(report), "ok": not report.failures} for report in reports]
-        terminal.print_json(
-            {"reports": shown, "skipped": skipped, "interrupted": interrupted, "seconds": seconds}
-        )
+        found = {"reports": shown, "skipped": skipped, "interrupted": interrupted, "seconds": seconds}
+        terminal.print_json(found)
     else:
         _show(reports, skipped, seconds)
-    _finish(reports, interrupted, quiet=json)
+    if interrupted:
+        terminal.err().print("[yellow]interrupted: only what was checked until then[/]")
+        raise typer.Exit(terminal.INTERRUPTED)
+    wrong = [report for report in reports if report.failures]
+    if wrong and not json:
+        terminal.next_command(f"prep kernels explain {wrong[0].op}", "read the implementations side by side")
+    elif not json:
+        terminal.next_command("prep kernels bench", "measure them against this machine's limits")
+    raise typer.Exit(terminal.CHECKS_FAILED if wrong else 0)
 
 
 def plan(
@@ -92,36 +100,31 @@ def plan(
         for name in ops or registry.OPS:
             if all(each.backend != backend for each in registry.implementations(name)):
                 continue
-            for each in _dtypes(name, backend, way.state, way.device, everything, dtype):
-                for size in _sizes(way.state, way.device, everything):
+            sizes: tuple[Size, ...] = ("tiny",) if way.state == "slow" else ("small",)
+            if way.state != "slow" and way.device == "cuda" and everything:
+                sizes = ("small", "large")
+            for each in _dtypes(name, backend, way, everything, dtype):
+                for size in sizes:
                     jobs.append(Job(name, backend, each, way.device, size, seed, case, way.environment))
     return jobs, skipped
 
 
-def _dtypes(
-    op: str, backend: str, state: str, device: str, everything: bool, only: str | None
-) -> tuple[str, ...]:
+def _dtypes(op: str, backend: str, way: How, everything: bool, only: str | None) -> tuple[str, ...]:
     known = ("float32", "float16", "bfloat16")
     if only is not None:
         if only not in known:
             raise terminal.Problem(f"unknown dtype {only!r}; there are: {', '.join(known)}")
-        if (backend, state, only) == ("triton", "slow", "bfloat16"):
+        if (backend, way.state, only) == ("triton", "slow", "bfloat16"):
             raise terminal.Problem(
                 "Triton's interpreter computes bfloat16 wrongly",
-                next_step="--dtype float32 or float16 here; bfloat16 on a machine with a GPU",
+                "--dtype float32 or float16 here; bfloat16 on a machine with a GPU",
             )
         return (only,)
     if op in WITHOUT_DTYPE:
         return ("float32",)
     if everything:
-        return known[:2] if (backend, state) == ("triton", "slow") else known
-    return ("float32", "bfloat16") if device == "cuda" else ("float32",)
-
-
-def _sizes(state: str, device: str, everything: bool) -> tuple[Size, ...]:
-    if state == "slow":
-        return ("tiny",)
-    return ("small", "large") if device == "cuda" and everything else ("small",)
+        return known[:2] if (backend, way.state) == ("triton", "slow") else known
+    return ("float32", "bfloat16") if way.device == "cuda" else ("float32",)
 
 
 def _nothing_to_do(chosen: list[str], ops: list[str] | None, skipped: dict[str, str]) -> terminal.Problem:
@@ -133,12 +136,6 @@ def _nothing_to_do(chosen: list[str], ops: list[str] | None, skipped: dict[str, 
     (op,) = ops or ("",)
     known = ", ".join(each.backend for each in registry.implementations(op))
     return terminal.Problem(f"{op} is not written in {' or '.join(chosen)}; implementations: {known}")
-
-
-def _workers(jobs: list[Job]) -> int:
-    if all(job.device == "cpu" for job in jobs):
-        return 1
-    return max(1, min(MAX_WORKERS, (os.cpu_count() or 1) // 2, len(jobs)))
 
 
 def _run(jobs: list[Job], workers: int) -> tuple[list[CheckReport], bool]:
@@ -156,29 +153,23 @@ def _run(jobs: list[Job], workers: int) -> tuple[list[CheckReport], bool]:
     except KeyboardInterrupt:
         return list(reports.values()), True
     except ProcessEnded as died:
-        raise terminal.Problem(str(died), next_step="./prep doctor", code=terminal.ENVIRONMENT) from died
+        raise terminal.Problem(str(died), "./prep doctor", code=terminal.ENVIRONMENT) from died
     return list(reports.values()), False
 
 
 def _show(reports: list[CheckReport], skipped: dict[str, str], seconds: float) -> None:
-    console = terminal.out()
-    console.print(_table(reports))
+    terminal.out().print(_table(reports))
     for name, reason in skipped.items():
-        console.print(
-            f"{terminal.mark(None)} {name} is not checked: {terminal.literal(reason)}", soft_wrap=True
-        )
+        terminal.say(f"{terminal.mark(None)} {name} is not checked: {terminal.literal(reason)}")
     for report in reports:
         _show_failures(report)
     passed = sum(report.count("passed") for report in reports)
     failed = sum(len(report.failures) for report in reports)
     told = {each.dtype for each in reports}
-    console.print(
-        f"[dim]types: {', '.join(sorted(told))}.  17 of 19: takes 17 of the cases, and all are right[/]",
-        soft_wrap=True,
+    terminal.say(
+        f"[dim]types: {', '.join(sorted(told))}.  17 of 19: takes 17 of the cases, and all are right[/]"
     )
-    console.print(
-        f"{terminal.mark(not failed)} {passed} cases right, {failed} wrong, {seconds:.1f} s", soft_wrap=True
-    )
+    terminal.say(f"{terminal.mark(not failed)} {passed} cases right, {failed} wrong, {seconds:.1f} s")
 
 
 def _table(reports: list[CheckReport]) -> Table:
@@ -194,10 +185,8 @@ def _table(reports: list[CheckReport]) -> Table:
 
 
 def _cell(reports: list[CheckReport]) -> str:
-    passed, failed = (
-        sum(each.count("passed") for each in reports),
-        sum(len(each.failures) for each in reports),
-    )
+    passed = sum(each.count("passed") for each in reports)
+    failed = sum(len(each.failures) for each in reports)
     total = passed + failed + sum(each.count("unsupported") for each in reports)
     if not total:
         return ""
@@ -209,35 +198,14 @@ def _cell(reports: list[CheckReport]) -> str:
 
 
 def _show_failures(report: CheckReport) -> None:
-    console = terminal.out()
+    what = f"{report.op}, {report.backend}, {report.dtype}"
     for failure in report.failures[:FIRST_FAILURES]:
-        console.print(
-            f"\n[bold red]{report.op}, {report.backend}, {report.dtype}[/]: {terminal.literal(failure.name)}",
-            soft_wrap=True,
-        )
-        console.print(f"  {terminal.literal(failure.message)}", soft_wrap=True)
+        terminal.say(f"\n[bold red]{what}[/]: {terminal.literal(failure.name)}")
+        terminal.say(f"  {terminal.literal(failure.message)}")
         for line in failure.arguments.splitlines():
-            console.print(f"    [dim]{terminal.literal(line)}[/]", soft_wrap=True)
+            terminal.say(f"    [dim]{terminal.literal(line)}[/]")
         again = f"prep kernels check --backend {report.backend} --op {report.op} --dtype {report.dtype}"
-        console.print(
-            f"  again: [bold cyan]{again} --seed {report.seed} --case {terminal.literal(repr(failure.name))}[/]",
-            soft_wrap=True,
-        )
-    if left := len(report.failures) - FIRST_FAILURES:
-        if left > 0:
-            console.print(f"  and {left} more of this kind")
-
-
-def _finish(reports: list[CheckReport], interrupted: bool, *, quiet: bool) -> None:
-    wrong = [report for report in reports if report.failures]
-    if interrupted:
-        terminal.err().print("[yellow]interrupted: only what was checked until then[/]")
-        raise typer.Exit(terminal.INTERRUPTED)
-    if not quiet:
-        if wrong:
-            terminal.next_command(
-                f"prep kernels explain {wrong[0].op}", "read the implementations side by side"
-            )
-        else:
-            terminal.next_command("prep kernels bench", "measure them against this machine's limits")
-    raise typer.Exit(terminal.CHECKS_FAILED if wrong else 0)
+        case = terminal.literal(repr(failure.name))
+        terminal.say(f"  again: [bold cyan]{again} --seed {report.seed} --case {case}[/]")
+    if len(report.failures) > FIRST_FAILURES:
+        terminal.out().print(f"  and {len(report.failures) - FIRST_FAILURES} more of this kind")

@@ -9,17 +9,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from rich.console import Console, Group, RenderableType
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
 
 from app.cli import terminal
 from app.cli.kernels.names import backends, operation
+from app.cli.options import JsonOption, argument, option
 from common.text import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from kernels.compile_report import KernelReport
     from kernels.registry import Implementation
 
@@ -45,15 +47,13 @@ FOCUS = {
 
 
 def explain(
-    op: Annotated[str, typer.Argument(help="An operation, or a common name: rope, w4a16, paged_decode.")],
-    source: Annotated[str, typer.Option(help="reference, cpu, triton, cuda, all, or none.")] = "all",
-    arch: Annotated[str, typer.Option(help="80 (A100), 90 (H100, H200), all, or none.")] = "all",
-    kernel: Annotated[
-        str, typer.Option(help="Compile only kernels whose name or case holds this text.")
-    ] = "",
-    every: Annotated[bool, typer.Option("--all", help="Compile every case: types, head sizes.")] = False,
-    ptx: Annotated[bool, typer.Option("--ptx", help="Print PTX, and nothing else.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    op: Annotated[str, argument("An operation, or a common name: rope, w4a16, paged_decode.")],
+    source: Annotated[str, option("reference, cpu, triton, cuda, all, or none.")] = "all",
+    arch: Annotated[str, option("80 (A100), 90 (H100, H200), all, or none.")] = "all",
+    kernel: Annotated[str, option("Compile only kernels whose name or case holds this text.")] = "",
+    every: Annotated[bool, option("Compile every case: types, head sizes.", "--all")] = False,
+    ptx: Annotated[bool, option("Print PTX, and nothing else.", "--ptx")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Read an operation: contract, sources, and registers, shared memory, spills and occupancy of its GPU kernels.
 
@@ -74,14 +74,12 @@ def explain(
         focus = FOCUS.get(op.strip().lower().replace("-", "_"), Focus())
         implementations = _chosen(name, source)
         arches = _arches(arch)
+    reports = _all_compiled(name, focus, arches, kernel, every)
     if ptx:
-        _print_ptx(name, focus, arches, kernel, every)
-        return
+        return _print_ptx(name, reports, kernel)
     contract = inspect.getdoc(getattr(ops, name)) or ""
     if json:
-        _print_json(name, contract, implementations, focus, arches, kernel, every)
-        return
-    reports = _all_compiled(name, focus, arches, kernel, every)
+        return _print_json(name, contract, implementations, focus, reports)
     console = terminal.out()
     with _pager(console):
         _show_overview(console, name, contract, implementations, focus)
@@ -152,50 +150,29 @@ def _show_overview(
 
 def _show_sources(console: Console, implementations: Sequence[Implementation], focus: Focus) -> None:
     if not console.is_terminal:
-        _print_plain(implementations, focus)
+        for implementation in implementations:
+            for path in _files(implementation, focus):
+                print(f"\n==== {implementation.backend}: {_shown(path)}\n")
+                print(path.read_text().rstrip())
         return
     columns = max(1, min(len(implementations), console.width // COLUMN_WIDTH))
     for start in range(0, len(implementations), columns):
-        _print_beside(console, implementations[start : start + columns], focus)
-
-
-def _print_plain(implementations: Sequence[Implementation], focus: Focus) -> None:
-    """Print plain text with the lines of the files, for a pipe."""
-    for implementation in implementations:
-        for path in _files(implementation, focus):
-            print(f"\n==== {implementation.backend}: {_shown(path)}\n")
-            print(path.read_text().rstrip())
-
-
-def _print_beside(console: Console, implementations: Sequence[Implementation], focus: Focus) -> None:
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2), expand=True)
-    for _ in implementations:
-        grid.add_column(ratio=1)
-    grid.add_row(*(_listing(each, focus) for each in implementations))
-    console.print(grid)
+        beside = implementations[start : start + columns]
+        grid = Table.grid(padding=(0, 2), expand=True)
+        for _ in beside:
+            grid.add_column(ratio=1)
+        grid.add_row(*(_listing(each, focus) for each in beside))
+        console.print(grid)
 
 
 def _listing(implementation: Implementation, focus: Focus) -> RenderableType:
-    from rich.console import Group
-    from rich.syntax import Syntax
-    from rich.text import Text
-
     parts: list[RenderableType] = []
     for path in _files(implementation, focus):
         parts.append(Text(f"\n{implementation.backend}: {_shown(path)}\n", style="bold cyan"))
         language = LANGUAGES.get(path.suffix, "text")
-        parts.append(
-            Syntax(
-                path.read_text().rstrip(),
-                language,
-                theme="ansi_dark",
-                background_color="default",
-                word_wrap=True,
-                line_numbers=True,
-            )
-        )
+        source = path.read_text().rstrip()
+        look: dict[str, Any] = {"theme": "ansi_dark", "background_color": "default"}
+        parts.append(Syntax(source, language, word_wrap=True, line_numbers=True, **look))
     return Group(*parts)
 
 
@@ -277,9 +254,8 @@ def _used(report: KernelReport) -> str:
     )
 
 
-def _print_ptx(op: str, focus: Focus, arches: Sequence[int], wanted: str, every: bool) -> None:
+def _print_ptx(op: str, reports: Sequence[KernelReport], wanted: str) -> None:
     """Print the PTX of each file once: it holds all kernels of the file."""
-    reports = _all_compiled(op, focus, arches, wanted, every)
     for ptx in dict.fromkeys(report.ptx for report in reports):
         names = ", ".join(f"{each.name}, sm_{each.arch}" for each in reports if each.ptx == ptx)
         print(f"// {names}\n{ptx}")
@@ -293,26 +269,14 @@ def _print_json(
     contract: str,
     implementations: Sequence[Implementation],
     focus: Focus,
-    arches: Sequence[int],
-    wanted: str,
-    every: bool,
+    reports: Sequence[KernelReport],
 ) -> None:
-    reports = _all_compiled(op, focus, arches, wanted, every)
-    terminal.print_json(
-        {
-            "op": op,
-            "contract": contract,
-            "sources": {
-                each.backend: {_shown(path): path.read_text() for path in _files(each, focus)}
-                for each in implementations
-            },
-            "compiled": [
-                {
-                    **{key: value for key, value in asdict(report).items() if key != "ptx"},
-                    "occupancy": asdict(report.occupancy),
-                }
-                for report in reports
-            ],
-            "not_compiled": _missing(op),
-        }
-    )
+    sources = {
+        each.backend: {_shown(path): path.read_text() for path in _files(each, focus)}
+        for each in implementations
+    }
+    compiled = [{**asdict(report), "occupancy": asdict(report.occupancy)} for report in reports]
+    for each in compiled:
+        del each["ptx"]
+    found = {"sources": sources, "compiled": compiled, "not_compiled": _missing(op)}
+    terminal.print_json({"op": op, "contract": contract, **found})

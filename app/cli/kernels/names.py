@@ -1,13 +1,14 @@
-"""Operations and backends as users type them, and how each backend runs on this machine."""
+"""Operations and backends as users type them, how each backend runs on this machine, and `prep kernels list`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
 from app.cli import terminal
+from app.cli.options import JsonOption
 
 ALIASES = {
     "attention": "paged_attention",
@@ -48,7 +49,7 @@ def operation(name: str) -> str:
     hint = f"did you mean {close[0]}?  " if close else ""
     raise terminal.Problem(
         f"unknown operation {name!r}; there are: {', '.join(registry.OPS)}",
-        next_step=f"{hint}prep kernels list shows them all",
+        f"{hint}prep kernels list shows them all",
     )
 
 
@@ -81,13 +82,18 @@ def how(backend: str) -> How:
     import torch
 
     from kernels import registry
+    from kernels.compile_report import load_library
 
     gpu = torch.cuda.is_available()
     problem = registry.unavailable(backend)
     if backend == "reference":
         return How("native", "plain torch, runs everywhere", "cuda" if gpu else "cpu")
-    if backend == "cpu":
-        return How("native", _library()) if problem is None else How("not", problem)
+    if backend == "cpu" and problem is None:
+        built = load_library()
+        source = (
+            f", compiled in {built.build_seconds:.1f} s" if built.build_seconds else f", from {built.path}"
+        )
+        return How("native", f"C++{source}")
     if gpu and problem is None:
         return How("native", torch.cuda.get_device_name(), "cuda")
     if backend == "cuda" and problem is None:
@@ -97,10 +103,56 @@ def how(backend: str) -> How:
     return How("not", problem or "")
 
 
-def _library() -> str:
-    from kernels.compile_report import load_library
+def list_(json: JsonOption = False) -> None:
+    """Operations x backends: what exists, what runs here, and which one is chosen.
 
-    built = load_library()
-    if built.build_seconds:
-        return f"C++, compiled in {built.build_seconds:.1f} s"
-    return f"C++, from {built.path}"
+    The choice goes by the device of the tensors. An implementation that does not take a dtype or a shape
+    leaves it to the next one. PREP_KERNELS overrides it by name.
+
+    \b
+    Examples:
+      prep kernels list
+      PREP_KERNELS=paged_attention=reference prep kernels list
+    """
+    with terminal.loading("the kernels"):
+        from kernels import registry
+
+        ways = {backend: how(backend) for backend in registry.BACKENDS}
+        rows = [_row(op, ways) for op in registry.OPS]
+    if json:
+        told = {name: terminal.pick(way, "state text device") for name, way in ways.items()}
+        return terminal.print_json({"backends": told, "operations": rows})
+    _show(rows, ways)
+    terminal.next_command("prep kernels check", "compare them with the reference")
+
+
+def _row(op: str, ways: dict[str, How]) -> dict[str, Any]:
+    from kernels import registry
+
+    if ways["reference"].device == "cuda":
+        gpu = registry.preferred(op, "cuda")
+    else:  # what would be chosen on a machine that has a GPU, and the packages
+        there = {each.backend for each in registry.implementations(op)}
+        gpu = next(backend for backend in registry.PREFERENCE["cuda"] if backend in there)
+    return {
+        "op": op,
+        "implementations": {each.backend: list(each.sources) for each in registry.implementations(op)},
+        "cpu": registry.preferred(op, "cpu"),
+        "gpu": gpu,
+    }
+
+
+def _show(rows: list[dict[str, Any]], ways: dict[str, How]) -> None:
+    signs = {"native": terminal.mark(True), "slow": "[yellow]slow[/]", "not": terminal.mark(False)}
+    table = terminal.table("operation", *ways, "on CPU", "on GPU", left=(*ways, "on CPU", "on GPU"))
+    table.columns[0].no_wrap = True
+    for row in rows:
+        cells = [signs[way.state] if name in row["implementations"] else "" for name, way in ways.items()]
+        table.add_row(row["op"], *cells, row["cpu"], row["gpu"])
+    terminal.out().print(table)
+    for name, way in ways.items():
+        terminal.say(f"{name:<10} {signs[way.state]}  [dim]{terminal.literal(way.text)}[/]")
+    terminal.say(
+        f"[dim]{terminal.mark(True)} runs here   [yellow]slow[/] runs here, for checking only   "
+        f"{terminal.mark(False)} does not run here   blank: not written in this form[/]"
+    )

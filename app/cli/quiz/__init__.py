@@ -1,63 +1,44 @@
 """`prep quiz`: interview questions, graded by the engine.
 
-dialogue.py   reads answers from a terminal, a script or a pipe
-showing.py    renders questions, verdicts and explanations
-sitting.py    asks items in turn: predict, commit, run, explain
+start.py      opens and closes a sitting; review and placement use it too
+asking.py     asks items in turn and prints the summary at the end
+sitting.py    one item: predict, commit, run, explain
 menu.py       actions after a verdict: vary, trace, follow-up, sources
 free_text.py  questions that are answered in prose
 code.py       programs to repair
-summary.py    the summary at the end
-start.py      opens and closes a sitting; review and placement use it too
+dialogue.py   reads answers from a terminal, a script or a pipe
+showing.py    renders questions, verdicts and explanations
 """
 
 from __future__ import annotations
 
-import random
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import Annotated, Any
 
 from app.cli import terminal
-from app.cli.settings import JsonOption, ScriptOption
-
-if TYPE_CHECKING:
-    from app.cli.quiz.sitting import Item
-    from quizzes.question_bank import Bank
-    from quizzes.state import Session, State
-
-app = terminal.command_app()
+from app.cli.options import JsonOption, ScriptOption, option
+from app.cli.quiz.start import drawn, hold, open_bank, open_state
+from quizzes.learning.selection import pick
+from quizzes.question_bank import Bank
+from quizzes.state import Session, State
+from quizzes.topics import KINDS, ROLES, STAGES, TOPICS, resolve
 
 MAX_ITEMS = 200
 
 
-@app.command()
 def quiz(
-    topic: Annotated[
-        str | None, typer.Option("--topic", help="Only this topic; prep bank stats lists them.")
-    ] = None,
-    role: Annotated[
-        str | None, typer.Option("--role", help="Only for: inference, kernel, platform or sre.")
-    ] = None,
-    stage: Annotated[
-        str | None, typer.Option("--stage", help="Only: screen, technical, deep_dive, design ...")
-    ] = None,
-    difficulty: Annotated[int | None, typer.Option("--difficulty", min=1, max=5)] = None,
-    kind: Annotated[
-        str | None, typer.Option("--kind", help="Only: predict, numeric, choice, free ...")
-    ] = None,
-    question: Annotated[
-        list[str] | None, typer.Option("--question", metavar="ID", help="Ask this question; repeat for more.")
-    ] = None,
-    num: Annotated[int, typer.Option("-n", "--num", min=1, max=MAX_ITEMS, help="Number of questions.")] = 10,
+    topic: Annotated[str | None, option("Only this topic; prep bank stats lists them.")] = None,
+    role: Annotated[str | None, option("Only for: inference, kernel, platform or sre.")] = None,
+    stage: Annotated[str | None, option("Only: screen, technical, deep_dive, design ...")] = None,
+    difficulty: Annotated[int | None, option(min=1, max=5)] = None,
+    kind: Annotated[str | None, option("Only: predict, numeric, choice, free ...")] = None,
+    question: Annotated[list[str] | None, option("Ask this question; repeat for more.", metavar="ID")] = None,
+    num: Annotated[int, option("Number of questions.", "-n", "--num", min=1, max=MAX_ITEMS)] = 10,
     seed: Annotated[
-        int | None,
-        typer.Option("--seed", help="The same seed asks the same questions with the same numbers."),
+        int | None, option("The same seed asks the same questions with the same numbers.")
     ] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", min=0.1, help="Stop after this time.")] = None,
-    exam: Annotated[
-        bool, typer.Option("--exam", help="Show no hints, and verdicts only at the end.")
-    ] = False,
-    new: Annotated[bool, typer.Option("--new", help="Do not continue an interrupted quiz.")] = False,
+    minutes: Annotated[float | None, option("Stop after this time.", min=0.1)] = None,
+    exam: Annotated[bool, option("Show no hints, and verdicts only at the end.", "--exam")] = False,
+    new: Annotated[bool, option("Do not continue an interrupted quiz.", "--new")] = False,
     script: ScriptOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -73,16 +54,16 @@ def quiz(
       prep quiz --question batching.static_vs_continuous --seed 7
       prep quiz --seed 7 -n 2 --script answers.txt --json
     """
-    from app.cli.quiz.start import hold, open_bank, open_state
-    from quizzes.topics import KINDS, ROLES, STAGES, TOPICS, resolve
-
     wanted: dict[str, Any] = {
-        "topic": resolve("topic", topic, TOPICS) if topic else None,
-        "role": resolve("role", role, ROLES) if role else None,
-        "stage": resolve("stage", stage, STAGES) if stage else None,
-        "kind": resolve("kind", kind, KINDS) if kind else None,
-        "difficulty": difficulty,
+        name: resolve(name, value, known) if value else None
+        for name, value, known in (
+            ("topic", topic, TOPICS),
+            ("role", role, ROLES),
+            ("stage", stage, STAGES),
+            ("kind", kind, KINDS),
+        )
     }
+    wanted["difficulty"] = difficulty
     bank = open_bank()
     for question_id in question or []:
         bank.question(question_id)
@@ -96,9 +77,13 @@ def quiz(
             )
             hold(items, bank=bank, state=state, kind="quiz", session=session, first=first, minutes=minutes)
         else:
-            chosen = seed if seed is not None else random.SystemRandom().randrange(1 << 30)
+            chosen = drawn(seed)
+            if question:
+                items = [(question_id, chosen) for question_id in question]
+            else:
+                items = _chosen_items(bank, state, num, chosen, is_fixed=seed is not None, wanted=wanted)
             hold(
-                _chosen_items(bank, state, question, num, chosen, is_fixed=seed is not None, wanted=wanted),
+                items,
                 bank=bank,
                 state=state,
                 kind="exam" if exam else "quiz",
@@ -113,35 +98,20 @@ def quiz(
 
 
 def _chosen_items(
-    bank: Bank,
-    state: State,
-    questions: list[str] | None,
-    num: int,
-    seed: int,
-    *,
-    is_fixed: bool,
-    wanted: dict[str, Any],
-) -> list[Item]:
+    bank: Bank, state: State, num: int, seed: int, *, is_fixed: bool, wanted: dict[str, Any]
+) -> list[tuple[str, int]]:
     """Return the items of a new quiz. is_fixed: the seed alone chooses, so that it asks every learner the same.
 
     Raises Problem if no question fits.
     """
-    from app.cli.quiz.sitting import Item
-    from quizzes.learning.selection import pick
-    from quizzes.state import State
-
-    if questions:
-        return [Item(question_id, seed) for question_id in questions]
-    facts = State.in_memory() if is_fixed else state
-    items = [Item(p.id, p.seed) for p in pick(bank, facts, n=num, seed=seed, **wanted)]
-    if not items:
-        raise terminal.Problem(
-            f"no question fits {_words(wanted)}", next_step="prep bank stats counts the questions"
-        )
-    return items
+    found = pick(bank, State.in_memory() if is_fixed else state, n=num, seed=seed, **wanted)
+    if not found:
+        words = ", ".join(f"{name} {value}" for name, value in wanted.items() if value) or "that"
+        raise terminal.Problem(f"no question fits {words}", "prep bank stats counts the questions")
+    return [(picked.id, picked.seed) for picked in found]
 
 
-def _unfinished(state: Any) -> Session | None:
+def _unfinished(state: State) -> Session | None:
     """Return the last quiz if it was interrupted with items left."""
     session = state.unfinished("quiz")
     if session is None or not session.spec.get("items"):
@@ -149,18 +119,12 @@ def _unfinished(state: Any) -> Session | None:
     return session if len(state.attempts(session_id=session.id)) < len(session.spec["items"]) else None
 
 
-def _rest(state: Any, session: Session) -> tuple[list[Any], int]:
+def _rest(state: State, session: Session) -> tuple[list[tuple[str, int]], int]:
     """Return the items of a session that have no attempt yet, and the number of the first."""
-    from app.cli.quiz.sitting import Item
-
-    planned = [Item(question_id, seed) for question_id, seed in session.spec["items"]]
+    planned = [(question_id, seed) for question_id, seed in session.spec["items"]]
     first = 0
     for attempt in state.attempts(session_id=session.id):
-        item = Item(attempt.question_id, attempt.seed)
+        item = (attempt.question_id, attempt.seed)
         if item in planned[first:]:
             first = planned.index(item, first) + 1
     return planned[first:], first + 1
-
-
-def _words(wanted: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in wanted.items() if value) or "that"

@@ -11,7 +11,7 @@ from rich.padding import Padding
 
 from app.cli import terminal
 from app.cli.quiz import showing
-from app.cli.quiz.dialogue import Skip
+from app.cli.quiz.dialogue import Quit, Skip
 from common.paths import data_dir
 from quizzes.autopsies.programs import read
 from quizzes.experiments.runner import RunFailed
@@ -43,14 +43,12 @@ def ask_code(sitting: Sitting, instance: Instance, record: Record) -> None:
     if not path.exists():
         _write_given(path, code.folder)
     began = time.monotonic()
-    _say(sitting, f" your file: [bold]{escape(str(path))}[/]\n (or type the path of another file)\n")
+    sitting.say(f" your file: [bold]{escape(str(path))}[/]\n (or type the path of another file)\n")
     report: dict[str, Any] | None = None
     while True:
         line = sitting.dialogue.read(f" {MENU} > ")
         key = line.lower()
         if key == "q":
-            from app.cli.quiz.dialogue import Quit
-
             raise Quit
         if key == "s":
             raise Skip
@@ -74,10 +72,10 @@ def ask_code(sitting: Sitting, instance: Instance, record: Record) -> None:
     record.replies = {"passed": f"{report['num_passed']} of {report['num_checks']}"}
     sitting.keep(instance, record, _graded(report), None)
     if not sitting.exam:
-        _say(sitting, "")
+        sitting.say("")
         if not sitting.quiet:
             showing.explanation(instance, None, {})
-        _say(sitting, f" [dim]a repaired program: quizzes/autopsies/{code.folder}/solution.py[/]")
+        sitting.say(f" [dim]a repaired program: quizzes/autopsies/{code.folder}/solution.py[/]")
 
 
 def _write_given(path: Path, folder: str) -> None:
@@ -90,7 +88,7 @@ def _start_over(sitting: Sitting, path: Path, folder: str) -> None:
     kept = path.with_suffix(f".{time.strftime('%Y%m%d-%H%M%S')}.py")
     if path.exists():
         path.rename(kept)
-        _say(sitting, f" [dim]your file is now {escape(str(kept))}[/]")
+        sitting.say(f" [dim]your file is now {escape(str(kept))}[/]")
     _write_given(path, folder)
 
 
@@ -99,39 +97,28 @@ def _check(sitting: Sitting, folder: str, path: Path) -> dict[str, Any] | None:
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        _say(sitting, f" [yellow]cannot read {escape(str(path))}: {escape(str(error))}[/]")
+        sitting.say(f" [yellow]cannot read {escape(str(path))}: {escape(str(error))}[/]")
         return None
     if not source.strip():
-        _say(sitting, f" [yellow]{escape(str(path))} is empty; r restores the given program[/]")
+        sitting.say(f" [yellow]{escape(str(path))} is empty; r restores the given program[/]")
         return None
     try:
         report = sitting.run_experiment(CHECKS, {"folder": folder, "source": source}).result
     except (RunFailed, ValueError) as error:
-        _say(sitting, f" [yellow]{escape(str(error))}[/]")
+        sitting.say(f" [yellow]{escape(str(error))}[/]")
         return None
     for ok, says, why in zip(report["passed"], report["says"], report["why"], strict=True):
-        _say(sitting, f" {terminal.mark(ok)} {showing.inline(says)}")
+        sitting.say(f" {terminal.mark(ok)} {showing.inline(says)}")
         if why:
-            _say(sitting, f"     [yellow]{escape(why)}[/]")
-    _say(sitting, f" [bold]{report['num_passed']}/{report['num_checks']} checks[/]")
+            sitting.say(f"     [yellow]{escape(why)}[/]")
+    sitting.say(f" [bold]{report['num_passed']}/{report['num_checks']} checks[/]")
     return report
 
 
 def _graded(report: dict[str, Any]) -> Graded:
+    share = 1 / report["num_checks"]
     parts = tuple(
-        Part(
-            id=name,
-            given=ok,
-            expected=True,
-            ok=ok,
-            points=float(ok) / report["num_checks"],
-            max_points=1 / report["num_checks"],
-        )
+        Part(id=name, given=ok, expected=True, ok=ok, points=ok * share, max_points=share)
         for name, ok in zip(report["names"], report["passed"], strict=True)
     )
     return Graded(parts, "tests")
-
-
-def _say(sitting: Sitting, text: str) -> None:
-    if not sitting.quiet:
-        showing.console().print(text, soft_wrap=False)

@@ -61,13 +61,10 @@ def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
     probes = _probes(sitting, points, record.seed)
     graded = score(points, marks, probes)
     part = Part("answer", answer, None, graded.all_right, graded.share, 1.0)
-    kept = [KeypointMark(point_id, verdict, "self") for point_id, verdict in marks.items()]
-    kept += [
-        KeypointMark(point_id, "hit" if all(right) else "miss", "probe") for point_id, right in probes.items()
-    ]
-    kept += judged
-    record_graded = Graded((part,), graded.grader)
-    sitting.keep(instance, record, record_graded, prediction.id, marks=tuple(kept))
+    kept = [KeypointMark(name, verdict, "self") for name, verdict in marks.items()]
+    kept += [KeypointMark(name, "hit" if all(right) else "miss", "probe") for name, right in probes.items()]
+    graded_once = Graded((part,), graded.grader)
+    sitting.keep(instance, record, graded_once, prediction.id, marks=(*kept, *judged))
     if not sitting.quiet:
         _show(graded)
         if not sitting.exam:
@@ -78,10 +75,8 @@ def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
 def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
     """Read lines until one that holds only a dot."""
     lo, hi = (100, 350) if instance.question.kind == "design" else (60, 150)
-    sitting.say(
-        f" [dim]{lo} to {hi} words are usual. End with a line that holds only a dot. :e editor · :h hint · "
-        ":s skip · :q quit[/]"
-    )
+    keys = "End with a line that holds only a dot. :e editor · :h hint · :s skip · :q quit"
+    sitting.say(f" [dim]{lo} to {hi} words are usual. {keys}[/]")
     lines: list[str] = []
     while True:
         line = sitting.dialogue.read(" | ")
@@ -100,9 +95,8 @@ def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
             sitting.say(showing.note(WRITE_HELP))
         elif line == ":e":
             lines = _editor("\n".join(lines)).splitlines()
-            sitting.say(
-                f" [dim]{sum(len(x.split()) for x in lines)} words; a dot commits them, or write more[/]"
-            )
+            count = sum(len(each.split()) for each in lines)
+            sitting.say(f" [dim]{count} words; a dot commits them, or write more[/]")
         else:
             lines.append(line)
 
@@ -157,9 +151,8 @@ def _mark(
     """Show each key point with the closest sentence and read the learner's mark."""
     by_judge = {mark.keypoint_id: mark for mark in judged}
     marks: dict[str, Mark] = {}
-    sitting.say(
-        "\n [bold]Did you say it?[/] Each key point is shown with your closest sentence, which may still be wrong."
-    )
+    how = "Each key point is shown with your closest sentence, which may still be wrong."
+    sitting.say(f"\n [bold]Did you say it?[/] {how}")
     for number, point in enumerate(points, 1):
         if not sitting.quiet:
             showing.console().print(showing.prose(f"**{number}/{len(points)}** {point.say}"))
@@ -206,15 +199,13 @@ def _show(graded: FreeGraded) -> None:
         must = "" if point.must else " [dim](extra)[/]"
         table.add_row(showing.inline(point.say) + must, point.marked, probe, point.mark)
     showing.console().print(table)
-    showing.console().print(
-        f" [bold]{graded.share:.0%}[/] [dim]"
-        + (
-            "0.6 x probes + 0.4 x your marks, weighted"
-            if graded.grader == "probe"
-            else "your own marks only: no probe was answered"
-        )
-        + "[/]\n"
+    by_probes = graded.grader == "probe"
+    how = (
+        "0.6 x probes + 0.4 x your marks, weighted"
+        if by_probes
+        else "your own marks only: no probe was answered"
     )
+    showing.console().print(f" [bold]{graded.share:.0%}[/] [dim]{how}[/]\n")
 
 
 def _after(sitting: Sitting, instance: Instance) -> None:

@@ -2,81 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from app.cli import terminal
+from app.cli.options import parse_settings, parse_value
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit
-from app.cli.run import plain
-from app.cli.settings import parse_settings, parse_value
+from app.cli.run import plain, show_figures
+from engine.trace.files import unused_path
 from quizzes.experiments.registry import Inconclusive, NeedsHardware, get, source_file
 from quizzes.experiments.runner import RunFailed
 from quizzes.expressions import ExpressionError, evaluate, resolve
+from quizzes.state import Attempt
 
 if TYPE_CHECKING:
     from app.cli.quiz.sitting import Sitting
     from quizzes.grading import Graded
     from quizzes.instance import Instance
     from quizzes.question import FollowUp
-    from quizzes.state import Attempt
 
 
+@dataclass
 class Menu:
     """Actions on a graded item. Enter continues."""
 
-    def __init__(
-        self,
-        sitting: Sitting,
-        instance: Instance,
-        graded: Graded,
-        attempt: Attempt,
-        result: dict[str, Any] | None,
-        expected: dict[str, Any],
-    ) -> None:
-        self.sitting, self.instance, self.graded = sitting, instance, graded
-        self.attempt, self.result, self.expected = attempt, result, expected
-        self.follow_up = _chosen(instance, graded, attempt)
+    sitting: Sitting
+    instance: Instance
+    graded: Graded
+    attempt: Attempt
+    result: dict[str, Any] | None
+    expected: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.follow_up = _chosen(self.instance, self.graded, self.attempt)
 
     def run(self) -> None:
         """Run actions until the learner continues. Raises Quit."""
+        actions = self._actions()
+        offer = " · ".join(["Enter next", *(words for words, _ in actions.values()), "q quit"])
         while True:
-            line = self.sitting.dialogue.read(f"\n {self._offer()} > ")
+            line = self.sitting.dialogue.read(f"\n {offer} > ")
             key, _, rest = line.partition(" ")
             if key in ("", "n"):
                 return
             if key == "q":
                 raise Quit
-            action = self._actions().get(key)
-            if action is None:
-                self._print(f" [dim]{self._offer()}[/]")
+            if key in actions:
+                actions[key][1](rest)
             else:
-                action(rest)
+                self._print(f" [dim]{offer}[/]")
 
-    def _actions(self) -> dict[str, Any]:
-        question = self.instance.question
-        actions: dict[str, Any] = {"s": self._sources, "u": self._guessed}
-        if question.experiment is not None:
-            actions["v"] = self._vary
-            actions["t"] = self._trace
-        if self.follow_up is not None:
-            actions["f"] = self._follow
-        if question.interview is not None:
-            actions["a"] = self._interview
-        return actions
-
-    def _offer(self) -> str:
-        words = {
-            "f": "f follow-up",
-            "v": "v vary",
-            "t": "t trace",
-            "a": "a model answer",
-            "s": "s sources",
-            "u": "u I guessed",
+    def _actions(self) -> dict[str, tuple[str, Callable[[str], None]]]:
+        """Return key -> (words, action)."""
+        question, has_run = self.instance.question, self.instance.question.experiment is not None
+        actions = {
+            "f": ("f follow-up", self._follow, self.follow_up is not None),
+            "v": ("v vary", self._vary, has_run),
+            "t": ("t trace", self._trace, has_run),
+            "a": ("a model answer", self._interview, question.interview is not None),
+            "s": ("s sources", self._sources, True),
+            "u": ("u I guessed", self._guessed, True),
         }
-        offered = [text for key, text in words.items() if key in self._actions()]
-        return "Enter next · " + " · ".join([*offered, "q quit"])
+        return {key: (words, action) for key, (words, action, is_offered) in actions.items() if is_offered}
 
     def _vary(self, text: str) -> None:
         """Run the experiment again with other arguments. Enter or s leaves. Raises Quit."""
@@ -91,7 +82,7 @@ class Menu:
             if text == "q":
                 raise Quit
             try:
-                changed = _settings(text)
+                changed = parse_settings([part for part in text.replace(", ", ",").split() if part])
             except terminal.Problem as error:
                 self._print(
                     f" [yellow]{escape(str(error))}[/] [dim]{escape(error.next_step)}; Enter: menu[/]"
@@ -107,13 +98,11 @@ class Menu:
         except (Inconclusive, NeedsHardware, RunFailed, ValueError) as error:
             self._print(f" [yellow]{escape(str(error))}[/]")
             return None
-        showing.figures(outcome.result, get(name).result_units)
+        show_figures(showing.console(), outcome.result, get(name).result_units)
         return outcome.result
 
     def _trace(self, text: str) -> None:
         """Record the run, step by step, for prep trace."""
-        from engine.trace.files import unused_path
-
         run = self.instance.question.experiment
         assert run is not None
         path = unused_path(text or f"{self.instance.id.split('.')[1]}.itrace")
@@ -175,12 +164,7 @@ class Menu:
         self._print(" [dim]noted: the question is repeated as if your answer had been wrong[/]")
 
     def _print(self, text: str) -> None:
-        showing.console().print(text, soft_wrap=False)
-
-
-def _settings(text: str) -> dict[str, Any]:
-    """Parse `slots=4 lens=1,2,3`."""
-    return parse_settings([part for part in text.replace(", ", ",").split() if part])
+        showing.console().print(text)
 
 
 def _chosen(instance: Instance, graded: Graded, attempt: Attempt) -> FollowUp | None:

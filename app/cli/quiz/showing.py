@@ -212,11 +212,3 @@ def interview(title: str, view: Interview, render: Any, *, deep: bool = True) ->
         where.print("\n [bold cyan]how it is graded[/]")
         for mark, text in sorted(view.rubric.items(), reverse=True):
             where.print(_item(mark, render(text)))
-
-
-def figures(result: dict[str, Any], units: dict[str, str]) -> None:
-    """Print an experiment's result, one line per value."""
-    where = console()
-    width = max(map(len, result), default=0)
-    for name, value in result.items():
-        where.print(f"  {name:<{width}}  [bold]{plain(value)}[/] [dim]{units.get(name, '')}[/]")

@@ -7,7 +7,6 @@ most the current item. Ctrl-C during a run stops the run, not the sitting.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +15,7 @@ from rich.padding import Padding
 
 from app.cli import terminal
 from app.cli.quiz import showing
-from app.cli.quiz.dialogue import HELP, Dialogue, Quit, Skip
-from app.cli.quiz.menu import Menu
+from app.cli.quiz.dialogue import HELP, Dialogue, Skip
 from quizzes.experiments.registry import Inconclusive, NeedsHardware
 from quizzes.experiments.runner import Outcome, RunFailed, Runner
 from quizzes.grading import Graded, ParseError, check_reply, grade, reply_keys
@@ -25,14 +23,6 @@ from quizzes.instance import Instance, QuestionError, draw
 from quizzes.learning.review import SURE, rate
 from quizzes.question_bank import Bank
 from quizzes.state import Attempt, IntervalForecast, KeypointMark, Prediction, Session, State
-
-
-@dataclass(frozen=True)
-class Item:
-    """A question to ask, with the seed of its numbers."""
-
-    question_id: str
-    seed: int
 
 
 @dataclass
@@ -56,7 +46,7 @@ class Record:
 
 @dataclass
 class Sitting:
-    """State of a sitting. `run` asks the items; `records` holds their outcomes."""
+    """State of a sitting; `records` holds the outcomes of its items."""
 
     bank: Bank
     state: State
@@ -73,75 +63,27 @@ class Sitting:
     interrupted: bool = False
     """Ctrl-C ended it."""
 
-    def run(self, items: Iterable[Item], *, first: int = 1, total: int | None = None) -> bool:
-        """Ask the items. Return True if all were asked, False if the learner quit or the time was up.
-
-        total: number of items, where an iterator chooses them during the sitting.
-        """
-        if total is None:
-            items = list(items)
-            total = first - 1 + len(items)
-        for number, item in enumerate(items, first):
-            if self.deadline is not None and time.monotonic() > self.deadline:
-                self.say("\n[bold yellow]time is up[/]")
-                return False
-            try:
-                self.ask(item, number, total)
-            except (Quit, KeyboardInterrupt) as left:
-                if self.records and self.records[-1].status == "asking":
-                    self.records.pop()
-                self.interrupted = isinstance(left, KeyboardInterrupt)
-                return False
-            except QuestionError as error:
-                terminal.tell_error(
-                    f"{error}; the question is left out", "prep bank lint says what is wrong with it"
-                )
-        return True
-
-    def ask(self, item: Item, number: int, total: int) -> Record:
-        """Ask one item, from its prompt to its explanation."""
-        question = self.bank.question(item.question_id)
-        instance = draw(question, item.seed)
-        self.show(instance, number, total)
-        if question.experiment is not None:
-            self.runner.warm(question.experiment.run)
-        record = Record(question.id, item.seed, "asking")
-        self.records.append(record)
-        try:
-            if question.kind in ("free", "design"):
-                from app.cli.quiz.free_text import ask_free
-
-                ask_free(self, instance, record)
-                return record
-            if question.kind == "code":
-                from app.cli.quiz.code import ask_code
-
-                ask_code(self, instance, record)
-                return record
-            self._ask_graded(instance, record)
-        except Skip:
-            record.status = "skipped"
-            self.say(" [dim]skipped[/]")
-        return record
-
     def ask_probe(self, question_id: str, seed: int) -> Record:
         """Ask a machine-graded question inside another one: graded and kept, but not counted as an item."""
         instance = draw(self.bank.question(question_id), seed)
         self.show(instance, 0, 0)
         record = Record(question_id, seed, "asking")
         try:
-            self._ask_graded(instance, record, menu=False)
+            self.ask_graded(instance, record)
         except Skip:
             record.status = "skipped"
         return record
 
-    def _ask_graded(self, instance: Instance, record: Record, *, menu: bool = True) -> None:
-        """Read answers and confidence, then grade. Raises Skip, Quit."""
+    def ask_graded(self, instance: Instance, record: Record) -> tuple[Any, ...] | None:
+        """Read answers and confidence, then grade. Raises Skip, Quit.
+
+        Return (grades, attempt, result, expected), or None if the verdict was not shown.
+        """
         began = time.monotonic()
         record.replies, record.hints = self._replies(instance)
         record.confidence = self._confidence() if instance.question.confidence else None
         record.seconds = time.monotonic() - began
-        self._judge(instance, record, menu=menu)
+        return self._judge(instance, record)
 
     def show(self, instance: Instance, number: int, total: int) -> None:
         """Print the question. If its exhibit shows a run, run that first."""
@@ -204,17 +146,11 @@ class Sitting:
         """Read a confidence from 1 to 99, or None if the learner leaves it out."""
         while True:
             command, line = self.dialogue.command_or_text(
-                " confidence that all parts are right, 1-99 % (Enter: leave out) > ",
-                hints=False,
-                skips=False,
+                " confidence that all parts are right, 1-99 % (Enter: leave out) > ", hints=False, skips=False
             )
             if command == "help":
-                self.say(
-                    showing.note(
-                        "90 means that nine of ten such answers are right. Points do not depend on it. "
-                        "Enter leaves it out; q quits."
-                    )
-                )
+                explained = "90 means that nine of ten such answers are right. Points do not depend on it."
+                self.say(showing.note(f"{explained} Enter leaves it out; q quits."))
                 continue
             if command == "skip":
                 return None
@@ -227,38 +163,33 @@ class Sitting:
 
     # -- judging
 
-    def _judge(self, instance: Instance, record: Record, *, menu: bool) -> None:
+    def _judge(self, instance: Instance, record: Record) -> tuple[Any, ...] | None:
         question = instance.question
         prediction = Prediction(
             self.session.id, question.id, question.revision, record.seed, record.replies, record.confidence
         )
         self.state.add(prediction)  # it is in the file before the experiment runs
+        run, outcome = question.experiment, None
         try:
-            outcome = self._outcome(instance)
+            if run is not None:
+                outcome = self.run_experiment(run.run, instance.run_args())
         except (Inconclusive, NeedsHardware, RunFailed) as error:
             self._unscored(instance, record, prediction.id, str(error))
-            return
+            return None
         result = None if outcome is None else outcome.result
         graded = grade(instance, record.replies, result)
         expected = instance.expected(result)
         attempt = self.keep(instance, record, graded, prediction.id)
         record.expected = expected
         if self.exam or self.quiet:
-            return
+            return None
         surprise = not graded.all_right and (record.confidence or 0) >= SURE
         showing.verdict(instance, graded, surprise=surprise)
         if question.choices:
             showing.why_options(instance, result, expected)
         showing.console().print()
         showing.explanation(instance, result, expected)
-        if menu:
-            Menu(self, instance, graded, attempt, result, expected).run()
-
-    def _outcome(self, instance: Instance) -> Outcome | None:
-        run = instance.question.experiment
-        if run is None:
-            return None
-        return self.run_experiment(run.run, instance.run_args())
+        return graded, attempt, result, expected
 
     def run_experiment(self, name: str, args: dict[str, Any]) -> Outcome:
         """Run an experiment and print progress. Ctrl-C stops only the run and raises RunFailed; else as Runner.run."""

@@ -1,7 +1,8 @@
-"""Open and close a sitting: the bank, the state file, the worker process, the summary."""
+"""Open and close a sitting: the bank, the state file, the worker process, the asking."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from quizzes.question_bank import Bank, load_bank
 from quizzes.state import Session, State
 
 if TYPE_CHECKING:
-    from app.cli.quiz.sitting import Item, Sitting
+    from app.cli.quiz.sitting import Sitting
 
 
 @contextmanager
@@ -32,16 +33,19 @@ def open_bank() -> Bank:
     """Load the questions. Broken files are reported once and left out."""
     bank = load_bank()
     for problem in bank.problems[:3]:
-        terminal.err().print(f"[yellow]left out:[/] {terminal.literal(problem)}", soft_wrap=True, markup=True)
+        terminal.note(f"[yellow]left out:[/] {terminal.literal(problem)}")
     if not len(bank):
-        raise terminal.Problem(
-            "the question bank is empty", next_step="prep bank lint", code=terminal.ENVIRONMENT
-        )
+        raise terminal.Problem("the question bank is empty", "prep bank lint", code=terminal.ENVIRONMENT)
     return bank
 
 
+def drawn(seed: int | None) -> int:
+    """Return the seed, or a random one."""
+    return random.SystemRandom().randrange(1 << 30) if seed is None else seed
+
+
 def hold(
-    items: Iterable[Item],
+    items: Iterable[tuple[str, int]],
     *,
     bank: Bank,
     state: State,
@@ -57,25 +61,24 @@ def hold(
     dialogue: Dialogue | None = None,
     quiet: bool = False,
 ) -> Sitting:
-    """Ask the items and print a summary.
+    """Ask questions by (id, seed) and print a asking.
 
     session: a session to continue from item `first`. spec: the options of a new session, saved so that it can be
     continued. total: number of items if `items` chooses them one by one; needs a session. dialogue: reads the answers
     instead of one for `script`. quiet: the caller prints the results. Ctrl-C raises KeyboardInterrupt at the end.
     """
-    from app.cli.quiz import summary
+    from app.cli.quiz import asking
     from app.cli.quiz.sitting import Sitting
     from quizzes.experiments.runner import Runner
 
     if session is None:
         items = list(items)
-        planned = [[item.question_id, item.seed] for item in items]
-        session = state.begin_session(kind, {**(spec or {}), "items": planned, "exam": exam})
+        session = state.begin_session(kind, {**(spec or {}), "items": items, "exam": exam})
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     with Runner() as runner:
         dialogue = dialogue or Dialogue(script, quiet=json)
         sitting = Sitting(bank, state, session, dialogue, runner, exam, deadline, quiet=json or quiet)
-        done = sitting.run(items, first=first, total=total)
+        done = asking.ask_all(sitting, items, first=first, total=total)
     if done or not dialogue.is_live:
         state.end_session(session.id)
     if json:
@@ -83,12 +86,12 @@ def hold(
             {
                 "kind": kind,
                 "complete": done,
-                "summary": summary.figures(sitting.records),
+                "summary": asking.figures(sitting.records),
                 "items": [asdict(record) for record in sitting.records],
             }
         )
     elif not quiet:
-        summary.show(sitting)
+        asking.show(sitting)
     if sitting.interrupted:
         raise KeyboardInterrupt  # the answers are kept; the exit code says that the sitting was interrupted
     return sitting

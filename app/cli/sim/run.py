@@ -4,87 +4,73 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import Annotated
 
 from app.cli import terminal
-from app.cli.option_groups import option_groups
-from app.cli.sim.options import DeploymentOptions, Json, WorkOptions, describe
+from app.cli.options import JsonOption, option, option_groups
+from app.cli.sim.options import DeploymentOptions, WorkOptions, describe
 from common.text import counted, duration, gib
-
-if TYPE_CHECKING:
-    from engine.sim.engine import SimEngine
-    from engine.sim.memory import Deployment, MemoryPlan
-    from engine.sim.report import RunReport
-    from engine.sim.speculation import Speculation
+from engine.sim.calibration import calibrated_rates
+from engine.sim.cost import CostModel
+from engine.sim.engine import SimEngine
+from engine.sim.memory import Deployment, MemoryPlan, plan_memory
+from engine.sim.models import get_model
+from engine.sim.report import RunReport
+from engine.sim.run import make_engine, scheduler_config, simulate
+from engine.sim.speculation import Speculation
 
 
 @dataclass(frozen=True)
 class ReplicaOptions:
     """Other settings of an engine."""
 
-    num_gpu_blocks_override: Annotated[
-        int | None, typer.Option(min=2, help="KV blocks; by default as many as fit.")
-    ] = None
+    num_gpu_blocks_override: Annotated[int | None, option("KV blocks; by default as many as fit.", min=2)] = (
+        None
+    )
     long_prefill_token_threshold: Annotated[
-        int, typer.Option(min=0, help="Maximum tokens of one prompt in one step; 0: the budget.")
+        int, option("Maximum tokens of one prompt in one step; 0: the budget.", min=0)
     ] = 0
-    scheduling_policy: Annotated[str, typer.Option(help="fcfs or priority (from --requests).")] = "fcfs"
+    scheduling_policy: Annotated[str, option("fcfs or priority (from --requests).")] = "fcfs"
     enable_prefix_caching: Annotated[
-        bool, typer.Option("--enable-prefix-caching/--no-enable-prefix-caching")
+        bool, option("", "--enable-prefix-caching/--no-enable-prefix-caching")
     ] = True
     swap_space: Annotated[
-        float,
-        typer.Option(help="GiB of host memory per GPU: preempted requests are swapped, not recomputed."),
+        float, option("GiB of host memory per GPU: preempted requests are swapped, not recomputed.")
     ] = 0.0
     kv_offloading_size: Annotated[
-        float, typer.Option(help="GiB of host memory per GPU for cached blocks that are evicted.")
+        float, option("GiB of host memory per GPU for cached blocks that are evicted.")
     ] = 0.0
     fast_forward: Annotated[
-        bool,
-        typer.Option(
-            "--fast-forward/--no-fast-forward", help="Apply certain decode steps at once; same result."
-        ),
+        bool, option("Apply certain decode steps at once; same result.", "--fast-forward/--no-fast-forward")
     ] = True
 
     def engine(self, deployment: Deployment, plan: MemoryPlan, speculation: Speculation | None) -> SimEngine:
-        from engine.sim.calibration import calibrated_rates
-        from engine.sim.run import make_engine, scheduler_config
-
-        return make_engine(
-            deployment,
-            plan=plan,
-            rates=calibrated_rates(deployment),
-            num_blocks=self.num_gpu_blocks_override,
-            enable_prefix_caching=self.enable_prefix_caching,
-            scheduler=scheduler_config(deployment, self.scheduling_policy, self.long_prefill_token_threshold),
-            fast_forward=self.fast_forward,
-            swap_space=self.swap_space,
-            kv_offloading_size=self.kv_offloading_size,
-            speculation=speculation,
+        settings = dict(vars(self))
+        scheduler = scheduler_config(
+            deployment, settings.pop("scheduling_policy"), settings.pop("long_prefill_token_threshold")
         )
+        num_blocks, rates = settings.pop("num_gpu_blocks_override"), calibrated_rates(deployment)
+        return make_engine(
+            deployment, plan=plan, rates=rates, num_blocks=num_blocks, scheduler=scheduler,
+            speculation=speculation, **settings,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class SpeculationOptions:
     """Speculative decoding of a replica."""
 
-    spec_tokens: Annotated[int, typer.Option(min=0, help="Speculative tokens per step; 0: off.")] = 0
-    acceptance: Annotated[float, typer.Option(help="Probability that a draft is accepted.")] = 0.7
+    spec_tokens: Annotated[int, option("Speculative tokens per step; 0: off.", min=0)] = 0
+    acceptance: Annotated[float, option("Probability that a draft is accepted.")] = 0.7
     draft_model: Annotated[
-        str | None, typer.Option(help="Model that drafts, for its cost; without it, n-grams, which are free.")
+        str | None, option("Model that drafts, for its cost; without it, n-grams, which are free.")
     ] = None
 
     def speculation(self, deployment: Deployment, seed: int) -> Speculation | None:
         if not self.spec_tokens:
             if self.draft_model:
-                raise terminal.Problem("--draft-model needs --spec-tokens", next_step="--spec-tokens 3")
+                raise terminal.Problem("--draft-model needs --spec-tokens", "--spec-tokens 3")
             return None
-        from engine.sim.cost import CostModel
-        from engine.sim.models import get_model
-        from engine.sim.speculation import Speculation
-
         model = self.draft_model
         draft = CostModel(replace(deployment, model=get_model(model), pp=1)) if model else None
         return Speculation(self.spec_tokens, self.acceptance, draft, seed)
@@ -96,7 +82,7 @@ def run(
     traffic: WorkOptions,
     replica: ReplicaOptions,
     drafts: SpeculationOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Simulate one replica under load: TTFT, ITL, throughput, preemptions, KV use.
 
@@ -110,9 +96,6 @@ def run(
       prep sim run --gpu l4 --dtype fp8 --rate 2 --prompt lognormal:800:0.8 --output 50-400
       prep sim run --rate 20 --num-prefixes 10 --prefix-len 800 --num-requests 5000 --json
     """
-    from engine.sim.memory import plan_memory
-    from engine.sim.run import simulate
-
     deployment = options.deployment(traffic.longest)
     plan = plan_memory(deployment)
     engine = replica.engine(deployment, plan, drafts.speculation(deployment, traffic.seed))
@@ -125,16 +108,12 @@ def run(
     report.config = {
         "model": deployment.model.name,
         "gpu": deployment.hardware.name,
-        "tp": deployment.tp,
-        "pp": deployment.pp,
-        "dtype": deployment.dtype,
-        "kv_cache_dtype": deployment.kv_cache_dtype,
+        **terminal.pick(deployment, "tp pp dtype kv_cache_dtype"),
         "rate": traffic.rate if listed is None and traffic.rate != float("inf") else None,
         "prompt": listed or traffic.prompt,
         "output": listed or traffic.output,
         "max_num_seqs": engine.scheduler.config.max_num_seqs,
-        "max_num_batched_tokens": deployment.max_num_batched_tokens,
-        "max_model_len": deployment.max_model_len,
+        **terminal.pick(deployment, "max_num_batched_tokens max_model_len"),
         "num_gpu_blocks": len(engine.scheduler.kv.pool.blocks),
         "seed": traffic.seed,
         "wall_seconds": took,
@@ -142,13 +121,12 @@ def run(
     if json:
         terminal.print_json(asdict(report))
     else:
-        terminal.out().print(f"[bold]{describe(deployment)}[/]", soft_wrap=True)
+        terminal.say(f"[bold]{describe(deployment)}[/]")
         show_report(report, f"KV cache of {gib(plan.kv_budget)} per device")
         terminal.next_command("prep sim kv --model " + deployment.model.name, "where the memory goes")
     if report.num_rejected:
-        terminal.err().print(
-            f"[yellow]{counted(report.num_rejected, 'request')} rejected:[/] {report.rejected_because}",
-            soft_wrap=True,
+        terminal.note(
+            f"[yellow]{counted(report.num_rejected, 'request')} rejected:[/] {report.rejected_because}"
         )
 
 
@@ -167,31 +145,27 @@ def show_report(report: RunReport, kv_title: str) -> None:
         if spread is not None:
             values = (spread.mean, spread.p50, spread.p90, spread.p99, spread.max)
             table.add_row(words, *(duration(value) for value in values))
-    terminal.show(
-        f"{report.num_finished:,} of {report.num_requests:,} requests in {duration(report.seconds)} of virtual time",
-        table,
-    )
-    table = terminal.table("", "", "", left=("",))
+    done = f"{report.num_finished:,} of {report.num_requests:,} requests"
+    terminal.show(f"{done} in {duration(report.seconds)} of virtual time", table)
+    usage = f"at most {report.peak_kv_cache_usage:.1%}; {kv_title}"
+    rows = [
+        ("throughput", f"{report.output_tokens_per_s:,.0f}", "output tokens/s"),
+        ("", f"{report.requests_per_s:,.2f}", "requests/s"),
+        ("steps", f"{report.num_steps:,}", f"of {duration(report.mean_step_seconds)} on average"),
+        ("busy", f"{report.busy_share:.1%}", "of the time"),
+        ("running", f"{report.mean_running:,.1f}", f"requests on average, at most {report.peak_running:,}"),
+        (
+            "waiting",
+            f"{report.mean_waiting:,.1f}",
+            f"after a step is scheduled, at most {report.peak_waiting:,}",
+        ),
+        ("KV in use", f"{report.mean_kv_cache_usage:.1%}", usage),
+        ("preemptions", f"{report.num_preemptions:,}", ""),
+        ("host copies", gib(report.host_bytes), "of KV per device, out and in"),
+        ("prefix hits", f"{report.prefix_cache_hit_rate:.1%}", "of prompt tokens"),
+    ]
+    if not report.host_bytes:
+        del rows[-2]
+    table = terminal.table("", "", "", left=("",), rows=rows)
     table.show_header = False
-    table.add_row("throughput", f"{report.output_tokens_per_s:,.0f}", "output tokens/s")
-    table.add_row("", f"{report.requests_per_s:,.2f}", "requests/s")
-    table.add_row("steps", f"{report.num_steps:,}", f"of {duration(report.mean_step_seconds)} on average")
-    table.add_row("busy", f"{report.busy_share:.1%}", "of the time")
-    table.add_row(
-        "running", f"{report.mean_running:,.1f}", f"requests on average, at most {report.peak_running:,}"
-    )
-    table.add_row(
-        "waiting",
-        f"{report.mean_waiting:,.1f}",
-        f"after a step is scheduled, at most {report.peak_waiting:,}",
-    )
-    table.add_row(
-        "KV in use",
-        f"{report.mean_kv_cache_usage:.1%}",
-        f"at most {report.peak_kv_cache_usage:.1%}; {kv_title}",
-    )
-    table.add_row("preemptions", f"{report.num_preemptions:,}", "")
-    if report.host_bytes:
-        table.add_row("host copies", gib(report.host_bytes), "of KV per device, out and in")
-    table.add_row("prefix hits", f"{report.prefix_cache_hit_rate:.1%}", "of prompt tokens")
     terminal.out().print(table)

@@ -1,7 +1,9 @@
-"""Summary of a sitting: points, surprises, calibration."""
+"""Ask the items of a sitting in turn, then print a summary: points, surprises, calibration."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from statistics import mean
 from typing import Any
 
@@ -9,10 +11,67 @@ from rich.markup import escape
 
 from app.cli import terminal
 from app.cli.quiz import showing
+from app.cli.quiz.code import ask_code
+from app.cli.quiz.dialogue import Quit, Skip
+from app.cli.quiz.free_text import ask_free
+from app.cli.quiz.menu import Menu
 from app.cli.quiz.sitting import Record, Sitting
 from app.cli.run import plain
+from common.text import counted
+from quizzes.instance import QuestionError, draw
 from quizzes.learning.calibration import Forecast, brier_score
 from quizzes.learning.review import SURE
+
+STATUSES = ("right", "partly", "wrong", "skipped", "unscored")
+
+
+def ask_all(
+    sitting: Sitting, items: Iterable[tuple[str, int]], *, first: int = 1, total: int | None = None
+) -> bool:
+    """Ask questions by (id, seed). Return True if all were asked, False if the learner quit or the time was up.
+
+    total: number of items, where an iterator chooses them during the sitting.
+    """
+    if total is None:
+        items = list(items)
+        total = first - 1 + len(items)
+    for number, (question_id, seed) in enumerate(items, first):
+        if sitting.deadline is not None and time.monotonic() > sitting.deadline:
+            sitting.say("\n[bold yellow]time is up[/]")
+            return False
+        try:
+            _ask(sitting, question_id, seed, number, total)
+        except (Quit, KeyboardInterrupt) as left:
+            if sitting.records and sitting.records[-1].status == "asking":
+                sitting.records.pop()
+            sitting.interrupted = isinstance(left, KeyboardInterrupt)
+            return False
+        except QuestionError as error:
+            terminal.tell_error(
+                f"{error}; the question is left out", "prep bank lint says what is wrong with it"
+            )
+    return True
+
+
+def _ask(sitting: Sitting, question_id: str, seed: int, number: int, total: int) -> None:
+    """Ask one item, from its prompt to its explanation."""
+    question = sitting.bank.question(question_id)
+    instance = draw(question, seed)
+    sitting.show(instance, number, total)
+    if question.experiment is not None:
+        sitting.runner.warm(question.experiment.run)
+    record = Record(question.id, seed, "asking")
+    sitting.records.append(record)
+    try:
+        if question.kind in ("free", "design"):
+            ask_free(sitting, instance, record)
+        elif question.kind == "code":
+            ask_code(sitting, instance, record)
+        elif found := sitting.ask_graded(instance, record):
+            Menu(sitting, instance, *found).run()
+    except Skip:
+        record.status = "skipped"
+        sitting.say(" [dim]skipped[/]")
 
 
 def figures(records: list[Record]) -> dict[str, Any]:
@@ -21,11 +80,7 @@ def figures(records: list[Record]) -> dict[str, Any]:
     brier = brier_score(_forecasts(records))
     return {
         "items": len(records),
-        "right": sum(record.status == "right" for record in asked),
-        "partly": sum(record.status == "partly" for record in asked),
-        "wrong": sum(record.status == "wrong" for record in asked),
-        "skipped": sum(record.status == "skipped" for record in records),
-        "unscored": sum(record.status == "unscored" for record in records),
+        **{status: sum(record.status == status for record in records) for status in STATUSES},
         "points": round(sum(record.points for record in asked), 3),
         "points_max": round(sum(record.points_max for record in asked), 3),
         "surprises": sum(_is_surprise(record) for record in asked),
@@ -48,9 +103,7 @@ def show(sitting: Sitting) -> None:
     parts += [f"{found[name]} {name}" for name in ("skipped", "unscored") if found[name]]
     where.print(f" [bold]{found['points']:g} of {found['points_max']:g} points[/]   {', '.join(parts)}")
     if found["surprises"]:
-        where.print(
-            f" {found['surprises']} surprise{'s' * (found['surprises'] > 1)}: you were sure and wrong"
-        )
+        where.print(f" {counted(found['surprises'], 'surprise')}: you were sure and wrong")
     forecasts = _forecasts(records)
     if forecasts:
         said = mean(forecast.confidence for forecast in forecasts)
@@ -73,8 +126,6 @@ def _verdicts(sitting: Sitting) -> None:
             soft_wrap=not where.is_terminal,
         )
         if record.status in ("wrong", "partly"):
-            from quizzes.instance import draw
-
             instance = draw(question, record.seed)
             for key, value in record.expected.items():
                 if key == "choice":
