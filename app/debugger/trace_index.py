@@ -112,48 +112,19 @@ class TraceIndex:
 
     def __init__(self, reader: Trace) -> None:
         self._reader = reader
+        self.header, self.num_blocks, self.block_size = reader.header, reader.num_blocks, reader.block_size
         self._kept: dict[Any, Any] = {}
         self._kept_at = -1
-
-    @property
-    def header(self) -> dict[str, Any]:
-        return self._reader.header
 
     @property
     def num_steps(self) -> int:
         return self._reader.num_steps
 
     @property
-    def num_blocks(self) -> int:
-        return self._reader.num_blocks
-
-    @property
-    def block_size(self) -> int:
-        return self._reader.block_size
-
-    @property
-    def is_complete(self) -> bool:
-        """The writer was closed: nothing is missing at the end."""
-        return self._reader.is_complete
-
-    @property
-    def error(self) -> str | None:
-        """The last exception of the engine."""
-        return self._reader.error
-
-    @property
-    def problems(self) -> list[Problem]:
-        """Contradictions of the records. For long runs only the counts of every step are checked; `prep trace verify`
-        checks the CRCs."""
-        return self._reader.problems
-
-    @property
     def series(self) -> Series:
-        return self._keep("series", self._make_series)
-
-    def _make_series(self) -> Series:
         series, steps = self._reader.series, self.num_steps
-        return Series(*(np.array(getattr(series, name)[:steps]) for name in Series._fields))
+        make = lambda: Series(*(np.array(getattr(series, name)[:steps]) for name in Series._fields))  # noqa: E731
+        return self._keep("series", make)
 
     def counter_totals(self) -> dict[str, int]:
         """Sums of `stats.TRACED_COUNTERS` over all steps, by name; zeros are left out."""
@@ -211,12 +182,9 @@ class TraceIndex:
 
     def _make_event_steps(self, kind: str) -> NDArray[np.int32]:
         if kind in BLOCK_EVENTS:
-            events = self._events
-            steps: NDArray[np.int32] = events.step[events.kind == BLOCK_EVENTS.index(kind)]
-        else:
-            steps = self._lifecycle_steps(kind)
-            steps = steps[steps < self.num_steps]
-        return steps
+            return self._events.step[self._events.kind == BLOCK_EVENTS.index(kind)]
+        steps = self._lifecycle_steps(kind)
+        return steps[steps < self.num_steps]
 
     def _lifecycle_steps(self, kind: str) -> NDArray[np.int32]:
         return np.array([event.step for event in self._reader.events(kind)], np.int32)
@@ -232,7 +200,7 @@ class TraceIndex:
         events = self._events
         end = int(events.start[step + 1]) if step >= 0 else 0
         frame = end // KEYFRAME_EVENTS
-        states = self._keyframes[frame].copy()
+        states = self._keep("keyframes", self._make_keyframes)[frame].copy()
         begin = frame * KEYFRAME_EVENTS
         states[events.block[begin:end]] = events.state[begin:end]  # the last change of a block wins
         return states
@@ -261,12 +229,8 @@ class TraceIndex:
         """Number of block events per step."""
         return np.diff(self._events.start)
 
-    @property
-    def _keyframes(self) -> list[NDArray[np.uint8]]:
-        """The states before every KEYFRAME_EVENTS-th event."""
-        return self._keep("keyframes", self._make_keyframes)
-
     def _make_keyframes(self) -> list[NDArray[np.uint8]]:
+        """The states before every KEYFRAME_EVENTS-th event."""
         events = self._events
         frames = [np.full(self.num_blocks, FREE, np.uint8)]
         for end in range(KEYFRAME_EVENTS, len(events.block) + 1, KEYFRAME_EVENTS):

@@ -79,9 +79,15 @@ class Port:
         finally:
             if own:
                 connection.close()
-        if answer.status != 200:
-            raise LiveError(_said(content, answer.status, str(self)))
-        return content, answer.headers
+        if answer.status == 200:
+            return content, answer.headers
+        try:
+            message = str(json.loads(content)["error"])
+        except (ValueError, KeyError, TypeError):
+            message = (
+                f"{self} is not a debug port (HTTP {answer.status}): use the address that the engine printed"
+            )
+        raise LiveError(message)
 
     def info(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.call("/debug/info")[0])
@@ -90,13 +96,6 @@ class Port:
 
 class Unreachable(LiveError):
     """The port does not answer."""
-
-
-def _said(content: bytes, status: int, where: str) -> str:
-    try:
-        return str(json.loads(content)["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"{where} is not a debug port (HTTP {status}): use the address that the engine printed"
 
 
 class LiveRun:
@@ -156,15 +155,12 @@ class LiveRun:
 
     def save(self, path: Path) -> None:
         """Write all lines so far as a trace file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".part")
         with gzip.open(partial, "wb", compresslevel=6) as file:
-            since = 0
-            while True:
-                part, since = self.lines.read(since)
-                if not part:
-                    break
+            part, since = self.lines.read(0)
+            while part:
                 file.write(part)
+                part, since = self.lines.read(since)
         partial.replace(path)
 
     def _follow(self) -> None:

@@ -13,6 +13,7 @@ from app.debugger.live.client import LiveError, LiveRun, LiveView
 from app.debugger.live.start_form import PACES
 from app.debugger.page_frame import in_words, plain, told
 from app.debugger.session import select, selection
+from common.text import counted
 from engine.debug.breakpoints import EVENTS
 
 STATUS_EVERY_S = 0.5
@@ -44,25 +45,24 @@ def show_said() -> None:
 def show_controls(view: LiveView) -> None:
     """Show the buttons; those that need a form open one."""
     live = view.live
+    is_ours = registry.process_of(live.run_id) is not None
     row = st.container(horizontal=True, vertical_alignment="bottom")
     if live.end is None:
         _run_buttons(row, live)
         _inject(row.popover("Inject …"), live)
         _abort(row.popover("Abort …"), view)
         _breakpoints(row.popover("Breakpoints …"), live)
-    if registry.process_of(live.run_id) is not None:
+    if is_ours:
         _rewind(row.popover("Rewind …"), live)
     _save(row.popover("Save …"), live)
-    if live.end is None or registry.process_of(live.run_id) is not None:
-        is_ours = registry.process_of(live.run_id) is not None
+    if live.end is None or is_ours:
         row.button(
             "Stop" if is_ours else "Detach",
             on_click=lambda: attempt(lambda: registry.stop(live.run_id)),
             help="Ends the engine; the run so far is kept." if is_ours else "The engine continues.",
         )
-    row.button(
-        "Another engine …", on_click=_choose_another, help="This engine continues and stays in the list."
-    )
+    another_help = "This engine continues and stays in the list."
+    row.button("Another engine …", on_click=_choose_another, help=another_help)
 
 
 def _choose_another() -> None:
@@ -95,10 +95,10 @@ def _run_buttons(row: Any, live: LiveRun) -> None:
 def _inject(place: Any, live: LiveRun) -> None:
     with place.form("inject", border=False):
         st.text_area("Prompt", "What do you recommend?", key="inject prompt")
-        columns = st.columns(3)
-        columns[0].number_input("Answer tokens", 1, 1024, 32, key="inject tokens")
-        columns[1].number_input("Priority", -100, 100, 0, key="inject priority")
-        columns[2].text_input("Adapter", key="inject lora", placeholder="none")
+        length, priority, adapter = st.columns(3)
+        length.number_input("Answer tokens", 1, 1024, 32, key="inject tokens")
+        priority.number_input("Priority", -100, 100, 0, key="inject priority")
+        adapter.text_input("Adapter", key="inject lora", placeholder="none")
         st.checkbox("use all tokens", value=True, key="inject full")
         st.form_submit_button("Inject", type="primary", on_click=_send_injected, args=(live,))
 
@@ -124,6 +124,12 @@ def _send_injected(live: LiveRun) -> None:
 
 def _abort(place: Any, view: LiveView) -> None:
     names = [request.request_id for request in view.index.requests if request.ended is None]
+
+    def send() -> None:
+        name = st.session_state["abort request"] or ""
+        done = f"{name} is aborted: its blocks are free before the next step."
+        attempt(lambda: view.live.tell("abort", request_id=name), lambda _: done)
+
     with place.form("abort", border=False):
         st.selectbox(
             "Request",
@@ -133,19 +139,21 @@ def _abort(place: Any, view: LiveView) -> None:
             placeholder="its id",
             help="Unfinished requests when the page was last drawn; you can type any other id.",
         )
-        st.form_submit_button("Abort it", on_click=_send_abort, args=(view.live,))
-
-
-def _send_abort(live: LiveRun) -> None:
-    name = st.session_state["abort request"] or ""
-    attempt(
-        lambda: live.tell("abort", request_id=name),
-        lambda _: f"{name} is aborted: its blocks are free before the next step.",
-    )
+        st.form_submit_button("Abort it", on_click=send)
 
 
 def _breakpoints(place: Any, live: LiveRun) -> None:
     now = live.info().get("breakpoints", [])
+
+    def send() -> None:
+        wish: list[dict[str, Any]] = [{"event": name} for name in st.session_state["break events"]]
+        if request := st.session_state["break request"].strip():
+            wish.append({"request": request})
+        if below := int(st.session_state["break free"]):
+            wish.append({"free_below": below})
+        done = f"{counted(len(wish), 'breakpoint')} set." if wish else "No breakpoints."
+        attempt(lambda: live.tell("breakpoints", breakpoints=wish), lambda _: done)
+
     with place.form("breakpoints", border=False):
         st.caption("The engine pauses after the step.")
         chosen = [point["event"] for point in now if "event" in point]
@@ -154,19 +162,7 @@ def _breakpoints(place: Any, live: LiveRun) -> None:
         st.text_input("anything about request", named, key="break request")
         limit = next((point["free_below"] for point in now if "free_below" in point), 0)
         st.number_input("fewer free blocks than (0: off)", 0, 100_000, limit, key="break free")
-        st.form_submit_button("Set", on_click=_send_breakpoints, args=(live,))
-
-
-def _send_breakpoints(live: LiveRun) -> None:
-    wish: list[dict[str, Any]] = [{"event": name} for name in st.session_state["break events"]]
-    if request := st.session_state["break request"].strip():
-        wish.append({"request": request})
-    if below := int(st.session_state["break free"]):
-        wish.append({"free_below": below})
-    attempt(
-        lambda: live.tell("breakpoints", breakpoints=wish),
-        lambda _: f"{len(wish)} breakpoint{'s' * (len(wish) != 1)} set." if wish else "No breakpoints.",
-    )
+        st.form_submit_button("Set", on_click=send)
 
 
 def _rewind(place: Any, live: LiveRun) -> None:
@@ -176,8 +172,7 @@ def _rewind(place: Any, live: LiveRun) -> None:
             "before the same steps, and pauses after the given step. The current run is kept as a separate run."
         )
         st.number_input("To the state after step", 0, None, 0, key="rewind step")
-        row = st.container(horizontal=True)
-        with row:
+        with st.container(horizontal=True):
             st.form_submit_button("Rewind", type="primary", on_click=_send_rewind, args=(live, False))
             st.form_submit_button("Rewind to the step on screen", on_click=_send_rewind, args=(live, True))
 
@@ -191,29 +186,28 @@ def _send_rewind(live: LiveRun, to_screen: bool) -> None:
 
 
 def _replayed(new: LiveRun, how: dict[str, Any]) -> str:
-    num_steps = how["step"] + 1
+    replayed = f"Replayed {how['step'] + 1} steps in {how['seconds']:g} s"
     if how["differs_at"] is None:
         return (
-            f"Replayed {num_steps} steps in {how['seconds']:g} s with the same decisions. This is {new.run_id}, "
-            "paused: continue it, or change its requests first."
+            f"{replayed} with the same decisions. This is {new.run_id}, paused: continue it, or change its requests "
+            "first."
         )
     return (
-        f"Replayed {num_steps} steps in {how['seconds']:g} s, but step {how['differs_at']} decided differently than "
-        "before: this engine is not deterministic. The page Compare shows the difference."
+        f"{replayed}, but step {how['differs_at']} decided differently than before: this engine is not deterministic. "
+        "The page Compare shows the difference."
     )
 
 
 def _save(place: Any, live: LiveRun) -> None:
+    def send() -> None:
+        attempt(
+            lambda: registry.save(live.run_id, st.session_state["save name"]),
+            lambda saved: f"Saved as {saved}. The page Runs lists it, and the page Compare can fork it.",
+        )
+
     with place.form("save", border=False):
         st.text_input("Name", live.title, key="save name")
-        st.form_submit_button("Save the run so far", on_click=_send_save, args=(live,))
-
-
-def _send_save(live: LiveRun) -> None:
-    attempt(
-        lambda: registry.save(live.run_id, st.session_state["save name"]),
-        lambda saved: f"Saved as {saved}. The page Runs lists it, and the page Compare can fork it.",
-    )
+        st.form_submit_button("Save the run so far", on_click=send)
 
 
 def show_status(live: LiveRun) -> None:

@@ -19,8 +19,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import defaultdict
 from typing import Any
 
 from app.debugger.live.settings import Arrival, LiveSettings
@@ -34,34 +33,6 @@ from engine.frontend.llm_engine import LLMEngine
 from engine.trace.format import TraceError
 
 IDLE_S = 0.5
-
-
-@dataclass
-class Inputs:
-    """The requests and aborts before each step, read from an engine's trace for a replay."""
-
-    num_steps: int
-    added: dict[int, list[str]] = field(default_factory=dict)
-    """Step -> the requests that arrived before it."""
-    aborted: dict[int, list[str]] = field(default_factory=dict)
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    """The step records, for comparison."""
-
-    @classmethod
-    def up_to(cls, step: int, records: Iterable[dict[str, Any]]) -> Inputs:
-        inputs = cls(step + 1)
-        names: dict[int, str] = {}
-        for record in records:
-            if record["t"] == "hdr" or record["i"] > step:
-                continue
-            if record["t"] == "add":
-                names[record["q"]] = record["r"]
-                inputs.added.setdefault(record["i"], []).append(record["r"])
-            elif record["t"] == "abort":
-                inputs.aborted.setdefault(record["i"], []).append(names[record["q"]])
-            elif record["t"] == "step":
-                inputs.steps.append(record)
-        return inputs
 
 
 class LiveEngine:
@@ -105,18 +76,16 @@ class LiveEngine:
             self._note(output)
         if self.core.is_dead and not self._is_over:
             self._is_over = True
-            self._say(event="died", error=capitalised(self.debug.feed.end or "the engine died"))
+            error = self.debug.feed.end or "the engine died"
+            self._say(event="died", error=error[:1].upper() + error[1:])
 
     def _note(self, output: EngineCoreOutput) -> None:
         tokens = self._tokens.setdefault(output.request_id, [])
         tokens += output.new_token_ids
         if output.finish_reason is not None:
-            text = (
-                self.llm.tokenizer.decode(self._tokens.pop(output.request_id)) if self.llm.tokenizer else ""
-            )
-            self._say(
-                event="answer", request_id=output.request_id, reason=output.finish_reason, text=text.strip()
-            )
+            del self._tokens[output.request_id]
+            text = self.llm.tokenizer.decode(tokens).strip() if self.llm.tokenizer else ""
+            self._say(event="answer", request_id=output.request_id, reason=output.finish_reason, text=text)
 
     def _bring_in_who_is_due(self) -> None:
         is_idle = not self.core.scheduler.has_unfinished()
@@ -140,24 +109,36 @@ class LiveEngine:
             lines += part.splitlines()
         return [json.loads(line) for line in lines]
 
-    def replay(self, inputs: Inputs, wishes: dict[str, dict[str, Any]]) -> int | None:
-        """Replay the earlier engine's run, then pause. Returns the first step that differs, or None."""
+    def replay(
+        self, last: int, records: list[dict[str, Any]], wishes: dict[str, dict[str, Any]]
+    ) -> int | None:
+        """Replay an earlier engine's records up to step `last`, then pause. Returns the first step that differs."""
+        names: dict[int, str] = {}
+        added, aborted = defaultdict(list), defaultdict(list)  # by the step before which it happened
+        records = [record for record in records if record["t"] != "hdr" and record["i"] <= last]
+        for record in records:
+            if record["t"] == "add":
+                names[record["q"]] = record["r"]
+                added[record["i"]].append(record["r"])
+            elif record["t"] == "abort":
+                aborted[record["i"]].append(names[record["q"]])
         self._wishes = {**wishes, **self._wishes}
-        came = {name for names in inputs.added.values() for name in names}
-        self._due = [arrival for arrival in self._due if arrival.request_id not in came]
-        for step in range(inputs.num_steps):
-            for name in inputs.added.get(step, ()):
+        self._due = [arrival for arrival in self._due if arrival.request_id not in names.values()]
+        for step in range(last + 1):
+            for name in added[step]:
                 self._add(name)
-            for output in self.core.abort(inputs.aborted.get(step, ())):
+            for output in self.core.abort(aborted[step]):
                 self._note(output)
             self._step()
             if self._is_over:
                 break
         self.debug.control.pause("it was rewound to here")
-        again = [record for record in self.records() if record["t"] == "step"]
-        pairs = zip(inputs.steps, again, strict=False)
+        before, again = (
+            [record for record in each if record["t"] == "step"] for each in (records, self.records())
+        )
+        pairs = zip(before, again, strict=False)
         differs = next((a["i"] for a, b in pairs if _decisions(a) != _decisions(b)), None)
-        return len(again) if differs is None and len(again) < len(inputs.steps) else differs
+        return len(again) if differs is None and len(again) < len(before) else differs
 
     def close(self) -> dict[str, dict[str, Any]]:
         """End the engine; returns its wishes for a replay."""
@@ -170,72 +151,55 @@ def _decisions(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name not in ("ts", "dur", "cnt")}
 
 
-def capitalised(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
-
-
 class Host:
     """The main loop: commands from the page, and steps of the engine in between."""
 
     def __init__(self) -> None:
         self._link = JsonLink(on_hang_up=lambda: None)  # `run` ends and closes the engine
-        first = self._link.read()
-        self._settings = LiveSettings.from_dict(first["settings"])
-        self._workload = [Arrival(*arrival) for arrival in first["workload"]]
-        self._starts_paused: bool = first.get("paused", False)
-        self._steps_per_s: float | None = first.get("steps_per_s")
-        self._engine: LiveEngine | None = None
+        self._job = self._link.read()
 
     def say(self, **event: Any) -> None:
         self._link.write(event)
 
     def run(self) -> int:
-        if not self._start(paused=self._starts_paused):
+        engine = self._make()
+        if engine is None:
             return 1
-        assert self._engine is not None
+        if self._job.get("paused"):
+            engine.debug.control.pause("it was started so")
+        else:
+            engine.debug.control.resume(self._job.get("steps_per_s"))
+        self.say(event="engine", url=engine.debug.url)
         is_busy = True
         while self._link.is_open:
             if order := self._link.read(0.0 if is_busy else IDLE_S):
-                self._rewind(order["rewind"])
-            is_busy = self._engine.run_once()
-        self._engine.close()
+                engine = self._rewind(engine, order["rewind"])
+            is_busy = engine.run_once()
+        engine.close()
         return 0
 
-    def _start(self, paused: bool) -> bool:
-        engine = self._make()
-        if engine is None:
-            return False
-        if paused:
-            engine.debug.control.pause("it was started so")
-        else:
-            engine.debug.control.resume(self._steps_per_s)
-        self._engine = engine
-        self.say(event="engine", url=engine.debug.url)
-        return True
-
     def _make(self) -> LiveEngine | None:
+        settings = LiveSettings(**self._job["settings"])
+        workload = [Arrival(*arrival) for arrival in self._job["workload"]]
         try:
-            return LiveEngine(self._settings, self._workload, self.say, self._link.wake)
+            return LiveEngine(settings, workload, self.say, self._link.wake)
         except (ConfigError, TraceError, ValueError, OSError) as error:
             self.say(event="failed", error=str(error))
         except Exception as error:  # a user's scheduler class may raise anything
             self.say(event="failed", error=f"{type(error).__name__}: {error}")
         return None
 
-    def _rewind(self, step: int) -> None:
-        assert self._engine is not None
-        inputs = Inputs.up_to(step, self._engine.records())
-        wishes = self._engine.close()
+    def _rewind(self, engine: LiveEngine, step: int) -> LiveEngine:
+        records, wishes = engine.records(), engine.close()
         began = time.perf_counter()
-        engine = self._make()
-        if engine is None:
-            return
-        differs = engine.replay(inputs, wishes)
-        self._engine = engine
-        self.say(
-            event="replayed", step=step, seconds=round(time.perf_counter() - began, 2), differs_at=differs
-        )
-        self.say(event="engine", url=engine.debug.url)
+        again = self._make()
+        if again is None:
+            return engine
+        differs = again.replay(step, records, wishes)
+        seconds = round(time.perf_counter() - began, 2)
+        self.say(event="replayed", step=step, seconds=seconds, differs_at=differs)
+        self.say(event="engine", url=again.debug.url)
+        return again
 
 
 if __name__ == "__main__":

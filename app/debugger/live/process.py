@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from app.debugger.live.client import LiveError
@@ -44,14 +45,9 @@ class EngineProcess:
             environment={"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", NUM_THREADS)},
         )
         threading.Thread(target=self._hear_events, daemon=True).start()
-        self._order(
-            {
-                "settings": settings.to_dict(),
-                "workload": [[arrival.step, arrival.request_id, arrival.wish] for arrival in workload],
-                "paused": paused,
-                "steps_per_s": steps_per_s,
-            }
-        )
+        arrivals = [list(arrival) for arrival in workload]
+        options = {"paused": paused, "steps_per_s": steps_per_s}
+        self._order({"settings": asdict(settings), "workload": arrivals, **options})
 
     @property
     def pid(self) -> int:
@@ -93,34 +89,21 @@ class EngineProcess:
         try:
             for event in self._process.records():
                 with self._heard:
-                    _HEARERS[event.pop("event")](self, event)
+                    self._take(event.pop("event"), event)
                     self._heard.notify_all()
         except ProcessEnded as ended:
             with self._heard:
                 self.failure = self.failure or str(ended)
                 self._heard.notify_all()
 
-    def _hear_engine(self, event: dict[str, Any]) -> None:
-        self._urls.append(event["url"])
-
-    def _hear_refused(self, event: dict[str, Any]) -> None:
-        self.refused[event["request_id"]] = event["error"]
-
-    def _hear_answer(self, event: dict[str, Any]) -> None:
-        self.answers[event["request_id"]] = (event["reason"], event["text"])
-
-    def _hear_failure(self, event: dict[str, Any]) -> None:
-        self.failure = event["error"]
-
-    def _hear_replayed(self, event: dict[str, Any]) -> None:
-        self._replayed = event
-
-
-_HEARERS: dict[str, Callable[[EngineProcess, dict[str, Any]], None]] = {
-    "engine": EngineProcess._hear_engine,
-    "refused": EngineProcess._hear_refused,
-    "answer": EngineProcess._hear_answer,
-    "died": EngineProcess._hear_failure,
-    "failed": EngineProcess._hear_failure,
-    "replayed": EngineProcess._hear_replayed,
-}
+    def _take(self, kind: str, event: dict[str, Any]) -> None:
+        if kind == "engine":
+            self._urls.append(event["url"])
+        elif kind == "refused":
+            self.refused[event["request_id"]] = event["error"]
+        elif kind == "answer":
+            self.answers[event["request_id"]] = (event["reason"], event["text"])
+        elif kind == "replayed":
+            self._replayed = event
+        else:  # died, failed
+            self.failure = event["error"]

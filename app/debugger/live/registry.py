@@ -7,7 +7,6 @@ server; attached ones do not.
 from __future__ import annotations
 
 import atexit
-import re
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from app.debugger.live.client import LiveError, LiveRun, LiveView, Port
 from app.debugger.live.process import EngineProcess
 from app.debugger.live.settings import Arrival, LiveSettings
-from app.debugger.runs import runs_dir
+from app.debugger.own_runs import new_path
 
 MAX_KEPT = 12
 """Maximum ended runs; older ones are dropped."""
@@ -112,10 +111,7 @@ def stop(run_id: str) -> None:
 
 def save(run_id: str, name: str) -> str:
     """Save a run so far among the user's recordings; returns the id of the recording."""
-    slug = re.sub(r"[^\w.-]+", "-", name.strip()).strip("-.") or "live"
-    path, number = runs_dir() / f"{slug}.itrace", 2
-    while path.exists():
-        path, number = runs_dir() / f"{slug}-{number}.itrace", number + 1
+    path = new_path(name)
     find(run_id).save(path)
     return f"mine:{path.stem}"
 

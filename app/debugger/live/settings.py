@@ -3,8 +3,9 @@ them."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 ADAPTERS = ("shop-lora-recommend", "shop-lora-support", "shop-lora-ja")
 SPECULATION = ("none", "ngram", "shop-draft", "shop-eagle")
@@ -27,7 +28,7 @@ class LiveSettings:
     prefix_caching: bool = True
     chunked_prefill: bool = True
     preemption: str = "recompute"
-    adapters: tuple[str, ...] = ()
+    adapters: Sequence[str] = ()
     """Loaded before the first step; the workload's requests take them in turn, the base model among them."""
     speculation: str = "none"
     num_drafts: int = 4
@@ -38,13 +39,6 @@ class LiveSettings:
     check: bool = True
     """Look for broken invariants after every step: leaked blocks, wrong counts."""
     seed: int = 0
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> LiveSettings:
-        return cls(**{**values, "adapters": tuple(values.get("adapters", ()))})
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def engine_args(self) -> dict[str, Any]:
         """Keyword arguments for `EngineArgs.create`."""
@@ -66,11 +60,10 @@ class LiveSettings:
             args |= {"preemption_mode": "swap", "swap_space": SWAP_GIB}
         if self.adapters:
             args |= {"enable_lora": True, "max_loras": len(self.adapters)}
-        if self.speculation == "ngram":
-            args["speculative_config"] = {"method": "ngram", "num_speculative_tokens": self.num_drafts}
-        elif self.speculation != "none":
+        if self.speculation != "none":
+            drafter = "method" if self.speculation == "ngram" else "model"
             args["speculative_config"] = {
-                "model": self.speculation,
+                drafter: self.speculation,
                 "num_speculative_tokens": self.num_drafts,
             }
         if self.quantization != "none":
@@ -80,12 +73,11 @@ class LiveSettings:
         return args
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """A request of the workload, and when it comes."""
+class Arrival(NamedTuple):
+    """A request of a workload, and when it comes."""
 
     step: int
     """Before this step at the latest; earlier if the engine has nothing else to do."""
     request_id: str
-    wish: dict[str, Any] = field(default_factory=dict)
+    wish: dict[str, Any]
     """As the debug port's `inject` takes it: messages or prompt, max_tokens, ignore_eos, priority, lora, ..."""

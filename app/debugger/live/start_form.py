@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 from app.debugger.live import registry, workloads
@@ -10,15 +12,9 @@ from app.debugger.live.settings import ADAPTERS, KV_DTYPES, QUANTIZATION, SPECUL
 from app.debugger.page_frame import told
 
 PACES: dict[str, float | None] = {
-    "1 step/s": 1.0,
-    "2 steps/s": 2.0,
-    "5 steps/s": 5.0,
-    "10 steps/s": 10.0,
-    "20 steps/s": 20.0,
-    "50 steps/s": 50.0,
+    **{f"{count} step{'s' * (count > 1)}/s": float(count) for count in (1, 2, 5, 10, 20, 50)},
     "full speed": None,
 }
-DEFAULTS = LiveSettings(num_blocks=48)
 
 
 def show_start_form() -> LiveRun | None:
@@ -29,7 +25,7 @@ def show_start_form() -> LiveRun | None:
         "so that preemptions can be seen."
     )
     kind, traffic, prompts = _workload()
-    settings = _engine(traffic)
+    settings = _engine(traffic.seed)
     row = st.container(horizontal=True, vertical_alignment="bottom")
     pace = row.selectbox("Pace", list(PACES), index=2, key="start pace", width=160)
     paused = row.checkbox("paused before step 0", key="start paused")
@@ -41,13 +37,8 @@ def show_start_form() -> LiveRun | None:
         return None
     try:
         with st.spinner("Loading the model (about 2 s) …"):
-            return registry.start(
-                settings,
-                arrivals,
-                f"{kind}, {settings.num_blocks} blocks",
-                paused=paused,
-                steps_per_s=PACES[pace],
-            )
+            title = f"{kind}, {settings.num_blocks} blocks"
+            return registry.start(settings, arrivals, title, paused=paused, steps_per_s=PACES[pace])
     except LiveError as error:
         st.error(f"The engine did not start: {told(error)}")
     return None
@@ -66,72 +57,49 @@ def _workload() -> tuple[str, workloads.Traffic, list[str]]:
     else:
         st.caption(workloads.describe(kind))
     row = st.container(horizontal=True)
-    full = row.checkbox(
-        "answers have the maximum length (ignore end of sequence)", value=True, key="full length"
-    )
+    about = "answers have the maximum length (ignore end of sequence)"
+    full = row.checkbox(about, value=True, key="full length")
     by_priority = st.session_state.get("policy") == "priority"
-    important = row.checkbox(
-        "every third request is important (priority 0)",
-        key="priorities",
-        disabled=not by_priority,
-        help=None if by_priority else "The policy fcfs ignores priorities.",
-    )
+    ignored = None if by_priority else "The policy fcfs ignores priorities."
+    about = "every third request is important (priority 0)"
+    important = row.checkbox(about, key="priorities", disabled=not by_priority, help=ignored)
     adapters = tuple(st.session_state.get("adapters", ()))
     return kind, workloads.Traffic(number, tokens, full, seed, important and by_priority, adapters), prompts
 
 
-def _engine(traffic: workloads.Traffic) -> LiveSettings:
-    columns = st.columns(4)
-    num_blocks = int(columns[0].number_input("KV blocks", 1, 100_000, DEFAULTS.num_blocks, key="num blocks"))
-    block_size = int(
-        columns[1].number_input("Block size (tokens)", 1, 256, DEFAULTS.block_size, key="block size")
-    )
-    budget = int(
-        columns[2].number_input(
-            "Token budget per step", 1, 16384, DEFAULTS.max_num_batched_tokens, key="budget"
-        )
-    )
-    seqs = int(columns[3].number_input("max_num_seqs", 1, 256, DEFAULTS.max_num_seqs, key="max seqs"))
-    columns = st.columns(4)
-    policy = columns[0].selectbox("Policy", ["fcfs", "priority"], key="policy")
-    preemption = columns[1].selectbox("Preemption by", ["recompute", "swap"], key="preemption")
-    caching = columns[2].checkbox("prefix caching", value=True, key="prefix caching")
-    chunked = columns[3].checkbox("chunked prefill", value=True, key="chunked prefill")
-    with st.expander("LoRA, speculation, quantisation, another scheduler"):
-        columns = st.columns(4)
-        adapters = columns[0].multiselect("Adapters", ADAPTERS, key="adapters", placeholder="none")
-        speculation = columns[1].selectbox("Speculation", SPECULATION, key="speculation")
-        drafts = int(columns[2].number_input("Draft tokens", 1, 8, DEFAULTS.num_drafts, key="num drafts"))
-        quantization = columns[3].selectbox("Weights", QUANTIZATION, key="quantization")
-        left, right = st.columns([1, 3])
-        kv_dtype = left.selectbox("KV cache", KV_DTYPES, key="kv dtype")
-        scheduler = right.text_input(
-            "Scheduler class",
-            key="scheduler",
-            placeholder="package.module:Class instead of the engine's scheduler",
-        )
-        check = st.checkbox(
-            "check the invariants after every step (finds a scheduler that leaks blocks)",
-            value=True,
-            key="check",
-        )
+def _engine(seed: int) -> LiveSettings:
+    """Show a widget per setting, in the order of the arguments."""
+
+    def number(place: Any, label: str, most: int, value: int, key: str) -> int:
+        return int(place.number_input(label, 1, most, value, key=key))
+
+    sizes, choices = st.columns(4), st.columns(4)
+    more = st.expander("LoRA, speculation, quantisation, another scheduler")
+    rare, (left, right) = more.columns(4), more.columns([1, 3])
+    check = "check the invariants after every step (finds a scheduler that leaks blocks)"
+    own_class = "package.module:Class instead of the engine's scheduler"
+    default = LiveSettings(num_blocks=48)
     return LiveSettings(
-        num_blocks=num_blocks,
-        block_size=block_size,
-        max_num_batched_tokens=budget,
-        max_num_seqs=seqs,
-        policy=policy,
-        prefix_caching=caching,
-        chunked_prefill=chunked,
-        preemption=preemption,
-        adapters=tuple(adapters),
-        speculation=speculation,
-        num_drafts=drafts,
-        quantization=quantization,
-        kv_cache_dtype=kv_dtype,
-        scheduler_cls=(scheduler or "").strip(),
-        check=check,
-        seed=traffic.seed,
+        num_blocks=number(sizes[0], "KV blocks", 100_000, default.num_blocks, "num blocks"),
+        block_size=number(sizes[1], "Block size (tokens)", 256, default.block_size, "block size"),
+        max_num_batched_tokens=number(
+            sizes[2], "Token budget per step", 16384, default.max_num_batched_tokens, "budget"
+        ),
+        max_num_seqs=number(sizes[3], "max_num_seqs", 256, default.max_num_seqs, "max seqs"),
+        policy=choices[0].selectbox("Policy", ["fcfs", "priority"], key="policy"),
+        preemption=choices[1].selectbox("Preemption by", ["recompute", "swap"], key="preemption"),
+        prefix_caching=choices[2].checkbox("prefix caching", value=True, key="prefix caching"),
+        chunked_prefill=choices[3].checkbox("chunked prefill", value=True, key="chunked prefill"),
+        adapters=tuple(rare[0].multiselect("Adapters", ADAPTERS, key="adapters", placeholder="none")),
+        speculation=rare[1].selectbox("Speculation", SPECULATION, key="speculation"),
+        num_drafts=number(rare[2], "Draft tokens", 8, default.num_drafts, "num drafts"),
+        quantization=rare[3].selectbox("Weights", QUANTIZATION, key="quantization"),
+        kv_cache_dtype=left.selectbox("KV cache", KV_DTYPES, key="kv dtype"),
+        scheduler_cls=(
+            right.text_input("Scheduler class", key="scheduler", placeholder=own_class) or ""
+        ).strip(),
+        check=more.checkbox(check, value=True, key="check"),
+        seed=seed,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
@@ -103,7 +102,7 @@ def _with_options(arrival: Arrival, n: int, traffic: Traffic) -> Arrival:
     adapter = [None, *traffic.adapters][n % (1 + len(traffic.adapters))]
     if adapter is not None:
         options["lora"] = adapter
-    return replace(arrival, wish={**arrival.wish, **options})
+    return arrival._replace(wish={**arrival.wish, **options})
 
 
 def _ask(step: int, request_id: str, shop: Shop, questions: Sequence[str]) -> Arrival:

@@ -9,19 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.debugger.live.settings import Arrival
 from engine.zoo.shop import Shop, open_shop
 
 CUSTOMERS = ("ana", "ben", "cleo", "dan", "eve", "finn", "gus", "hana", "ivo", "june", "kim", "leo")
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A request, and the step before which it arrives."""
-
-    step: int
-    request_id: str
-    wish: dict[str, Any]
-    """The request in the format of the debug port (`engine/frontend/llm_engine.py`)."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +38,9 @@ def ask(
 
 
 def first_steps() -> Scene:
+    """One request alone."""
     shop = open_shop(1, titles=2)
-    settings = {
-        "num_gpu_blocks_override": 25,
-        "block_size": 16,
-        "max_num_batched_tokens": 64,
-        "max_num_seqs": 4,
-    }
-    return Scene(settings, [Arrival(0, "ana", ask(shop, 0, max_tokens=24))])
+    return Scene(_engine(num_blocks=25, tokens=64, seqs=4), [Arrival(0, "ana", ask(shop, 0, max_tokens=24))])
 
 
 def continuous_batching() -> Scene:
@@ -187,19 +173,9 @@ def _engine(num_blocks: int, tokens: int, seqs: int) -> dict[str, Any]:
     }
 
 
-SCENES: dict[str, Callable[[], Scene]] = {
-    "first-steps": first_steps,
-    "continuous-batching": continuous_batching,
-    "chunked-prefill": chunked_prefill,
-    "prefix-cache": prefix_cache,
-    "eviction": eviction,
-    "memory-pressure": memory_pressure,
-    "recompute": recompute,
-    "swap": swap,
-    "priorities": priorities,
-    "burst": burst,
-    "lora": lora,
-    "speculation": speculation,
-    "aborts": aborts,
-}
+_IN_ORDER = (
+    first_steps, continuous_batching, chunked_prefill, prefix_cache, eviction, memory_pressure, recompute, swap,
+    priorities, burst, lora, speculation, aborts,
+)  # fmt: skip
+SCENES: dict[str, Callable[[], Scene]] = {scene.__name__.replace("_", "-"): scene for scene in _IN_ORDER}
 """The scenes by run id, in recommended order."""
