@@ -10,6 +10,7 @@ import json
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -47,14 +48,16 @@ class ColumnReader(Trace):
         self.path, self.header, self.columns = path, read_header(header, path), columns
         facts = columns.facts
         lines = StepLines(path, columns.line_member, columns.line_start)
-        self._num_steps = self.num_lines = len(lines)
+        self.num_lines = len(lines)
         self._records = ParsedLines(lines)
         self._lifecycle = _Lifecycle(columns)
         self._positions_of: dict[str, Any] = {}
         self.requests = histories = _Histories(columns, lines)
         self._namesakes = _Namesakes(histories, facts["adds"])
         self.arrivals = _array("i", columns.added)
-        self.changes = _Changes(columns)
+        self.changes = _Changes(
+            columns.event_step, columns.event_kind, columns.event_request, columns.event_block
+        )
         self.series = StepSeries()
         for name, column in vars(self.series).items():
             column.frombytes(getattr(columns, name).astype(column.typecode).tobytes())
@@ -76,7 +79,7 @@ class ColumnReader(Trace):
 
     @property
     def num_steps(self) -> int:
-        return self._num_steps
+        return self.num_lines
 
     def parsed(self, step: int) -> dict[str, Any]:
         return self._records.record(step)
@@ -164,14 +167,14 @@ class ColumnBlocks(Blocks):
         return queue
 
 
+@dataclass(frozen=True)
 class _Changes:
     """Every block event, by position."""
 
-    def __init__(self, columns: Columns) -> None:
-        self.step: Any = columns.event_step
-        self.kind: Any = columns.event_kind
-        self.request: Any = columns.event_request
-        self.block: Any = columns.event_block
+    step: Any
+    kind: Any
+    request: Any
+    block: Any
 
     def __len__(self) -> int:
         return len(self.block)
@@ -196,10 +199,8 @@ def lifecycle(columns: Columns, kind: str) -> tuple[Any, Any]:
     if kind == "add":
         return columns.added, np.arange(len(columns.added))
     if kind == "abort":
-        aborts = columns.facts["aborts"]
-        return np.array([each["i"] for each in aborts], np.int32), np.array(
-            [each["q"] for each in aborts], np.int32
-        )
+        places = np.array([(each["i"], each["q"]) for each in columns.facts["aborts"]], np.int32)
+        return tuple(places.reshape(-1, 2).T)
     if kind == "preempt":
         return columns.preempt_step, columns.preempt_request
     if kind == "finish":
@@ -234,12 +235,11 @@ class _Histories(Sequence[RequestHistory]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         history = self._made.get(index)  # called tens of thousands of times per picture
-        return self._keep(range(len(self))[index]) if history is None else history
-
-    def _keep(self, number: int) -> RequestHistory:
-        history = self._made[number] = self._made.get(number) or self._make(number)
-        if len(self._made) > KEPT_HISTORIES:
-            self._made.popitem(last=False)
+        if history is None:
+            number = range(len(self))[index]
+            history = self._made[number] = self._made.get(number) or self._make(number)
+            if len(self._made) > KEPT_HISTORIES:
+                self._made.popitem(last=False)
         return history
 
     def _make(self, number: int) -> RequestHistory:
@@ -313,11 +313,9 @@ class _AddRecord(dict[str, Any]):
     """The `add` record of a request; its prompt is read from the file on demand."""
 
     def __init__(self, add: dict[str, Any], lines: StepLines) -> None:
-        super().__init__(
-            (name, value) for name, value in add.items() if name not in ("place", "num_prompt_tokens")
-        )
-        self._place = add["place"]
-        self._lines = lines
+        super().__init__(add)
+        del self["num_prompt_tokens"]
+        self._place, self._lines = self.pop("place"), lines
 
     def __missing__(self, name: str) -> Any:
         if name != "prompt":

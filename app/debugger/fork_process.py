@@ -108,16 +108,9 @@ class ForkProcess:
     def _finish(self, result: dict[str, Any]) -> ForkOutcome:
         self._child.kill()
         self._part.replace(self.out)
+        names = ("at", "changes", "scheduler_cls", "num_steps", "notes")
         failure = result["failure"]["sentence"] if result["failure"] else ""
-        return ForkOutcome(
-            self.out,
-            result["at"],
-            result["changes"],
-            result["scheduler_cls"],
-            result["num_steps"],
-            result["notes"],
-            failure,
-        )
+        return ForkOutcome(self.out, **{name: result[name] for name in names}, failure=failure)
 
     def _died(self, how: str) -> ForkOutcome:
         """The outcome of a worker that ended without a result: its last reported step."""
@@ -126,9 +119,9 @@ class ForkProcess:
         if not self._part.exists():
             raise TraceError(f"the fork {how}{last}")
         self._part.replace(self.out)
-        name = self._job["scheduler_cls"] or "the scheduler"
-        failure = f"{name} {how} about step {self.step}{last}. schedule() and update() return."
         job = self._job
+        name = job["scheduler_cls"] or "the scheduler"
+        failure = f"{name} {how} about step {self.step}{last}. schedule() and update() return."
         return ForkOutcome(
             self.out, job["at"], job["changes"], job["scheduler_cls"], self.step, failure=failure
         )

@@ -53,14 +53,8 @@ def main() -> None:
 
     try:
         link.write({"step": 0, "of": 0})
-        result = fork(
-            TraceReader(job["source"]),
-            job["out"],
-            at=job["at"],
-            changes=job["changes"],
-            scheduler_cls=job["scheduler_cls"],
-            on_step=on_step,
-        )
+        options = {name: job[name] for name in ("at", "changes", "scheduler_cls")}
+        result = fork(TraceReader(job["source"]), job["out"], **options, on_step=on_step)
         signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()
         link.write({"result": {**asdict(result), "path": str(result.path)}})

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.debugger import colours
-from app.debugger.trace_columns import CACHED, SHARED, USED
+from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
 from app.debugger.trace_index import BLOCK_STATES
 
 COLOURS = {USED: colours.USED, SHARED: colours.SHARED, CACHED: colours.CACHED}
@@ -21,10 +21,7 @@ SIDE, GAP = 18, 3
 def in_words(states: NDArray[np.uint8]) -> str:
     """The number of blocks in each state, without the null block."""
     counts = np.bincount(states[1:], minlength=len(BLOCK_STATES))
-    return (
-        ", ".join(f"{counts[state]} {BLOCK_STATES[state]}" for state in (USED, SHARED, CACHED))
-        + f", {counts[0]} free"
-    )
+    return ", ".join(f"{counts[state]} {BLOCK_STATES[state]}" for state in (USED, SHARED, CACHED, FREE))
 
 
 def mini_map(
@@ -36,14 +33,8 @@ def mini_map(
     columns = min(columns, max(1, len(states) - 1))
     rows = -(-(len(states) - 1) // columns)
     cells = [
-        _cell(
-            block,
-            int(states[block]),
-            (block - 1) % columns * pitch,
-            (block - 1) // columns * pitch,
-            block in outlined,
-        )
-        for block in range(1, len(states))
+        _cell(state, (place % columns) * pitch, place // columns * pitch, place + 1 in outlined)
+        for place, state in enumerate(states[1:].tolist())
     ]
     width, height = columns * pitch, rows * pitch
     drawing = (
@@ -54,7 +45,7 @@ def mini_map(
     return f'<img alt="{escape(words)}" style="width:100%;max-width:{width * 1.3:.0f}px" src="{source}">'
 
 
-def _cell(block: int, state: int, x: int, y: int, outlined: bool) -> str:
+def _cell(state: int, x: int, y: int, outlined: bool) -> str:
     frame = ' stroke="#ffffff" stroke-width="2"' if outlined else ' stroke="#4b5563"'
     fill = COLOURS.get(state, "none")
     cell = f'<rect x="{x}" y="{y}" width="{SIDE}" height="{SIDE}" fill="{fill}"{frame}/>'

@@ -7,10 +7,10 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from app.debugger.runs import open_run, path_of, runs_dir
 from common.child_process import ChildProcess
@@ -87,8 +87,7 @@ def new_path(name: str) -> Path:
     return unused_path(runs_dir() / f"{_slug(name) or 'run'}.itrace")
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(NamedTuple):
     """The result of a recording: a run or an error."""
 
     run_id: str | None

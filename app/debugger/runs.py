@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.debugger.column_index import ColumnIndex
 from app.debugger.column_reader import read_columns
@@ -51,8 +51,7 @@ class Run(Protocol):
         """Sentences about what is missing or doubtful."""
 
 
-@dataclass(frozen=True)
-class RunEntry:
+class RunEntry(NamedTuple):
     """A run in a list, not opened."""
 
     run_id: str
@@ -121,22 +120,15 @@ def open_run(run_id: str) -> RecordedRun:
 
 def open_trace(path: Path, replay_bytes: int = REPLAY_BYTES) -> tuple[Trace, TraceIndex]:
     """Replay a small file; compute the columns of a larger one, once."""
-    if not path.is_file() or path.stat().st_size <= replay_bytes:
-        reader = TraceReader(path)
-        return reader, TraceIndex(reader)
-    try:
-        columns_reader = read_columns(path)
-    except ContradictionError as error:
-        return _replay_contradictions(path, error)
-    return columns_reader, ColumnIndex(columns_reader)
-
-
-def _replay_contradictions(path: Path, error: ContradictionError) -> tuple[Trace, TraceIndex]:
-    """Replay a contradictory trace, which finds how far it is valid."""
-    if path.stat().st_size > MAX_REPLAY_BYTES:
-        raise TraceError(
-            f"{path} contradicts itself: {error}. It is too long to be replayed here; `prep trace verify` finds the "
-            "step"
-        ) from error
+    if path.is_file() and path.stat().st_size > replay_bytes:
+        try:
+            columns_reader = read_columns(path)
+            return columns_reader, ColumnIndex(columns_reader)
+        except ContradictionError as error:  # a replay finds how far the trace is valid
+            if path.stat().st_size > MAX_REPLAY_BYTES:
+                raise TraceError(
+                    f"{path} contradicts itself: {error}. It is too long to be replayed here; `prep trace verify` "
+                    "finds the step"
+                ) from error
     reader = TraceReader(path)
     return reader, TraceIndex(reader)

@@ -19,7 +19,6 @@ from engine.trace.blocks import BlockChanges as ReplayedChanges
 from engine.trace.format import BLOCK_EVENTS
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
-from engine.trace.replay import Problem
 
 BLOCK_STATES = ("free", "cached", "used", "shared")
 """Names of the states FREE, CACHED, USED and SHARED."""
@@ -122,9 +121,11 @@ class TraceIndex:
 
     @property
     def series(self) -> Series:
+        return self._keep("series", self._make_series)
+
+    def _make_series(self) -> Series:
         series, steps = self._reader.series, self.num_steps
-        make = lambda: Series(*(np.array(getattr(series, name)[:steps]) for name in Series._fields))  # noqa: E731
-        return self._keep("series", make)
+        return Series(*(np.array(getattr(series, name)[:steps]) for name in Series._fields))
 
     def counter_totals(self) -> dict[str, int]:
         """Sums of `stats.TRACED_COUNTERS` over all steps, by name; zeros are left out."""

@@ -30,22 +30,19 @@ KIND_CODES = {kind: code for code, kind in enumerate(BLOCK_EVENTS)}
 NO_REQUEST = -1
 NO_TOKENS: list[int] = []
 NO_NUMBERS = np.array([], np.int32)
+FIGURES = (
+    ("step", "i"), ("time_s", "ts"), ("duration_s", "dur"), ("running", "run"), ("waiting", "wait"),
+    ("free_blocks", "free"), ("cached_blocks", "cached"), ("kv_tokens", "kv"),
+)  # fmt: skip
+"""Columns with one number of each step's record: name and key."""
 
 
 class ContradictionError(Exception):
     """Records that contradict each other: the file was not written by an engine."""
 
 
-def ints() -> Any:
-    return field(default_factory=lambda: array("i"))
-
-
-def longs() -> Any:
-    return field(default_factory=lambda: array("q"))
-
-
-def floats() -> Any:
-    return field(default_factory=lambda: array("d"))
+def numbers(code: str = "i") -> Any:
+    return field(default_factory=lambda: array(code))
 
 
 def append(column: array[int], numbers: NDArray[np.int32] | list[int]) -> None:
@@ -60,34 +57,34 @@ class Scan:
     """The records of some members of a trace, in file order."""
 
     # One entry per step
-    step: array[int] = ints()
-    time_s: array[float] = floats()
-    duration_s: array[float] = floats()
-    running: array[int] = ints()
-    waiting: array[int] = ints()
-    free_blocks: array[int] = ints()
-    cached_blocks: array[int] = ints()
-    kv_tokens: array[int] = longs()
-    num_tokens: array[int] = ints()
-    line_member: array[int] = longs()
+    step: array[int] = numbers()
+    time_s: array[float] = numbers("d")
+    duration_s: array[float] = numbers("d")
+    running: array[int] = numbers()
+    waiting: array[int] = numbers()
+    free_blocks: array[int] = numbers()
+    cached_blocks: array[int] = numbers()
+    kv_tokens: array[int] = numbers("q")
+    num_tokens: array[int] = numbers()
+    line_member: array[int] = numbers("q")
     """Start of the step's member in the file; `line_start`: start of its line in the member's text."""
-    line_start: array[int] = longs()
-    num_rows: array[int] = ints()
-    num_events: array[int] = ints()
+    line_start: array[int] = numbers("q")
+    num_rows: array[int] = numbers()
+    num_events: array[int] = numbers()
 
     # One entry per row of a batch
-    row_request: array[int] = ints()
-    row_num_tokens: array[int] = ints()
-    row_outputs: array[int] = ints()
+    row_request: array[int] = numbers()
+    row_num_tokens: array[int] = numbers()
+    row_outputs: array[int] = numbers()
     """Tokens of output accepted, or NO_OUTPUT."""
-    tokens: array[int] = ints()
+    tokens: array[int] = numbers()
     """All accepted output."""
 
     # Block events: consecutive ones of one kind and request together
-    run_kind: array[int] = ints()
-    run_request: array[int] = ints()
-    run_length: array[int] = ints()
-    event_block: array[int] = ints()
+    run_kind: array[int] = numbers()
+    run_request: array[int] = numbers()
+    run_length: array[int] = numbers()
+    event_block: array[int] = numbers()
     seal_hash: bytearray = field(default_factory=bytearray)
     """8 bytes per published block."""
 
@@ -146,8 +143,7 @@ class Scan:
         step = record["i"]
         rows = len(self.row_request)
         numbers = record.get("q", NO_NUMBERS)
-        for entry in record.get("rekey", ()):
-            self.rekeyed.append((step, *entry))
+        self.rekeyed += [(step, *entry) for entry in record.get("rekey", ())]
         for name in ("new", "res"):
             for number, begin, *behind in record.get(name, ()):
                 row = rows + list(numbers).index(number)
@@ -156,12 +152,9 @@ class Scan:
         append(self.row_request, numbers)
         append(self.row_num_tokens, counts)
         self._outputs(record.get("tok", NO_NUMBERS))
-        for number, behind in record.get("slid", ()):
-            self.slides.append((step, number, behind))
-        for number in record.get("pre", ()):
-            self.preempted.append((step, number))
-        for number, reason in record.get("fin", ()):
-            self.finished.append((step, number, reason))
+        self.slides += [(step, number, behind) for number, behind in record.get("slid", ())]
+        self.preempted += [(step, number) for number in record.get("pre", ())]
+        self.finished += [(step, number, reason) for number, reason in record.get("fin", ())]
         for name, value in record.get("cnt", {}).items():
             self.counters[name] = self.counters.get(name, 0) + value
         for reason in {entry[1] for entry in record.get("why", ())}:
@@ -169,14 +162,8 @@ class Scan:
         self.num_events.append(self._events(record.get("ev", ())))
         self.num_rows.append(len(numbers))
         self.num_tokens.append(int(np.sum(counts)))
-        self.step.append(step)
-        self.time_s.append(record["ts"])
-        self.duration_s.append(record["dur"])
-        self.running.append(record["run"])
-        self.waiting.append(record["wait"])
-        self.free_blocks.append(record["free"])
-        self.cached_blocks.append(record["cached"])
-        self.kv_tokens.append(record["kv"])
+        for name, key in FIGURES:
+            getattr(self, name).append(record[key])
 
     def _outputs(self, tokens: NDArray[np.int32] | list[int | list[int] | None]) -> None:
         if isinstance(tokens, np.ndarray):  # at most one token each, as in most steps
@@ -184,9 +171,7 @@ class Scan:
             append(self.tokens, tokens[tokens != NO_OUTPUT])
             append(self.row_outputs, outputs)
             return
-        lists = [
-            NO_TOKENS if token is None else [token] if isinstance(token, int) else token for token in tokens
-        ]
+        lists = [NO_TOKENS if each is None else [each] if isinstance(each, int) else each for each in tokens]
         self.tokens.extend(chain.from_iterable(lists))
         self.row_outputs.extend([NO_OUTPUT if token is NO_TOKENS else len(token) for token in lists])
 

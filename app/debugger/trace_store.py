@@ -12,7 +12,6 @@ import json
 import logging
 import mmap
 import os
-import subprocess
 import sys
 from dataclasses import fields
 from hashlib import sha256
@@ -28,6 +27,7 @@ import numpy as np
 from app.debugger.trace_columns import Columns, make_columns
 from app.debugger.trace_scan import ContradictionError, scan_file
 from app.debugger.trace_text import first_line
+from common.child_process import JsonChild, ProcessEnded
 from common.paths import cache_dir
 from engine.trace.format import TraceError
 
@@ -40,8 +40,6 @@ LEFT_BEHIND_S = 3600
 """Age after which an unfinished store is removed."""
 MAX_TEXT_BYTES = 1_000_000_000
 """Maximum text; of a longer trace only the beginning is read. Reading takes up to 3.7 times the memory of the text."""
-CONTRADICTION, REFUSED = 3, 4
-"""Exit codes."""
 REUSE_MEMORY = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
@@ -88,24 +86,22 @@ def open_columns(path: Path, max_text_bytes: int) -> Columns:
 
 def _make(path: Path, target: Path, key: list[Any]) -> Columns:
     beside = target.with_name(f".{target.name}.{token_hex(4)}")
-    environment = {
-        **os.environ,
-        **REUSE_MEMORY,
-        "PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")])),
-    }
-    command = [sys.executable, "-m", __name__, str(path), str(beside), json.dumps(key)]
+    command = [str(path), str(beside), json.dumps(key)]
     try:
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode == CONTRADICTION:
-            raise ContradictionError(done.stdout.strip())
-        if done.returncode == REFUSED:
-            raise TraceError(done.stdout.strip())
-        if done.returncode:
-            raise TraceError(
-                f"reading {path} failed (exit code {done.returncode}): the machine may be short of memory. Close "
-                "other programs, or record fewer steps"
-            )
+        with JsonChild(
+            __name__, name="reading", args=command, environment=REUSE_MEMORY, keep_stderr=False
+        ) as child:
+            said = child.read()
+        if "contradiction" in said:
+            raise ContradictionError(said["contradiction"])
+        if "refused" in said:
+            raise TraceError(said["refused"])
         beside.replace(target)
+    except ProcessEnded as ended:
+        raise TraceError(
+            f"reading {path} failed (exit code {ended.exit_code}): the machine may be short of memory. Close other "
+            "programs, or record fewer steps"
+        ) from ended
     finally:
         beside.unlink(missing_ok=True)
     _prune(target.parent)
@@ -113,10 +109,6 @@ def _make(path: Path, target: Path, key: list[Any]) -> Columns:
     if found is None:
         raise OSError(f"{target} does not hold what was written")
     return found
-
-
-def _root() -> str:
-    return str(Path(__file__).parents[2])
 
 
 def _prune(folder: Path) -> None:
@@ -168,19 +160,17 @@ def load(path: Path, key: list[Any]) -> Columns | None:
         return None
 
 
-def main(path: str, target: str, key: str) -> int:
+def main(path: str, target: str, key: str) -> dict[str, str]:
     wanted = json.loads(key)
     try:
         header = json.loads(first_line(Path(path)))
         save(make_columns(scan_file(Path(path), wanted[-1]), header), Path(target), wanted)
     except ContradictionError as error:
-        print(error)
-        return CONTRADICTION
+        return {"contradiction": str(error)}
     except TraceError as error:
-        print(error)
-        return REFUSED
-    return 0
+        return {"refused": str(error)}
+    return {}
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    print(json.dumps(main(*sys.argv[1:])))

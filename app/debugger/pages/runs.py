@@ -117,7 +117,7 @@ def _manage(run_id: str) -> None:
 
 def _verify(run_id: str) -> None:
     """Replay the run and compare it with the engine's checksums in the file."""
-    problems = session.get_run(run_id).index.problems
+    problems = session.get_run(run_id).reader(0).problems
     if not problems:
         st.success(f"{run_id}: every step was replayed and matches the engine's recorded checks.")
         return

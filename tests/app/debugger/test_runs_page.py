@@ -136,7 +136,7 @@ def test_the_run_of_a_crashed_engine_is_opened_up_to_its_error() -> None:
     path.parent.mkdir()
     path.write_bytes(gzip.compress(b"\n".join([*kept, json.dumps(error).encode(), b""])))
     run = open_run("mine:crashed")
-    assert run.index.num_steps == 20 and run.index.problems == []
+    assert run.index.num_steps == 20 and run.reader(0).problems == []
     test = page()
     assert any("the engine raised RuntimeError: boom" in caption.value for caption in test.caption)
     assert test.button(key="open_mine:crashed")
