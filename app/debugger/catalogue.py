@@ -6,10 +6,9 @@ Nothing here knows Streamlit.
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import dataclass
 from functools import cache
 from html import escape
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import yaml
@@ -70,15 +69,11 @@ def title_of(run_id: str) -> str | None:
     return entry.title if entry else None
 
 
-@dataclass(frozen=True)
-class Glance:
+class Glance(NamedTuple):
     """The summary of a run."""
 
-    num_steps: int
-    num_requests: int
-    num_preemptions: int
-    num_hits: int
-    num_evictions: int
+    counts: dict[str, int]
+    """What -> how often it is in the run."""
     num_blocks: int
     min_free_blocks: int
     free_share: tuple[float, ...]
@@ -90,14 +85,7 @@ class Glance:
     @property
     def in_words(self) -> str:
         """The summary in one line."""
-        counts = {
-            "step": self.num_steps,
-            "request": self.num_requests,
-            "preemption": self.num_preemptions,
-            "prefix hit": self.num_hits,
-            "eviction": self.num_evictions,
-        }
-        parts = [counted(count, noun) for noun, count in counts.items() if count]
+        parts = [counted(count, noun) for noun, count in self.counts.items() if count]
         return " · ".join([*parts, f"at least {self.min_free_blocks:,} of {self.num_blocks:,} blocks free"])
 
 
@@ -113,19 +101,15 @@ def glance(run: Run) -> Glance:
     step = next((step for look in looks if (step := look.step(index)) is not None), 0)
     free = index.series.free_blocks
     usable = max(1, index.num_blocks - 1)
+    counts = {"step": index.num_steps, "request": len(index.requests)}
+    for noun, kind in (("preemption", "preempt"), ("prefix hit", "hit"), ("eviction", "evict")):
+        counts[noun] = len(index.event_steps(kind))
+    parts = np.array_split(free, min(len(free), SPARKLINE_POINTS) or 1)
     return Glance(
-        index.num_steps,
-        len(index.requests),
-        len(index.event_steps("preempt")),
-        len(index.event_steps("hit")),
-        len(index.event_steps("evict")),
+        counts,
         usable,
         int(free.min()) if len(free) else usable,
-        tuple(
-            float(part.min()) / usable
-            for part in np.array_split(free, min(len(free), SPARKLINE_POINTS) or 1)
-            if len(part)
-        ),
+        tuple(float(part.min()) / usable for part in parts if len(part)),
         step,
         tuple(run.warnings),
     )

@@ -200,7 +200,7 @@ def lifecycle(columns: Columns, kind: str) -> tuple[Any, Any]:
         return columns.added, np.arange(len(columns.added))
     if kind == "abort":
         places = np.array([(each["i"], each["q"]) for each in columns.facts["aborts"]], np.int32)
-        return tuple(places.reshape(-1, 2).T)
+        return places.reshape(-1, 2)[:, 0], places.reshape(-1, 2)[:, 1]
     if kind == "preempt":
         return columns.preempt_step, columns.preempt_request
     if kind == "finish":

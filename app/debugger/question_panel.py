@@ -70,38 +70,25 @@ def show_panel(run: Run, step: int, go: Callable[[int], None] = step_the_page) -
         quiz.ask(run.run_id, None)
     with st.expander("Quiz me on this step", expanded=quiz.question is not None):
         try:
-            _show(quiz, run, step)
+            question = quiz.question
+            if question is not None and quiz.given is not None:
+                _show_result(quiz, question, run, step)
+            elif question is not None and question.step == step:
+                _ask(quiz, question, run)
+            else:
+                if question is not None:
+                    quiz.ask(run.run_id, None)  # the learner went elsewhere without an answer
+                _offer(quiz, run, step)
         except TraceError as error:
             st.error(plain(str(error)))
         if quiz.score:
             st.caption(quiz.score)
 
 
-def _show(quiz: Quiz, run: Run, step: int) -> None:
-    if quiz.question is None:
-        _offer(quiz, run, step)
-    elif quiz.given is not None:
-        _show_result(quiz, quiz.question, run, step)
-    elif quiz.question.step != step:
-        quiz.ask(run.run_id, None)  # the learner went elsewhere without an answer
-        _offer(quiz, run, step)
-    else:
-        _ask(quiz, quiz.question, run)
-
-
 def next_question(quiz: Quiz, run: Run, step: int) -> Question | None:
     """The next question about the step, in turn; None if there is none."""
     found = questions(run.reader(step), step, seed=quiz.turn)
     return found[quiz.turn % len(found)] if found else None
-
-
-def worth_asking(run: Run, step: int) -> int | None:
-    """A later step before an interesting event."""
-    for kind in WORTH_ASKING:
-        event = run.index.next_event(kind, step + 1)
-        if event is not None:
-            return event.step - 1
-    return None
 
 
 def _offer(quiz: Quiz, run: Run, step: int) -> None:
@@ -124,7 +111,8 @@ def _nothing_to_ask(quiz: Quiz, run: Run, step: int) -> None:
         "No question for this step: little happens next, or the outcome depends on unknown tokens (the end of a text, "
         "accepted drafts), or the run used rules that this page does not show."
     )
-    better = worth_asking(run, step)
+    events = (run.index.next_event(kind, step + 1) for kind in WORTH_ASKING)
+    better = next((event.step - 1 for event in events if event is not None), None)
     if better is not None and st.button(f"Go to step {better}, before an event", key="step-quiz-elsewhere"):
         quiz.go(better)
 
@@ -155,26 +143,18 @@ def _input(question: Question, key: str) -> object:
     if question.form == "number":
         return st.number_input("Your answer", min_value=0, step=1, value=None, key=f"{key}-number", width=200)
     if question.form == "choice":
-        labels = {choice: plain(choice) for choice in question.choices}
-        return st.radio(
-            "Your answer", question.choices, index=None, format_func=labels.get, key=f"{key}-choice"
-        )
-    ticked = [
-        choice
-        for position, choice in enumerate(question.choices)
-        if st.checkbox(plain(choice), key=f"{key}-{position}")
-    ]
-    return frozenset(ticked)
+        return st.radio("Your answer", question.choices, index=None, format_func=plain, key=f"{key}-choice")
+    boxes = {n: st.checkbox(plain(choice), key=f"{key}-{n}") for n, choice in enumerate(question.choices)}
+    return frozenset(question.choices[n] for n, is_ticked in boxes.items() if is_ticked)
 
 
 def _show_result(quiz: Quiz, question: Question, run: Run, step: int) -> None:
     right = is_right(question, quiz.given)
-    verdict = "✓ Correct." if right else "✗ Wrong."
-    st.markdown(f"{plain(question.prompt)}")
+    st.markdown(plain(question.prompt))
     answers = (
-        f"your answer: **{plain(in_words(quiz.given))}**; the run: **{plain(in_words(question.answer))}**"
+        f"Your answer: **{plain(in_words(quiz.given))}**; the run: **{plain(in_words(question.answer))}**."
     )
-    (st.success if right else st.error)(f"{verdict} {answers[0].upper()}{answers[1:]}.")
+    (st.success if right else st.error)(f"{'✓ Correct.' if right else '✗ Wrong.'} {answers}")
     st.markdown(plain(question.explanation))
     if question.revealed != question.step:
         told = sentence(run.reader(question.revealed), question.revealed)

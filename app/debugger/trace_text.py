@@ -100,7 +100,7 @@ class StepLines(Sequence[bytes]):
         return text[start : text.index(b"\n", start)]
 
     def _text(self, offset: int) -> bytes:
-        text = self._texts[offset] = self._texts.pop(offset, None) or self._read(offset)
+        text = self._texts[offset] = self._texts.pop(offset, b"") or self._read(offset)
         if len(self._texts) > KEPT_MEMBERS:
             self._texts.popitem(last=False)
         return text

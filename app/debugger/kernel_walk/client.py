@@ -88,20 +88,19 @@ class WalkClient:
 
     def _send(self, job: Job, question: Question) -> None:
         self._number += 1
+        name, offline = (
+            "The process for the model",
+            {"HF_HUB_OFFLINE": "1"},
+        )  # a page must not download anything
         try:
             if self._process is None or not self._process.is_running:
-                self._process = self._start()
+                self._process = JsonChild(self._command, name=name, environment=offline, grace_s=0.0)
+                self._waiting = {}
+                threading.Thread(target=_read, args=(self._process, self._waiting), daemon=True).start()
             self._waiting[self._number] = job
             self._process.write({"id": self._number, "question": asdict(question)})
         except (OSError, ProcessEnded) as error:
-            job.end(None, f"The process for the model cannot be reached: {error}")
-
-    def _start(self) -> JsonChild:
-        offline = {"HF_HUB_OFFLINE": "1"}  # viewing a page must not download anything
-        process = JsonChild(self._command, name="The process for the model", environment=offline, grace_s=0.0)
-        self._waiting = {}
-        threading.Thread(target=_read, args=(process, self._waiting), daemon=True).start()
-        return process
+            job.end(None, f"{name} cannot be reached: {error}")
 
 
 def _key(question: Question) -> str:

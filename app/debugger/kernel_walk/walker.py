@@ -140,12 +140,11 @@ class Walker:
             )
         worker = Worker(engine)
         if question["lora"]:
+            name = question["lora"]
             if worker.lora is None:
-                raise ConfigError(
-                    f"the run had no adapters switched on, and the request names {question['lora']}"
-                )
-            worker.add_lora(question["lora"], str(find_adapter(question["lora"])))
-            worker.lora.activate([(question["lora"], 0)])
+                raise ConfigError(f"the run had no adapters switched on, and the request names {name}")
+            worker.add_lora(name, str(find_adapter(name)))
+            worker.lora.activate([(name, 0)])
         self._loaded = key, worker
         return worker
 
@@ -155,19 +154,16 @@ class Walker:
             return self._computed[1]
         tell(f"Computing {len(question['tokens']):,} tokens …")
         self._computed = None
-        computed = _compute(worker, question)
-        self._computed = key, computed
-        return computed
+        self._computed = key, _compute(worker, question)
+        return self._computed[1]
 
 
 def _compute(worker: Worker, question: dict[str, Any]) -> Computed:
     """Run all tokens through the model in chunks, with keys and values in the blocks of the trace."""
     tokens, table = question["tokens"], _with_spares(question["table"])
     block_bytes = kv_cache.layout_of(worker.model_config, worker.config.cache).bytes_per_block
-    if (
-        max(table) + 1
-    ) * block_bytes > MOST_CACHE_BYTES:  # the pool is too large for this machine: pack the same pages
-        table = list(range(1, len(table) + 1))
+    if (max(table) + 1) * block_bytes > MOST_CACHE_BYTES:
+        table = list(range(1, len(table) + 1))  # the pool is too large for this machine: pack the same pages
     cache = kv_cache.allocate(worker.model_config, worker.config.cache, max(table) + 1, torch.device("cpu"))
     listener = Listener(worker.backend, worker.model_config.num_hidden_layers)
     first = max(question["row_start"], len(tokens) - MOST_QUERIES)
@@ -202,11 +198,8 @@ def _forward(
         query_start_loc_cpu=[0, num_tokens],
         seq_lens_cpu=[end],
     )
-    adapter = (
-        torch.zeros(num_tokens, dtype=torch.int32)
-        if worker.lora is not None and worker.lora.slot_of
-        else None
-    )
+    has_adapter = worker.lora is not None and worker.lora.slot_of
+    adapter = torch.zeros(num_tokens, dtype=torch.int32) if has_adapter else None
     listener.build(metadata)
     context = ForwardContext(metadata, listener, cache.kv, cache.scales, token_adapter=adapter)
     with set_forward_context(context):

@@ -29,13 +29,9 @@ def show() -> None:
     tour, place = _chosen(tours)
     st.title("Learn")
     picked = st.segmented_control(
-        "Tour",
-        list(tours),
-        default=tour.id,
-        format_func=lambda key: tours[key].title,
-        key=f"tour_{tour.id}",
+        "Tour", list(tours), default=tour.id, format_func=lambda key: tours[key].title, key=f"tour_{tour.id}",
         label_visibility="collapsed",
-    )
+    )  # fmt: skip
     if picked and picked != tour.id:
         _go_to(tours[picked], 0)
     st.caption(tour.about)
@@ -102,18 +98,17 @@ def _show_stop(stop: Stop, run: Run, step: int) -> None:
 
 
 def _show_quiz(run: Run, step: int) -> None:
-    """Show the quiz with a step of its own: answering advances it."""
+    """Show the quiz with a step of its own: answering advances it, and the tab's selection does not change."""
+
+    def go(step: int) -> None:
+        st.session_state[_QUIZ_STEP] = step
+        st.rerun()
+
     st.caption("Commit an answer; then the run advances one step and shows the correct one.")
     at = min(st.session_state.setdefault(_QUIZ_STEP, step), run.index.num_steps - 1)
     what = "" if at == step else f": {plain(sentence(run.reader(at), at))}"
     st.markdown(f"Run **{plain(run.title)}**, after step **{at}**{what}")
-    show_panel(run, at, _step_quiz)
-
-
-def _step_quiz(step: int) -> None:
-    """Move the quiz to a step; the tab's selection does not change."""
-    st.session_state[_QUIZ_STEP] = step
-    st.rerun()
+    show_panel(run, at, go)
 
 
 def _show_bank(tour: Tour) -> None:
@@ -123,25 +118,20 @@ def _show_bank(tour: Tour) -> None:
     commands = [f"prep quiz --topic {topic}" for topic in tour.topics]
     commands += [f"prep quiz --question {entry.id}" for entry in found[:QUESTIONS_SHOWN]]
     st.code("\n".join(commands), language="sh")
-    _show_progress(tour)
-
-
-@st.cache_resource(show_spinner="Reading the question bank …")
-def _bank() -> Bank:
-    return load_bank()
-
-
-def _show_progress(tour: Tour) -> None:
-    """Show the learner's progress on the tour's topics."""
     standing = _standing()
     topics = [
-        topic for topic in (standing.topics if standing else ()) if topic.topic in tour.topics and topic.seen
+        each for each in (standing.topics if standing else ()) if each.topic in tour.topics and each.seen
     ]
     for topic in topics:
         right = "" if topic.accuracy is None else f", {topic.accuracy:.0%} right"
         st.progress(topic.readiness / 100, f"{topic.topic}: {topic.seen} of {topic.available} seen{right}")
     if not topics:
         st.caption("No answers on these topics yet. `prep quiz` records them.")
+
+
+@st.cache_resource(show_spinner="Reading the question bank …")
+def _bank() -> Bank:
+    return load_bank()
 
 
 def _standing() -> Progress | None:

@@ -21,20 +21,20 @@ def show() -> None:
         "Runs of the engine with the shipped model. Viewing them loads no model, and everything here runs on this "
         "machine."
     )
-    entries = list(load_catalogue().values())
     with st.container(key="recorded"):
-        for first in range(0, len(entries), COLUMNS):
-            row = st.columns(COLUMNS, gap="small")
-            for column, entry in zip(row, entries[first : first + COLUMNS], strict=False):
-                with column:
-                    _card(entry)
+        for place, entry in enumerate(load_catalogue().values()):
+            if place % COLUMNS == 0:
+                row = st.columns(COLUMNS, gap="small")
+            with row[place % COLUMNS]:
+                _card(entry)
     _live()
     _own()
     left, right = st.columns(2)
     with left:
         _open_a_file()
     with right:
-        _record_or_attach()
+        _record()
+        _attach()
 
 
 def _card(entry: Entry) -> None:
@@ -98,21 +98,20 @@ def _own() -> None:
 
 def _manage(run_id: str) -> None:
     name = st.text_input("New name", run_id.removeprefix("mine:"), key=f"name_{run_id}")
-    if st.button("Rename", key=f"rename_{run_id}"):
-        try:
-            rename(run_id, name)
-        except TraceError as error:
-            st.error(told(error))
-        else:
-            st.rerun()
+    renames = st.button("Rename", key=f"rename_{run_id}")
     st.caption("Deleting a run cannot be undone.")
-    if st.button("Delete it", key=f"delete_{run_id}", type="primary"):
-        try:
+    deletes = st.button("Delete it", key=f"delete_{run_id}", type="primary")
+    try:
+        if renames:
+            rename(run_id, name)
+        elif deletes:
             delete(run_id)
-        except TraceError as error:
-            st.error(told(error))
         else:
-            st.rerun()
+            return
+    except TraceError as error:
+        st.error(told(error))
+    else:
+        st.rerun()
 
 
 def _verify(run_id: str) -> None:
@@ -152,7 +151,7 @@ def _open(run_id: str) -> None:
     session.go("step", run=run_id, step=found.step)
 
 
-def _record_or_attach() -> None:
+def _record() -> None:
     st.subheader("Record a run")
     st.caption(
         "Part 2 of `prep demo`: six requests with too few blocks. Loads the model and takes about 15 s."
@@ -164,6 +163,9 @@ def _record_or_attach() -> None:
             st.rerun()
     else:
         _follow(recording)
+
+
+def _attach() -> None:
     st.subheader("Attach to a running engine")
     st.caption("Start an engine with `--debug-port 0`: it prints its address.")
     with st.form("attach", border=False):

@@ -15,7 +15,6 @@ from app.debugger.runs import Run
 from app.debugger.session import get_run, select, selection, write_url
 from app.debugger.step_view import FOLDER, parts, script
 from app.debugger.step_view.envelope import envelope
-from app.debugger.step_view.growth import Growth
 
 KEY = "step_view"
 _JUMP = "step_view.jump"
@@ -86,10 +85,10 @@ def _view(run: Run) -> None:
         open_fork_form(said["fork"])
 
 
-def _growth(key: str) -> Growth:
+def _growth(key: str) -> parts.Growth:
     """The part of a live run that this tab has received."""
-    growths: dict[str, Growth] = st.session_state.setdefault("step_view.growth", {})
-    return growths.setdefault(key, Growth())
+    growths: dict[str, parts.Growth] = st.session_state.setdefault("step_view.growth", {})
+    return growths.setdefault(key, parts.Growth())
 
 
 def _heard(run_key: str) -> dict[str, Any] | None:

@@ -27,13 +27,8 @@ _PROBE_STEPS = 128
 _CHANGE_BYTES = 5
 
 
-def overview(run: Run) -> bytes:
-    """Six figures of every step, counts after it, and its events. 25 bytes per step before compression."""
-    return overview_since(run, 0)
-
-
-def overview_since(run: Run, first: int) -> bytes:
-    """The same for steps `first` to the last one."""
+def overview(run: Run, first: int = 0) -> bytes:
+    """Six figures of every step from `first` on, counts after it, and its events: 25 bytes per step, uncompressed."""
     index = run.index
     series = index.series
     figures: dict[str, NDArray[Any]] = {

@@ -59,8 +59,8 @@ def test_a_place_is_named_by_one_thing() -> None:
 def test_the_figures_of_a_run_are_those_of_its_steps() -> None:
     found, reader = glance(open_run("memory-pressure")), open_run("memory-pressure").reader(0)
     steps = [reader.step(step) for step in range(reader.num_steps)]
-    assert found.num_steps == len(steps)
-    assert found.num_preemptions == sum(len(step.preempted) for step in steps) > 0
+    assert found.counts["step"] == len(steps)
+    assert found.counts["preemption"] == sum(len(step.preempted) for step in steps) > 0
     assert found.min_free_blocks == min(step.num_free_blocks for step in steps)
     assert found.step == next(step.step for step in steps if step.preempted)
 
