@@ -159,11 +159,11 @@ class AsyncLLM:
     def _submit(self, submitted: SubmittedRequest, stream: OutputStream) -> None:
         with self._lock:
             self._check_alive()
-            if submitted.request_id in self._streams:
+            if (request_id := submitted.request_id) in self._streams:
                 raise InvalidRequestError(
-                    f"a request with id {submitted.request_id!r} is not finished yet; use another id"
+                    f"a request with id {request_id!r} is not finished yet; use another id"
                 )
-            self._streams[submitted.request_id] = stream
+            self._streams[request_id] = stream
             self._commands.put(partial(self._add, submitted))
 
     async def _call(self, function: Callable[[], Result]) -> Result:
@@ -171,12 +171,11 @@ class AsyncLLM:
         future: Future[Result] = Future()
 
         def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                future.set_result(function())
-            except Exception as error:
-                future.set_exception(error)
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except Exception as error:
+                    future.set_exception(error)
 
         with self._lock:
             self._check_alive()
@@ -230,13 +229,11 @@ class AsyncLLM:
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
         for output in outputs:
-            stream = self._streams.get(output.request_id)
-            if stream is None:
-                continue
-            if output.finished:
-                del self._streams[output.request_id]
-            if not stream.put(output):
-                self._drop(output.request_id, stream)
+            if (stream := self._streams.get(output.request_id)) is not None:
+                if output.finished:
+                    del self._streams[output.request_id]
+                if not stream.put(output):
+                    self._drop(output.request_id, stream)
 
     def _close(self, end: EngineDeadError) -> None:
         """Mark the engine as ended and fail all streams and calls."""
@@ -256,8 +253,7 @@ class OutputStream:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, kind: RequestOutputKind) -> None:
-        self._loop = loop
-        self._is_delta = kind is RequestOutputKind.DELTA
+        self._loop, self._is_delta = loop, kind is RequestOutputKind.DELTA
         self._lock = threading.Lock()
         self._ready = asyncio.Event()
         self._output: RequestOutput | None = None

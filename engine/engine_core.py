@@ -85,7 +85,6 @@ class EngineCore:
         observers = (self.tracer, self.debug, self.kv_events, check)
         self.observers: list[StepObserver] = [each for each in observers if each is not None]
         self._failure: BaseException | None = None
-        self._sends_tokens = config.parallel.world_size > 1
         self._under_way: deque[_StepUnderWay] = deque()
 
     @classmethod
@@ -190,11 +189,12 @@ class EngineCore:
         depth = self.config.scheduler.max_concurrent_batches
         while len(self._under_way) < depth:
             began = perf_counter()
-            out = self._schedule()
-            if self._under_way and not (
-                out.scheduled or out.finished_request_ids or out.preempted_request_ids
-            ):
+            out = self.scheduler.schedule()
+            has_news = out.scheduled or out.finished_request_ids or out.preempted_request_ids
+            if self._under_way and not has_news:
                 break
+            if self.config.parallel.world_size > 1:
+                self._send_tokens(out)
             bitmask = self._build_bitmask(out) if self._structured else None
             pending = self.executor.submit(out, bitmask)
             self._under_way.append(_StepUnderWay(out, bitmask, pending, self.scheduler.stats, began))
@@ -213,14 +213,12 @@ class EngineCore:
             observer.step(step.out, result, outputs, duration_s)
         return outputs
 
-    def _schedule(self) -> SchedulerOutput:
-        out = self.scheduler.schedule()
-        if self._sends_tokens:
-            for row in out.scheduled:
-                request = self.scheduler.requests[row.request_id]
-                if row.start >= request.num_prompt_tokens:
-                    row.new_token_ids = request.token_ids[row.start : row.start + row.num_tokens]
-        return out
+    def _send_tokens(self, out: SchedulerOutput) -> None:
+        """Tell all workers the tokens that one of them sampled."""
+        for row in out.scheduled:
+            request = self.scheduler.requests[row.request_id]
+            if row.start >= request.num_prompt_tokens:
+                row.new_token_ids = request.token_ids[row.start : row.start + row.num_tokens]
 
     def _build_bitmask(self, out: SchedulerOutput) -> Future[GrammarBitmask] | None:
         """Start to build the tokens that grammars allow in this step, beside its forward pass."""
@@ -259,15 +257,15 @@ class EngineCore:
 
     def reset_prefix_cache(self) -> bool:
         """Empty the prefix cache. Return False, and change nothing, while any request holds blocks."""
-        done = self.scheduler.reset_prefix_cache()
-        if done:
-            for observer in self.observers:
-                observer.reset()
-        return done
+        if not self.scheduler.reset_prefix_cache():
+            return False
+        for observer in self.observers:
+            observer.reset()
+        return True
 
     def take_kv_events(self) -> list[KVEventBatch]:
         """Return the KV events since the last call; needs `kv_events_config={"publisher": "memory"}`."""
-        publisher = None if self.kv_events is None else self.kv_events.publisher
+        publisher = self.kv_events and self.kv_events.publisher
         if not isinstance(publisher, MemoryPublisher):
             remedy = 'create the engine with kv_events_config={"publisher": "memory"}'
             raise ConfigError(f"KV events are not collected; {remedy}")
@@ -318,8 +316,7 @@ class _StepUnderWay:
 
 def _connector_options(config: EngineConfig, executor: Executor) -> dict[str, Any]:
     """Start the worker half of the KV connector; return the scheduler half as an argument of the scheduler."""
-    transfer = config.kv_transfer
-    if transfer is None:
+    if (transfer := config.kv_transfer) is None:
         return {}
     [address] = executor.collective_rpc("init_kv_connector")
     connector = connector_class(transfer).make_scheduler(transfer, config.cache.block_size, address)

@@ -103,7 +103,8 @@ class LLM:
         tools: functions with JSON schemas, as in OpenAI's API; calls come back in `CompletionOutput.tool_calls`.
         tool_choice: "auto", "none", "required", or one function by name (`engine/frontend/tool_choice.py`).
         """
-        conversations: Sequence[Any] = [messages] if _is_conversation(messages) else messages
+        is_one = len(messages) == 0 or isinstance(messages[0], dict)
+        conversations: Sequence[Any] = [messages] if is_one else messages
         plan = ToolPlan.of(tools, tool_choice)
         options = {
             "chat_template": chat_template,
@@ -150,34 +151,34 @@ class LLM:
 
         Deterministic. `max_logprobs` must allow 2 * beam_width log-probabilities.
         """
-        config, processor = self.llm_engine.engine_core.config, self.llm_engine.input_processor
+        config = self.llm_engine.engine_core.config
         one_token = SamplingParams(max_tokens=1, logprobs=2 * params.beam_width)
         requests = [
             self._process(prompt, one_token, RequestOutputKind.FINAL_ONLY) for prompt in _as_list(prompts)
         ]
+        most = config.scheduler.max_model_len
         for request in requests:
-            longest = len(request.prompt_token_ids) + params.max_tokens
-            if longest > config.scheduler.max_model_len:
+            num_prompt = len(request.prompt_token_ids)
+            if (longest := num_prompt + params.max_tokens) > most:
                 raise InvalidRequestError(
-                    f"a prompt of {len(request.prompt_token_ids)} tokens and max_tokens={params.max_tokens} make "
-                    f"{longest}, more than max_model_len={config.scheduler.max_model_len}; lower max_tokens"
+                    f"a prompt of {num_prompt} tokens and max_tokens={params.max_tokens} make {longest}, more than "
+                    f"max_model_len={most}; lower max_tokens"
                 )
-        return [self._beam_search(request, params, processor.eos_token_ids) for request in requests]
+        return [self._beam_search(request, params) for request in requests]
 
-    def _beam_search(
-        self, request: SubmittedRequest, params: BeamSearchParams, eos_token_ids: frozenset[int]
-    ) -> BeamSearchOutput:
+    def _beam_search(self, request: SubmittedRequest, params: BeamSearchParams) -> BeamSearchOutput:
+        engine = self.llm_engine
         output = beam_search(
             request.prompt_token_ids,
             params,
             lambda prompts, one_token: self.generate(prompts, one_token, use_tqdm=False),
-            eos_token_ids=eos_token_ids,
-            block_size=self.llm_engine.engine_core.config.cache.block_size,
+            eos_token_ids=engine.input_processor.eos_token_ids,
+            block_size=engine.engine_core.config.cache.block_size,
         )
-        if self.llm_engine.tokenizer is not None:
+        if engine.tokenizer is not None:
             for beam in output.sequences:
                 new_tokens = beam.tokens[len(request.prompt_token_ids) :]
-                beam.text = self.llm_engine.tokenizer.decode(new_tokens, skip_special_tokens=True)
+                beam.text = engine.tokenizer.decode(new_tokens, skip_special_tokens=True)
         return output
 
     def stream(
@@ -232,9 +233,8 @@ class LLM:
         """
         core = self.llm_engine.engine_core
         if not isinstance(core, EngineCore):
-            raise ConfigError(
-                "each engine has its own KV events; with data_parallel_size above 1 there is no common feed"
-            )
+            remedy = "with data_parallel_size above 1 there is no common feed"
+            raise ConfigError(f"each engine has its own KV events; {remedy}")
         with self._turn:
             return core.take_kv_events()
 
@@ -261,11 +261,8 @@ class LLM:
         priority: int = 0,
     ) -> SubmittedRequest:
         self._check_open()
-        params = replace(params, output_kind=kind)
-        processor = self.llm_engine.input_processor
-        return processor.process(
-            next(self._request_ids), prompt, params, lora_request=lora, priority=priority
-        )
+        process, params = self.llm_engine.input_processor.process, replace(params, output_kind=kind)
+        return process(next(self._request_ids), prompt, params, lora_request=lora, priority=priority)
 
     def _loras_for_each(
         self, loras: LoRARequest | Sequence[LoRARequest | None] | None, num_prompts: int
@@ -300,7 +297,9 @@ class LLM:
                     final[output.request_id] = output
                     progress.add(output)
                 may_end_here()
-            self._hand_over()
+            with self._turn:  # so that the KV connector gets the blocks of requests that have just finished
+                if self.llm_engine.engine_core.has_transfers:
+                    self._step()
         return [final[request.request_id] for request in requests]
 
     def _stream(self, request: SubmittedRequest) -> Iterator[RequestOutput]:
@@ -331,12 +330,6 @@ class LLM:
             self._inboxes[output.request_id].append(output)
         return outputs
 
-    def _hand_over(self) -> None:
-        """Run a step so that the KV connector gets the blocks of requests that have just finished."""
-        with self._turn:
-            if self.llm_engine.engine_core.has_transfers:
-                self._step()
-
     @contextmanager
     def _submitted(self, requests: list[SubmittedRequest]) -> Iterator[deque[RequestOutput]]:
         """Add requests to the engine; when the block ends, abort those that are unfinished."""
@@ -361,9 +354,8 @@ class _Turn:
     """
 
     def __init__(self) -> None:
-        self._gate = threading.RLock()
-        """Held by the next thread in line while it waits."""
-        self._lock = threading.RLock()
+        self._gate, self._lock = threading.RLock(), threading.RLock()
+        """The gate is held by the next thread in line while it waits."""
         self._owner: int | None = None
         self._depth = 0
 
@@ -413,11 +405,6 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     several = cast(Sequence[Any], prompts)
     is_one = isinstance(prompts, (str, dict)) or (len(several) > 0 and isinstance(several[0], int))
     return [cast(Prompt, prompts)] if is_one else list(several)
-
-
-def _is_conversation(messages: Sequence[Any]) -> bool:
-    """Whether this is one list of messages, not a list of conversations."""
-    return len(messages) == 0 or isinstance(messages[0], dict)
 
 
 def _for_each(given: Any, num_prompts: int, name: str) -> list[Any]:

@@ -149,11 +149,8 @@ class RequestOutput:
         for new in later.outputs:
             old = by_index.get(new.index)
             by_index[new.index] = new if old is None else old.with_delta(new)
-        return replace(
-            later,
-            prompt_logprobs=self.prompt_logprobs or later.prompt_logprobs,
-            outputs=[by_index[index] for index in sorted(by_index)],
-        )
+        outputs = [by_index[index] for index in sorted(by_index)]
+        return replace(later, prompt_logprobs=self.prompt_logprobs or later.prompt_logprobs, outputs=outputs)
 
     def __repr__(self) -> str:
         prompt = f"{len(self.prompt_token_ids)} tokens" if self.prompt is None else repr(self.prompt)

@@ -145,10 +145,8 @@ def check_args(args: EngineArgs) -> None:
         require_one_of(choices, **{name: getattr(args, name)})
     for kind, limit in args.limit_mm_per_prompt.items():
         if kind != "image" or not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-            raise ConfigError(
-                f"limit_mm_per_prompt takes {{'image': number of images per prompt}}, got "
-                f"{args.limit_mm_per_prompt!r}"
-            )
+            expected, given = "{'image': number of images per prompt}", args.limit_mm_per_prompt
+            raise ConfigError(f"limit_mm_per_prompt takes {expected}, got {given!r}")
     share = args.gpu_memory_utilization
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise ConfigError(f"gpu_memory_utilization is a share of memory in (0, 1], got {share!r}")
@@ -182,13 +180,11 @@ def _check_host_memory(args: EngineArgs) -> None:
             raise ConfigError(f"{name} is host memory in GiB, a number that is not negative, got {size!r}")
     backend, folder = args.kv_offloading_backend, _disk_folder(args)
     if backend != "native" and not folder:
-        raise ConfigError(
-            f"kv_offloading_backend={backend!r} does not exist here; use native (host memory) or disk:FOLDER"
-        )
+        remedy = "use native (host memory) or disk:FOLDER"
+        raise ConfigError(f"kv_offloading_backend={backend!r} does not exist here; {remedy}")
     if folder and not args.kv_offloading_size:
-        raise ConfigError(
-            f"kv_offloading_backend={backend!r} needs kv_offloading_size: the GiB that the folder may hold"
-        )
+        remedy = "the GiB that the folder may hold"
+        raise ConfigError(f"kv_offloading_backend={backend!r} needs kv_offloading_size: {remedy}")
 
 
 def _disk_folder(args: EngineArgs) -> str:
@@ -214,10 +210,10 @@ def _sliding_window(args: EngineArgs, model: ModelConfig) -> int | None:
     reads_prefixes = (
         _uses_swap(args) or args.kv_offloading_size or args.kv_transfer_config or args.speculative_config
     )
-    windows = model.sliding_window
-    if reads_prefixes or not windows or None in windows:
+    windows = [window for window in model.sliding_window if window is not None]
+    if reads_prefixes or not windows or None in model.sliding_window:
         return None
-    return max(window for window in windows if window is not None)
+    return max(windows)
 
 
 def _resolve_scheduler(

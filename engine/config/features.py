@@ -132,7 +132,7 @@ class StructuredOutputsConfig(ObjectSettings):
 
 @dataclass(frozen=True)
 class SpeculativeConfig(ObjectSettings):
-    """Which drafter proposes tokens, and how the target accepts them.
+    """The drafter that proposes tokens, and how the target accepts them.
 
     `verifier`, `adaptive` and `disable_by_batch_size` are ours (the last was vLLM V0's
     `speculative_disable_by_batch_size`).
