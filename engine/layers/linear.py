@@ -104,7 +104,7 @@ class Linear(nn.Module):
         self.stored: dict[str, dict[str, Tensor]] = {}
         """Tensors in the layout of a quantised checkpoint, by part and name, until they are repacked."""
         self.matrices: list[Any] = []
-        """What a quantised matrix was repacked into (`engine/quant/matrices.py`)."""
+        """Results of repacking a quantised matrix (`engine/quant/matrices.py`)."""
         self.bias = empty_parameter(out_features, dtype=dtype) if bias else None
 
     def create_weights(self) -> None:

@@ -23,7 +23,7 @@ SCHEMES = (
 
 @dataclass(frozen=True)
 class CheckpointRules:
-    """Which modules of a checkpoint are quantised, and how."""
+    """Rules of a checkpoint: the modules that are quantised, and how."""
 
     scheme_of: Callable[[str], Any]  # Name of a module -> its scheme; None if it stays float
     layout: Callable[[Any, str, Linear], Layout]  # (scheme, name, layer) -> how its matrices are stored

@@ -28,7 +28,7 @@ INPUTS = {
     "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj"),
     "mlp.up_proj": ("mlp.down_proj",),
 }
-"""What makes an input x of a decoder layer -> the matrices that read it; the first is measured for all of them."""
+"""Source of an input x of a decoder layer -> the matrices that read it; the first is measured for all of them."""
 INPUT_OF = {name: names[0] for names in INPUTS.values() for name in names}
 
 
