@@ -20,10 +20,7 @@ from engine.config import ConfigError
 from engine.frontend.chat_template import ChatMessage, ChatTemplateError, render_chat
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-
-
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_SPACE_MARK = "▁"
 
 
 class TokenizerError(ConfigError):

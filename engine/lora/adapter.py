@@ -28,6 +28,7 @@ from engine.lora.request import LoRAError
 
 logger = logging.getLogger(__name__)
 
+Halves = dict[str, dict[str, Tensor]]  # {matrix: {"A": ..., "B": ...}}, in fp32
 _PREFIX = "base_model.model."
 _HALF = re.compile(r"(?P<module>.+)\.lora_(?P<half>[AB])(?:\.default)?\.weight")
 _REFUSED = {
@@ -126,8 +127,7 @@ def _read_config(folder: Path, max_rank: int) -> dict[str, Any]:
     return config
 
 
-def _read_halves(folder: Path) -> dict[str, dict[str, Tensor]]:
-    """Return {matrix: {"A": ..., "B": ...}} in fp32."""
+def _read_halves(folder: Path) -> Halves:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -139,7 +139,7 @@ def _read_halves(folder: Path) -> dict[str, dict[str, Tensor]]:
         stored = load_file(str(path))
     except (OSError, SafetensorError) as error:
         raise LoRAError(f"{path} cannot be read: {error}") from None
-    halves: dict[str, dict[str, Tensor]] = {}
+    halves: Halves = {}
     for name, tensor in stored.items():
         match = _HALF.fullmatch(name.removeprefix(_PREFIX))
         if match is None:
@@ -154,10 +154,7 @@ def _read_halves(folder: Path) -> dict[str, dict[str, Tensor]]:
 
 
 def _pair(
-    folder: Path,
-    config: dict[str, Any],
-    halves: dict[str, dict[str, Tensor]],
-    targets: Mapping[str, Target],
+    folder: Path, config: dict[str, Any], halves: Halves, targets: Mapping[str, Target]
 ) -> dict[str, LowRank]:
     incomplete = {name for name, pair in halves.items() if pair.keys() != {"A", "B"}}
     absent = _expected(config, targets) - halves.keys()

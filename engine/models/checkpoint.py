@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,12 +96,9 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
             )
         try:
             header = json.loads(stream.read(header_size))
-            tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-            end = max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
-            stored = {
-                name: StoredTensor(file, entry["dtype"], tuple(entry["shape"]))
-                for name, entry in tensors.items()
-            }
+            header.pop("__metadata__", None)
+            end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+            shapes = {name: (entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}
         except (ValueError, AttributeError, KeyError, TypeError, IndexError) as error:
             raise ConfigError(f"{file} has a damaged safetensors header; fetch it again") from error
     expected = 8 + header_size + end
@@ -111,7 +107,7 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
             f"{file} has {size:,} bytes where its header announces {expected:,}: the file is cut short or "
             "damaged, fetch it again"
         )
-    return stored
+    return {name: StoredTensor(file, dtype, shape) for name, (dtype, shape) in shapes.items()}
 
 
 def read_headers(folder: Path) -> dict[str, StoredTensor]:
@@ -135,10 +131,10 @@ def content_hash(file: Path) -> str:
     with file.open("rb") as stream:
         if size <= _HASHED_WHOLE:
             digest.update(stream.read())
-        else:
-            for index in range(_NUM_SAMPLES):
-                stream.seek((size - _SAMPLE_SIZE) * index // (_NUM_SAMPLES - 1), os.SEEK_SET)
-                digest.update(stream.read(_SAMPLE_SIZE))
+            return digest.hexdigest()
+        for index in range(_NUM_SAMPLES):
+            stream.seek((size - _SAMPLE_SIZE) * index // (_NUM_SAMPLES - 1))
+            digest.update(stream.read(_SAMPLE_SIZE))
     return digest.hexdigest()
 
 
@@ -148,21 +144,14 @@ def download(repo_id: str, *, revision: str | None, cache_dir: str | None, shipp
     Only configuration, tokenizer and safetensors files are taken, never pickles. Whether the Hub can be
     reached is asked once with a short timeout, so a machine without network fails in seconds.
     """
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import HfApi, errors, snapshot_download
 
     where: dict[str, Any] = {"revision": revision, "cache_dir": cache_dir, "allow_patterns": _HUB_FILES}
     try:
         cached = Path(snapshot_download(repo_id, local_files_only=True, **where))
         if (cached / "config.json").exists() and any(cached.glob("*.safetensors")):
             return cached
-    except (LocalEntryNotFoundError, HFValidationError):
+    except (errors.LocalEntryNotFoundError, errors.HFValidationError):
         pass
 
     try:
@@ -174,13 +163,13 @@ def download(repo_id: str, *, revision: str | None, cache_dir: str | None, shipp
         return Path(snapshot_download(repo_id, local_files_only=False, **where))
     except ConfigError:
         raise
-    except GatedRepoError as error:
+    except errors.GatedRepoError as error:
         raise ConfigError(
             f"{repo_id} is gated: accept its licence on the Hub and log in (`hf auth login`)"
         ) from error
-    except RevisionNotFoundError as error:
+    except errors.RevisionNotFoundError as error:
         raise ConfigError(f"{repo_id} has no revision {revision!r} on the Hub") from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
         raise ConfigError(
             f"no model {repo_id!r} on the Hub, or it is private; check the spelling or log in (`hf auth login`)"
         ) from error
