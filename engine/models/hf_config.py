@@ -21,13 +21,7 @@ from engine.models.rope_config import parse_rope
 from engine.zoo import registry as zoo
 
 DTYPES = ("float32", "bfloat16", "float16")
-_SHORT_DTYPES = {
-    "float": "float32",
-    "fp32": "float32",
-    "bf16": "bfloat16",
-    "half": "float16",
-    "fp16": "float16",
-}
+_ALIASES = {"float": "float32", "fp32": "float32", "bf16": "bfloat16", "half": "float16", "fp16": "float16"}
 
 
 def _defaults(
@@ -45,19 +39,14 @@ def _defaults(
     }
 
 
-_QWEN3_EXPERTS = {
-    "num_experts": 128,
-    "moe_intermediate_size": 768,
-    "decoder_sparse_step": 1,
-    "norm_topk_prob": False,
-}
+_MOE = {"num_experts": 128, "moe_intermediate_size": 768, "decoder_sparse_step": 1, "norm_topk_prob": False}
 _CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": _defaults(2048),
     "EagleLlamaForCausalLM": _defaults(2048),
     "MistralForCausalLM": _defaults(131072, 8, 4096),
     "Qwen2ForCausalLM": _defaults(32768, 32, 4096),
     "MixtralForCausalLM": _defaults(131072, 8, num_local_experts=8, num_experts_per_tok=2, rms_norm_eps=1e-5),
-    "Qwen3MoeForCausalLM": _defaults(32768, 4, 4096, num_experts_per_tok=8, **_QWEN3_EXPERTS),
+    "Qwen3MoeForCausalLM": _defaults(32768, 4, 4096, num_experts_per_tok=8, **_MOE),
     "Qwen3ForCausalLM": _defaults(32768, 32, 4096, head_dim=128),
 }
 """Supported architectures, with the defaults of their config classes in transformers."""
@@ -198,13 +187,12 @@ def _resolve_quantization(args: ModelArgs, config: ModelConfig) -> dict[str, Any
         if asked is None:
             return None
         if asked not in ONLINE_SCHEMES:
-            problem = f"quantization={asked!r}, but {args.model} is not quantised; "
-            problem += f"on the fly: {', '.join(ONLINE_SCHEMES)}"
-            if asked in CHECKPOINT_FORMATS:
-                problem += (
-                    f"; {asked} needs a checkpoint that was quantised that way: prep zoo quantize makes one"
-                )
-            raise ConfigError(problem)
+            known = f"on the fly: {', '.join(ONLINE_SCHEMES)}"
+            made = f"; {asked} needs a checkpoint that was quantised that way: prep zoo quantize makes one"
+            raise ConfigError(
+                f"quantization={asked!r}, but {args.model} is not quantised; {known}"
+                + (made if asked in CHECKPOINT_FORMATS else "")
+            )
         return {"quant_method": "online", "scheme": asked}
     method = stored["quant_method"]
     if asked is not None and asked != method:
@@ -224,9 +212,8 @@ def _architecture(raw: dict[str, Any], source: Path | str) -> str:
     names = raw.get("architectures") or []
     if known := [name for name in names if name in _CLASS_DEFAULTS]:
         return known[0]
-    found = (
-        f"architecture {', '.join(map(str, names))} is not supported" if names else "no architecture is named"
-    )
+    listed = ", ".join(map(str, names))
+    found = f"architecture {listed} is not supported" if names else "no architecture is named"
     raise ConfigError(f"{source}: {found}; supported: {', '.join(_CLASS_DEFAULTS)}")
 
 
@@ -304,7 +291,7 @@ def _resolve_dtype(args: ModelArgs, raw: dict[str, Any]) -> str:
     attention with a head_dim of 8 does, results may differ by about 2e-7 from one chunking of a prompt to another.
     """
     if args.dtype != "auto":
-        asked = _SHORT_DTYPES.get(args.dtype, args.dtype)
+        asked = _ALIASES.get(args.dtype, args.dtype)
         if asked not in DTYPES:
             raise ConfigError(f"unknown dtype {args.dtype!r}; choose auto, {', '.join(DTYPES)}")
         return asked

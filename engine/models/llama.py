@@ -81,10 +81,10 @@ class LlamaMLP(nn.Module):
         self.down_proj = RowParallelLinear(size, config.hidden_size, bias=config.mlp_bias, dtype=dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        # Adapters are given for the tokens of the whole step, which then must stay together.
-        has_adapters = self.down_proj.lora is not None and get_forward_context().token_adapter is not None
-        if hidden.is_cuda or hidden.shape[0] <= CPU_MLP_TOKENS or has_adapters:
+        if hidden.is_cuda or hidden.shape[0] <= CPU_MLP_TOKENS:
             return self._feed_forward(hidden)
+        if self.down_proj.lora is not None and get_forward_context().token_adapter is not None:
+            return self._feed_forward(hidden)  # adapters are given for the tokens of the whole step together
         return torch.cat([self._feed_forward(part) for part in hidden.split(CPU_MLP_TOKENS)])
 
     def _feed_forward(self, hidden: Tensor) -> Tensor:
