@@ -32,8 +32,7 @@ def is_expression(value: object) -> bool:
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     """Return the value of an expression, with or without its leading =. Keys of mappings can be read with a dot.
 
-    Raises:
-        ExpressionError: it does not parse, uses an unknown name, or fails.
+    Raises ExpressionError if it does not parse, uses an unknown name, or fails.
     """
     source = (text[1:] if text.startswith("=") else text).strip()
     evaluator = EvalWithCompoundTypes(

@@ -21,12 +21,14 @@ from typing import Any
 import yaml
 
 from common.paths import write_atomically
+from quizzes.experiments.registry import get, source_file
 from quizzes.expressions import dotted, evaluate, is_expression, resolve
 from quizzes.grading import ParseError, grade, reply_keys
 from quizzes.grading.grade import typed_replies
 from quizzes.instance import Instance, draw
 from quizzes.question import Answer, Question
-from quizzes.question_bank import BANK, Bank
+from quizzes.question_bank import BANK, Bank, load_bank
+from quizzes.yaml_files import read_file
 from quizzes.yaml_format import WIDTH, formatted, long_lines
 
 SEEDS = 20
@@ -184,15 +186,11 @@ def ask_oracle(oracle: str, instance: Instance) -> Any:
 
 def needs_model(experiment: str) -> bool:
     """Whether an experiment loads a model or computes tensors, and so takes seconds instead of milliseconds."""
-    from quizzes.experiments.registry import source_file
-
     text = source_file(experiment).read_text(encoding="utf-8")
     return "ctx.llm(" in text or "torch" in text
 
 
 def is_exact(question: Question) -> bool:
-    from quizzes.experiments.registry import get
-
     return question.experiment is not None and get(question.experiment.run).determinism == "exact"
 
 
@@ -296,8 +294,6 @@ def fix_format(path: Path) -> bool:
 def lint_files(paths: Iterable[Path], *, run: bool = True, seeds: int = SEEDS) -> list[str]:
     """Return complaints about files, for authors; the experiments run in this process."""
     from quizzes.experiments.running import run_here
-    from quizzes.question_bank import load_bank
-    from quizzes.yaml_files import read_file
 
     bank = load_bank()
     complaints: list[str] = []

@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -181,7 +182,5 @@ def _read_cache(path: Path, key: str) -> tuple[list[Document], list[BadFile]] | 
 
 def _write_cache(path: Path, key: str, documents: list[Document], bad: list[BadFile]) -> None:
     kept = {"key": key, "documents": [asdict(d) for d in documents], "bad": [asdict(b) for b in bad]}
-    try:
+    with suppress(OSError, TypeError):  # without a cache only time is lost
         write_atomically(path, json.dumps(kept, ensure_ascii=False))
-    except (OSError, TypeError):
-        pass  # without a cache only time is lost

@@ -117,7 +117,8 @@ class _Writer:
         """`head`, which ends in a colon or a dash, and the value behind or below it."""
         if isinstance(node, yaml.ScalarNode):
             return _scalar(head, node, indent + 2, fills=key != _VERBATIM)
-        if not node.value or (node.flow_style and not self._has_comments(node)):
+        has_comments = any(node.start_mark.line <= each.line < node.end_mark.line for each in self.comments)
+        if not node.value or (node.flow_style and not has_comments):
             if (line := _flow(node)) is not None and len(head) + 1 + len(line) <= WIDTH:
                 return [f"{head} {line}"]
             if isinstance(node, yaml.SequenceNode):
@@ -128,9 +129,6 @@ class _Writer:
                     return _fill(words, indent + 2, head)
         below = self._block(node, indent + 2)
         return [f"{head} {below[0].lstrip()}", *below[1:]] if head.endswith("-") else [head, *below]
-
-    def _has_comments(self, node: yaml.Node) -> bool:
-        return any(node.start_mark.line <= c.line < node.end_mark.line for c in self.comments)
 
 
 def _flow(node: yaml.Node) -> str | None:

@@ -80,11 +80,9 @@ class Ruling:
 
 
 def judge(claim: Claim, run: Run) -> Ruling:
-    """Judge a claim.
+    """Judge a claim. Raises BrokenTest if an expression, an argument or the wording does not work.
 
     run: returns an experiment's result by name and arguments; may raise Inconclusive and NeedsHardware.
-    Raises:
-        BrokenTest: an expression, an argument or the wording does not work.
     """
     if claim.test is None and claim.fact is not None:
         says = claim.wording or claim.fact.says

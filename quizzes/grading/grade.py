@@ -96,11 +96,9 @@ def check_reply(instance: Instance, key: str, text: str) -> Any:
 
 
 def grade(instance: Instance, replies: dict[str, str], result: dict[str, Any] | None = None) -> Graded:
-    """Grade a reply to this instance.
+    """Grade a reply to this instance. result: result of the question's experiment, if it has one.
 
-    result: result of the question's experiment, if it has one.
-    Raises:
-        ParseError: a reply is missing or unreadable; nothing was graded.
+    Raises ParseError if a reply is missing or unreadable; nothing was graded.
     """
     for key in reply_keys(instance):
         check_reply(instance, key, replies.get(key, ""))

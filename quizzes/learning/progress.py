@@ -11,6 +11,7 @@ Only questions for the learner's role and up to the level's difficulty count. Un
 import datetime as dt
 import math
 from dataclasses import dataclass
+from statistics import fmean
 
 from quizzes.learning import grouped
 from quizzes.learning.placement import LEVELS
@@ -117,13 +118,9 @@ def _topic(
         seen=len(seen),
         attempts=len(attempts),
         accuracy=sum(a.correct for a in attempts) / len(attempts) if attempts else None,
-        retention=_mean([card.retrievability(now) for card in seen]) if seen else None,
+        retention=fmean([card.retrievability(now) for card in seen]) if seen else None,
         surprises=sum(card.surprise for card in seen),
         due=sum(is_ready(card, now) for card in active),
         suspended=len(seen) - len(active),
-        readiness=100 * coverage * _mean([strength(card, now) for card in seen]) if seen else 0.0,
+        readiness=100 * coverage * fmean([strength(card, now) for card in seen]) if seen else 0.0,
     )
-
-
-def _mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values)

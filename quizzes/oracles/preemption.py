@@ -1,5 +1,7 @@
 """Running out of KV blocks, on paper: counting blocks per step, and a small simulation with lengths only."""
 
+from collections.abc import Sequence
+
 
 def blocks_for(tokens: int, block_size: int) -> int:
     return (tokens + block_size - 1) // block_size
@@ -24,7 +26,7 @@ def least_important(priorities: list[int]) -> int:
 
 
 def _paper(
-    prompts: list[int], outputs: list[int], num_blocks: int, block_size: int, priorities: list[int]
+    prompts: list[int], outputs: list[int], num_blocks: int, block_size: int, priorities: Sequence[int] = ()
 ) -> tuple[list[int], int, list[int]]:
     """(victims in order, positions computed, last step of each): all arrive at once, no budget, no cache.
 
@@ -77,9 +79,9 @@ def victims_in_order(
     outputs: list[int],
     num_blocks: int,
     block_size: int = 16,
-    priorities: list[int] | None = None,
+    priorities: Sequence[int] = (),
 ) -> list[int]:
-    return _paper(prompts, outputs, num_blocks, block_size, priorities or [])[0]
+    return _paper(prompts, outputs, num_blocks, block_size, priorities)[0]
 
 
 def recomputed(
@@ -87,15 +89,15 @@ def recomputed(
     outputs: list[int],
     num_blocks: int,
     block_size: int = 16,
-    priorities: list[int] | None = None,
+    priorities: Sequence[int] = (),
 ) -> int:
     """Positions computed more than once."""
     once = sum(prompt + output - 1 for prompt, output in zip(prompts, outputs, strict=True))
-    return _paper(prompts, outputs, num_blocks, block_size, priorities or [])[1] - once
+    return _paper(prompts, outputs, num_blocks, block_size, priorities)[1] - once
 
 
 def total_steps(prompts: list[int], outputs: list[int], num_blocks: int, block_size: int = 16) -> int:
-    return max(_paper(prompts, outputs, num_blocks, block_size, [])[2]) + 1
+    return max(_paper(prompts, outputs, num_blocks, block_size)[2]) + 1
 
 
 def swapped_blocks(prompt: int, num_blocks: int, block_size: int = 16, victim_prompt: int = 0) -> int:

@@ -84,9 +84,8 @@ def facts(state: State) -> Tables:
 def import_(state: State, source: Path) -> Imported:
     """Add the missing facts of an archive, or of a copy of a state file.
 
-    Raises:
-        ArchiveRefused: it is damaged, from a newer version, or has different content under an existing key. The state
-            was not changed.
+    Raises ArchiveRefused if it is damaged, from a newer version, or has different content under an existing key. The
+    state was not changed.
     """
     tables = _from_copy(source) if _is_sqlite(source) else _from_zip(source)
     _check_rows(source, tables)

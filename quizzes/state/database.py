@@ -88,12 +88,11 @@ def use_wal(connection: sqlite3.Connection) -> None:
 
 def migrate(
     connection: sqlite3.Connection, scripts: tuple[str, ...], before: Callable[[int], object]
-) -> list[int]:
-    """Migrate the file to schema len(scripts) and return the old schemas.
+) -> None:
+    """Migrate the file to schema len(scripts).
 
     before: called with the old schema before each step of a non-empty file, to make a backup.
     """
-    left = []
     while (schema := schema_of(connection)) < len(scripts):
         if schema > 0:
             before(schema)
@@ -103,8 +102,6 @@ def migrate(
             for statement in statements(scripts[schema]):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {schema + 1}")
-        left.append(schema)
-    return left
 
 
 def statements(script: str) -> Iterator[str]:

@@ -159,25 +159,6 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run of an experiment and its result."""
-
-    experiment: str
-    args: dict[str, Any]
-    args_hash: str
-    code_rev: str
-    """Hash of the sources."""
-    result: Any
-    wall_s: float | None = None
-    """Wall time in seconds."""
-    machine: str = ""
-    trace_path: str | None = None
-    verdict: str | None = None
-    at: dt.datetime = field(default_factory=utc_now)
-    id: str = field(default_factory=new_id)
-
-
-@dataclass(frozen=True)
 class Vote:
     """The learner's vote on a claim, given before its test runs."""
 

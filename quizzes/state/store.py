@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from common.paths import state_path
 from quizzes.state import backup, database, records
 from quizzes.state.database import StateError
-from quizzes.state.records import Attempt, Prediction, Run, Session, Settings, Vote, new_id, to_record, to_row
+from quizzes.state.records import Attempt, Prediction, Session, Settings, Vote, new_id, to_record, to_row
 from quizzes.state.schema import FACTS, MIGRATIONS
 
 Record = TypeVar("Record")
@@ -35,8 +35,7 @@ class State:
     def open(cls, path: Path | None = None, *, migrations: tuple[str, ...] = MIGRATIONS) -> Self:
         """Open the state file: create it if needed, migrate it, and copy it once a day.
 
-        Raises:
-            StateTooNew, StateDamaged, StateUnavailable: the message names the file, which was not changed.
+        Raises StateTooNew, StateDamaged, StateUnavailable: the message names the file, which was not changed.
         """
         path = (path or state_path()).absolute()
         with database.telling(path):
@@ -81,8 +80,6 @@ class State:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    # add facts
 
     def change_settings(self, **changes: Any) -> Settings:
         """Change the given fields of Settings. Return all settings."""
@@ -133,8 +130,6 @@ class State:
         """Review a suspended question again; its lapses restart at 0."""
         self._write(("card_action", _stamped(question_id=question_id, action="resume")))
 
-    # query facts
-
     @property
     def settings(self) -> Settings:
         changes = self._all("SELECT name, value FROM setting ORDER BY at, id")
@@ -184,43 +179,30 @@ class State:
 
     def downgrades(self) -> dict[str, int]:
         """Return attempt id -> lowest later rating by the learner."""
-        found = self._all("SELECT attempt_id, min(rating) AS rating FROM downgrade GROUP BY 1")
-        return {row["attempt_id"]: row["rating"] for row in found}
+        return dict(map(tuple, self._all("SELECT attempt_id, min(rating) FROM downgrade GROUP BY 1")))
 
     def card_actions(self) -> list[tuple[dt.datetime, str, str]]:
         """Return (time, question id, "suspend" or "resume") in order of time."""
         found = self._all("SELECT at, question_id, action FROM card_action ORDER BY at, id")
         return [(dt.datetime.fromisoformat(at), question_id, action) for at, question_id, action in found]
 
-    def session(self, session_id: str) -> Session:
-        """Raises KeyError."""
-        for found in self._sessions("session.id = ?", session_id):
-            return found
-        raise KeyError(session_id)
-
     def sessions(self, kind: str | None = None) -> list[Session]:
         """In order of time."""
-        return self._sessions("kind = ?", kind) if kind else self._sessions("1")
+        found = self._all(
+            "SELECT session.*, min(session_end.at) AS ended FROM session "
+            "LEFT JOIN session_end ON session_end.session_id = session.id WHERE ?1 IS NULL OR kind = ?1 "
+            "GROUP BY session.id ORDER BY started, session.id",
+            kind,
+        )
+        return [to_record(Session, row) for row in found]
 
     def unfinished(self, kind: str | None = None) -> Session | None:
         """Return the last sitting if it was interrupted, else None. Quizzes of one --question do not count."""
         found = [session for session in self.sessions(kind) if len(session.spec.get("question") or ()) != 1]
         return found[-1] if found and found[-1].ended is None else None
 
-    def _sessions(self, where: str, *values: Any) -> list[Session]:
-        found = self._all(
-            "SELECT session.*, min(session_end.at) AS ended FROM session "
-            f"LEFT JOIN session_end ON session_end.session_id = session.id WHERE {where} "
-            "GROUP BY session.id ORDER BY started, session.id",
-            *values,
-        )
-        return [to_record(Session, row) for row in found]
-
     def predictions(self, session_id: str | None = None) -> list[Prediction]:
         return self._records(Prediction, session_id=session_id)
-
-    def runs(self, experiment: str | None = None) -> list[Run]:
-        return self._records(Run, experiment=experiment)
 
     def votes(self, claim_id: str | None = None) -> list[Vote]:
         return self._records(Vote, claim_id=claim_id)
@@ -231,12 +213,6 @@ class State:
         where = " AND ".join(wanted) or "1"
         query = f"SELECT * FROM {records.table_of(kind)} WHERE {where} ORDER BY at, id"
         return [to_record(kind, row) for row in self._all(query, *wanted.values())]
-
-    def statistics(self) -> list[dict[str, Any]]:
-        """Return per question and revision: attempts, correct, mean share of the points, mean seconds, last."""
-        return [dict(row) for row in self._all("SELECT * FROM question_statistics ORDER BY 1, 2")]
-
-    # derived
 
     def version(self) -> str:
         """Return a version that changes when a fact is added that affects cards."""
@@ -261,8 +237,6 @@ class State:
         with self._writing():
             self.connection.execute("DELETE FROM card")
             self.connection.execute("DELETE FROM derived")
-
-    # below
 
     def _all(self, query: str, *values: Any) -> list[sqlite3.Row]:
         with database.telling(self.path or "in memory"):

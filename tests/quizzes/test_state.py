@@ -22,7 +22,6 @@ from quizzes.state import (
     IntervalForecast,
     KeypointMark,
     Prediction,
-    Run,
     State,
     StateDamaged,
     StateTooNew,
@@ -73,15 +72,13 @@ def test_what_goes_in_comes_out_after_reopening(path: Path) -> None:
                 intervals=(IntervalForecast("kv", 2.0, 3.0, 2.5),),
             )
         )
-        run = Run("memory.kv_bytes", {"n": 4}, "abc", "rev", {"bytes": 4096}, wall_s=0.25)
         vote = Vote("S0-01", "refuted", 70, "depends")
-        state.add(run)
         state.add(vote)
     with State.open(path) as state:
         assert state.attempts() == [added]
         assert state.predictions(session.id) == [committed]
-        assert state.session(session.id) == session
-        assert state.runs() == [run] and state.votes("S0-01") == [vote]
+        assert state.sessions() == [session]
+        assert state.votes("S0-01") == [vote]
 
 
 def test_attempts_are_found_by_question_session_and_time(path: Path) -> None:
@@ -134,7 +131,7 @@ def test_a_session_that_was_cut_off_can_be_gone_on_with(path: Path) -> None:
         assert state.unfinished("quiz") == session
         state.end_session(session.id)
         assert state.unfinished("quiz") is None
-        assert state.session(session.id).ended is not None
+        assert state.sessions()[-1].ended is not None
         with pytest.raises(ValueError, match="unknown kind of session"):
             state.begin_session("exams")
 

@@ -1,5 +1,6 @@
 """Uses of the scheduler with waiting requests."""
 
+import heapq
 from types import ModuleType
 from typing import Any
 
@@ -14,35 +15,17 @@ def batch_size(given: ModuleType, *, waiting: int = 10, max_batch_size: int = 4)
 
 def first_of(given: ModuleType, *, priorities: tuple[int, ...] = (5, 1, 3)) -> int:
     """The priority of the sequence that a scheduler with one slot picks first: its queue's head."""
-    import heapq
-
     queue: list[Any] = []
     for i, priority in enumerate(priorities):
         heapq.heappush(queue, given.Sequence(f"r{i}", "", priority))
     return int(queue[0].priority)
 
 
-def served_while_urgent_ones_come(given: ModuleType, *, steps: int = 50) -> int:
-    """One unimportant sequence waits; each step brings an important one that needs one step. When is it served?
-
-    -1: never within these steps.
-    """
-    scheduler = given.SimpleScheduler(1)
-    scheduler.add_sequence(given.Sequence("patient", "", 0))
-    for step in range(steps):
-        scheduler.add_sequence(given.Sequence(f"urgent{step}", "", 1))
-        batch = scheduler.schedule()[:1]
-        if any(sequence.request_id == "patient" for sequence in scheduler.running.values()):
-            return step
-        for sequence in batch:
-            scheduler.complete_sequence(sequence.request_id)
-    return -1
-
-
 def one_slot_urgent_ones_come(given: ModuleType, *, steps: int = 50) -> int:
-    """The same with a queue that really hands out one sequence a step, so that only the order counts."""
-    import heapq
+    """An unimportant sequence waits in a queue that hands out one a step; each step brings an important one.
 
+    Returns the step that serves it; -1: never within these steps.
+    """
     queue: list[Any] = [given.Sequence("patient", "", 0)]
     for step in range(steps):
         heapq.heappush(queue, given.Sequence(f"urgent{step}", "", 1))
