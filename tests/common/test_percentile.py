@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.bench.timing import spread
 from app.debugger.runs import open_trace
-from app.debugger.views.request_table import request_rows
+from app.debugger.views.requests import request_rows
 from common.percentile import percentile, percentile_or_none
 from engine.sim.report import percentiles
 from engine.trace.diff import diff

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from app.debugger.charts import mount
 from app.debugger.page_frame import brush, choose
 from app.debugger.runs import Run
-from app.debugger.views.small_multiples import thin
+from app.debugger.views.figures import thin
 
 _HTML = """
 <div class="lines">

@@ -10,9 +10,8 @@ from app.debugger.charts.rects import Rect, rect_chart
 from app.debugger.colours import BLOCK_SWATCHES
 from app.debugger.page_frame import choose, legend, number_box, opened, plain, row_table, run_page
 from app.debugger.runs import Run
-from app.debugger.views.block_history import MEANING, history, last_touch
 from app.debugger.views.contents import Contents, Place, short
-from app.debugger.views.hash_chain import Chain, chain
+from app.debugger.views.one_block import MEANING, Chain, chain, history, last_touch
 from app.debugger.views.prefix_tree import Box, Node, icicle, prefix_tree
 from app.debugger.views.texts import Speller, speller, text_of
 from common.text import counted

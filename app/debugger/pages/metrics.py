@@ -10,9 +10,8 @@ from app.debugger import session
 from app.debugger.charts.lines import Chart, line_charts
 from app.debugger.page_frame import brush, brushed_range, opened, run_page
 from app.debugger.runs import Run
-from app.debugger.views.counters import counter_rows
-from app.debugger.views.request_table import has_clock
-from app.debugger.views.small_multiples import EVENTS, Metric, metrics
+from app.debugger.views.figures import EVENTS, Metric, counter_rows, metrics
+from app.debugger.views.requests import has_clock
 
 MAX_MARKS = 250
 """Maximum marks per kind of event."""

@@ -11,8 +11,15 @@ from app.debugger import session
 from app.debugger.page_frame import choose, plain, row_table, told
 from app.debugger.runs import Run
 from app.debugger.views.phases import PHASES, PhaseSpan, steps_in
-from app.debugger.views.request_detail import OutputToken, Preemption, block_table, output_tokens, preemptions
-from app.debugger.views.request_table import RequestRow, has_clock
+from app.debugger.views.requests import (
+    OutputToken,
+    Preemption,
+    RequestRow,
+    block_table,
+    has_clock,
+    output_tokens,
+    preemptions,
+)
 from app.debugger.views.texts import Speller, speller, visible
 from engine.trace.format import TraceError
 from engine.trace.history import RequestHistory

@@ -25,9 +25,18 @@ from app.debugger.page_frame import (
 )
 from app.debugger.pages.request_detail import show_request
 from app.debugger.runs import Run
-from app.debugger.views.gantt import MAX_ROWS, Bar, Gantt, gantt, overlaps, phase_counts
-from app.debugger.views.phases import PHASES, PhaseSpan, phases
-from app.debugger.views.request_table import RequestRow, has_clock, request_rows
+from app.debugger.views.phases import (
+    MAX_ROWS,
+    PHASES,
+    Bar,
+    Gantt,
+    PhaseSpan,
+    gantt,
+    overlaps,
+    phase_counts,
+    phases,
+)
+from app.debugger.views.requests import RequestRow, has_clock, request_rows
 
 LONG = 600
 """Steps; the chart of a longer run shows a window."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from app.debugger.runs import Run
 from app.debugger.step_view import details, map_data
 from app.debugger.step_view.envelope import pack
-from app.debugger.views.block_history import history
+from app.debugger.views.one_block import history
 from engine.trace.format import TraceError
 from engine.trace.why import why
 

@@ -21,7 +21,7 @@ from app.debugger.runs import open_trace
 from app.debugger.trace_columns import make_columns
 from app.debugger.trace_index import TraceIndex, states
 from app.debugger.trace_scan import ContradictionError, scan_file
-from app.debugger.views.block_history import history
+from app.debugger.views.one_block import history
 from engine.core.sched_output import Reason
 from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError
 from engine.trace.reader import TraceReader

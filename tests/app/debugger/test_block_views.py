@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from app.debugger.views.block_history import history, last_touch
 from app.debugger.views.contents import Contents
-from app.debugger.views.hash_chain import chain
+from app.debugger.views.one_block import chain, history, last_touch
 from app.debugger.views.prefix_tree import icicle, prefix_tree
 from engine.trace.reader import TraceReader
 from tests.trace.trace_workloads import Run, Snapshot, random_run

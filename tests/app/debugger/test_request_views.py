@@ -12,12 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.debugger.trace_index import TraceIndex
-from app.debugger.views.counters import counter_rows, meanings
-from app.debugger.views.gantt import MAX_BARS, gantt, phase_counts
-from app.debugger.views.phases import PHASES, PhaseSpan, phases, steps_in
-from app.debugger.views.request_detail import block_table, output_tokens, preemptions
-from app.debugger.views.request_table import has_clock, request_rows
-from app.debugger.views.small_multiples import hit_rate, metrics, thin
+from app.debugger.views.figures import counter_rows, hit_rate, meanings, metrics, thin
+from app.debugger.views.phases import MAX_BARS, PHASES, PhaseSpan, gantt, phase_counts, phases, steps_in
+from app.debugger.views.requests import block_table, has_clock, output_tokens, preemptions, request_rows
 from engine.core.stats import TRACED_COUNTERS
 from engine.trace.reader import TraceReader
 from tests.trace.trace_workloads import Run, random_run
