@@ -43,11 +43,13 @@ def _page(path: str, entry: PageEntry) -> st.Page:
         session.write_url()
 
     show.__name__ = path
-    return st.Page(show, title=entry.title, icon=entry.icon, url_path=path, default=path == _home())
-
-
-def _home() -> str:
-    return os.environ.get("PREP_APP_PAGE", "runs")
+    return st.Page(
+        show,
+        title=entry.title,
+        icon=entry.icon,
+        url_path=path,
+        default=path == os.environ.get("PREP_APP_PAGE", "runs"),
+    )
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 from app.trace_tools.decision_source import OURS
 from engine.core.sched_output import Reason
 from engine.sampling_params import SamplingParams
+from engine.trace.format import BLOCK_EVENTS
 from engine.trace.history import RequestHistory
-from engine.trace.preemption_cost import released
 from engine.trace.protocol import Trace
 from engine.trace.sentence import evicted_blocks
 
@@ -78,10 +78,9 @@ def next_step(reader: Trace, step: int) -> NextStep | None:
     record, done, state = reader.record(step + 1), reader.step(step + 1), reader.state_at(step)
     arrivals = [name for name in done.added if not reader.find(name, step + 1).record.get("late")]
     why = {entry.request_id: (entry.reason, entry.details) for entry in done.not_scheduled}
-    blocks: dict[str, Counter[str]] = {kind: Counter() for kind in ("alloc", "ref")}
+    blocks: dict[str, Counter[str]] = {kind: Counter() for kind in BLOCK_EVENTS}
     for kind, number, ids, *_ in record.get("ev", ()):
-        if kind in blocks and number is not None:
-            blocks[kind][reader.requests[number].request_id] += len(ids)
+        blocks[kind]["" if number is None else reader.requests[number].request_id] += len(ids)
     starts = [entry for key in ("new", "res") for entry in record.get(key, ())]
     hits = {reader.requests[number].request_id: start for number, start, *_ in starts}
     kept = [name for name in [*state.waiting, *arrivals] if name not in hits]
@@ -92,7 +91,7 @@ def next_step(reader: Trace, step: int) -> NextStep | None:
         taken=dict(blocks["alloc"]),
         evicted=[block for block, _ in evicted_blocks(record)],
         reasons={name: reason for name in kept if (reason := why.get(name, why.get(None)))},
-        returned={name: _freed(record, reader.find(name, step + 1).number) for name, _ in done.finished},
+        returned={name: blocks["free"][name] for name, _ in done.finished},
         held={name: len(table) for name, table in reader.state_at(step + 1).block_tables.items()},
         arrivals=arrivals,
         free_before=reader.series.free_blocks[step],
@@ -109,7 +108,7 @@ def next_step(reader: Trace, step: int) -> NextStep | None:
         and all(
             known[name] + 1 >= token_limit(reader, reader.find(name, step + 1)) for name in found.returned
         )
-        and _evictions(record) == len(found.evicted)
+        and blocks["evict"].total() == len(found.evicted)  # else the prefix cache was reset
         and _spend_in_order(reader, found.rows, known, state.num_computed | hits)
     )
     return found if is_determined else None
@@ -145,17 +144,6 @@ def _is_plain(reader: Trace) -> bool:
 def _settings(reader: Trace) -> tuple[dict[str, Any], dict[str, Any]]:
     config = reader.header.get("config", {})
     return config.get("scheduler", {}), config.get("cache", {})
-
-
-def _evictions(record: dict[str, Any]) -> int:
-    """Blocks that lost their hash; more than were allocated if the prefix cache was reset."""
-    return sum(len(blocks) for kind, _, blocks, *_ in record.get("ev", ()) if kind == "evict")
-
-
-def _freed(record: dict[str, Any], number: int) -> int:
-    """Blocks that a request released and that no other request holds."""
-    every, still_held = released(record, number)
-    return every - still_held
 
 
 def token_limit(reader: Trace, request: RequestHistory) -> int:

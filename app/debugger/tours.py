@@ -18,7 +18,6 @@ from app.debugger.catalogue import Look
 from app.debugger.runs import Run
 from app.debugger.trace_columns import CACHED, SHARED
 from engine.trace.preemption_cost import preemption_cost
-from engine.trace.protocol import Trace
 from engine.trace.why import why
 from quizzes.expressions import evaluate
 
@@ -72,11 +71,12 @@ def caption(stop: Stop, run: Run) -> str:
     """A stop's caption with its figures. Raises ExpressionError if one cannot be computed."""
     step = step_of(stop, run)
     names = facts(run, step)
-    return _PLACEHOLDER.sub(lambda match: _words(evaluate(match[1], names)), stop.caption)
 
+    def figure(match: re.Match[str]) -> str:
+        value = evaluate(match[1], names)
+        return f"{value:,}" if isinstance(value, int) else str(value)
 
-def _words(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return _PLACEHOLDER.sub(figure, stop.caption)
 
 
 def facts(run: Run, step: int) -> dict[str, Any]:
@@ -109,13 +109,15 @@ def facts(run: Run, step: int) -> dict[str, Any]:
         | record.counters,
         "why": {name: why(reader, name, step).sentence for name in state.waiting},
     }
-    return names | _victim(reader, step, record.preempted)
-
-
-def _victim(reader: Trace, step: int, preempted: list[str]) -> dict[str, Any]:
-    """Facts about the first request that was preempted in the step."""
-    if not preempted:
-        return {}
-    cost = preemption_cost(reader, preempted[0], step)
-    figures = ("blocks", "blocks_shared", "tokens_lost", "tokens_found", "tokens_recomputed", "steps_waited")
-    return {"victim": preempted[0], "cost": {name: getattr(cost, name) for name in figures}}
+    for victim in record.preempted[:1]:
+        cost = preemption_cost(reader, victim, step)
+        figures = (
+            "blocks",
+            "blocks_shared",
+            "tokens_lost",
+            "tokens_found",
+            "tokens_recomputed",
+            "steps_waited",
+        )
+        names |= {"victim": victim, "cost": {name: getattr(cost, name) for name in figures}}
+    return names

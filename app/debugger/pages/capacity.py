@@ -45,7 +45,7 @@ HEADLINES = ("per_mtok", "gpus", "ttft", "tpot", "utilisation", "running", "resi
 def show() -> None:
     st.markdown("##### Capacity")
     try:
-        before = _remembered()
+        before = st.session_state.get(_SCENARIO) or Scenario.parse(dict(st.query_params))
     except ConfigError as error:
         st.error(f"The link is not valid: {error}. The page shows the defaults.")
         before = Scenario()
@@ -61,14 +61,6 @@ def show() -> None:
             st.error(str(error))
             return
         _results(found)
-
-
-def _remembered() -> Scenario:
-    """The scenario of this tab; initially that of the link."""
-    if _SCENARIO not in st.session_state:
-        return Scenario.parse(dict(st.query_params))
-    found: Scenario = st.session_state[_SCENARIO]
-    return found
 
 
 def _inputs(before: Scenario) -> Scenario:

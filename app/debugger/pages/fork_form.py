@@ -15,7 +15,6 @@ from app.debugger.runs import Run, path_of, runs_dir
 from engine.trace.files import unused_path
 from engine.trace.format import TraceError
 from engine.trace.knobs import KNOBS, Knob, Settings, parse_knobs, read_settings
-from engine.trace.protocol import Trace
 
 FORK_AT = "fork_at"
 """Session key: the step at which the form opens; absent while it is closed."""
@@ -47,16 +46,11 @@ def show_fork_form(run: Run) -> None:
         st.info("This run has no steps to fork.")
         return
     try:
-        settings = _settings(run)
+        settings = read_settings(run.reader(0))
     except TraceError as error:
         st.warning(told(error))
         return
     _show_form(run, settings)
-
-
-def _settings(run: Run) -> Settings:
-    reader: Trace = run.reader(0)
-    return read_settings(reader)
 
 
 def _show_form(run: Run, settings: Settings) -> None:
@@ -87,7 +81,8 @@ def _show_form(run: Run, settings: Settings) -> None:
 
 def _knobs(settings: Settings, at: int, run_id: str) -> dict[str, Any]:
     """Show a field per knob that can change at this step, with its recorded value. Returns the changed ones."""
-    knobs = [knob for knob in KNOBS.values() if (knob.live or at == 0) and _fits(knob, settings)]
+    left_out = () if settings.cache.tiers.block_bytes > 0 else ("swap_space",)  # it needs the bytes per block
+    knobs = [each for each in KNOBS.values() if (each.live or at == 0) and each.name not in left_out]
     columns = st.columns(4)
     changes = {}
     for place, knob in enumerate(knobs):
@@ -99,27 +94,17 @@ def _knobs(settings: Settings, at: int, run_id: str) -> dict[str, Any]:
     return changes
 
 
-def _fits(knob: Knob, settings: Settings) -> bool:
-    """Whether a knob applies: swap_space needs the bytes per block, which some recordings lack."""
-    return knob.name != "swap_space" or settings.cache.tiers.block_bytes > 0
-
-
 def _field(knob: Knob, now: Any, key: str) -> Any:
     words = f"{knob.help[:1].upper()}{knob.help[1:]}. Recorded: {now}"
     if knob.kind is bool:
-        return st.selectbox(
-            knob.name, (True, False), 0 if now else 1, key=key, help=words, format_func=_on_off
-        )
+        write = {True: "on", False: "off"}.__getitem__
+        return st.selectbox(knob.name, (True, False), 0 if now else 1, key=key, help=words, format_func=write)
     if knob.name in CHOICES:
         options = CHOICES[knob.name]
         return st.selectbox(knob.name, options, options.index(now), key=key, help=words)
     if knob.kind is float:
         return st.number_input(knob.name, 0.0, value=float(now or 0), key=key, help=words)
     return int(st.number_input(knob.name, 0, value=int(now or 0), step=1, key=key, help=words))
-
-
-def _on_off(value: bool) -> str:
-    return "on" if value else "off"
 
 
 def _start(run: Run, at: int, changes: dict[str, Any], dotted: str | None) -> None:

@@ -131,13 +131,10 @@ def _choose_head() -> None:
 def _number(place: Any, label: str, name: str, count: int) -> int:
     """A box for 0 to count - 1, initially with the link's number; another model may have a smaller range."""
     key = f"kernel {name}"
-    st.session_state[key] = min(st.session_state.get(key, _from_link(name, count)), count - 1)
+    linked = st.query_params.get(name, "")
+    wanted = st.session_state.get(key, int(linked) if linked.isdecimal() else 0)
+    st.session_state[key] = min(wanted, count - 1)
     return int(place.number_input(f"{label}, 0 to {count - 1}", 0, count - 1, key=key))
-
-
-def _from_link(name: str, count: int) -> int:
-    text = st.query_params.get(name, "")
-    return min(int(text), count - 1) if text.isdecimal() else 0
 
 
 def _model(reader: Trace) -> str:

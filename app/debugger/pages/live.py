@@ -75,30 +75,27 @@ def _show_engine(view: LiveView) -> None:
 
 
 def _show_steps(view: LiveView) -> None:
-    if not view.index.num_steps:
-        st.info("No step has run yet: press Run or Step.")
-        if view.is_live:
-            st.fragment(in_words(_wait_for_a_step), run_every=0.3)(view)
+    def wait() -> None:
+        if view.catch_up().index.num_steps:
+            st.rerun()
+
+    if view.index.num_steps:
+        from app.debugger.pages.step import show_run
+
+        show_run(view)
         return
-    from app.debugger.pages.step import show_run
-
-    show_run(view)
-
-
-def _wait_for_a_step(view: LiveView) -> None:
-    if view.catch_up().index.num_steps:
-        st.rerun()
+    st.info("No step has run yet: press Run or Step.")
+    if view.is_live:
+        st.fragment(in_words(wait), run_every=0.3)()
 
 
 def _show_answers(view: LiveView) -> None:
     process = registry.process_of(view.run_id)
     if process is None or not process.answers:
         return
-    with st.expander(f"Answers so far: {len(process.answers)}"):
-        st.dataframe(
-            [
-                {"request": name, "ended by": reason, "answer": text}
-                for name, (reason, text) in process.answers.items()
-            ],
-            hide_index=True,
-        )
+    rows = [
+        {"request": name, "ended by": reason, "answer": text}
+        for name, (reason, text) in process.answers.items()
+    ]
+    with st.expander(f"Answers so far: {len(rows)}"):
+        st.dataframe(rows, hide_index=True)

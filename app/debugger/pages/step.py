@@ -64,7 +64,8 @@ def _view(run: Run) -> None:
     make = parts.make if run.is_live else partial(_part, key)
     found = {name: part for name in wanted if (part := make(run, cut, name)) is not None}
     if run.is_live:
-        found = _growth(key).parts(run, cut) | found
+        growths: dict[str, parts.Growth] = st.session_state.setdefault("step_view.growth", {})
+        found = growths.setdefault(key, parts.Growth()).parts(run, cut) | found  # what this tab has received
     head = {
         "run": key,
         "title": run.title,
@@ -83,12 +84,6 @@ def _view(run: Run) -> None:
         from app.debugger.pages.compare import open_fork_form  # with its charts, seconds to import
 
         open_fork_form(said["fork"])
-
-
-def _growth(key: str) -> parts.Growth:
-    """The part of a live run that this tab has received."""
-    growths: dict[str, parts.Growth] = st.session_state.setdefault("step_view.growth", {})
-    return growths.setdefault(key, parts.Growth())
 
 
 def _heard(run_key: str) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from engine.trace.blocks import NO_REQUEST, NULL_BLOCK, Blocks
 from engine.trace.format import BLOCK_EVENTS, HASH_BYTES
-from engine.trace.history import RequestHistory, Stay
+from engine.trace.history import Stay
 from engine.trace.protocol import Trace
 
 _SEAL = BLOCK_EVENTS.index("seal")
@@ -145,7 +145,9 @@ class Contents:
         have = self._digests.setdefault(number, [])
         if len(have) < (request.num_prompt_tokens + len(request.tokens)) // size:
             tokens = np.array([*request.record["prompt"], *request.tokens], np.int64)
-            parent = have[-1] if have else _root(request)
+            record = request.record  # requests with another adapter or salt have another root
+            root = repr((record["lora"], record["salt"])).encode("utf-8", "surrogatepass")
+            parent = have[-1] if have else blake2b(root).digest()
             for index in range(len(have), len(tokens) // size):
                 parent = blake2b(
                     parent + tokens[index * size : (index + 1) * size].tobytes(), digest_size=16
@@ -162,13 +164,6 @@ class Contents:
             if place is not None and place.index < len(digests := self.digests(place.number)):
                 found[digests[place.index]] = value
         return found
-
-
-def _root(request: RequestHistory) -> bytes:
-    """The root digest; requests with another adapter or salt have another one."""
-    return blake2b(
-        repr((request.record["lora"], request.record["salt"])).encode("utf-8", "surrogatepass")
-    ).digest()
 
 
 def _last_seals(reader: Trace, step: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

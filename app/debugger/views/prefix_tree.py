@@ -87,14 +87,12 @@ def prefix_tree(contents: Contents, with_cached: bool = True) -> list[Node]:
                 found[value].blocks.add(block)
     roots = [key for key, content in found.items() if content.parent is None]
     trees = [_run(found, key) for key in roots]
-    return sorted(trees, key=_saved_and_size, reverse=True)
 
+    def saved_and_size(tree: Node) -> tuple[int, int]:
+        saved = sum(node.num_refs - node.num_blocks for node in tree.walk() if node.owners)
+        return saved, sum(node.num_blocks for node in tree.walk())
 
-def _saved_and_size(tree: Node) -> tuple[int, int]:
-    """The blocks saved by sharing, and the blocks used."""
-    held = [node for node in tree.walk() if node.owners]
-    saved = sum(node.num_refs - node.num_blocks for node in held)
-    return saved, sum(node.num_blocks for node in tree.walk())
+    return sorted(trees, key=saved_and_size, reverse=True)
 
 
 def _add(

@@ -73,6 +73,8 @@ def _row(
     steps = np.sort(np.diff(tokens))
     milliseconds = np.sort(np.diff(ends[tokens])) * 1e3 if ends is not None and len(tokens) else np.empty(0)
     ttft_s = request.ttft_s if ends is not None else None
+    last = spans[-1].phase if spans else "arrived"
+    unfinished = "running" if last in ("prefill", "decode") else last
     return RequestRow(
         number=request.number,
         request=request.request_id,
@@ -88,16 +90,10 @@ def _row(
         prefix_hit_tokens=request.num_cached_tokens,
         output_tokens=request.num_output_tokens,
         preemptions=request.num_preemptions,
-        finish=request.finish_reason or _unfinished(spans),
+        finish=request.finish_reason or unfinished,
         priority=request.priority,
         lora=request.lora,
     )
-
-
-def _unfinished(spans: Sequence[PhaseSpan]) -> str:
-    if not spans:
-        return "arrived"
-    return {"waiting": "waiting", "preempted": "preempted"}.get(spans[-1].phase, "running")
 
 
 class OutputToken(NamedTuple):
