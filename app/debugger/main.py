@@ -43,13 +43,8 @@ def _page(path: str, entry: PageEntry) -> st.Page:
         session.write_url()
 
     show.__name__ = path
-    return st.Page(
-        show,
-        title=entry.title,
-        icon=entry.icon,
-        url_path=path,
-        default=path == os.environ.get("PREP_APP_PAGE", "runs"),
-    )
+    is_first = path == os.environ.get("PREP_APP_PAGE", "runs")
+    return st.Page(show, title=entry.title, icon=entry.icon, url_path=path, default=is_first)
 
 
 def main() -> None:
