@@ -153,7 +153,7 @@ class SpeculativeConfig(ObjectSettings):
     verifier: str = "coupling"
     """coupling: token-identical to no drafts. rejection: same distribution (`engine/sample/draft_acceptance.py`)."""
     adaptive: bool = False
-    """Adapt the number of drafts of each request to its acceptance (`engine/spec/lengths.py`)."""
+    """Adapt the number of drafts of each request to its acceptance (`engine/spec/base.py`)."""
     disable_by_batch_size: int | None = None
     """Draft nothing in a step with more requests: a full batch has no idle compute for drafts."""
 

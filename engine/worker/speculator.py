@@ -17,8 +17,7 @@ from engine.core.errors import WorkerContractError
 from engine.core.sched_output import ModelRunnerOutput, RequestInit
 from engine.sample.draft_acceptance import RejectionVerifier, num_agreeing
 from engine.sample.sampler import Sampler, SamplerOutput, Verifier
-from engine.spec.base import Drafter, DraftStep
-from engine.spec.lengths import DraftLengths
+from engine.spec.base import Drafter, DraftLengths, DraftStep
 from engine.worker.batch_state import BatchState
 from engine.worker.model_input import ModelInput
 
