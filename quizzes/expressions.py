@@ -59,15 +59,12 @@ def resolve(value: Any, names: Mapping[str, Any]) -> Any:
 def dotted(value: Any) -> Any:
     """Return a value whose mappings allow `result.steps` for the key "steps"."""
     if isinstance(value, Mapping) and all(isinstance(key, str) and key.isidentifier() for key in value):
-        return _Dotted({key: dotted(item) for key, item in value.items()})
+        return _Dotted(**{key: dotted(item) for key, item in value.items()})
     return value
 
 
 class _Dotted(SimpleNamespace):
     """A mapping whose keys are also attributes."""
-
-    def __init__(self, items: dict[str, Any]) -> None:
-        super().__init__(**items)
 
     def __getitem__(self, key: str) -> Any:
         return self.__dict__[key]

@@ -89,17 +89,8 @@ explain: |
   Why it is so.
 """
 
-_BODIES = {
-    "predict": _COUNT,
-    "numeric": _FORMULA,
-    "choice": _OPTIONS,
-    "multi": _OPTIONS,
-    "debug": _OPTIONS,
-    "order": _ORDER,
-    "free": _PROSE,
-    "design": _PROSE,
-    "code": _CODE,
-}
+_BODIES = {"predict": _COUNT, "numeric": _FORMULA, "order": _ORDER, "code": _CODE}
+_BODIES |= dict.fromkeys(("choice", "multi", "debug"), _OPTIONS) | dict.fromkeys(("free", "design"), _PROSE)
 
 
 def skeleton(question_id: str, kind: str) -> str:

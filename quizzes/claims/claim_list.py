@@ -17,8 +17,7 @@ from quizzes.topics import TOPICS
 from quizzes.yaml_files import BadFile, Document, Index
 
 BANK = Path(__file__).parent / "bank"
-_PACKAGE = Path(__file__).parent.parent
-_SCHEMA_FILES = [Path(__file__).parent / "claim.py", _PACKAGE / "question.py", _PACKAGE / "topics.py"]
+_SCHEMA_FILES = [BANK.parents[1] / name for name in ("claims/claim.py", "question.py", "topics.py")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from quizzes.expressions import ExpressionError, dotted, evaluate, is_expression
 from quizzes.instance import render_text
 
 Run = Callable[[str, dict[str, Any]], dict[str, Any]]
-DecidedBy = Literal["test", "fact", "discussion"]
 NO_GPU = "needs a GPU"
 
 
@@ -61,7 +60,7 @@ class Ruling:
 
     id: str
     kind: str
-    decided_by: DecidedBy
+    decided_by: Literal["test", "fact", "discussion"]
     verdict: Verdict | None
     """None for discussions."""
     cases: tuple[CaseOutcome, ...] = ()

@@ -51,15 +51,8 @@ KINDS: dict[str, dict[str, Fraction]] = {
     "ratio": _spelled({"x × times time fold": 1}),
     "dollars": _spelled({"$ USD dollar": 1, "cent": Fraction(1, 100), "k$": 1000}),
 }
-SHORT = {
-    "tps": "tok/s",
-    "rps": "req/s",
-    "qps": "req/s",
-    "Gbps": "Gbit/s",
-    "Mbps": "Mbit/s",
-    "GBps": "GB/s",
-    "TBps": "TB/s",
-}
+SHORT = {"tps": "tok/s", "rps": "req/s", "qps": "req/s", "Gbps": "Gbit/s", "Mbps": "Mbit/s"}
+SHORT |= {"GBps": "GB/s", "TBps": "TB/s"}
 """Abbreviations of rates."""
 
 EXAMPLES = {

@@ -4,12 +4,12 @@ from math import ceil
 
 from quizzes.oracles.models import SHAPES
 
-# GB/s, then dense TFLOP/s in 16 bits and in 8 bits: NVIDIA's datasheets, sparsity taken out
+# bytes/s, then dense FLOP/s in 16 bits and in 8 bits: NVIDIA's datasheets, sparsity taken out
 DEVICES = {
-    "a100-80": (2039, 312.0, 624.0),
-    "h100": (3350, 989.4, 1978.9),
-    "h200": (4800, 989.4, 1978.9),
-    "b200": (8000, 2250.0, 4500.0),
+    "a100-80": (2039e9, 312e12, 624e12),
+    "h100": (3350e9, 989.4e12, 1978.9e12),
+    "h200": (4800e9, 989.4e12, 1978.9e12),
+    "b200": (8000e9, 2250e12, 4500e12),
 }
 WEIGHT_BITS = {"bfloat16": 16, "fp8": 8, "int8": 8, "int4": 4 + 16 / 128 + 4 / 128}
 
@@ -24,24 +24,19 @@ def _linear_params(model: str) -> int:
 
 
 def _peak(hardware: str, dtype: str) -> float:
-    _, wide, narrow = DEVICES[hardware]
-    return 1e12 * (narrow if dtype in ("fp8", "int8") else wide)
-
-
-def _bandwidth(hardware: str) -> float:
-    return 1e9 * DEVICES[hardware][0]
+    return DEVICES[hardware][2 if dtype in ("fp8", "int8") else 1]
 
 
 def _limits(model: str, hardware: str, dtype: str, tokens: int) -> tuple[float, float]:
     """Seconds to move the linear layers' weights, seconds to multiply with them."""
     params = _linear_params(model)
-    moving = params * WEIGHT_BITS[dtype] / 8 / _bandwidth(hardware)
+    moving = params * WEIGHT_BITS[dtype] / 8 / DEVICES[hardware][0]
     return moving, 2 * params * tokens / _peak(hardware, dtype)
 
 
 def ridge_point(hardware: str, dtype: str = "bfloat16") -> float:
     """FLOP per byte."""
-    return _peak(hardware, dtype) / _bandwidth(hardware)
+    return _peak(hardware, dtype) / DEVICES[hardware][0]
 
 
 def knee(hardware: str, dtype: str = "bfloat16") -> int:
@@ -55,7 +50,7 @@ def decode_step_ms(
 ) -> float:
     """Linear layers, 16-bit head and 16-bit KV, each at the longer of moving and multiplying."""
     layers, hidden, _, heads, kv_heads, dim, vocabulary = SHAPES[model]
-    bandwidth = _bandwidth(hardware)
+    bandwidth = DEVICES[hardware][0]
     head = max(2 * vocabulary * hidden / bandwidth, 2 * vocabulary * hidden * rows / _peak(hardware, dtype))
     positions = rows * (context + 1)
     kv = positions * layers * 2 * kv_heads * dim * 2 / bandwidth

@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 Grader = Literal["exact", "band", "experiment", "tests", "probe", "self", "judge"]
@@ -189,12 +190,8 @@ def time_text(time: dt.datetime) -> str:
     return time.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _json_text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, allow_nan=False)
-
-
 _ENCODE: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(JSON_COLUMNS, _json_text),
+    **dict.fromkeys(JSON_COLUMNS, partial(json.dumps, sort_keys=True, allow_nan=False)),
     **dict.fromkeys(TIME_COLUMNS, time_text),
     **dict.fromkeys(("correct", "scored"), int),
 }

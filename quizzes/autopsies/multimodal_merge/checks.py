@@ -9,28 +9,26 @@ from typing import Any
 from quizzes.autopsies.multimodal_merge.probes import PLACEHOLDER, Tokenizer, encoder
 
 
-def _engine(program: ModuleType, per_image: int = 3, calls: list[int] | None = None) -> Any:
-    return program.MultiModalEngine(
-        Tokenizer(), encoder(per_image, calls if calls is not None else []), PLACEHOLDER
-    )
+def _engine(program: ModuleType, calls: list[int], per_image: int = 3) -> Any:
+    return program.MultiModalEngine(Tokenizer(), encoder(per_image, calls), PLACEHOLDER)
 
 
 def check_an_image_stands_where_the_text_says(program: ModuleType) -> None:
     """The placeholder is replaced by the features of its image, in place."""
-    combined = _engine(program).process("see <image> there", [7])
+    combined = _engine(program, []).process("see <image> there", [7])
     assert combined == [3, 7.0, 7.01, 7.02, 5], f"input {combined}"
 
 
 def check_images_keep_their_order(program: ModuleType) -> None:
     """The first placeholder is the first image."""
-    combined = _engine(program, per_image=1).process("<image> or <image>", [7, 9])
+    combined = _engine(program, [], per_image=1).process("<image> or <image>", [7, 9])
     assert combined == [7.0, 2, 9.0], f"input {combined}"
 
 
 def check_text_alone_is_text(program: ModuleType) -> None:
     """Without images nothing is encoded and nothing added."""
     calls: list[int] = []
-    assert _engine(program, calls=calls).process("only words here", []) == [4, 5, 4]
+    assert _engine(program, calls).process("only words here", []) == [4, 5, 4]
     assert sum(calls) == 0
 
 
@@ -39,7 +37,7 @@ def check_a_count_that_does_not_match_is_refused(program: ModuleType) -> None:
     for text, images in [("<image> and <image>", [7]), ("none", [7, 8])]:
         calls: list[int] = []
         try:
-            _engine(program, calls=calls).process(text, images)
+            _engine(program, calls).process(text, images)
         except ValueError as error:
             wanted = {str(text.count("<image>")), str(len(images))}
             assert all(number in str(error) for number in wanted), f"the message names no numbers: {error}"
@@ -51,7 +49,7 @@ def check_a_count_that_does_not_match_is_refused(program: ModuleType) -> None:
 def check_the_same_image_is_encoded_once(program: ModuleType) -> None:
     """An image that was encoded before is not encoded again, in the same request or in another."""
     calls: list[int] = []
-    engine = _engine(program, calls=calls)
+    engine = _engine(program, calls)
     engine.process("<image> and <image>", [7, 7])
     second = engine.process("<image>", [7])
     assert sum(calls) == 1, f"{sum(calls)} images encoded, wanted 1"
@@ -60,5 +58,5 @@ def check_the_same_image_is_encoded_once(program: ModuleType) -> None:
 
 def check_other_images_are_other_features(program: ModuleType) -> None:
     """KV cached for one image is never used for another."""
-    engine = _engine(program, per_image=1)
+    engine = _engine(program, [], per_image=1)
     assert [engine.process("<image>", [image]) for image in (1, 2, 1)] == [[1.0], [2.0], [1.0]]
