@@ -4,15 +4,15 @@ from typing import Literal
 
 from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, deploy, experiment
 
-Module = Literal["q", "k", "v", "o", "gate", "up", "down"]
-
 
 @experiment("E43")
 def footprint(
     model: str = "llama-3.1-8b",
     rank: int = arg(16, 1, 512),
     max_rank: int = arg(16, 1, 512),
-    modules: list[Module] = arg(["q", "k", "v", "o", "gate", "up", "down"], count=(1, 7)),
+    modules: list[Literal["q", "k", "v", "o", "gate", "up", "down"]] = arg(
+        ["q", "k", "v", "o", "gate", "up", "down"], count=(1, 7)
+    ),
     adapters: int = arg(50, 1, 1000),
     hardware: str = "h100",
     value_bytes: int = arg(2, 1, 4),

@@ -4,25 +4,11 @@ Three need one contiguous run, as engines before PagedAttention did (the paper's
 the engine's block pool. Sizes are in token slots. Runs are found first-fit, lowest address first.
 """
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from engine.frontend.block_space_manager import AllocStatus, BlockSpaceManager
 from quizzes.experiments import BadArguments, Result, arg, experiment
 from quizzes.experiments.charts import vega
-
-
-class Allocator(Protocol):
-    """Slots for sequences; `grow` makes room for one more token of an admitted sequence."""
-
-    def admit(self, name: str, prompt: int, final: int) -> bool: ...
-    def grow(self, name: str) -> bool: ...
-    def free(self, name: str) -> None: ...
-    @property
-    def taken(self) -> int: ...
-    def fits_in_sum(self, prompt: int, final: int) -> bool:
-        """Whether the free slots would suffice if they were contiguous."""
-        ...
 
 
 class Contiguous:
@@ -59,6 +45,7 @@ class Contiguous:
         return sum(length for _, length in self.runs.values())
 
     def fits_in_sum(self, prompt: int, final: int) -> bool:
+        """Whether the free slots would suffice if they were contiguous."""
         return self.size_of(final) <= self.slots - self.taken
 
 
@@ -159,50 +146,49 @@ def allocator_race(
     room = min(slots // block_size * block_size, 1 << (slots.bit_length() - 1))
     if max_len > slots or 1 << (max(finals) - 1).bit_length() > room:
         raise BadArguments(f"{slots} slots cannot hold the longest request on its own; raise slots")
-    contestants: dict[str, Allocator] = {
+    contestants: dict[str, Contiguous | Paged] = {
         "reserve_max": Contiguous(slots, max_len),
         "buddy": Buddy(slots),
         "first_fit": Contiguous(slots),
         "paged": Paged(slots, block_size),
     }
-    runs = [_run(one, slots, prompts, finals, arrive_every) for one in contestants.values()]
+    runs = {name: _run(one, prompts, finals, arrive_every) for name, one in contestants.items()}
+    crowded = {name: [step for step in run.steps if step.crowded] for name, run in runs.items()}
     return Result(
         names=list(contestants),
-        started_at_once=[run.first for run in runs],
-        peak_running=[run.peak for run in runs],
-        steps=[run.steps for run in runs],
-        waste=[run.wasted / run.taken for run in runs],
-        idle=[run.idle / (slots * run.crowded) if run.crowded else 0.0 for run in runs],
-        scattered=[run.scattered for run in runs],
-        preemptions=[run.preemptions for run in runs],
+        started_at_once=[run.steps[0].running for run in runs.values()],
+        peak_running=[max(step.running for step in run.steps) for run in runs.values()],
+        steps=[len(run.steps) for run in runs.values()],
+        waste=[
+            sum(step.taken - step.stored for step in run.steps) / sum(step.taken for step in run.steps)
+            for run in runs.values()
+        ],
+        idle=[
+            sum(slots - step.stored for step in steps) / (slots * len(steps)) if steps else 0.0
+            for steps in crowded.values()
+        ],
+        scattered=[run.scattered for run in runs.values()],
+        preemptions=[run.preemptions for run in runs.values()],
     )
 
 
-@dataclass
-class _Run:
-    first: int = 0
-    peak: int = 0
-    steps: int = 0
-    taken: int = 0
-    wasted: int = 0
-    idle: int = 0
-    crowded: int = 0
-    scattered: int = 0
-    preemptions: int = 0
-
-    def count(self, taken: int, stored: int, running: int, slots: int, *, crowded: bool) -> None:
-        if self.steps == 0:
-            self.first = running
-        self.peak = max(self.peak, running)
-        self.steps += 1
-        self.taken += taken
-        self.wasted += taken - stored
-        self.idle += (slots - stored) * crowded
-        self.crowded += crowded
+class _Step(NamedTuple):
+    taken: int
+    stored: int
+    running: int
+    crowded: bool
+    """Whether requests wait."""
 
 
-def _run(memory: Allocator, slots: int, prompts: list[int], finals: list[int], arrive_every: int) -> _Run:
-    run = _Run()
+class _Run(NamedTuple):
+    steps: list[_Step]
+    scattered: int
+    preemptions: int
+
+
+def _run(memory: Contiguous | Paged, prompts: list[int], finals: list[int], arrive_every: int) -> _Run:
+    steps: list[_Step] = []
+    scattered = preemptions = 0
     waiting = list(range(len(prompts)))
     length: dict[int, int] = {}
     while waiting or length:
@@ -212,20 +198,20 @@ def _run(memory: Allocator, slots: int, prompts: list[int], finals: list[int], a
                 memory.free(str(victim))
                 del length[victim]
                 waiting.insert(0, victim)
-                run.preemptions += 1
+                preemptions += 1
             if name in length:
                 length[name] += 1
-        while waiting and waiting[0] * arrive_every <= run.steps:
+        while waiting and waiting[0] * arrive_every <= len(steps):
             name = waiting[0]
             if not memory.admit(str(name), prompts[name], finals[name]):
-                run.scattered += memory.fits_in_sum(prompts[name], finals[name])
+                scattered += memory.fits_in_sum(prompts[name], finals[name])
                 break
             length[waiting.pop(0)] = prompts[name]
-        run.count(memory.taken, sum(length.values()), len(length), slots, crowded=bool(waiting))
+        steps.append(_Step(memory.taken, sum(length.values()), len(length), bool(waiting)))
         for name in [name for name, tokens in length.items() if tokens == finals[name]]:
             memory.free(str(name))
             del length[name]
-    return run
+    return _Run(steps, scattered, preemptions)
 
 
 def allocator_race_chart(result: Result) -> dict[str, Any]:

@@ -107,13 +107,10 @@ def _hits(ctx: Context, prompts: Sequence[Sequence[int]], block_size: int, trace
     return engine.cached_tokens
 
 
-Change = Literal["none", "edited", "volatile"]
-
-
 @experiment("E08")
 def template_gate(
     ctx: Context,
-    change: Change = "edited",
+    change: Literal["none", "edited", "volatile"] = "edited",
     position: int = arg(40, 0, 3999),
     gate: int = arg(256, 1, 4000),
     template: int = arg(512, 16, 4000),

@@ -221,13 +221,10 @@ def router_lab_chart(result: Result) -> dict[str, Any]:
     )
 
 
-Cause = Literal["healthy", "template", "eviction", "routing", "short_chats"]
-
-
 @experiment("E47", "E52")
 def hit_rate_drop(
     ctx: Context,
-    cause: Cause = "healthy",
+    cause: Literal["healthy", "template", "eviction", "routing", "short_chats"] = "healthy",
     sessions: int = arg(8, 2, 16),
     turns: int = arg(5, 2, 10),
     system: int = arg(320, 16, 2000),

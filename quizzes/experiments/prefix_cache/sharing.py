@@ -128,16 +128,13 @@ def parallel_sampling(
     )
 
 
-Parents = Literal["independent", "one_parent", "random"]
-
-
 @experiment("E09")
 def beam_search(
     beams: int = arg(4, 1, 32),
     prompt: int = arg(100, 1, 4000),
     generated: int = arg(50, 0, 400),
     block_size: int = arg(16, 1, 128),
-    parents: Parents = "independent",
+    parents: Literal["independent", "one_parent", "random"] = "independent",
     seed: int = arg(0, 0, 10_000),
 ) -> Result:
     """Run beam search over forked block tables and count shared blocks and copies (block manager of vLLM 0.6).

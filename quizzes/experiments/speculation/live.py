@@ -26,8 +26,6 @@ class Counted:
 
     tokens: list[list[int]] = field(default_factory=list)
     steps: int = 0
-    rows: int = 0
-    """Rows with verified drafts."""
     decode_rows: int = 0
     """Rows that gave tokens, without each request's first."""
     drafted: int = 0
@@ -77,7 +75,6 @@ def run(
         outputs = step()
         stats = core.scheduler.stats
         counted.steps += 1
-        counted.rows += stats.num_drafts
         counted.decode_rows += sum(bool(output.new_token_ids) for output in outputs)
         counted.drafted += stats.num_draft_tokens
         counted.accepted += stats.num_accepted_tokens
