@@ -1,6 +1,6 @@
 """Experiments by name: registration, arguments with their bounds, results with their fields.
 
-    # quizzes/experiments/batching/continuous.py
+    # quizzes/experiments/batching/counting.py
     @experiment("E13")
     def static_vs_continuous(ctx: Context, slots: int = arg(4, 1, 64), ...) -> Result:
         # its docstring: a title, a text, and the fields of the result

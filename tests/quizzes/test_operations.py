@@ -111,7 +111,7 @@ def test_percentiles_do_not_average() -> None:
 
 def test_every_fault_shows_on_a_line_that_no_other_fault_moves() -> None:
     """An incident question is fair only if its dashboard tells the causes apart."""
-    from quizzes.experiments.operations.incident import FAULTS
+    from quizzes.experiments.operations.metrics import FAULTS
 
     marks = {
         "volatile_prompt": lambda r: r["today"]["hit_rate"] == 0,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from quizzes.experiments.context import Context
+from quizzes.experiments.speculation.counting import expected_tokens, lookup, prompt_lookup, speedup
 from quizzes.experiments.speculation.live import lossless
-from quizzes.experiments.speculation.lookup import lookup, prompt_lookup
 from quizzes.experiments.speculation.rejection import rejection
-from quizzes.experiments.speculation.simulated import expected_tokens, speedup
 from quizzes.oracles import speculation as oracle
 
 
