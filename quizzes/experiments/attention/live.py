@@ -17,9 +17,7 @@ def chunked_equality(
 ) -> Result:
     """Compare logits of a prompt computed in chunks with those of the same prompt in one piece.
 
-    The model `shop` reads a random prompt both ways, then decodes greedily.
-
-    Returns:
+    Returns: The model `shop` reads a random prompt both ways, then decodes greedily.
         difference: Largest, of the log-probabilities of the first token's top 20.
         is_same: The generated tokens are the same, and the difference is that of rounding.
         tokens: The first generated ones, of the prompt in one piece.
@@ -50,9 +48,7 @@ def chunked_equality(
 def kv_cache_live(ctx: Context, prompt: int = arg(200, 8, 1000), generated: int = arg(12, 2, 64)) -> Result:
     """Time greedy decoding with the KV cache and without it, and compare the tokens.
 
-    Without the cache, the model `shop` gets a new request for each token.
-
-    Returns:
+    Returns: The model `shop`; without the cache it gets a new request for each token.
         is_same: Both wrote the same tokens.
         ratio [x]: Time without over time with the cache, median of pairs.
         lo, hi; positions_with, positions_without [positions]

@@ -68,9 +68,7 @@ def isolation(
 ) -> Result:
     """Send one prompt under several adapters and see which requests reuse KV, and how often adapters are loaded.
 
-    Each entry of `adapters` is one request ("-": the base), sent when the one before has finished.
-
-    Returns: Requests with one prompt, one after the other.
+    Returns: Each entry of `adapters` is one request ("-": the base), sent when the one before has finished.
         cached_tokens [tokens]: Prefix-cache hit of each.
         computed_tokens [tokens]: Prompt tokens that went through the model, all together.
         kv_copies [copies]: Copies of the prompt's blocks in the cache: one for each adapter, the base included.

@@ -17,9 +17,7 @@ def blocks_for(
 ) -> Result:
     """Count the blocks that prompts of given lengths hold, and the slots that stay empty.
 
-    The scheduler admits all prompts in one step; block tables are counted before any output is added.
-
-    Returns: By request in the order given, and together.
+    Returns: All prompts admitted in one step, before any output: by request in the order given, and together.
         blocks [blocks]
         last_block_tokens [tokens]: Tokens in each request's last block.
         total_blocks [blocks]; total_tokens [tokens]; wasted_slots [slots]

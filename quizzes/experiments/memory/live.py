@@ -15,9 +15,7 @@ def pool_lifetime(
 ) -> Result:
     """Check that a live engine's KV cache does not grow with the load.
 
-    Serves `requests` prompts of 40 tokens with `output` tokens each.
-
-    Returns: The cache's tensor and the pool's counters.
+    Returns: The cache's tensor and the pool's counters, for prompts of 40 tokens with `output` tokens each.
         bytes_before, bytes_after [B]
         same_memory: The tensor starts at the same address afterwards.
         used_before, peak_used, used_after [blocks]; generated [tokens]

@@ -66,9 +66,7 @@ def model_kv(
     tokens: int = arg(4096, 1, 100_000_000),
     tp: Literal[1, 2, 4, 8, 16, 32, 64] = 1,
 ) -> Result:
-    """Count KV bytes of a named model per token, GPU and sequence, with tensor parallelism, windows and MLA.
-
-    `prep sim models` lists the names.
+    """Count KV bytes of a model (`prep sim models`) per token, GPU and sequence, with parallelism, windows and MLA.
 
     Returns: Bytes of the cache of one model.
         attention: MHA, GQA, MQA, MLA; +SWA with a sliding window.
@@ -119,9 +117,7 @@ def hybrid_kv(
 ) -> Result:
     """Count KV bytes of a sequence when some layers attend to everything and others to a sliding window.
 
-    An ideal hybrid manager keeps only what can still be read; blocks and lookahead add a little.
-
-    Returns: Bytes of one sequence.
+    Returns: One sequence in an ideal hybrid manager, which keeps only what can still be read.
         full_layers_bytes, window_layers_bytes, hybrid_bytes [B]
         all_full_bytes [B]: Bytes if every layer kept every token.
         saving [share]

@@ -60,16 +60,6 @@ class CircuitBreaker:
             self.opened += 1
 
 
-class Counts:
-    """Counters of a gateway, by name of a backend."""
-
-    def __init__(self) -> None:
-        self.served, self.failed = Counter[str](), Counter[str]()
-        self.calls = Counter[str]()
-        """Calls to each backend, shadow traffic included."""
-        self.rejected = self.shadow_compared = self.shadow_different = 0
-
-
 class Gateway:
     """Routes requests by weights. Set its fields to change routes."""
 
@@ -80,7 +70,10 @@ class Gateway:
         self.fallback: str | None = None
         self.fallback_quota = 0
         self.breakers: dict[str, CircuitBreaker] = {}
-        self.counts = Counts()
+        self.served, self.failed = Counter[str](), Counter[str]()
+        self.calls = Counter[str]()
+        """Calls to each backend, shadow traffic included."""
+        self.rejected = self.shadow_compared = self.shadow_different = 0
 
     def route(self, user: str) -> str:
         """Return the user's backend, which is always the same while the weights stay.
@@ -106,38 +99,38 @@ class Gateway:
         except BackendError:
             if breaker is not None:
                 breaker.record(False)
-            self.counts.failed[name] += 1
+            self.failed[name] += 1
             if self.fallback is None:
                 raise
             return self._fall_back(user, prompt)
         if breaker is not None:
             breaker.record(True)
-        self.counts.served[name] += 1
+        self.served[name] += 1
         self._compare(name, user, prompt, answer)
         return answer
 
     def _call(self, name: str, user: str, prompt: str) -> str:
-        self.counts.calls[name] += 1
+        self.calls[name] += 1
         return self.backends[name](user, prompt)
 
     def _fall_back(self, user: str, prompt: str) -> str:
         if self.fallback is None or self.fallback_quota <= 0:
-            self.counts.rejected += 1
+            self.rejected += 1
             raise Unavailable("no backend may answer: breaker open, fallback quota used up")
         self.fallback_quota -= 1
         answer = self._call(self.fallback, user, prompt)
-        self.counts.served[self.fallback] += 1
+        self.served[self.fallback] += 1
         return answer
 
     def _compare(self, served_by: str, user: str, prompt: str, answer: str) -> None:
         if self.shadow is None or self.shadow == served_by:
             return
-        self.counts.shadow_compared += 1
+        self.shadow_compared += 1
         try:
             other = self._call(self.shadow, user, prompt)
         except BackendError:
             other = None
-        self.counts.shadow_different += other != answer
+        self.shadow_different += other != answer
 
 
 @experiment("E49")
@@ -187,7 +180,7 @@ def canary(
             except BackendError:
                 failed.append(index)
             looks = (index + 1) % look_every == 0
-            if looks and rolled_back < 0 and gateway.counts.failed["new"] >= max_failures:
+            if looks and rolled_back < 0 and gateway.failed["new"] >= max_failures:
                 gateway.weights = {"new": 0.0, "old": 1.0}
                 rolled_back = index + 1
         return gateway, met, failed, rolled_back
@@ -195,8 +188,8 @@ def canary(
     gateway, met, failed, rolled_back = run(share)
     expected, spread = len(met) * share, 1.96 * (len(met) * share * (1 - share)) ** 0.5
     return Result(
-        to_new=gateway.counts.calls["new"],
-        to_old=gateway.counts.calls["old"],
+        to_new=gateway.calls["new"],
+        to_old=gateway.calls["old"],
         users_on_new=sum("new" in names for names in met.values()),
         users_expected_low=max(0, round(expected - spread)),
         users_expected_high=min(len(met), round(expected + spread)),
@@ -240,19 +233,19 @@ def circuit_breaker(
     gateway = Gateway({"primary": primary, "fallback": lambda user, prompt: prompt}, {"primary": 1.0})
     breaker = gateway.breakers["primary"] = CircuitBreaker(threshold, cooldown)
     gateway.fallback, gateway.fallback_quota = "fallback", quota
-    counts, closed_again = gateway.counts, -1
+    closed_again = -1
     for index in range(requests):
-        served = counts.served["primary"]
+        served = gateway.served["primary"]
         with suppress(Unavailable):
             gateway.answer("user", "hello")
-        if closed_again < 0 and index >= down_from + down_for and counts.served["primary"] > served:
+        if closed_again < 0 and index >= down_from + down_for and gateway.served["primary"] > served:
             closed_again = index
     return Result(
         calls_while_down=calls_down,
         calls_without_breaker=max(0, min(down_for, requests - down_from)),
         opened=breaker.opened,
-        by_fallback=counts.served["fallback"],
-        rejected=counts.rejected,
+        by_fallback=gateway.served["fallback"],
+        rejected=gateway.rejected,
         closed_again_at=closed_again,
-        served_by_primary=counts.served["primary"],
+        served_by_primary=gateway.served["primary"],
     )

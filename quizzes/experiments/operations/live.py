@@ -58,9 +58,7 @@ def live_latency(
 ) -> Result:
     """Measure TTFT, inter-token latency and TPOT of one live stream, and check how they relate.
 
-    Records the times of the tokens as a client sees them and as the engine does.
-
-    Returns: One streamed answer of the shop model.
+    Returns: One streamed answer of the shop model, timed by a client and by the engine.
         ttft_ms, itl_mean_ms, itl_max_ms [ms]
         tpot_ms [ms]: (last token - first token) / (n - 1), by the engine's own clock.
         e2e_ms [ms]
@@ -126,7 +124,6 @@ def shadow(
             return lambda user, prompt: generate(llm, prompt, greedy(max_tokens))[0].text
 
         gateway = Gateway({"old": backend(old), "new": backend(new)}, {"old": 1.0, "new": 0.0})
-        counts = gateway.counts
 
         def application(weights: dict[str, float], shadow: str | None = None) -> None:
             gateway.weights, gateway.shadow = weights, shadow
@@ -136,17 +133,17 @@ def shadow(
                 )
 
         application({"old": 1.0, "new": 0.0}, shadow="new")
-        from_old, calls = counts.served["old"], sum(counts.calls.values())
+        from_old, calls = gateway.served["old"], sum(gateway.calls.values())
         application({"old": 0.0, "new": 1.0})
         application({"old": 1.0, "new": 0.0})
     return Result(
         requests=requests,
         answers_from_old=from_old,
-        compared=counts.shadow_compared,
-        different=counts.shadow_different,
-        difference_share=counts.shadow_different / counts.shadow_compared,
+        compared=gateway.shadow_compared,
+        different=gateway.shadow_different,
+        difference_share=gateway.shadow_different / gateway.shadow_compared,
         calls_per_request=calls / requests,
-        after_cutover_from_new=counts.served["new"],
-        after_rollback_from_old=counts.served["old"] - from_old,
+        after_cutover_from_new=gateway.served["new"],
+        after_rollback_from_old=gateway.served["old"] - from_old,
         lines_changed_in_application=0,
     )

@@ -64,9 +64,7 @@ def fit(
 ) -> Result:
     """Decide whether a model needs several devices, and what tensor and data parallelism leave for the KV cache.
 
-    Plans the memory of one replica on tp devices and of one on a single device.
-
-    Returns:
+    Returns: Memory of one replica on tp devices, and of one on a single device.
         fits_one: Weights and one sequence of max_model_len fit one device.
         weights_gb_per_device, kv_gb_per_device [GB]
         kv_tokens [tokens]: KV tokens of all devices of one replica.

@@ -88,9 +88,7 @@ def experts_chart(result: Result) -> dict[str, Any]:
 def shards(split: Literal["tensor", "pipeline", "data"] = "tensor", size: Literal[1, 2, 4] = 2) -> Result:
     """Count what each rank holds: a slice of every matrix (TP), some of the layers (PP), or everything (DP).
 
-    Builds every rank's part of the model in this process, as its worker would.
-
-    Returns: The shop model on `size` ranks.
+    Returns: The shop model on `size` ranks. Each rank's part is built in this process, as its worker would.
         parameters [parameters]: By rank, norms and embedding included.
         matrix_parameters [parameters]: Parameters of the layers' matrices only.
         layers [layers]: By rank: layers it computes.
@@ -141,9 +139,7 @@ def live(
 ) -> Result:
     """Run the shop model over two processes, compare its tokens with one process, and count the messages.
 
-    The workers compute in fp32 and communicate through gloo.
-
-    Returns: Decode steps of two workers against one.
+    Returns: Decode steps of two workers (fp32, gloo) against one.
         same_tokens
         collectives_per_step [calls]: Messages of the sampling rank per step: all-reduces and a gather, or receives.
         bytes_per_step [B]: Bytes that this rank contributes to such a step.

@@ -19,9 +19,7 @@ def batch_invariance(
 ) -> Result:
     """Check whether a request's output depends on its batch: this engine's kernels against torch's matrix product.
 
-    The model `shop` continues one prompt alone, and again beside requests of other lengths.
-
-    Returns:
+    Returns: The model `shop` continues one prompt alone, and again beside requests of other lengths.
         engine_difference: Largest difference of a request's top log-probabilities alone and in the batch.
         is_same_bits: The difference is 0: the engine is batch invariant here.
         same_tokens
@@ -113,9 +111,7 @@ def gpu_busy(
 ) -> Result:
     """Show on a GPU that full utilisation says nothing about throughput: few rows against many.
 
-    Runs bf16 products with a size x size matrix for about one second each while the host sleeps.
-
-    Returns:
+    Returns: bf16 products with a size x size matrix, about one second each, while the host sleeps.
         device_busy_few, device_busy_many [share]: Share of the wall time in which products ran on the device.
         host_busy [share]: CPU time of this process over wall time, while the device works on many rows.
         tflops_few, tflops_many [TFLOP/s]; ratio [x]

@@ -189,9 +189,7 @@ def moe_reads(
 ) -> Result:
     """Count the experts and bytes that a decode step of a mixture of experts reads, by batch size.
 
-    Uses the simulator's cost model for `tokens` rows.
-
-    Returns: One decode step.
+    Returns: One decode step of `tokens` rows, by the simulator's cost model.
         experts_read [experts]: Expected experts per MoE layer under uniform routing.
         expert_gb [GB]: Read by the step, all layers.
         gb_per_token [GB]: All weights but the head, per token.

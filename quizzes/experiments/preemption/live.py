@@ -20,9 +20,7 @@ def same_text(
 ) -> Result:
     """Check that preemption does not change the answers of the shop model, greedy.
 
-    The same prompts run in ample memory and in `num_blocks` blocks of 16 tokens.
-
-    Returns: Answers compared token by token.
+    Returns: Answers in ample memory and in `num_blocks` blocks of 16 tokens, compared token by token.
         num_requests, num_preemptions
         preempted [preemptions]: Preemptions by request, in order of arrival.
         same_answers [requests]: Whose tokens are those of the run without pressure.

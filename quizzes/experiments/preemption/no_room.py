@@ -182,9 +182,7 @@ def swap_under_load(
 ) -> Result:
     """Compare recompute with swap under one load that exceeds memory: latencies in virtual time (`engine/sim`).
 
-    Three runs of one workload on a simulated GPU: ample blocks, `num_blocks` with recompute, and with swap.
-
-    Returns: Times of all requests; with ample memory for comparison.
+    Returns: One workload on a simulated GPU: ample blocks, `num_blocks` with recompute, and with swap.
         preemptions_recompute, preemptions_swap
         ttft_p99_ample, ttft_p99_recompute, ttft_p99_swap, itl_p99_ample, itl_p99_recompute, itl_p99_swap,
             itl_max_ample, itl_max_recompute, itl_max_swap [ms]

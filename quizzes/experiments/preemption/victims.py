@@ -90,9 +90,7 @@ def which_metric(
 ) -> Result:
     """Check whether a preemption shows in TTFT or in the gap between tokens.
 
-    Three requests run in `num_blocks` and in ample memory; the times of their tokens are compared.
-
-    Returns: Two requests run from the start, a third arrives later. Delays: steps with pressure minus steps without.
+    Returns: Two requests run from the start, a third comes later. Delays: steps in `num_blocks` minus in ample memory.
         victim [request]: The first preempted request; -1 if there is none.
         victim_had_tokens [tokens]: Output that it had by then.
         victim_ttft_delay [steps]
@@ -138,9 +136,7 @@ def concurrency_sweep(
 ) -> Result:
     """Sweep max_num_seqs beyond what memory can hold: preemptions, recomputed tokens, steps.
 
-    All requests are present at the start. Prefix caching is off.
-
-    Returns: By entry of `limits`.
+    Returns: By entry of `limits`. All requests are present at the start; prefix caching is off.
         preemptions [preemptions]; recomputed_tokens [tokens]; total_steps [steps]
         best_limit: The max_num_seqs that computes the fewest positions, the largest among equals.
         safe_limit: Requests whose blocks all fit at their final length.

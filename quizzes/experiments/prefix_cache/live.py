@@ -41,9 +41,7 @@ class Watched:
 def cached_ttft(ctx: Context, prompt: int = arg(800, 32, 1500), answer: int = arg(12, 1, 32)) -> Result:
     """Time the first token of a live engine with a cold and with a warm prefix cache, and compare the answers.
 
-    The shipped model reads one prompt of `prompt` tokens again and again.
-
-    Returns: Cold over warm; above 1 the cache helps.
+    Returns: One prompt of the shipped model, cold over warm; above 1 the cache helps.
         speedup, lo [x]
         hi [x]: Bootstrap 95 % interval.
         computed_cold, computed_warm [tokens]

@@ -193,9 +193,7 @@ def prefill_saving(
 ) -> Result:
     """Price a prefix hit in milliseconds: TTFT of the same prompt with a cold and with a warm prefix.
 
-    The first `prefix` tokens of the prompt are cached.
-
-    Returns: Time to the first token on an idle engine, from the roofline of engine.sim.cost.
+    Returns: TTFT on an idle engine with the first `prefix` tokens cached, from the roofline of engine.sim.cost.
         cold_ms, warm_ms, saved_ms [ms]; speedup [x]; cached_tokens [tokens]
         flops_saved [FLOP]: Arithmetic of the linear layers: 2 x parameters x cached tokens.
     """

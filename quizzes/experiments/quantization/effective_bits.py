@@ -13,9 +13,7 @@ def effective_bits(
 ) -> Result:
     """Count the bits per weight of a named dense model with scales, zero points and float tensors included.
 
-    Uses `engine/quant/size.py` on the shapes of its tensors.
-
-    Returns:
+    Returns: The shapes of its tensors in `engine/quant/size.py`.
         matrix_bits [bits]: Per weight of the quantised matrices, scales and zero points included.
         file_bits [bits]: Per weight of the whole model: embedding, head and norms stay 16 bits wide.
         file_gb [GB]

@@ -44,9 +44,7 @@ def fp8_round(
 ) -> Result:
     """Round values to FP8 E4M3 with a scale: stored = e4m3(x / scale), saturating at 448.
 
-    The engine stores fp8 weights, activations and KV in this way.
-
-    Returns:
+    Returns: The engine stores fp8 weights, activations and KV in this way.
         stored: The e4m3 numbers, before the scale is taken back.
         restored
         saturated [numbers]: Beyond 448 after scaling.

@@ -193,9 +193,7 @@ def answers(
 ) -> Result:
     """Compare the answers of the model `shop` in fewer bits with its full-precision answers on unseen questions.
 
-    Two engines answer the same test questions greedily, without calibration.
-
-    Returns:
+    Returns: Two engines answer the same test questions greedily, without calibration.
         right_float, right [answers]: Right to the last character.
         lost [share]: (right_float - right) / cases.
         same [answers]: Word for word what the float model says.

@@ -16,9 +16,7 @@ def beam(
 ) -> Result:
     """Run beam search above the engine: the requests it makes and the blocks it needs with and without sharing.
 
-    End-of-sequence is ignored, so that every beam reaches max_tokens.
-
-    Returns: One beam search with the shop model.
+    Returns: One beam search with the shop model. End-of-sequence is ignored: every beam reaches max_tokens.
         requests [requests]: One-token requests that the engine served.
         candidates [tokens]: Continuations that were ranked.
         beams [beams]: Returned.
@@ -109,9 +107,7 @@ def seeds(
 ) -> Result:
     """Check that a seed fixes a request's noise whatever the batch, and that n completions have n seeds.
 
-    Samples the same request alone, again, among `others`, and as one of n.
-
-    Returns: Completions of one prompt at temperature 1.
+    Returns: One request alone, again, among `others`, and as one of n.
         same_alone_and_in_a_batch: The request gives the same tokens alone and in the batch.
         same_twice
         distinct_of_n [completions]: Different ones among the n completions of one call.

@@ -30,9 +30,7 @@ def lookup(
 ) -> Result:
     """Find the drafts that the engine's n-gram drafter proposes for a list of tokens.
 
-    The drafter takes the longest suffix that occurred before, at its last occurrence.
-
-    Returns: Proposals after the last token.
+    Returns: Proposals for the longest suffix that occurred before, at its last occurrence.
         drafts [token ids]; num_drafts [drafts]
         looked_up [tokens]: Length of the ending that was found earlier; 0: none, and nothing is proposed.
     """

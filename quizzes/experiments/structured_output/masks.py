@@ -101,9 +101,7 @@ def draft_masks(
     said: list[str] = arg(["a"], chars=(1, 40), count=(0, 50)),
     drafts: list[str] = arg(["b", "c", "c"], chars=(1, 40), count=(0, 16)),
 ) -> Result:
-    """Build the grammar masks of a row with drafts: one after the newest token and one after each draft.
-
-    Follows `engine/grammar/manager.py`.
+    """Build the grammar masks of a row with drafts, one after each token (`engine/grammar/manager.py`).
 
     Returns:
         rows [masks]; mask_bytes [B]
