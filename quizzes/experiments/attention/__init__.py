@@ -1,1 +1,0 @@
-"""Attention over a paged cache: tables, tiles, splits, layouts, chunks."""

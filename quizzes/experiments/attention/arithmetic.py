@@ -52,9 +52,7 @@ def online_softmax(
 ) -> Result:
     """Compute attention one tile of keys at a time, with a running maximum and sum (Milakov & Gimelshein 2018).
 
-    One query has these scores; the values are drawn. Tiles of keys are taken from left to right.
-
-    Returns:
+    Returns: One query has these scores; the values are drawn. Tiles of keys are taken from left to right.
         tiles [tiles]
         difference: Largest, to softmax over all scores at once, in float64.
         is_exact: The difference is that of rounding: below 1e-12.
@@ -106,9 +104,7 @@ def split_kv(
 ) -> Result:
     """Split the keys of a decode step, attend to the splits in parallel and join them by log-sum-exp (Flash-Decoding).
 
-    Counts the programs of one step on a GPU with `sms` processors and computes the join on random keys in float64.
-
-    Returns:
+    Returns: Programs of one step on a GPU with `sms` processors; the join is computed on random keys in float64.
         programs_whole [programs]: One for each row and kv head.
         programs_split [programs]: One for each row, kv head and split.
         idle_whole, idle_split [share]: SMs without work in the first wave.

@@ -118,9 +118,7 @@ def chunked_cost(
 ) -> Result:
     """Price a prompt cut into chunks: each chunk reads the weights once, and the earlier KV again.
 
-    The prompt runs alone on the engine, with a token budget of `chunk` per step.
-
-    Returns:
+    Returns: The prompt runs alone on the engine, with a token budget of `chunk` per step.
         chunks [steps]: Forward passes over the weights for this prompt.
         kv_reads [positions]: Positions whose KV attention reads, once per chunk: each chunk's own and all before it.
         kv_factor [x]: kv_reads over the prompt's length; 1 for a prompt in one piece.

@@ -1,1 +1,0 @@
-"""Batching: static, continuous, padded and packed."""

@@ -1,1 +1,0 @@
-"""Sizing, concurrency, latency budgets, evaluation statistics, cost."""

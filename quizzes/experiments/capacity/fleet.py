@@ -39,15 +39,8 @@ def fleet_size(
         answer_ms [ms]: Prefill and decode of one request without queueing.
         kv_at_once_gb [GB]
     """
-    deployment = deploy(
-        model,
-        gpu,
-        tp=tp,
-        dtype=dtype,
-        kv_cache_dtype=kv_dtype,
-        max_model_len=prompt + output,
-        max_num_seqs=min(max_num_seqs, 2048),
-    )
+    limits = {"max_model_len": prompt + output, "max_num_seqs": min(max_num_seqs, 2048)}
+    deployment = deploy(model, gpu, tp=tp, dtype=dtype, kv_cache_dtype=kv_dtype, **limits)
     limit = None if tpot_limit_ms is None else tpot_limit_ms / 1000
     found = size(
         deployment, rate=rate, prompt=prompt, output=output, tpot_limit=limit, utilisation=utilisation
@@ -146,9 +139,7 @@ def gpus_for_speedup(
 ) -> Result:
     """Compute the GPUs that a speed-up saves at a given load.
 
-    Each GPU serves `per_gpu` before and `speedup` times as much after.
-
-    Returns: For the same load.
+    Returns: For the same load. Each GPU serves `per_gpu` before and `speedup` times as much after.
         gpus_before, gpus_after [GPUs]
         saved [share]: Share of the GPUs saved, not rounded to whole ones.
         speedup_for_saving [x]: The speed-up that `saving` would need.

@@ -38,18 +38,13 @@ def plan(
         kv_tokens [tokens]: KV tokens of all sequences.
         max_concurrency [requests]: Sequences of max_model_len at once.
     """
-    deployment = deploy(
-        model,
-        gpu,
-        tp=tp,
-        pp=pp,
-        dtype=dtype,
-        kv_cache_dtype=kv_dtype,
-        gpu_memory_utilization=utilisation,
-        max_model_len=max_model_len,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-    )
+    types: dict[str, Any] = {
+        "dtype": dtype,
+        "kv_cache_dtype": kv_dtype,
+        "gpu_memory_utilization": utilisation,
+    }
+    limits = {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
+    deployment = deploy(model, gpu, tp=tp, pp=pp, max_model_len=max_model_len, **types, **limits)
     found = divide_memory(deployment)
     return Result(
         fits=found.kv_budget >= 0 and found.num_tokens >= max_model_len,
@@ -84,9 +79,7 @@ def plan_change(
 ) -> Result:
     """Compare the memory plans of a deployment before and after a change.
 
-    The `to_` settings that are given replace the originals.
-
-    Returns: Per device unless stated otherwise.
+    Returns: Per device unless stated otherwise. The `to_` settings that are given replace the originals.
         weights_ratio [x]: Bytes before over bytes after, of the whole model.
         kv_bytes_ratio [x]: Per token, before over after, all devices.
         kv_tokens_before, kv_tokens_after [tokens]
@@ -135,15 +128,12 @@ def concurrency(
         tokens_each [tokens]: Tokens per request if the claimed requests share the cache evenly, in whole blocks.
         at_lengths [requests]: Requests at once, by length.
     """
-    deployment = deploy(
-        model,
-        gpu,
-        tp=tp,
-        dtype=dtype,
-        kv_cache_dtype=kv_dtype,
-        gpu_memory_utilization=utilisation,
-        max_num_seqs=claimed,
-    )
+    types: dict[str, Any] = {
+        "dtype": dtype,
+        "kv_cache_dtype": kv_dtype,
+        "gpu_memory_utilization": utilisation,
+    }
+    deployment = deploy(model, gpu, tp=tp, max_num_seqs=claimed, **types)
     block = deployment.block_size
     blocks = divide_memory(deployment).num_tokens // block
     return Result(

@@ -1,1 +1,0 @@
-"""Programs of prep guides, run and checked."""

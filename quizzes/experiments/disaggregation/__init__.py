@@ -1,1 +1,0 @@
-"""Prefill and decode on different replicas."""

@@ -59,9 +59,7 @@ def stop_live(
 ) -> Result:
     """End a request of the live model in a given way, and see which component notices it and which blocks remain.
 
-    The same question is answered twice: to the end, and with a stopping rule made from token number `after`.
-
-    Returns: One greedy answer, ended in one way.
+    Returns: One greedy answer, ended by a rule made from token number `after` of the whole answer.
         finish_reason
         stop_reason: The stop string or stop id that ended it, as text; empty for end-of-sequence, length and abort.
         output_tokens [tokens]; text_chars [characters]

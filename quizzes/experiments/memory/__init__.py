@@ -1,1 +1,0 @@
-"""KV cache bytes, paging, block tables, allocators, fragmentation."""

@@ -1,1 +1,0 @@
-"""Running a service: gateways, scaling, metrics, incidents, cold starts."""

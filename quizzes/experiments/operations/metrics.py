@@ -172,9 +172,7 @@ def percentile_trap(
 ) -> Result:
     """Show that the mean of replicas' p99 is not the p99 of all requests, and that a histogram's p99 is an estimate.
 
-    `fast_n` requests take `fast_ms` on one replica and `slow_n` take `slow_ms` on the other.
-
-    Returns: TTFT of two replicas, one of them slow.
+    Returns: TTFT of two replicas: `fast_n` requests take `fast_ms` on one, `slow_n` take `slow_ms` on the other.
         p99_all_ms [ms]
         p99_mean_ms [ms]: The mean of the two replicas' p99.
         p99_fast_ms, p99_slow_ms [ms]
@@ -218,9 +216,7 @@ def latency_parts(
 ) -> Result:
     """Split the time to first token into queueing and prefill (simulated GPU).
 
-    Poisson arrivals on llama-3.1-8b and an H100; every moment is an event of the scheduler.
-
-    Returns: Means over all requests, and the tail.
+    Returns: Means and tail of Poisson arrivals on llama-3.1-8b and an H100; moments are events of the scheduler.
         ttft_ms, queue_ms [ms]
         prefill_ms [ms]: Time from a request's first step to its first token.
         queue_share [share]: Queueing over the mean TTFT.

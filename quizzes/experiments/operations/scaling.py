@@ -187,9 +187,7 @@ def scaling_signal(
 ) -> Result:
     """Compare autoscaling signals under one overload: KV usage, queue, unfinished requests, arrivals (simulated GPU).
 
-    Poisson arrivals at `rate` on llama-3.1-8b and an H100 with `max_num_seqs` and `num_blocks`.
-
-    Returns: One replica at the start, the workload and one signal.
+    Returns: One replica at the start, Poisson arrivals at `rate` on llama-3.1-8b and an H100, and one signal.
         outs [replicas]
         first_out_s [s]: -1: it never fired.
         queue_p50_ms, ttft_p99_ms [ms]; peak_kv_usage [share]; peak_waiting [requests]

@@ -1,1 +1,0 @@
-"""Tensor, pipeline, data and expert parallelism."""

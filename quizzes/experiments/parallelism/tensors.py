@@ -55,24 +55,20 @@ def experts(
         storage.data.copy_(torch.randn(storage.shape, generator=generator) / hidden**0.5)
     states = torch.randn(tokens, hidden, generator=generator)
     if skew:  # all tokens share a direction that early experts prefer
-        direction = torch.randn(hidden, generator=generator)
-        direction /= direction.norm()
+        direction = torch.nn.functional.normalize(torch.randn(hidden, generator=generator), dim=0)
         states += direction
-        preference = torch.linspace(1, 0, num_experts)[:, None]
-        layer.router.data += skew * preference * direction
+        layer.router.data += skew * torch.linspace(1, 0, num_experts)[:, None] * direction
     layer.finish_loading()
     layer(states)
     visits = layer.tokens_per_expert.tolist()
-    size = num_experts // ranks
-    by_rank = [sum(visits[start : start + size]) for start in range(0, num_experts, size)]
-    crossing = sum(by_rank) * (ranks - 1) / ranks
+    by_rank = layer.tokens_per_expert.reshape(ranks, -1).sum(1).tolist()
     return Result(
         visits=visits,
         total_visits=sum(visits),
         used_experts=sum(count > 0 for count in visits),
         rank_visits=by_rank,
-        imbalance=max(by_rank) / (sum(by_rank) / ranks),
-        bytes_all_to_all=round(2 * crossing * hidden * 2),
+        imbalance=max(by_rank) / (sum(visits) / ranks),
+        bytes_all_to_all=round(2 * sum(visits) * (ranks - 1) / ranks * hidden * 2),
         bytes_all_reduce=tokens * hidden * 2 if ranks > 1 else 0,
     )
 

@@ -1,1 +1,0 @@
-"""Time of a step: bytes, arithmetic, launches, the host."""

@@ -135,9 +135,7 @@ def tokeniser_load(
 ) -> Result:
     """Compare the speed of one tokenising CPU thread with the demand of a GPU.
 
-    The tokenizer of `shop` reads prompts of about `words` words; the device is the simulator's cost model.
-
-    Returns:
+    Returns: The tokenizer of `shop` reads prompts of about `words` words; the device is the cost model.
         tokenise_us [us]: Measured here: one prompt, one thread, median.
         lo, hi [us]
         device_us [us]: GPU time of such a request at the datasheet's rates: prefill and its part of each decode step.

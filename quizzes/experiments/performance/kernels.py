@@ -19,9 +19,7 @@ def coalescing(
 ) -> Result:
     """Count the 32-byte sectors that one load instruction of a warp touches.
 
-    Lane i loads `bytes_per_lane` bytes at offset + i * stride numbers of that size. Each sector counts once.
-
-    Returns:
+    Returns: Lane i loads `bytes_per_lane` bytes at offset + i * stride numbers of that size.
         sectors [sectors]; lines [lines]; moved_bytes, useful_bytes [B]; efficiency [share]
     """
     starts = [offset + lane * stride * bytes_per_lane for lane in range(LANES)]
@@ -109,9 +107,7 @@ def reduction_order(
 def graph_padding(batches: list[int] = arg([1, 3, 9, 17, 30], 1, 512, count=(1, 64))) -> Result:
     """Find which CUDA graph of this engine replays decode batches of given sizes.
 
-    Graphs exist for some batch sizes only, so a batch runs in the next larger one (`engine/worker/decode_graphs.py`).
-
-    Returns:
+    Returns: A batch runs in the next larger graph size (`engine/worker/decode_graphs.py`).
         sizes [rows]: Graph size that each batch runs in, in the order given.
         padded_rows [rows]
         graphs [graphs]: Number of different graphs that these batches need.

@@ -1,1 +1,0 @@
-"""Preemption and other ways to run out of memory."""

@@ -1,1 +1,0 @@
-"""Prefix cache: hits, sharing, eviction, isolation, tiers, routing."""

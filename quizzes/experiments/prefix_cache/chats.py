@@ -19,9 +19,7 @@ def conversation(
 ) -> Result:
     """Count the prefix-cache hits of a chat that sends its whole history in every turn.
 
-    Every prompt is the previous prompt, its answer and a new question; nothing else uses the cache. Lengths in tokens.
-
-    Returns: One entry per turn.
+    Returns: One entry per turn. Every prompt is the previous prompt, its answer and a new question, in tokens.
         prompt_tokens [tokens]
         cached_tokens [tokens]: Prompt tokens found in the cache.
         computed_tokens [tokens]: Prompt tokens sent through the model.

@@ -1,1 +1,0 @@
-"""Quantisation: grids, outliers, scales, calibration."""

@@ -9,9 +9,7 @@ from quizzes.experiments import Context, Result, arg, experiment
 def int8_grid(values: list[float] = arg([0.3, -0.2, 0.1, -41.0], -1e6, 1e6, count=(1, 64))) -> Result:
     """Round one vector to an int8 grid and see what an outlier costs the other values.
 
-    Rounds as `ops.int8_linear` rounds a token's activations: symmetric, scale max|x| / 127, half to even.
-
-    Returns:
+    Returns: As `ops.int8_linear` rounds a token's activations: symmetric, scale max|x| / 127, half to even.
         step: max|x| / 127: the distance of neighbouring levels.
         levels: Stored level of each number.
         zeros [numbers]: Numbers that were not 0 and are stored as 0.
@@ -109,9 +107,7 @@ def awq_scales(
 ) -> Result:
     """Find which channels AWQ protects when a loud input competes with a large weight.
 
-    Runs the engine's scale search on a random matrix with one channel of inputs and another one of weights enlarged.
-
-    Returns:
+    Returns: The engine's scale search on a random matrix with a louder channel and another heavier one.
         protected: The channel with the largest scale.
         loud_channel: Channel with large inputs.
         heavy_channel: Channel with large weights.

@@ -1,1 +1,0 @@
-"""Sampling filters, seeds, penalties and beam search."""

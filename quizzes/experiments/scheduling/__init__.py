@@ -1,1 +1,0 @@
-"""Scheduling: admission, policies, chunks, queues, load."""

@@ -87,13 +87,8 @@ def load_sweep(
 
     def serve(value: float) -> dict[str, float]:
         settings = {name: int(each) for name, each in (fixed | {knob: value}).items()}
-        replica = deploy(
-            model,
-            gpu,
-            max_num_batched_tokens=settings["max_num_batched_tokens"],
-            max_num_seqs=settings["max_num_seqs"],
-            max_model_len=65_536,
-        )
+        limits = {name: settings[name] for name in ("max_num_batched_tokens", "max_num_seqs")}
+        replica = deploy(model, gpu, max_model_len=65_536, **limits)
         scheduler = scheduler_config(replica, long_prefill=settings["long_prefill_token_threshold"])
         engine = make_engine(replica, num_blocks=settings["kv_blocks"] or None, scheduler=scheduler)
         per_second = value if knob == "rate" else rate

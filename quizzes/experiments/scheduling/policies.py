@@ -12,6 +12,7 @@ al. 1989), for LLM serving Sheng et al. 2024 (2401.00588), section 3.
 
 from collections.abc import Callable
 from random import Random
+from statistics import fmean
 from typing import Any, Literal, cast
 
 from engine.core.request import Request
@@ -132,7 +133,13 @@ def policy_lab(
         latencies=latencies,
         waits=waits,
         steps=[max(outcome.finished for outcome in run) + 1 for run in runs],
-        tenant_mean_latency=[_by_tenant(row, tenants) for row in latencies],
+        tenant_mean_latency=[
+            {
+                name: fmean(each for each, who in zip(row, tenants, strict=True) if who == name)
+                for name in tenants
+            }
+            for row in latencies
+        ],
         best_mean=policies[means.index(min(means))],
         best_worst=policies[worst.index(min(worst))],
     )
@@ -154,13 +161,6 @@ def _serve(
         engine.step()
     engine.close()
     return [engine.outcomes[ask.request_id] for ask in asks]
-
-
-def _by_tenant(latencies: list[int], tenants: list[str]) -> dict[str, float]:
-    groups: dict[str, list[int]] = {}
-    for tenant, latency in zip(tenants, latencies, strict=True):
-        groups.setdefault(tenant, []).append(latency)
-    return {tenant: sum(row) / len(row) for tenant, row in groups.items()}
 
 
 def policy_lab_chart(result: Result) -> dict[str, Any]:

@@ -121,9 +121,7 @@ def expected_tokens(
 ) -> Result:
     """Count tokens per verified step when each of k drafts is right with probability a.
 
-    A draft counts only if all drafts before it were right. Drafts are seeded: the same everywhere.
-
-    Returns:
+    Returns: A draft counts only if all drafts before it were right. Drafts are seeded: the same everywhere.
         tokens_per_step [tokens]: Generated per row and step that verified drafts.
         accepted_per_step [drafts]
         acceptance_rate [share]: Accepted over drafted, as vLLM logs it: less, since a wrong draft ends the row.

@@ -1,1 +1,0 @@
-"""Structured output and tool calls."""

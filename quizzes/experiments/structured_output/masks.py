@@ -74,9 +74,7 @@ def forced(
 ) -> Result:
     """Find the positions at which a grammar allows one token only, which jump-forward decoding can skip.
 
-    Follows `said`, one of `texts`, with a vocabulary of single characters, and reads every mask.
-
-    Returns: One output, letter by letter.
+    Returns: `said`, one of `texts`, letter by letter, with a vocabulary of single characters.
         positions [positions]: Tokens of the output, end-of-sequence included.
         forced [positions]: Positions with exactly one allowed token.
         forced_share [share]
