@@ -84,7 +84,7 @@ def _list(bank: Bank, json: bool) -> None:
         return terminal.print_json(rows)
     for row in rows:
         terminal.say(f"[bold cyan]{row['id']}[/] {escape(row['question'])}")
-        terminal.say(f"     [dim]{', '.join(row['covered_by'])}[/]")
+        terminal.say(f"  [dim]{', '.join(row['covered_by'])}[/]")
     terminal.next_command("prep answer Q021")
 
 

@@ -32,7 +32,7 @@ def list_(
     if json:
         return terminal.print_json([asdict(entry) for entry in found])
     for entry in found:
-        terminal.print_line(f"{entry.id}  [dim]{entry.kind} · {entry.difficulty} · {entry.title}[/]")
+        terminal.say(f"{entry.id}  [dim]{entry.kind} · {entry.difficulty} · {entry.title}[/]")
     terminal.next_command(f"prep bank preview {found[0].id}" if found else "prep bank stats")
 
 

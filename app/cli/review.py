@@ -117,7 +117,7 @@ def _when_again(sitting: Sitting) -> None:
     for question_id in sorted(answered & known.keys()):
         card = known[question_id]
         when = f" {NAMES[card.last_rating]:<6}{_again(card, now):<18}"
-        terminal.print_line(f"{when}[dim]{question_id}[/]", where)
+        terminal.say(f"{when}[dim]{question_id}[/]", where)
         if card.suspended:
             where.print(
                 f"       [yellow]forgotten {card.lapses} times: suspended.[/] Read the answer, then resume it:\n"

@@ -105,9 +105,10 @@ def err() -> Console:
     return Console(stderr=True, highlight=False, emoji=False)
 
 
-def say(text: str) -> None:
-    """Print a line on stdout that is never broken: paths and commands stay whole."""
-    out().print(text, soft_wrap=True)
+def say(text: str, console: Console | None = None) -> None:
+    """Print one logical line, hints as typed: wrapped between words on a terminal (no id breaks), whole in a pipe."""
+    console = console or out()
+    console.print(as_typed(text), soft_wrap=not console.is_terminal)
 
 
 def note(text: str) -> None:
@@ -172,12 +173,6 @@ def show(title: str, body: Table) -> None:
     """Print a heading and a table."""
     say(f"[bold]{title}[/]")
     out().print(body)
-
-
-def print_line(text: str, console: Console | None = None) -> None:
-    """Print one logical line, hints as typed: wrapped between words on a terminal (no id breaks), whole in a pipe."""
-    console = console or out()
-    console.print(as_typed(text), soft_wrap=not console.is_terminal)
 
 
 @contextmanager

@@ -110,7 +110,7 @@ def test_hints_name_the_command_as_the_user_typed_it(
 ) -> None:
     monkeypatch.setenv("PREP_COMMAND", "./prep")
     terminal.next_command("prep quiz", "or prep review")
-    terminal.print_line("read prep answer", terminal.err())
+    terminal.say("read prep answer", terminal.err())
     terminal.tell_error("see prep doctor, or prep-workbench", "prep today")
     shown = capsys.readouterr().err
     assert "next: ./prep quiz  or ./prep review" in shown and "read ./prep answer" in shown

@@ -303,7 +303,7 @@ def test_an_id_is_never_broken_at_80_columns(home: Path, monkeypatch: pytest.Mon
     assert len(line) <= 80
     console = Console(width=30, force_terminal=True, color_system=None)
     with console.capture() as capture:
-        terminal.print_line("a title that fills some space  memory.block_size", console)
+        terminal.say("a title that fills some space  memory.block_size", console)
     assert capture.get().splitlines()[-1].strip().endswith("memory.block_size")
 
 

@@ -27,7 +27,7 @@ def demo(
 
     \b
     1  the same tokens with and without a KV cache
-    2  six requests in a block pool that is too small: prefix hits, preemption, waiting
+    2  six requests in a block pool that is too small: hits, preemption, waiting
     3  the figures and their explanation
 
     All figures are computed live. Ctrl-C quits.
@@ -35,7 +35,7 @@ def demo(
     \b
     Examples:
       prep demo
-      prep demo --open          the same, then forwards and backwards in the debugger
+      prep demo --open          the same, then step by step in the debugger
     """
     trace = None
     if open_run:

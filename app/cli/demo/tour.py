@@ -205,7 +205,8 @@ class Tour:
         self.pool = SmallPool(core, visitors, decode)
         self._heading(2, f"six requests, {self.pool.num_blocks} blocks: not enough for all")
         self.console.print(
-            f"[dim]   A, B, E ask one shop and C, D, F another, {STEP_TOKENS} tokens per step at most.[/]"
+            f"[dim]   A, B, E ask one shop and C, D, F another, {STEP_TOKENS} tokens per step at most.\n"
+            "   Reasons for waiting are those at the start of a step, blocks those in use after it.[/]"
         )
         events: list[tuple[int, Event]] = []
         with self._redrawn() as area:
