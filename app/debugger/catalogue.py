@@ -73,7 +73,7 @@ class Glance(NamedTuple):
     """The summary of a run."""
 
     counts: dict[str, int]
-    """What -> how often it is in the run."""
+    """Number of steps, requests and events, by noun."""
     num_blocks: int
     min_free_blocks: int
     free_share: tuple[float, ...]

@@ -83,17 +83,9 @@ def ms(seconds: float) -> str:
 
 
 def _bytes(value: float) -> str:
-    return (
-        gib(value, 2)
-        if abs(value) >= 0.01 * GIB
-        else f"{value / 1024:,.1f} KiB"
-        if value >= 1024
-        else f"{value:,.0f} B"
-    )
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"
+    if abs(value) >= 0.01 * GIB:
+        return gib(value, 2)
+    return f"{value / 1024:,.1f} KiB" if value >= 1024 else f"{value:,.0f} B"
 
 
 _SHOWN: dict[str, Callable[[float], str]] = {
@@ -112,4 +104,6 @@ def show(value: float, unit: str) -> str:
     """Format a number with its unit."""
     if unit in _SHOWN:
         return _SHOWN[unit](value)
-    return f"1 {unit.removesuffix('s')}" if value == 1 else f"{_count(value)} {unit}"
+    if value == 1:
+        return f"1 {unit.removesuffix('s')}"
+    return f"{value:,.0f} {unit}" if value >= 100 or value == int(value) else f"{value:,.1f} {unit}"

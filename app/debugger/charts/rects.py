@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from app.debugger.charts import mount
 
@@ -56,30 +56,9 @@ class Picked(NamedTuple):
     """The column that was clicked; None for a click on the name of a row."""
 
 
-def rect_chart(
-    rects: Sequence[Rect],
-    *,
-    rows: Sequence[tuple[str, str | int]] = (),
-    x: tuple[int, int],
-    unit: str,
-    alt: str,
-    key: str,
-    hint: str = "",
-    marker: int | None = None,
-    chosen: str | int | None = None,
-    row_height: int = 18,
-) -> Picked | None:
-    """Draw, and return the last click. `x`: first and end; `marker`: a column to highlight."""
-    data = {
-        "rects": rects,
-        "rows": rows,
-        "x": x,
-        "unit": unit,
-        "alt": alt,
-        "hint": hint,
-        "marker": marker,
-        "chosen": chosen,
-        "row_height": row_height,
-    }
+def rect_chart(rects: Sequence[Rect], key: str, **view: Any) -> Picked | None:
+    """Draw, and return the last click. `view`: x (first and end), unit, alt, hint, row_height; optional are rows
+    (label, id), marker (a column to highlight) and chosen (an id)."""
+    data = {"rects": rects, "rows": (), "marker": None, "chosen": None, **view}
     picked = mount("prep_rects", Path(__file__), data, key, ("picked",), html=_HTML).picked
     return Picked(picked["id"], picked["x"]) if picked else None

@@ -65,7 +65,11 @@ class LiveEngine:
         """Add the requests that are due and run a step. Returns False if there is nothing to do."""
         if self._is_over:
             return False
-        self._bring_in_who_is_due()
+        now = self.debug.num_steps
+        if self._due and not self.core.scheduler.has_unfinished():
+            now = max(now, self._due[0].step)
+        while self._due and self._due[0].step <= now:
+            self._add(self._due.pop(0).request_id)
         if not self.core.has_unfinished():
             return False
         self._step()
@@ -86,14 +90,6 @@ class LiveEngine:
             del self._tokens[output.request_id]
             text = self.llm.tokenizer.decode(tokens).strip() if self.llm.tokenizer else ""
             self._say(event="answer", request_id=output.request_id, reason=output.finish_reason, text=text)
-
-    def _bring_in_who_is_due(self) -> None:
-        is_idle = not self.core.scheduler.has_unfinished()
-        now = self.debug.num_steps
-        if self._due and is_idle:
-            now = max(now, self._due[0].step)
-        while self._due and self._due[0].step <= now:
-            self._add(self._due.pop(0).request_id)
 
     def _add(self, request_id: str) -> None:
         try:

@@ -36,37 +36,11 @@ def pack(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = No
     return zlib.compress(b"".join(pieces), _FAST)
 
 
-def unpack(part: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Undo `pack`."""
-    data = zlib.decompress(part)
-    (length,) = struct.unpack_from("<I", data)
-    meta: dict[str, Any] = json.loads(data[4 : 4 + length])
-    position = 4 + length
-    arrays: dict[str, NDArray[Any]] = {}
-    for name, kind, count in meta.pop("arrays"):
-        position += -position % _ALIGN
-        arrays[name] = np.frombuffer(data, f"<{kind}", count, position)
-        position += arrays[name].nbytes
-    return meta, arrays
-
-
 def envelope(head: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
     """Build one message from its parts by key."""
     listing = [{"key": key, "length": len(part)} for key, part in parts.items()]
     text = _json({**head, "parts": listing})
     return struct.pack("<I", len(text)) + text + b"".join(parts.values())
-
-
-def open_envelope(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Undo `envelope`."""
-    (length,) = struct.unpack_from("<I", data)
-    head: dict[str, Any] = json.loads(data[4 : 4 + length])
-    position = 4 + length
-    parts: dict[str, bytes] = {}
-    for entry in head.pop("parts"):
-        parts[entry["key"]] = data[position : position + entry["length"]]
-        position += entry["length"]
-    return head, parts
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

@@ -63,10 +63,6 @@ def first_keys(run: Run, cut: Sizes, step: int) -> list[str]:
     return ["o", f"w:{step // cut.window * cut.window}", f"d:{step // cut.chunk * cut.chunk}"]
 
 
-def _overview(run: Run, cut: Sizes, rest: str) -> bytes:
-    return map_data.overview(run)
-
-
 def _window(run: Run, cut: Sizes, rest: str) -> bytes:
     first = _first(run, rest)
     return map_data.window(run, first, min(first + cut.window, run.index.num_steps))
@@ -124,7 +120,7 @@ def _why(run: Run, cut: Sizes, rest: str) -> bytes:
 
 
 _MAKERS: dict[str, Callable[[Run, Sizes, str], bytes]] = {
-    "o": _overview,
+    "o": lambda run, cut, rest: map_data.overview(run),
     "w": _window,
     "d": _details,
     "r": _request,

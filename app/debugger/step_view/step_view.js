@@ -8,7 +8,7 @@ import { BlockMap, blockAt, moved } from "./block_map.js";
 import { el, fillBatch, fillBlockFacts, fillEvents, fillQueue, fillRequestFacts, fillSource, mostRows, number } from "./panels.js";
 import { stateText, stepState } from "./step_state.js";
 import { openEnvelope, Store } from "./store.js";
-import { TICK_LEGEND, Timeline } from "./timeline.js";
+import { TICKS, Timeline } from "./timeline.js";
 
 const REPORT_MS = 200;
 /** Delay between the last movement and the report to Python. */
@@ -443,7 +443,7 @@ class StepView {
       this.refresh();
     });
     this.observer.observe(this.root);
-    for (const [kind, colour] of TICK_LEGEND) {
+    for (const [kind, colour] of TICKS) {
       this.find(".ticks").append(el("span", {}, el("i", { style: `background:${colour}` }), kind));
     }
   }

@@ -10,7 +10,7 @@ const CURVES = [
   ["free", "#009E73"],
   ["tokens", "#CC79A7"],
 ];
-const TICKS = [
+export const TICKS = [
   ["preempt", "#D55E00"],
   ["oom", "#E69F00"],
   ["evict", "#F0E442"],
@@ -162,5 +162,3 @@ export class Timeline {
     return y > CURVES.length * CURVE;
   }
 }
-
-export const TICK_LEGEND = TICKS;

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.debugger.step_view.envelope import open_envelope, unpack
+from tests.app.debugger.step_messages import open_envelope, unpack
 from tests.trace.trace_workloads import random_run
 
 MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"

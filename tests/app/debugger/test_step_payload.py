@@ -12,10 +12,11 @@ from hypothesis.extra import numpy as arrays
 
 from app.debugger.runs import open_run
 from app.debugger.step_view import details, parts
-from app.debugger.step_view.envelope import envelope, open_envelope, pack, unpack
+from app.debugger.step_view.envelope import envelope, pack
 from app.debugger.step_view.map_data import EVENT_BITS
 from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
 from engine.core.sched_output import Reason
+from tests.app.debugger.step_messages import open_envelope, unpack
 from tests.trace.trace_workloads import random_run
 
 JSON = st.recursive(
