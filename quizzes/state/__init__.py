@@ -13,15 +13,7 @@ This package knows neither questions nor schedules: `quizzes.learning` computes 
 """
 
 from quizzes.state.database import ArchiveRefused, StateDamaged, StateError, StateTooNew, StateUnavailable
-from quizzes.state.records import (
-    Attempt,
-    IntervalForecast,
-    KeypointMark,
-    Prediction,
-    Session,
-    Settings,
-    Vote,
-)
+from quizzes.state.records import Attempt, IntervalForecast, KeypointMark, Prediction, Session, Settings, Vote
 from quizzes.state.store import State
 
 __all__ = [
