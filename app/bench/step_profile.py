@@ -48,34 +48,23 @@ PARTS = {
 }
 """Part -> its description. Attention includes planning (`build`)."""
 
-_PART_OF_OP = {
-    "linear": "gemm",
-    "int4_linear": "gemm",
-    "int8_linear": "gemm",
-    "fp8_linear": "gemm",
-    "grouped_linear": "gemm",
-    "lora_shrink": "gemm",
-    "lora_expand": "gemm",
-    "rms_norm": "norm",
-    "fused_add_rms_norm": "norm",
-    "rotary_embedding": "rope",
-    "silu_and_mul": "activation",
-    "reshape_and_cache": "attention",
-    "paged_attention": "attention",
+_OPS = {
+    "gemm": "linear int4_linear int8_linear fp8_linear grouped_linear lora_shrink lora_expand",
+    "norm": "rms_norm fused_add_rms_norm",
+    "rope": "rotary_embedding",
+    "activation": "silu_and_mul",
+    "attention": "reshape_and_cache paged_attention",
 }
-
-_PART_OF_KERNEL = {
-    "gemm": "gemm",
-    "attention": "attention",
-    "kv_write": "attention",
+_KERNELS = {
+    "gemm": "gemm quantised_gemm lora",
+    "attention": "attention kv_write",
     "norm": "norm",
-    "rotary": "rope",
+    "rope": "rotary",
     "activation": "activation",
-    "embedding": "model",
-    "quantised_gemm": "gemm",
+    "model": "embedding",
     "sampling": "sampling",
-    "lora": "gemm",
 }
+_PART_OF_KERNEL = {kernel: part for part, names in _KERNELS.items() for kernel in names.split()}
 
 
 @dataclass
@@ -135,7 +124,7 @@ def profile_steps(core: EngineCore) -> Iterator[StepProfile]:
         (worker.model, "compute_logits", "model"),
         *((worker.backend, name, "attention") for name in ("build", "write", "attend")),
         (type(worker.runner.sampler), "__call__", "sampling"),
-        *((ops, name, part) for name, part in _PART_OF_OP.items()),
+        *((ops, name, part) for part, names in _OPS.items() for name in names.split()),
     ]
     undo: list[Callable[[], None]] = []
     try:

@@ -9,32 +9,20 @@ from torch import Tensor
 from kernels.attention_batch import AttentionBatch
 from kernels.check.case import Case
 
-ROW_DIMENSION: dict[str, dict[str, int]] = {
-    "linear": {"x": 0},
-    "embedding": {"ids": 0},
-    "rms_norm": {"x": 0},
-    "fused_add_rms_norm": {"x": 0, "residual": 0},
-    "rotary_embedding": {"x": 0, "cos": 0, "sin": 0},
-    "silu_and_mul": {"x": 0},
-    "int4_linear": {"x": 0},
-    "int8_linear": {"x": 0},
-    "fp8_linear": {"x": 0},
-    "grouped_linear": {"x": 0},
-    "lora_shrink": {"x": 0, "token_adapter": 0},
-    "lora_expand": {"shrunk": 1, "token_adapter": 0, "y": 0},
-    "sample": {"logits": 0, "temperature": 0, "top_k": 0, "top_p": 0, "min_p": 0, "keys": 0},
-    "apply_penalties": {
-        "logits": 0,
-        "in_prompt": 0,
-        "output_counts": 0,
-        "repetition": 0,
-        "presence": 0,
-        "frequency": 0,
-    },
-    "gather_logprobs": {"logits": 0, "token_ids": 0},
-    "apply_token_bitmask": {"logits": 0, "bitmask": 0},
+ROWS = {
+    **dict.fromkeys(("linear", "rms_norm", "silu_and_mul", "int4_linear", "int8_linear", "fp8_linear"), "x"),
+    "embedding": "ids",
+    "fused_add_rms_norm": "x residual",
+    "rotary_embedding": "x cos sin",
+    "grouped_linear": "x",
+    "lora_shrink": "x token_adapter",
+    "lora_expand": "shrunk token_adapter y",
+    "sample": "logits temperature top_k top_p min_p keys",
+    "apply_penalties": "logits in_prompt output_counts repetition presence frequency",
+    "gather_logprobs": "logits token_ids",
+    "apply_token_bitmask": "logits bitmask",
 }
-"""Arguments with rows, and the dimension of the rows."""
+"""Arguments with rows. The rows are the first dimension, but for `shrunk`, where they are the second."""
 
 RESULT_DIMENSION = {"lora_shrink": 1}
 
@@ -44,8 +32,8 @@ def num_rows(case: Case) -> int:
     arguments = case.arguments()
     if case.op == "paged_attention":
         return arguments["seq_lens"].shape[0]
-    dimensions = ROW_DIMENSION.get(case.op, {})
-    return min((arguments[name].shape[dimension] for name, dimension in dimensions.items()), default=0)
+    names = ROWS.get(case.op, "").split()
+    return min((arguments[name].shape[name == "shrunk"] for name in names), default=0)
 
 
 def alone(case: Case, row: int) -> Case:
@@ -53,8 +41,8 @@ def alone(case: Case, row: int) -> Case:
     arguments = dict(case.arguments())
     if case.op == "paged_attention":
         return _request_alone(case, row)
-    for name, dimension in ROW_DIMENSION[case.op].items():
-        arguments[name] = arguments[name].narrow(dimension, row, 1)
+    for name in ROWS[case.op].split():
+        arguments[name] = arguments[name].narrow(int(name == "shrunk"), row, 1)
     if case.op == "grouped_linear":
         arguments["group_ends"] = (arguments["group_ends"] > row).int()
     return Case(case.op, f"{case.name}: row {row} alone", tuple(arguments.values()))

@@ -73,15 +73,14 @@ class CheckReport:
         return "\n".join([f"{head}, {len(self.failures)} failed", *told])
 
 
-def check(op: str, backend: str | Function, **settings: Any) -> CheckReport:
+def check(
+    op: str, backend: str | Function, *, dtype: torch.dtype = torch.float32, **settings: Any
+) -> CheckReport:
     """Run every case and compare: `results` in one piece, with the same settings."""
     name = backend if isinstance(backend, str) else getattr(backend, "__name__", "function")
-    report = CheckReport(
-        op, name, **{key: value for key, value in settings.items() if key in ("size", "seed")}
-    )
-    report.dtype = str(settings.get("dtype", torch.float32)).removeprefix("torch.")
-    report.results.extend(results(op, backend, **settings))
-    return report
+    told = {key: value for key, value in settings.items() if key in ("size", "seed")}
+    found = list(results(op, backend, dtype=dtype, **settings))
+    return CheckReport(op, name, str(dtype).removeprefix("torch."), results=found, **told)
 
 
 def results(
@@ -156,12 +155,10 @@ def _same_alone(case: Case, row: int, function: Function) -> None:
         return
     batch, single = copy_of(case), copy_of(alone(case, row))
     of_batch, of_single = _result(batch, function), _result(single, function)
-    if not equal_bits(
-        row_of(case, row, of_batch), of_single if isinstance(of_single, tuple) else (of_single,)
-    ):
-        raise Mismatch(
-            f"row {row} alone differs from row {row} in the batch: a result may depend on its row only"
-        )
+    of_single = of_single if isinstance(of_single, tuple) else (of_single,)
+    if not equal_bits(row_of(case, row, of_batch), of_single):
+        what = f"row {row} alone differs from row {row} in the batch"
+        raise Mismatch(f"{what}: a result may depend on its row only")
 
 
 def _result(case: Case, function: Function) -> Any:

@@ -217,10 +217,8 @@ void read_chunk(const Batch& batch, const Chunk& chunk, const Chunk& next, Scrat
 void soften(float* scores, int64_t begin, int64_t end, float& peak, vfloat& mass, float* output, int64_t head_dim) {
     vfloat s[4];
     vfloat highest = splat(-INFINITY);
-    vint lane;
-    for (int i = 0; i < LANES; i++) lane[i] = i;
     for (int v = 0; v < 4; v++) {
-        const vint at = lane + v * LANES;
+        const vint at = lane_numbers() + v * LANES;
         const vint visible = (at >= static_cast<int32_t>(begin)) & (at < static_cast<int32_t>(end));
         s[v] = select(visible, load(scores + v * LANES), splat(-INFINITY));
         highest = maximum(highest, s[v]);
@@ -363,30 +361,15 @@ extern "C" void paged_attention(const void* query, int64_t token_stride, int64_t
                                 int64_t num_rows, int64_t heads, float scale, int64_t window, void* kv,
                                 int64_t block_stride, int64_t kv_dtype, float* kv_scale, int64_t scale_block_stride,
                                 int64_t kv_heads, int64_t block_size, int64_t head_dim) {
-    const Batch batch{
-        query,           token_stride,
-        head_stride,     out,
-        query_start_loc, seq_lens,
-        block_table,     table_stride,
-        heads,           scale,
-        window,          {kv, block_stride, kv_heads, block_size, head_dim, kv_scale, scale_block_stride}};
+    const CacheLayer cache{kv, block_stride, kv_heads, block_size, head_dim, kv_scale, scale_block_stride};
+    const Batch batch{query,       token_stride, head_stride, out,   query_start_loc, seq_lens,
+                      block_table, table_stride, heads,       scale, window,          cache};
     launch(ATTENTION, [=] {
         with_float_type(dtype, [&](auto q) {
             using Q = decltype(q);
             const int64_t padding = query_start_loc[num_rows] * heads * head_dim;
             std::fill(static_cast<Q*>(out) + padding, static_cast<Q*>(out) + num_tokens * heads * head_dim, Q{});
-            switch (kv_dtype) {
-                case FLOAT32:
-                    return attend_all<Q, float>(batch, num_rows);
-                case FLOAT16:
-                    return attend_all<Q, float16>(batch, num_rows);
-                case BFLOAT16:
-                    return attend_all<Q, bfloat16>(batch, num_rows);
-                case FLOAT8_E4M3:
-                    return attend_all<Q, float8_e4m3>(batch, num_rows);
-                case INT8:
-                    return attend_all<Q, int8_t>(batch, num_rows);
-            }
+            with_cache_type(kv_dtype, [&](auto stored) { attend_all<Q, decltype(stored)>(batch, num_rows); });
         });
     });
 }

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from kernels.attention_batch import AttentionBatch
 from kernels.cpu.build import function
-from kernels.cpu.dtypes import CACHES, FLOATS, unlike
-from kernels.cpu.kv_write import unsupported_cache
+from kernels.cpu.dtypes import FLOATS, unlike
+from kernels.cpu.kv_write import cache_arguments, unsupported_cache
 from kernels.cpu.memory import empty
 
-_paged_attention = function("paged_attention", "plll" + "plppplll" + "fl" + "pllpl" + "lll")
+_paged_attention = function("paged_attention", "plll" + "plpp" + "plll" + "fl" + "pllpl" + "lll")
 _LANES: int = function("gemm_lanes", "", returns="l")()
 _MAX_GROUP = 48
 
@@ -27,41 +29,20 @@ def paged_attention(
     tokens, heads, _ = query.shape
     _, _, kv_heads, block_size, head_dim = kv.shape
     out = empty(query.shape, query.dtype)
+    starts, seq_lens, table = batch.query_start_loc, batch.seq_lens, batch.block_table
     _paged_attention(
-        query.data_ptr(),
-        query.stride(0),
-        query.stride(1),
-        FLOATS[query.dtype],
-        out.data_ptr(),
-        tokens,
-        batch.query_start_loc.data_ptr(),
-        batch.seq_lens.data_ptr(),
-        batch.block_table.data_ptr(),
-        batch.block_table.stride(0),
-        batch.seq_lens.shape[0],
-        heads,
-        scale,
-        sliding_window or 0,
-        kv.data_ptr(),
-        kv.stride(0),
-        CACHES[kv.dtype],
-        None if kv_scale is None else kv_scale.data_ptr(),
-        0 if kv_scale is None else kv_scale.stride(0),
-        kv_heads,
-        block_size,
-        head_dim,
+        *(query.data_ptr(), query.stride(0), query.stride(1), FLOATS[query.dtype]),
+        *(out.data_ptr(), tokens, starts.data_ptr(), seq_lens.data_ptr()),
+        *(table.data_ptr(), table.stride(0), seq_lens.shape[0], heads),
+        *(scale, sliding_window or 0),
+        *cache_arguments(kv, kv_scale),
+        *(kv_heads, block_size, head_dim),
     )
     return out
 
 
 def unsupported_paged_attention(
-    query: Tensor,
-    kv: Tensor,
-    batch: AttentionBatch,
-    *,
-    scale: float,
-    sliding_window: int | None = None,
-    kv_scale: Tensor | None = None,
+    query: Tensor, kv: Tensor, batch: AttentionBatch, *, kv_scale: Tensor | None = None, **options: Any
 ) -> str | None:
     head_dim, group = query.shape[2], query.shape[1] // kv.shape[2]
     if head_dim % _LANES:

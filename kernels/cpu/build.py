@@ -83,13 +83,7 @@ def build() -> tuple[Path, bool]:
     if _is_whole(folder):
         return path, False
     shutil.rmtree(folder, ignore_errors=True)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
-    except OSError as error:
-        raise BuildError(
-            f"no place for the compiled kernels: {error}; set PREP_CACHE to a writable folder"
-        ) from error
+    scratch = scratch_folder(folder.parent)
     try:
         _compile(compiler, scratch)
         (scratch / "sha256").write_text(_sha256(scratch / "kernels.so"))
@@ -122,9 +116,20 @@ def cache_folder() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prep" / "kernels"
     except RuntimeError as error:  # a user without a home
-        raise BuildError(
-            f"no place for the compiled kernels: {error}; set PREP_CACHE to a writable folder"
-        ) from error
+        raise _no_place(error) from error
+
+
+def scratch_folder(parent: Path) -> Path:
+    """Make a folder to build in; what it holds is moved to `parent` when it is whole."""
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+    except OSError as error:
+        raise _no_place(error) from error
+
+
+def _no_place(error: Exception) -> BuildError:
+    return BuildError(f"no place for the compiled kernels: {error}; set PREP_CACHE to a writable folder")
 
 
 def find_compiler() -> str:
@@ -143,10 +148,8 @@ def build_key(compiler: str) -> str:
     real = Path(compiler).resolve()
     stat = real.stat()
     runtime = _openmp_runtime()
-    openmp = runtime and (
-        Path(runtime).name,
-        _sha256(Path(runtime)),
-    )  # not its folder: clones share one library
+    # Not the runtime's folder: clones share one library.
+    openmp = runtime and (Path(runtime).name, _sha256(Path(runtime)))
     for part in (FLAGS, str(real), stat.st_size, stat.st_mtime_ns, _processor(), openmp):
         digest.update(repr(part).encode())
     for source in sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")]):
@@ -211,8 +214,7 @@ def _run_all(commands: list[list[str]]) -> None:
     try:
         while waiting or running:
             while waiting and len(running) < (os.cpu_count() or 1):
-                command = waiting.pop(0)
-                running.append(_start(command))
+                running.append(_start(waiting.pop(0)))
             process = running[0]
             output, _ = process.communicate(timeout=COMPILE_TIMEOUT_S)
             running.pop(0)
@@ -229,15 +231,8 @@ def _run_all(commands: list[list[str]]) -> None:
 
 def _start(command: list[str]) -> subprocess.Popen[str]:
     """In a session of its own: a compiler starts others, and they end together."""
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, **streams, text=True, errors="replace", start_new_session=True)
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

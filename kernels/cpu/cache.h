@@ -36,6 +36,14 @@ inline float8_e4m3 from_float<float8_e4m3>(float x) {
     return {static_cast<uint8_t>(sign | (steps + ((exponent + 6) << 3)))};
 }
 
+// As `with_float_type`, for everything that a cache can hold.
+template <typename Call>
+inline void with_cache_type(int64_t dtype, Call call) {
+    with_float_type(dtype, call);
+    if (dtype == FLOAT8_E4M3) call(float8_e4m3{});
+    if (dtype == INT8) call(int8_t{});
+}
+
 struct CacheLayer {
     void* data;
     int64_t block_stride, heads, block_size, head_dim;

@@ -12,13 +12,6 @@ _embedding = function("embedding", "plppll")
 
 def embedding(table: Tensor, ids: Tensor) -> Tensor:
     y = empty((ids.shape[0], table.shape[1]), table.dtype)
-    size = table.itemsize
-    _embedding(
-        table.data_ptr(),
-        table.stride(0) * size,
-        ids.data_ptr(),
-        y.data_ptr(),
-        ids.shape[0],
-        table.shape[1] * size,
-    )
+    stride, row_bytes = table.stride(0) * table.itemsize, table.shape[1] * table.itemsize
+    _embedding(table.data_ptr(), stride, ids.data_ptr(), y.data_ptr(), ids.shape[0], row_bytes)
     return y

@@ -23,20 +23,9 @@
 
 namespace {
 
-#if defined(_OPENMP)
-int64_t num_threads() {
-    return omp_get_num_threads();
-}
-int64_t thread_number() {
-    return omp_get_thread_num();
-}
-#else
-int64_t num_threads() {
-    return 1;
-}
-int64_t thread_number() {
-    return 0;
-}
+#if !defined(_OPENMP)
+int omp_get_num_threads() { return 1; }
+int omp_get_thread_num() { return 0; }
 #endif
 
 constexpr int PANEL = 2 * LANES;
@@ -148,7 +137,7 @@ void multiply_panels_of(const Product& p) {
     const Panels panels{static_cast<decltype(Panels::data)>(p.panels), p.depth};
 #pragma omp parallel if (p.rows * p.depth * p.columns > WORTH_THREADS)
     {
-        const int64_t threads = num_threads(), thread = thread_number();
+        const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
         if (p.rows >= threads * ROWS_AT_ONCE || p.num_panels() < 2 * threads)
             multiply_block(p, panels, p.rows * thread / threads, p.rows * (thread + 1) / threads, 0, p.num_panels());
         else

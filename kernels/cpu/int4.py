@@ -8,7 +8,7 @@ from kernels.cpu.build import function
 from kernels.cpu.dtypes import FLOATS
 from kernels.cpu.memory import empty
 
-_int4_linear = function("int4_linear", "pllplpllplpllll")
+_int4_linear = function("int4_linear", "pllpl" + "pllpl" + "pllll")
 
 
 def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Tensor:
@@ -16,21 +16,9 @@ def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_s
     rows = qweight.shape[0]
     y = empty((tokens, rows), x.dtype)
     _int4_linear(
-        x.data_ptr(),
-        x.stride(0),
-        FLOATS[x.dtype],
-        qweight.data_ptr(),
-        qweight.stride(0),
-        scale.data_ptr(),
-        scale.stride(0),
-        FLOATS[scale.dtype],
-        zero.data_ptr(),
-        zero.stride(0),
-        y.data_ptr(),
-        tokens,
-        rows,
-        columns,
-        group_size,
+        *(x.data_ptr(), x.stride(0), FLOATS[x.dtype], qweight.data_ptr(), qweight.stride(0)),
+        *(scale.data_ptr(), scale.stride(0), FLOATS[scale.dtype], zero.data_ptr(), zero.stride(0)),
+        *(y.data_ptr(), tokens, rows, columns, group_size),
     )
     return y
 

@@ -8,7 +8,7 @@ from kernels.cpu.build import function
 from kernels.cpu.dtypes import FLOATS
 from kernels.cpu.memory import empty
 
-_int8_linear = function("int8_linear", "pllplpplll")
+_int8_linear = function("int8_linear", "pllpl" + "pplll")
 
 
 def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor) -> Tensor:
@@ -16,16 +16,8 @@ def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor) -> Tensor:
     rows = qweight.shape[0]
     y = empty((tokens, rows), x.dtype)
     _int8_linear(
-        x.data_ptr(),
-        x.stride(0),
-        FLOATS[x.dtype],
-        qweight.data_ptr(),
-        qweight.stride(0),
-        scale.data_ptr(),
-        y.data_ptr(),
-        tokens,
-        rows,
-        columns,
+        *(x.data_ptr(), x.stride(0), FLOATS[x.dtype], qweight.data_ptr(), qweight.stride(0)),
+        *(scale.data_ptr(), y.data_ptr(), tokens, rows, columns),
     )
     return y
 

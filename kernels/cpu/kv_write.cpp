@@ -1,4 +1,6 @@
 // Storing a step's keys and values in their slots of the cache, converted to its type.
+#include <type_traits>
+
 #include "cache.h"
 #include "graph.h"
 
@@ -36,28 +38,17 @@ template <typename From>
 void write_token(const From* x, int64_t head_stride, const CacheLayer& cache, int64_t dtype, int64_t part,
                  int64_t slot) {
     const int64_t block = slot / cache.block_size, place = slot % cache.block_size;
-    for (int64_t head = 0; head < cache.heads; head++) {
-        const From* from = x + head * head_stride;
-        const int64_t at = cache.offset(block, part, head, place);
-        const float scale = dtype == FLOAT8_E4M3 ? cache.scale[part] : 1;
-        switch (dtype) {
-            case FLOAT32:
-                write_head(from, static_cast<float*>(cache.data) + at, cache.head_dim, scale);
-                break;
-            case FLOAT16:
-                write_head(from, static_cast<float16*>(cache.data) + at, cache.head_dim, scale);
-                break;
-            case BFLOAT16:
-                write_head(from, static_cast<bfloat16*>(cache.data) + at, cache.head_dim, scale);
-                break;
-            case FLOAT8_E4M3:
-                write_head(from, static_cast<float8_e4m3*>(cache.data) + at, cache.head_dim, scale);
-                break;
-            case INT8:
-                *cache.slot_scale(block, part, head, place) =
-                    write_head_int8(from, static_cast<int8_t*>(cache.data) + at, cache.head_dim);
+    with_cache_type(dtype, [&](auto stored) {
+        using To = decltype(stored);
+        for (int64_t head = 0; head < cache.heads; head++) {
+            const From* from = x + head * head_stride;
+            To* to = static_cast<To*>(cache.data) + cache.offset(block, part, head, place);
+            if constexpr (std::is_same_v<To, int8_t>)
+                *cache.slot_scale(block, part, head, place) = write_head_int8(from, to, cache.head_dim);
+            else
+                write_head(from, to, cache.head_dim, dtype == FLOAT8_E4M3 ? cache.scale[part] : 1);
         }
-    }
+    });
 }
 
 }  // namespace

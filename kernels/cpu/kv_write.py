@@ -7,7 +7,7 @@ from torch import Tensor
 from kernels.cpu.build import function
 from kernels.cpu.dtypes import CACHES, FLOATS, unlike
 
-_reshape_and_cache = function("reshape_and_cache", "pllpll" + "lpllpl" + "plll" + "l")
+_reshape_and_cache = function("reshape_and_cache", "pll" + "plll" + "pllpl" + "pllll")
 
 
 def reshape_and_cache(
@@ -15,24 +15,17 @@ def reshape_and_cache(
 ) -> None:
     _, _, heads, block_size, head_dim = kv.shape
     _reshape_and_cache(
-        key.data_ptr(),
-        key.stride(0),
-        key.stride(1),
-        value.data_ptr(),
-        value.stride(0),
-        value.stride(1),
-        FLOATS[key.dtype],
-        kv.data_ptr(),
-        kv.stride(0),
-        CACHES[kv.dtype],
-        None if kv_scale is None else kv_scale.data_ptr(),
-        0 if kv_scale is None else kv_scale.stride(0),
-        slot_mapping.data_ptr(),
-        slot_mapping.shape[0],
-        heads,
-        block_size,
-        head_dim,
+        *(key.data_ptr(), key.stride(0), key.stride(1)),
+        *(value.data_ptr(), value.stride(0), value.stride(1), FLOATS[key.dtype]),
+        *cache_arguments(kv, kv_scale),
+        *(slot_mapping.data_ptr(), slot_mapping.shape[0], heads, block_size, head_dim),
     )
+
+
+def cache_arguments(kv: Tensor, kv_scale: Tensor | None) -> tuple[int | None, ...]:
+    """Address, stride between blocks and type of a cache, then address and stride of its scales."""
+    scales = (None, 0) if kv_scale is None else (kv_scale.data_ptr(), kv_scale.stride(0))
+    return kv.data_ptr(), kv.stride(0), CACHES[kv.dtype], *scales
 
 
 def unsupported_reshape_and_cache(

@@ -10,7 +10,7 @@ from torch import Tensor
 from kernels.cpu.build import function
 from kernels.cpu.memory import empty
 
-_gemm = function("gemm", "plplppllll")
+_gemm = function("gemm", "plplp" + "pllll")
 _LANES: int = function("gemm_lanes", "", returns="l")()
 
 
@@ -58,17 +58,10 @@ def pack_weight(weight: Tensor) -> PackedWeight:
 def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None = None) -> Tensor:
     rows, depth = x.shape
     out = empty((rows, weight.out_features), torch.float32)
+    bias_address, columns = None if bias is None else bias.data_ptr(), weight.out_features
     _gemm(
-        x.data_ptr(),
-        x.stride(0),
-        weight.panels.data_ptr(),
-        weight.is_bf16,
-        None if bias is None else bias.data_ptr(),
-        out.data_ptr(),
-        weight.out_features,
-        rows,
-        depth,
-        weight.out_features,
+        *(x.data_ptr(), x.stride(0), weight.panels.data_ptr(), weight.is_bf16, bias_address),
+        *(out.data_ptr(), columns, rows, depth, columns),
     )
     return out
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from kernels.cpu.build import function
 from kernels.cpu.memory import empty
 
-_lora_shrink = function("lora_shrink", "plpplppllll")
-_lora_expand = function("lora_expand", "pllplpplplll")
+_lora_shrink = function("lora_shrink", "pl" + "pplp" + "pllll")
+_lora_expand = function("lora_expand", "pll" + "plp" + "plplll")
 _MAX_SLICES: int = function("lora_max_slices", "", returns="l")()
 
 
@@ -22,17 +22,14 @@ def lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> Tensor:
     strides = (ctypes.c_int64 * 4)(*lora_a.stride())
     out = empty((slices, tokens, rank), torch.float32)
     _lora_shrink(
-        x.data_ptr(),
-        x.stride(0),
-        lora_a.data_ptr(),
-        ctypes.addressof(strides),
-        lora_a.dtype == torch.bfloat16,
-        token_adapter.data_ptr(),
-        out.data_ptr(),
-        slices,
-        tokens,
-        rank,
-        depth,
+        *(x.data_ptr(), x.stride(0)),
+        *(
+            lora_a.data_ptr(),
+            ctypes.addressof(strides),
+            lora_a.dtype == torch.bfloat16,
+            token_adapter.data_ptr(),
+        ),
+        *(out.data_ptr(), slices, tokens, rank, depth),
     )
     return out
 
@@ -47,18 +44,9 @@ def lora_expand(
     parts = [(b.data_ptr(), b.shape[1], *b.stride()) for b in lora_b]
     numbers = (ctypes.c_int64 * (5 * len(parts)))(*(number for part in parts for number in part))
     _lora_expand(
-        shrunk.data_ptr(),
-        shrunk.stride(0),
-        shrunk.stride(1),
-        ctypes.addressof(numbers),
-        lora_b[0].dtype == torch.bfloat16,
-        token_adapter.data_ptr(),
-        y.data_ptr(),
-        y.stride(0),
-        scaling.data_ptr(),
-        len(parts),
-        y.shape[0],
-        shrunk.shape[2],
+        *(shrunk.data_ptr(), shrunk.stride(0), shrunk.stride(1)),
+        *(ctypes.addressof(numbers), lora_b[0].dtype == torch.bfloat16, token_adapter.data_ptr()),
+        *(y.data_ptr(), y.stride(0), scaling.data_ptr(), len(parts), y.shape[0], shrunk.shape[2]),
     )
 
 

@@ -9,7 +9,7 @@ from kernels.cpu.dtypes import FLOATS, unlike
 from kernels.cpu.memory import empty
 
 _rms_norm = function("rms_norm", "ppplllllfl")
-_fused_add_rms_norm = function("fused_add_rms_norm", "plplpppllfl")
+_fused_add_rms_norm = function("fused_add_rms_norm", "plplp" + "ppllfl")
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -24,18 +24,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
             outer_stride = x.stride(0)
         else:
             x = x.contiguous()
-    _rms_norm(
-        x.data_ptr(),
-        weight.data_ptr(),
-        y.data_ptr(),
-        outer,
-        inner,
-        outer_stride,
-        inner_stride,
-        size,
-        eps,
-        FLOATS[x.dtype],
-    )
+    shape = outer, inner, outer_stride, inner_stride, size
+    _rms_norm(x.data_ptr(), weight.data_ptr(), y.data_ptr(), *shape, eps, FLOATS[x.dtype])
     return y
 
 
@@ -47,17 +37,8 @@ def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) 
     rows, size = x.shape
     y, total = empty((rows, size), x.dtype), empty((rows, size), x.dtype)
     _fused_add_rms_norm(
-        x.data_ptr(),
-        x.stride(0),
-        residual.data_ptr(),
-        residual.stride(0),
-        weight.data_ptr(),
-        y.data_ptr(),
-        total.data_ptr(),
-        rows,
-        size,
-        eps,
-        FLOATS[x.dtype],
+        *(x.data_ptr(), x.stride(0), residual.data_ptr(), residual.stride(0), weight.data_ptr()),
+        *(y.data_ptr(), total.data_ptr(), rows, size, eps, FLOATS[x.dtype]),
     )
     return y, total
 

@@ -16,19 +16,9 @@ def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     y = empty(x.shape, x.dtype)
     tokens, heads, head_dim = x.shape
     _rotary_embedding(
-        x.data_ptr(),
-        x.stride(0),
-        x.stride(1),
-        cos.data_ptr(),
-        cos.stride(0),
-        sin.data_ptr(),
-        sin.stride(0),
-        y.data_ptr(),
-        tokens,
-        heads,
-        head_dim,
-        cos.shape[1],
-        FLOATS[x.dtype],
+        *(x.data_ptr(), x.stride(0), x.stride(1)),
+        *(cos.data_ptr(), cos.stride(0), sin.data_ptr(), sin.stride(0)),
+        *(y.data_ptr(), tokens, heads, head_dim, cos.shape[1], FLOATS[x.dtype]),
     )
     return y
 

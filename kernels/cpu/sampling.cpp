@@ -20,8 +20,6 @@
 
 namespace {
 
-typedef uint32_t vuint __attribute__((vector_size(4 * LANES)));
-
 constexpr float HIGHEST_NOISE = 23.0f, LOWEST_NOISE = -2.9f;  // what 32 bits can give: 22.88 and -2.81
 constexpr int64_t PARALLEL_TOKENS = 1 << 18;  // less than this is done before a second thread has woken up
 constexpr int64_t RANDOM_COST = 16;           // a row with a temperature, in greedy rows
@@ -31,12 +29,6 @@ inline bool any(vint condition) {
     std::memcpy(parts, &condition, sizeof parts);
     for (int64_t part : parts) all |= part;
     return all != 0;
-}
-
-inline vint lane_numbers() {
-    vint lanes;
-    for (int i = 0; i < LANES; i++) lanes[i] = i;
-    return lanes;
 }
 
 // The next LANES of what is left of a row; past its end, `fill`.

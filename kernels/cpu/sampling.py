@@ -8,7 +8,7 @@ from torch import Tensor
 from kernels.cpu.build import function
 from kernels.cpu.memory import empty
 
-_sample = function("sample", "plllppppppp")
+_sample = function("sample", "plll" + "ppppppp")
 _apply_token_bitmask = function("apply_token_bitmask", "plllpl")
 
 
@@ -19,17 +19,8 @@ def sample(
     token_ids = empty((num_rows,), torch.int64)
     peaks = empty((num_rows,), torch.float32)
     _sample(
-        logits.data_ptr(),
-        logits.stride(0),
-        num_rows,
-        vocab_size,
-        temperature.data_ptr(),
-        top_k.data_ptr(),
-        top_p.data_ptr(),
-        min_p.data_ptr(),
-        keys.data_ptr(),
-        token_ids.data_ptr(),
-        peaks.data_ptr(),
+        *(logits.data_ptr(), logits.stride(0), num_rows, vocab_size),
+        *(each.data_ptr() for each in (temperature, top_k, top_p, min_p, keys, token_ids, peaks)),
     )
     return token_ids, peaks
 

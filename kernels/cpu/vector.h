@@ -60,6 +60,12 @@ inline vint splat_int(int32_t x) {
     return x - vint{};
 }
 
+inline vint lane_numbers() {
+    vint lanes;
+    for (int i = 0; i < LANES; i++) lanes[i] = i;
+    return lanes;
+}
+
 inline vfloat load(const float* from) {
     vfloat x;
     std::memcpy(&x, from, sizeof x);

@@ -25,20 +25,11 @@ FP8_ARCH = (8, 9)
 """The first compute capability that converts fp8 in hardware."""
 
 
-def paged_attention(
-    query: Tensor,
-    kv: Tensor,
-    batch: AttentionBatch,
-    *,
-    scale: float,
-    sliding_window: int | None = None,
-    kv_scale: Tensor | None = None,
-) -> Tensor:
+def paged_attention(query: Tensor, kv: Tensor, batch: AttentionBatch, **options: Any) -> Tensor:
     out = torch.zeros(query.shape, dtype=query.dtype, device=query.device)
     if query.numel() == 0 or batch.seq_lens.shape[0] == 0:
         return out
     inputs = (query, kv, batch, out)
-    options: dict[str, Any] = {"scale": scale, "sliding_window": sliding_window, "kv_scale": kv_scale}
     if batch.max_query_len != 1:
         unified_attention(*inputs, **options)
     split_kv_decode(*inputs, **options)
@@ -46,13 +37,7 @@ def paged_attention(
 
 
 def unsupported_paged_attention(
-    query: Tensor,
-    kv: Tensor,
-    batch: AttentionBatch,
-    *,
-    scale: float,
-    sliding_window: int | None = None,
-    kv_scale: Tensor | None = None,
+    query: Tensor, kv: Tensor, batch: AttentionBatch, **options: Any
 ) -> str | None:
     head_dim = query.shape[2]
     if head_dim > MAX_HEAD_DIM:

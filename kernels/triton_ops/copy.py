@@ -43,12 +43,8 @@ def copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> None:
     if len(block_pairs) == 0 or block_bytes == 0:
         return
     copy_blocks_kernel[(len(block_pairs), triton.cdiv(block_bytes, CHUNK))](
-        source_bytes,
-        target_bytes,
-        block_pairs.to(source.device, non_blocking=True),
-        block_bytes,
-        source_bytes.stride(0),
-        target_bytes.stride(0),
+        *(source_bytes, target_bytes, block_pairs.to(source.device, non_blocking=True)),
+        *(block_bytes, source_bytes.stride(0), target_bytes.stride(0)),
         CHUNK=CHUNK,
     )
 

@@ -18,7 +18,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.triton_ops.quantise import E4M3_MAX, to_e4m3
+from kernels.triton_ops.quantise import E4M3_MAX, scale_of_row, to_e4m3
+from kernels.triton_ops.split_k import unlike
 from kernels.triton_ops.w8a8 import w8a8_product
 
 BLOCK = 2048
@@ -31,15 +32,7 @@ def quantise_fp8_kernel(x, xq, row_scale, input_scale, k, x_stride, BLOCK: tl.co
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     if input_scale is None:
-        largest = tl.zeros([BLOCK], tl.float32)
-        has_nan = tl.zeros([BLOCK], tl.int32)
-        for start in range(0, k, BLOCK):
-            values = tl.load(x + row * x_stride + start + columns, mask=columns < k - start, other=0)
-            values = values.to(tl.float32)
-            largest = tl.maximum(largest, tl.abs(values))
-            has_nan |= (values != values).to(tl.int32)
-        # As in `int8.py`: `maximum` drops a NaN, and the scale keeps it for the row.
-        scale = tl.where(tl.max(has_nan, 0) > 0, float("nan"), tl.div_rn(tl.max(largest, 0), E4M3_MAX))
+        scale = scale_of_row(x + row * x_stride, k, E4M3_MAX, BLOCK)
     else:
         scale = tl.load(input_scale)
     tl.store(row_scale + row, scale)
@@ -65,11 +58,9 @@ def fp8_linear(x: Tensor, qweight: Tensor, scale: Tensor, input_scale: Tensor | 
 def unsupported_fp8_linear(
     x: Tensor, qweight: Tensor, scale: Tensor, input_scale: Tensor | None = None
 ) -> str | None:
-    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        return f"x is {x.dtype}; supported: float16, bfloat16, float32"
     if x.is_cuda and torch.cuda.get_device_capability(x.device) < MIN_CAPABILITY:
         return "fp8 needs compute capability 8.9 (Ada, Hopper) or newer"
-    return None
+    return unlike("x", x)
 
 
 def compile_cases(arch: int) -> dict[str, Callable[[], object]]:

@@ -34,15 +34,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.triton_ops.split_k import (
-    PROGRAMS_WANTED,
-    Tile,
-    add_parts,
-    num_splits,
-    parts_like,
-    tile_for,
-    tile_of,
-)
+from kernels.triton_ops.split_k import Tile, add_parts, num_splits, plan, tile_for, tile_of, unlike
 
 MIN_BLOCK_K = 32
 MAX_BLOCK_K = 64
@@ -133,33 +125,20 @@ def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_s
     if not out.numel():
         return out
     tile = tile_for(num_tokens, TILES)
-    num_tiles = triton.cdiv(num_columns, tile.block_n) * triton.cdiv(num_tokens, tile.block_t)
     splits = min(num_splits(num_columns, x.shape[1]), scale.shape[1])
-    in_parts = splits > 1 and num_tiles < PROGRAMS_WANTED
-    target = parts_like(out, splits, torch.float32) if in_parts else out
-    int4_gemm_kernel[(num_tiles, splits if in_parts else 1)](
-        x,
-        qweight,
-        scale,
-        zero,
-        target,
-        num_tokens,
-        num_columns,
-        scale.shape[1],
-        x.stride(0),
-        qweight.stride(0),
-        scale.stride(0),
-        zero.stride(0),
+    grid, target = plan(out, tile, splits, torch.float32)
+    int4_gemm_kernel[grid](
+        *(x, qweight, scale, zero, target),
+        *(num_tokens, num_columns, scale.shape[1]),
+        *(x.stride(0), qweight.stride(0), scale.stride(0), zero.stride(0)),
         GROUP_SIZE=group_size,
         SPLITS=splits,
-        IN_PARTS=in_parts,
-        BLOCK_T=tile.block_t,
+        IN_PARTS=target is not out,
         BLOCK_N=tile.block_n,
         BLOCK_K=min(group_size & -group_size, MAX_BLOCK_K),
-        num_warps=tile.num_warps,
-        num_stages=tile.num_stages,
+        **tile.options,
     )
-    if in_parts:
+    if target is not out:
         add_parts(target, None, None, out)
     return out
 
@@ -167,11 +146,9 @@ def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_s
 def unsupported_int4_linear(
     x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int
 ) -> str | None:
-    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        return f"x is {x.dtype}; supported: float16, bfloat16, float32"
     if group_size % MIN_BLOCK_K:
         return f"group_size {group_size} is not a multiple of {MIN_BLOCK_K}"
-    return None
+    return unlike("x", x)
 
 
 def compile_cases(arch: int) -> dict[str, Callable[[], object]]:

@@ -17,7 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.triton_ops.quantise import round_half_even
+from kernels.triton_ops.quantise import round_half_even, scale_of_row
+from kernels.triton_ops.split_k import unlike
 from kernels.triton_ops.w8a8 import w8a8_product
 
 BLOCK = 2048
@@ -29,16 +30,9 @@ def quantise_int8_kernel(x, xq, row_scale, k, x_stride, BLOCK: tl.constexpr):
     """Program t rounds row t: once over the row for its largest value, once more, now from the cache, to round."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
-    largest = tl.zeros([BLOCK], tl.float32)
-    has_nan = tl.zeros([BLOCK], tl.int32)
-    for start in range(0, k, BLOCK):
-        values = tl.load(x + row * x_stride + start + columns, mask=columns < k - start, other=0).to(
-            tl.float32
-        )
-        largest = tl.maximum(largest, tl.abs(values))
-        has_nan |= (values != values).to(tl.int32)
-    # `maximum` drops a NaN on a GPU. The row must keep it: a NaN scale makes all of it NaN, and nothing else.
-    scale = tl.where(tl.max(has_nan, 0) > 0, float("nan"), tl.div_rn(tl.max(largest, 0), 127.0))
+    scale = scale_of_row(
+        x + row * x_stride, k, 127.0, BLOCK
+    )  # a NaN makes all of the row NaN, and nothing else
     tl.store(row_scale + row, scale)
     step = tl.where(scale > 0, scale, 1.0)  # a row of zeros has scale 0
     for start in range(0, k, BLOCK):
@@ -59,11 +53,9 @@ def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor) -> Tensor:
 
 
 def unsupported_int8_linear(x: Tensor, qweight: Tensor, scale: Tensor) -> str | None:
-    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        return f"x is {x.dtype}; supported: float16, bfloat16, float32"
     if x.shape[1] > MAX_K:
         return f"{x.shape[1]} columns overflow int32; supported: up to {MAX_K}"
-    return None
+    return unlike("x", x)
 
 
 def compile_cases(arch: int) -> dict[str, Callable[[], object]]:

@@ -96,16 +96,8 @@ def reshape_and_cache(
     cache = kv.view(torch.uint8) if quantised == "fp8" else kv
     scale_strides = kv_scale.stride()[:3] if quantised == "int8" and kv_scale is not None else (0, 0, 0)
     reshape_and_cache_kernel[(tokens, 2)](
-        key,
-        value,
-        cache,
-        slot_mapping,
-        kv_scale,
-        kv_heads,
-        *key.stride()[:2],
-        *value.stride()[:2],
-        *cache.stride()[:3],
-        *scale_strides,
+        *(key, value, cache, slot_mapping, kv_scale, kv_heads),
+        *(*key.stride()[:2], *value.stride()[:2], *cache.stride()[:3], *scale_strides),
         QUANTISED=quantised,
         BLOCK_SIZE=kv.shape[3],
         HEAD_DIM=head_dim,

@@ -25,7 +25,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.triton_ops.split_k import Tile, tile_for
+from kernels.triton_ops.split_k import Tile, tile_for, unlike
 
 SORT_BLOCK = 1024
 BLOCK_K = 64
@@ -158,25 +158,14 @@ def lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> Tensor:
     block_r = max(16, triton.next_power_of_2(rank))
     grid = (triton.cdiv(num_tokens, tile.block_t) * splits, num_slices, num_adapters)
     lora_shrink_kernel[grid](
-        x,
-        lora_a,
-        order,
-        starts,
-        parts,
-        num_tokens,
-        num_slices,
-        rank,
-        k,
-        x.stride(0),
-        lora_a.stride(0),
-        lora_a.stride(1),
+        *(x, lora_a, order, starts, parts),
+        *(num_tokens, num_slices, rank, k),
+        *(x.stride(0), lora_a.stride(0), lora_a.stride(1)),
         SPLITS=splits,
         K_PER_SPLIT=K_PER_SPLIT,
-        BLOCK_T=tile.block_t,
         BLOCK_R=block_r,
         BLOCK_K=BLOCK_K,
-        num_warps=tile.num_warps,
-        num_stages=tile.num_stages,
+        **tile.options,
     )
     add_shrunk_kernel[(num_tokens, num_slices)](
         parts, token_adapter, out, num_tokens, num_slices, rank, SPLITS=splits, BLOCK_R=block_r, num_warps=1
@@ -185,13 +174,11 @@ def lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> Tensor:
 
 
 def unsupported_lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> str | None:
-    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        return f"x is {x.dtype}; supported: float16, bfloat16, float32"
     if lora_a.dtype != x.dtype:
         return f"x is {x.dtype} and lora_a {lora_a.dtype}; both must have one type"
     if lora_a.stride(2) != lora_a.shape[3]:
         return "the rows of a matrix in lora_a must be contiguous"
-    return None
+    return unlike("x", x)
 
 
 # --- 3. expand -----------------------------------------------------------------------------------------------
@@ -261,23 +248,14 @@ def lora_expand(
     tile = tile_for(num_tokens, TILES)
     num_n = triton.cdiv(max(each.shape[1] for each in lora_b), BLOCK_N)
     grid = (triton.cdiv(num_tokens, tile.block_t) * num_n, num_slices, num_adapters)
+    table = slice_table(tuple((each.data_ptr(), each.shape[1]) for each in lora_b), y.device)
     lora_expand_kernel[grid](
-        shrunk.contiguous(),
-        slice_table(tuple((each.data_ptr(), each.shape[1]) for each in lora_b), y.device),
-        order,
-        starts,
-        y,
-        scaling,
-        num_tokens,
-        rank,
-        num_n,
-        y.stride(0),
+        *(shrunk.contiguous(), table, order, starts, y, scaling),
+        *(num_tokens, rank, num_n, y.stride(0)),
         TF32=y.dtype != torch.float32,
-        BLOCK_T=tile.block_t,
         BLOCK_N=BLOCK_N,
         BLOCK_R=min(MAX_BLOCK_R, max(16, triton.next_power_of_2(rank))),
-        num_warps=tile.num_warps,
-        num_stages=tile.num_stages,
+        **tile.options,
     )
 
 
@@ -298,13 +276,11 @@ def slice_table(slices: tuple[tuple[int, int], ...], device: torch.device) -> Te
 def unsupported_lora_expand(
     shrunk: Tensor, lora_b: Sequence[Tensor], token_adapter: Tensor, y: Tensor, scaling: Tensor
 ) -> str | None:
-    if y.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        return f"y is {y.dtype}; supported: float16, bfloat16, float32"
     if any(each.dtype != y.dtype for each in lora_b):
         return f"y is {y.dtype} and lora_b {[each.dtype for each in lora_b]}; all must have one type"
     if not all(each.is_contiguous() for each in lora_b):
         return "the matrices of lora_b must be contiguous"
-    return None
+    return unlike("y", y)
 
 
 def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
@@ -319,11 +295,8 @@ def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
         shrunk = torch.empty(3, num_tokens, rank, device="meta")
         lora_b = [torch.empty(64, n, rank, dtype=torch.bfloat16, device="meta") for n in (4096, 1024, 1024)]
         y = torch.empty(num_tokens, 6144, dtype=torch.bfloat16, device="meta")
-        adapters, scaling = (
-            torch.empty(num_tokens, dtype=torch.int32, device="meta"),
-            torch.empty(64, device="meta"),
-        )
-        return lambda: lora_expand(shrunk, lora_b, adapters, y, scaling)
+        adapters = torch.empty(num_tokens, dtype=torch.int32, device="meta")
+        return lambda: lora_expand(shrunk, lora_b, adapters, y, torch.empty(64, device="meta"))
 
     return {
         "shrink 64, rank 16": shrink(64, 16),

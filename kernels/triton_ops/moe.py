@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.triton_ops.split_k import Tile, tile_for
+from kernels.triton_ops.split_k import Tile, tile_for, unlike
 
 BLOCK_K = 64
 
@@ -97,33 +97,21 @@ def grouped_linear(x: Tensor, weight: Tensor, group_ends: Tensor) -> Tensor:
     tile = tile_for(triton.cdiv(num_tokens, num_groups), TILES)  # for groups of the average size
     most_tiles = num_tokens // tile.block_t + num_groups + 1
     grouped_gemm_kernel[(triton.cdiv(num_columns, tile.block_n), most_tiles)](
-        x,
-        weight,
-        group_ends,
-        out,
-        num_tokens,
-        num_columns,
-        k,
-        num_groups,
-        x.stride(0),
-        weight.stride(0),
-        weight.stride(1),
+        *(x, weight, group_ends, out),
+        *(num_tokens, num_columns, k, num_groups),
+        *(x.stride(0), weight.stride(0), weight.stride(1)),
         GROUPS=triton.next_power_of_2(num_groups + 1),
-        BLOCK_T=tile.block_t,
         BLOCK_N=tile.block_n,
         BLOCK_K=BLOCK_K,
-        num_warps=tile.num_warps,
-        num_stages=tile.num_stages,
+        **tile.options,
     )
     return out
 
 
 def unsupported_grouped_linear(x: Tensor, weight: Tensor, group_ends: Tensor) -> str | None:
-    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        return f"x is {x.dtype}; supported: float16, bfloat16, float32"
     if weight.dtype != x.dtype:
         return f"x is {x.dtype} and weight {weight.dtype}; both must have one type"
-    return None
+    return unlike("x", x)
 
 
 def compile_cases(arch: int) -> dict[str, Callable[[], object]]:

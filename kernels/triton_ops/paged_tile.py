@@ -23,11 +23,26 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+from kernels.attention_batch import AttentionBatch
 
 LOG2_E = 1.4426950408889634
 
 TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 QUANTISED = {torch.float8_e4m3fn: "fp8", torch.int8: "int8"}
+
+
+def types_of(query: Tensor, kv: Tensor) -> tuple[str, torch.dtype]:
+    """(how the cache is quantised, the type that products take)"""
+    quantised = QUANTISED.get(kv.dtype, "no")
+    return quantised, query.dtype if quantised != "no" else torch.promote_types(query.dtype, kv.dtype)
+
+
+def strides(query: Tensor, kv: Tensor, kv_scale: Tensor | None, batch: AttentionBatch) -> tuple[int, ...]:
+    """Strides of query (2), kv (3), the scales of an int8 cache (3) and the block table, as the kernels take them."""
+    scales = kv_scale.stride()[:3] if kv_scale is not None and kv.dtype == torch.int8 else (0, 0, 0)
+    return (*query.stride()[:2], *kv.stride()[:3], *scales, batch.block_table.stride(0))
 
 
 @triton.jit

@@ -65,16 +65,8 @@ def apply_penalties(
     num_rows, vocab_size = logits.shape
     if num_rows:
         penalties_kernel[(num_rows, triton.cdiv(vocab_size, BLOCK))](
-            logits,
-            in_prompt,
-            output_counts,
-            repetition,
-            presence,
-            frequency,
-            vocab_size,
-            logits.stride(0),
-            in_prompt.stride(0),
-            output_counts.stride(0),
+            *(logits, in_prompt, output_counts, repetition, presence, frequency),
+            *(vocab_size, logits.stride(0), in_prompt.stride(0), output_counts.stride(0)),
             BLOCK=BLOCK,
         )
 

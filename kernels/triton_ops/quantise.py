@@ -30,6 +30,19 @@ _INFINITY_BITS = tl.constexpr(0x7F800000)
 
 
 @triton.jit
+def scale_of_row(x, k, LARGEST: tl.constexpr, BLOCK: tl.constexpr):
+    """max|x| / LARGEST of k numbers; NaN if there is one, which `maximum` drops on a GPU and the row must keep."""
+    columns = tl.arange(0, BLOCK)
+    largest = tl.zeros([BLOCK], tl.float32)
+    has_nan = tl.zeros([BLOCK], tl.int32)
+    for start in range(0, k, BLOCK):
+        values = tl.load(x + start + columns, mask=columns < k - start, other=0).to(tl.float32)
+        largest = tl.maximum(largest, tl.abs(values))
+        has_nan |= (values != values).to(tl.int32)
+    return tl.where(tl.max(has_nan, 0) > 0, float("nan"), tl.div_rn(tl.max(largest, 0), LARGEST))
+
+
+@triton.jit
 def round_half_even(x):
     """fp32 with |x| < 2^22 to the nearest integer, still fp32."""
     return (x + _HALF_EVEN) - _HALF_EVEN

@@ -66,15 +66,8 @@ def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel():
         rotary_embedding_kernel[(tokens,)](
-            x,
-            cos,
-            sin,
-            out,
-            heads,
-            x.stride(0),
-            x.stride(1),
-            cos.stride(0),
-            sin.stride(0),
+            *(x, cos, sin, out, heads),
+            *(x.stride(0), x.stride(1), cos.stride(0), sin.stride(0)),
             HEAD_DIM=head_dim,
             HALF=half,
             HEADS_PADDED=triton.next_power_of_2(heads),

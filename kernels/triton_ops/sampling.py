@@ -261,19 +261,10 @@ def sample(
     peaks = torch.empty(num_rows, dtype=torch.float32, device=logits.device)
     if num_rows:
         programs = min(num_rows, MAX_PROGRAMS)
+        scratch = torch.empty(programs, vocab_size, dtype=torch.int32, device=logits.device)
         sample_kernel[(programs,)](
-            logits,
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            keys.contiguous(),
-            token_ids,
-            peaks,
-            torch.empty(programs, vocab_size, dtype=torch.int32, device=logits.device),
-            num_rows,
-            vocab_size,
-            logits.stride(0),
+            *(logits, temperature, top_k, top_p, min_p, keys.contiguous()),
+            *(token_ids, peaks, scratch, num_rows, vocab_size, logits.stride(0)),
             BLOCK=min(triton.next_power_of_2(vocab_size), MAX_BLOCK),
             num_warps=16,
         )
@@ -290,12 +281,6 @@ def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
     def column(dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.empty(256, *shape, dtype=dtype, device="meta")
 
-    args = (
-        column(torch.float32, 128256),
-        column(torch.float32),
-        column(torch.int32),
-        column(torch.float32),
-        column(torch.float32),
-        column(torch.int32, 2),
-    )
+    number = column(torch.float32)
+    args = column(torch.float32, 128256), number, column(torch.int32), number, number, column(torch.int32, 2)
     return {"256 x 128256": lambda: sample(*args)}

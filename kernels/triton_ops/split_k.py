@@ -40,6 +40,11 @@ class Tile(NamedTuple):
     num_warps: int
     num_stages: int
 
+    @property
+    def options(self) -> dict[str, int]:
+        """Arguments of a launch with this tile, but for BLOCK_N."""
+        return {"BLOCK_T": self.block_t, "num_warps": self.num_warps, "num_stages": self.num_stages}
+
 
 def tile_for(num_tokens: int, tiles: tuple[Tile, ...]) -> Tile:
     """The first of `tiles`, from small to large, that takes all tokens, or the largest.
@@ -100,6 +105,17 @@ def add_parts(parts: Tensor, row_scale: Tensor | None, column_scale: Tensor | No
     )
 
 
-def parts_like(out: Tensor, splits: int, dtype: torch.dtype) -> Tensor:
-    """Room for the parts of `out` [T, N]: [splits, T, N]."""
-    return torch.empty(splits, *out.shape, dtype=dtype, device=out.device)
+def plan(out: Tensor, tile: Tile, splits: int, dtype: torch.dtype) -> tuple[tuple[int, int], Tensor]:
+    """(grid, what the programs write to): `out` [T, N], or parts [splits, T, N] of `dtype` where that fills a GPU."""
+    num_tokens, num_columns = out.shape
+    num_tiles = triton.cdiv(num_columns, tile.block_n) * triton.cdiv(num_tokens, tile.block_t)
+    if splits == 1 or num_tiles >= PROGRAMS_WANTED:
+        return (num_tiles, 1), out
+    return (num_tiles, splits), torch.empty(splits, *out.shape, dtype=dtype, device=out.device)
+
+
+def unlike(name: str, tensor: Tensor) -> str | None:
+    """Why this tensor's type is not supported; None if it is."""
+    if tensor.dtype in (torch.float16, torch.bfloat16, torch.float32):
+        return None
+    return f"{name} is {tensor.dtype}; supported: float16, bfloat16, float32"

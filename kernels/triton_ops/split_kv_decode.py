@@ -28,7 +28,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention_batch import AttentionBatch
-from kernels.triton_ops.paged_tile import LOG2_E, QUANTISED, TYPES, attend_tile, nothing_seen
+from kernels.triton_ops.paged_tile import LOG2_E, TYPES, attend_tile, nothing_seen, strides, types_of
 
 SPLIT = 256
 MAX_SPLITS = 64
@@ -174,15 +174,14 @@ def split_kv_decode(
     out: Tensor,
     *,
     scale: float,
-    sliding_window: int | None,
-    kv_scale: Tensor | None,
+    sliding_window: int | None = None,
+    kv_scale: Tensor | None = None,
 ) -> None:
     """Fill the tokens of `out` [T, heads, head_dim] that are the only query of their row."""
     _, heads, head_dim = query.shape
     kv_heads, block_size = kv.shape[2:4]
     num_rows, group = batch.seq_lens.shape[0], heads // kv_heads
-    quantised = QUANTISED.get(kv.dtype, "no")
-    compute = query.dtype if quantised != "no" else torch.promote_types(query.dtype, kv.dtype)
+    quantised, compute = types_of(query, kv)
     config = tile_config(compute, head_dim)
     max_splits = most_splits(batch.block_table.shape[1] * block_size, sliding_window, config["TILE"])
     scratch = torch.empty(num_rows, heads, max_splits, head_dim + 2, dtype=torch.float32, device=query.device)
@@ -198,23 +197,11 @@ def split_kv_decode(
         "MAX_SPLITS": MAX_SPLITS,
     }
     programs = min(max_splits, triton.cdiv(PROGRAMS, num_rows * kv_heads))
+    rows = (batch.query_start_loc, batch.seq_lens)
     decode_split_kernel[(num_rows, kv_heads, programs)](
-        query,
-        kv,
-        kv_scale,
-        highest,
-        total,
-        acc,
-        batch.query_start_loc,
-        batch.seq_lens,
-        batch.block_table,
-        heads,
-        max_splits,
-        scale * LOG2_E,
-        *query.stride()[:2],
-        *kv.stride()[:3],
-        *((0, 0, 0) if kv_scale is None or quantised != "int8" else kv_scale.stride()[:3]),
-        batch.block_table.stride(0),
+        *(query, kv, kv_scale, highest, total, acc, *rows, batch.block_table),
+        *(heads, max_splits, scale * LOG2_E),
+        *strides(query, kv, kv_scale, batch),
         COMPUTE=TYPES[compute],
         GROUP=group,
         BLOCK_SIZE=block_size,
@@ -223,16 +210,7 @@ def split_kv_decode(
         **config,
     )
     decode_reduce_kernel[(num_rows, heads)](
-        kv_scale,
-        highest,
-        total,
-        acc,
-        out,
-        batch.query_start_loc,
-        batch.seq_lens,
-        heads,
-        max_splits,
-        **shape,
+        kv_scale, highest, total, acc, out, *rows, heads, max_splits, **shape
     )
 
 

@@ -29,7 +29,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention_batch import AttentionBatch
-from kernels.triton_ops.paged_tile import LOG2_E, QUANTISED, TYPES, attend_tile, nothing_seen
+from kernels.triton_ops.paged_tile import LOG2_E, TYPES, attend_tile, nothing_seen, strides, types_of
 
 
 @triton.jit
@@ -147,32 +147,20 @@ def unified_attention(
     out: Tensor,
     *,
     scale: float,
-    sliding_window: int | None,
-    kv_scale: Tensor | None,
+    sliding_window: int | None = None,
+    kv_scale: Tensor | None = None,
 ) -> None:
     """Fill the tokens of `out` [T, heads, head_dim] that belong to rows with two or more queries."""
     tokens, heads, head_dim = query.shape
     kv_heads, block_size = kv.shape[2:4]
     group, num_rows = heads // kv_heads, batch.seq_lens.shape[0]
-    quantised = QUANTISED.get(kv.dtype, "no")
-    compute = query.dtype if quantised != "no" else torch.promote_types(query.dtype, kv.dtype)
+    quantised, compute = types_of(query, kv)
     config = tile_config(compute, quantised, head_dim, group)
     grid = (tokens // (config["BLOCK_M"] // group) + num_rows, kv_heads)
     unified_attention_kernel[grid](
-        query,
-        kv,
-        kv_scale,
-        out,
-        batch.query_start_loc,
-        batch.seq_lens,
-        batch.block_table,
-        num_rows,
-        heads,
-        scale * LOG2_E,
-        *query.stride()[:2],
-        *kv.stride()[:3],
-        *((0, 0, 0) if kv_scale is None or quantised != "int8" else kv_scale.stride()[:3]),
-        batch.block_table.stride(0),
+        *(query, kv, kv_scale, out, batch.query_start_loc, batch.seq_lens, batch.block_table),
+        *(num_rows, heads, scale * LOG2_E),
+        *strides(query, kv, kv_scale, batch),
         WINDOW=sliding_window or 0,
         QUANTISED=quantised,
         COMPUTE=TYPES[compute],

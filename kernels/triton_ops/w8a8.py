@@ -17,16 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.triton_ops.split_k import (
-    INTERPRETED,
-    PROGRAMS_WANTED,
-    Tile,
-    add_parts,
-    num_splits,
-    parts_like,
-    tile_for,
-    tile_of,
-)
+from kernels.triton_ops.split_k import INTERPRETED, Tile, add_parts, num_splits, plan, tile_for, tile_of
 
 BLOCK_K = 128
 
@@ -104,30 +95,20 @@ def w8a8_product(xq: Tensor, row_scale: Tensor, qweight: Tensor, scale: Tensor, 
         return out
     integers = xq.dtype == torch.int8
     tile = tile_for(num_tokens, TILES)
-    num_tiles = triton.cdiv(num_columns, tile.block_n) * triton.cdiv(num_tokens, tile.block_t)
     splits = num_splits(num_columns, k)
-    in_parts = splits > 1 and num_tiles < PROGRAMS_WANTED
-    target = parts_like(out, splits, torch.int32 if integers else torch.float32) if in_parts else out
-    w8a8_gemm_kernel[(num_tiles, splits if in_parts else 1)](
-        xq,
-        qweight,
-        row_scale,
-        scale,
-        target,
-        num_tokens,
-        num_columns,
-        k,
-        qweight.stride(0),
+    grid, target = plan(out, tile, splits, torch.int32 if integers else torch.float32)
+    in_parts = target is not out
+    w8a8_gemm_kernel[grid](
+        *(xq, qweight, row_scale, scale, target),
+        *(num_tokens, num_columns, k, qweight.stride(0)),
         # Integer sums are the same in any bracket, so a single program needs only one.
         SPLITS=1 if integers and not in_parts else splits,
         IN_PARTS=in_parts,
         # The interpreter cannot multiply e4m3. In fp32 the numbers and their products are exact.
         UPCAST=INTERPRETED and not integers,
-        BLOCK_T=tile.block_t,
         BLOCK_N=tile.block_n,
         BLOCK_K=BLOCK_K,
-        num_warps=tile.num_warps,
-        num_stages=tile.num_stages,
+        **tile.options,
     )
     if in_parts:
         add_parts(target, row_scale, scale, out)

@@ -14,23 +14,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 from threading import Lock
 
-from kernels.cpu.build import COMPILE_TIMEOUT_S, BuildError, cache_folder, find_compiler
+from kernels.cpu.build import COMPILE_TIMEOUT_S, BuildError, cache_folder, find_compiler, scratch_folder
 from kernels.cuda.compile import Defines, source_folder
 
 FLAGS = (
-    "-std=c++17",
-    "-O1",
-    "-fPIC",
-    "-shared",
-    "-ffp-contract=off",
-    "-fno-strict-aliasing",
-    "-Wall",
-    "-Wno-unknown-pragmas",
+    "-std=c++17 -O1 -fPIC -shared -ffp-contract=off -fno-strict-aliasing -Wall -Wno-unknown-pragmas".split()
 )
 
 _running = Lock()
@@ -117,13 +109,7 @@ def _compiled(compiler: str, name: str, unit: str, options: list[str]) -> Path:
     target = folder / f"{name}.so"
     if target.exists():
         return target
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
-    except OSError as error:
-        raise BuildError(
-            f"no place for the compiled kernels: {error}; set PREP_CACHE to a writable folder"
-        ) from error
+    scratch = scratch_folder(folder)
     try:
         (scratch / "unit.cpp").write_text(unit)
         command = [compiler, *FLAGS, str(scratch / "unit.cpp"), "-o", str(scratch / "unit.so"), *options]
