@@ -40,7 +40,7 @@ from kernels.reference.int8 import quantise_int8 as quantise_int8
 from kernels.reference.kv_write import dequantise_pages as dequantise_pages
 from kernels.reference.precision import wide as wide
 from kernels.reference.sampling import floor_of as floor_of
-from kernels.registry import dispatch, kind, preferred
+from kernels.registry import call, kind, preferred
 
 if TYPE_CHECKING:
     from kernels.cpu.linear import PackedWeight
@@ -65,12 +65,12 @@ def pack_weight(weight: Tensor) -> Tensor | PackedWeight:
 def linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None) -> Tensor:
     """x [T, in] @ weight.T + bias [T, out]; weight is [out, in], plain or from `pack_weight`."""
     key = (x.device.type, x.dtype, type(weight))
-    return dispatch("linear", key, x, weight, bias)(x, weight, bias)
+    return call("linear", key, x, weight, bias)
 
 
 def embedding(table: Tensor, ids: Tensor) -> Tensor:
     """Return rows of a table [rows, size] by their ids, int64 [T]: [T, size]. Ids are not checked."""
-    return dispatch("embedding", kind(table), table, ids)(table, ids)
+    return call("embedding", kind(table), table, ids)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -79,7 +79,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     x [..., hidden], weight [hidden]; returns weight's dtype. The product with the
     weight is computed in the weight's dtype, as checkpoints were trained. Source: Zhang & Sennrich 2019.
     """
-    return dispatch("rms_norm", kind(x, weight), x, weight, eps)(x, weight, eps)
+    return call("rms_norm", kind(x, weight), x, weight, eps)
 
 
 def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -88,8 +88,7 @@ def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) 
     x, residual [T, hidden], weight [hidden]; the sum has the dtype that torch gives x + residual. A residual may
     be fp32 beside a 16-bit x.
     """
-    run = dispatch("fused_add_rms_norm", kind(x, residual, weight), x, residual, weight, eps)
-    return run(x, residual, weight, eps)
+    return call("fused_add_rms_norm", kind(x, residual, weight), x, residual, weight, eps)
 
 
 def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -99,12 +98,12 @@ def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     rotary_dim <= head_dim: dimensions from rotary_dim on pass through. The pair of dimension i is
     i + rotary_dim / 2 (NeoX layout). Query and key heads can be rotated in one call. Source: Su et al. 2021.
     """
-    return dispatch("rotary_embedding", kind(x), x, cos, sin)(x, cos, sin)
+    return call("rotary_embedding", kind(x), x, cos, sin)
 
 
 def silu_and_mul(x: Tensor) -> Tensor:
     """silu(first half) * second half of the last dimension: x [T, 2 * n] -> [T, n]. Source: SwiGLU, Shazeer 2020."""
-    return dispatch("silu_and_mul", kind(x), x)(x)
+    return call("silu_and_mul", kind(x), x)
 
 
 # --- the paged KV cache ------------------------------------------------------------------------------------
@@ -125,8 +124,7 @@ def reshape_and_cache(
       int8           fp32 [num_blocks, 2, kv_heads, block_size], written as well: scale = max|x| / 127 of the
                      token's head, stored = round-half-even(x / scale), 0 where scale is 0
     """
-    run = dispatch("reshape_and_cache", kind(key, kv), key, value, kv, slot_mapping, kv_scale)
-    run(key, value, kv, slot_mapping, kv_scale)
+    call("reshape_and_cache", kind(key, kv), key, value, kv, slot_mapping, kv_scale)
 
 
 def paged_attention(
@@ -150,7 +148,7 @@ def paged_attention(
     group, decodes = query.shape[1] // kv.shape[2], batch.max_query_len == 1
     key = (*kind(query, kv), query.shape[2], kv.shape[3], group, decodes)
     options = {"scale": scale, "sliding_window": sliding_window, "kv_scale": kv_scale}
-    return dispatch("paged_attention", key, query, kv, batch, **options)(query, kv, batch, **options)
+    return call("paged_attention", key, query, kv, batch, **options)
 
 
 def copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> None:
@@ -160,14 +158,8 @@ def copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> None:
     block contiguous; they may be one tensor, and may lie on different devices. block_pairs int64 [n, 2] on the
     CPU. No block is both a source and a target within one tensor, and no target occurs twice.
     """
-    dispatch("copy_blocks", (*_copy_kind(source, target),), source, target, block_pairs)(
-        source, target, block_pairs
-    )
-
-
-def _copy_kind(source: Tensor, target: Tensor) -> tuple[str, str]:
-    device = "cuda" if "cuda" in (source.device.type, target.device.type) else "cpu"
-    return device, f"{source.device.type} to {target.device.type}"
+    places = (source.device.type, target.device.type)
+    call("copy_blocks", ("cuda" if "cuda" in places else "cpu", *places), source, target, block_pairs)
 
 
 # --- quantised weights -------------------------------------------------------------------------------------
@@ -180,8 +172,7 @@ def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_s
     scale [N, K / group_size] in fp16, bf16 or fp32, zero uint8 of the same shape:
     weight[n, k] = (nibble - zero[n, g]) * scale[n, g] with g = k // group_size. group_size is even and divides K.
     """
-    run = dispatch("int4_linear", (*kind(x, scale), x.shape[0] <= 8), x, qweight, scale, zero, group_size)
-    return run(x, qweight, scale, zero, group_size)
+    return call("int4_linear", (*kind(x, scale), x.shape[0] <= 8), x, qweight, scale, zero, group_size)
 
 
 def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor) -> Tensor:
@@ -191,7 +182,7 @@ def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor) -> Tensor:
     scale max|x| / 127 and is rounded half to even; the integer sums are exact in int32, so every
     implementation agrees bit for bit before scaling. A row of zeros gives zeros.
     """
-    return dispatch("int8_linear", (*kind(x), x.shape[0] <= 8), x, qweight, scale)(x, qweight, scale)
+    return call("int8_linear", (*kind(x), x.shape[0] <= 8), x, qweight, scale)
 
 
 def fp8_linear(x: Tensor, qweight: Tensor, scale: Tensor, input_scale: Tensor | None = None) -> Tensor:
@@ -200,8 +191,7 @@ def fp8_linear(x: Tensor, qweight: Tensor, scale: Tensor, input_scale: Tensor | 
     qweight float8_e4m3fn [N, K], scale fp32 [N]. x is quantised to e4m3 as well: with the given input_scale
     (fp32, one number, static), or each row with max|x| / 448 (dynamic). Values beyond 448 saturate.
     """
-    run = dispatch("fp8_linear", kind(x), x, qweight, scale, input_scale)
-    return run(x, qweight, scale, input_scale)
+    return call("fp8_linear", kind(x), x, qweight, scale, input_scale)
 
 
 def grouped_linear(x: Tensor, weight: Tensor, group_ends: Tensor) -> Tensor:
@@ -209,7 +199,7 @@ def grouped_linear(x: Tensor, weight: Tensor, group_ends: Tensor) -> Tensor:
 
     weight [groups, N, K]; group_ends int32 [groups]: group g owns rows group_ends[g - 1] .. group_ends[g] - 1.
     """
-    return dispatch("grouped_linear", kind(x, weight), x, weight, group_ends)(x, weight, group_ends)
+    return call("grouped_linear", kind(x, weight), x, weight, group_ends)
 
 
 # --- LoRA --------------------------------------------------------------------------------------------------
@@ -222,7 +212,7 @@ def lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> Tensor:
     lora_a has x's dtype, or is bf16 beside fp32 x. Slices are the parts of a merged projection (q, k, v).
     Source: Punica (Chen et al. 2023), S-LoRA.
     """
-    return dispatch("lora_shrink", kind(x, lora_a), x, lora_a, token_adapter)(x, lora_a, token_adapter)
+    return call("lora_shrink", kind(x, lora_a), x, lora_a, token_adapter)
 
 
 def lora_expand(
@@ -234,8 +224,7 @@ def lora_expand(
     follows part s - 1; scaling fp32 [adapters]; rows with adapter -1 stay unchanged. lora_b has y's dtype, or
     is bf16 beside fp32 y.
     """
-    run = dispatch("lora_expand", kind(y, lora_b[0]), shrunk, lora_b, token_adapter, y, scaling)
-    run(shrunk, lora_b, token_adapter, y, scaling)
+    call("lora_expand", kind(y, lora_b[0]), shrunk, lora_b, token_adapter, y, scaling)
 
 
 # --- choosing tokens ---------------------------------------------------------------------------------------
@@ -256,8 +245,7 @@ def sample(
     logits stay or go together. Of the tokens that stay the one with the highest x + Gumbel(hash(key, token)) wins:
     a sample of the softmax that depends only on key and logits. The hash is that of `reference/sampling.py`.
     """
-    run = dispatch("sample", kind(logits), logits, temperature, top_k, top_p, min_p, keys)
-    return run(logits, temperature, top_k, top_p, min_p, keys)
+    return call("sample", kind(logits), logits, temperature, top_k, top_p, min_p, keys)
 
 
 def apply_penalties(
@@ -275,7 +263,7 @@ def apply_penalties(
     output and, if that is not zero, `presence` are subtracted. Source: vLLM v1/sample/ops/penalties.py.
     """
     inputs = (logits, in_prompt, output_counts, repetition, presence, frequency)
-    dispatch("apply_penalties", kind(logits), *inputs)(*inputs)
+    call("apply_penalties", kind(logits), *inputs)
 
 
 def gather_logprobs(logits: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -283,7 +271,7 @@ def gather_logprobs(logits: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor]:
 
     logits fp32 [S, V], token_ids int64 [S]. Rank 1 is the most likely; equal logits do not lower a rank.
     """
-    return dispatch("gather_logprobs", kind(logits), logits, token_ids)(logits, token_ids)
+    return call("gather_logprobs", kind(logits), logits, token_ids)
 
 
 def apply_token_bitmask(logits: Tensor, bitmask: Tensor) -> None:
@@ -292,4 +280,4 @@ def apply_token_bitmask(logits: Tensor, bitmask: Tensor) -> None:
     bitmask int32 [S, ceil(V / 32)]: token v is bit v % 32 of word v // 32 (xgrammar's layout). Bits past V are
     ignored.
     """
-    dispatch("apply_token_bitmask", kind(logits), logits, bitmask)(logits, bitmask)
+    call("apply_token_bitmask", kind(logits), logits, bitmask)

@@ -1,6 +1,6 @@
 """Choose the implementation of an operation: the fastest that supports the inputs, or the one requested by name.
 
-    ops.rms_norm(x, ...) --> dispatch("rms_norm", (x.device, x.dtype, ...)) --> kernels.cpu.norm.rms_norm
+    ops.rms_norm(x, ...) --> call("rms_norm", (x.device, x.dtype, ...), x, ...) --> kernels.cpu.norm.rms_norm
 
 Every implementation is a Python callable with the signature of its function in `ops.py`. `unavailable`
 returns why a backend cannot run at all, `unsupported` why an implementation does not support certain inputs. Both are
@@ -163,14 +163,20 @@ def _read_environment() -> None:
         _forced[op] = backend
 
 
+def call(op: str, key: Hashable, *args: Any, **kwargs: Any) -> Any:
+    """Call the implementation that `dispatch` returns."""
+    try:
+        run = _chosen[op, key]
+    except KeyError:
+        run = dispatch(op, key, *args, **kwargs)
+    return run(*args, **kwargs)
+
+
 def dispatch(op: str, key: Hashable, *args: Any, **kwargs: Any) -> Callable[..., Any]:
     """Return the callable for `op` on these inputs. `key` is the kind of input, the device type first."""
-    try:
-        return _chosen[op, key]
-    except KeyError:
-        chosen = _choose(op, key[0], args, kwargs)  # type: ignore[index]
-        _chosen[op, key] = chosen
-        return chosen
+    if (op, key) not in _chosen:
+        _chosen[op, key] = _choose(op, key[0], args, kwargs)  # type: ignore[index]
+    return _chosen[op, key]
 
 
 def preferred(op: str, device_type: str) -> str:

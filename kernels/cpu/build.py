@@ -231,7 +231,11 @@ def _run_all(commands: list[list[str]]) -> None:
 
 def _start(command: list[str]) -> subprocess.Popen[str]:
     """In a session of its own: a compiler starts others, and they end together."""
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    streams: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+    }
     return subprocess.Popen(command, **streams, text=True, errors="replace", start_new_session=True)
 
 
