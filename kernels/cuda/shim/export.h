@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include <utility>
+
 namespace shim {
 
 struct Launch {
@@ -24,26 +26,17 @@ struct Launch {
 
 const char* launch(const Launch& launch);
 
-template <int... I>
-struct Indices {};
-template <int N, int... I>
-struct MakeIndices : MakeIndices<N - 1, N - 1, I...> {};
-template <int... I>
-struct MakeIndices<0, I...> {
-    using type = Indices<I...>;
-};
-
 template <class... P>
 struct Call {
     void (*kernel)(P...);
     void** arguments;
 
-    template <int... I>
-    void run(Indices<I...>) const {
+    template <size_t... I>
+    void run(std::index_sequence<I...>) const {
         kernel(*static_cast<P*>(arguments[I])...);
     }
     static void run_thread(const void* self) {
-        static_cast<const Call*>(self)->run(typename MakeIndices<sizeof...(P)>::type{});
+        static_cast<const Call*>(self)->run(std::index_sequence_for<P...>{});
     }
 };
 

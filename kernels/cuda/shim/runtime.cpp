@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <string>
@@ -171,12 +172,6 @@ bool open_exchanges() {
     return opened;
 }
 
-bool all_returned() {
-    for (int i = 0; i < num_threads; ++i)
-        if (fibers[i].state != State::returned) return false;
-    return true;
-}
-
 void report_deadlock() {
     std::map<std::string, int> waiting;
     for (int i = 0; i < num_threads; ++i) {
@@ -219,18 +214,12 @@ void run_block() {
     for (int i = 0; i < num_threads; ++i) start_fiber(i);
     while (!failed) {
         run_ready();
-        if (failed || all_returned()) break;
+        const auto returned = [](const Fiber& fiber) { return fiber.state == State::returned; };
+        if (failed || std::all_of(fibers.begin(), fibers.begin() + num_threads, returned)) break;
         const bool exchanged = open_exchanges();
         if (!exchanged && !open_barrier()) report_deadlock();
     }
     check_guard();
-}
-
-void arrive(const Copy& copy) {
-    if (copy.wanted)
-        memcpy(copy.to, copy.from, copy.bytes);
-    else
-        memset(copy.to, 0, copy.bytes);
 }
 
 }  // namespace
@@ -284,7 +273,8 @@ void commit_copies() {
 
 void wait_copies(int pending) {
     while (int(current->groups.size()) > pending) {
-        for (const Copy& copy : current->groups.front()) arrive(copy);
+        for (const Copy& copy : current->groups.front())
+            copy.wanted ? memcpy(copy.to, copy.from, copy.bytes) : memset(copy.to, 0, copy.bytes);
         current->groups.pop_front();
     }
 }
