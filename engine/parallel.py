@@ -53,9 +53,7 @@ class Shard:
 
     def whole_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the whole tensor."""
-        whole = list(shape)
-        whole[self.dim] *= self.count
-        return tuple(whole)
+        return tuple(size * self.count if dim == self.dim else size for dim, size in enumerate(shape))
 
     def slices(self, whole_shape: Sequence[int]) -> tuple[slice, ...]:
         """Return the index of the part in the whole tensor."""
@@ -175,11 +173,9 @@ def groups_of_world(
     tensor_parallel_size: int, pipeline_parallel_size: int
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return the world ranks of every tensor group and of every pipeline group."""
-    tensor = [
-        list(range(stage * tensor_parallel_size, (stage + 1) * tensor_parallel_size))
-        for stage in range(pipeline_parallel_size)
-    ]
-    return tensor, [list(column) for column in zip(*tensor, strict=True)]
+    world = list(range(tensor_parallel_size * pipeline_parallel_size))
+    tensor = [world[start : start + tensor_parallel_size] for start in world[::tensor_parallel_size]]
+    return tensor, [world[rank::tensor_parallel_size] for rank in range(tensor_parallel_size)]
 
 
 def join_world(

@@ -58,13 +58,8 @@ class CacheGeometry:
         """kv: one layer of the cache, [num_blocks, 2, kv_heads, block_size, head_dim]."""
         _, _, kv_heads, block_size, head_dim = kv.shape
         page_size = block_size * head_dim
-        return cls(
-            kv_heads=kv_heads,
-            block_size=block_size,
-            block_stride=kv.stride(0) // page_size,
-            kind_stride=kv.stride(1) // page_size,
-            bytes_per_block=2 * kv_heads * page_size * kv.element_size(),
-        )
+        strides = kv.stride(0) // page_size, kv.stride(1) // page_size
+        return cls(kv_heads, block_size, *strides, 2 * kv_heads * page_size * kv.element_size())
 
     def pages(self, blocks: Tensor) -> Tensor:
         """blocks int64 [rows, n] -> pages [rows, 2, kv_heads, n]: each row's keys head by head, then its values."""

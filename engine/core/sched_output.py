@@ -123,8 +123,7 @@ class SchedulerOutput:
     step: int
     scheduled: list[Scheduled] = field(default_factory=list)
     finished_request_ids: list[str] = field(default_factory=list)
-    """Stopped running since the last step, finished or aborted. The worker frees their state slots before it reads the
-    rows, since a new request may use the same id."""
+    """Stopped running since the last step. The worker frees their slots first: a new request may use the same id."""
     preempted_request_ids: list[str] = field(default_factory=list)
     not_scheduled: list[NotScheduled] = field(default_factory=list)
     """Named requests first; at most one entry for the rest (`request_id is None`), last."""
@@ -202,7 +201,7 @@ class ModelRunnerOutput:
     """Hidden state of the prompt's last token, normalised to length 1, for requests with `wants_embedding`."""
     draft_token_ids: dict[str, list[int]] = field(default_factory=dict)
     kv_connector_output: Any = None
-    """`KVConnectorOutput` of the connector's worker half: transfers that ended, blocks that could not be loaded."""
+    """`KVConnectorOutput` of the connector's worker half."""
     num_collectives: int = 0
     collective_bytes: int = 0
     """Bytes that the answering rank contributed to them, see `engine/parallel.py`."""

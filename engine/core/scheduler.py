@@ -163,7 +163,9 @@ class Scheduler:
         self.stats = StepStats(step=next(self._step))
         self.kv.begin_step()
         if self.config.max_concurrent_batches > 1:
-            self._mark_under_way()
+            for request in self.running:  # what other steps compute now is not computed again
+                if request.in_flight_step >= 0:
+                    self.kv.mark_in_flight(request, request.num_computed_tokens, request.num_tokens)
         for resource in self.resources:
             resource.begin_step()
         self._schedule_running(plan)
@@ -334,12 +336,6 @@ class Scheduler:
         else:
             self.stats.num_prefill_tokens += num_tokens
 
-    def _mark_under_way(self) -> None:
-        """Mark what other steps compute now, so that no request of this one computes it again."""
-        for request in self.running:
-            if request.in_flight_step >= 0:
-                self.kv.mark_in_flight(request, request.num_computed_tokens, request.num_tokens)
-
     def _max_rows(self) -> int:
         """Upper bound on the requests in one step: an equal share for each step under way."""
         return -(-len(self.requests) // self.config.max_concurrent_batches)
@@ -440,8 +436,7 @@ class Scheduler:
         self._record(request, "FINISHED")
 
     def _close_stats(self) -> None:
-        self.stats.num_running = len(self.running)
-        self.stats.num_waiting = len(self.waiting)
+        self.stats.num_running, self.stats.num_waiting = len(self.running), len(self.waiting)
         self.kv.describe(self.stats)
 
     def _record(self, request: Request, event: str) -> None:

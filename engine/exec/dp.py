@@ -6,9 +6,7 @@
 
 Replicas share nothing: each request runs in one of them, and its prefix is cached there. An exchange with a replica
 sends new requests and aborts, runs one step, and returns its outputs. The next exchange starts before this process
-reads the outputs, so a replica never waits for it.
-
-If a replica dies, its requests end with an error and the other replicas go on.
+reads the outputs, so a replica never waits for it. If a replica dies, its requests end with an error.
 
 Source: DPEngineCoreProc in vLLM v1/engine/core.py, DPLBAsyncMPClient in v1/engine/core_client.py.
 """
@@ -139,8 +137,7 @@ class DataParallelCore:
         """Route a request to a replica, or raise RequestRejected if it could never finish."""
         self.check_alive()
         if request.request_id in self._requests:
-            message = "a request with this id is not finished yet; use another id"
-            raise RequestRejected(request.request_id, "duplicate_id", message)
+            raise RequestRejected(request.request_id, "duplicate_id", "it is unfinished; use another id")
         check_can_run(request, self.config.scheduler, self.config.cache)
         if self.config.cache.enable_prefix_caching:
             self._hasher.extend(request)
@@ -184,10 +181,10 @@ class DataParallelCore:
         outputs, self._late_outputs = self._late_outputs, []
         for index in self.router.alive:
             outputs += self._begin_exchange(index)
-        waiting = [self._links[index] for index in self.router.alive if self._links[index].is_waiting]
+        waiting = [self._links[index].remote for index in self.router.alive if self._links[index].is_waiting]
         if not waiting or outputs:
             return outputs
-        ready = waiting[0].remote.wait_for_any([link.remote for link in waiting])
+        ready = waiting[0].wait_for_any(waiting)
         for index in self.router.alive:
             if self._links[index].remote in ready:
                 outputs += self._end_exchange(index)

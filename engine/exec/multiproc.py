@@ -5,11 +5,9 @@
                                          stage 0  ------>  stage 1
                <-- ModelRunnerOutput -------------------- rank 2 (samples; the others only compute)
 
-Every decision is made once: the scheduler's plan goes to every rank; one rank samples, and its tokens reach the others
-inside the next plan (`Scheduled.new_token_ids`).
-
-`submit` allows several steps under way, which keeps pipeline stages busy. If a worker dies or fails, all workers end,
-and the engine with an error that names the worker.
+The scheduler's plan goes to every rank; one rank samples, and its tokens reach the others inside the next plan
+(`Scheduled.new_token_ids`). Several steps under way keep pipeline stages busy. If a worker dies or fails, all workers
+end, and the engine with an error that names the worker.
 
 Source: vLLM v1/executor/multiproc_executor.py.
 """

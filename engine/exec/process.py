@@ -5,9 +5,8 @@
     .send("step", x) = 1           ------->   target.step(x)
     .receive()                     <-------   (1, result or exception)
 
-Calls are answered in order. Each end learns at once when the other is gone: the child ends by itself, and the
-parent raises `ProcessEnded` with the exit code (`common.child_process`).
-Source: WorkerProc in vLLM v1/executor/multiproc_executor.py.
+Calls are answered in order. When one end is gone, the child ends by itself and the parent raises `ProcessEnded`
+(`common.child_process`). Source: WorkerProc in vLLM v1/executor/multiproc_executor.py.
 """
 
 from __future__ import annotations
@@ -38,10 +37,7 @@ class RemoteProcess(PipeChild):
         self.write((next(self._call_ids), True, factory, args))
 
     def send(self, method: str, *args: Any, answered: bool = True) -> int:
-        """Call a method; returns the number of the call, which `receive` returns with the result.
-
-        answered=False: only an exception is sent back, no result.
-        """
+        """Call a method; return the number of the call. answered=False: only an exception is sent back, no result."""
         call_id = next(self._call_ids)
         self.write((call_id, answered, method, args))
         return call_id
@@ -51,10 +47,7 @@ class RemoteProcess(PipeChild):
         self.write((None, False, "", (value,)))
 
     def receive(self) -> tuple[int, Any]:
-        """Wait for the next result; returns (number of its call, result).
-
-        Raises what the call raised, or ProcessEnded.
-        """
+        """Wait for the next result; return (number of its call, result), or raise what it raised, or ProcessEnded."""
         call_id, is_result, value = self.read()
         if not is_result:
             raise value

@@ -9,10 +9,8 @@ one block:
     logits_rows  [ 0          1                  4                                         ]
 
 Only rows that reach their last known token get logits: d's prompt continues in the next step. A row with drafts gets
-logits at its newest token and at every draft, where the model's choice tells whether the next draft is accepted.
-
-Most steps decode the same requests as the step before. They reuse what depends only on the rows and their lengths
-(slots, order, query starts) and gather positions, token ids and blocks anew.
+logits at its newest token and at every draft, where the model's choice tells whether the next draft is accepted. Most
+steps decode the same requests as the step before and reuse what depends only on the rows and their lengths.
 
 Source: vLLM v1/worker/gpu/input_batch.py, as numpy over the state tables.
 """
