@@ -145,12 +145,16 @@ class _Builder:
                 return self._constants(schema, name, path)
         for name in ("anyOf", "oneOf", "allOf"):
             if name in schema:
-                return self._combination(schema, name, path, refs)
+                self._refuse_beside(schema, name, path)
+                _check_combinations(schema, path)
+                return _choice(self._values(schema[name], f"{path}/{name}", refs))
         kinds = _types(schema, path)
         known = ANNOTATIONS | {"type"} | frozenset().union(*(KEYWORDS_OF_TYPE[kind] for kind in kinds))
         for name in schema:
             if name not in known:
-                raise SchemaError(path, f"{name!r} is not supported{_hint(name, kinds)}")
+                others = [kind for kind, keywords in KEYWORDS_OF_TYPE.items() if name in keywords]
+                hint = f": it belongs to {' and '.join(others)}, and this is {' or '.join(kinds)}"
+                raise SchemaError(path, f"{name!r} is not supported{hint if others else ''}")
         builders: dict[str, Callable[[], Node]] = {
             "object": lambda: self._object(schema, path, refs),
             "array": lambda: self._array(schema, path, refs),
@@ -191,11 +195,6 @@ class _Builder:
             kinds = _types(schema, path)
             values = [value for value in values if _is_of_type(value, kinds)]
         return _choice([literal(_dumps(value)) for value in values])
-
-    def _combination(self, schema: Mapping[str, Any], name: str, path: str, refs: tuple[str, ...]) -> Node:
-        self._refuse_beside(schema, name, path)
-        _check_combinations(schema, path)
-        return _choice(self._values(schema[name], f"{path}/{name}", refs))
 
     def _values(self, schemas: list[Any], path: str, refs: tuple[str, ...]) -> list[Node]:
         return [self.value(schema, f"{path}/{index}", refs) for index, schema in enumerate(schemas)]
@@ -436,8 +435,3 @@ def _is_of_type(value: Any, kinds: list[str]) -> bool:
         return "number" in kinds or ("integer" in kinds and value == int(value))
     names: dict[type, str] = {str: "string", list: "array", dict: "object"}
     return names[type(value)] in kinds
-
-
-def _hint(name: str, kinds: list[str]) -> str:
-    others = [kind for kind, keywords in KEYWORDS_OF_TYPE.items() if name in keywords]
-    return f": it belongs to {' and '.join(others)}, and this is {' or '.join(kinds)}" if others else ""

@@ -166,11 +166,9 @@ class GrammarCompiler:
 
 def choose_backend(kind: str, asked: str) -> str:
     """Return dfa or xgrammar, by the table above. Raises GrammarError if the chosen one does not support it."""
+    if kind in NEED_A_STACK and asked == "dfa":
+        raise GrammarError(f"{kind} is not a regular language: the backend dfa cannot do it, xgrammar can")
     if kind in NEED_A_STACK:
-        if asked == "dfa":
-            raise GrammarError(
-                f"{kind} is not a regular language: the backend dfa cannot do it, xgrammar can"
-            )
         return "xgrammar"
     if asked != "auto":
         return asked

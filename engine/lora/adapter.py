@@ -113,12 +113,10 @@ def _read_config(folder: Path, max_rank: int) -> dict[str, Any]:
             raise LoRAError(f"adapter {folder} has {option}: {reason}. Merge it into its base instead")
     if (bias := config.get("bias", "none")) != "none":
         raise LoRAError(f"adapter {folder} has bias={bias!r}; only adapters without biases can be served")
-    for name in ("r", "lora_alpha"):
-        value = config.get(name)
+    for key in ("r", "lora_alpha"):
+        value = config.get(key)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-            raise LoRAError(
-                f"adapter {folder}: {name} in adapter_config.json must be positive, got {value!r}"
-            )
+            raise LoRAError(f"adapter {folder}: {key} in adapter_config.json must be positive, got {value!r}")
     if config["r"] > max_rank:
         raise LoRAError(
             f"adapter {folder} has rank {config['r']}, and max_lora_rank is {max_rank}; start the engine with a "

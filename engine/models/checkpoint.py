@@ -138,7 +138,7 @@ def content_hash(file: Path) -> str:
     return digest.hexdigest()
 
 
-def download(repo_id: str, *, revision: str | None, cache_dir: str | None, shipped: list[str]) -> Path:
+def download(repo: str, *, revision: str | None, cache_dir: str | None, shipped: list[str]) -> Path:
     """The folder of a Hub repository: from the local cache if it is complete there, else downloaded.
 
     Only configuration, tokenizer and safetensors files are taken, never pickles. Whether the Hub can be
@@ -148,34 +148,32 @@ def download(repo_id: str, *, revision: str | None, cache_dir: str | None, shipp
 
     where: dict[str, Any] = {"revision": revision, "cache_dir": cache_dir, "allow_patterns": _HUB_FILES}
     try:
-        cached = Path(snapshot_download(repo_id, local_files_only=True, **where))
+        cached = Path(snapshot_download(repo, local_files_only=True, **where))
         if (cached / "config.json").exists() and any(cached.glob("*.safetensors")):
             return cached
     except (errors.LocalEntryNotFoundError, errors.HFValidationError):
         pass
 
     try:
-        files = HfApi().model_info(repo_id, revision=revision, timeout=_HUB_TIMEOUT_S).siblings or []
+        files = HfApi().model_info(repo, revision=revision, timeout=_HUB_TIMEOUT_S).siblings or []
         if not any(file.rfilename.endswith(".safetensors") for file in files):
-            raise ConfigError(
-                f"{repo_id} has no safetensors weights on the Hub; pickled weights are not read"
-            )
-        return Path(snapshot_download(repo_id, local_files_only=False, **where))
+            raise ConfigError(f"{repo} has no safetensors weights on the Hub; pickled weights are not read")
+        return Path(snapshot_download(repo, local_files_only=False, **where))
     except ConfigError:
         raise
     except errors.GatedRepoError as error:
         raise ConfigError(
-            f"{repo_id} is gated: accept its licence on the Hub and log in (`hf auth login`)"
+            f"{repo} is gated: accept its licence on the Hub and log in (`hf auth login`)"
         ) from error
     except errors.RevisionNotFoundError as error:
-        raise ConfigError(f"{repo_id} has no revision {revision!r} on the Hub") from error
+        raise ConfigError(f"{repo} has no revision {revision!r} on the Hub") from error
     except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
         raise ConfigError(
-            f"no model {repo_id!r} on the Hub, or it is private; check the spelling or log in (`hf auth login`)"
+            f"no model {repo!r} on the Hub, or it is private; check the spelling or log in (`hf auth login`)"
         ) from error
     except Exception as error:  # the HTTP client's errors differ from version to version
         raise ConfigError(
-            f"cannot reach the Hugging Face Hub for {repo_id!r} ({type(error).__name__}). Without a network use a "
+            f"cannot reach the Hugging Face Hub for {repo!r} ({type(error).__name__}). Without a network use a "
             f"shipped model ({', '.join(shipped) or 'none'}) or a local folder; where there is one, "
-            f"`hf download {repo_id} --local-dir FOLDER` fetches it"
+            f"`hf download {repo} --local-dir FOLDER` fetches it"
         ) from error

@@ -131,8 +131,13 @@ def load_weights(model: nn.Module, config: ModelConfig, ranks: Ranks = ALONE) ->
     from safetensors import safe_open
 
     targets, shards = checkpoint_tensors(model), checkpoint_shards(model)
-    headers = read_headers(config.path)
-    stored = {name: tensor for name, tensor in headers.items() if not _is_derived(name, config)}
+    # Stored by some checkpoints, computed or shared here: rope frequencies, scales of a KV cache, a tied head.
+    not_ours = ("rotary_emb.inv_freq", ".k_scale", ".v_scale")
+    stored = {
+        name: tensor for name, tensor in read_headers(config.path).items() if not name.endswith(not_ours)
+    }
+    if config.tie_word_embeddings:
+        stored.pop("lm_head.weight", None)
     if config.quantization is not None:
         stored = {name: tensor for name, tensor in stored.items() if not _is_zero_bias(name, tensor, targets)}
     whole = targets if ranks.is_alone else checkpoint_tensors(create_model(config, "meta"))
@@ -149,12 +154,6 @@ def load_weights(model: nn.Module, config: ModelConfig, ranks: Ranks = ALONE) ->
                 else:
                     source = reader.get_tensor(name)
                 targets[name].copy_(source.reshape(targets[name].shape))
-
-
-def _is_derived(name: str, config: ModelConfig) -> bool:
-    """Stored by some checkpoints, computed or shared here: rope frequencies, a tied head, scales of a KV cache."""
-    not_ours = ("rotary_emb.inv_freq", ".k_scale", ".v_scale")
-    return name.endswith(not_ours) or (name == "lm_head.weight" and config.tie_word_embeddings)
 
 
 def _is_zero_bias(name: str, tensor: StoredTensor, targets: dict[str, Tensor]) -> bool:

@@ -150,12 +150,10 @@ class ByteWeight:
         qweight = torch.cat([weight.qweight for weight in weights])
         scale = torch.cat([weight.scale for weight in weights])
         inputs = [weight.input_scale for weight in weights if weight.input_scale is not None]
-        input_scale = torch.stack(inputs).max() if inputs else None
-        if input_scale is not None and not input_scale > 0:
-            raise ConfigError(
-                f"an input_scale of an FP8 checkpoint is {input_scale}, expected a number above 0"
-            )
-        return [cls(qweight, scale, input_scale)]
+        largest = torch.stack(inputs).max() if inputs else None
+        if largest is not None and not largest > 0:
+            raise ConfigError(f"an input_scale of an FP8 checkpoint is {largest}, expected a number above 0")
+        return [cls(qweight, scale, largest)]
 
 
 def llm_int8_linear(x: Tensor, qweight: Tensor, scale: Tensor, threshold: float = THRESHOLD) -> Tensor:
