@@ -31,8 +31,7 @@ def answer(
 
     bank = open_bank()
     if list_ or not which:
-        _list(bank, json)
-        return
+        return _list(bank, json)
     ids = _find(bank, which)
     shown: list[dict[str, Any]] = []
     for question_id in ids:
@@ -48,9 +47,8 @@ def answer(
         if question_id != which:
             listed = codes()[which.upper()]
             if listed.casefold() != question.title.casefold():
-                terminal.out().print(
-                    f"\n[dim]{which.upper()} {terminal.literal(listed)} Answered by {question_id}.[/]"
-                )
+                heading = f"{which.upper()} {escape(listed)} Answered by {question_id}."
+                terminal.out().print(f"\n[dim]{heading}[/]")
         showing.console().print(f"\n[bold]{question_id}[/]")
         showing.body(instance)
         showing.interview(question.title, view, instance.render)

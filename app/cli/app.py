@@ -115,7 +115,7 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
         preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, terminal.interrupt)
     try:
         _wait_until_healthy(server, port)
         suffix = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
@@ -139,11 +139,6 @@ def _end_with_parent() -> None:
     """Run in the server process before it starts: the kernel then ends it when this command dies, even by kill -9."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    """Treat SIGTERM like Ctrl-C, so that the server ends too."""
-    raise KeyboardInterrupt
 
 
 def _wait_until_healthy(server: ChildProcess, port: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from dataclasses import asdict
-from types import FrameType
 from typing import Annotated, Any, Literal
 
 import typer
@@ -12,7 +11,7 @@ import typer
 from app.cli import terminal
 from app.cli.engine_options import engine_options
 from app.cli.options import JsonOption, ModelArgument, option
-from app.disagg.experiment import Load, Report, Side, measure
+from app.disagg.experiment import Load, Report, measure
 
 
 @engine_options
@@ -51,7 +50,7 @@ def disagg(
       prep disagg shop --transport tcp --json
       prep disagg --max-num-batched-tokens 256      prompts in chunks, on both sides
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, terminal.interrupt)
     load = Load(writers, prompts, prompt_len, output_len, interval)
     settings = {name: value for name, value in engine.items() if name != "kv_transfer_config"}
     settings |= {"model": model, "skip_tokenizer_init": True}
@@ -77,19 +76,12 @@ def disagg(
         terminal.next_command(f"prep disagg {model} --transport {other}", "the same over the other transport")
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Treat SIGTERM as Ctrl-C, so that the engine processes end too."""
-    raise KeyboardInterrupt
-
-
 def as_json(report: Report) -> dict[str, Any]:
     """Return everything but the tokens, which only the check needs."""
     result = asdict(report)
     for side in ("colocated", "disaggregated"):
         del result[side]["tokens"]
-    result["bytes_are_exact"] = report.bytes_are_exact
-    result["removes_interference"] = report.removes_interference
-    return result
+    return {**result, **terminal.pick(report, "bytes_are_exact removes_interference")}
 
 
 def show(report: Report) -> None:
@@ -101,16 +93,11 @@ def show(report: Report) -> None:
     terminal.show(f"{report.model}: prefill and decode in two processes, KV by {report.transport}", table)
     times = terminal.table("ms", "p50", "p90", "p99", "max")
     for name, side in (("co-located", report.colocated), ("disaggregated", report.disaggregated)):
-        _add_times(times, name, side)
+        for what, spread in (
+            ("first token of a prompt", side.ttft_ms),
+            ("between a writer's tokens", side.itl_ms),
+            ("a writer's longest pause per prompt", side.pause_ms),
+        ):
+            figures = map(terminal.figure, (spread.p50, spread.p90, spread.p99, spread.max))
+            times.add_row(f"{name}: {what}", *figures)
     terminal.show("while long prompts arrive and the writers decode", times)
-
-
-def _add_times(table: Any, name: str, side: Side) -> None:
-    rows = (
-        ("first token of a prompt", side.ttft_ms),
-        ("between a writer's tokens", side.itl_ms),
-        ("a writer's longest pause per prompt", side.pause_ms),
-    )
-    for what, times in rows:
-        figures = map(terminal.figure, (times.p50, times.p90, times.p99, times.max))
-        table.add_row(f"{name}: {what}", *figures)

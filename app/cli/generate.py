@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.markup import escape
 
 from app.cli import terminal
-from app.cli.engine_options import Lora, engine_options, open_llm, speed_line
+from app.cli.engine_options import Lora, engine_options, open_llm, show_bar, speed_line
 from app.cli.options import argument, option, option_groups
 from common.text import counted
 from engine.outputs import CompletionOutput, RequestOutput
@@ -121,8 +121,14 @@ def generate(
             _stream(llm, prompts[0], params, adapter)
         else:
             _complete(llm, prompts, params, adapter, as_json=json)
-    if not json:
-        terminal.next_command(*_next(model, chat))
+    if json:
+        return
+    if model == "shop" and not chat:
+        terminal.next_command("prep chat shop", "chat with the model: it was trained on conversations")
+    else:
+        terminal.next_command(
+            f"prep generate {model} --trace run.itrace …", "then: prep trace info run.itrace"
+        )
 
 
 def _check(sampling: SamplingOptions, beam_width: int | None, engine: dict[str, Any]) -> None:
@@ -180,8 +186,7 @@ def _complete(
     llm: LLM, prompts: list[Any], params: SamplingParams, adapter: LoRARequest | None, *, as_json: bool
 ) -> None:
     start = time.perf_counter()
-    show_bar = None if terminal.is_live(terminal.err()) else False
-    outputs = llm.generate(prompts, params, use_tqdm=show_bar, lora_request=adapter)
+    outputs = llm.generate(prompts, params, use_tqdm=show_bar(), lora_request=adapter)
     seconds = time.perf_counter() - start
     if as_json:
         terminal.print_json([asdict(output) for output in outputs])
@@ -192,9 +197,9 @@ def _complete(
     if not as_json:
         num_tokens = sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
         line = f"{counted(num_tokens, 'token')} in {seconds:.2f} s ({num_tokens / seconds:,.0f} tok/s)"
-        terminal.err().print(
-            f"[dim]{speed_line(outputs[0], num_tokens, seconds) if len(outputs) == 1 else line}[/]"
-        )
+        if len(outputs) == 1:
+            line = speed_line(outputs[0], num_tokens, seconds)
+        terminal.err().print(f"[dim]{line}[/]")
 
 
 def _beam_search(
@@ -244,9 +249,3 @@ def _raise_if_failed(output: RequestOutput | None) -> None:
     if output is not None and output.error:
         is_pattern = output.error.startswith("structured_outputs: regex")
         raise terminal.Problem(output.error, code=terminal.USAGE if is_pattern else terminal.CHECKS_FAILED)
-
-
-def _next(model: str, chat: bool) -> tuple[str, str]:
-    if model == "shop" and not chat:
-        return "prep chat shop", "chat with the model: it was trained on conversations"
-    return f"prep generate {model} --trace run.itrace …", "then: prep trace info run.itrace"

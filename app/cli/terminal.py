@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,11 +133,9 @@ def mark(ok: bool | None) -> str:
     return f"[green]{sign}[/]" if ok else f"[bold red]{sign}[/]"
 
 
-@contextmanager
-def loading(what: str) -> Iterator[None]:
+def loading(what: str) -> AbstractContextManager[object]:
     """Show a spinner while `what` is loaded. Silent unless stderr is a terminal."""
-    with status(f"loading {what}"):
-        yield
+    return status(f"loading {what}")
 
 
 @contextmanager
@@ -293,6 +291,11 @@ def explain(error: BaseException) -> typer.Exit:
         f"{type(error).__name__}: {error}{where}", "PREP_DEBUG=1 before the command shows the traceback"
     )
     return typer.Exit(CHECKS_FAILED)
+
+
+def interrupt(number: int, frame: object) -> None:
+    """Treat SIGTERM like Ctrl-C, so that a command's processes end too."""
+    raise KeyboardInterrupt
 
 
 def silence_broken_pipe() -> None:

@@ -18,19 +18,8 @@ from app.cli import terminal
 from app.cli.options import option
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = (
-    "pytest",
-    "xdist",
-    "hypothesis",
-    "transformers",
-    "peft",
-    "jsonschema",
-    "streamlit",
-    "playwright",
-    "ruff",
-    "importlinter",
-    "mypy",
-    "yaml",
+TOOLS = tuple(
+    "pytest xdist hypothesis transformers peft jsonschema streamlit playwright ruff importlinter mypy yaml".split()
 )
 MAX_WORKERS = 4  # each holds torch and a model: more would exhaust memory before they save time
 
@@ -55,10 +44,9 @@ def test(
         raise terminal.Problem("--fast and --slow exclude each other", "prep test --fast")
     missing = [name for name in TOOLS if find_spec(name) is None]
     if missing or not (ROOT / "tests").is_dir():
+        tools = f"the test tools are not installed here: {', '.join(missing)}"
         raise terminal.Problem(
-            f"the test tools are not installed here: {', '.join(missing)}"
-            if missing
-            else f"no tests in {ROOT}",
+            tools if missing else f"no tests in {ROOT}",
             "./prep test   (installs them)   or   pip install -e '.[test]'",
             code=terminal.ENVIRONMENT,
         )
@@ -95,8 +83,7 @@ def workers(arguments: list[str]) -> list[str]:
 
 def run(name: str, command: list[str]) -> int:
     print(f"== {name}", flush=True)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
-    }
-    return subprocess.run(command, cwd=ROOT, env=environment).returncode
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    ).returncode

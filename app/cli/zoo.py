@@ -20,8 +20,8 @@ def list_(json: JsonOption = False) -> None:
     if json:
         return terminal.print_json(
             [
-                {"path": str(model.path), **terminal.pick(model, "name parameters megabytes")}
-                for model in models
+                {"name": m.name, "path": str(m.path), **terminal.pick(m, "parameters megabytes")}
+                for m in models
             ]
         )
     if not models:

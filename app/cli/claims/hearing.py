@@ -79,7 +79,12 @@ def _vote(claim: Claim, claims: Claims, state: State, dialogue: Dialogue) -> Non
     verdict_cache.remember([ruling])
     common.print_ruling(claim, ruling)
     _score(claim, ruling, said, confidence, state)
-    _suggest(claim, claims, state)
+    if claim.flip is not None:
+        return terminal.next_command(f"prep claims flip {claim.id}", "to reverse the verdict")
+    try:
+        terminal.next_command(f"prep claims vote {_next(claims, state)}")
+    except terminal.Problem:
+        terminal.next_command("prep claims list")
 
 
 def _read(dialogue: Dialogue, prompt: str, *, skips: bool = True) -> str:
@@ -123,16 +128,6 @@ def _score(claim: Claim, ruling: Ruling, said: str, confidence: int, state: Stat
         f"\nYou: {said}, {confidence} %: {terminal.mark(hit)} {word}  "
         f"(Brier {brier(said, confidence, verdict):.2f}; 0 is best, a coin flip scores 0.25)"
     )
-
-
-def _suggest(claim: Claim, claims: Claims, state: State) -> None:
-    if claim.flip is not None:
-        terminal.next_command(f"prep claims flip {claim.id}", "to reverse the verdict")
-        return
-    try:
-        terminal.next_command(f"prep claims vote {_next(claims, state)}")
-    except terminal.Problem:
-        terminal.next_command("prep claims list")
 
 
 def run(claim_id: common.ClaimId, settings: SetOption = None, json: JsonOption = False) -> None:

@@ -123,22 +123,17 @@ def requests(rows: list[Row]) -> Table:
     table.add_column(width=9, no_wrap=True)
     table.add_column(width=45, no_wrap=True, overflow="ellipsis")
     for row in rows:
+        words = Text(row.text.replace("\n", " ")) if row.text else Text(row.question, style="dim italic")
+        if row.reason is not None:
+            words = Text(why(row.reason), style="yellow")
         table.add_row(
             Text(row.name, style=f"bold {COLOURS[row.name]}"),
             Text(row.status, style=STATUS_STYLE[row.status]),
             f"{row.computed}/{row.known}",
             Text(f"hit {row.hit}" if row.hit else "", style="green"),
-            _words(row),
+            words,
         )
     return table
-
-
-def _words(row: Row) -> Text:
-    if row.reason is not None:
-        return Text(why(row.reason), style="yellow")
-    if row.text:
-        return Text(row.text.replace("\n", " "))
-    return Text(row.question, style="dim italic")
 
 
 def log(events: list[tuple[int, Event]], lines: int = 3) -> Text:
@@ -156,13 +151,8 @@ def log(events: list[tuple[int, Event]], lines: int = 3) -> Text:
 def line_of(frame: Frame) -> str:
     """Return a step as one plain line."""
     waits = [f"{row.name} {row.status}: {why(row.reason)}" for row in frame.rows if row.reason is not None]
-    parts = [
-        f"step {frame.step:>2}",
-        f"blocks {_num_used(frame)}/{len(frame.tiles)}",
-        f"batch {_batch(frame)}",
-        *waits,
-    ]
-    return "  ".join(parts)
+    used = f"blocks {_num_used(frame)}/{len(frame.tiles)}"
+    return "  ".join([f"step {frame.step:>2}", used, f"batch {_batch(frame)}", *waits])
 
 
 def _batch(frame: Frame) -> str:

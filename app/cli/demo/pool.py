@@ -98,7 +98,6 @@ class Totals:
     """Sums over the run, for the figures at the end. Tokens unless the name says otherwise."""
 
     steps: int = 0
-    scheduled: int = 0
     rows: int = 0
     prompt: int = 0
     hit: int = 0
@@ -180,9 +179,8 @@ class SmallPool:
             if name in self._lost:
                 lost = self._lost.pop(name)
                 self.totals.taken_back += min(start, lost)
-                events.append(
-                    Event("resume", f"{name} resumes: {start} of {counted(lost, 'token')} still cached")
-                )
+                text = f"{name} resumes: {start} of {counted(lost, 'token')} still cached"
+                events.append(Event("resume", text))
             elif start:
                 events.append(Event("hit", f"{name} starts with a prefix hit of {counted(start, 'token')}"))
         return events
@@ -190,16 +188,13 @@ class SmallPool:
     def _answered(self, outputs: list[EngineCoreOutput]) -> list[Event]:
         for output in outputs:
             self.totals.answers[output.request_id] += output.new_token_ids
-        ended = [output.request_id for output in outputs if output.finish_reason is not None]
-        return [
-            Event("finish", f"{name} has finished; its blocks are free but keep their content")
-            for name in ended
-        ]
+        text = "has finished; its blocks are free but keep their content"
+        ended = (output.request_id for output in outputs if output.finish_reason is not None)
+        return [Event("finish", f"{name} {text}") for name in ended]
 
     def _count(self, out: SchedulerOutput, stats: StepStats) -> None:
         totals = self.totals
         totals.steps += 1
-        totals.scheduled += stats.num_scheduled_tokens
         totals.rows += len(out.scheduled)
         totals.prompt += stats.prefix_cache_queries
         totals.hit += stats.prefix_cache_hits

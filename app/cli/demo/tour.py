@@ -216,13 +216,10 @@ class Tour:
                     print(line_of(frame), *(f"         {event.text}" for event in frame.events), sep="\n")
                 else:
                     area.update(picture(frame, events), refresh=True)
-                    self._wait(frame.events)
+                    pause = max((PAUSE_SECONDS[event.kind] for event in frame.events), default=0.0)
+                    time.sleep(self.pace * (STEP_SECONDS + pause))
                 self._save_first_preemption(frame, events)
         core.shutdown()
-
-    def _wait(self, events: list[Event]) -> None:
-        pause = max((PAUSE_SECONDS[event.kind] for event in events), default=0.0)
-        time.sleep(self.pace * (STEP_SECONDS + pause))
 
     def _save_first_preemption(self, frame: Frame, events: list[tuple[int, Event]]) -> None:
         if self.svg is None or not any(event.kind == "preempt" for event in frame.events):

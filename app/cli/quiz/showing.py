@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from app.cli import terminal
@@ -62,16 +64,17 @@ def rule(where: Console) -> None:
     where.print(("─" if terminal.unicode_ok() else "-") * min(where.width, WIDTH), style="dim")
 
 
-def header(instance: Instance, number: int, total: int, kind: str = "") -> None:
+def header(instance: Instance, number: int, total: int) -> None:
     question = instance.question
     where = console()
     place = f"{number}/{total}" if total else "probe"
     topic = question.topic.replace("_", " ")
-    about = f"{topic} · {question.stage.replace('_', ' ')} · difficulty {question.difficulty} · {question.kind}{kind}"
-    fits = len(f"{place}  {about}  {question.id}") <= where.width
-    where.print(
-        f"\n[bold]{place}[/]  {about}{'  ' if fits else chr(10)}[dim]{question.id}[/]", soft_wrap=True
+    about = (
+        f"{topic} · {question.stage.replace('_', ' ')} · difficulty {question.difficulty} · {question.kind}"
     )
+    fits = len(f"{place}  {about}  {question.id}") <= where.width
+    gap = "  " if fits else "\n"
+    where.print(f"\n[bold]{place}[/]  {about}{gap}[dim]{question.id}[/]", soft_wrap=True)
     rule(where)
 
 
@@ -95,8 +98,6 @@ def body(instance: Instance, result: dict[str, Any] | None = None) -> None:
 
 
 def _item(mark: str, text: str) -> Any:
-    from rich.table import Table
-
     row = Table.grid(padding=(0, 1))
     row.add_column(width=4, justify="right")
     row.add_column()
@@ -122,9 +123,6 @@ def asked(instance: Instance, key: str) -> str:
 
 def verdict(instance: Instance, graded: Graded, *, surprise: bool) -> None:
     """Print the prediction beside the result, part by part."""
-    from rich import box
-    from rich.table import Table
-
     where = console()
     decided = "engine" if graded.grader == "experiment" else "answer"
     table = Table(box=box.SQUARE if terminal.unicode_ok() else box.ASCII, pad_edge=True)
@@ -133,12 +131,9 @@ def verdict(instance: Instance, graded: Graded, *, surprise: bool) -> None:
     table.add_column(decided, justify="right", overflow="fold")
     table.add_column("")
     for part in graded.parts:
-        table.add_row(
-            part.id.replace("_", " "),
-            shown(instance, part, part.given),
-            shown(instance, part, part.expected),
-            _mark(part),
-        )
+        values = (shown(instance, part, part.given), shown(instance, part, part.expected))
+        word = "PASS" if part.ok else f"{part.points / part.max_points:.0%}" if part.points > 0 else "MISS"
+        table.add_row(part.id.replace("_", " "), *values, f"{terminal.mark(part.ok)} {word}")
     where.print(Padding(table, (0, 0, 0, 1)))
     for part in graded.parts:
         if part.remark:
@@ -146,16 +141,8 @@ def verdict(instance: Instance, graded: Graded, *, surprise: bool) -> None:
         if part.say:
             where.print(prose(part.say))
     if surprise:
-        where.print(
-            " [bold magenta]surprise[/]: you were sure and wrong. This question comes first in your next session."
-        )
-
-
-def _mark(part: Part) -> str:
-    word = "PASS" if part.ok else "MISS"
-    if not part.ok and part.points > 0:
-        word = f"{part.points / part.max_points:.0%}"
-    return f"{terminal.mark(part.ok)} {word}"
+        when = "This question comes first in your next session."
+        where.print(f" [bold magenta]surprise[/]: you were sure and wrong. {when}")
 
 
 def shown(instance: Instance, part: Part, value: Any) -> str:
@@ -190,7 +177,7 @@ def explanation(instance: Instance, result: dict[str, Any] | None, expected: dic
     console().print(prose(text))
 
 
-def interview(title: str, view: Interview, render: Any, *, deep: bool = True) -> None:
+def interview(title: str, view: Interview, render: Any) -> None:
     """Print a model answer to say aloud."""
     where = console()
     where.print(f"\n[bold]{escape(title)}[/]")
@@ -199,7 +186,7 @@ def interview(title: str, view: Interview, render: Any, *, deep: bool = True) ->
         ("in 30 seconds", view.short),
         ("in 2 minutes", view.long),
     ]
-    if deep and view.deep:
+    if view.deep:
         parts.append(("if they ask for more depth", view.deep))
     for heading, text in parts:
         where.print(f"\n [bold cyan]{heading}[/]")

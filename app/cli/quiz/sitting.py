@@ -224,65 +224,62 @@ class Sitting:
         record.points_max = graded.max_points
         record.status = "right" if graded.all_right else "partly" if graded.points > 0 else "wrong"
         record.mistakes = list(graded.mistakes)
-        attempt = Attempt(
-            session_id=self.session.id,
-            question_id=question.id,
-            revision=question.revision,
-            seed=record.seed,
-            answer=record.replies,
-            points=record.points,
-            points_max=record.points_max,
+        rating = rate(
+            correct=graded.all_right,
+            fraction=graded.points / graded.max_points if graded.max_points else 0.0,
+            hints=record.hints,
+            seconds=record.seconds,
+            minutes=question.minutes,
+            confidence=record.confidence,
+        )
+        intervals = tuple(
+            IntervalForecast(part.id, *part.interval, float(part.expected), part.level or 0.8)
+            for part in graded.parts
+            if part.interval is not None
+        )
+        return self._add_attempt(
+            instance,
+            record,
             correct=graded.all_right,
             grader=graded.grader,
-            elapsed_ms=round(1000 * record.seconds),
-            confidence=record.confidence,
             hints=record.hints,
             mistake_id=graded.mistakes[0] if graded.mistakes else None,
-            rating=rate(
-                correct=graded.all_right,
-                fraction=graded.points / graded.max_points if graded.max_points else 0.0,
-                hints=record.hints,
-                seconds=record.seconds,
-                minutes=question.minutes,
-                confidence=record.confidence,
-            ),
+            rating=rating,
             prediction_id=prediction_id,
             marks=marks,
-            intervals=tuple(_forecasts(graded)),
+            intervals=intervals,
         )
-        return self.state.add(attempt)
 
     def _unscored(self, instance: Instance, record: Record, prediction_id: str, why: str) -> None:
         """Save and show an answer that could not be graded; it does not count."""
         record.status, record.why_unscored = "unscored", why
-        self.state.add(
+        self._add_attempt(
+            instance,
+            record,
+            correct=False,
+            grader="experiment",
+            scored=False,
+            prediction_id=prediction_id,
+            detail={"why": why},
+        )
+        self.say(f" [yellow]not scored:[/] {escape(why)}")
+
+    def _add_attempt(self, instance: Instance, record: Record, **grades: Any) -> Attempt:
+        return self.state.add(
             Attempt(
                 session_id=self.session.id,
                 question_id=instance.id,
                 revision=instance.question.revision,
                 seed=record.seed,
                 answer=record.replies,
-                points=0.0,
-                points_max=0.0,
-                correct=False,
-                grader="experiment",
-                scored=False,
+                points=record.points,
+                points_max=record.points_max,
                 elapsed_ms=round(1000 * record.seconds),
                 confidence=record.confidence,
-                prediction_id=prediction_id,
-                detail={"why": why},
+                **grades,
             )
         )
-        self.say(f" [yellow]not scored:[/] {escape(why)}")
 
     def say(self, text: str | Padding) -> None:
         if not self.quiet:
             showing.console().print(text)
-
-
-def _forecasts(graded: Graded) -> list[IntervalForecast]:
-    return [
-        IntervalForecast(part.id, part.interval[0], part.interval[1], float(part.expected), part.level or 0.8)
-        for part in graded.parts
-        if part.interval is not None
-    ]
