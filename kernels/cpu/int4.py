@@ -23,9 +23,7 @@ def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_s
     return y
 
 
-def unsupported_int4_linear(
-    x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int
-) -> str | None:
+def unsupported_int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, *_: object) -> str | None:
     for name, tensor in (("x", x), ("scale", scale)):
         if tensor.dtype not in FLOATS:
             return f"{name} is {tensor.dtype}, supported: float32, float16 or bfloat16"

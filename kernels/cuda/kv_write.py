@@ -36,9 +36,7 @@ def reshape_and_cache(
     launch(write, *arguments, grid=grid, block=(WARPS * 32,), device=kv.device)
 
 
-def unsupported_reshape_and_cache(
-    key: Tensor, value: Tensor, kv: Tensor, slot_mapping: Tensor, kv_scale: Tensor | None = None
-) -> str | None:
+def unsupported_reshape_and_cache(key: Tensor, value: Tensor, kv: Tensor, *_: Tensor | None) -> str | None:
     if key.dtype not in FLOATS or kv.dtype not in FLOATS + QUANTISED:
         return (
             f"keys in {key.dtype}, cache in {kv.dtype}; supported: keys in float32, float16 or bfloat16, "

@@ -36,9 +36,7 @@ def sample(
     return token_ids, peaks
 
 
-def unsupported_sample(
-    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, keys: Tensor
-) -> str | None:
+def unsupported_sample(logits: Tensor, *_: Tensor) -> str | None:
     if logits.dtype != torch.float32:
         return f"logits in {logits.dtype}; supported: float32"
     if not 0 < logits.shape[1] <= MAX_VOCAB:

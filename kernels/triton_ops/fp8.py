@@ -55,9 +55,7 @@ def fp8_linear(x: Tensor, qweight: Tensor, scale: Tensor, input_scale: Tensor | 
     return w8a8_product(xq.view(torch.float8_e4m3fn), row_scale, qweight, scale, x.dtype)
 
 
-def unsupported_fp8_linear(
-    x: Tensor, qweight: Tensor, scale: Tensor, input_scale: Tensor | None = None
-) -> str | None:
+def unsupported_fp8_linear(x: Tensor, *_: Tensor | None) -> str | None:
     if x.is_cuda and torch.cuda.get_device_capability(x.device) < MIN_CAPABILITY:
         return "fp8 needs compute capability 8.9 (Ada, Hopper) or newer"
     return unlike("x", x)

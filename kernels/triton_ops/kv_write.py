@@ -107,9 +107,7 @@ def reshape_and_cache(
     )
 
 
-def unsupported_reshape_and_cache(
-    key: Tensor, value: Tensor, kv: Tensor, slot_mapping: Tensor, kv_scale: Tensor | None = None
-) -> str | None:
+def unsupported_reshape_and_cache(key: Tensor, value: Tensor, kv: Tensor, *_: Tensor | None) -> str | None:
     if kv.dtype not in CACHE_DTYPES:
         return f"a cache of {kv.dtype} is not supported; supported: {', '.join(map(str, CACHE_DTYPES))}"
     if key.dtype == torch.float64:

@@ -271,9 +271,7 @@ def sample(
     return token_ids, peaks
 
 
-def unsupported_sample(
-    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, keys: Tensor
-) -> str | None:
+def unsupported_sample(logits: Tensor, *_: Tensor) -> str | None:
     return None if logits.dtype == torch.float32 else f"logits are {logits.dtype}; supported: float32"
 
 
