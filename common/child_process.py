@@ -23,10 +23,9 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from multiprocessing.connection import Pipe
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -72,6 +71,7 @@ class ChildProcess:
         own_group: bool = True,
         keep_stderr: bool = False,
         stop_signal: signal.Signals | None = None,
+        connection: Connection | None = None,
         **popen: Any,
     ) -> None:
         """Start the process.
@@ -86,9 +86,10 @@ class ChildProcess:
                 ends what it has started. Without, the child must ignore SIGINT itself.
             keep_stderr: write stderr to a temporary file, for `last_words`; else it is that of this process.
             stop_signal: sent by `close`, to a child that has no pipe to hang up.
+            connection: to hang up by `close`; by default stdin, if that is a pipe.
             popen: further arguments of `subprocess.Popen`.
         """
-        self.name = name
+        self.name, self._own_group = name, own_group
         self._stderr = TemporaryFile() if keep_stderr else None
         if self._stderr is not None:
             popen["stderr"] = self._stderr
@@ -96,19 +97,12 @@ class ChildProcess:
         if isinstance(command, str):
             command = [sys.executable, "-m", command, *args]
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        variables |= environment or {}
         self._process: subprocess.Popen[bytes] = subprocess.Popen(
-            command,
-            env=variables | dict(environment or {}),
-            start_new_session=own_group,
-            **popen,
+            command, env=variables, start_new_session=own_group, **popen
         )
-        self._own_group = own_group
-        self._stop_signal = stop_signal
-        self._end = weakref.finalize(self, _end, self._process, self._hang_up(), grace_s, own_group)
-
-    def _hang_up(self) -> Callable[[], None]:
-        """Return what asks the child to end. It must not refer to this object."""
-        return partial(_ask_to_stop, self._process, self._stop_signal, self._own_group)
+        pipe = connection or self._process.stdin
+        self._end = weakref.finalize(self, _end, self._process, pipe, stop_signal, grace_s, own_group)
 
     @property
     def pid(self) -> int:
@@ -168,9 +162,6 @@ class JsonChild(ChildProcess):
             command, keep_stderr=keep_stderr, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options
         )
 
-    def _hang_up(self) -> Callable[[], None]:
-        return _closer(self._process.stdin)
-
     def write(self, record: Any) -> None:
         """Write a record. Raises ProcessEnded."""
         stdin = self._process.stdin
@@ -212,21 +203,17 @@ class PipeChild(ChildProcess):
     def __init__(self, module: str, **options: Any) -> None:
         """Start the process, see ChildProcess. It ignores Ctrl-C itself (`parent_link.serve_pipe`)."""
         self.connection, theirs = Pipe()
-        python_path = os.pathsep.join(
-            entry or os.getcwd() for entry in sys.path
-        )  # pickles name any module of ours
+        python_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # pickles name our modules
         environment = {"PYTHONPATH": python_path, **(options.pop("environment", None) or {})}
         super().__init__(
             [sys.executable, "-m", module, str(theirs.fileno())],
             environment=environment,
             own_group=False,
+            connection=self.connection,
             pass_fds=[theirs.fileno()],
             **options,
         )
         theirs.close()
-
-    def _hang_up(self) -> Callable[[], None]:
-        return self.connection.close
 
     def write(self, message: Any) -> None:
         """Write a message. Raises ProcessEnded."""
@@ -244,9 +231,18 @@ class PipeChild(ChildProcess):
 
 
 def _end(
-    process: subprocess.Popen[bytes], hang_up: Callable[[], None], grace_s: float, own_group: bool
+    process: subprocess.Popen[bytes],
+    pipe: Connection | IO[bytes] | None,
+    stop_signal: signal.Signals | None,
+    grace_s: float,
+    own_group: bool,
 ) -> None:
-    hang_up()
+    """Ask a child to end, and kill it if it does not. This must not refer to the ChildProcess."""
+    with suppress(OSError):  # what was not written yet cannot be any more
+        if pipe is not None:
+            pipe.close()
+    if stop_signal is not None and process.poll() is None:
+        _signal(process, stop_signal, own_group)
     try:
         process.wait(grace_s)
     except subprocess.TimeoutExpired:
@@ -259,17 +255,3 @@ def _end(
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals, own_group: bool) -> None:
     with suppress(ProcessLookupError, PermissionError):  # the group is gone; macOS: only zombies are left
         os.killpg(process.pid, number) if own_group else process.send_signal(number)
-
-
-def _closer(pipe: IO[bytes] | None) -> Callable[[], None]:
-    def close() -> None:
-        with suppress(OSError):  # what was not written yet cannot be any more
-            if pipe is not None:
-                pipe.close()
-
-    return close
-
-
-def _ask_to_stop(process: subprocess.Popen[bytes], number: signal.Signals | None, own_group: bool) -> None:
-    if number is not None and process.poll() is None:
-        _signal(process, number, own_group)

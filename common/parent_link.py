@@ -55,9 +55,8 @@ class JsonLink:
 
 def serve_pipe(serve: Callable[[Connection], None]) -> None:
     """Call `serve` with the connection to the parent, then end the process; a parent that hangs up ends it too."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches every process of a terminal; the parent decides
+    # Ctrl-C reaches every process of a terminal; the parent decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         serve(Connection(int(sys.argv[1])))
     except (EOFError, ConnectionError):  # the parent is gone in the middle of a call

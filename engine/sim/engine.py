@@ -4,9 +4,8 @@
                                 |
            t ----- schedule() --+-- cost.seconds(load) -- update() ----- t + cost --->
 
-A request that arrives during a step waits for the next one, as in
-the live engine. Idle time is skipped. Source of the idea: Vidur (Agrawal et al. 2024), which simulates vLLM's
-scheduler; here the scheduler itself runs.
+A request that arrives during a step waits for the next one, as in the live engine. Idle time is skipped. Source of
+the idea: Vidur (Agrawal et al. 2024), which simulates vLLM's scheduler; here the scheduler itself runs.
 """
 
 from __future__ import annotations

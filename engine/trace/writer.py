@@ -1,8 +1,7 @@
 """Write a step trace while the engine runs (format: `engine.trace.format`).
 
-A step costs the engine the creation of one record. Records become compressed JSON lines a few at a time,
-so that no step pays for many others, and reach the disk every 256 steps. Without a writer the engine pays
-for `is None`.
+A step costs the engine the creation of one record. Records become compressed JSON lines a few at a time, so that no
+step pays for many others, and reach the disk every 256 steps. Without a writer the engine pays for `is None`.
 """
 
 from __future__ import annotations

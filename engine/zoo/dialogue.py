@@ -1,8 +1,7 @@
 """Questions of the customers and answers of the assistant, in English and Japanese.
 
-Every answer repeats a sentence of the notes, title first and value last. The next token of an
-answer therefore follows the last words where they occur in the notes: one induction step. The reason is in
-README.md ("One hop").
+Every answer repeats a sentence of the notes, title first and value last. The next token of an answer therefore
+follows the last words where they occur in the notes: one induction step. The reason is in README.md ("One hop").
 """
 
 from __future__ import annotations
