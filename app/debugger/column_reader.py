@@ -25,7 +25,7 @@ from engine.trace.blocks import NO_REQUEST, NULL_BLOCK, Blocks
 from engine.trace.format import BLOCK_EVENTS, read_header
 from engine.trace.history import RequestHistory, Stay
 from engine.trace.protocol import Trace
-from engine.trace.records import Content, Event, ParsedLines, StepSeries
+from engine.trace.records import Content, Event, StepSeries
 from engine.trace.replay import Problem
 
 KEPT_HISTORIES = 20_000
@@ -48,12 +48,11 @@ class ColumnReader(Trace):
         self.path, self.header, self.columns = path, read_header(header, path), columns
         facts = columns.facts
         lines = StepLines(path, columns.line_member, columns.line_start)
-        self.num_lines = len(lines)
-        self._records = ParsedLines(lines)
-        self._lifecycle = _Lifecycle(columns)
+        self.lines, self.num_lines = lines, len(lines)
+        self.lifecycle = _Lifecycle(columns)
         self._positions_of: dict[str, Any] = {}
         self.requests = histories = _Histories(columns, lines)
-        self._namesakes = _Namesakes(histories, facts["adds"])
+        self.namesakes = _Namesakes(histories, facts["adds"])
         self.arrivals = _array("i", columns.added)
         self.changes = _Changes(
             columns.event_step, columns.event_kind, columns.event_request, columns.event_block
@@ -77,30 +76,17 @@ class ColumnReader(Trace):
                 "a separate run from there"
             )
 
-    @property
-    def num_steps(self) -> int:
-        return self.num_lines
-
-    def parsed(self, step: int) -> dict[str, Any]:
-        return self._records.record(step)
-
     def blocks_after(self, step: int) -> Blocks:
         return ColumnBlocks(self.columns, self.num_blocks, step)
 
     def live_after(self, step: int) -> list[RequestHistory]:
         return [self.requests[number] for number in self.columns.live_at(step).tolist()]
 
-    def lifecycle(self, kind: str) -> Sequence[Event]:
-        return self._lifecycle[kind]
-
     def positions(self, kind: str) -> Any:
         if kind not in self._positions_of:
             found = np.flatnonzero(self.columns.event_kind == BLOCK_EVENTS.index(kind))
             self._positions_of[kind] = found.astype(np.int32)
         return self._positions_of[kind]
-
-    def namesakes(self) -> Mapping[str, list[RequestHistory]]:
-        return self._namesakes
 
     def counter_totals(self) -> dict[str, int]:
         return dict(self.columns.facts["counters"])

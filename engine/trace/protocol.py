@@ -52,14 +52,10 @@ class Trace(Protocol):
     """Every block event of a run, in order, as columns (`array.array` or numpy) of `blocks.BlockChanges`: `step`,
     `kind`, `request`, `block`. It has a length."""
     num_lines: int  # lines read so far; it grows with a live trace
-
-    @property
-    @abstractmethod
-    def num_steps(self) -> int: ...
-
-    @abstractmethod
-    def parsed(self, step: int) -> dict[str, Any]:
-        """The record of a step that exists."""
+    lines: Sequence[bytes]  # per step, its line in the file
+    lifecycle: Mapping[str, Sequence[Event]]  # kind in REQUEST_EVENTS -> all its events
+    namesakes: Mapping[str, list[RequestHistory]]  # id -> the requests that had it, in order of arrival
+    _last_parsed: tuple[int, dict[str, Any]] = (-1, {})
 
     @abstractmethod
     def blocks_after(self, step: int) -> Blocks:
@@ -70,16 +66,8 @@ class Trace(Protocol):
         """The requests that run or wait after a step."""
 
     @abstractmethod
-    def lifecycle(self, kind: str) -> Sequence[Event]:
-        """All events of a kind in REQUEST_EVENTS."""
-
-    @abstractmethod
     def positions(self, kind: str) -> Any:
         """Indices into `changes` of a kind in BLOCK_EVENTS, as an array of int."""
-
-    @abstractmethod
-    def namesakes(self) -> Mapping[str, list[RequestHistory]]:
-        """Request id -> the requests that had it, in order of arrival."""
 
     @abstractmethod
     def content_before(self, block: int, step: int) -> Content | None:
@@ -94,6 +82,10 @@ class Trace(Protocol):
         """The steps in which a request was not scheduled for this reason."""
 
     # ------------------------------------------------------------------ overview
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.lines)
 
     @property
     def num_blocks(self) -> int:
@@ -136,7 +128,11 @@ class Trace(Protocol):
     def record(self, step: int) -> dict[str, Any]:
         """The step's line in the file, parsed (`engine.trace.format`). Raises TraceError without such a step."""
         self._check_step(step)
-        return self.parsed(step)
+        last, record = self._last_parsed  # one assignment, because threads share a reader
+        if last != step:
+            record = json.loads(self.lines[step])
+            self._last_parsed = step, record
+        return record
 
     def step(self, step: int) -> StepRecord:
         """One step, with request ids instead of numbers."""
@@ -229,9 +225,9 @@ class Trace(Protocol):
         return list(events[bisect_left(events, step, key=step_of) : bisect_right(events, step, key=step_of)])
 
     def _of_kind(self, kind: str) -> tuple[Any, Callable[[Any], int], Callable[[Any], Event]]:
-        """What there is of a kind, in order, and functions from an entry to its step and to the event."""
+        """The entries of a kind in order, and functions from an entry to its step and to the event."""
         if kind in REQUEST_EVENTS:
-            return self.lifecycle(kind), itemgetter(0), lambda event: event
+            return self.lifecycle[kind], itemgetter(0), lambda event: event
         if kind not in BLOCK_EVENTS:
             raise TraceError(f"no event kind {kind!r}: {', '.join((*REQUEST_EVENTS, *BLOCK_EVENTS))}")
         return self.positions(kind), self.changes.step.__getitem__, self._block_event
@@ -249,10 +245,9 @@ class Trace(Protocol):
 
         Raises TraceError with similar names if there is none.
         """
-        by_name = self.namesakes()
-        found = by_name.get(request_id)
+        found = self.namesakes.get(request_id)
         if not found:
-            close = ", ".join(get_close_matches(request_id, list(by_name)[:10_000], n=3))
+            close = ", ".join(get_close_matches(request_id, list(self.namesakes)[:10_000], n=3))
             known = f"similar: {close}" if close else f"it holds {counted(len(self.requests), 'request')}"
             raise TraceError(f"{self.path.name} has no request {request_id!r}; {known}")
         arrived = [request for request in found if step is None or request.added <= step]

@@ -19,7 +19,6 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -29,7 +28,7 @@ from engine.trace.blocks import BlockColumns, Blocks
 from engine.trace.format import BLOCK_EVENTS, CHECK_EVERY, HASH_BYTES, REQUEST_EVENTS, TraceError, read_header
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
-from engine.trace.records import Content, Event, ParsedLines, StepSeries
+from engine.trace.records import Content, Event, StepSeries
 from engine.trace.replay import Problem, Replay
 
 _CHUNK_BYTES = 1 << 16
@@ -62,13 +61,12 @@ class TraceReader(Trace):
         self._replay = replay = Replay(self.header)
         self.requests, self.problems, self.changes = replay.requests, replay.problems, replay.changes
         self.arrivals = self._arrivals = array("i")
-        self._lines: list[bytes] = []  # per step, its line
-        self._records = ParsedLines(self._lines)
+        self.lines: list[bytes] = []
         self._keyframes = [_Keyframe(replay.blocks.copy(), array("i"))]
-        self._lifecycle: dict[str, list[Event]] = {kind: [] for kind in REQUEST_EVENTS}
+        self.lifecycle: dict[str, list[Event]] = {kind: [] for kind in REQUEST_EVENTS}
         self._found: dict[str, tuple[array[int], int]] = {}
         """Event kind -> indices of its events among the first so many changes, and how many."""
-        self._by_name: dict[str, list[RequestHistory]] = {}
+        self.namesakes: dict[str, list[RequestHistory]] = {}
         self._seals: dict[int, list[int]] = {}
         self._num_seals_seen = 0
         self._seals_lock = Lock()
@@ -99,13 +97,6 @@ class TraceReader(Trace):
 
     # ------------------------------------------------------------------ the abstract part of Trace
 
-    @property
-    def num_steps(self) -> int:
-        return len(self._lines)
-
-    def parsed(self, step: int) -> dict[str, Any]:
-        return self._records.record(step)
-
     def blocks_after(self, step: int) -> Blocks:
         frame, changes = (step + 1) // CHECK_EVERY, self._replay.changes
         first, last = bisect_left(changes.step, frame * CHECK_EVERY), bisect_right(changes.step, step)
@@ -117,9 +108,6 @@ class TraceReader(Trace):
         known = [self.requests[number] for number in (*self._keyframes[frame].live, *arrived)]
         return [request for request in known if request.lives_at(step)]
 
-    def lifecycle(self, kind: str) -> Sequence[Event]:
-        return self._lifecycle[kind]
-
     def positions(self, kind: str) -> array[int]:
         found, seen = self._found.get(kind, (array("q"), 0))
         if seen < len(self.changes):
@@ -127,9 +115,6 @@ class TraceReader(Trace):
             found = found + array("q", [n for n, each in enumerate(new, seen) if each == code])
             self._found[kind] = found, seen + len(new)
         return found
-
-    def namesakes(self) -> Mapping[str, list[RequestHistory]]:
-        return self._by_name
 
     def content_before(self, block: int, step: int) -> Content | None:
         changes, seals = self._replay.changes, self._seals_of(block)
@@ -143,12 +128,12 @@ class TraceReader(Trace):
     def counter_totals(self) -> dict[str, int]:
         totals: Counter[str] = Counter()
         for step in range(self.num_steps):
-            totals.update(self.parsed(step).get("cnt", {}))
+            totals.update(self.record(step).get("cnt", {}))
         return dict(sorted(totals.items()))
 
     def steps_with(self, reason: Reason) -> list[int]:
         word = f'"{reason}"'.encode()  # a step's line refers to requests by number: only a reason matches
-        return [step for step, line in enumerate(self._lines) if word in line]
+        return [step for step, line in enumerate(self.lines) if word in line]
 
     def _seals_of(self, block: int) -> list[int]:
         """Indices into `changes` at which a block's hashes were published. Continues where the last call stopped."""
@@ -197,11 +182,11 @@ class TraceReader(Trace):
             self._note_lifecycle(record)
             if replay.num_steps % CHECK_EVERY == 0:
                 self._keyframes.append(_Keyframe(replay.blocks.copy(), array("i", replay.live)))
-            self._lines.append(line)  # last: readers in other threads see the step from here on
+            self.lines.append(line)  # last: readers in other threads see the step from here on
         elif kind == "add":
             request = replay.add(record)
             self._arrivals.append(request.added)
-            self._by_name.setdefault(request.request_id, []).append(request)
+            self.namesakes.setdefault(request.request_id, []).append(request)
             self._note("add", step, request)
         elif kind == "abort":
             self._note("abort", step, replay.abort(record))
@@ -228,7 +213,7 @@ class TraceReader(Trace):
                     self._note("hit", step, request)
 
     def _note(self, kind: str, step: int, request: RequestHistory) -> None:
-        self._lifecycle[kind].append(Event(step, kind, request.request_id, None))
+        self.lifecycle[kind].append(Event(step, kind, request.request_id, None))
 
 
 def _decompress(data: bytes) -> tuple[bytes, str]:

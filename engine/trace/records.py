@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -142,18 +140,3 @@ class TraceState:
 def accepted_tokens(value: int | list[int] | None) -> tuple[int, ...]:
     """The output of one row, from its entry in a step's `tok`."""
     return () if value is None else (value,) if isinstance(value, int) else tuple(value)
-
-
-class ParsedLines:
-    """The steps' lines, parsed on demand; the last parsed one is cached."""
-
-    def __init__(self, lines: Sequence[bytes]) -> None:
-        self._lines = lines
-        self._last: tuple[int, dict[str, Any]] = (-1, {})
-
-    def record(self, step: int) -> dict[str, Any]:
-        last, record = self._last
-        if last != step:
-            record = json.loads(self._lines[step])
-            self._last = step, record
-        return record
