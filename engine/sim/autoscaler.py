@@ -93,8 +93,7 @@ class Autoscaler:
 
     config: AutoscalerConfig
     last_change: float = float("-inf")
-    overload_seconds: float = 0.0
-    """Time with the signal above the threshold in a cooldown or at the maximum, when no replica could start."""
+    overload_seconds: float = 0.0  # above the threshold, but in a cooldown or at the maximum of replicas
     _above_since: float | None = field(default=None, repr=False)
     _below_since: float | None = field(default=None, repr=False)
 

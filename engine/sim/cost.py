@@ -40,8 +40,7 @@ class Efficiency:
     attention_bandwidth: float = 0.75
     link: float = 0.7
     step_overhead: float = 0.8e-3  # seconds per step: scheduling, inputs, one graph launch, sampling, output
-    eager_overhead: float = 20e-6
-    """Seconds per layer of a step that is not replayed from a graph: any step that computes a prompt."""
+    eager_overhead: float = 20e-6  # seconds per layer of a step that computes a prompt: no graph is replayed
     row_overhead: float = 2e-6
 
 
@@ -56,8 +55,7 @@ class Rates:
     step_overhead: float
     eager_overhead: float  # seconds per layer, in steps that compute more than one token in some row
     row_overhead: float
-    overlaps: bool
-    """Whether loads overlap with compute, as on a GPU: then a part takes the longer time, on a CPU about the sum."""
+    overlaps: bool  # loads overlap with compute, as on a GPU; on a CPU a part takes about the sum
     link_share: float = 0.7
 
     @classmethod
@@ -85,8 +83,7 @@ class StepLoad:
     num_rows: int = 0
     num_tokens: int = 0
     num_sampled: int = 0  # positions whose logits are computed
-    decode_context: int = 0
-    """Positions read by rows of one token, summed over rows; their KV is read in every layer."""
+    decode_context: int = 0  # positions read by rows of one token, summed; their KV is read in every layer
     prefill_pairs: int = 0  # (query, key) pairs of the other rows
     prefill_context: int = 0  # positions whose KV the other rows read, summed over rows
 
@@ -147,8 +144,7 @@ class CostModel:
         self._hidden_bytes = model.hidden_size * precision.other_bytes
         self._eager = self.rates.eager_overhead * model.num_layers
         self._num_layers = model.num_layers
-        self._decode_fixed: dict[int, tuple[float, float, float]] = {}
-        """Rows of a decode step -> costs that do not depend on its context."""
+        self._decode_fixed: dict[int, tuple[float, float, float]] = {}  # rows -> costs without context
 
     def seconds(self, load: StepLoad) -> float:
         """Return the duration of a step."""

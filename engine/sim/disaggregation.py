@@ -38,8 +38,7 @@ class DisaggregatedReport:
     decode: list[ReplicaReport]
     transfers: int
     transfer_bytes: float  # bytes of all transfers on all devices
-    mean_transfer_seconds: float
-    """Mean time from the first token until the KV has arrived, including the wait for the sender's link."""
+    mean_transfer_seconds: float  # from the first token until the KV has arrived, with the wait for the link
 
 
 @dataclass(order=True)

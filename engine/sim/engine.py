@@ -39,8 +39,7 @@ class Flight(NamedTuple):
     """A step that has begun and not ended."""
 
     end: float
-    plan: tuple[SchedulerOutput, ModelRunnerOutput] | None
-    """The plan and its answer; None for a certain decode step (`fast_forward.py`)."""
+    plan: tuple[SchedulerOutput, ModelRunnerOutput] | None  # plan and answer; None: a certain decode
 
 
 class SimEngine:
@@ -60,12 +59,10 @@ class SimEngine:
         self.scheduler = FastForwardScheduler(scheduler_config, cache_config, clock=self.clock)
         self.cost = cost
         self.speculation = speculation
-        self.on_step = on_step
-        """Called with plan, load and seconds of every step; it disables fast-forwarding."""
+        self.on_step = on_step  # called with plan, load and seconds of every step; disables fast-forwarding
         self.fast_forward = fast_forward and on_step is None and speculation is None
         self.recorder = Recorder()
-        self.now = 0.0
-        """Time at which the next step can start: the end of the last one, or the arrival of work."""
+        self.now = 0.0  # when the next step can start: the end of the last one, or the arrival of work
         self.previous_end = -2.0
         self.rejected: list[tuple[SimRequest, str]] = []
         self._answers: dict[str, list[int]] = {}

@@ -63,8 +63,7 @@ class Hardware:
     name: str
     memory_bytes: float
     bytes_per_s: float  # bandwidth of the device memory, bytes per second
-    flops: Mapping[str, float]
-    """Dense FLOP/s by compute type (float32, bfloat16, float16, fp8, int8); absent: the device has no such units."""
+    flops: Mapping[str, float]  # dense FLOP/s by compute type; absent: the device has no such units
     link: Link  # link to the other devices of the same machine
     host_link: Link  # link to the host's memory
     source: str

@@ -21,8 +21,7 @@ from engine.sim.hardware import GPUS, Hardware, get_hardware
 from engine.sim.models import ModelShape, get_model
 from engine.sim.precision import KV_SCALE_BYTES, Precision, get_precision, kv_bytes
 
-GPU_RUNTIME_BYTES = 1.0 * GIB
-"""CUDA context, NCCL buffers and graphs: about 1 GiB in vLLM's boot log on cards of any size."""
+GPU_RUNTIME_BYTES = 1.0 * GIB  # CUDA context, NCCL buffers and graphs, as in vLLM's boot log on any card
 _TP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 

@@ -37,8 +37,7 @@ class MoE:
     top_k: int
     intermediate_size: int
     num_shared_experts: int = 0
-    num_dense_layers: int = 0
-    """The first layers, which have one ordinary MLP of the model's `intermediate_size`."""
+    num_dense_layers: int = 0  # the first layers, with one MLP of the model's `intermediate_size`
     has_router_bias: bool = False
 
 

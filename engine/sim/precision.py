@@ -46,8 +46,7 @@ PRECISIONS = {
 
 KV_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "int8_per_token_head": 1}
 
-KV_SCALE_BYTES = {"int8_per_token_head": 4}
-"""Bytes of scale for the key, and for the value, of every token and head, as in engine/quant/kv_cache.py."""
+KV_SCALE_BYTES = {"int8_per_token_head": 4}  # per key or value of a token and head (engine/quant/kv_cache.py)
 
 
 def get_precision(name: str) -> Precision:

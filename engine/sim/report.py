@@ -71,8 +71,7 @@ class RunReport:
     num_steps: int
     mean_step_seconds: float
     busy_share: float  # share of the time spent in steps
-    prefill_tokens: int
-    """Prefill tokens computed: prompts less prefix hits, plus recomputation after preemptions."""
+    prefill_tokens: int  # computed: prompts less prefix hits, plus recomputation after preemptions
     num_preemptions: int
     mean_running: float  # mean while busy, as for the next fields
     peak_running: int

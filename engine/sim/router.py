@@ -67,8 +67,7 @@ class ReplicaReport:
 
 
 class Router(Protocol):
-    needs_state: bool
-    """Whether `choose` reads loads or caches, so that the replicas must first advance to the present."""
+    needs_state: bool  # `choose` reads loads or caches: the replicas must first advance to the present
 
     def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica: ...
 

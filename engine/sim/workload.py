@@ -23,8 +23,7 @@ from engine.sampling_params import SamplingParams
 
 Arrivals = Literal["poisson", "gamma", "constant"]
 
-_STRIDE = 1 << 24
-"""Tokens of segment s are s * _STRIDE, + 1, ...: longer than any prompt, so segments never overlap."""
+_STRIDE = 1 << 24  # tokens of segment s start at s * _STRIDE: longer than any prompt, so none overlap
 _ANSWERS = -1  # first output token; outputs count downwards, so that no prompt contains one by chance
 
 
@@ -36,8 +35,7 @@ class SimRequest:
     arrival: float
     prompt_len: int
     output_len: int
-    prefix_id: int = -1
-    """Requests with the same id start with the same `prefix_len` tokens; -1: no shared prefix."""
+    prefix_id: int = -1  # equal ids start with the same `prefix_len` tokens; -1: no shared prefix
     prefix_len: int = 0
     priority: int = 0
 
@@ -132,14 +130,12 @@ class Workload:
     prompt: Lengths
     output: Lengths
     arrivals: Arrivals = "poisson"
-    cv: float = 2.0
-    """For gamma arrivals, standard deviation over mean of the gaps; 1 is Poisson, more is burstier."""
+    cv: float = 2.0  # of gamma arrivals: standard deviation over mean of the gaps; 1 is Poisson
     num_prefixes: int = 0  # number of different prefixes; 0: no prefix is shared
     prefix_len: int = 0
     max_model_len: int = 1 << 20
     seed: int = 0
-    phases: tuple[tuple[float, float], ...] = ()
-    """(seconds, requests per second) phases, repeated forever. Empty: `rate` throughout."""
+    phases: tuple[tuple[float, float], ...] = ()  # (seconds, rate), repeated; empty: `rate`
 
     def __post_init__(self) -> None:
         if self.num_requests < 1:

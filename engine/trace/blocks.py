@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from engine.trace.format import HASH_BYTES
 
-NO_REQUEST = -1
-"""In place of a request number: a block without owner, or owned by a transfer of the KV connector."""
+NO_REQUEST = -1  # in place of a request number: no owner, or a transfer of the KV connector
 NULL_BLOCK = 0  # the block that is never allocated
 
 

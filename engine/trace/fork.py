@@ -24,8 +24,7 @@ from engine.trace.knobs import parse_knobs, read_settings
 from engine.trace.protocol import Trace
 from engine.trace.scripted_run import ForkResult, ScriptedRun
 
-_TRUSTED = ("engine.", "app.", "quizzes.")
-"""A class named by a file is imported only from these packages: opening a file must not run foreign code."""
+_TRUSTED = ("engine.", "app.", "quizzes.")  # only from here: opening a file must not run foreign code
 INTERFACE = ("add", "abort", "schedule", "update", "has_unfinished")
 
 

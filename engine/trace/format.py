@@ -78,8 +78,7 @@ FLUSH_EVERY = 256  # steps between two flushes: the most that a killed engine lo
 HASH_BYTES = 8  # leading bytes of a block's hash that a trace keeps
 NO_HASH = bytes(HASH_BYTES)
 
-_MAX_BLOCKS = 1 << 24
-"""Upper bound on a header's sizes: a damaged header must not make the reader allocate all memory."""
+_MAX_BLOCKS = 1 << 24  # of a header: a damaged one must not make the reader allocate all memory
 
 BLOCK_EVENTS = ("alloc", "ref", "unref", "free", "seal", "evict")
 REQUEST_EVENTS = ("add", "admit", "hit", "preempt", "resume", "finish", "abort")

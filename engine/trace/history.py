@@ -46,17 +46,14 @@ class RequestHistory:
     finish_reason: str | None = None
     aborted: bool = False  # ended between two steps: by a client, or by a stop string in the text
     aborted_late: bool = False  # aborted while a step was in flight, not before it was planned
-    rekeyed: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
-    """(step, key): sort keys that replaced `key`, from that step on."""
+    rekeyed: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)  # (step, key): later sort keys
     stays: list[Stay] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)  # steps
     num_computed: int = 0  # tokens whose KV existed after the last step in which it was scheduled
     tokens: array[int] = field(default_factory=lambda: array("i"))  # accepted output
     row_steps: array[int] = field(default_factory=lambda: array("i"))  # the steps in which it was scheduled
-    row_computed: array[int] = field(default_factory=lambda: array("i"))
-    """Per such step, `num_computed` after it."""
-    row_outputs: array[int] = field(default_factory=lambda: array("i"))
-    """Per such step, output tokens after it."""
+    row_computed: array[int] = field(default_factory=lambda: array("i"))  # per row, `num_computed`
+    row_outputs: array[int] = field(default_factory=lambda: array("i"))  # per row, output tokens
 
     @property
     def num_cached_tokens(self) -> int:

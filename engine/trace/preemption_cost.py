@@ -21,8 +21,7 @@ class PreemptionCost:
     blocks: int  # entries of its block table that it released
     blocks_shared: int  # released blocks that other requests still held, which are not free now
     tokens_lost: int  # tokens whose KV had been computed
-    tokens_found: int | None
-    """Tokens not computed again, because of a prefix hit or a copy from the host; None: it has not resumed."""
+    tokens_found: int | None  # not computed again: a prefix hit, or copied from the host; None: not resumed
     tokens_swapped_in: int | None  # the part of `tokens_found` that was copied from the host
     steps_waited: int | None  # from the preemption to the step that resumed it; None: it has not resumed
 

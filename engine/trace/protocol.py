@@ -37,16 +37,13 @@ class Trace(Protocol):
     path: Path
     header: dict[str, Any]
     warnings: list[str]  # sentences about what is missing from the file; empty for a complete one
-    problems: list[Problem]
-    """Contradictions among the records or with the engine's checks; empty for a sound trace."""
+    problems: list[Problem]  # contradictions among the records or with the checks; empty for a sound trace
     is_complete: bool  # the writer was closed: nothing is missing at the end
     error: str | None  # the last exception of the engine
-    error_steps: list[int]
-    """Steps that raised; after all but the last the engine went on, without its requests."""
+    error_steps: list[int]  # steps that raised; after all but the last the engine went on, without requests
     notes: list[str]  # sentences of the writer about the run as a whole
     series: StepSeries
-    requests: Sequence[RequestHistory]
-    """All requests in order of arrival, so the index is the number. An id that was reused appears repeatedly."""
+    requests: Sequence[RequestHistory]  # in order of arrival: the index is the number; an id may appear again
     arrivals: Sequence[int]  # per request, `RequestHistory.added`
     changes: Any
     """Every block event of a run, in order, as columns (`array.array` or numpy) of `blocks.BlockChanges`: `step`,

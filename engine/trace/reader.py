@@ -64,8 +64,7 @@ class TraceReader(Trace):
         self.lines: list[bytes] = []
         self._keyframes = [_Keyframe(replay.blocks.copy(), array("i"))]
         self.lifecycle: dict[str, list[Event]] = {kind: [] for kind in REQUEST_EVENTS}
-        self._found: dict[str, tuple[array[int], int]] = {}
-        """Event kind -> indices of its events among the first so many changes, and how many."""
+        self._found: dict[str, tuple[array[int], int]] = {}  # kind -> indices, and changes seen
         self.namesakes: dict[str, list[RequestHistory]] = {}
         self._seals: dict[int, list[int]] = {}
         self._num_seals_seen = 0

@@ -59,8 +59,7 @@ class StepRecord:
     num_kv_tokens: int  # tokens of running requests whose KV exists
     not_scheduled: list[NotScheduled]
     counters: dict[str, int]  # the nonzero `StepStats` fields named in `stats.TRACED_COUNTERS`
-    copy_out: list[tuple[int, int]]
-    """(device block, host block): copied before the rows were computed, and before copy_in."""
+    copy_out: list[tuple[int, int]]  # (device block, host block): copied before copy_in and the rows
     copy_in: list[tuple[int, int]]  # (host block, device block)
 
     @property

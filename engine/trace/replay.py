@@ -43,8 +43,7 @@ class Replay:
         self.num_free = self.num_blocks - 1
         self.num_cached = 0
         self.num_steps = 0
-        self._on_host: dict[int, int] = {}
-        """Host block -> the hash of the device block it was copied from; 0 without one."""
+        self._on_host: dict[int, int] = {}  # host block -> hash of the device block copied there; 0: none
         self.problems: list[Problem] = []
         self._last_good_check = -1
         self._first_rank = 0

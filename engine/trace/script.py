@@ -44,8 +44,7 @@ class ScriptedRequest:
     tokens: list[int]  # its output
     patience: int = 0  # steps from its last token to its abort, for `stop_string`
     work: int = 0  # tokens that its rows computed. With `error`, the row that reaches this number fails.
-    rows: dict[int, DraftRow] = field(default_factory=dict)
-    """Rows that verified drafts, by the length of the output before them."""
+    rows: dict[int, DraftRow] = field(default_factory=dict)  # by the length of the output before them
     _starts: list[int] = field(default_factory=list)
 
     @property
@@ -121,8 +120,7 @@ class Script:
     num_steps: int
     num_idle_at_end: int  # steps at the end without an unfinished request
     resets: set[int]  # steps before which the prefix cache was reset
-    interrupted: set[int]
-    """Steps that were planned and not computed: the engine dropped all requests and continued."""
+    interrupted: set[int]  # steps that were planned and not computed: the engine dropped all requests
     warnings: list[str]  # sentences about what cannot be repeated
 
 

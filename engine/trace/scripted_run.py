@@ -51,8 +51,7 @@ class ForkResult:
     changes: dict[str, Any]
     scheduler_cls: str | None  # the class that replaced the recorded one; None: the same class
     num_steps: int = 0
-    notes: list[str] = field(default_factory=list)
-    """Sentences about what differed from the recording and what could not be repeated."""
+    notes: list[str] = field(default_factory=list)  # what differed from the recording
     failure: Failure | None = None
 
 
@@ -89,8 +88,7 @@ class ScriptedRun:
         for each in self.script.requests:
             if each.end in ("abort", "error") and _is_outside(each):
                 self.aborts.setdefault(each.history.ended, []).append(each)
-        self.stopped: dict[str, int] = {}
-        """Requests whose text is complete: the step before which the frontend aborts them."""
+        self.stopped: dict[str, int] = {}  # complete texts -> the step before which they are aborted
         self.exhausted: list[str] = []  # requests that got further than in the recording
 
     def run(self, on_step: Callable[[int, int], None] | None) -> ForkResult:

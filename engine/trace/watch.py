@@ -9,10 +9,8 @@ from engine.core.sched_output import Scheduled, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.trace.script import Script
 
-PATIENCE = 200
-"""Steps without a row, while requests wait and none will arrive, after which a scheduler counts as stuck."""
-CHECKED_EACH_STEP = 1_000
-"""Blocks. A larger pool is checked less often, because checking every block costs more than the step."""
+PATIENCE = 200  # steps without a row, while requests wait and none will arrive, until it counts as stuck
+CHECKED_EACH_STEP = 1_000  # blocks; a larger pool is checked less often: checking costs more than the step
 OURS_CHECKED_EVERY = 64  # our own scheduler is checked this many times less often: it has other tests
 
 What = Literal["stuck", "budget", "rows", "blocks", "state"]

@@ -26,11 +26,9 @@ class Why:
     step: int
     answer: Answer
     sentence: str
-    reason: Reason | None = None
-    """The reason of `not_scheduled`; None if the request arrived while the step ran."""
+    reason: Reason | None = None  # of `not_scheduled`; None if it arrived while the step ran
     details: dict[str, int] | None = None  # the scheduler's figures for the reason
-    position: int | None = None
-    """Position in the waiting queue after the step, 1 is the head; None for a request that does not wait."""
+    position: int | None = None  # in the waiting queue after the step, 1 is the head; None: it does not wait
     num_waiting: int = 0
 
 

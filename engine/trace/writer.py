@@ -107,10 +107,8 @@ class TraceWriter(StepObserver):
         self._preempted: set[int] = set()
         self._rekeyed: list[tuple[int, Any]] = []  # requests with a new sort key since the last step: q, key
         self._slides = getattr(scheduler.kv, "sliding_window", None) is not None
-        self._behind_window: dict[int, int] = {}
-        """Request number -> blocks behind its window, as last written."""
-        self._events: list[tuple[str, int | None, int, str | None]] = []
-        """Since the last step: kind, q, block, hash."""
+        self._behind_window: dict[int, int] = {}  # request number -> blocks behind it, as last written
+        self._events: list[tuple[str, int | None, int, str | None]] = []  # kind, q, block, hash
         self._file = None if self.path is None else open_for_writing(self.path)
         self.active = True
         add_listener(self._pool, self._on_event)
