@@ -88,8 +88,6 @@ class FastForwardScheduler(Scheduler):
         over = [len(r.token_ids) + num_steps - 1 - len(r.blocks) * size for r in self.running]
         return sum([-(-tokens // size) for tokens in over if tokens > 0])
 
-    # -- one step
-
     def begin_decode(self) -> None:
         """Do the work of `schedule` for a certain step."""
         size, num_rows = self.kv.block_size, len(self.running)
@@ -124,8 +122,6 @@ class FastForwardScheduler(Scheduler):
         self.stats.num_generated_tokens += len(self.running)
         self._close_stats()
         return finished
-
-    # -- many steps
 
     def skip(self, num_steps: int, answers: dict[str, list[int]]) -> list[int]:
         """Apply `num_steps` steps, as counted by `steps_ahead`. `answers[request id]` is its next token, in a list.

@@ -92,8 +92,6 @@ class Fleet:
             replica.engine.run_until(float("inf"))
         return max((replica.engine.now for replica in self.replicas), default=0.0)
 
-    # -- scaling
-
     def _look_until(self, when: float) -> None:
         while self._next_look <= when and self.autoscaler is not None:
             self._look(self._next_look, self.autoscaler)
@@ -153,8 +151,6 @@ class Fleet:
         self, time: float, kind: Literal["out", "in", "ready", "stopped"], replica: Replica, signal: float
     ) -> None:
         self.events.append(ScaleEvent(time, kind, replica.index, signal, self._num_serving()))
-
-    # -- report
 
     def _report(self, end: float) -> FleetReport:
         recorders = [replica.engine.recorder for replica in self.replicas]

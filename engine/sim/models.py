@@ -62,8 +62,6 @@ class ModelShape:
     mla: MLA | None = None
     moe: MoE | None = None
 
-    # -- parameters
-
     @property
     def embedding_params(self) -> int:
         """Parameters of the input table, and of the output head unless it is tied."""
@@ -126,8 +124,6 @@ class ModelShape:
     @property
     def active_routed_params(self) -> int:
         return self.num_moe_layers * self.moe.top_k * self.expert_params if self.moe else 0
-
-    # -- keys and values
 
     def kv_elements_per_token(self, tp: int = 1) -> int:
         """Return the numbers stored per token on one of `tp` GPUs, over all layers.

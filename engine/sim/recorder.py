@@ -61,8 +61,6 @@ class Recorder:
         self.step_seconds = self.used_block_seconds = self.running_seconds = self.waiting_seconds = 0.0
         self.peak_used_blocks = self.peak_running = self.peak_waiting = 0
 
-    # -- one step
-
     def step(self, seconds: float, num_running: int, num_waiting: int, used_blocks: int) -> None:
         """Record the levels of a planned step that takes `seconds`."""
         self.num_steps += 1

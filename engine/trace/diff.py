@@ -11,12 +11,48 @@ requests with the same id, in order of arrival. Both runs are compared step by s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
+from common.percentile import percentile_or_none
 from engine.trace.divergence import Divergence, describe, divergences_of, first_difference, join_names
+from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
-from engine.trace.run_figures import Figure, RequestDelta, figures_of, request_deltas
 from engine.trace.run_totals import Clock, RunTotals, clock
+
+Better = Literal["lower", "higher", ""]
+
+
+@dataclass(frozen=True)
+class RequestDelta:
+    """One request in both runs. Pairs are (a, b); None: it did not happen, or the request is not in that run."""
+
+    request_id: str
+    first_token_step: tuple[int | None, int | None]
+    end_step: tuple[int | None, int | None]
+    waiting_steps: tuple[int, int]  # steps that it waited, before its start and after preemptions
+    preemptions: tuple[int, int]
+    cached_tokens: tuple[int, int]  # prefix hit at its first admission
+    computed_tokens: tuple[int, int]  # tokens that its rows computed, including recomputed ones and drafts
+    recomputed_tokens: tuple[int, int]
+    output_tokens: tuple[int, int]
+    tokens: str  # same, shorter (one is a prefix of the other), different at N, or missing in a or b
+    ends: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of both runs."""
+
+    name: str
+    unit: str
+    a: float | None
+    b: float | None
+    better: Better  # the better direction; empty if neither is
+
+    @property
+    def delta(self) -> float | None:
+        return None if self.a is None or self.b is None else self.b - self.a
 
 
 @dataclass
@@ -108,3 +144,109 @@ def _flat(reader: Trace) -> dict[str, Any]:
     flat |= {name: reader.header.get(name) for name in ("model", "scheduler_cls")}
     fork = reader.header.get("fork")
     return flat | {"changed from step": fork["at"] if fork and fork["at"] else None}
+
+
+def request_deltas(a: RunTotals, b: RunTotals) -> list[RequestDelta]:
+    """Compare all requests, in the order of arrival in the first run, then those that only the second run has."""
+    ours, theirs = ({key: n for n, key in enumerate(run.keys)} for run in (a, b))
+    return [_delta(key, a, ours.get(key), b, theirs.get(key)) for key in dict.fromkeys((*ours, *theirs))]
+
+
+def _delta(key: str, a: RunTotals, number_a: int | None, b: RunTotals, number_b: int | None) -> RequestDelta:
+    one, other = (None if n is None else run.reader.requests[n] for run, n in ((a, number_a), (b, number_b)))
+    pairs: list[Any] = list(zip(_figures_of_request(a, one), _figures_of_request(b, other), strict=True))
+    pairs.insert(-1, _compare_tokens(one, other))
+    return RequestDelta(key, *pairs)
+
+
+def _figures_of_request(run: RunTotals, request: RequestHistory | None) -> tuple[Any, ...]:
+    """The figures of one run, in the order of the pairs of RequestDelta."""
+    if request is None:
+        return (None, None, 0, 0, 0, 0, 0, 0, "missing")
+    life = run.lives[request.number]
+    return (
+        life.token_steps[0] if life.token_steps else None,
+        request.ended,
+        _waiting_steps(run, request),
+        len(request.preempted),
+        request.num_cached_tokens,
+        life.computed,
+        life.recomputed,
+        len(request.tokens),
+        request.finish_reason or "unfinished",
+    )
+
+
+def _waiting_steps(run: RunTotals, request: RequestHistory) -> int:
+    """Steps that a request waited."""
+    last = run.reader.num_steps if request.ended is None else min(request.ended, run.reader.num_steps)
+    ran = sum((last if stay.left is None else min(stay.left, last)) - stay.admitted for stay in request.stays)
+    return max(0, last - request.added - ran)
+
+
+def _compare_tokens(a: RequestHistory | None, b: RequestHistory | None) -> str:
+    if a is None or b is None:
+        return f"missing in {'a' if a is None else 'b'}"
+    for index, (one, other) in enumerate(zip(a.tokens, b.tokens, strict=False)):
+        if one != other:
+            return f"different at {index}"
+    return "same" if len(a.tokens) == len(b.tokens) else "shorter"
+
+
+def figures_of(a: RunTotals, b: RunTotals) -> list[Figure]:
+    ours, theirs = _sums(a), _sums(b)
+    if clock(a.reader) == clock(b.reader) == "wall":
+        ours, theirs = ours | _times(a), theirs | _times(b)
+    return [Figure(*key[:2], ours[key], theirs[key], key[2]) for key in ours]
+
+
+Figures = dict[tuple[str, str, Better], float | None]
+"""(name, unit, better direction) -> figure of one run."""
+
+
+def _sums(run: RunTotals) -> Figures:
+    reader, lives = run.reader, run.lives
+    with_output = zip(lives, reader.requests, strict=True)
+    first = sorted(life.token_steps[0] - r.added + 1 for life, r in with_output if life.token_steps)
+    between = sorted(later - earlier for life in lives for earlier, later in pairwise(life.token_steps))
+    computed, busy = sum(life.computed for life in lives), run.busy_steps
+    return {
+        ("steps", "steps", "lower"): reader.num_steps,
+        ("steps with rows", "steps", "lower"): busy,
+        ("computed", "tokens", "lower"): computed,
+        ("recomputed", "tokens", "lower"): sum(life.recomputed for life in lives),
+        ("output", "tokens", "higher"): sum(len(request.tokens) for request in reader.requests),
+        ("preemptions", "", "lower"): sum(len(decision.preempted) for decision in run.decisions),
+        ("evictions", "blocks", "lower"): len(reader.events("evict")),
+        ("prefix hits", "tokens", "higher"): sum(request.num_cached_tokens for request in reader.requests),
+        ("found on resume", "tokens", "higher"): run.found_again,
+        ("most waiting", "requests", "lower"): max(reader.series.waiting, default=0),
+        ("running, mean", "requests", ""): round(sum(reader.series.running) / busy, 2) if busy else 0,
+        ("budget used", "%", "higher"): (
+            round(100 * computed / run.budget_offered, 1) if run.budget_offered else None
+        ),
+        ("first token, p50", "steps", "lower"): percentile_or_none(first, 50),
+        ("first token, p99", "steps", "lower"): percentile_or_none(first, 99),
+        ("between tokens, p50", "steps", "lower"): percentile_or_none(between, 50),
+        ("between tokens, p99", "steps", "lower"): percentile_or_none(between, 99),
+        ("finished", "requests", "higher"): sum(
+            request.finish_reason in ("stop", "length") for request in reader.requests
+        ),
+    }
+
+
+def _times(run: RunTotals) -> Figures:
+    """Times of a run with a wall clock, in milliseconds."""
+    series, requests = run.reader.series, run.reader.requests
+    ends = [begin + duration for begin, duration in zip(series.time_s, series.duration_s, strict=True)]
+    first, between = [], []
+    for life, request in zip(run.lives, requests, strict=True):
+        if life.token_steps:
+            first.append(1e3 * (ends[life.token_steps[0]] - request.added_s))
+        between += [1e3 * (ends[later] - ends[earlier]) for earlier, later in pairwise(life.token_steps)]
+    times: dict[str, float | None] = {"whole run": 1e3 * run.reader.duration_s}
+    for name, values in (("TTFT", sorted(first)), ("ITL", sorted(between))):
+        times |= {f"{name}, p{percent}": percentile_or_none(values, percent) for percent in (50, 99)}
+    return {
+        (name, "ms", "lower"): None if value is None else round(value, 3) for name, value in times.items()
+    }

@@ -147,8 +147,6 @@ class Replay:
     def _table(self, number: int) -> list[int]:
         return self.running[number].table_at(self.num_steps)
 
-    # ------------------------------------------------------------------ one change each
-
     def _copy(self, record: dict[str, Any]) -> dict[int, int]:
         """Replay the step's copies, which precede its block events. Returns device block -> hash copied into it."""
         for block, host_block in record.get("out", ()):
@@ -200,8 +198,6 @@ class Replay:
         stay = self.running.pop(request.number, None)
         if stay is not None:
             stay.left = step
-
-    # ------------------------------------------------------------------ contradictions
 
     def _compare(self, step: int, record: dict[str, Any]) -> None:
         """Compare five counts of every step: they reveal a wrong step before the next CRC does."""

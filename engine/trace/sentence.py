@@ -338,9 +338,6 @@ _SHORT_CAUSES = {
 }
 
 
-# ---------------------------------------------------------------------- words
-
-
 def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[:8]}…{name[-8:]}"
 

@@ -116,8 +116,6 @@ class Trainer:
         self.model: nn.Module = model.to(torch.bfloat16)
         model.model.embed_tokens.float()
 
-    # ------------------------------------------------------------------ batches
-
     def draw(self, index: int, rows: tuple[int, int]) -> Conversation:
         return draw_conversation("train", self.recipe.seed, index, rows, emphasis=True)
 
@@ -156,8 +154,6 @@ class Trainer:
         position.batch += 1
         return collate(self._pool[position.batch - 1], self.pad, self.levels[position.level].echoes)
 
-    # ------------------------------------------------------------------ one step
-
     def step(self, progress: float) -> None:
         """Take one optimizer step on the next batch; `progress` is the used share of the time, 0 to 1."""
         began = time.monotonic()
@@ -195,8 +191,6 @@ class Trainer:
             f"{self.levels[position.level].rows} rows  "
             f"{position.tokens / max(position.elapsed, 1e-9):,.0f} tok/s  {left:.0f} min left"
         )
-
-    # ------------------------------------------------------------------ files
 
     def state(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict()}

@@ -21,7 +21,7 @@ from tests.trace.trace_workloads import random_run
 TRACE = Path(engine.trace.__path__[0])
 WORKLOADS = "a fork without a change, over random workloads"
 
-DIFF_MODULES = ("run_totals", "divergence", "run_figures", "diff")
+DIFF_MODULES = ("run_totals", "divergence", "diff")
 """In import order: each may use those before it."""
 DIFF = read_mutations("""
 run_totals
@@ -47,7 +47,7 @@ divergence
     test_a_longer_run_is_told_where_the_other_is_over
         the_end_of_one_run_is_no_difference in divergences_of
             steps.append(left[0]) => pass
-run_figures
+diff
     test_times_are_compared_only_where_both_runs_had_a_clock
         scripted_steps_have_times in figures_of
             clock(a.reader) == clock(b.reader) == 'wall' => True
@@ -57,7 +57,6 @@ run_figures
     test_sums_are_those_of_the_steps
         waiting_ends_with_the_first_start in _waiting_steps
             request.stays => request.stays[:1]
-diff
     test_blocks_that_differ_under_the_same_decisions_are_said
         block_events_are_not_compared in diff
             first_difference(one.blocks, other.blocks) => None

@@ -16,10 +16,9 @@ from streamlit.testing.v1 import AppTest
 from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
 from app.debugger.trace_index import TraceIndex
 from app.debugger.views import compare as view
-from engine.trace.diff import TraceDiff, diff
+from engine.trace.diff import Figure, RequestDelta, TraceDiff, diff
 from engine.trace.fork import fork
 from engine.trace.reader import TraceReader
-from engine.trace.run_figures import Figure, RequestDelta
 from tests.trace.trace_workloads import random_run
 
 MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
