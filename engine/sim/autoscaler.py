@@ -22,6 +22,7 @@ from typing import Literal
 from engine.config import ConfigError
 
 Signal = Literal["queue", "load", "kv", "rate"]
+EventKind = Literal["out", "in", "ready", "stopped"]
 SIGNALS: dict[str, str] = {
     "queue": "waiting requests per replica",
     "load": "unfinished requests per replica",
@@ -67,9 +68,8 @@ class AutoscalerConfig:
                 "between them the number of replicas stays"
             )
         if not 1 <= self.min_replicas <= self.max_replicas:
-            raise ConfigError(
-                f"1 <= min_replicas <= max_replicas, got {self.min_replicas} and {self.max_replicas}"
-            )
+            given = f"{self.min_replicas} and {self.max_replicas}"
+            raise ConfigError(f"1 <= min_replicas <= max_replicas, got {given}")
         if not self.interval > 0:
             raise ConfigError(f"interval must be positive, got {self.interval}")
         times = ("sustain_out", "sustain_in", "cooldown_out", "cooldown_in", "cold_start", "warm_start")
@@ -81,7 +81,7 @@ class AutoscalerConfig:
 @dataclass(frozen=True)
 class ScaleEvent:
     time: float
-    kind: Literal["out", "in", "ready", "stopped"]
+    kind: EventKind
     replica: int
     signal: float
     replicas: int  # replicas that serve or start, after the event

@@ -50,10 +50,8 @@ def load_calibrations() -> dict[str, Calibration]:
         content = json.loads(calibration_file().read_text())
         if content["format"] != FORMAT:
             return {}
-        return {
-            name: Calibration(**{**entry, "rates": Rates(**entry["rates"])})
-            for name, entry in content["models"].items()
-        }
+        stored = content["models"].items()
+        return {name: Calibration(**(entry | {"rates": Rates(**entry["rates"])})) for name, entry in stored}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 

@@ -26,7 +26,7 @@ from engine.sim.hardware import Link
 from engine.sim.recorder import RequestRecord
 from engine.sim.report import RunReport, summarise
 from engine.sim.router import Replica, ReplicaReport, Router
-from engine.sim.workload import SimRequest, make_request
+from engine.sim.workload import SimRequest, Tell, make_request
 
 LINK_SHARE = 0.8  # share of a link's rate that a large transfer reaches
 
@@ -63,9 +63,8 @@ class DisaggregatedFleet:
         link: Link,
     ) -> None:
         if num_prefill < 1 or num_decode < 1:
-            raise ConfigError(
-                f"both pools need a replica, got {num_prefill} for prefill and {num_decode} for decode"
-            )
+            given = f"{num_prefill} for prefill and {num_decode} for decode"
+            raise ConfigError(f"both pools need a replica, got {given}")
         self.prefill = [Replica(index, make_prefill()) for index in range(num_prefill)]
         self.decode = [Replica(index, make_decode()) for index in range(num_decode)]
         if not self.decode[0].engine.scheduler.kv.enable_prefix_caching:
@@ -81,9 +80,7 @@ class DisaggregatedFleet:
         self._bytes = 0.0
         self._count = 0
 
-    def run(
-        self, requests: Iterable[SimRequest], tell: Callable[[int], None] | None = None
-    ) -> DisaggregatedReport:
+    def run(self, requests: Iterable[SimRequest], tell: Tell | None = None) -> DisaggregatedReport:
         for number, request in enumerate(requests):
             self._advance(request.arrival)
             self._to_prefill(request)
@@ -123,9 +120,8 @@ class DisaggregatedFleet:
         self._seconds += arrives - record.last_token
         self._bytes += per_device * deployment.num_devices
         self._count += 1
-        heapq.heappush(
-            self._on_the_way, Transfer(arrives, record.request.index, record, [record.request.answer_token])
-        )
+        request = record.request
+        heapq.heappush(self._on_the_way, Transfer(arrives, request.index, record, [request.answer_token]))
 
     def _receive(self, transfer: Transfer) -> None:
         """Put the KV into the decode replica's cache and queue the rest of the request there."""

@@ -21,7 +21,7 @@ from engine.sim.cost import CostModel, StepLoad, load_of
 from engine.sim.fast_forward import FastForwardScheduler
 from engine.sim.recorder import Recorder, RequestRecord
 from engine.sim.speculation import Speculation
-from engine.sim.workload import SimRequest, make_request
+from engine.sim.workload import SimRequest, Tell, make_request
 
 MAX_STEPS_AHEAD = 4096
 
@@ -70,7 +70,7 @@ class SimEngine:
 
     # -- steering
 
-    def run(self, requests: Iterable[SimRequest], tell: Callable[[int], None] | None = None) -> None:
+    def run(self, requests: Iterable[SimRequest], tell: Tell | None = None) -> None:
         """Serve requests in order of arrival until all have finished."""
         for number, request in enumerate(requests):
             self.run_until(request.arrival)

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from engine.config import ConfigError
-from engine.sim.autoscaler import Autoscaler, AutoscalerConfig, ScaleEvent, count_thrash
+from engine.sim.autoscaler import Autoscaler, AutoscalerConfig, EventKind, ScaleEvent, count_thrash
 from engine.sim.engine import SimEngine
 from engine.sim.recorder import RequestRecord
 from engine.sim.report import RunReport, summarise
 from engine.sim.router import Replica, ReplicaReport, Router
-from engine.sim.workload import SimRequest, make_request
+from engine.sim.workload import SimRequest, Tell, make_request
 
 
 @dataclass
@@ -61,7 +60,7 @@ class Fleet:
         self._warm = autoscaler.warm_pool if autoscaler else 0
         self._arrivals = 0
 
-    def run(self, requests: Iterable[SimRequest], tell: Callable[[int], None] | None = None) -> FleetReport:
+    def run(self, requests: Iterable[SimRequest], tell: Tell | None = None) -> FleetReport:
         """Serve all requests and report."""
         for number, request in enumerate(requests):
             self._look_until(request.arrival)
@@ -147,9 +146,7 @@ class Fleet:
     def _num_serving(self) -> int:
         return sum(replica.state in ("starting", "ready") for replica in self.replicas)
 
-    def _log(
-        self, time: float, kind: Literal["out", "in", "ready", "stopped"], replica: Replica, signal: float
-    ) -> None:
+    def _log(self, time: float, kind: EventKind, replica: Replica, signal: float) -> None:
         self.events.append(ScaleEvent(time, kind, replica.index, signal, self._num_serving()))
 
     def _report(self, end: float) -> FleetReport:

@@ -54,18 +54,16 @@ class Deployment:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.gpu_memory_utilization <= 1:
-            raise ConfigError(
-                f"gpu_memory_utilization is a share in (0, 1], got {self.gpu_memory_utilization}"
-            )
+            given = self.gpu_memory_utilization
+            raise ConfigError(f"gpu_memory_utilization is a share in (0, 1], got {given}")
         if self.model.num_heads % self.tp:
             raise ConfigError(
                 f"tp={self.tp} does not divide the {self.model.num_heads} heads of {self.model.name}; "
                 f"choose one of {', '.join(str(size) for size in _TP_SIZES if not self.model.num_heads % size)}"
             )
         if self.pp > self.model.num_layers:
-            raise ConfigError(
-                f"pp={self.pp} is more than the {self.model.num_layers} layers of {self.model.name}"
-            )
+            layers = f"the {self.model.num_layers} layers of {self.model.name}"
+            raise ConfigError(f"pp={self.pp} is more than {layers}")
 
     @property
     def precision(self) -> Precision:

@@ -75,12 +75,10 @@ class Recorder:
         if num_waiting > self.peak_waiting:
             self.peak_waiting = num_waiting
 
-    def outputs(
-        self, outputs: list[EngineCoreOutput], end: float, previous_end: float
-    ) -> list[RequestRecord]:
+    def outputs(self, outs: list[EngineCoreOutput], end: float, previous_end: float) -> list[RequestRecord]:
         """Record the outputs of a step that ended at `end`. Return the records of finished requests."""
         live, common, done = self.live, 0, []
-        for output in outputs:
+        for output in outs:
             record = live[output.request_id]
             last = record.last_token
             record.last_token = end

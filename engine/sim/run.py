@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from common.text import GIB
 from engine.config import CacheConfig, ConfigError, SchedulerConfig
@@ -12,7 +12,7 @@ from engine.sim.engine import SimEngine
 from engine.sim.memory import Deployment, MemoryPlan, plan_memory
 from engine.sim.report import RunReport, summarise
 from engine.sim.speculation import Speculation
-from engine.sim.workload import SimRequest
+from engine.sim.workload import SimRequest, Tell
 
 
 def scheduler_config(deployment: Deployment, policy: str = "fcfs", long_prefill: int = 0) -> SchedulerConfig:
@@ -69,9 +69,7 @@ def _tiers(deployment: Deployment, swap_space: float, kv_offloading_size: float)
     )
 
 
-def simulate(
-    engine: SimEngine, requests: Iterable[SimRequest], tell: Callable[[int], None] | None = None
-) -> RunReport:
+def simulate(engine: SimEngine, requests: Iterable[SimRequest], tell: Tell | None = None) -> RunReport:
     """Serve the requests and summarise."""
     engine.run(requests, tell)
     return summarise([engine.recorder], engine.scheduler.kv.pool.num_usable, engine.rejected)

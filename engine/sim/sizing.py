@@ -156,6 +156,5 @@ def swap_or_recompute(
 
     dearer = [tokens for tokens in range(16, longest + 1, 16) if swap(tokens) >= recompute(tokens)]
     stays = dearer[-1] + 16 if dearer else 16
-    return SwapOrRecompute(
-        num_tokens, swap(num_tokens), recompute(num_tokens), stays if stays <= longest else None
-    )
+    break_even = stays if stays <= longest else None
+    return SwapOrRecompute(num_tokens, swap(num_tokens), recompute(num_tokens), break_even)

@@ -46,6 +46,5 @@ class Speculation:
         if self.draft is None:
             return 0.0
         rows = load.num_rows
-        return self.k * self.draft.seconds(
-            StepLoad(rows, rows, rows, load.decode_context or load.prefill_context)
-        )
+        context = load.decode_context or load.prefill_context
+        return self.k * self.draft.seconds(StepLoad(rows, rows, rows, context))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from engine.core.request import Request
 from engine.sampling_params import SamplingParams
 
 Arrivals = Literal["poisson", "gamma", "constant"]
+Tell = Callable[[int], None]  # called with the number of requests that have arrived
 
 _STRIDE = 1 << 24  # tokens of segment s start at s * _STRIDE: longer than any prompt, so none overlap
 _ANSWERS = -1  # first output token; outputs count downwards, so that no prompt contains one by chance

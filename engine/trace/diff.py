@@ -247,6 +247,5 @@ def _times(run: RunTotals) -> Figures:
     times: dict[str, float | None] = {"whole run": 1e3 * run.reader.duration_s}
     for name, values in (("TTFT", sorted(first)), ("ITL", sorted(between))):
         times |= {f"{name}, p{percent}": percentile_or_none(values, percent) for percent in (50, 99)}
-    return {
-        (name, "ms", "lower"): None if value is None else round(value, 3) for name, value in times.items()
-    }
+    rounded = {name: None if value is None else round(value, 3) for name, value in times.items()}
+    return {(name, "ms", "lower"): value for name, value in rounded.items()}

@@ -118,6 +118,14 @@ def short_hash(block_hash: bytes | None) -> bytes:
     return NO_HASH if block_hash is None else block_hash[:HASH_BYTES].ljust(HASH_BYTES, b"\0")
 
 
+def short_hashes(block_hashes: Sequence[bytes | None]) -> bytes:
+    """The `short_hash` of every block, joined."""
+    hashes = b"".join([(block_hash or NO_HASH)[:HASH_BYTES] for block_hash in block_hashes])
+    if len(hashes) == HASH_BYTES * len(block_hashes):
+        return hashes
+    return b"".join(map(short_hash, block_hashes))  # tests shorten digests to provoke collisions
+
+
 def state_crc(
     refs: Iterable[int],
     hashes: bytes,

@@ -117,9 +117,8 @@ def read_settings(reader: Trace) -> Settings:
         cache = _known(CacheConfig, config["cache"]) | {"tiers": TierConfig(**tiers)}
         return Settings(SchedulerConfig(**_known(SchedulerConfig, config["scheduler"])), CacheConfig(**cache))
     except (ConfigError, TypeError, ValueError, SyntaxError) as error:
-        raise TraceError(
-            f"the settings in the header of {reader.path.name} are not valid: {error}"
-        ) from error
+        where = f"the header of {reader.path.name}"
+        raise TraceError(f"the settings in {where} are not valid: {error}") from error
 
 
 def parse_knobs(given: Mapping[str, Any], at: int) -> dict[str, Any]:

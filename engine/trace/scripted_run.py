@@ -234,9 +234,8 @@ class ScriptedRun:
         try:
             request = scripted.make()
         except (KeyError, TypeError, ValueError) as error:
-            raise TraceError(
-                f"request {name!r} cannot be repeated, its record is malformed: {error}"
-            ) from error
+            why = f"its record is malformed: {error}"
+            raise TraceError(f"request {name!r} cannot be repeated, {why}") from error
         try:
             self.scheduler.add(request)
         except RequestRejected as error:

@@ -254,9 +254,8 @@ def _swaps(facts: _Facts) -> Iterator[str]:
         "num_blocks_copied_in": ("block", "copied back from the host"),
     }
     counts = {name: facts.counters.get(name, 0) for name in said}
-    if moved := [
-        f"{counted(count, said[name][0])} {said[name][1]}" for name, count in counts.items() if count
-    ]:
+    moved = [f"{counted(count, said[name][0])} {said[name][1]}" for name, count in counts.items() if count]
+    if moved:
         yield ", ".join(moved)
 
 
@@ -303,9 +302,8 @@ def _short_cause(facts: _Facts, reason: Reason, figures: dict[str, int]) -> str:
 
 def _idle(facts: _Facts) -> Iterator[str]:
     if not facts.rows:
-        yield (
-            "nothing was computed" if facts.record["wait"] else "nothing to compute: no request runs or waits"
-        )
+        idle = "nothing to compute: no request runs or waits"
+        yield "nothing was computed" if facts.record["wait"] else idle
 
 
 _CLAUSES: dict[str, Callable[[_Facts], Iterator[str]]] = {

@@ -22,17 +22,9 @@ from engine.core.observer import StepObserver
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Scheduled, SchedulerOutput
 from engine.core.stats import TRACED_COUNTERS
+from engine.trace import format
 from engine.trace.files import open_for_writing
-from engine.trace.format import (
-    CHECK_EVERY,
-    FLUSH_EVERY,
-    HASH_BYTES,
-    NO_HASH,
-    VERSION,
-    TraceError,
-    short_hash,
-    state_crc,
-)
+from engine.trace.format import CHECK_EVERY, FLUSH_EVERY, HASH_BYTES, TraceError, short_hash, state_crc
 from engine.trace.header import changed_fields, class_path, machine, plain, settings_of
 
 if TYPE_CHECKING:
@@ -258,7 +250,7 @@ class TraceWriter(StepObserver):
         self._events.append((kind, number, block.block_id, content))
 
     def _step_record(
-        self, out: SchedulerOutput, outs: list[EngineCoreOutput], duration_s: float
+        self, out: SchedulerOutput, outs: list[EngineCoreOutput], took_s: float
     ) -> dict[str, Any]:
         numbers = self._numbers
         accepted: dict[str, int | list[int]] = {}
@@ -305,8 +297,8 @@ class TraceWriter(StepObserver):
         return {
             "t": "step",
             "i": self._steps,
-            "ts": round(self._now() - duration_s, 6),
-            "dur": round(duration_s, 6),
+            "ts": round(self._now() - took_s, 6),
+            "dur": round(took_s, 6),
             "run": len(self._scheduler.running),
             "wait": len(self._scheduler.waiting),
             "free": len(self._pool.free),
@@ -364,9 +356,7 @@ class TraceWriter(StepObserver):
         running = sorted(self._scheduler.running, key=lambda request: request.sort_key)
         live = {request.request_id for request in running}
         blocks = self._pool.blocks
-        hashes = b"".join([(block.block_hash or NO_HASH)[:HASH_BYTES] for block in blocks])
-        if len(hashes) != HASH_BYTES * len(blocks):  # tests shorten digests to provoke collisions
-            hashes = b"".join([short_hash(block.block_hash) for block in blocks])
+        hashes = short_hashes([block.block_hash for block in blocks])
         states = [
             (r.request_id, r.num_computed_tokens, r.num_tokens, [block.block_id for block in r.blocks])
             for r in running

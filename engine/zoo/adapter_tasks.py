@@ -17,7 +17,7 @@ from functools import partial
 from random import Random
 
 from .catalogue import Item, draw_catalogue
-from .corpus import ROWS, SPLITS, Case, draw_cases
+from .corpus import ROWS, SPLITS, Case, Rows, draw_cases
 from .dialogue import EN_JA, Conversation, Message, Talk, fact, hold, policy_line
 
 CARD = ("author", "price", "volumes", "stock")
@@ -94,9 +94,7 @@ TASKS = {
 }
 
 
-def draw_task_conversation(
-    name: str, split: str, seed: int, index: int, rows: tuple[int, int] = ROWS
-) -> Conversation:
+def draw_task_conversation(name: str, split: str, seed: int, index: int, rows: Rows = ROWS) -> Conversation:
     """Return conversation `index` of a task; like `corpus.draw_conversation`, a pure function of its arguments."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
@@ -108,8 +106,6 @@ def draw_task_conversation(
     return hold(task.talk(rng, catalogue, False, held_out), kinds)
 
 
-def draw_task_cases(
-    name: str, n: int, seed: int = 0, split: str = "test", rows: tuple[int, int] = ROWS
-) -> list[Case]:
+def draw_task_cases(name: str, n: int, seed: int = 0, split: str = "test", rows: Rows = ROWS) -> list[Case]:
     """Draw at least `n` answers of the task's kinds."""
     return draw_cases(n, seed, split, rows, partial(draw_task_conversation, name), TASKS[name].judged)

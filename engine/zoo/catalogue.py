@@ -104,9 +104,7 @@ def _distinct_numbers(rng: Random, count: int, leading: list[int], width: int) -
     rng.shuffle(digits)
     numbers: list[int] = []
     for digit in digits:
-        numbers.append(
-            rng.choice([10 * digit + tail for tail in range(10) if 10 * digit + tail not in numbers])
-        )
+        numbers.append(rng.choice([n for n in range(10 * digit, 10 * digit + 10) if n not in numbers]))
     return [number * 10 ** (width - 2) for number in numbers]
 
 

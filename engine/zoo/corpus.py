@@ -23,6 +23,7 @@ JAPANESE_SHARE = 0.35
 JAPANESE_EMPHASIS = 0.5  # learned more slowly: its words have more tokens
 SENTENCE_OPENERS = "Of Our Readers Returns Shipping We Reserved Gift Order Welcome You".split()
 ECHO = -1
+Rows = tuple[int, int]  # fewest and most titles of a shop
 ROWS = (2, 8)  # rows of a catalogue after the curriculum, and in validation and test
 
 
@@ -50,7 +51,7 @@ class Sample:
 
 
 def draw_conversation(
-    split: str, seed: int, index: int, rows: tuple[int, int] = ROWS, emphasis: bool = False
+    split: str, seed: int, index: int, rows: Rows = ROWS, emphasis: bool = False
 ) -> Conversation:
     """Return conversation `index` of a split; `emphasis` makes hard kinds more frequent."""
     if split not in SPLITS:
@@ -71,7 +72,7 @@ def tokenizer_texts(number: int = 6000) -> Iterator[str]:
             yield "\n".join([word] * (number // 10))
 
 
-def conversations(split: str, seed: int, number: int, rows: tuple[int, int] = ROWS) -> Iterator[Conversation]:
+def conversations(split: str, seed: int, number: int, rows: Rows = ROWS) -> Iterator[Conversation]:
     return (draw_conversation(split, seed, index, rows) for index in range(number))
 
 
@@ -89,9 +90,8 @@ def to_cases(conversation: Conversation) -> list[Case]:
         if message.kind is not None:
             before = [earlier.as_dict() for earlier in conversation.messages[:position]]
             prompt = render_chat(before, tools, add_generation_prompt=True)
-            cases.append(
-                Case(conversation.language, message.kind, conversation.rows, prompt, message.content)
-            )
+            shop = (conversation.language, message.kind, conversation.rows)
+            cases.append(Case(*shop, prompt, message.content))
     return cases
 
 
@@ -131,7 +131,7 @@ def draw_cases(
     n: int,
     seed: int = 0,
     split: str = "test",
-    rows: tuple[int, int] = ROWS,
+    rows: Rows = ROWS,
     draw: Callable[..., Conversation] = draw_conversation,
     kinds: Collection[str] = KIND_TO_TYPE.keys(),
 ) -> list[Case]:

@@ -234,10 +234,8 @@ DETAILS = {"by_genre": ("author", "price"), "like": ("genre", "price"), "staff":
 def _tool(name: str, description: str, argument: str) -> dict[str, Any]:
     properties = {argument: {"type": "string"}}
     parameters = {"type": "object", "properties": properties, "required": [argument]}
-    return {
-        "type": "function",
-        "function": {"name": name, "description": description, "parameters": parameters},
-    }
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
 
 
 TOOLS = [

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from .corpus import ROWS, Case, draw_cases
+from .corpus import ROWS, Case, Rows, draw_cases
 from .dialogue import KIND_TO_TYPE
 from .export import load_model
 from .model import ShopModel
@@ -59,9 +59,8 @@ class EvalReport:
         right = output == case.answer
         self.overall.count(right)
         keys = (KIND_TO_TYPE[case.kind], case.kind, case.language, str(case.rows))
-        for group, key in zip(
-            (self.by_type, self.by_kind, self.by_language, self.by_rows), keys, strict=True
-        ):
+        groups = (self.by_type, self.by_kind, self.by_language, self.by_rows)
+        for group, key in zip(groups, keys, strict=True):
             group.setdefault(key, Tally()).count(right)
         if not right and len(self.misses) < 50:
             self.misses.append((case, output))
@@ -109,7 +108,7 @@ def evaluate(
     seed: int = 0,
     split: str = "test",
     generate_fn: GenerateFn | None = None,
-    rows: tuple[int, int] = ROWS,
+    rows: Rows = ROWS,
 ) -> EvalReport:
     """Measure greedy exact match of a model (a zoo name or a folder) over `n` answers of `split`."""
     folder = resolve(model_path)

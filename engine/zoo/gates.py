@@ -124,9 +124,8 @@ def judge(
             groups.setdefault(group, []).append(index)
     calls = groups.pop(TOOL_CALLS, [])
     gates = [_share_gate("exact match", range(num_drawn or len(cases)), before, after, EXACT_MATCH_LIMIT)]
-    gates += [
-        _share_gate(name, groups[name], before, after, 2 * EXACT_MATCH_LIMIT) for name in sorted(groups)
-    ]
+    for name in sorted(groups):
+        gates.append(_share_gate(name, groups[name], before, after, 2 * EXACT_MATCH_LIMIT))
     if calls:
         before, after = (list(map(_is_json, each.texts)) for each in (reference, candidate))
         gates.append(_share_gate(TOOL_CALLS, calls, before, after, JSON_LIMIT))
@@ -154,9 +153,8 @@ def _share_gate(
     lost = sum(reference[i] and not candidate[i] for i in chosen)
     low, high = paired_difference(won, lost, total)
     verdict: Verdict = "pass" if low >= limit else "fail" if high < limit else "inconclusive"
-    return Gate(
-        name, total, before / total, after / total, (after - before) / total, low, high, limit, verdict
-    )
+    shares = (before / total, after / total, (after - before) / total)
+    return Gate(name, total, *shares, low, high, limit, verdict)
 
 
 def _perplexity_gate(reference: Answers, candidate: Answers) -> Gate:

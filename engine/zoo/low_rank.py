@@ -120,7 +120,5 @@ class AdapterTrainer(Trainer):
             weight.copy_(state["weights"][name])
 
     def export(self, folder: Path) -> Path:
-        recipe = self.recipe
-        return save_adapter(
-            folder, self.trained, recipe.base, recipe.target_modules, recipe.rank, recipe.alpha
-        )
+        made_with = (self.recipe.target_modules, self.recipe.rank, self.recipe.alpha)
+        return save_adapter(folder, self.trained, self.recipe.base, *made_with)

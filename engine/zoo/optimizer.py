@@ -35,9 +35,8 @@ class MasterOptimizer:
         self.weight_decay = weight_decay
         self.weights = {name: weight.detach().float().clone() for name, weight in model.named_parameters()}
         self.momentum = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
-        self.square = {
-            name: torch.zeros_like(self.weights[name]) for name in self.weights if not self._is_matrix(name)
-        }
+        vectors = [name for name in self.weights if not self._is_matrix(name)]
+        self.square = {name: torch.zeros_like(self.weights[name]) for name in vectors}
         self.steps = 0
 
     def _is_matrix(self, name: str) -> bool:

@@ -28,9 +28,8 @@ def resolve(name: str | Path) -> Path:
     if path.is_dir():
         return path
     known = ", ".join(info.name for info in list_models()) or "none yet"
-    raise FileNotFoundError(
-        f"no model {str(name)!r}: neither a folder nor one of the shipped models ({known})"
-    )
+    what = f"neither a folder nor one of the shipped models ({known})"
+    raise FileNotFoundError(f"no model {str(name)!r}: {what}")
 
 
 def list_models() -> list[ModelInfo]:

@@ -70,10 +70,8 @@ def train(
     return trainer.position
 
 
-def _finish(
-    trainer: Trainer, budget: float, max_steps: int | None, checkpoint: Path, console: Console
-) -> bool:
-    """Step until `budget` seconds or `max_steps` are used up, with a checkpoint every two minutes and at the end.
+def _finish(trainer: Trainer, budget: float, most: int | None, checkpoint: Path, console: Console) -> bool:
+    """Step until `budget` seconds or `most` steps are used up, with a checkpoint every two minutes and at the end.
 
     Returns False if SIGINT or SIGTERM stopped it after a step.
     """
@@ -87,7 +85,7 @@ def _finish(
         with console.status("first step ...") if console.is_terminal else nullcontext() as live:
             while True:
                 position = trainer.position
-                progress = position.step / max_steps if max_steps else position.elapsed / budget
+                progress = position.step / most if most else position.elapsed / budget
                 if progress >= 1.0 or asked:
                     break
                 trainer.step(progress)
