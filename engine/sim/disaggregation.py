@@ -95,9 +95,7 @@ class DisaggregatedFleet:
         now = request.arrival
         core = make_request(request, output_len=1)
         replica = self.routers[0].choose(request, core, self.prefill)  # all have arrived at `now`
-        record = RequestRecord(request, arrival=now, replica=replica.index)
-        if replica.engine.submit(core, record, now):
-            replica.num_requests += 1
+        replica.submit(core, RequestRecord(request, arrival=now, replica=replica.index), now)
 
     def _advance(self, when: float) -> None:
         """Advance prefill to `when` and deliver the KV sent by then."""
@@ -132,8 +130,7 @@ class DisaggregatedFleet:
         core = make_request(request, tokens, request.output_len - 1)
         replica = self.routers[1].choose(request, core, self.decode)
         place_blocks(replica.engine.scheduler.kv, core, request.prompt_len)
-        if replica.engine.submit(core, transfer.record, now):
-            replica.num_requests += 1
+        replica.submit(core, transfer.record, now)
 
     def _report(self) -> DisaggregatedReport:
         recorders = [replica.engine.recorder for replica in (*self.prefill, *self.decode)]

@@ -80,8 +80,7 @@ class Fleet:
         core = make_request(request)
         replica = self.router.choose(request, core, ready)
         replica.engine.run_until(now)
-        if replica.engine.submit(core, RequestRecord(request, arrival=now, replica=replica.index), now):
-            replica.num_requests += 1
+        replica.submit(core, RequestRecord(request, arrival=now, replica=replica.index), now)
 
     def _finish(self) -> float:
         """Run the replicas to their end, with autoscaling. Return the time of the last token."""

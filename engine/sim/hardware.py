@@ -10,14 +10,16 @@ the limit, not memory: peak FLOP/s / bandwidth (Williams, Waterman and Patterson
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from types import MappingProxyType
+from typing import TypeVar
 
 from common.text import GIB
 from engine.config import ConfigError
-from engine.sim.names import look_up
 
+T = TypeVar("T")
 TERA = 1e12
 GIGA = 1e9
 NVLINK_LATENCY, PCIE_LATENCY, NETWORK_LATENCY = 7.8e-6, 8.6e-6, 12e-6
@@ -150,3 +152,14 @@ def get_hardware(name: str) -> Hardware:
 
 def get_link(name: str) -> Link:
     return look_up("link", name, LINKS)
+
+
+def look_up(kind: str, name: str, things: Mapping[str, T], *, shown: Sequence[str] | None = None) -> T:
+    """Return `things[name]`, ignoring case. Raises ConfigError with the closest name and the list."""
+    found = things.get(name.lower())
+    if found is not None:
+        return found
+    names = list(shown if shown is not None else things)
+    close = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise ConfigError(f"unknown {kind} {name!r}: {hint}There are {', '.join(names)}")

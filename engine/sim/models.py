@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from engine.sim.names import look_up
+from engine.sim.hardware import look_up
 
 
 @dataclass(frozen=True)

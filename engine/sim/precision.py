@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.config import ConfigError
-from engine.sim.hardware import Hardware
-from engine.sim.names import look_up
+from engine.sim.hardware import Hardware, look_up
 
 
 @dataclass(frozen=True)

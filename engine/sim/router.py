@@ -24,7 +24,8 @@ from typing import Literal, Protocol
 
 from engine.core.request import Request
 from engine.sim.engine import SimEngine
-from engine.sim.names import look_up
+from engine.sim.hardware import look_up
+from engine.sim.recorder import RequestRecord
 from engine.sim.workload import SimRequest
 
 
@@ -39,6 +40,10 @@ class Replica:
     ready_at: float = 0.0
     stopped: float | None = None
     num_requests: int = 0
+
+    def submit(self, core: Request, record: RequestRecord, now: float) -> None:
+        """Queue a request on the engine and count it unless it is rejected."""
+        self.num_requests += self.engine.submit(core, record, now) is not None
 
     def report(self) -> ReplicaReport:
         recorder = self.engine.recorder

@@ -22,9 +22,16 @@ from engine.core.observer import StepObserver
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Scheduled, SchedulerOutput
 from engine.core.stats import TRACED_COUNTERS
-from engine.trace import format
 from engine.trace.files import open_for_writing
-from engine.trace.format import CHECK_EVERY, FLUSH_EVERY, HASH_BYTES, TraceError, short_hash, state_crc
+from engine.trace.format import (
+    CHECK_EVERY,
+    FLUSH_EVERY,
+    VERSION,
+    TraceError,
+    short_hash,
+    short_hashes,
+    state_crc,
+)
 from engine.trace.header import changed_fields, class_path, machine, plain, settings_of
 
 if TYPE_CHECKING:
