@@ -124,10 +124,8 @@ def this_cpu() -> Hardware:
 
     `prep sim calibrate` measures the live engine and replaces the estimate.
     """
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        cores = os.cpu_count() or 1
+    linux = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8 * GIB
     flops = MappingProxyType({"float32": cores * 32 * 2.5 * GIGA})
     source = "estimated from the number of cores; prep sim calibrate measures"

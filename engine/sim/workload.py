@@ -96,9 +96,8 @@ class Lengths:
                 f"expected a number of tokens, a range like 500-1500 or lognormal:MEAN:SIGMA, got {text!r}"
             ) from None
         if not 1 <= lengths.low <= lengths.high or not 0 <= lengths.sigma < 5:
-            raise ConfigError(
-                f"a length is at least 1, a range goes upwards and sigma is under 5; got {text!r}"
-            )
+            rules = "a length is at least 1, a range goes upwards and sigma is under 5"
+            raise ConfigError(f"{rules}; got {text!r}")
         return lengths
 
     def draw(self, rng: Random) -> int:
@@ -142,9 +141,8 @@ class Workload:
         if self.num_requests < 1:
             raise ConfigError(f"num_requests must be at least 1, got {self.num_requests}")
         if not self.rate > 0:
-            raise ConfigError(
-                f"rate must be positive requests per second (inf: all at once), got {self.rate}"
-            )
+            what = "positive requests per second (inf: all at once)"
+            raise ConfigError(f"rate must be {what}, got {self.rate}")
         if not self.cv > 0:
             raise ConfigError(f"cv must be positive, got {self.cv}")
         if self.arrivals not in ("poisson", "gamma", "constant"):
@@ -203,9 +201,8 @@ def parse_phases(text: str) -> tuple[tuple[float, float], ...]:
         pairs = (part.split(":") for part in text.split(","))
         return tuple((float(length), float(rate)) for length, rate in pairs)
     except ValueError:
-        raise ConfigError(
-            f"phases look like 300:4,300:12 (seconds:requests per second), got {text!r}"
-        ) from None
+        example = "300:4,300:12 (seconds:requests per second)"
+        raise ConfigError(f"phases look like {example}, got {text!r}") from None
 
 
 def read_trace(path: str | Path) -> list[SimRequest]:

@@ -292,9 +292,8 @@ def _short_cause(facts: _Facts, reason: Reason, figures: dict[str, int]) -> str:
     cause = singular(_SHORT_CAUSES[reason].format_map(Figures(figures)))
     # Free blocks when requests were admitted: without those that finished rows released at the end of the step. With
     # aborts, which release blocks before, this is a lower bound.
-    planned = facts.record["free"] - sum(
-        len(blocks) for kind, _, blocks, *_ in facts.events if kind == "free"
-    )
+    freed = sum(len(blocks) for kind, _, blocks, *_ in facts.events if kind == "free")
+    planned = facts.record["free"] - freed
     if reason is Reason.NO_BLOCKS and figures.get("free", 0) < planned:
         cause = cause.replace(" free", " free beside its cached prefix")
     return cause

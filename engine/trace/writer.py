@@ -15,12 +15,13 @@ import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from engine.core.blocks import add_listener, remove_listener
+from engine.core.blocks import Block, add_listener, remove_listener
 from engine.core.observer import StepObserver
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Scheduled, SchedulerOutput
+from engine.core.scheduler import Scheduler
 from engine.core.stats import TRACED_COUNTERS
 from engine.trace.files import open_for_writing
 from engine.trace.format import (
@@ -33,10 +34,6 @@ from engine.trace.format import (
     state_crc,
 )
 from engine.trace.header import changed_fields, class_path, machine, plain, settings_of
-
-if TYPE_CHECKING:
-    from engine.core.blocks import Block
-    from engine.core.scheduler import Scheduler
 
 FLUSH_SECONDS = 2.0  # a slow engine also flushes after this time
 ENCODE_EVERY = 16

@@ -62,10 +62,9 @@ def replace_folder(
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     for name, content in files.items():
-        text = (
-            content if isinstance(content, str) else json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        )
-        (fresh / name).write_text(text, encoding="utf-8")
+        if not isinstance(content, str):
+            content = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        (fresh / name).write_text(content, encoding="utf-8")
     halves = {name: weight.detach().to(torch.bfloat16).contiguous() for name, weight in weights.items()}
     save_file(halves, str(fresh / weights_name), metadata={"format": "pt"})
     (fresh / weights_name).chmod(0o644)  # safetensors makes the file readable by its owner only

@@ -78,9 +78,8 @@ def render_chat(
     add_generation_prompt: bool = False,
 ) -> str:
     """Return the chat as one text, exactly as transformers' `apply_chat_template` does."""
-    return _compiled_template().render(
-        messages=messages, tools=tools, add_generation_prompt=add_generation_prompt
-    )
+    variables = {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
+    return _compiled_template().render(variables)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
