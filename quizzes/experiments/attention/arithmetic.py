@@ -61,17 +61,15 @@ def online_softmax(
         without_rescale: Difference if the running sum were never scaled: each tile normalised by its own maximum.
     """
     values = [ctx.rng.gauss(0, 1) for _ in scores]
-    highest = max(scores)
-    weights = [math.exp(score - highest) for score in scores]
+    weights = [math.exp(score - max(scores)) for score in scores]
     dense = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
 
     running, total, out, rescales = -math.inf, 0.0, 0.0, 0
     naive_total = naive_out = 0.0
     for start in range(0, len(scores), tile):
         part, part_values = scores[start : start + tile], values[start : start + tile]
-        peak = max(running, max(part))
-        if start and peak > running:
-            rescales += 1
+        peak = max(running, *part)
+        rescales += bool(start) and peak > running
         scale = math.exp(running - peak)
         exps = [math.exp(score - peak) for score in part]
         total = total * scale + sum(exps)

@@ -1,5 +1,6 @@
 """Block tables, chunks of a prompt and the KV cache, counted on the scheduler or from shapes."""
 
+from itertools import pairwise
 from typing import Any
 
 from engine.sim.cost import CostModel, StepLoad, pairs_of
@@ -57,7 +58,7 @@ def block_lookup(
         physical_block=table[logical],
         offset=offset,
         slot=table[logical] * block_size + offset,
-        is_contiguous=table == list(range(table[0], table[0] + len(table))),
+        is_contiguous=all(after == before + 1 for before, after in pairwise(table)),
     )
 
 

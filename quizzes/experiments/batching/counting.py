@@ -1,7 +1,6 @@
 """Static and continuous batches, padding and packing, counted on the scheduler."""
 
 import math
-from bisect import bisect_left
 from itertools import accumulate
 from random import Random
 from typing import Annotated, Literal
@@ -186,31 +185,23 @@ def graph_padding(
     if sizes == "engine":
         from engine.worker.decode_graphs import MAX_TOKENS, graph_size
 
-        captured = sorted({graph_size(rows) for rows in range(1, max_num_seqs + 1)})
-        captured = [size for size in captured if size <= MAX_TOKENS]
+        made = {graph_size(rows) for rows in range(1, max_num_seqs + 1)}
+        captured = sorted(size for size in made if size <= MAX_TOKENS)
     elif sizes == "vllm":
-        captured = _vllm_sizes(min(2 * max_num_seqs, LARGEST))
+        largest = min(2 * max_num_seqs, LARGEST)
+        captured = [size for size in (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)) if size <= largest]
     else:
         captured = sorted(set(sizes))
-    padded, eager = [], []
-    for rows in batches:
-        at = bisect_left(captured, rows)
-        eager.append(at == len(captured))
-        padded.append(rows if eager[-1] else captured[at])
+    padded = [next((size for size in captured if size >= rows), rows) for rows in batches]
     wasted = [size - rows for size, rows in zip(padded, batches, strict=True)]
     return Result(
         padded=padded,
-        is_eager=eager,
+        is_eager=[rows > captured[-1] for rows in batches],
         wasted_rows=wasted,
         waste=sum(wasted) / sum(padded),
         num_graphs=len(captured),
         sizes=captured,
     )
-
-
-def _vllm_sizes(largest: int) -> list[int]:
-    fine = [1, 2, 4, *range(8, 256, 8)]
-    return [size for size in fine if size <= largest] + list(range(256, largest + 1, 16))
 
 
 @experiment("E29")

@@ -66,16 +66,14 @@ def padded_attention(
     generator = torch.Generator().manual_seed(0)
     rows, longest = len(lens), max(lens)
     q, k, v = (torch.randn(rows, heads, longest, head_dim, generator=generator) for _ in range(3))
-    lengths = torch.tensor(lens)
-    visible = torch.arange(longest)[None, :] < lengths[:, None]
+    visible = torch.arange(longest)[None, :] < torch.tensor(lens)[:, None]
     mask = visible[:, None, None, :] & torch.ones(longest, longest, dtype=torch.bool).tril()
     together = attend(q, k, v, attn_mask=mask)
     differences = []
     for row, length in enumerate(lens):
-        alone = attend(q[row, :, :length], k[row, :, :length], v[row, :, :length], is_causal=True)
+        alone = attend(*(x[row, :, :length] for x in (q, k, v)), is_causal=True)
         differences.append(float((together[row, :, :length] - alone).abs().max()))
-    useful = sum(length * (length + 1) // 2 for length in lens)
-    rectangle = rows * longest * longest
+    useful, rectangle = sum(length * (length + 1) // 2 for length in lens), rows * longest * longest
     return Result(
         max_difference=max(differences),
         right_rows=sum(difference < 1e-5 for difference in differences),

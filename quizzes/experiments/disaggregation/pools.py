@@ -73,15 +73,13 @@ def transfer(
         decode_step_ms [ms]: One decode step of one request with this context.
         transfer_steps [steps]: Decode steps that take as long as the transfer.
     """
-    deployment = deploy(model, hardware, tp=tp, kv_cache_dtype=kv_cache_dtype)
-    wire = get_link(link)
+    deployment, wire = deploy(model, hardware, tp=tp, kv_cache_dtype=kv_cache_dtype), get_link(link)
     per_token = deployment.kv_bytes_per_token
     per_device = prompt * deployment.kv_bytes_per_token_per_device
     seconds = per_device / (wire.bytes_per_s * LINK_SHARE) + wire.latency_s
     cost = CostModel(deployment)
     load = StepLoad(1, prompt, 1, prefill_pairs=pairs_of(0, prompt, None), prefill_context=prompt)
-    prefill = cost.seconds(load)
-    step = cost.decode_seconds(1, prompt)
+    prefill, step = cost.seconds(load), cost.decode_seconds(1, prompt)
     return Result(
         kv_bytes=round(prompt * per_token),
         bytes_per_token=round(per_token),

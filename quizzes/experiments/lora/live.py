@@ -29,20 +29,13 @@ def write(folder: Path, rank: int, targets: Sequence[str], seed: int) -> Path:
         if name.split(".")[-2] in targets:
             prefix = f"base_model.model.{name.removesuffix('.weight')}"
             rows, columns = weight.shape
-            a = torch.randn(rank, columns, generator=generator) * 0.5 / columns**0.5
-            tensors[f"{prefix}.lora_A.weight"] = a
-            tensors[f"{prefix}.lora_B.weight"] = (
-                torch.randn(rows, rank, generator=generator) * 0.5 / rank**0.5
-            )
+            for half, shape in (("A", (rank, columns)), ("B", (rows, rank))):
+                noise = torch.randn(shape, generator=generator)
+                tensors[f"{prefix}.lora_{half}.weight"] = noise * 0.5 / shape[1] ** 0.5
     save_file(tensors, str(folder / "adapter_model.safetensors"))
-    config = {
-        "peft_type": "LORA",
-        "base_model_name_or_path": "shop",
-        "r": rank,
-        "lora_alpha": rank,
-        "bias": "none",
-    }
-    (folder / "adapter_config.json").write_text(json.dumps({**config, "target_modules": list(targets)}))
+    config = {"peft_type": "LORA", "base_model_name_or_path": "shop", "bias": "none"}
+    ranks = {"r": rank, "lora_alpha": rank, "target_modules": list(targets)}
+    (folder / "adapter_config.json").write_text(json.dumps(config | ranks))
     return folder
 
 

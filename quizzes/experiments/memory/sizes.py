@@ -163,10 +163,9 @@ def metadata(
     """
     per_token = deployment_of(attention_shape(layers, kv_heads, head_dim), kv_dtype).kv_bytes_per_token
     kv_bytes = int(per_token) * block_size
-    (block,) = BlockPool(1001).take(1000)[-1:]
-    digest = sha256(b"tokens of a block")
+    block, digest = BlockPool(1001).take(1000)[-1], sha256(b"tokens of a block")
     pointers = 8 + 3 * 8  # its place in the pool's list; hash, key and value of the index, half of it empty
-    record = sys.getsizeof(block) + sys.getsizeof(block.block_id) + sys.getsizeof(digest) + pointers
+    record = sum(map(sys.getsizeof, (block, block.block_id, digest))) + pointers
     return Result(
         kv_bytes=kv_bytes,
         table_bytes=TABLE_ENTRY_BYTES,

@@ -150,10 +150,6 @@ def batch_scaling(
         load = load_of_rows(rows, 1, context)
         return floor.cost.bytes_and_flops(load)[0], floor.kv_bytes(load)
 
-    def reads_more_kv(rows: int) -> bool:
-        weights, kv = read(rows)
-        return kv >= weights
-
     seconds = [floor.cost.seconds(load_of_rows(rows, 1, context)) for rows in batches]
     rates = [rows / time for rows, time in zip(batches, seconds, strict=True)]
     return Result(
@@ -165,7 +161,7 @@ def batch_scaling(
         kv_share=[kv / (kv + weights) for weights, kv in map(read, batches)],
         speedup=rates[-1] / rates[0],
         knee=_first(lambda rows: floor.is_compute_bound(load_of_rows(rows, 1, context))),
-        kv_equals_weights=_first(reads_more_kv),
+        kv_equals_weights=_first(lambda rows: read(rows)[1] >= read(rows)[0]),
     )
 
 

@@ -133,7 +133,9 @@ def expected_tokens(
     scheduler = Scheduler(SchedulerConfig(rows * (k + 1), rows, output + 64), CacheConfig(blocks, 16))
     for index in range(rows):
         scheduler.add(Request(f"r{index}", [index], SamplingParams(max_tokens=output, ignore_eos=True)))
-    drafted = accepted = verified = computed = generated = steps = 0
+    kept: list[int] = []
+    """Tokens that each verified row keeps."""
+    computed = steps = 0
     while scheduler.has_unfinished():
         out = scheduler.schedule()
         result = ModelRunnerOutput({row.request_id: [7] for row in out.scheduled})
@@ -141,15 +143,15 @@ def expected_tokens(
         steps += 1
         for row in out.scheduled:
             if len(row.spec_token_ids) == k:  # near the end of a request fewer are wanted
-                kept = len(result.sampled_token_ids[row.request_id])
-                verified, drafted, accepted = verified + 1, drafted + k, accepted + kept - 1
-                computed, generated = computed + row.num_tokens, generated + kept
+                kept.append(len(result.sampled_token_ids[row.request_id]))
+                computed += row.num_tokens
         scheduler.update(out, result)
+    accepted = sum(kept) - len(kept)
     return Result(
-        tokens_per_step=generated / verified,
-        accepted_per_step=accepted / verified,
-        acceptance_rate=accepted / drafted,
-        computed_per_token=computed / generated,
+        tokens_per_step=sum(kept) / len(kept),
+        accepted_per_step=accepted / len(kept),
+        acceptance_rate=accepted / (k * len(kept)),
+        computed_per_token=computed / sum(kept),
         steps_without=output,
         steps_with=steps,
     )
