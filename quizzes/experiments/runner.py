@@ -121,9 +121,8 @@ class Runner:
             raise _error(name, answer)
         if self._cache:
             results_cache.write(experiment, key, answer["result"])
-        return Outcome(
-            name, values, answer["result"], time.monotonic() - began, False, experiment.determinism
-        )
+        seconds = time.monotonic() - began
+        return Outcome(name, values, answer["result"], seconds, False, experiment.determinism)
 
     def close(self) -> None:
         """End the worker and its child processes."""

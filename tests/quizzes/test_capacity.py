@@ -12,7 +12,7 @@ from engine.sim.models import MODELS
 from quizzes.claims.claim import Claim
 from quizzes.claims.court import check_flip, judge
 from quizzes.experiments import Context, get
-from quizzes.experiments.capacity.checkpoints import tensor_shapes
+from quizzes.experiments.capacity.memory import tensor_shapes
 from quizzes.experiments.registry import BadArguments
 from quizzes.experiments.running import run_here
 from quizzes.oracles import capacity as oracle

@@ -243,12 +243,8 @@ def hang_up(
         next_would_start [step]: The same without the abort.
         saved_tokens [tokens]: Positions that r0 would still have computed.
     """
-    settings: dict[str, Any] = {
-        "num_blocks": num_blocks,
-        "block_size": block_size,
-        "max_num_batched_tokens": budget,
-        "enable_prefix_caching": False,
-    }
+    sizes = {"num_blocks": num_blocks, "block_size": block_size, "max_num_batched_tokens": budget}
+    settings: dict[str, Any] = {"enable_prefix_caching": False, **sizes}
     asks = [Ask("r0", prompt, output), Ask("r1", prompt, output, arrival=1)]
     patient = ctx.core(**settings).run(asks)
 

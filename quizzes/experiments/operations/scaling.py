@@ -128,16 +128,9 @@ def square_wave(
         overload_s [s]: The signal was over the threshold.
         replica_seconds [replica s]; most_replicas, last_replicas; change_times [s]
     """
-    config = AutoscalerConfig(
-        "kv",
-        out_above,
-        in_below,
-        max_replicas=64,
-        sustain_out=sustain_out,
-        sustain_in=sustain_in,
-        cooldown_out=cooldown_out,
-        cooldown_in=cooldown_in,
-    )
+    times: dict[str, Any] = {"sustain_out": sustain_out, "sustain_in": sustain_in}
+    times |= {"cooldown_out": cooldown_out, "cooldown_in": cooldown_in}
+    config = AutoscalerConfig("kv", out_above, in_below, max_replicas=64, **times)
     scaler, replicas, interval = Autoscaler(config), base_replicas, config.interval
     events: list[ScaleEvent] = []
     starting: list[float] = []
@@ -195,16 +188,8 @@ def scaling_signal(
         needless: The signal fired although under 1 % of the requests had waited over 0.2 s for a first token.
     """
     deployment = deploy("llama-3.1-8b", "h100", max_num_seqs=max_num_seqs)
-    config = AutoscalerConfig(
-        signal,
-        out_above,
-        out_above / 10,
-        max_replicas=max_replicas,
-        sustain_out=sustain_s,
-        cooldown_out=60,
-        cold_start=30,
-        interval=5,
-    )
+    delays: dict[str, Any] = {"sustain_out": sustain_s, "cooldown_out": 60, "cold_start": 30, "interval": 5}
+    config = AutoscalerConfig(signal, out_above, out_above / 10, max_replicas=max_replicas, **delays)
 
     def replica() -> SimEngine:
         return make_engine(deployment, num_blocks=num_blocks, enable_prefix_caching=False)

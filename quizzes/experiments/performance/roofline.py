@@ -9,16 +9,9 @@ from engine.sim.memory import Deployment
 from quizzes.experiments import BadArguments, Result, arg, deploy, experiment
 from quizzes.experiments.charts import LINE, vega
 
-PERFECT = Efficiency(
-    gemm_flops=1,
-    bandwidth=1,
-    attention_flops=1,
-    attention_bandwidth=1,
-    link=1,
-    step_overhead=0,
-    eager_overhead=0,
-    row_overhead=0,
-)
+SHARES = ("gemm_flops", "bandwidth", "attention_flops", "attention_bandwidth", "link")
+OVERHEADS = ("step_overhead", "eager_overhead", "row_overhead")
+PERFECT = Efficiency(**dict.fromkeys(SHARES, 1), **dict.fromkeys(OVERHEADS, 0))
 
 
 @dataclass(frozen=True)
@@ -61,13 +54,8 @@ def load_of_rows(rows: int, tokens_per_row: int, context: int) -> StepLoad:
     tokens = rows * tokens_per_row
     if tokens_per_row == 1:
         return StepLoad(rows, tokens, rows, decode_context=rows * (context + 1))
-    return StepLoad(
-        rows,
-        tokens,
-        rows,
-        prefill_pairs=rows * pairs_of(context, tokens_per_row, None),
-        prefill_context=rows * (context + tokens_per_row),
-    )
+    pairs = rows * pairs_of(context, tokens_per_row, None)
+    return StepLoad(rows, tokens, rows, prefill_pairs=pairs, prefill_context=rows * context + tokens)
 
 
 @experiment("E24", "E61")

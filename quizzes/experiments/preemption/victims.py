@@ -189,12 +189,8 @@ def swap_counts(
     """
     second = victim_prompt or prompt
     asks = [Ask("r0", prompt, output), Ask("r1", second, output)]
-    settings: dict[str, Any] = {
-        "num_blocks": num_blocks,
-        "block_size": block_size,
-        "enable_prefix_caching": False,
-        "max_num_batched_tokens": budget,
-    }
+    sizes = {"num_blocks": num_blocks, "block_size": block_size, "max_num_batched_tokens": budget}
+    settings: dict[str, Any] = {"enable_prefix_caching": False, **sizes}
     swap = ctx.core(tiers=TierConfig(host_blocks, swap=True), traced=True, **settings).run(asks)
     plain = ctx.core(**settings).run(asks)
     needed = prompt + second + 2 * (output - 1)

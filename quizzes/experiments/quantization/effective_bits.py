@@ -2,7 +2,7 @@ from typing import Literal
 
 from engine.sim.models import get_model
 from quizzes.experiments import Result, arg, experiment
-from quizzes.experiments.capacity.checkpoints import tensor_shapes
+from quizzes.experiments.capacity.memory import tensor_shapes
 
 
 @experiment("E34", "E04")
