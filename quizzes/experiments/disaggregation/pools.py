@@ -62,9 +62,7 @@ def transfer(
 ) -> Result:
     """Price the transfer of one prompt's KV cache from a prefill to a decode replica.
 
-    Links by name: nvlink4, ib-ndr, ethernet-100g, pcie5 ...
-
-    Returns: Figures of one prompt.
+    Returns: Figures of one prompt. Links by name: nvlink4, ib-ndr, ethernet-100g, pcie5 ...
         kv_bytes [B]: KV of the whole prompt, all devices of the sender together.
         bytes_per_token [B]
         transfer_ms [ms]: Time over one link per device, at the share of its rate that large transfers reach.

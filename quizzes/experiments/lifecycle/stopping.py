@@ -66,9 +66,7 @@ def stop_scan(
     min_tokens: int = arg(0, 0, 200),
     include: bool = False,
 ) -> Result:
-    """Push a text with a stop string through the engine's detokenizer and record what the client sees, and when.
-
-    Uses `engine/frontend/detokenizer.py`.
+    """Push a text with a stop string through `engine/frontend/detokenizer.py`: what the client sees, and when.
 
     Returns: The text is tokenised with the shop model's tokenizer and pushed token by token, as in the engine.
         tokens: The pieces of the whole text.

@@ -125,9 +125,7 @@ def queue_law(
 ) -> Result:
     """Check Little's law on the engine's scheduler: mean queue length = rate x mean wait.
 
-    `burst` requests of `output` tokens arrive every `every` steps; `slots` of them run at once.
-
-    Returns: Over all steps until all requests have finished.
+    Returns: All steps: `burst` requests of `output` tokens arrive every `every` steps, `slots` run at once.
         mean_waiting [requests]; mean_wait [steps]
         rate [requests/step]: Arrivals over the whole time.
         little [requests]: rate x mean wait.

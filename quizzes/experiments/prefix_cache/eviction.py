@@ -110,9 +110,7 @@ def window_blocks(
 ) -> Result:
     """Count the blocks that a long request holds under a sliding window, and what a later hit finds.
 
-    Every layer sees `window` positions; prompts are computed in chunks of `chunk` tokens.
-
-    Returns: One long request, then the same prompt again.
+    Returns: One long request, then its prompt again. Layers see `window` positions, chunks have `chunk` tokens.
         most_held [blocks]: Maximum blocks after a step, with the window.
         held_at_end [blocks]: Blocks after the last step but one.
         full_attention [blocks]: Maximum blocks if every layer sees everything.

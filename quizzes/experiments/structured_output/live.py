@@ -34,9 +34,7 @@ def tool_calls(
 ) -> Result:
     """Chat with two tools under each tool_choice and see whether a tool is called, and whether the call is valid.
 
-    "named" forces get_order_status.
-
-    Returns: Answers to questions of which every second asks for the state of an order.
+    Returns: Answers to questions, every second one for the state of an order. "named" forces get_order_status.
         answers [answers]
         called [answers]: Answers with at least one call that parses.
         right_tool [answers]: Answers with a call of get_order_status.
