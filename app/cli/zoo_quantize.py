@@ -12,7 +12,7 @@ from app.cli.options import JsonOption, ModelArgument, argument, option, option_
 from common.text import counted
 from engine.config import EngineArgs
 from engine.models.hf_config import load_model_config
-from engine.quant.quantizer.encode import METHODS, Recipe
+from engine.quant.quantizer.recipe import METHODS, Recipe
 
 if TYPE_CHECKING:
     import torch

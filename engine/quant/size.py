@@ -51,7 +51,7 @@ def estimate_size(
     group_size: int = 128,
     dtype: str = "bfloat16",
 ) -> ModelSize:
-    """The size of a checkpoint quantised by `method` ("none", or one of `quantizer.encode.METHODS`,
+    """The size of a checkpoint quantised by `method` ("none", or one of `quantizer.recipe.METHODS`,
     or "mxfp4" or "nvfp4": what hardware with these formats would hold).
 
     shapes: of the float model's tensors by name; bits: the method's own by default; dtype: of what stays float. awq

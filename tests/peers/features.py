@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.quant.quantizer.calibration import calibration_texts, tokenized
-from engine.quant.quantizer.encode import Recipe, stored_dtype
+from engine.quant.quantizer.encode import stored_dtype
+from engine.quant.quantizer.recipe import Recipe
 from engine.quant.quantizer.run import Report, load_float_model, quantize, write_checkpoint
 from engine.zoo.registry import resolve
 from engine.zoo.tokenizer import load_tokenizer

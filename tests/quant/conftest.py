@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from engine.quant.quantizer.encode import Recipe, stored_dtype
+from engine.quant.quantizer.encode import stored_dtype
+from engine.quant.quantizer.recipe import Recipe
 from engine.quant.quantizer.run import Report, load_float_model, quantize, write_checkpoint
 from tests.quant.models import samples, tiny_folder
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.quant.quantizer.calibration import tokenized
-from engine.quant.quantizer.encode import Recipe
+from engine.quant.quantizer.recipe import Recipe
 from engine.quant.quantizer.run import Report, load_float_model, quantize
 from engine.zoo.corpus import conversations, to_text
 from engine.zoo.model import ShopModel

@@ -15,9 +15,10 @@ from torch import Tensor
 from engine.config import ConfigError
 from engine.quant.matrices import llm_int8_linear
 from engine.quant.quantizer.calibration import InputStatistics, calibration_texts, watched_inputs
-from engine.quant.quantizer.encode import BITS, METHODS, Recipe, stored_dtype
+from engine.quant.quantizer.encode import stored_dtype
 from engine.quant.quantizer.folding import fold_groups, inject_outliers, watched
 from engine.quant.quantizer.methods import gptq_round, smoothing_scale
+from engine.quant.quantizer.recipe import BITS, METHODS, Recipe
 from engine.quant.quantizer.run import Report, load_float_model, quantize, write_checkpoint
 from engine.quant.rounding import round_to_nearest
 from engine.quant.size import estimate_size

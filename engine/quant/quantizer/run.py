@@ -26,9 +26,10 @@ from torch import Tensor
 
 from engine.config import ConfigError
 from engine.quant.quantizer.calibration import InputStatistics, watched_inputs
-from engine.quant.quantizer.encode import Recipe, encode, group_of, quantization_config, stored_dtype
+from engine.quant.quantizer.encode import encode, group_of, quantization_config, stored_dtype
 from engine.quant.quantizer.folding import INPUT_OF, fold_groups, submodule, watched
 from engine.quant.quantizer.methods import search_scale, smoothing_scale
+from engine.quant.quantizer.recipe import Recipe
 from engine.zoo.export import load_model
 from engine.zoo.model import DecoderLayer, ShopModel, rope_tables
 

@@ -20,7 +20,7 @@ def quantised(
     folder: Any, method: str, samples: list[Any], group_size: int, **options: Any
 ) -> tuple[Any, Any]:
     """Return the float model with quantised matrices, and the quantiser's report."""
-    from engine.quant.quantizer.encode import Recipe
+    from engine.quant.quantizer.recipe import Recipe
     from engine.quant.quantizer.run import Report, load_float_model, quantize
 
     model, original = load_float_model(folder)
