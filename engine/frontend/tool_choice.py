@@ -28,7 +28,7 @@ from engine.sampling_params import SamplingParams, StructuredOutputsParams
 
 ToolChoice = str | Mapping[str, Any]
 
-BEGIN = "<tool_call>"
+BEGIN, END = "<tool_call>", "</tool_call>"
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
 
@@ -102,6 +102,36 @@ def parse_tool_calls(text: str) -> tuple[str, list[dict[str, Any]]]:
         return ""
 
     return _CALL.sub(take, text), calls
+
+
+class ToolCallStream:
+    """Incremental `parse_tool_calls`: content as soon as it cannot be part of a tag, a call when it is complete.
+
+    push("Yes.<tool")   ->  content "Yes."      "<tool" may become a tag and is held back
+    push("box>")        ->  content "<toolbox>"
+    """
+
+    def __init__(self) -> None:
+        self._waiting = ""
+
+    def push(self, text: str) -> tuple[str, list[dict[str, Any]]]:
+        """Add a piece of text; return the content and calls that are certain now."""
+        waiting = self._waiting + text
+        complete = max(
+            (match.end() for match in _CALL.finditer(waiting) if match[0].endswith(END)), default=0
+        )
+        cut = waiting.find(BEGIN, complete)
+        if cut < 0:
+            cut = len(waiting) - next(
+                (n for n in range(len(BEGIN) - 1, 0, -1) if waiting.endswith(BEGIN[:n])), 0
+            )
+        self._waiting = waiting[cut:]
+        return parse_tool_calls(waiting[:cut])
+
+    def finish(self) -> tuple[str, list[dict[str, Any]]]:
+        """End the text: return what is held back, a call without its end or content."""
+        waiting, self._waiting = self._waiting, ""
+        return parse_tool_calls(waiting)
 
 
 def parse_call(text: str) -> dict[str, Any] | None:
