@@ -86,6 +86,11 @@ def train(
 
 
 zoo = terminal.command_app(
-    quantize, size, formats, list_, eval_, train,
+    quantize,
+    size,
+    formats,
+    list_,
+    eval_,
+    train,
     help="List, evaluate, train and quantise the shipped models of an invented manga shop.",
-)  # fmt: skip
+)

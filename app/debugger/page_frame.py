@@ -124,9 +124,15 @@ def number_box(label: str, most: int, value: int | None, key: str) -> int | None
     st.markdown(label, width="content")
     # The key contains the value: a jump from elsewhere creates a new box with it.
     number = st.number_input(
-        f"{label}, 0 to {most:,}", 0, most, value, key=f"{key}_{value}_{most}", placeholder="none", width=120,
+        f"{label}, 0 to {most:,}",
+        0,
+        most,
+        value,
+        key=f"{key}_{value}_{most}",
+        placeholder="none",
+        width=120,
         label_visibility="collapsed",
-    )  # fmt: skip
+    )
     st.caption(f"of 0 to {most:,}", width="content")
     return None if number is None else int(number)
 
@@ -174,9 +180,15 @@ def row_table(rows: Any, key: str, alt: str, *, max_height: int = 300, **options
     """Show rows (dicts or a DataFrame) with selection; returns the index of a newly selected row. Heights in pixels."""
     frame = pd.DataFrame(rows)
     event: Any = st.dataframe(
-        frame, key=key, alt=alt, hide_index=True, height=min(36 * (len(frame) + 1) + 2, max_height),
-        on_select="rerun", selection_mode="single-row", **options,
-    )  # fmt: skip
+        frame,
+        key=key,
+        alt=alt,
+        hide_index=True,
+        height=min(36 * (len(frame) + 1) + 2, max_height),
+        on_select="rerun",
+        selection_mode="single-row",
+        **options,
+    )
     marked = list(event.selection.rows)
     return marked[0] if newly(key, marked) and marked and marked[0] < len(frame) else None
 

@@ -31,9 +31,15 @@ NO_REQUEST = -1
 NO_TOKENS: list[int] = []
 NO_NUMBERS = np.array([], np.int32)
 FIGURES = (
-    ("step", "i"), ("time_s", "ts"), ("duration_s", "dur"), ("running", "run"), ("waiting", "wait"),
-    ("free_blocks", "free"), ("cached_blocks", "cached"), ("kv_tokens", "kv"),
-)  # fmt: skip
+    ("step", "i"),
+    ("time_s", "ts"),
+    ("duration_s", "dur"),
+    ("running", "run"),
+    ("waiting", "wait"),
+    ("free_blocks", "free"),
+    ("cached_blocks", "cached"),
+    ("kv_tokens", "kv"),
+)
 """Columns with one number of each step's record: name and key."""
 
 

@@ -37,7 +37,14 @@ _CHUNKED, _CACHING = "enable_chunked_prefill", "enable_prefix_caching"
 _KNOBS = (
     Knob(_BUDGET, "scheduler", _BUDGET, int, True, "token budget of a step"),
     Knob("max_num_seqs", "scheduler", "max_num_seqs", int, True, "maximum running requests"),
-    Knob(_LONG, "scheduler", _LONG, int, True, "maximum tokens of one prompt per step; 0: only the budget limits them"),
+    Knob(
+        _LONG,
+        "scheduler",
+        _LONG,
+        int,
+        True,
+        "maximum tokens of one prompt per step; 0: only the budget limits them",
+    ),
     Knob(_CHUNKED, "scheduler", _CHUNKED, bool, True, "prompts may be split"),
     Knob("scheduling_policy", "scheduler", "policy", str, True, "fcfs or priority"),
     Knob(_CACHING, "cache", _CACHING, bool, True, "computed blocks are reused"),
@@ -45,10 +52,12 @@ _KNOBS = (
     Knob("num_blocks", "cache", "num_blocks", int, False, "KV blocks, including the null block"),
     Knob("block_size", "cache", "block_size", int, False, "tokens per block"),
     Knob("sliding_window", "cache", "sliding_window", int, False, "positions a token attends to; 0: all"),
-    Knob("max_loras", "scheduler", "max_loras", int, False, "maximum adapters that run at once; 0: any number"),
+    Knob(
+        "max_loras", "scheduler", "max_loras", int, False, "maximum adapters that run at once; 0: any number"
+    ),
     Knob("num_host_blocks", "tiers", "num_host_blocks", int, False, "blocks of host memory"),
     Knob("swap_space", "tiers", "num_host_blocks", float, False, "GiB of host memory, as blocks"),
-)  # fmt: skip
+)
 KNOBS = {knob.name: knob for knob in _KNOBS}
 
 _ALSO = {"policy": "scheduling_policy", "num_gpu_blocks_override": "num_blocks", "blocks": "num_blocks"}

@@ -13,6 +13,16 @@ from app.cli.bench.features import grammar, lora, quantization, speculation, swa
 from app.cli.bench.speed import latency, parallel, scheduler, startup, throughput
 
 bench = terminal.command_app(
-    throughput, latency, startup, scheduler, speculation, quantization, lora, grammar, swap, parallel, debugger,
+    throughput,
+    latency,
+    startup,
+    scheduler,
+    speculation,
+    quantization,
+    lora,
+    grammar,
+    swap,
+    parallel,
+    debugger,
     help="Measure the engine. Ctrl-C ends a benchmark early and prints the results so far.",
-)  # fmt: skip
+)

@@ -67,9 +67,16 @@ def speculation(
 
 def show_speculation(report: SpeculationReport) -> None:
     table = terminal.table(
-        "workload", "drafts", "batch", "tok/s", "gain", "per step", "% kept at 1, 2", "same",
+        "workload",
+        "drafts",
+        "batch",
+        "tok/s",
+        "gain",
+        "per step",
+        "% kept at 1, 2",
+        "same",
         left=("drafts",),
-    )  # fmt: skip
+    )
     for result in report.results:
         table.add_row(
             result.workload,

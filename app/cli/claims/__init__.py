@@ -10,6 +10,11 @@ from app.cli.claims.hearing import flip, run, vote
 from app.cli.claims.tables import list_, show, verify
 
 claims = terminal.command_app(
-    list_, show, vote, run, flip, verify,
+    list_,
+    show,
+    vote,
+    run,
+    flip,
+    verify,
     help="Test the claims of interview guides: vote, run the test, read the verdict.",
-)  # fmt: skip
+)

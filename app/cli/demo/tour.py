@@ -248,24 +248,36 @@ class Tour:
             "" if same == len(answers) else " Here they did: please report it, with prep doctor's output."
         )
         for figure, explanation in (
-            (f"{self._speed_up:.1f}x",
-             "faster with a KV cache: a token's keys and values depend only on the tokens before it, so they "
-             "are computed once and read by every later token."),
-            (f"{totals.hit} of {totals.prompt}",
-             "prompt tokens came from the prefix cache: a full block is found by the hash of everything up to "
-             "its end, so requests to one shop share the blocks of its notes."),
-            (f"{totals.preemptions} preempted",
-             "because a running request needed a block and none was free: the newest loses all its blocks. "
-             f"Of {totals.given_up} lost tokens, {totals.taken_back} were still cached when it resumed."),
-            (f"{totals.rows / totals.steps:.1f} per step",
-             f"requests in a batch on average: {totals.steps} steps where one after another would take {alone}. "
-             "Requests join and leave between any two steps, so none waits for a batch to end."),
-            (f"{totals.peak_blocks} of {self.pool.num_blocks}",
-             "blocks in use at the peak: an answer takes a block when it has filled the last one, and no "
-             "request reserves room for tokens it never generates."),
-            (f"{same} of {len(answers)}",
-             "answers equal those computed alone with enough memory: batching, chunking, sharing and preemption "
-             f"change when a token is computed, never which token.{all_same}"),
-        ):  # fmt: skip
+            (
+                f"{self._speed_up:.1f}x",
+                "faster with a KV cache: a token's keys and values depend only on the tokens before it, so they "
+                "are computed once and read by every later token.",
+            ),
+            (
+                f"{totals.hit} of {totals.prompt}",
+                "prompt tokens came from the prefix cache: a full block is found by the hash of everything up to "
+                "its end, so requests to one shop share the blocks of its notes.",
+            ),
+            (
+                f"{totals.preemptions} preempted",
+                "because a running request needed a block and none was free: the newest loses all its blocks. "
+                f"Of {totals.given_up} lost tokens, {totals.taken_back} were still cached when it resumed.",
+            ),
+            (
+                f"{totals.rows / totals.steps:.1f} per step",
+                f"requests in a batch on average: {totals.steps} steps where one after another would take {alone}. "
+                "Requests join and leave between any two steps, so none waits for a batch to end.",
+            ),
+            (
+                f"{totals.peak_blocks} of {self.pool.num_blocks}",
+                "blocks in use at the peak: an answer takes a block when it has filled the last one, and no "
+                "request reserves room for tokens it never generates.",
+            ),
+            (
+                f"{same} of {len(answers)}",
+                "answers equal those computed alone with enough memory: batching, chunking, sharing and preemption "
+                f"change when a token is computed, never which token.{all_same}",
+            ),
+        ):
             table.add_row(figure, explanation)
         self.console.print(table)

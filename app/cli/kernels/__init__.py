@@ -13,6 +13,9 @@ from app.cli.kernels.explaining import explain
 from app.cli.kernels.names import list_
 
 kernels = terminal.command_app(
-    list_, check, bench, explain,
+    list_,
+    check,
+    bench,
+    explain,
     help="The engine's operations in plain torch, C++, Triton and CUDA: list, check, measure, read.",
-)  # fmt: skip
+)

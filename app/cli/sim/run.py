@@ -51,9 +51,14 @@ class ReplicaOptions:
         )
         num_blocks, rates = settings.pop("num_gpu_blocks_override"), calibrated_rates(deployment)
         return make_engine(
-            deployment, plan=plan, rates=rates, num_blocks=num_blocks, scheduler=scheduler,
-            speculation=speculation, **settings,
-        )  # fmt: skip
+            deployment,
+            plan=plan,
+            rates=rates,
+            num_blocks=num_blocks,
+            scheduler=scheduler,
+            speculation=speculation,
+            **settings,
+        )
 
 
 @dataclass(frozen=True)

@@ -91,9 +91,13 @@ def _choose(ids: list[str], a: str, b: str | None) -> tuple[str | None, bool]:
     left, swap, right, fork = st.columns([3, 0.6, 3, 1.4], vertical_alignment="bottom")
     new_a = left.selectbox("Run A", ids, ids.index(a), key=f"compare_a_{a}", format_func=_name)
     new_b = right.selectbox(
-        "Run B", ids, None if b is None else ids.index(b), key=f"compare_b_{b}", placeholder="none yet",
+        "Run B",
+        ids,
+        None if b is None else ids.index(b),
+        key=f"compare_b_{b}",
+        placeholder="none yet",
         format_func=_name,
-    )  # fmt: skip
+    )
     if swap.button("⇄", key="compare_swap", help="Swap A and B", disabled=b is None, width="stretch"):
         new_a, new_b = b or new_a, a
     parameter = st.query_params.get("fork", "")
@@ -233,9 +237,12 @@ def _show_figures(found: TraceDiff) -> None:
     columns = {name: st.column_config.NumberColumn(name, format="localized") for name in ("A", "B", "B − A")}
     alt = "; ".join(f"{row['figure']} {row['A']} and {row['B']}" for row in rows)
     st.dataframe(
-        pd.DataFrame(rows), hide_index=True, column_config=columns, height=35 * (len(rows) + 1) + 3,
+        pd.DataFrame(rows),
+        hide_index=True,
+        column_config=columns,
+        height=35 * (len(rows) + 1) + 3,
         alt=f"Figures of both runs: {alt}",
-    )  # fmt: skip
+    )
 
 
 def _show_maps(a: Run, b: Run, one: Trace, other: Trace, step: int) -> None:
@@ -293,10 +300,16 @@ def _show_map(
 def _show_requests(found: TraceDiff) -> None:
     title, choice, as_table = st.columns([2, 4, 1.2], vertical_alignment="center")
     title.markdown("**Requests**")
-    metric = choice.segmented_control(
-        "Figure per request", list(view.METRICS), default="end_step", key="compare_metric",
-        format_func=view.METRICS.__getitem__,
-    ) or "end_step"  # fmt: skip
+    metric = (
+        choice.segmented_control(
+            "Figure per request",
+            list(view.METRICS),
+            default="end_step",
+            key="compare_metric",
+            format_func=view.METRICS.__getitem__,
+        )
+        or "end_step"
+    )
     bars, num_left_out = view.bars(found.requests, metric)
     if as_table.toggle("As table", key="compare_table") or not bars:
         described = "Every request in both runs: steps, tokens and end"
@@ -329,11 +342,15 @@ def _dumbbells(bars: Sequence[view.Bar], words: str) -> Any:
     on_top = alt.Legend(orient="top", title=None)
     rule = alt.Chart(lines).mark_rule(color="#6b7280", strokeWidth=2)
     rule = rule.encode(x=alt.X("a:Q", title=words), x2="b:Q", y=y)
-    mark = alt.Chart(points).mark_point(filled=True, size=70, opacity=1).encode(
-        x=alt.X("value:Q", title=words),
-        y=y,
-        color=alt.Color("run:N", scale=runs, legend=on_top),
-        shape=alt.Shape("run:N", scale=shapes, legend=on_top),
-        tooltip=["request", "run", "value", "change"],
-    )  # fmt: skip
+    mark = (
+        alt.Chart(points)
+        .mark_point(filled=True, size=70, opacity=1)
+        .encode(
+            x=alt.X("value:Q", title=words),
+            y=y,
+            color=alt.Color("run:N", scale=runs, legend=on_top),
+            shape=alt.Shape("run:N", scale=shapes, legend=on_top),
+            tooltip=["request", "run", "value", "change"],
+        )
+    )
     return alt.layer(rule, mark).properties(height=alt.Step(17))

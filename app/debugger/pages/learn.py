@@ -29,9 +29,13 @@ def show() -> None:
     tour, place = _chosen(tours)
     st.title("Learn")
     picked = st.segmented_control(
-        "Tour", list(tours), default=tour.id, format_func=lambda key: tours[key].title, key=f"tour_{tour.id}",
+        "Tour",
+        list(tours),
+        default=tour.id,
+        format_func=lambda key: tours[key].title,
+        key=f"tour_{tour.id}",
         label_visibility="collapsed",
-    )  # fmt: skip
+    )
     if picked and picked != tour.id:
         _go_to(tours[picked], 0)
     st.caption(tour.about)
