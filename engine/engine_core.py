@@ -2,10 +2,10 @@
 
     out     = scheduler.schedule()             which tokens of which requests to compute
     bitmask = grammars.build_bitmask(out)      which tokens structured outputs allow; built during the forward pass
-    result  = executor.submit(out, bitmask).result()   a forward pass, and a token for each row that is ready
+    result  = executor.submit(out, bitmask)()   a forward pass, and a token for each row that is ready
     outputs = scheduler.update(out, result)    new tokens, finished requests
 
-Everything that a user can see happens in a step. Between steps requests are added and aborted.
+All output is produced in steps; between steps, requests are added and aborted.
 Source: vLLM v1/engine/core.py.
 """
 
@@ -157,7 +157,7 @@ class EngineCore:
     def step(self) -> list[EngineCoreOutput]:
         """Schedule, execute, update: one iteration over all running requests.
 
-        While an observer holds the engine (a paused debugger), this returns soon with nothing done: call it again.
+        While an observer holds the engine (a paused debugger), this returns soon without running a step: call it again.
         """
         self.check_alive()
         for observer in self.observers:
@@ -221,7 +221,7 @@ class EngineCore:
                 row.new_token_ids = request.token_ids[row.start : row.start + row.num_tokens]
 
     def _build_bitmask(self, out: SchedulerOutput) -> Future[GrammarBitmask] | None:
-        """Start to build the tokens that grammars allow in this step, beside its forward pass."""
+        """Start to build the mask of tokens that grammars allow, in parallel with the forward pass."""
         assert self.grammars is not None
         live = self.scheduler.requests
         self._structured = {name: r for name, r in self._structured.items() if live.get(name) is r}
@@ -289,7 +289,7 @@ class EngineCore:
         if self._failure is not None:
             what = _describe(self._failure)
             raise EngineDeadError(
-                f"the engine is dead ({what}); create a new one to go on"
+                f"the engine is dead ({what}); create a new one to continue"
             ) from self._failure
 
     def _die(self, error: Exception) -> list[EngineCoreOutput]:

@@ -134,13 +134,13 @@ def resolve(args: EngineArgs) -> EngineConfig:
 
 
 def check_args(args: EngineArgs) -> None:
-    """Raise ConfigError for values and combinations that work with no model and on no machine."""
+    """Raise ConfigError for values and combinations that cannot work with any model on any machine."""
     for name, least in _LEAST.items():
         value = getattr(args, name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
             raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
     if args.debug_port is not None and args.debug_port > 65535:
-        raise ConfigError(f"debug_port is a port number from 0 to 65535, got {args.debug_port!r}")
+        raise ConfigError(f"debug_port must be a port number from 0 to 65535, got {args.debug_port!r}")
     for name, choices in _CHOICES.items():
         require_one_of(choices, **{name: getattr(args, name)})
     for kind, limit in args.limit_mm_per_prompt.items():
@@ -149,7 +149,7 @@ def check_args(args: EngineArgs) -> None:
             raise ConfigError(f"limit_mm_per_prompt takes {expected}, got {given!r}")
     share = args.gpu_memory_utilization
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-        raise ConfigError(f"gpu_memory_utilization is a share of memory in (0, 1], got {share!r}")
+        raise ConfigError(f"gpu_memory_utilization must be a share of memory in (0, 1], got {share!r}")
     _check_host_memory(args)
     disk, backend = _disk_folder(args), args.distributed_executor_backend
     check_combinations(
@@ -177,11 +177,11 @@ def _check_host_memory(args: EngineArgs) -> None:
         size = getattr(args, name)
         is_number = isinstance(size, (int, float)) and not isinstance(size, bool)
         if size is not None and not (is_number and 0 <= size < float("inf")):
-            raise ConfigError(f"{name} is host memory in GiB, a number that is not negative, got {size!r}")
+            raise ConfigError(f"{name} must be a non-negative number of GiB of host memory, got {size!r}")
     backend, folder = args.kv_offloading_backend, _disk_folder(args)
     if backend != "native" and not folder:
         remedy = "use native (host memory) or disk:FOLDER"
-        raise ConfigError(f"kv_offloading_backend={backend!r} does not exist here; {remedy}")
+        raise ConfigError(f"kv_offloading_backend={backend!r} is not supported; {remedy}")
     if folder and not args.kv_offloading_size:
         remedy = "the GiB that the folder may hold"
         raise ConfigError(f"kv_offloading_backend={backend!r} needs kv_offloading_size: {remedy}")
@@ -198,14 +198,15 @@ def _offload_bytes(args: EngineArgs) -> int:
 
 
 def _uses_swap(args: EngineArgs) -> bool:
-    """Swap if it is asked for, or by default if there is swap space."""
+    """Whether preemption swaps: if requested, or by default if there is swap space."""
     return args.preemption_mode == "swap" or (args.preemption_mode is None and bool(args.swap_space))
 
 
 def _sliding_window(args: EngineArgs, model: ModelConfig) -> int | None:
     """Return the widest window of all layers if blocks behind it can be freed, else None.
 
-    They cannot if a layer sees everything, or if a host tier, a KV connector or a draft model reads whole prefixes.
+    They cannot be freed if a layer attends to all tokens, or if a host tier, a KV connector or a draft model reads
+    whole prefixes.
     """
     reads_prefixes = (
         _uses_swap(args) or args.kv_offloading_size or args.kv_transfer_config or args.speculative_config
@@ -238,8 +239,8 @@ def _resolve_scheduler(
     num_seqs = args.max_num_seqs or num_seqs
     if budget < num_seqs:
         raise ConfigError(
-            f"max_num_batched_tokens={budget} is less than max_num_seqs={num_seqs}: a step could not give "
-            "each running request its one token; raise the first or lower the second"
+            f"max_num_batched_tokens={budget} is less than max_num_seqs={num_seqs}: a step must give "
+            "each running request one token; raise max_num_batched_tokens or lower max_num_seqs"
         )
     # Replay of a trace plays one step at a time, so a traced pipeline has one step under way.
     is_traced = trace_path(args.trace) or args.debug_port is not None
@@ -307,8 +308,8 @@ def _check_split(parallel: ParallelConfig, model: ModelConfig) -> None:
     kv_heads = model.num_key_value_heads
     if kv_heads % size and size % kv_heads:
         raise ConfigError(
-            f"tensor_parallel_size={size} neither divides the {kv_heads} kv heads of {model.model}, nor is it a "
-            "multiple of them, so that each rank could have one"
+            f"tensor_parallel_size={size} neither divides the {kv_heads} kv heads of {model.model} nor is a "
+            "multiple of them; choose a size that does or is"
         )
 
 

@@ -1,4 +1,4 @@
-"""The only door to the kernels: one function per operation. Its docstring is the contract.
+"""The only interface to the kernels: one function per operation, whose docstring is the contract.
 
     T  tokens of a step        R  requests (rows) of a step        S  rows that get a token        V  vocabulary
 
@@ -95,7 +95,7 @@ def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate every head by its token's position; a new tensor like x.
 
     x [T, heads, head_dim]; cos, sin fp32 [T, rotary_dim / 2], the rows of the tokens' positions, with
-    rotary_dim <= head_dim: dimensions from rotary_dim on pass through. The pair of dimension i is
+    rotary_dim <= head_dim: dimensions from rotary_dim on pass through. Dimension i is paired with
     i + rotary_dim / 2 (NeoX layout). Query and key heads can be rotated in one call. Source: Su et al. 2021.
     """
     return call("rotary_embedding", kind(x), x, cos, sin)
@@ -139,11 +139,11 @@ def paged_attention(
     """Causal attention of packed queries over the paged cache: [T, heads, head_dim], like query.
 
     query [T, heads, head_dim], its tokens and their keys as `AttentionBatch` says; kv and kv_scale as in
-    `reshape_and_cache`, already holding them. Only the first ceil(seq_len / block_size) columns of a row of the block
-    table are read, and of the last of these blocks only the slots before seq_len matter. heads is a multiple of
-    kv_heads; query head h reads kv head h // (heads / kv_heads). scale multiplies the scores. With a sliding window
-    of w, position p sees p - w + 1 .. p. Tokens of no row (padding) get zeros.
-    Sources: PagedAttention (Kwon et al. 2023), online softmax (Milakov & Gimelshein 2018), FlashAttention-2.
+    `reshape_and_cache`, which hold the keys and values of this step already. Only the first ceil(seq_len /
+    block_size) columns of a row of the block table are read, and of the last of these blocks only the slots before
+    seq_len matter. heads is a multiple of kv_heads; query head h reads kv head h // (heads / kv_heads). scale
+    multiplies the scores. With a sliding window of w, position p sees p - w + 1 .. p. Tokens of no row (padding) get
+    zeros. Sources: PagedAttention (Kwon et al. 2023), online softmax (Milakov & Gimelshein 2018), FlashAttention-2.
     """
     group, decodes = query.shape[1] // kv.shape[2], batch.max_query_len == 1
     key = (*kind(query, kv), query.shape[2], kv.shape[3], group, decodes)
@@ -154,7 +154,7 @@ def paged_attention(
 def copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> None:
     """Copy whole blocks, target[b] = source[a] for every pair (a, b), in place: fork, swap out, swap in.
 
-    source, target [num_blocks, ...] with the same shape behind the first dimension and the same dtype, each
+    source, target [num_blocks, ...] with the same shape after the first dimension and the same dtype, each
     block contiguous; they may be one tensor, and may lie on different devices. block_pairs int64 [n, 2] on the
     CPU. No block is both a source and a target within one tensor, and no target occurs twice.
     """
@@ -239,11 +239,12 @@ def sample(
     int32 [S], V for off; top_p fp32 [S], 1 for off; min_p fp32 [S], 0 for off; keys int32 [S, 2], the bits
     of a row's noise key. peaks is the row's highest logit (NaN if it holds a NaN; the token is then arbitrary).
 
-    Greedy takes the lowest id among the highest. Otherwise, with x = (logit - peak) / temperature, a token stays
-    if exp(x) >= min_p, then if x is not under the top_k-th highest survivor, then if x is not under the
-    token at which the survivors' probability, summed from the top, reaches top_p. Tokens with equal
-    logits stay or go together. Of the tokens that stay the one with the highest x + Gumbel(hash(key, token)) wins:
-    a sample of the softmax that depends only on key and logits. The hash is that of `reference/sampling.py`.
+    Greedy takes the lowest id among the highest. Otherwise, with x = (logit - peak) / temperature, min_p keeps the
+    tokens with exp(x) >= min_p; of these, top_k keeps those at or above the top_k-th highest; of these, top_p keeps
+    the most probable ones, up to and including the first at which their renormalised cumulative probability reaches
+    top_p. Tokens with equal logits stay or go together. Of the tokens that stay the one with the highest x +
+    Gumbel(hash(key, token)) wins: a sample of the softmax that depends only on key and logits. The hash is that of
+    `reference/sampling.py`.
     """
     return call("sample", kind(logits), logits, temperature, top_k, top_p, min_p, keys)
 
@@ -259,8 +260,9 @@ def apply_penalties(
     """Penalise tokens of prompt and output in place.
 
     logits fp32 [S, V], in_prompt bool [S, V], output_counts int32 [S, V]; the rest fp32 [S]. For tokens in prompt or
-    output a positive logit is divided by `repetition`, another multiplied; then `frequency` times the count in the
-    output and, if that is not zero, `presence` are subtracted. Source: vLLM v1/sample/ops/penalties.py.
+    output a positive logit is divided by `repetition`, any other is multiplied by it; then `frequency` times the
+    count in the output and, if that count is not zero, `presence` are subtracted. Source: vLLM
+    v1/sample/ops/penalties.py.
     """
     inputs = (logits, in_prompt, output_counts, repetition, presence, frequency)
     call("apply_penalties", kind(logits), *inputs)
@@ -269,7 +271,7 @@ def apply_penalties(
 def gather_logprobs(logits: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor]:
     """(log-probability fp32 [S], rank int64 [S]) of one token per row, without a table of all log-probabilities.
 
-    logits fp32 [S, V], token_ids int64 [S]. Rank 1 is the most likely; equal logits do not lower a rank.
+    logits fp32 [S, V], token_ids int64 [S]. A token's rank is 1 plus the number of tokens with a higher logit.
     """
     return call("gather_logprobs", kind(logits), logits, token_ids)
 

@@ -21,7 +21,7 @@ TOPICS = {
     "capacity": "sizing, concurrency, latency budgets, cost",
     "operations": "metrics, alerts, incidents, autoscaling, rollout, cold starts",
     "landscape": "engines, papers, versions, judgement, questions to ask back",
-    "code_review": "programs from prep guides: what they do, what breaks, how to repair them",
+    "code_review": "programs from interview guides: what they do, what breaks, how to repair them",
 }
 
 ROLES = {

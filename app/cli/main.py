@@ -43,7 +43,7 @@ COMMANDS = {
     "progress": Entry("app.cli.progress", "Show scores per topic, calibration and readiness.", PRACTISE),
     "run": Entry("app.cli.run", "Run one experiment with your own settings.", PRACTISE),
     "experiments": Entry("app.cli.experiments", "List the experiments behind the questions.", PRACTISE),
-    "claims": Entry("app.cli.claims", "Vote on claims from prep guides, then run the test.", PRACTISE),
+    "claims": Entry("app.cli.claims", "Vote on claims from interview guides, then run the test.", PRACTISE),
     "judge": Entry("app.cli.judge", "Configure an optional model that grades prose answers.", PRACTISE),
     "generate": Entry("app.cli.generate", "Complete prompts with the shipped model or any checkpoint.", RUN),
     "zoo": Entry("app.cli.zoo", "List, evaluate, train and quantise the shipped models.", RUN),

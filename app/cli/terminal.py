@@ -50,7 +50,7 @@ class Problem(Exception):
 
 
 class Group(TyperGroup):
-    """A command group that lists its members by their whole first sentence, not cut at the width."""
+    """A command group that lists each member with the whole first sentence of its help."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         members = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
@@ -62,7 +62,7 @@ class Group(TyperGroup):
 
 
 def command_app(*commands: Callable[..., None], help: str = "") -> typer.Typer:
-    """Return the typer app of a command, or with `help` of a group. A command is named after its function.
+    """Return the typer app of a command, or of a group if `help` is given. A command is named after its function.
 
     Its help pages are plain: at 80 columns, boxes would cut long option names.
     """
@@ -106,13 +106,16 @@ def err() -> Console:
 
 
 def say(text: str, console: Console | None = None) -> None:
-    """Print one logical line, hints as typed: wrapped between words on a terminal (no id breaks), whole in a pipe."""
+    """Print one logical line, with `prep` in hints as the user typed it.
+
+    A terminal wraps it between words, so no id breaks; a pipe gets it whole.
+    """
     console = console or out()
     console.print(as_typed(text), soft_wrap=not console.is_terminal)
 
 
 def note(text: str) -> None:
-    """Print a line on stderr that is never broken."""
+    """Print a line on stderr that is never wrapped: paths and commands stay whole."""
     err().print(text, soft_wrap=True)
 
 
@@ -122,7 +125,9 @@ def is_live(console: Console) -> bool:
 
 
 def unicode_ok() -> bool:
-    return out().encoding.lower().startswith("utf")  # of sys.stdout itself, inside a Live a proxy has none
+    return (
+        out().encoding.lower().startswith("utf")
+    )  # sys.stdout's own: inside a Live it is a proxy without one
 
 
 def mark(ok: bool | None) -> str:
@@ -142,7 +147,7 @@ def loading(what: str) -> AbstractContextManager[object]:
 def status(first: str = "starting", *, lines_in_pipe: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows what is being done, in one changing line on stderr.
 
-    lines_in_pipe: print a line for each where stderr is no terminal; else nothing is shown there.
+    lines_in_pipe: print a line for each if stderr is not a terminal; otherwise such a stderr gets nothing.
     """
     console = err()
     if is_live(console):
@@ -177,8 +182,8 @@ def show(title: str, body: Table) -> None:
 def progress(total: int, what: str, *, every: float = 5.0) -> Iterator[Callable[..., None]]:
     """Yield `advance(name, done)`. On stderr: a bar on a terminal, else a line every few seconds.
 
-    Both show how many of the `total` items are done and the time left at the pace so far. Call `advance` with the
-    name of an item that begins; or with done=, however often, and nothing is shown in the first two seconds.
+    Both show how many of the `total` items are done and the time left at the pace so far. Call `advance(name)` when
+    an item begins, or `advance(done=n)` as often as you like: then the bar appears after two seconds.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -210,7 +215,7 @@ def progress(total: int, what: str, *, every: float = 5.0) -> Iterator[Callable[
 
 
 def literal(text: object) -> str:
-    """Return text that Rich prints as it is: in paths and messages, [cuda] is no markup."""
+    """Return text that Rich prints verbatim: [cuda] in a path or message is not markup."""
     from rich.markup import escape
 
     return escape(str(text))
@@ -234,7 +239,7 @@ def print_json(value: Any) -> None:
 
 
 def pick(source: object, names: str) -> dict[str, Any]:
-    """Return some attributes, for JSON: names separated by spaces."""
+    """Return the attributes named in `names` (separated by spaces) as a dict for JSON."""
     return {name: getattr(source, name) for name in names.split()}
 
 
@@ -252,13 +257,13 @@ def figure(value: float, digits: int = 1) -> str:
 
 
 def as_typed(text: str) -> str:
-    """Replace `prep` in hints by what the user typed to start it, such as `./prep`, which the start script exports."""
+    """Replace `prep` in hints with what the user typed to start it, such as `./prep` (exported by the start script)."""
     typed = os.environ.get("PREP_COMMAND", "prep")
     return re.sub(r"(?<![\w./-])prep (?=[a-z])", lambda match: f"{typed} ", text)
 
 
 def tell_error(message: str, next_step: str = "") -> None:
-    """Print an error, and its next step, on stderr. The texts are no markup."""
+    """Print an error and its next step on stderr. Markup in the texts is printed verbatim."""
     note(f"[bold red]error:[/] {literal(as_typed(message))}")
     if next_step:
         note(f"[dim]next:[/] {literal(as_typed(next_step))}")
@@ -312,7 +317,7 @@ PLAIN = {
 
 
 def prepare_streams() -> None:
-    """Replace closed streams by the null device, and characters that a stream cannot encode by plain ones."""
+    """Replace closed streams with the null device, and characters that a stream cannot encode with plain ones."""
 
     def plain(error: UnicodeError) -> tuple[str, int]:
         if not isinstance(error, UnicodeEncodeError):

@@ -7,7 +7,8 @@
 
 With a sliding window, blocks that no later token sees are freed, and the null block stands in their place:
 
-    blocks       null   |  null   |   b9    |  b4      num_blocks_behind_window = 2: token 14 sees 10..14
+    blocks       null   |  null   |   b9    |  b4      num_blocks_behind_window = 2
+                                                       with a window of 5, token 14 sees 10..14
 
 Only `publish` makes a block visible, after the step that wrote its last token: no request can read KV that was planned
 and not computed. Source: vLLM v1/core/kv_cache_manager.py, which registers hashes while it schedules (see its PR
@@ -38,7 +39,7 @@ class PrefixHit:
     device: list[Block] = field(default_factory=list)
     """Blocks of the device's prefix cache."""
     host: list[Block] = field(default_factory=list)
-    """Host blocks behind them, each copied into a fresh device block."""
+    """Host blocks that follow them, each copied into a fresh device block."""
 
     @property
     def num_blocks(self) -> int:
@@ -79,9 +80,9 @@ class KVManager:
         self.num_evictions_before = 0
         """Evictions until the end of the previous step."""
         self.num_claimed = 0
-        """Free blocks that no request may start with in this step: see `engine/core/passed_over.py`."""
+        """Free blocks that the next request to start leaves for passed-over ones: see `engine/core/passed_over.py`."""
         self._in_flight: dict[bytes, Request] = {}
-        """Hashes of the blocks that rows of this step compute or copy in, and the request of that row."""
+        """Hash of each block that a row of this step computes or copies in -> the request of the row."""
 
     @property
     def usage(self) -> float:
@@ -183,14 +184,14 @@ class KVManager:
         return self.num_missing(request, num_tokens) <= len(self.pool.free)
 
     def num_revived(self, hit: PrefixHit) -> int:
-        """Blocks of the hit without an owner: sharing them leaves fewer free ones."""
+        """Number of blocks of the hit that no request owns: sharing them takes them from the free queue."""
         null = self.pool.null_block
         return sum(block.ref_count == 0 and block is not null for block in hit.device)
 
     def num_to_start(self, request: Request, chunk: int) -> int:
         """Free blocks that a waiting request will use up when it starts, with `chunk` tokens per step.
 
-        Blocks of a running request that computes the same prefix now count as shared.
+        Blocks that a running request is computing for the same prefix count as shared.
         """
         hit = self.match(request)
         num_shared = len(hit.device) - hit.device.count(self.pool.null_block)
@@ -202,7 +203,7 @@ class KVManager:
     def lack_of_blocks(
         self, request: Request, num_tokens: int, hit: PrefixHit | None = None
     ) -> dict[str, int]:
-        """Return the details of a reason that is about memory: blocks needed and blocks available."""
+        """Return the details of a refusal for lack of blocks: how many are needed and how many are available."""
         num_revived = self.num_revived(hit) if hit is not None else 0
         free, evictable = len(self.pool.free) - num_revived, self.pool.num_evictable - num_revived
         return {"need": self.num_missing(request, num_tokens, hit), "free": free, "evictable": evictable}
@@ -221,7 +222,7 @@ class KVManager:
         return [block.block_id for block in new_blocks]
 
     def has_room_to_start(self, request: Request, hit: PrefixHit, num_tokens: int) -> bool:
-        """Whether a waiting request can get blocks for `num_tokens` tokens, beside those that others claim."""
+        """Whether a waiting request can get blocks for `num_tokens` tokens, without those reserved for others."""
         missing = self.num_missing(request, num_tokens, hit)
         return missing <= len(self.pool.free) - self.num_revived(hit) - self.num_claimed
 
@@ -330,13 +331,13 @@ class KVManager:
             self.host.end_step(step)
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes. False, with nothing changed, while any block is used."""
+        """Forget all cached prefixes. Return False and change nothing while any block is in use."""
         if self.pool.num_used or (self.host is not None and not self.host.reset()):
             return False
         return self.pool.reset()
 
     def count_hit(self, request: Request, hit: PrefixHit, stats: StepStats) -> None:
-        """Count a new request's hit by where its KV was. A connector's blocks are on the device by now."""
+        """Count a new request's hit by source: device, host or KV connector, whose blocks are already on the device."""
         num_tokens, num_host_tokens = hit.num_blocks * self.block_size, len(hit.host) * self.block_size
         num_external = min(request.num_external_tokens, num_tokens - num_host_tokens)
         stats.prefix_cache_queries += request.num_tokens
@@ -367,6 +368,6 @@ class KVManager:
 
 
 def _num_common(hashes: list[bytes], others: list[bytes]) -> int:
-    """Length of the common prefix of two hash chains: equal at one place means equal everywhere before."""
+    """Length of the common prefix of two hash chains: if they agree at one index, they agree at every earlier one."""
     shorter = range(min(len(hashes), len(others)))
     return bisect_left(shorter, True, key=lambda index: hashes[index] != others[index])

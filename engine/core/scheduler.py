@@ -1,8 +1,9 @@
 """Choose what every request computes in the next step.
 
-Source: vLLM v1/core/sched/scheduler.py. Two rules keep this one short: `running` is sorted by importance and victims
-come from its tail, so nothing chosen in a step is ever undone; and a request starts only when blocks for all its known
-tokens are allocated, so a prompt never stops half-way for lack of memory.
+Source: vLLM v1/core/sched/scheduler.py. Two rules keep this file short: `running` is sorted by importance and the
+scheduler preempts from its tail, so a request already chosen in a step is never preempted in that step; and a request
+starts only when blocks for all its known tokens are allocated (with a sliding window: for the tokens of this step), so
+a prompt never stops half-way for lack of memory.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from engine.core.sched_output import (
 from engine.core.stats import StepStats
 
 MAX_DEFERRED_PER_STEP = 64
-"""Upper bound on the waiting requests that one step passes over: its cost must not depend on the queue."""
+"""Upper bound on the waiting requests that one step passes over: a step must not cost more in a longer queue."""
 
 RUNNING = RequestStatus.RUNNING
-"""The loops over rows avoid lookups of enum members and of properties: hence len(request.token_ids)."""
+"""A local name: loops over rows avoid lookups of enum members and properties, so they use len(request.token_ids)."""
 
 _importance: Callable[[Request], SortKey] = attrgetter("sort_key")
 
@@ -65,13 +66,13 @@ class StepPlan:
 class Scheduler:
     """Continuous batching over a paged KV cache.
 
-    There is no prefill and no decode. Every request has tokens it knows and tokens whose KV exists, and each step lets
-    it catch up, within one token budget:
+    There is no prefill phase and no decode phase. Every request has known tokens, some of which have KV. Each step
+    computes more of the missing ones, within one token budget:
 
         token_ids  [ computed ........ | known, not computed .. ] + drafts
                                        ^ start                           num_tokens = what the budget allows
 
-    That one rule gives prefill, chunked prefill, prefix hits (start behind the hit), decode (one token), speculation
+    That one rule gives prefill, chunked prefill, prefix hits (start after the hit), decode (one token), speculation
     (one token and its drafts) and recomputation after a preemption.
     """
 
@@ -89,7 +90,7 @@ class Scheduler:
         self.cache_config = cache_config
         self.kv = KVManager(cache_config, model_fingerprint=model_fingerprint, on_event=on_event)
         self.resources = make_resources(config, self.kv)
-        """Resources that requests need besides budget, a seat and blocks."""
+        """Resources that requests need besides budget, a batch row and blocks."""
         self.clock = clock
         self.requests: dict[str, Request] = {}
         """All unfinished requests by id, waiting and running."""
@@ -155,8 +156,8 @@ class Scheduler:
     def schedule(self) -> SchedulerOutput:
         """Choose what every request computes in this step.
 
-        Running requests go first, most important first. A step that preempts a request admits none: the next victim
-        would be the request just admitted.
+        Running requests go first, most important first. A step that preempts a request admits none: a request
+        admitted now would be preempted next.
         """
         passed = PassedOver(self.config, self.kv)
         plan = StepPlan(self.config.max_num_batched_tokens, self._max_rows(), passed)
@@ -183,11 +184,11 @@ class Scheduler:
             start = request.num_computed_tokens
             num_tokens = self._num_new_tokens(request, start, plan)
             if request.spec_token_ids and not self.kv.has_room(request, start + num_tokens):
-                request.spec_token_ids = []  # a guess is not worth a preemption
+                request.spec_token_ids = []  # do not preempt a request to make room for drafts
                 num_tokens = self._num_new_tokens(request, start, plan)
             new_block_ids = self._make_room(request, start + num_tokens, plan)
             if new_block_ids is None:
-                break  # the request was the last in line and lost its own blocks
+                break  # the request itself was the least important and was preempted
             self._add_row(plan, request, num_tokens, new_block_ids)
             index += 1
         for request in self.running[index:]:
@@ -207,7 +208,7 @@ class Scheduler:
         return new_block_ids
 
     def _preempt(self, victim: Request) -> None:
-        """Free all blocks of the least important running request. It waits, and recomputes what no cache keeps."""
+        """Free all blocks of the least important running request. It waits, then recomputes KV that no cache keeps."""
         self.running.pop()
         self.kv.swap_out(victim)
         self.kv.free(victim)
@@ -223,11 +224,11 @@ class Scheduler:
         self._record(victim, "PREEMPTED")
 
     def _schedule_waiting(self, plan: StepPlan) -> None:
-        """Admit from the head of the queue, in order, until something is used up.
+        """Admit waiting requests in queue order until the budget, the batch rows or the blocks run out.
 
-        A request that does not fit is not overtaken: if smaller ones could, it might wait for ever. One that lacks
-        what comes by itself is passed over and keeps its claims (`engine/core/passed_over.py`). No waiting request
-        preempts a running one.
+        No request overtakes one that lacks blocks or budget, or a large request could wait for ever. A request that
+        waits for a prefix in flight, a grammar, a LoRA slot or a KV transfer is passed over, and what it will need
+        stays reserved (`engine/core/passed_over.py`). A waiting request never preempts a running one.
         """
         rest: NotScheduled | None = None
         while self.waiting and (rest := self._why_closed(plan)) is None:
@@ -236,7 +237,9 @@ class Scheduler:
             if refusal is not None:
                 plan.not_scheduled.append(refusal)
                 plan.passed.add(request, refusal.reason)
-        if rest is not None and len(self.waiting) > len(plan.preempted):  # victims have their own reasons
+        if rest is not None and len(self.waiting) > len(
+            plan.preempted
+        ):  # preempted ones have a reason already
             plan.not_scheduled.append(rest)
         for request in plan.passed.requests:
             self.waiting.push(request)
@@ -282,7 +285,7 @@ class Scheduler:
         if block_ids is None:
             details = self.kv.lack_of_blocks(request, reserve, hit)
             if details["need"] <= details["free"]:
-                return plan.passed.refusal(request.request_id)  # they claim the blocks
+                return plan.passed.refusal(request.request_id)  # passed-over requests reserved the blocks
             return NotScheduled(request.request_id, Reason.NO_BLOCKS, details)
         self._start(request, start, hit)
         self._add_row(plan, request, num_tokens, block_ids, is_new=True)
@@ -353,7 +356,7 @@ class Scheduler:
         return out
 
     def _look_ahead(self, rows: list[Scheduled]) -> None:
-        """Allocate the blocks that a drafter writes to, as far as blocks are left when all rows have theirs."""
+        """After every row has its blocks, allocate those that a drafter writes to, as far as free blocks remain."""
         for row in rows:
             request = self.requests[row.request_id]
             end = row.start + row.num_tokens
@@ -384,7 +387,7 @@ class Scheduler:
     def _update_request(
         self, request: Request, row: Scheduled, result: ModelRunnerOutput
     ) -> EngineCoreOutput | None:
-        """Apply one row's result. Its KV counts as computed up to the last confirmed token."""
+        """Apply one row's result. The request's KV counts as computed up to the last accepted token."""
         if result.errors and (error := result.errors.get(row.request_id)) is not None:
             return self._fail(request, error)
         sampled = result.sampled_token_ids.get(row.request_id) or []

@@ -1,4 +1,4 @@
-"""Faulty programs from prep guides: learners predict their behaviour, then repair them.
+"""Faulty programs from interview guides: learners predict their behaviour, then repair them.
 
 <folder>/given.py      the program, rewritten with the faults of the original
 <folder>/probes.py     uses of the program: each returns plain values, or raises what the program raises

@@ -1,1 +1,1 @@
-"""Claims of prep guides: statements, tests fixed in advance, and computed verdicts (see README.md)."""
+"""Claims of interview guides: statements, tests fixed in advance, and computed verdicts (see README.md)."""

@@ -1,4 +1,4 @@
-"""`prep claims`: statements of prep guides, tested on the engine.
+"""`prep claims`: statements of interview guides, tested on the engine.
 
 common.py   finds a claim, prints a ruling
 tables.py   prep claims list, show, verify

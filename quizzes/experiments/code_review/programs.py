@@ -1,4 +1,4 @@
-"""Programs of prep guides under review: their checks and probes."""
+"""Programs of interview guides under review: their checks and probes."""
 
 from typing import Any
 

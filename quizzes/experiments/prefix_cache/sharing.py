@@ -18,10 +18,10 @@ def shared_prefix(
     block_size: int = arg(16, 1, 128),
     together: bool = True,
 ) -> Result:
-    """Serve requests with a common prefix, at once or one after the other: hits, blocks, and where each one writes.
+    """Serve requests with a common prefix, at once or one after the other; count hits, blocks and shared writes.
 
     Prompts share their first `shared` tokens and have `own` unique tokens each. together: all arrive before the first
-    step. Otherwise each comes when the one before has finished.
+    step. Otherwise each arrives when the previous one has finished.
 
     Returns: The same requests with and without the prefix cache.
         cached_tokens [tokens]: Hit tokens by request, in order of arrival.
@@ -33,7 +33,7 @@ def shared_prefix(
     """
 
     def serve(caching: bool) -> tuple[CoreEngine, int, int]:
-        """Return the engine, its peak of blocks in use, and its writes into blocks of several requests."""
+        """Return the engine, its peak number of blocks in use, and its writes into blocks of several requests."""
         fresh = Fresh()
         beginning = fresh(shared)
         engine = ctx.core(
@@ -80,16 +80,16 @@ def parallel_sampling(
 ) -> Result:
     """Count the blocks of n samples of one prompt: forked tables with copy-on-write, and requests with hashed blocks.
 
-    Each sample writes KV of `generated` tokens. fork: engine.frontend.block_space_manager, the design of vLLM 0.6.
-    hashed: the engine's scheduler with its prefix cache, where samples are requests, as in vLLM V1.
+    Each sample writes KV of `generated` tokens. fork_*: engine.frontend.block_space_manager, the design of vLLM 0.6.
+    hashed_*: the engine's scheduler with its prefix cache, where samples are requests, as in vLLM V1.
 
     Returns: Blocks on the device for n samples, each of `generated` tokens after the same prompt.
         fork_blocks [blocks]: Fork: in use when all samples exist and none has written.
         fork_copies [blocks]: Fork: blocks copied on write until the end.
         fork_end [blocks]: Fork: in use at the end.
-        hashed_end [blocks]: Prefix cache: different blocks taken for the n requests; nothing is ever copied.
+        hashed_end [blocks]: Prefix cache: distinct blocks allocated for the n requests; nothing is ever copied.
         hashed_prompt_tokens [tokens]: Prefix cache: prompt tokens computed for all samples together.
-        unshared_end [blocks]: Neither: n tables of their own.
+        unshared_end [blocks]: No sharing: each sample has its own copy of every block.
     """
     most = samples * ((prompt + generated) // block_size + 2)
     manager = BlockSpaceManager(most, 0, block_size)
@@ -144,9 +144,9 @@ def beam_search(
 
     Returns: Blocks and tokens for all beams.
         at_fork [blocks]
-        copies [blocks]: Copied on write, the whole search.
+        copies [blocks]: Blocks copied on write in the whole search.
         first_step_copies, at_end [blocks]
-        unshared [blocks]: Beams with tables of their own.
+        unshared [blocks]: Blocks in use if every beam had its own.
         saved_blocks [blocks]: unshared - at_end.
         saved [share]
         saved_at_fork [blocks]: Additional blocks that the prompt alone would need without sharing.
