@@ -6,7 +6,8 @@ import pytest
 
 from engine.config import ConfigError
 from quizzes.experiments.context import Context
-from quizzes.experiments.performance.host import PARTS, cpu_path, host_overlap, tokeniser_load
+from quizzes.experiments.performance.feeding import host_overlap, tokeniser_load
+from quizzes.experiments.performance.host import PARTS, cpu_path
 from quizzes.experiments.performance.kernels import coalescing, gemm_tiles, graph_padding, reduction_order
 from quizzes.experiments.performance.products import batch_invariance, gemm_tokens, rows_computed
 from quizzes.experiments.performance.roofline import batch_scaling, moe_reads, precision_speedup, roofline

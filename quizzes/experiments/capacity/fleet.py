@@ -6,7 +6,7 @@ from engine.sim.cost import CostModel, StepLoad, pairs_of
 from engine.sim.hardware import get_link
 from engine.sim.sizing import latency_of, size, slo_budget
 from quizzes.experiments import Result, arg, deploy, experiment
-from quizzes.experiments.capacity.memory import Dtype, Gpu, KvDtype, Parallel
+from quizzes.experiments.capacity.plans import Dtype, Gpu, KvDtype, Parallel
 
 
 @experiment("E56")
