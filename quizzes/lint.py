@@ -187,7 +187,7 @@ def ask_oracle(oracle: str, instance: Instance) -> Any:
 def needs_model(experiment: str) -> bool:
     """Whether an experiment loads a model or computes tensors, and so takes seconds instead of milliseconds."""
     text = source_file(experiment).read_text(encoding="utf-8")
-    return "ctx.llm(" in text or "torch" in text
+    return ".llm(" in text or "torch" in text
 
 
 def is_exact(question: Question) -> bool:

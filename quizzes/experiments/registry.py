@@ -32,7 +32,10 @@ FOLDER = Path(__file__).parent
 EXTRA = "PREP_EXPERIMENTS"
 """Environment variable: a folder with more experiments in `<topic>/*.py`, as in this one."""
 Determinism = Literal["exact", "statistical"]
-_DEFINED = re.compile(r"^@experiment\(.*?\)\ndef (\w+)\(", re.MULTILINE | re.DOTALL)
+_DEFINED = re.compile(
+    r"^@experiment\((?:(?!^[@d]).)*?\)[ \t]*(?:#[^\n]*)?\n(?:[@#][^\n]*\n)*def (\w+)\(",
+    re.MULTILINE | re.DOTALL,
+)
 _BARE = r"(\w+(?:, \w+)*)(?: \[([^\]]+)\])?"
 _FIELDS, _SEVERAL = re.compile(_BARE + "(?:: (.+))?$"), re.compile(f"{_BARE}(?:; {_BARE})+$")
 """Fields in a docstring's Returns section: `name`, `name [unit]: meaning`, several `name, name [unit]: meaning`, and
@@ -153,19 +156,25 @@ class Experiment:
     def parameters(self) -> dict[str, Parameter]:
         """Arguments besides the context, with their types. All have defaults: the experiment runs without any."""
         hints = typing.get_type_hints(self.function, include_extras=True)
-        found = {}
+        found, context = {}, self._context
         for name, parameter in inspect.signature(self.function).parameters.items():
             hint = hints.get(name, Any)
             if name in self.arguments:
                 hint = self.arguments[name].annotate(hint)
-            if name != "ctx":
+            if name != context:
                 found[name] = Parameter(name, hint, parameter.default)
         return found
 
     def run(self, ctx: Any, **values: Any) -> Any:
         """Call the function with checked arguments, and with the context if it takes one."""
-        takes_context = "ctx" in inspect.signature(self.function).parameters
-        return self.function(ctx, **values) if takes_context else self.function(**values)
+        return self.function(**values, **({self._context: ctx} if self._context else {}))
+
+    @property
+    def _context(self) -> str:
+        """Name of the parameter that takes the context: the first, if called `ctx` or annotated `Context`."""
+        first = next(iter(inspect.signature(self.function).parameters), "")
+        hint = typing.get_type_hints(self.function).get(first)
+        return first if first == "ctx" or getattr(hint, "__name__", "") == "Context" else ""
 
     @property
     def chart(self) -> Callable[[Result], dict[str, Any]] | None:
@@ -246,7 +255,7 @@ def experiment(
     megabytes: int = 3000,
     device: Literal["cpu", "cuda"] = "cpu",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as an experiment: it takes arguments with defaults, after a Context `ctx` if it uses one,
+    """Register a function as an experiment: it takes arguments with defaults, after a Context if it uses one,
     and returns a Result with the fields that its docstring declares. catalogue: rows that it realises, such as E13."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -277,8 +286,8 @@ def _files(topic: str | None = None) -> dict[str, Path]:
         f"{path.parent.name}.{function}": path
         for folder in reversed(folders())
         for path in folder.glob("*/*.py")
-        if topic in (None, path.parent.name)
-        for function in _DEFINED.findall(path.read_text(encoding="utf-8"))
+        if topic in (None, path.parent.name) and not path.name.startswith((".", "_"))
+        for function in _DEFINED.findall(path.read_text(encoding="utf-8", errors="replace"))
     }
 
 
@@ -303,6 +312,8 @@ def get(name: str) -> Experiment:
     """Return an experiment by name. Raises UnknownExperiment."""
     if name not in _registered:
         _import(source_file(name))
+    if name not in _registered:
+        raise UnknownExperiment(f"the file of {name} registers no such experiment")
     return _registered[name]
 
 

@@ -97,8 +97,8 @@ def _obey(command: dict[str, Any], link: JsonLink) -> dict[str, Any]:
 def _warm(name: str) -> None:
     """Import what this experiment needs while the learner reads the question."""
     registry.get(name)
-    text = registry.source_file(name).read_text(encoding="utf-8")
-    if "ctx.llm(" in text:
+    text = registry.source_file(name).read_text(encoding="utf-8", errors="replace")
+    if ".llm(" in text:
         import_module("engine.llm")
     elif "torch" in text:
         import_module("torch")

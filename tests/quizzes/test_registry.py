@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from quizzes.experiments import Context, Result, arg, experiment
-from quizzes.experiments.registry import BadArguments, Experiment, ResultField, get
+from quizzes.experiments.registry import BadArguments, Experiment, ResultField, UnknownExperiment, get, names
+from quizzes.lint import needs_model
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +75,77 @@ def test_every_experiment_and_oracle_that_a_question_or_claim_cites_exists() -> 
         for path in re.findall(r"quizzes/(?:experiments|oracles)/[\w/]+\.py", file.read_text())
     }
     assert len(cited) > 15 and sorted(path for path in cited if not (root / path).is_file()) == []
+
+
+OWN = """
+from quizzes.experiments import Context, Result, experiment
+
+@experiment("E13")  # catalogue codes
+def commented() -> Result:
+    '''Count.
+
+    Returns:
+        seed
+    '''
+    return Result(seed=-1)
+
+@experiment(
+    "E13",  # ends ( in a comment
+    seconds=1,
+)
+# the context has another name
+def contextual(context: Context, more: int = 1) -> Result:
+    '''Count.
+
+    Returns:
+        seed
+    '''
+    return Result(seed=context.seed + more)
+
+EXAMPLE = '''
+@experiment()
+def quoted() -> Result:
+'''
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a topic with experiments of the user."""
+    topic = tmp_path / "own" / "trials"
+    topic.mkdir(parents=True)
+    (topic / "mine.py").write_text(OWN)
+    monkeypatch.setenv("PREP_EXPERIMENTS", str(topic.parent))
+    return topic
+
+
+def test_comments_at_a_decorator_do_not_hide_an_experiment(own: Path) -> None:
+    assert {"trials.commented", "trials.contextual"} <= set(names())
+    assert get("trials.commented").run(Context()).seed == -1
+
+
+def test_broken_files_of_a_topic_do_not_break_its_experiments(own: Path) -> None:
+    (own / ".#mine.py").symlink_to("someone@somewhere.1234")
+    (own / "latin.py").write_bytes(b"# \xe4\n")
+    assert "trials.commented" in names()
+
+
+def test_a_name_that_its_file_does_not_register_is_unknown(own: Path) -> None:
+    with pytest.raises(UnknownExperiment, match=r"the file of trials\.quoted registers no such experiment"):
+        get("trials.quoted")
+
+
+def test_the_context_is_known_by_its_type_too(own: Path) -> None:
+    found = get("trials.contextual")
+    assert list(found.parameters) == ["more"]
+    assert found.run(Context(seed=3), **found.check({"more": 2})).seed == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [(f"capacity.{name}", False) for name in ("plan", "plan_change", "concurrency")]
+    + [(f"performance.{name}", False) for name in ("host_overlap", "tokeniser_load")]
+    + [("performance.cpu_path", True), ("performance.gemm_tokens", True)],
+)
+def test_only_experiments_with_tensors_count_as_slow(name: str, wanted: bool) -> None:
+    assert needs_model(name) == wanted
