@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quizzes.experiments import Context, get
+from quizzes.experiments import BadArguments, Context, get
 from quizzes.oracles import preemption as paper
 
 
@@ -40,6 +40,11 @@ def test_victims_and_their_cost_equal_the_oracle(seed: int) -> None:
 def test_the_newest_is_the_victim_and_only_priorities_change_that() -> None:
     assert run("victims").first_victim == 2
     assert run("victims", policy="priority", priorities=[5, 0, 0]).first_victim == 0
+
+
+def test_prompts_without_an_output_are_refused_and_not_dropped() -> None:
+    with pytest.raises(BadArguments, match="3 prompts need as many outputs, not 2"):
+        run("victims", prompts=[40, 40, 40], outputs=[60, 60])
 
 
 def test_the_first_preemption_happens_when_blocks_run_out() -> None:

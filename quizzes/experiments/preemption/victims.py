@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from engine.config import TierConfig
-from quizzes.experiments import Ask, Context, CoreEngine, Result, arg, experiment
+from quizzes.experiments import Ask, BadArguments, Context, CoreEngine, Result, arg, experiment
 from quizzes.experiments.core_engine import Outcome
 
 
@@ -38,6 +38,8 @@ def victims(
         first_victim [request]: The first victim; -1 without preemption.
         first_step [step]
     """
+    if len(outputs) != len(prompts):
+        raise BadArguments(f"{len(prompts)} prompts need as many outputs, not {len(outputs)}")
     engine = ctx.core(
         num_blocks=num_blocks,
         block_size=block_size,
