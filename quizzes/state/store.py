@@ -157,6 +157,8 @@ class State:
         }
         chosen = {condition: value for condition, value in wanted.items() if value is not None}
         where = " AND ".join(chosen) or "1"
+        # before the details: an attempt that another terminal adds in between has its marks or is left out
+        attempts = self._all(f"SELECT * FROM attempt WHERE {where} ORDER BY at, id", *chosen.values())
         details: dict[tuple[type, str], list[Any]] = {}
         for kind in (records.KeypointMark, records.IntervalForecast):
             query = f"SELECT * FROM {records.table_of(kind)} WHERE attempt_id IN (SELECT id FROM attempt WHERE {where})"
@@ -169,7 +171,7 @@ class State:
                 marks=tuple(details.get((records.KeypointMark, row["id"]), ())),
                 intervals=tuple(details.get((records.IntervalForecast, row["id"]), ())),
             )
-            for row in self._all(f"SELECT * FROM attempt WHERE {where} ORDER BY at, id", *chosen.values())
+            for row in attempts
         ]
 
     def last_seeds(self) -> dict[str, int]:

@@ -93,6 +93,24 @@ def test_attempts_are_found_by_question_session_and_time(path: Path) -> None:
         assert state.attempts(scored=False) == [other]
 
 
+def test_an_attempt_that_is_added_while_others_are_read_never_lacks_its_marks(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with State.open(path) as state, State.open(path) as other:
+        session = state.begin_session("quiz", {"topic": "memory"})
+        read, late = state._all, [attempt(session.id, marks=(KeypointMark("k", "hit", "self"),))]
+
+        def interrupted(*query: object) -> object:
+            found = read(*query)
+            if late:
+                other.add(late.pop())
+            return found
+
+        monkeypatch.setattr(state, "_all", interrupted)
+        assert all(found.marks for found in state.attempts())
+        assert [len(found.marks) for found in state.attempts()] == [1]
+
+
 def test_the_committed_prediction_is_on_disk_before_the_run(path: Path) -> None:
     with State.open(path) as state:
         session = state.begin_session("quiz")
