@@ -46,7 +46,7 @@ class Lint:
 
 
 def lints(answer: str, kind: str, points: Sequence[KeyPoint] = ()) -> list[Lint]:
-    """Return at most MOST questions, the most important first. points: from `points.key_points`."""
+    """Return at most MOST questions, the most important first. points: from `scoring.key_points`."""
     first = [*_salad(answer), *_opposites(answer, points), *_numbers(answer)]
     return [*first, *_directions(answer), *_length(answer, kind)][:MOST]
 

@@ -247,8 +247,10 @@ def typed(value: Any, unit: str = "") -> str:
     """Format one value: True -> yes, 1536 -> "1,536 B", [4, 1] -> "4, 1", [] -> none."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return f"{value:,} {unit}".strip() if isinstance(value, int) else f"{value!r} {unit}".strip()
+    if isinstance(value, int):
+        return f"{value:,} {unit}".strip()
+    if isinstance(value, float):
+        return f"{value!r} {unit}".strip()
     if isinstance(value, list | tuple):
         return ", ".join(str(each) for each in value) or "none"
     return str(value)

@@ -86,8 +86,10 @@ class Placement:
         """Return the next question, the same until `answer` or `skip` is called; None at the end."""
         asked = {answered.entry.id for answered in self.answers}
         turn = len(self.answers)
+        if turn >= ITEMS:
+            return None
         # its turn first; other topics if it has no more questions
-        for topic in self._plan[turn : turn + 1] + self._plan if turn < ITEMS else []:
+        for topic in self._plan[turn : turn + 1] + self._plan:
             left = [entry for entry in self._by_topic[topic] if entry.id not in asked]
             if left:
                 wanted = self._wanted(topic)

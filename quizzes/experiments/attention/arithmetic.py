@@ -165,7 +165,7 @@ def mla_absorb(
         mha_numbers [numbers]: Per token, if keys and values of all heads were kept.
         pair_flops_absorbed [FLOP]: One new query, one cached token, all heads: scores and sums on the latent vector.
         pair_flops_expanded [FLOP]: The same after keys and values have been expanded, expansion not counted.
-        expand_flops [FLOP]: Making keys and values of one cached token: what the other way does in every step.
+        expand_flops [FLOP]: Keys and values of one cached token: what the other way computes for each token and step.
         intensity [FLOP/B]: Arithmetic intensity of absorbed decode on a 16-bit cache.
         difference: Largest, between both ways on small random matrices in float64.
         is_equal

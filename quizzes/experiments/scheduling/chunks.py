@@ -164,12 +164,12 @@ def mixed_step(
         "chunk": StepLoad(1, chunk, 0, 0, pairs, chunk),
         "mixed": StepLoad(decodes + 1, decodes + chunk, decodes, decodes * context, pairs, chunk),
     }
-    ms = {name: 1000 * cost.seconds(load) for name, load in loads.items()}
+    seconds = {name: cost.seconds(load) for name, load in loads.items()}
     intensity = {name: cost.intensity(load) for name, load in loads.items()}
     ridge = cost.rates.flops / cost.rates.bytes_per_s
     return Result(
-        **{f"{name}_ms": value for name, value in ms.items()},
-        saving=1 - ms["mixed"] / (ms["decode"] + ms["chunk"]),
+        **{f"{name}_ms": 1000 * value for name, value in seconds.items()},
+        saving=1 - seconds["mixed"] / (seconds["decode"] + seconds["chunk"]),
         decode_intensity=intensity["decode"],
         chunk_intensity=intensity["chunk"],
         ridge=ridge,

@@ -124,7 +124,8 @@ def expected_tokens(
     Returns: A draft counts only if all drafts before it were right. Drafts are seeded: the same everywhere.
         tokens_per_step [tokens]: Generated per row and step that verified drafts.
         accepted_per_step [drafts]
-        acceptance_rate [share]: Accepted over drafted, as vLLM logs it: less, since a wrong draft ends the row.
+        acceptance_rate [share]: Accepted over drafted, as vLLM logs it: less than `acceptance`, since a wrong
+            draft ends the row.
         computed_per_token [positions]: Positions that went through the target for each token kept.
         steps_without, steps_with [steps]
     """
