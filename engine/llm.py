@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -73,11 +73,10 @@ class LLM:
         seconds.
         """
         prompts = _as_list(prompts)
-        all_params = _for_each(sampling_params or SamplingParams(), len(prompts), "sampling_params")
+        sampling_params = SamplingParams() if sampling_params is None else sampling_params
+        all_params = _for_each(sampling_params, len(prompts), "sampling_params")
+        priorities = _for_each(0 if priority is None else priority, len(prompts), "priorities")
         loras = self._loras_for_each(lora_request, len(prompts))
-        priorities = _for_each(
-            [0] * len(prompts) if priority is None else priority, len(prompts), "priorities"
-        )
         requests = [
             self._process(prompt, params, RequestOutputKind.FINAL_ONLY, lora, priority=number)
             for prompt, params, lora, number in zip(prompts, all_params, loras, priorities, strict=True)
@@ -116,7 +115,8 @@ class LLM:
         }
         processor = self.llm_engine.input_processor
         prompts = [processor.chat_prompt(conversation, **options) for conversation in conversations]
-        given = _for_each(sampling_params or SamplingParams(), len(prompts), "sampling_params")
+        sampling_params = SamplingParams() if sampling_params is None else sampling_params
+        given = _for_each(sampling_params, len(prompts), "sampling_params")
         all_params = [plan.constrain(params) for params in given]
         outputs = self.generate(prompts, all_params, use_tqdm=use_tqdm, lora_request=lora_request)
         for output in outputs:
@@ -354,8 +354,9 @@ class _Turn:
     """
 
     def __init__(self) -> None:
-        self._gate, self._lock = threading.RLock(), threading.RLock()
-        """The gate is held by the next thread in line while it waits."""
+        self._gate = threading.RLock()
+        """Held by the next thread in line while it waits."""
+        self._lock = threading.RLock()
         self._owner: int | None = None
         self._depth = 0
 
@@ -409,7 +410,7 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 
 def _for_each(given: Any, num_prompts: int, name: str) -> list[Any]:
     """Return one value for each prompt, from a list of them or from one for all."""
-    if not isinstance(given, Sequence):
+    if not isinstance(given, Collection):
         return [given] * num_prompts
     if len(given) != num_prompts:
         raise InvalidRequestError(

@@ -261,6 +261,8 @@ def test_prompt_logprobs_cover_the_prompt_even_if_it_is_cached(llm: LLM) -> None
         (["hello", ""], GREEDY, "prompt is empty"),
         (["hello", [400]], GREEDY, "not in the model's vocabulary"),
         (["hello", "the cat"], [GREEDY], "2 prompts, but 1 sampling_params"),
+        (["hello", "the cat"], [], "2 prompts, but 0 sampling_params"),
+        (["hello"], {}, "1 prompts, but 0 sampling_params"),
         (["hello", [9] * 128], GREEDY, "at most 127"),
         (["hello"], "warm", "sampling_params"),
         (["hello", "the cat"], [GREEDY, SamplingParams(logprobs=100)], "logprobs must be at most 20"),

@@ -147,6 +147,7 @@ def test_requests_that_name_no_adapter_or_a_wrong_one(adapters: list[Path], open
     assert "rank 16, and max_lora_rank is 8" in says(lora_request=LoRARequest("two", 2, str(adapters[1])))
     assert "must be a LoRARequest" in says(lora_request="one")
     assert "2 prompts, but 1 lora_requests" in says(lora_request=[one])
+    assert "2 prompts, but 1 priorities" in says(lora_request=one, priority=[1])
     assert llm.list_lora_adapters() == []
     llm.generate("a", ONE, lora_request=one, use_tqdm=False)
     assert "is loaded from" in says(lora_request=LoRARequest("one", 1, str(adapters[1])))
