@@ -118,6 +118,7 @@ TEMPLATES = {
         "{%- if add_generation_prompt %}\n[assistant]{% endif %}"
     ),
     "json": "{{ messages | tojson(indent=2) }}{{ tools | tojson }}{{ {'b': '<é>', 'a': 1} | tojson }}",
+    "json by position": "{{ tools | tojson(true, 2, (',', ':'), true) }}{{ messages | tojson(false) }}",
     "loops": "{% for m in messages %}{% if loop.last %}{% break %}{% endif %}{{ m.content }}{% endfor %}",
     "namespace": (
         "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}"
