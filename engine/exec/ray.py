@@ -202,22 +202,26 @@ Job = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 
 def start_actors(jobs: Sequence[Job], *, num_gpus: int, num_workers: int) -> list[RemoteActor]:
-    """Start an actor for each job and wait until Ray has placed them. If it cannot, end all and raise ConfigError.
+    """Start an actor for each job and wait until Ray has placed them; after an error or Ctrl-C none remains.
 
     num_gpus: of each actor. num_workers: all that may share a machine's cores.
     """
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     environment = {"OMP_NUM_THREADS": str(threads_per_worker(num_workers)), "PYTHONPATH": path}
-    actors = [
-        RemoteActor(name, factory, *arguments, environment=environment, num_gpus=num_gpus)
-        for name, factory, arguments in jobs
-    ]
-    wait_until_placed(actors)
+    actors: list[RemoteActor] = []
+    try:
+        for name, factory, arguments in jobs:
+            actors.append(RemoteActor(name, factory, *arguments, environment=environment, num_gpus=num_gpus))
+        wait_until_placed(actors)
+    except BaseException:
+        for actor in actors:
+            actor.kill()
+        raise
     return actors
 
 
 def wait_until_placed(actors: Sequence[RemoteActor]) -> None:
-    """Wait until Ray has started the actors' processes. If it cannot place one, end all and raise ConfigError."""
+    """Wait until Ray has started the actors' processes. Raises ConfigError if it cannot place one."""
     ray = connect()
     waited, names = 0.0, ""
     pending = {actor._placed: actor for actor in actors}
@@ -234,8 +238,6 @@ def wait_until_placed(actors: Sequence[RemoteActor]) -> None:
             waited += _DEATH_S
     if pending:
         resources = {name: number for name, number in ray.available_resources().items() if ":" not in name}
-        for actor in actors:
-            actor.kill()
         raise ConfigError(
             f"Ray did not start {names} within {_START_S:.0f} s; the cluster has free: {resources}. See `ray status`: "
             "are all machines joined, and is there a GPU for every worker?"

@@ -84,9 +84,8 @@ def test_an_actor_that_fits_nowhere_is_reported_instead_of_waited_for(
     pair: LLM, ray_exec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_exec, "_START_S", 5.0)
-    actor = ray_exec.RemoteActor("worker rank 0", dict, environment={}, num_gpus=64)
     with pytest.raises(ConfigError, match="did not start worker rank 0 within 5 s.*ray status"):
-        ray_exec.wait_until_placed([actor])
+        ray_exec.start_actors([("worker rank 0", dict, ())], num_gpus=64, num_workers=1)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "no address"])
