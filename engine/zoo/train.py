@@ -21,7 +21,7 @@ from .corpus import tokenizer_texts
 from .eagle import EagleTrainer
 from .low_rank import AdapterTrainer
 from .recipes import ADAPTER_RECIPES, RECIPES, AdapterRecipe, Recipe
-from .registry import MODELS
+from .registry import MODELS, resolve
 from .tokenizer import load_tokenizer, train_tokenizer
 from .trainer import Position, Trainer
 
@@ -55,8 +55,8 @@ def train(
     plan = replace(plan, minutes=minutes) if minutes is not None else plan
     checkpoint = checkpoint or checkpoint_path(plan.name)
     if tokenizer is None:
-        shared = MODELS / "shop"
-        tokenizer = load_tokenizer(shared) if shared.exists() else train_tokenizer(tokenizer_texts())
+        folder = resolve(plan.base) if isinstance(plan, AdapterRecipe) else MODELS / "shop"
+        tokenizer = load_tokenizer(folder) if folder.exists() else train_tokenizer(tokenizer_texts())
     kind: type[Trainer] = AdapterTrainer
     if isinstance(plan, Recipe):
         kind = EagleTrainer if plan.target else Trainer
