@@ -61,7 +61,7 @@ def format_errors(
     with torch.no_grad(), watch_inputs(matrices, lambda name, x: seen[name].append(x.flatten(0, -2))):
         for sample in samples:
             model.hidden(sample)
-    inputs = {name: torch.cat(seen[name]) for name in matrices if name in seen}
+    inputs = {name: torch.cat(seen.pop(name)) for name in matrices if name in seen}
     found = []
     for name, config in FORMATS.items():
         tell(f"rounding {len(inputs)} matrices to {name}")

@@ -30,6 +30,9 @@ class RequestTotals:
     token_steps: list[int] = field(default_factory=list)
 
 
+_NONE: frozenset[str] = frozenset()
+
+
 class RunTotals:
     """The decisions, block events and totals of a whole run."""
 
@@ -52,11 +55,12 @@ class RunTotals:
 
     def _take(self, step: int, record: dict[str, Any], rows: list[WalkedRow]) -> None:
         keys = self.keys
-        admitted = [number for number, *_ in (*record.get("new", ()), *record.get("res", ()))]
+        numbers = [number for number, *_ in (*record.get("new", ()), *record.get("res", ()))]
         self.found_again += sum(start for _, start, *_ in record.get("res", ()))
         marks = sum(hash((keys[row.number], row.start, row.num_tokens)) for row in rows)
-        preempted = frozenset(keys[number] for number in record["pre"]) if "pre" in record else frozenset()
-        self.decisions.append(Mark(marks, frozenset(keys[number] for number in admitted), preempted))
+        admitted = frozenset(keys[number] for number in numbers) if numbers else _NONE
+        preempted = frozenset(keys[number] for number in record["pre"]) if "pre" in record else _NONE
+        self.decisions.append(Mark(marks, admitted, preempted))
         events = record.get("ev", ())
         named = ((kind, None if q is None else keys[q], *map(tuple, rest)) for kind, q, *rest in events)
         self.blocks.append(hash(tuple(named)))
