@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 class HandoffScheduler:
     """Promise the blocks of finished requests, and redeem promises in the params of requests."""
 
+    source = "p2p"
+
     def __init__(
         self,
         config: KVTransferConfig,
@@ -33,10 +35,11 @@ class HandoffScheduler:
         address: dict[str, Any],
         *,
         contains: Callable[[bytes], bool] | None = None,
-        source: str = "p2p",
+        source: str | None = None,
     ) -> None:
         """contains: returns whether a store has a block of this hash; with it every finished request is saved there."""
-        self.source = source
+        if source:
+            self.source = source
         self._config, self._block_size, self._address, self._contains = config, block_size, address, contains
         self._handles = (f"{uuid.uuid4().hex}-{number}" for number in count())
         self._releases: list[dict[str, Any]] = []
