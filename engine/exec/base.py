@@ -26,7 +26,10 @@ PendingStep = Callable[[], ModelRunnerOutput]
 
 @runtime_checkable
 class Executor(Protocol):
-    """Runs steps on workers. Its constructor loads the model."""
+    """Runs steps on workers. Its constructor loads the model.
+
+    The engine calls `determine_num_blocks`, `init_cache` and other methods of `Worker` through `collective_rpc`.
+    """
 
     def __init__(self, config: EngineConfig) -> None: ...
 

@@ -67,7 +67,7 @@ def save_adapter(
     rank: int,
     alpha: int,
 ) -> Path:
-    """Write a PEFT folder in bfloat16: adapter_config.json and adapter_model.safetensors."""
+    """Replace `folder` by a PEFT folder in bfloat16: adapter_config.json and adapter_model.safetensors."""
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
