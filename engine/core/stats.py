@@ -107,10 +107,10 @@ class StepStats:
 
 _NAMES = [each.name for each in fields(StepStats)]
 _DERIVED = {
-    *("num_scheduled_tokens", "num_prefill_tokens", "num_decode_tokens", "num_generated_tokens"),
-    *("num_admitted", "num_preempted", "num_finished", "prefix_cache_queries", "prefix_cache_hits"),
-    *("num_accepted_tokens_per_pos", "num_idle_stages"),
-}
+    "num_scheduled_tokens", "num_prefill_tokens", "num_decode_tokens", "num_generated_tokens",
+    "num_admitted", "num_preempted", "num_finished", "prefix_cache_queries", "prefix_cache_hits",
+    "num_accepted_tokens_per_pos", "num_idle_stages",
+}  # fmt: skip
 TRACED_COUNTERS = tuple(
     name for name in _NAMES[_NAMES.index("step") + 1 : _NAMES.index("num_running")] if name not in _DERIVED
 )

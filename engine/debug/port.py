@@ -190,7 +190,8 @@ class DebugPort(StepObserver):
 
     def _drop(self, request_id: str) -> bool:
         assert self.engine is not None
-        self._aborted += (outputs := self.engine.abort([request_id]))
+        outputs = self.engine.abort([request_id])
+        self._aborted += outputs
         return bool(outputs)
 
 

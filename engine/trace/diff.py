@@ -154,9 +154,9 @@ def request_deltas(a: RunTotals, b: RunTotals) -> list[RequestDelta]:
 
 def _delta(key: str, a: RunTotals, number_a: int | None, b: RunTotals, number_b: int | None) -> RequestDelta:
     one, other = (None if n is None else run.reader.requests[n] for run, n in ((a, number_a), (b, number_b)))
-    pairs: list[Any] = list(zip(_figures_of_request(a, one), _figures_of_request(b, other), strict=True))
-    pairs.insert(-1, _compare_tokens(one, other))
-    return RequestDelta(key, *pairs)
+    *numbers, ends = zip(_figures_of_request(a, one), _figures_of_request(b, other), strict=True)
+    values: list[Any] = [*numbers, _compare_tokens(one, other), ends]
+    return RequestDelta(key, *values)
 
 
 def _figures_of_request(run: RunTotals, request: RequestHistory | None) -> tuple[Any, ...]:

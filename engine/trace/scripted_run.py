@@ -386,8 +386,7 @@ def _place(error: BaseException, cls: type) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""
-    file = (
-        getattr(sys.modules.get(cls.__module__), "__file__", None) if cls.__module__ != "__main__" else None
-    )
+    module = None if cls.__module__ == "__main__" else sys.modules.get(cls.__module__)
+    file = getattr(module, "__file__", None)
     frame = ([frame for frame in frames if frame.filename == file] or frames)[-1]
     return f" ({Path(frame.filename).name}:{frame.lineno})"

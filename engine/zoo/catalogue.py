@@ -49,11 +49,11 @@ GENRES = {
     "ja": "推理 恋愛 コメディ ファンタジー ホラー スポーツ 料理 歴史 音楽 学園 ロボット 怪談".split(),
 }
 SHOPS = {
-    "en": "Kitsune Books,Lantern Lane Manga,Page Turner,Tanuki Comics,Corner Panel,Blue Door Books".split(
-        ","
-    ),
+    "en": [
+        "Kitsune Books", "Lantern Lane Manga", "Page Turner", "Tanuki Comics", "Corner Panel", "Blue Door Books",
+    ],
     "ja": "きつね書店 たぬき堂 あおぞら書店 ことり文庫 まんが横丁 ひだまり書房".split(),
-}
+}  # fmt: skip
 POLICIES = ("returns", "shipping", "hours", "hold", "wrapping")
 
 

@@ -79,7 +79,8 @@ class MasterOptimizer:
 
     def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
         """Restore a saved state, in the model too."""
-        vars(self).update(state)
+        self.weights, self.momentum, self.square = state["weights"], state["momentum"], state["square"]
+        self.steps = state["steps"]
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(self.weights[name])
