@@ -33,9 +33,8 @@ def where(json: JsonOption = False) -> None:
         return
     with State.open() as opened:
         counts = {table: opened.count(table) for table in FACTS}
-        counts["vote"] = sum(
-            vote.verdict is None for vote in opened.votes()
-        )  # a second row holds the verdict
+        # A second row holds the verdict.
+        counts["vote"] = sum(vote.verdict is None for vote in opened.votes())
     copies = backups(path)
     if json:
         kept = [str(copy) for copy in copies]

@@ -125,9 +125,8 @@ def is_live(console: Console) -> bool:
 
 
 def unicode_ok() -> bool:
-    return (
-        out().encoding.lower().startswith("utf")
-    )  # sys.stdout's own: inside a Live it is a proxy without one
+    # The console finds it: inside a Live, sys.stdout is a proxy without an encoding.
+    return out().encoding.lower().startswith("utf")
 
 
 def mark(ok: bool | None) -> str:

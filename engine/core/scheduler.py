@@ -237,9 +237,8 @@ class Scheduler:
             if refusal is not None:
                 plan.not_scheduled.append(refusal)
                 plan.passed.add(request, refusal.reason)
-        if rest is not None and len(self.waiting) > len(
-            plan.preempted
-        ):  # preempted ones have a reason already
+        # Preempted ones have a reason already.
+        if rest is not None and len(self.waiting) > len(plan.preempted):
             plan.not_scheduled.append(rest)
         for request in plan.passed.requests:
             self.waiting.push(request)

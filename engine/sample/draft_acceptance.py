@@ -57,9 +57,8 @@ class RejectionVerifier:
         drafts = batch.token_ids[batch.slots[rows], batch.lengths[rows]].astype(np.int64)
         index, draft = torch.from_numpy(rows).to(logits.device), torch.from_numpy(drafts).to(logits.device)
         target = target_probabilities(logits, plan)[index]
-        drawn_from = torch.zeros_like(target).scatter_(
-            -1, draft[:, None], 1.0
-        )  # [N, V]: drafts' distributions
+        # [N, V]: drafts' distributions
+        drawn_from = torch.zeros_like(target).scatter_(-1, draft[:, None], 1.0)
         for line, row in enumerate(rows.tolist()):
             known = self._draft_probabilities(int(batch.slots[row]))
             if known is not None:

@@ -149,9 +149,8 @@ class FastForwardScheduler(Scheduler):
                 request.num_computed_tokens = computed
         if self.kv.num_evictions_before < 0:
             self.kv.num_evictions_before = self.kv.pool.num_evictions
-        if (
-            self.kv.enable_prefix_caching
-        ):  # the last step filled blocks with a token that the next one computes
+        # The last step filled blocks with a token that the next one computes.
+        if self.kv.enable_prefix_caching:
             for request in self.running:
                 if len(request.token_ids) // self.kv.block_size > len(request.block_hashes):
                     self.kv.hasher.extend(request)

@@ -30,9 +30,8 @@ def quantise_int8_kernel(x, xq, row_scale, k, x_stride, BLOCK: tl.constexpr):
     """Program t rounds row t: once over the row for its largest value, once more, now from the cache, to round."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
-    scale = scale_of_row(
-        x + row * x_stride, k, 127.0, BLOCK
-    )  # a NaN makes all of the row NaN, and nothing else
+    # A NaN makes all of the row NaN, and nothing else.
+    scale = scale_of_row(x + row * x_stride, k, 127.0, BLOCK)
     tl.store(row_scale + row, scale)
     step = tl.where(scale > 0, scale, 1.0)  # a row of zeros has scale 0
     for start in range(0, k, BLOCK):

@@ -272,9 +272,8 @@ def needed_value(before: float, drop: float, rise: float) -> float:
 def hybrid_hit(window: int, full: int, run: int) -> int:
     """The longest hit, by trying: full attention has blocks 1..full; the window group has all of them but run + 1."""
     for blocks in range(full, 0, -1):
-        seen = range(
-            16 * blocks - (window - 1), 16 * blocks
-        )  # 0-based positions that the next token looks back at
+        # 0-based positions that the next token looks back at
+        seen = range(16 * blocks - (window - 1), 16 * blocks)
         if all(position < 0 or position // 16 != run for position in seen):
             return 16 * blocks
     return 0

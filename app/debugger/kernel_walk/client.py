@@ -88,10 +88,8 @@ class WalkClient:
 
     def _send(self, job: Job, question: Question) -> None:
         self._number += 1
-        name, offline = (
-            "The process for the model",
-            {"HF_HUB_OFFLINE": "1"},
-        )  # a page must not download anything
+        name = "The process for the model"
+        offline = {"HF_HUB_OFFLINE": "1"}  # a page must not download anything
         try:
             if self._process is None or not self._process.is_running:
                 self._process = JsonChild(self._command, name=name, environment=offline, grace_s=0.0)

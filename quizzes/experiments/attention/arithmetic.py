@@ -29,9 +29,8 @@ def attention_traffic(
     textbook += scores + scores  # softmax
     textbook += scores + keys * row + queries * row  # probabilities times values
     tiles = -(-queries // tile)
-    fused = (
-        2 * queries * row + tiles * 2 * keys * row
-    )  # queries in, outputs out; keys and values for each tile
+    # Queries in, outputs out; keys and values for each tile.
+    fused = 2 * queries * row + tiles * 2 * keys * row
     return Result(
         textbook=textbook,
         fused=fused,

@@ -90,9 +90,8 @@ def engine_failure(
             _put_in_fault(core.executor, where, fails_at_step)
         reasons: dict[str, str] = {}
         live, error, preemptions = 0, "", 0
-        with patch.object(
-            logging.getLogger("engine.engine_core"), "disabled", True
-        ):  # the failure is expected
+        # The failure is expected.
+        with patch.object(logging.getLogger("engine.engine_core"), "disabled", True):
             for step in range(1, 400):
                 if step == fails_at_step:
                     live = num_requests - len(reasons)
