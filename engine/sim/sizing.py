@@ -14,6 +14,9 @@ from engine.sim.cost import CostModel, Rates, StepLoad, pairs_of
 from engine.sim.hardware import Link
 from engine.sim.memory import Deployment, plan_memory
 
+MAX_RATE = 1e9
+"""Requests per second; more is a typing error."""
+
 
 @dataclass(frozen=True)
 class Sizing:
@@ -52,8 +55,10 @@ def size(
 
     The capacity above the utilisation absorbs queueing: `prep sim fleet` shows the effect.
     """
-    if not (rate > 0 and prompt >= 1 and output >= 1 and 0 < utilisation <= 1):
-        raise ConfigError("rate, prompt and output must be positive, and utilisation a share in (0, 1]")
+    if not (0 < rate <= MAX_RATE and prompt >= 1 and output >= 1 and 0 < utilisation <= 1):
+        raise ConfigError(
+            f"rate, prompt and output must be positive, rate at most {MAX_RATE:.0e}, utilisation a share in (0, 1]"
+        )
     cost = CostModel(deployment, rates)
     prefill = cost.seconds(StepLoad(1, prompt, 1, 0, pairs_of(0, prompt, cost.window), prompt))
     held = deployment.model.kv_tokens_held(prompt + output // 2)

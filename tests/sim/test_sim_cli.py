@@ -50,6 +50,21 @@ def test_run_says_the_same_for_people() -> None:
         assert word in result.stdout
 
 
+def test_a_hint_carries_the_options_without_which_it_would_fail() -> None:
+    result = prep("run", "--model", "llama-3-70b", "--tp", "8", "--dtype", "fp8", "--num-requests", "5")
+    assert "prep sim kv --model llama-3-70b --tp 8 --dtype fp8" in result.stderr
+
+
+def test_requests_that_the_context_cuts_are_told(tmp_path: Path) -> None:
+    result = prep("run", "--prompt", "7000-8100", "--output", "900", "--num-requests", "20")
+    assert "of 20 requests exceed the context of 8,192 positions" in result.stderr
+    listed = tmp_path / "requests.jsonl"
+    listed.write_text(
+        '{"arrival": 0, "prompt": 8000, "output": 900}\n{"arrival": 0, "prompt": 10, "output": 5}\n'
+    )
+    assert "1 of 2 requests exceed" in prep("run", "--requests", str(listed)).stderr
+
+
 def test_infinite_rate_is_still_json() -> None:
     report = json.loads(prep("run", "--num-requests", "5", "--rate", "inf", "--json").stdout)
     assert report["config"]["rate"] is None and report["num_finished"] == 5
@@ -111,6 +126,11 @@ def test_list_names_every_model_and_card() -> None:
         (["run", "--dtype", "fp9"], "did you mean 'fp8'"),
         (["run", "--arrivals", "sometimes"], "poisson, gamma or constant"),
         (["run", "--draft-model", "llama-3-8b"], "needs --spec-tokens"),
+        (["run", "--prompt", "8000", "--output", "5000"], "exceed the context of llama-3-8b here: 8,192"),
+        (["run", "--prompt", "10000000"], "exceed the context"),
+        (["fleet", "--prompt", "9000-9500"], "exceed the context"),
+        (["size", "--prompt", "10000000"], "exceed the context"),
+        (["size", "--rate", "1e300"], "rate at most 1e+09"),
         (["run", "--max-model-len", "99999"], "more than the 8192 positions"),
         (["fleet", "--prefill-replicas", "1"], "needs both"),
         (["fleet", "--router", "random"], "unknown router"),

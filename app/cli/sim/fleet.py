@@ -97,6 +97,7 @@ def fleet(
             "--autoscale works on one pool; leave --prefill-replicas and --decode-replicas out"
         )
     deployment = options.deployment(traffic.longest)
+    work = traffic.work(deployment, phases)
     plan = plan_memory(deployment)
     rates = calibrated_rates(deployment)
 
@@ -110,7 +111,6 @@ def fleet(
             enable_prefix_caching=caching,
         )
 
-    work = traffic.work(deployment.max_model_len, phases)
     with terminal.progress(traffic.total, "requests") as advance:
 
         def tell(number: int) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import shlex
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 from app.cli import terminal
 from app.cli.options import option
+from common.text import counted
 from engine.sim.memory import Deployment, make_deployment
 from engine.sim.workload import Lengths, SimRequest, Workload, parse_phases, read_trace
 
@@ -30,6 +32,16 @@ class ModelOptions:
     def deployment(self, longest: int | None = None) -> Deployment:
         """Look up the names. longest: tokens of the workload's longest request. Raises ConfigError."""
         return make_deployment(**vars(self), longest=longest)
+
+    @property
+    def flags(self) -> str:
+        """The model and what differs from the defaults, as options for a hint."""
+        words = ["--model", self.model]
+        for field in fields(self)[1:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                words += [f"--{field.name.replace('_', '-')}", str(value)]
+        return shlex.join(words)
 
 
 @dataclass(frozen=True)
@@ -103,10 +115,29 @@ class WorkOptions:
             return max(request.prompt_len + request.output_len for request in self.listed)
         return self._drawn.prompt.longest + self._drawn.output.longest
 
-    def work(self, max_model_len: int, phases: str | None = None) -> list[SimRequest] | Workload:
-        """Return the requests of the file, or the distributions to draw them from. phases: see prep sim fleet."""
-        phased = parse_phases(phases) if phases else ()
-        return self.listed or replace(self._drawn, max_model_len=max_model_len, phases=phased)
+    def work(self, deployment: Deployment, phases: str | None = None) -> list[SimRequest] | Workload:
+        """Return the requests of the file, or the distributions to draw them from. phases: see prep sim fleet.
+
+        Refuses requests that are all too long for the model; a note says how many of different lengths are.
+        """
+        phased, most = parse_phases(phases) if phases else (), deployment.max_model_len
+        if not self.listed:
+            check_context(deployment, self._drawn.prompt.low, self._drawn.output.low)
+        cut = sum(each.prompt_len + each.output_len > most for each in self.listed or self._drawn)
+        if cut:
+            told = f"{cut:,} of {counted(self.total, 'request')} exceed the context of {most:,} positions"
+            terminal.note(f"[yellow]{told}:[/] outputs end there, and prompts are cut or rejected")
+        return self.listed or replace(self._drawn, max_model_len=most, phases=phased)
+
+
+def check_context(deployment: Deployment, prompt: int, output: int) -> None:
+    """Raise Problem if prompt and output together have no room in the model's context."""
+    if prompt + output > deployment.max_model_len:
+        raise terminal.Problem(
+            f"prompt + output = {prompt:,} + {output:,} tokens exceed the context of {deployment.model.name} here: "
+            f"{deployment.max_model_len:,} positions",
+            "lower --prompt or --output, or choose a model with a longer context: prep sim list --json",
+        )
 
 
 def describe(deployment: Deployment) -> str:

@@ -102,11 +102,11 @@ def run(
       prep sim run --rate 20 --num-prefixes 10 --prefix-len 800 --num-requests 5000 --json
     """
     deployment = options.deployment(traffic.longest)
+    work = traffic.work(deployment)
     plan = plan_memory(deployment)
     engine = replica.engine(deployment, plan, drafts.speculation(deployment, traffic.seed))
     began = time.perf_counter()
     with terminal.progress(traffic.total, "requests") as advance:
-        work = traffic.work(deployment.max_model_len)
         report = simulate(engine, work, lambda number: advance(done=number))
     took = time.perf_counter() - began
     listed = str(traffic.requests) if traffic.listed else None
@@ -128,7 +128,7 @@ def run(
     else:
         terminal.say(f"[bold]{describe(deployment)}[/]")
         show_report(report, f"KV cache of {gib(plan.kv_budget)} per device")
-        terminal.next_command("prep sim kv --model " + deployment.model.name, "where the memory goes")
+        terminal.next_command(f"prep sim kv {options.flags}", "where the memory goes")
     if report.num_rejected:
         terminal.note(
             f"[yellow]{counted(report.num_rejected, 'request')} rejected:[/] {report.rejected_because}"

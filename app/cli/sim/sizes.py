@@ -9,7 +9,7 @@ from rich.table import Table
 
 from app.cli import terminal
 from app.cli.options import JsonOption, option, option_groups, parse_numbers
-from app.cli.sim.options import DeploymentOptions, ModelOptions, describe
+from app.cli.sim.options import DeploymentOptions, ModelOptions, check_context, describe
 from common.text import counted, duration, gib
 from engine.sim.calibration import calibrated_rates
 from engine.sim.cost import CostModel, StepLoad, pairs_of
@@ -76,10 +76,7 @@ def kv(
         for length, count in at_once.items()
     ]
     terminal.out().print(terminal.table("tokens per sequence", "KV each", "sequences at once", rows=rows))
-    terminal.next_command(
-        f"prep sim run --model {shape.name} --gpu {deployment.hardware.name} --tp {deployment.tp}",
-        "the same under load",
-    )
+    terminal.next_command(f"prep sim run {options.flags}", "the same under load")
 
 
 def _memory_table(deployment: Deployment, plan: MemoryPlan) -> Table:
@@ -126,6 +123,7 @@ def size(
       prep sim size --rate 100 --tpot 15 --slo 500 --hops 24
     """
     deployment = options.deployment(prompt + output)
+    check_context(deployment, prompt, output)
     rates = calibrated_rates(deployment)
     work: dict[str, Any] = {
         "rate": rate,
@@ -155,10 +153,7 @@ def size(
     table.show_header = False
     title = f"{rate:,g} requests/s, {counted(prompt, 'token')} in, {output:,} out"
     terminal.show(f"{title}: {describe(deployment)}", table)
-    terminal.next_command(
-        f"prep sim fleet --model {deployment.model.name} --gpu {deployment.hardware.name} --tp {deployment.tp}",
-        "with queues",
-    )
+    terminal.next_command(f"prep sim fleet {options.flags}", "with queues")
 
 
 def _sizing_rows(
