@@ -226,7 +226,12 @@ def shown(path: Path) -> str:
 
 
 def next_command(command: str, why: str = "") -> None:
-    """Print the last line of a screen: the one next command. On stderr, so that a pipe gets results only."""
+    """Print the last line of a screen: the one next command. On stderr, so that a pipe gets results only.
+
+    PREP_HINTS=0 is set for a command inside another one, which has its own hint.
+    """
+    if os.environ.get("PREP_HINTS") == "0":
+        return
     reason = f"  [dim]{as_typed(why)}[/]" if why else ""
     note(f"\n[dim]next:[/] [bold cyan]{literal(as_typed(command))}[/]{reason}")
 

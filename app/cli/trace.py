@@ -74,6 +74,8 @@ def info(
     Example: prep trace info run.itrace
     """
     reader = open_trace(file)
+    if not reader.num_steps and not reader.is_complete:
+        raise terminal.Problem(f"no step of {file} is readable", f"prep trace verify {file}")
     summary = summarise(reader)
     if json:
         return terminal.print_json(summary)
@@ -155,7 +157,10 @@ def verify(file: File, json: JsonOption = False) -> None:
 
 def export(
     file: File,
-    perfetto: Annotated[Path | None, option("Chrome trace JSON for ui.perfetto.dev.", metavar="OUT")] = None,
+    perfetto: Annotated[
+        Path | None,
+        option("Chrome trace JSON for ui.perfetto.dev.", "--perfetto", "-o", "--output", metavar="OUT"),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Convert a trace into a timeline with a track per request, one for the steps, and counters.
@@ -195,7 +200,12 @@ def _run(program: list[str], path: Path) -> int:
 
     root = str(Path(package.__path__[0]).parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PREP_TRACE": str(path), "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {
+        **os.environ,
+        "PREP_TRACE": str(path),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PREP_HINTS": "0",
+    }
     try:
         process = subprocess.Popen(program, env=environment)
     except OSError as error:
@@ -211,8 +221,11 @@ def _run(program: list[str], path: Path) -> int:
 
 def _is_numbered(file: Path, first: Path) -> bool:
     """Whether a file is an engine's trace: the first one, or one to whose name `unused_path` added a number."""
-    number = file.stem.removeprefix(f"{first.stem}-")
-    return file == first or (file.suffix == first.suffix and number.isdigit())
+    prefix, separator, number = file.stem.rpartition("-")
+    numbered = prefix == first.stem and separator and file.suffix == first.suffix and number.isdigit()
+    return (
+        file == first or bool(numbered)
+    ) and file.stat().st_size > 0  # an engine that fails leaves it empty
 
 
 # ---------------------------------------------------------------------- show

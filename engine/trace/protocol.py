@@ -19,7 +19,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
-from common.text import counted
 from engine.core.sched_output import NotScheduled, Reason
 from engine.trace.blocks import NO_REQUEST, Blocks
 from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError
@@ -245,7 +244,9 @@ class Trace(Protocol):
         found = self.namesakes.get(request_id)
         if not found:
             close = ", ".join(get_close_matches(request_id, list(self.namesakes)[:10_000], n=3))
-            known = f"similar: {close}" if close else f"it holds {counted(len(self.requests), 'request')}"
+            known = f"similar: {close}" if close else f"`prep trace info {self.path}` lists them"
+            if len(self.namesakes) <= 10:
+                known = f"it has: {', '.join(self.namesakes)}"
             raise TraceError(f"{self.path.name} has no request {request_id!r}; {known}")
         arrived = [request for request in found if step is None or request.added <= step]
         return arrived[-1] if arrived else found[0]

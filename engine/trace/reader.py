@@ -50,6 +50,8 @@ class TraceReader(Trace):
         """path: the file to read. With `header`, the first line of a growing trace, it is only a name in messages."""
         self.path = Path(path)
         lines, damage = self._load() if header is None else ([header.rstrip(b"\n")], "")
+        if not lines and damage == "truncated":
+            raise TraceError(f"{self.path} is truncated inside the header, or is not a trace")
         first = lines[0] if lines else b""
         self.header = read_header(first, self.path)
         self.warnings = []

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from app.cli import terminal
 from app.cli.main import app
+from app.cli.trace import _is_numbered
 from engine.trace.reader import TraceReader
 from tests.trace.trace_workloads import random_run
 
@@ -136,6 +138,48 @@ def test_bad_input_ends_in_one_clear_line(
     places = {"FILE": str(file), "NONE": str(tmp_path / "none.itrace")}
     result = prep(*(places.get(word, word) for word in arguments), code=2)
     assert complaint in result.stderr.replace("\n", " ") and "Traceback" not in result.stderr
+
+
+def test_export_takes_the_output_as_the_other_commands_do(file: Path, tmp_path: Path) -> None:
+    prep("export", file, "-o", tmp_path / "run.json")
+    assert (tmp_path / "run.json").exists()
+
+
+def test_a_trace_without_a_readable_step_is_an_error(file: Path, tmp_path: Path) -> None:
+    short = tmp_path / "short.itrace"
+    short.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()).partition(b"\n")[0] + b"\n"))
+    assert "no step of" in prep("info", short, code=2).stderr
+    short.write_bytes(short.read_bytes()[:60])
+    assert "truncated inside the header" in prep("info", short, code=2).stderr
+
+
+def test_an_unknown_request_is_answered_with_the_known_ones(file: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.itrace"
+    random_run(few, 1, num_requests=3)
+    told = prep("why", few, "F", code=2).stderr
+    assert all(request.request_id in told for request in TraceReader(few).requests)
+    assert "prep trace info" in prep("why", file, "zzz", code=2).stderr
+
+
+def test_only_traces_that_the_engine_wrote_are_recorded(tmp_path: Path) -> None:
+    first = tmp_path / "mine.itrace"
+    for name, content in [
+        ("mine-2.itrace", b"x"),
+        ("2.itrace", b"x"),
+        ("other-2.itrace", b"x"),
+        ("mine.itrace", b""),
+    ]:
+        (tmp_path / name).write_bytes(content)
+    written = [path.name for path in tmp_path.iterdir() if _is_numbered(path, first)]
+    assert written == ["mine-2.itrace"]
+
+
+def test_a_command_inside_record_leaves_the_hint_to_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PREP_HINTS", "0")
+    terminal.next_command("prep chat shop")
+    assert not capsys.readouterr().err
 
 
 def test_an_export_into_nowhere_says_so(file: Path, tmp_path: Path) -> None:

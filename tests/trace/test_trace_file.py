@@ -257,7 +257,7 @@ OTHER_FILES = {
         gzip.compress(b'{"t":"hdr","v":1,"blocks":"x","block_size":4}\n'),
         "first line is not a trace header",
     ),
-    "cut gzip": (gzip.compress(b"hello\n")[:12], "first line is not a trace header"),
+    "cut gzip": (gzip.compress(b"hello\n")[:12], "truncated inside the header"),
 }
 
 
