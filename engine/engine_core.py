@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from engine.config import ConfigError, EngineArgs, EngineConfig, TierConfig
-from engine.core.apply_result import last_output
+from engine.core.row_output import last_output
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.kv_events import KVEventBatch, KVEventFeed, MemoryPublisher
 from engine.core.lora_slots import LoRASlots

@@ -67,7 +67,7 @@ class SourceLine:
 _SCHEDULER = "engine/core/scheduler.py"
 _BLOCKS = "engine/core/blocks.py"
 _KV = "engine/core/kv_manager.py"
-_OUTCOMES = "engine/core/apply_result.py"
+_STOPPING = "engine/core/stopping.py"
 _RUN, _ROOM = "Scheduler._schedule_running", "Scheduler._make_room"
 _CLOSED, _ADMIT = "Scheduler._why_closed", "Scheduler._admit"
 _FILES = {
@@ -164,15 +164,15 @@ EVENTS: dict[str, Anchor] = {
         "A request with one uncomputed token uses one token of the budget.",
     ),
     "length": Anchor(
-        _OUTCOMES, "_status_after", "num_tokens >= request.max_num_tokens",
+        _STOPPING, "_status_after", "num_tokens >= request.max_num_tokens",
         "The request has reached its maximum number of tokens.",
     ),
     "stop": Anchor(
-        _OUTCOMES, "_status_after", "token_id in request.eos_token_ids and not params.ignore_eos",
+        _STOPPING, "_status_after", "token_id in request.eos_token_ids and not params.ignore_eos",
         "The model ended the text.",
     ),
     "stop_token": Anchor(
-        _OUTCOMES, "_status_after", "params.stop_token_ids and token_id in params.stop_token_ids",
+        _STOPPING, "_status_after", "params.stop_token_ids and token_id in params.stop_token_ids",
         "The newest token is one of the request's stop tokens.",
     ),
     "error": Anchor(

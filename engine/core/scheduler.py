@@ -18,7 +18,8 @@ from operator import attrgetter
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.admission_checks import check_can_run, max_num_tokens
 from engine.core.admission_resource import AdmissionResource
-from engine.core.apply_result import append_sampled, last_output, make_output, usable_drafts
+from engine.core.row_output import last_output, make_output
+from engine.core.stopping import append_sampled, usable_drafts
 from engine.core.blocks import OnBlockEvent
 from engine.core.errors import IntegrityError, RequestRejected
 from engine.core.integrity import find_problems

@@ -24,7 +24,7 @@ import torch
 
 from engine.config import ConfigError, EngineConfig
 from engine.core.admission_checks import check_can_run
-from engine.core.apply_result import last_output
+from engine.core.row_output import last_output
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.hashing import BlockHasher
 from engine.core.request import Request

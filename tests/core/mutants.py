@@ -29,7 +29,8 @@ COPIED = (
     "admission_checks",
     "queues",
     "passed_over",
-    "apply_result",
+    "stopping",
+    "row_output",
     "scheduler",
 )
 """In import order. Types, errors and stats are shared with the real core."""
@@ -130,16 +131,18 @@ passed_over
     shadow_transfer
         no_request_overtakes_one_that_waits_for_kv in PassedOver.add
             reason not in PASSED_OVER => reason not in PASSED_OVER or reason is Reason.KV_TRANSFER
-apply_result
+stopping
     shadow_kv
         tokens_after_the_last_are_kept in append_sampled
             return status, sampled[:_] => return status, sampled
         eos_counts_before_min_tokens in _status_after
             num_output_tokens >= params.min_tokens => True
-        prompt_logprobs_come_twice_after_a_preemption in _new_prompt_logprobs
-            computed[_:] => computed
         drafts_are_not_shown_to_the_grammar in usable_drafts
             drafts = request.grammar.validate_tokens(drafts) => pass
+row_output
+    shadow_kv
+        prompt_logprobs_come_twice_after_a_preemption in _new_prompt_logprobs
+            computed[_:] => computed
 admission_checks
     shadow_kv
         oversized_requests_are_accepted in check_can_run
