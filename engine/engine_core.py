@@ -22,13 +22,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from engine.config import ConfigError, EngineArgs, EngineConfig, TierConfig
-from engine.core.row_output import last_output
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.kv_events import KVEventBatch, KVEventFeed, MemoryPublisher
 from engine.core.lora_slots import LoRASlots
 from engine.core.observer import IntegrityCheck, StepObserver
 from engine.core.request import Request
 from engine.core.resources import default_resources
+from engine.core.row_output import last_output
 from engine.core.sched_output import EngineCoreOutput, GrammarBitmask, ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.core.stats import StepStats

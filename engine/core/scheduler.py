@@ -18,8 +18,6 @@ from operator import attrgetter
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.admission_checks import check_can_run, max_num_tokens
 from engine.core.admission_resource import AdmissionResource
-from engine.core.row_output import last_output, make_output
-from engine.core.stopping import append_sampled, usable_drafts
 from engine.core.blocks import OnBlockEvent
 from engine.core.errors import IntegrityError, RequestRejected
 from engine.core.integrity import find_problems
@@ -28,6 +26,7 @@ from engine.core.passed_over import PassedOver
 from engine.core.queues import POLICIES, HeapQueue, SortKey
 from engine.core.request import Request, RequestStatus
 from engine.core.resources import default_resources
+from engine.core.row_output import last_output, make_output
 from engine.core.sched_output import (
     EngineCoreOutput,
     ModelRunnerOutput,
@@ -38,6 +37,7 @@ from engine.core.sched_output import (
     SchedulerOutput,
 )
 from engine.core.stats import StepStats
+from engine.core.stopping import append_sampled, usable_drafts
 
 MAX_DEFERRED_PER_STEP = 64
 """Upper bound on the waiting requests that one step passes over: a step must not cost more in a longer queue."""

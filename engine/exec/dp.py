@@ -24,11 +24,11 @@ import torch
 
 from engine.config import ConfigError, EngineConfig
 from engine.core.admission_checks import check_can_run
-from engine.core.row_output import last_output
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.hashing import BlockHasher
 from engine.core.request import Request
 from engine.core.router import PrefixRouter
+from engine.core.row_output import last_output
 from engine.core.sched_output import EngineCoreOutput
 from engine.engine_core import EngineCore
 from engine.exec.multiproc import threads_per_worker
