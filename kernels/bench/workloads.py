@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -87,10 +88,13 @@ class Maker:
         """Tokens of a prefill step."""
 
     def normal(self, *shape: int, dtype: torch.dtype | None = None, scale: float = 1) -> Recipe:
-        return lambda: (torch.randn(shape, device=self.device) * scale).to(dtype or self.dtype)
+        return lambda: torch.randn(shape, device=self.device).mul_(scale).to(dtype or self.dtype)
 
     def uniform(self, low: float, high: float, *shape: int) -> Recipe:
         return lambda: torch.rand(shape, device=self.device) * (high - low) + low
+
+    def constant(self, value: float, *shape: int, dtype: torch.dtype = torch.float32) -> Recipe:
+        return lambda: torch.full(shape, value, dtype=dtype, device=self.device)
 
     def integers(self, low: int, high: int, *shape: int, dtype: torch.dtype = torch.int64) -> Recipe:
         return lambda: torch.randint(low, high, shape, device=self.device).to(dtype)
@@ -169,10 +173,10 @@ def _kv_write(maker: Maker, model: Model, rows: int, cache_dtype: torch.dtype) -
         shape = (num_blocks, number, 2, heads, model.block_size, model.head_dim)
         cache = torch.zeros(shape, dtype=cache_dtype, device=maker.device)
         slots = torch.arange(model.block_size, model.block_size + rows, device=maker.device)
-        scale = _scales(maker, cache_dtype, shape, 1.0)
         cases = []
         for layer in range(number):
             key, value = maker.normal(rows, (group + 2) * heads, model.head_dim)().split(heads, 1)[-2:]
+            scale = _scales(maker, cache_dtype, shape, 1.0)
             cases.append(Case("reshape_and_cache", name, (key, value, cache[:, layer], slots, scale)))
         return cases
 
@@ -221,7 +225,7 @@ def attention(
         cache = _filled_cache(maker, shape, cache_dtype, layers_first)
         ids = 1 + torch.randperm(sum(blocks), device=maker.device, dtype=torch.int32)
         table = torch.nn.utils.rnn.pad_sequence(ids.split(blocks), batch_first=True)
-        query_lens, seq_lens = torch.tensor(rows, dtype=torch.int32).unbind(1)
+        query_lens, seq_lens = (torch.tensor(each, dtype=torch.int32) for each in zip(*rows, strict=True))
         starts = torch.nn.functional.pad(query_lens.cumsum(0), (1, 0)).int().to(maker.device)
         batch = AttentionBatch(starts, seq_lens.to(maker.device), table, int(query_lens.max()))
         options: dict[str, Any] = {"scale": model.head_dim**-0.5}
@@ -254,18 +258,24 @@ def _rows_name(rows: list[tuple[int, int]]) -> str:
     return " + ".join(told)
 
 
-def _copy_blocks(maker: Maker) -> Rows:
+def _copy_blocks(maker: Maker) -> Iterator[Workload]:
     model, layers, number = (LLAMA, 32, 256) if maker.gpu else (SHOP, 6, 256)
     block = (layers, 2, model.kv_heads, model.block_size, model.head_dim)
     size = f"{math.prod(block) * maker.dtype.itemsize / 2**20:.2g} MiB"
     pairs = torch.stack((torch.randperm(number), number + torch.randperm(number)), dim=1)
-    cache = torch.zeros(2 * number, *block, dtype=maker.dtype, device=maker.device)
-    yield f"{number} blocks of {size} within a cache", cache, cache, pairs
+    name = f"{number} blocks of {size} within a cache"
+    made = maker.constant(0, 2 * number, *block, dtype=maker.dtype)
+
+    def within(copies: int) -> list[Case]:
+        return [Case("copy_blocks", name, (cache, cache, pairs)) for cache in (made() for _ in range(copies))]
+
+    yield Workload("copy_blocks", name, within)
     if maker.gpu:
-        host = torch.zeros(64, *block, dtype=maker.dtype, pin_memory=True)
+        here = maker.constant(0, 64, *block, dtype=maker.dtype)
+        host = partial(torch.zeros, 64, *block, dtype=maker.dtype, pin_memory=True)
         some = torch.stack((torch.randperm(64), torch.randperm(64)), dim=1)
-        yield f"64 blocks of {size} to the host", cache[:64], host, some
-        yield f"64 blocks of {size} from the host", host, cache[:64], some
+        yield of_recipes("copy_blocks", f"64 blocks of {size} to the host", here, host, some)
+        yield of_recipes("copy_blocks", f"64 blocks of {size} from the host", host, here, some)
 
 
 # --- quantised weights -----------------------------------------------------------------------------------------
@@ -317,10 +327,10 @@ def _grouped_linear(maker: Maker) -> Rows:
 # --- LoRA ------------------------------------------------------------------------------------------------------
 
 
-def _lora_sides(maker: Maker) -> tuple[int, int, Tensor]:
+def _lora_sides(maker: Maker) -> tuple[int, int, Recipe]:
     """Tokens, width, and every token with an adapter of its own: the worst case."""
     tokens, width = (64, LLAMA.hidden) if maker.gpu else (16, MEDIUM.hidden)
-    return tokens, width, torch.randperm(tokens, device=maker.device).int()
+    return tokens, width, lambda: torch.randperm(tokens, device=maker.device).int()
 
 
 def _lora_shrink(maker: Maker) -> Rows:
@@ -359,15 +369,10 @@ def sampling(
 ) -> Workload:
     """One step of sampling for a full batch."""
     shape, logits, (rows, vocabulary) = _logits(maker)
-    top_k = top_k or vocabulary
-    parameters = (
-        maker.uniform(temperature, temperature, rows),
-        maker.integers(top_k, top_k + 1, rows, dtype=torch.int32),
-        maker.uniform(top_p, top_p, rows),
-        maker.uniform(min_p, min_p, rows),
-    )
+    numbers = maker.constant(top_k or vocabulary, rows, dtype=torch.int32)
+    heat, *limits = (maker.constant(value, rows) for value in (temperature, top_p, min_p))
     keys = maker.integers(-(2**31), 2**31, rows, 2, dtype=torch.int32)
-    return of_recipes("sample", f"{shape}, {name}", logits, *parameters, keys)
+    return of_recipes("sample", f"{shape}, {name}", logits, heat, numbers, *limits, keys)
 
 
 def _logits(maker: Maker) -> tuple[str, Recipe, tuple[int, int]]:

@@ -15,7 +15,7 @@ from kernels.bench.questions import Experiment
 from kernels.bench.roofline import _WORK, Work, limit, work
 from kernels.bench.run import NATIVE, BenchReport, Machine, measure
 from kernels.bench.timing import interleaved
-from kernels.bench.workloads import _WORKLOADS, SHOP, Maker, Model, Workload, attention
+from kernels.bench.workloads import _WORKLOADS, SHOP, Maker, Model, Workload, attention, workloads
 from kernels.check.cases import cases
 
 H200 = Limits(4.3e12, 4.6e12, {"float32": 50e12, "bfloat16": 790e12}, 55e9)
@@ -153,6 +153,24 @@ def test_both_layouts_of_the_cache_hold_the_same_numbers() -> None:
         assert one.args[1].stride()[1:] == (2 * 16 * 32, 16 * 32, 32, 1)
         assert (one.args[1].stride(0) == one.args[1][0].numel()) == layers_first
         assert one.args[1].data_ptr() != other.args[1].data_ptr()
+
+
+def test_the_kernel_reads_the_lengths_of_the_workload() -> None:
+    """A kernel takes the lengths as dense numbers, whatever the strides say."""
+    maker = Maker("cpu", torch.float32)
+    batch: AttentionBatch = attention(maker, TINY, [(1, 40), (2, 33)]).make(1)[0].args[2]
+    assert batch.seq_lens.is_contiguous()
+    assert (batch.seq_lens.tolist(), batch.query_start_loc.tolist()) == ([40, 33], [0, 1, 3])
+
+
+@pytest.mark.parametrize("op", ["copy_blocks", "lora_shrink", "lora_expand", "reshape_and_cache"])
+def test_every_copy_lies_in_memory_of_its_own(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels.bench.workloads.SHOP", TINY)
+    for workload in workloads(op, "cpu"):
+        one, other = (case.arguments() for case in workload.make(2))
+        tensors = [name for name, value in one.items() if isinstance(value, torch.Tensor)]
+        shared = {name for name in tensors if one[name].data_ptr() == other[name].data_ptr()}
+        assert shared <= {"block_pairs", "slot_mapping"}, workload.name
 
 
 def test_the_questions_find_their_answers(monkeypatch: pytest.MonkeyPatch) -> None:
