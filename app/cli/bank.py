@@ -87,7 +87,8 @@ def lint(
         more = f", {compared:,} answers of the engine compared with their oracles" if run else ""
         summary = f"{len(chosen)} questions, {len(findings)} findings{more}"
         terminal.out().print(f"{terminal.mark(not findings)} {summary}")
-        terminal.next_command(*(("prep bank stats",) if run else ("prep bank lint --run", "the slow half")))
+        command, why = ("prep bank stats", "") if run else ("prep bank lint --run", "the slow half")
+        terminal.next_command(command, why)
     raise typer.Exit(terminal.CHECKS_FAILED if findings else 0)
 
 
@@ -149,7 +150,7 @@ def new(
         raise terminal.Problem(f"{path} exists", "choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(skeleton(question_id, resolve("kind", kind, KINDS)), encoding="utf-8")
-    terminal.say(str(path))
+    terminal.say(str(path), whole=True)
     terminal.next_command(f"prep bank lint --run {question_id}", "once you have filled it in")
 
 

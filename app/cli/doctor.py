@@ -107,7 +107,7 @@ def _print(check: Check) -> None:
     style = {"ok": "green", "warn": "yellow", "fail": "bold red"}[check.status]
     terminal.say(f"[{style}]{check.status:<4}[/] {escape(check.text)}")
     if check.fix and check.status != "ok":
-        terminal.say(f"     [dim]{escape(check.fix)}[/]")
+        terminal.say(f"     [dim]{escape(check.fix)}[/]", whole=True)
 
 
 def _python() -> Check:

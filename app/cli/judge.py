@@ -44,7 +44,7 @@ def set_(
 
     with _told():
         path = save(JudgeSettings(url, model))
-    terminal.say(f"saved in {terminal.literal(path)}")
+    terminal.say(f"saved in {terminal.literal(path)}", whole=True)
     terminal.out().print("Your prose answers will be sent to this address and to no other.")
     terminal.next_command("prep judge test", "its marks count once it passes")
 

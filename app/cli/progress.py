@@ -67,7 +67,7 @@ def show(bank: Bank, state: State, *, topics: bool = True, calibration: bool = T
         terminal.out().print(f"[bold]readiness {found.readiness:.0f} of 100[/] for {who}\n[dim]{FORMULA}[/]")
         for name, card in cards(state).items():
             if card.suspended and name in bank:
-                terminal.say(f"suspended: {name}  [dim]prep review --resume {name}[/]")
+                terminal.say(f"suspended: {name}  [dim]prep review --resume {name}[/]", whole=True)
     if found.due:
         terminal.next_command("prep review", f"{found.due} due")
     else:

@@ -28,7 +28,7 @@ def where(json: JsonOption = False) -> None:
         if json:
             terminal.print_json({"path": str(path), "exists": False})
         else:
-            terminal.say(f"{path}\n[dim]does not exist yet; your first answer creates it[/]")
+            terminal.say(f"{path}\n[dim]does not exist yet; your first answer creates it[/]", whole=True)
             terminal.next_command("prep quiz")
         return
     with State.open() as opened:
@@ -40,7 +40,7 @@ def where(json: JsonOption = False) -> None:
         kept = [str(copy) for copy in copies]
         found = {"path": str(path), "exists": True, "bytes": path.stat().st_size}
         return terminal.print_json({**found, "schema": SCHEMA, "facts": counts, "backups": kept})
-    terminal.say(terminal.literal(path))
+    terminal.say(terminal.literal(path), whole=True)
     names = {"attempt": "answer", "session": "sitting", "run": "run", "vote": "vote"}
     answers, *others = (counted(counts[name], noun) for name, noun in names.items())
     size = f"{path.stat().st_size / 1024:,.0f} KiB"
@@ -50,7 +50,7 @@ def where(json: JsonOption = False) -> None:
         newest = dt.datetime.fromtimestamp(copies[0].stat().st_mtime)
         number = counted(len(copies), "copy", "copies")
         backed_up = f"{number} in {copies[0].parent}, the newest of {newest:%Y-%m-%d %H:%M}"
-    terminal.say(f"[dim]{backed_up}[/]")
+    terminal.say(f"[dim]{backed_up}[/]", whole=True)
     terminal.next_command("prep state export my-answers.zip", "to continue on another machine")
 
 
@@ -70,7 +70,7 @@ def export(
     if json:
         return terminal.print_json({"file": str(file), "facts": counts})
     what = f"{counted(counts['attempt'], 'answer')}, {counted(sum(counts.values()), 'record')} in total"
-    terminal.say(f"{terminal.mark(True)} {what} -> {file}")
+    terminal.say(f"{terminal.mark(True)} {what} -> {file}", whole=True)
     terminal.next_command(f"prep state import {file.name}", "on the other machine")
 
 
@@ -134,7 +134,8 @@ def backup(json: JsonOption = False) -> None:
         for copy in copies:
             sign = terminal.mark(True) if copy == made else " "
             when = dt.datetime.fromtimestamp(copy.stat().st_mtime)
-            terminal.say(f"{sign} {when:%Y-%m-%d %H:%M}  {copy.stat().st_size / 1024:>8,.0f} KiB  {copy}")
+            size = f"{copy.stat().st_size / 1024:>8,.0f} KiB"
+            terminal.say(f"{sign} {when:%Y-%m-%d %H:%M}  {size}  {copy}", whole=True)
         if not copies:
             terminal.out().print("no copies yet: you have no answers")
     if problem is not None:
@@ -159,7 +160,7 @@ def reset(yes: Annotated[bool, option("Confirm.", "--yes")] = False, json: JsonO
     target = set_aside(path, dt.datetime.now())
     if json:
         return terminal.print_json({"moved_to": str(target)})
-    terminal.say(f"{terminal.mark(True)} moved to {terminal.literal(target)}")
+    terminal.say(f"{terminal.mark(True)} moved to {terminal.literal(target)}", whole=True)
     terminal.next_command("prep start", f"to undo: prep state import {target}")
 
 

@@ -105,13 +105,14 @@ def err() -> Console:
     return Console(stderr=True, highlight=False, emoji=False)
 
 
-def say(text: str, console: Console | None = None) -> None:
+def say(text: str, console: Console | None = None, *, whole: bool = False) -> None:
     """Print one logical line, with `prep` in hints as the user typed it.
 
-    A terminal wraps it between words, so no id breaks; a pipe gets it whole.
+    A terminal wraps it between words, so no id breaks; a pipe gets it whole. whole: so does a terminal, because the
+    line holds a path or a command to copy.
     """
     console = console or out()
-    console.print(as_typed(text), soft_wrap=not console.is_terminal)
+    console.print(as_typed(text), soft_wrap=whole or not console.is_terminal)
 
 
 def note(text: str) -> None:

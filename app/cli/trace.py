@@ -142,14 +142,15 @@ def verify(file: File, json: JsonOption = False) -> None:
     elif problems:
         first = min(problems)
         where = f"{terminal.literal(file)}: first bad step {first.step}"
-        terminal.say(f"{terminal.mark(False)} {where}")
+        terminal.say(f"{terminal.mark(False)} {where}", whole=True)
         for problem in problems[:5]:
             terminal.say(f"  {terminal.literal(problem.message)}")
         if len(problems) > 5:
             terminal.out().print(f"  and {len(problems) - 5} consequences of these")
     else:
         terminal.say(
-            f"{terminal.mark(True)} {file}: {reader.num_steps} steps replayed; all states match the engine's checks"
+            f"{terminal.mark(True)} {file}: {reader.num_steps} steps replayed; all states match the engine's checks",
+            whole=True,
         )
     if problems:
         raise typer.Exit(terminal.CHECKS_FAILED)

@@ -142,7 +142,7 @@ def plain(found: TraceDiff) -> dict[str, Any]:
 
 def print_diff(found: TraceDiff, a: str, b: str) -> None:
     out = terminal.out()
-    terminal.say(f"[bold]A[/] {terminal.literal(a)}   [bold]B[/] {terminal.literal(b)}")
+    terminal.say(f"[bold]A[/] {terminal.literal(a)}   [bold]B[/] {terminal.literal(b)}", whole=True)
     if found.same_workload:
         out.print("[dim]same workload[/]")
     else:

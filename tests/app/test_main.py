@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from app.cli import terminal
@@ -43,6 +45,15 @@ def test_no_help_page_imports_torch(arguments: list[str]) -> None:
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "Usage: prep" in result.stdout
+
+
+def test_a_narrow_terminal_gets_a_path_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=20, color_system=None)
+    monkeypatch.setattr(terminal, "out", lambda: console)
+    monkeypatch.setenv("PREP_HOME", str(tmp_path / "a long name"))
+    assert CliRunner().invoke(app, ["state", "where"]).exit_code == 0
+    assert str(tmp_path / "a long name") in screen.getvalue()
 
 
 def test_the_overview_imports_no_command() -> None:

@@ -206,6 +206,6 @@ def _show_failures(report: CheckReport) -> None:
             terminal.say(f"    [dim]{terminal.literal(line)}[/]")
         again = f"prep kernels check --backend {report.backend} --op {report.op} --dtype {report.dtype}"
         case = terminal.literal(repr(failure.name))
-        terminal.say(f"  again: [bold cyan]{again} --seed {report.seed} --case {case}[/]")
+        terminal.say(f"  again: [bold cyan]{again} --seed {report.seed} --case {case}[/]", whole=True)
     if len(report.failures) > FIRST_FAILURES:
         terminal.out().print(f"  and {len(report.failures) - FIRST_FAILURES} more of this kind")

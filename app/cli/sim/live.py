@@ -59,7 +59,7 @@ def calibrate(
     for words, values in rows.items():
         table.add_row(words, *("not noticed" if value > 1e15 else f"{value:,.1f}" for value in values))
     terminal.show(f"This CPU, {found[0].threads} threads", table)
-    terminal.say(f"[dim]saved in {terminal.literal(path)}[/]")
+    terminal.say(f"[dim]saved in {terminal.literal(path)}[/]", whole=True)
     terminal.next_command("prep sim check", "the same workload live and simulated")
 
 
