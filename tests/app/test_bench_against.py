@@ -300,6 +300,7 @@ def test_ctrl_c_in_a_terminal_leaves_no_process_behind(tiny: Path) -> None:
         (["--against", "vllm"], 3, "needs vLLM in a separate environment"),
         (["--against", "vllm", "--vllm-python", "/no/such/python"], 3, "no such program"),
         (["--against", "tgi"], 2, "--against takes vllm or prep, got 'tgi'"),
+        (["--against", "prep", "--peer-args", ""], 2, "--peer-args is not JSON"),
         (["--against", "prep", "--peer-args", "{"], 2, "--peer-args is not JSON"),
         (["--against", "prep", "--peer-args", "[]"], 2, "--peer-args must be a JSON object"),
         (["--input-len", "9-3"], 2, "--input-len: a length is at least 1 and a range goes upwards"),

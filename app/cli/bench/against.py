@@ -108,7 +108,8 @@ def _pair(
     if peer.against not in PEERS:
         raise terminal.Problem(f"--against takes {' or '.join(PEERS)}, got {peer.against!r}")
     example = '{"enforce_eager": true}'
-    only_theirs = parse_json_object("--peer-args", peer.peer_args, example) if peer.peer_args else {}
+    given = peer.peer_args
+    only_theirs = {} if given is None else parse_json_object("--peer-args", given, example)
     python = _checked_python(peer.vllm_python) if peer.against == "vllm" else None
 
     folder, engine = stack.enter_context(bench_model(model, engine))

@@ -85,6 +85,8 @@ def _in_chromium(
 ) -> None:
     try:
         run(measure, show, json=json, then=(next_command, why))
+    except typer.Exit:  # a RuntimeError too
+        raise
     except RuntimeError as error:
         raise terminal.Problem(str(error), code=terminal.ENVIRONMENT) from error
 
