@@ -109,7 +109,7 @@ def plan(out: Tensor, tile: Tile, splits: int, dtype: torch.dtype) -> tuple[tupl
     """(grid, what the programs write to): `out` [T, N], or parts [splits, T, N] of `dtype` where that fills a GPU."""
     num_tokens, num_columns = out.shape
     num_tiles = triton.cdiv(num_columns, tile.block_n) * triton.cdiv(num_tokens, tile.block_t)
-    if splits == 1 or num_tiles >= PROGRAMS_WANTED:
+    if splits <= 1 or num_tiles >= PROGRAMS_WANTED:
         return (num_tiles, 1), out
     return (num_tiles, splits), torch.empty(splits, *out.shape, dtype=dtype, device=out.device)
 

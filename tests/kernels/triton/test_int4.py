@@ -53,6 +53,13 @@ def test_parts_in_programs_of_their_own_add_up_to_the_bits_of_one_program(
     )
 
 
+def test_no_split_is_one_program_per_tile_that_writes_the_result() -> None:
+    """As for K = 0, which has no groups to split."""
+    out = torch.empty(3, 40)
+    grid, target = split_k.plan(out, split_k.Tile(16, 64, 4, 3), 0, torch.float32)
+    assert grid == (1, 1) and target is out
+
+
 def test_a_nibble_in_the_mantissa_adds_itself() -> None:
     """`less_zero` relies on this, also for bf16, which the interpreter cannot compute with."""
     nibbles = torch.arange(16, dtype=torch.int16)
