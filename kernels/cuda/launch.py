@@ -18,16 +18,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from math import prod
-from typing import Any
-from unittest.mock import patch
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from kernels.compile_report import KernelReport, parse_ptxas
 from kernels.cuda import compile as nvrtc
 from kernels.cuda.compile import Defines
 from kernels.cuda.shim import build as shim
+
+if TYPE_CHECKING:
+    from kernels.compile_report import KernelReport
 
 _CTYPES: dict[str, Any] = {
     "p": ctypes.c_void_p,
@@ -132,21 +133,21 @@ def launch(
     shared_bytes: int = 0,
 ) -> None:
     """Run `kernel` on `grid` blocks of `block` threads. None as an argument is the null pointer."""
-    what = Launch(kernel, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], shared_bytes)
+    grid, block = (*grid, 1, 1)[:3], (*block, 1, 1)[:3]
     if _recorded is not None:
-        _recorded.append(what)
+        _recorded.append(Launch(kernel, grid, block, shared_bytes))
         return
     if not prod(grid):
         return
     values = [_value(letter, each) for letter, each in zip(kernel.parameters, arguments, strict=True)]
     if device.type == "cuda":
-        _launch_on_gpu(what, values, device)
+        _launch_on_gpu(kernel, grid, block, shared_bytes, values, device)
         return
     loaded = shim.load(kernel.source, kernel.name, kernel.defines, nvrtc.source_folder())
     if loaded.signature != kernel.parameters:
         raise TypeError(f"{kernel.name} takes {loaded.signature!r}, declared are {kernel.parameters!r}")
     typed = [_CTYPES[letter](value) for letter, value in zip(kernel.parameters, values, strict=True)]
-    loaded.launch(what.grid, what.block, shared_bytes, typed)
+    loaded.launch(grid, block, shared_bytes, typed)
 
 
 def _value(letter: str, argument: Tensor | int | float | None) -> int | float:
@@ -162,14 +163,20 @@ _recorded: list[Launch] | None = None
 
 def launches(call: Callable[[], object]) -> list[Launch]:
     """Return what `call` would launch, in order, without running it."""
+    global _recorded
     recorded: list[Launch] = []
-    with patch(f"{__name__}._recorded", recorded):
+    _recorded = recorded
+    try:
         call()
+    finally:
+        _recorded = None
     return recorded
 
 
 def compile_launch(launch: Launch, arch: int, label: str) -> KernelReport:
     """Compile the kernel of one recorded launch for sm_<arch>."""
+    from kernels.compile_report import KernelReport, parse_ptxas
+
     kernel = launch.kernel
     result = nvrtc.compiled(kernel.source, kernel.defines, arch, nvrtc.source_folder())
     usage = asdict(parse_ptxas(result.log)[kernel.name])
@@ -187,16 +194,23 @@ def compile_launch(launch: Launch, arch: int, label: str) -> KernelReport:
 # --- on a GPU --------------------------------------------------------------------------------------------------
 
 
-def _launch_on_gpu(what: Launch, values: list[int | float], device: torch.device) -> None:
+def _launch_on_gpu(
+    kernel: Kernel,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    shared_bytes: int,
+    values: list[int | float],
+    device: torch.device,
+) -> None:
     from cuda.core import Device, LaunchConfig
     from cuda.core import launch as start
 
     index = torch.cuda.current_device() if device.index is None else device.index
     with torch.cuda.device(index):
         Device(index).set_current()  # a thread that torch has not used yet has no CUDA context
-        loaded = _loaded(what.kernel, index, what.shared_bytes)
-        arguments = [argument(*each) for each in zip(what.kernel.parameters, values, strict=True)]
-        config = LaunchConfig(grid=what.grid, block=what.block, shmem_size=what.shared_bytes)
+        loaded = _loaded(kernel, index, shared_bytes)
+        arguments = [argument(*each) for each in zip(kernel.parameters, values, strict=True)]
+        config = LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
         start(_stream(torch.cuda.current_stream(index).cuda_stream), config, loaded, *arguments)
 
 
