@@ -83,6 +83,8 @@ def next_step(reader: Trace, step: int) -> NextStep | None:
         blocks[kind]["" if number is None else reader.requests[number].request_id] += len(ids)
     starts = [entry for key in ("new", "res") for entry in record.get(key, ())]
     hits = {reader.requests[number].request_id: start for number, start, *_ in starts}
+    if not why.keys() >= {*done.preempted}:
+        return None
     kept = [name for name in [*state.waiting, *arrivals] if name not in hits]
     found = NextStep(
         rows={row.request_id: row.num_tokens for row in done.rows},

@@ -111,7 +111,7 @@ def stop(run_id: str) -> None:
 
 def save(run_id: str, name: str) -> str:
     """Save a run so far among the user's recordings; returns the id of the recording."""
-    path = new_path(name)
+    path = new_path(name.strip() or "live")
     find(run_id).save(path)
     return f"mine:{path.stem}"
 

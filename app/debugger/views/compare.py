@@ -98,8 +98,8 @@ def summary(found: TraceDiff) -> str:
         if found.first_blocks is None:
             return "The two runs are identical: every decision and every block."
         return f"Every decision is the same; block events differ from step {found.first_blocks}."
-    changes = {figure.name: round(figure.delta or 0) for figure in found.figures}
     nouns = {"steps with rows": "step", "preemptions": "preemption", "recomputed": "recomputed token"}
+    changes = {figure.name: round(figure.delta or 0) for figure in found.figures if figure.name in nouns}
     words = [
         counted(abs(change), f"{'more' if change > 0 else 'fewer'} {noun}")
         for name, noun in nouns.items()
