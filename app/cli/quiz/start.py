@@ -1,4 +1,4 @@
-"""Open and close a sitting: the bank, the state file, the worker process, the asking."""
+"""Open and close a sitting: the bank, the state file, the worker process, the summary."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def hold(
     dialogue: Dialogue | None = None,
     quiet: bool = False,
 ) -> Sitting:
-    """Ask questions by (id, seed) and print a asking.
+    """Ask questions by (id, seed) and print a summary.
 
     session: a session to continue from item `first`. spec: the options of a new session, saved so that it can be
     continued. total: number of items if `items` chooses them one by one; needs a session. dialogue: reads the answers

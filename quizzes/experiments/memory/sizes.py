@@ -66,7 +66,7 @@ def model_kv(
     tokens: int = arg(4096, 1, 100_000_000),
     tp: Literal[1, 2, 4, 8, 16, 32, 64] = 1,
 ) -> Result:
-    """Count KV bytes of a model (`prep sim models`) per token, GPU and sequence, with parallelism, windows and MLA.
+    """Count KV bytes of a model (`prep sim list`) per token, GPU and sequence, with parallelism, windows and MLA.
 
     Returns: Bytes of the cache of one model.
         attention: MHA, GQA, MQA, MLA; +SWA with a sliding window.
