@@ -171,7 +171,8 @@ def _admitted(facts: Facts, plan: NextStep) -> Question | None:
     if started:
         blocks = sum(plan.taken.get(name, 0) for name in started)
         told.append(f"{join_and(started)} started with {counted(blocks, 'block')} from the free queue.")
-    for first in [name for name in choices if name in plan.reasons][:1]:
+    first = next((name for name in choices if name in plan.reasons), None)
+    if first is not None:
         told.append(f"{first} keeps waiting: {_reason_text(*plan.reasons[first])}.")
     told.append(
         "The queue is served in order until a resource is used up, and never in a step that preempts."

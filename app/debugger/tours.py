@@ -109,7 +109,8 @@ def facts(run: Run, step: int) -> dict[str, Any]:
         | record.counters,
         "why": {name: why(reader, name, step).sentence for name in state.waiting},
     }
-    for victim in record.preempted[:1]:
+    if record.preempted:
+        victim = record.preempted[0]
         cost = preemption_cost(reader, victim, step)
         figures = (
             "blocks",

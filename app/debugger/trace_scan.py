@@ -51,11 +51,11 @@ def numbers(code: str = "i") -> Any:
     return field(default_factory=lambda: array(code))
 
 
-def append(column: array[int], numbers: NDArray[np.int32] | list[int]) -> None:
-    if isinstance(numbers, np.ndarray):
-        column.frombytes(numbers.tobytes())
+def append(column: array[int], values: NDArray[np.int32] | list[int]) -> None:
+    if isinstance(values, np.ndarray):
+        column.frombytes(values.tobytes())
     else:
-        column.fromlist(numbers)
+        column.fromlist(values)
 
 
 @dataclass
@@ -148,14 +148,14 @@ class Scan:
     def _step(self, record: dict[str, Any]) -> None:
         step = record["i"]
         rows = len(self.row_request)
-        numbers = record.get("q", NO_NUMBERS)
+        requests = record.get("q", NO_NUMBERS)
         self.rekeyed += [(step, *entry) for entry in record.get("rekey", ())]
         for name in ("new", "res"):
             for number, begin, *behind in record.get(name, ()):
-                row = rows + list(numbers).index(number)
+                row = rows + list(requests).index(number)
                 self.admissions.append((step, number, begin, behind[0] if behind else 0, row, name == "res"))
         counts = record.get("n", NO_NUMBERS)
-        append(self.row_request, numbers)
+        append(self.row_request, requests)
         append(self.row_num_tokens, counts)
         self._outputs(record.get("tok", NO_NUMBERS))
         self.slides += [(step, number, behind) for number, behind in record.get("slid", ())]
@@ -166,7 +166,7 @@ class Scan:
         for reason in {entry[1] for entry in record.get("why", ())}:
             self.reasons.setdefault(reason, []).append(step)
         self.num_events.append(self._events(record.get("ev", ())))
-        self.num_rows.append(len(numbers))
+        self.num_rows.append(len(requests))
         self.num_tokens.append(int(np.sum(counts)))
         for name, key in FIGURES:
             getattr(self, name).append(record[key])

@@ -33,7 +33,7 @@ def num_rows(case: Case) -> int:
     if case.op == "paged_attention":
         return arguments["seq_lens"].shape[0]
     names = ROWS.get(case.op, "").split()
-    return min((arguments[name].shape[name == "shrunk"] for name in names), default=0)
+    return min((arguments[name].shape[1 if name == "shrunk" else 0] for name in names), default=0)
 
 
 def alone(case: Case, row: int) -> Case:
@@ -42,7 +42,7 @@ def alone(case: Case, row: int) -> Case:
     if case.op == "paged_attention":
         return _request_alone(case, row)
     for name in ROWS[case.op].split():
-        arguments[name] = arguments[name].narrow(int(name == "shrunk"), row, 1)
+        arguments[name] = arguments[name].narrow(1 if name == "shrunk" else 0, row, 1)
     if case.op == "grouped_linear":
         arguments["group_ends"] = (arguments["group_ends"] > row).int()
     return Case(case.op, f"{case.name}: row {row} alone", tuple(arguments.values()))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from common.text import counted
 from kernels.cuda.launch import FLOATS, kernel, launch
 
 WARP = 32
@@ -59,7 +60,5 @@ def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
         scale = torch.empty(14336, 32, dtype=dtype, device="meta")
         return lambda: int4_linear(x, qweight, scale, scale.to(torch.uint8), 128)
 
-    bf16 = {
-        f"bf16, {count}": case(int(count[0]), torch.bfloat16) for count in ("1 token", "4 tokens", "8 tokens")
-    }
+    bf16 = {f"bf16, {counted(tokens, 'token')}": case(tokens, torch.bfloat16) for tokens in (1, 4, 8)}
     return {**bf16, "fp16, 1 token": case(1, torch.float16), "fp32, 1 token": case(1, torch.float32)}

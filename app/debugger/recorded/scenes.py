@@ -174,8 +174,19 @@ def _engine(num_blocks: int, tokens: int, seqs: int) -> dict[str, Any]:
 
 
 _IN_ORDER = (
-    first_steps, continuous_batching, chunked_prefill, prefix_cache, eviction, memory_pressure, recompute, swap,
-    priorities, burst, lora, speculation, aborts,
-)  # fmt: skip
+    first_steps,
+    continuous_batching,
+    chunked_prefill,
+    prefix_cache,
+    eviction,
+    memory_pressure,
+    recompute,
+    swap,
+    priorities,
+    burst,
+    lora,
+    speculation,
+    aborts,
+)
 SCENES: dict[str, Callable[[], Scene]] = {scene.__name__.replace("_", "-"): scene for scene in _IN_ORDER}
 """The scenes by run id, in recommended order."""

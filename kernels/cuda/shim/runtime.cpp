@@ -274,7 +274,10 @@ void commit_copies() {
 void wait_copies(int pending) {
     while (int(current->groups.size()) > pending) {
         for (const Copy& copy : current->groups.front())
-            copy.wanted ? memcpy(copy.to, copy.from, copy.bytes) : memset(copy.to, 0, copy.bytes);
+            if (copy.wanted)
+                memcpy(copy.to, copy.from, copy.bytes);
+            else
+                memset(copy.to, 0, copy.bytes);
         current->groups.pop_front();
     }
 }
