@@ -84,8 +84,8 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            terminal.silence_broken_pipe()
-            raise typer.Exit(0) from None
+            terminal.silence_stdout()
+            raise typer.Exit(terminal.BROKEN_PIPE) from None
         except (typer.Exit, typer.Abort):
             raise
         except (Exception, KeyboardInterrupt) as error:
@@ -145,12 +145,19 @@ def main() -> None:
     """Entry point of the `prep` console script."""
     terminal.prepare_streams()
     try:
-        app(prog_name="prep")
-    finally:
         try:
+            app(prog_name="prep")
+        finally:
             sys.stdout.flush()
-        except BrokenPipeError:
-            terminal.silence_broken_pipe()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # Rich and typer turn it into exit code 1
+            sys.exit(terminal.BROKEN_PIPE)
+        raise
+    except OSError as error:  # of a help page or the last flush: `invoke` reports those of commands
+        terminal.silence_stdout()
+        if isinstance(error, BrokenPipeError):
+            sys.exit(terminal.BROKEN_PIPE)
+        sys.exit(terminal.explain(error).exit_code)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from app.cli import terminal
 from app.cli.options import JsonOption, option
-from app.cli.quiz.start import open_bank, open_state
+from app.cli.quiz.start import open_bank
 from common.paths import write_atomically
 from quizzes.learning.calibration import LEAST, Calibration, OwnMarks, own_marks
 from quizzes.learning.calibration import calibration as calibrate
@@ -34,7 +34,7 @@ def progress(
       prep progress --html progress.html
     """
     bank = open_bank()
-    with open_state() as state:
+    with State.open() as state:  # not open_state: zeros in place of lost answers would mislead
         figures = _figures(state)
         if html is not None:
             from app.cli.progress_page import page

@@ -1,6 +1,7 @@
 """Shared terminal output: streams, consoles, marks, tables, the closing line, and errors.
 
-Exit codes: 0 ok, 1 checks failed, 2 usage, 3 environment, 4 inconclusive, 130 interrupted.
+Exit codes: 0 ok, 1 checks failed, 2 usage, 3 environment, 4 inconclusive, 130 interrupted,
+141 the reader of the output left.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ USAGE = 2
 ENVIRONMENT = 3
 INCONCLUSIVE = 4
 INTERRUPTED = 130
+BROKEN_PIPE = 141
 
 
 _QUIET_S = 2.0
@@ -308,8 +310,8 @@ def interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def silence_broken_pipe() -> None:
-    """Discard the rest of the output: the reader of our pipe has exited (`prep ... | head`)."""
+def silence_stdout() -> None:
+    """Discard the rest of the output: the reader of our pipe has exited (`prep ... | head`), or the disk is full."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
 

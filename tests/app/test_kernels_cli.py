@@ -54,6 +54,10 @@ def test_list_shows_every_operation_and_why_a_backend_does_not_run() -> None:
         assert "no GPU here: " in result.stdout or "not installed" in result.stdout
 
 
+def test_list_shows_every_name_that_is_suggested() -> None:
+    assert all(alias in kernels("list").stdout for alias in names.ALIASES)
+
+
 def test_list_as_json_names_sources_and_the_choice() -> None:
     report = json.loads(kernels("list", "--json").stdout)
     assert set(report["backends"]) == set(registry.BACKENDS)

@@ -209,6 +209,20 @@ def test_a_reader_that_leaves_early_causes_no_noise() -> None:
     assert result.stderr == ""
 
 
+@pytest.mark.parametrize("arguments", ["--help", "--version", "kernels --help", "zoo list"])
+def test_an_output_that_cannot_be_written_has_an_exit_code_of_its_own(arguments: str) -> None:
+    command = [sys.executable, "-m", "app.cli.main", *arguments.split()]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 3
+    assert "error: [Errno 28]" in result.stderr and "Traceback" not in result.stderr
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (result.returncode, "Error" in result.stderr) == (141, False)
+
+
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_plain_terminals_get_plain_text(variables: dict[str, str]) -> None:
     result = prep("--help", env={**os.environ, **variables})

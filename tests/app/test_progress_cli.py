@@ -52,6 +52,14 @@ def as_json(*args: str) -> dict[str, Any]:
     return dict(json.loads(ok(*args, "--json")))
 
 
+def test_progress_shows_no_zeros_for_a_state_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    state_path().parent.mkdir(parents=True)
+    state_path().write_bytes(b"garbage" * 2000)
+    monkeypatch.setenv("PREP_COMMAND", "./prep")
+    done = prep("progress")
+    assert (done.exit_code, done.stdout) == (3, "") and "./prep state backup" in done.stderr
+
+
 def script(tmp_path: Path, *lines: str) -> str:
     path = tmp_path / "answers.txt"
     path.write_text("\n".join(lines) + "\n")

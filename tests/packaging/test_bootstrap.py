@@ -364,6 +364,16 @@ def test_kernels_explain_installs_the_compilers_once_and_says_how_much(machine: 
     assert machine.asked() == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton and NVRTC exist for Linux")
+def test_a_misspelt_operation_installs_no_compilers(machine: Machine) -> None:
+    machine.run("doctor")
+    machine.asked()
+    (machine.checkout / ".venv/bin/prep").write_text("#!/bin/sh\necho unknown operation; exit 2\n")
+    result = machine.run("kernels", "explain", "nope")
+    assert (result.returncode, result.stdout, result.stderr) == (2, "unknown operation\n", "")
+    assert machine.asked() == []
+
+
 @pytest.mark.parametrize(
     "arguments", ["kernels list", "kernels explain -h", "kernels explain rms_norm --arch none", "explain x"]
 )

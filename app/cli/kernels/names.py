@@ -156,3 +156,5 @@ def _show(rows: list[dict[str, Any]], ways: dict[str, How]) -> None:
         f"[dim]{terminal.mark(True)} runs here   [yellow]slow[/] runs here, for checking only   "
         f"{terminal.mark(False)} does not run here   blank: not written in this form[/]"
     )
+    also = ", ".join(f"{alias} ({op})" for alias, op in ALIASES.items())
+    terminal.say(f"[dim]other names: {also}[/]")
