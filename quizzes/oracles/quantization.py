@@ -60,11 +60,14 @@ def awq_gb(
     kv_heads: int,
     vocabulary: int,
     tied: bool,
+    qk_norms: bool,
     group_size: int,
 ) -> float:
     """Heads of 128. Matrices in 4 bits with their scales; embedding, head and norms in 16."""
     matrices = layers * (2 * hidden * heads * 128 + 2 * hidden * kv_heads * 128 + 3 * hidden * inner)
-    floats = vocabulary * hidden * (1 if tied else 2) + (2 * layers + 1) * hidden
+    floats = (
+        vocabulary * hidden * (1 if tied else 2) + (2 * layers + 1) * hidden + 2 * qk_norms * layers * 128
+    )
     return (matrices * group_bits(group_size) / 8 + 2 * floats) / 1e9
 
 
