@@ -64,8 +64,7 @@ def answer(
                 showing.console().print(f" - {hint}", style="dim")
     if not shown:
         raise terminal.Problem(
-            f"{which} has no interview answer; it is decided by the engine: {', '.join(ids[:3])}",
-            f"prep quiz --question {ids[0]}",
+            f"{which} has no spoken answer: its answer is an experiment", f"prep quiz --question {ids[0]}"
         )
     if json:
         terminal.print_json(shown)

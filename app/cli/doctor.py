@@ -263,7 +263,7 @@ def _golden_answers(llm: LLM) -> Check:
     from app.cli.zoo_eval import engine_answers
     from engine.zoo.evaluate import evaluate
 
-    report = evaluate("shop", GOLDEN, 0, "test", lambda prompts: engine_answers(llm, prompts))
+    report = evaluate("shop", GOLDEN, 0, "test", lambda prompts: engine_answers(llm, prompts, bar=False))
     right, total = report.overall.right, report.overall.total
     text = f"{right} of {total} answers about unseen shops are right"
     if right >= LEAST_RIGHT * total:

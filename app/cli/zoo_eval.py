@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,12 +79,14 @@ def eval_(
     terminal.next_command(f"prep zoo eval {model} --misses 5", "show wrong answers")
 
 
-def engine_answers(llm: LLM, prompts: list[str], adapters: list[Any] | None = None) -> list[str]:
+def engine_answers(
+    llm: LLM, prompts: list[str], adapters: list[Any] | None = None, bar: bool = True
+) -> list[str]:
     """Return the engine's greedy answers, special tokens included, as `evaluate` compares them."""
     from engine.zoo.evaluate import MAX_NEW_TOKENS
 
     params = SamplingParams(temperature=0, max_tokens=MAX_NEW_TOKENS, skip_special_tokens=False)
-    outputs = llm.generate(prompts, params, use_tqdm=show_bar(), lora_request=adapters)
+    outputs = llm.generate(prompts, params, use_tqdm=show_bar() if bar else False, lora_request=adapters)
     return [output.outputs[0].text for output in outputs]
 
 
@@ -140,7 +144,8 @@ def run_gates(
     from engine.zoo.gates import as_dict, draw_gate_cases, judge, overall
 
     model_folder(reference)
-    if model == reference and all(value == getattr(EngineArgs(), name) for name, value in engine.items()):
+    tested = _flags(engine)
+    if model == reference and not tested:
         raise terminal.Problem(
             f"{model} would be compared with itself", f"prep zoo eval {model} --gates --kv-cache-dtype fp8"
         )
@@ -154,15 +159,28 @@ def run_gates(
     if as_json:
         terminal.print_json({"model": model, "reference": reference, "n": len(cases), **as_dict(gates)})
     else:
-        terminal.out().print(_gates_table(model, reference, gates))
+        terminal.out().print(_gates_table(model + tested, reference, gates))
         terminal.out().print(f"verdict: [bold]{verdict}[/]")
         if verdict == "inconclusive":
+            against = "" if reference == "shop" else f" --reference {reference}"
             terminal.next_command(
-                f"prep zoo eval {model} --gates -n {4 * n}", "four times the questions, half the width"
+                f"prep zoo eval {model} --gates -n {4 * n}{against}{tested}",
+                "four times the questions, half the width",
             )
         else:
-            terminal.next_command(f"prep zoo eval {model} --misses 5", "show wrong answers")
+            terminal.next_command(f"prep zoo eval {model} --misses 5{tested}", "show wrong answers")
     raise typer.Exit(EXIT[verdict])
+
+
+def _flags(engine: dict[str, Any]) -> str:
+    """The settings that differ from the defaults, as options."""
+    words = []
+    for name, value in engine.items():
+        if value != getattr(EngineArgs(), name):
+            words.append(f" --{'no-' if value is False else ''}{name.replace('_', '-')}")
+            if not isinstance(value, bool):
+                words.append(" " + shlex.quote(value if isinstance(value, str) else dumps(value)))
+    return "".join(words)
 
 
 def _ask(llm: LLM, cases: list[Case]) -> Answers:
@@ -192,7 +210,7 @@ def _ask(llm: LLM, cases: list[Case]) -> Answers:
 def _gates_table(model: str, reference: str, gates: list[Gate]) -> Any:
     colours = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
     table = terminal.table("gate", "answers", "before", "after", "95 % of the change", "limit", "verdict")
-    table.title = f"may {model} replace {reference}?"
+    table.title = escape(f"may {model} replace {reference}?")
     for gate in gates:
         if gate.name.startswith("perplexity"):
             before, after = f"{gate.reference:.3f}", f"{gate.candidate:.3f}"

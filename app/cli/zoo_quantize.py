@@ -97,6 +97,13 @@ def quantize(
     folder = output or Path(_default_name(source.name, options, recipe is not None and recipe.is_grouped))
     if folder.exists():
         raise terminal.Problem(f"{folder} exists", "--output another-folder, or remove it")
+    try:  # before minutes of work
+        folder.mkdir(parents=True)
+        folder.rmdir()
+    except OSError as error:
+        raise terminal.Problem(
+            f"cannot create the folder {folder}: {error.strerror}", "--output another-folder"
+        ) from None
     float_model, dtype = load_float_model(source)
     if inject_outliers:
         inject(float_model)

@@ -240,7 +240,9 @@ class Experiment:
             except ValidationError as error:
                 first = error.errors()[0]
                 where = "".join(f"[{part}]" for part in first["loc"])
-                raise BadArguments(f"{self.name}: {name}{where} = {value!r}: {first['msg']}") from None
+                raise BadArguments(
+                    f"{self.name}: {name}{where} = {first['input']!r}: {first['msg']}"
+                ) from None
         return values
 
 

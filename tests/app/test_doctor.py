@@ -40,6 +40,9 @@ def test_a_damaged_model_is_found_by_its_answers(tmp_path: Path, monkeypatch: py
     }
     save_file(damaged, weights, metadata={"format": "pt"})
     with LLM(str(folder)) as llm:
+        monkeypatch.setattr(
+            "app.cli.zoo_eval.show_bar", lambda: pytest.fail("no bar among the doctor's lines")
+        )
         check = doctor._golden_answers(llm)
     assert check.status == "fail" and "git checkout" in check.fix
 

@@ -125,6 +125,7 @@ def inject(monkeypatch: pytest.MonkeyPatch, op: str, function: Any) -> registry.
         ),
         (("check", "--dtype", "float8"), "unknown dtype 'float8'"),
         (("check", "--op", "fp8_linear", "--backend", "cpu"), "fp8_linear is not written in cpu"),
+        (("check", "rms_norm"), "prep kernels check --op rms_norm"),
         (("bench", "nothing"), "unknown operation 'nothing'"),
         (("bench", "rms_norm", "--write"), "RESULTS.md holds whole runs only"),
         (("explain", "rms_norm", "--arch", "70"), "no figures for the architecture '70'"),

@@ -160,6 +160,18 @@ def test_a_missing_argument_is_told_with_an_example(arguments: str, told: str, e
     assert "Usage" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "batching.static_vs_continuous", "--set", "lens=[1000000000,3]"], "lens[0] = 1000000000: "),
+        (["answer", "batching.static_vs_continuous"], "no spoken answer: its answer is an experiment"),
+    ],
+)
+def test_a_refusal_names_just_what_is_wrong(arguments: list[str], told: str) -> None:
+    result = prep(*arguments)
+    assert result.returncode == 2 and told in result.stderr
+
+
 def test_an_unknown_option_is_a_usage_error() -> None:
     assert prep("generate", "--no-such-option").returncode == 2
 

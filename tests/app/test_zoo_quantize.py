@@ -65,13 +65,15 @@ def test_outliers_alone_leave_the_checkpoint_float(tmp_path: Path) -> None:
         (("--method", "awq", "--bits", "8"), "awq has 4 bits"),
         (("--method", "none"), "changes nothing"),
         (("--calibration", "nowhere.txt"), "cannot be read"),
+        (("--output", "/proc/x"), "cannot create the folder /proc/x"),
+        (("--output", "README.md/x"), "cannot create the folder README.md/x"),
         (("--group", "96"), "do not divide"),
     ],
 )
 def test_what_cannot_be_made_is_a_usage_error(
     tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    result = prep("zoo", "quantize", "shop-draft", *arguments, "--output", tmp_path / "out")
+    result = prep("zoo", "quantize", "shop-draft", "--output", tmp_path / "out", *arguments)
     assert result.exit_code == 2
     assert message in result.output
     assert list(tmp_path.iterdir()) == []

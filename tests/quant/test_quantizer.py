@@ -171,7 +171,7 @@ def test_effective_bits_of_llama_8b_count_its_embeddings() -> None:
     [
         ({"method": "nf4"}, "no quantisation method 'nf4'; there are rtn, gptq"),
         ({"method": "awq", "bits": 8}, "awq has 4 bits, not 8; methods with 8 bits: rtn, gptq, int8"),
-        ({"method": "rtn", "bits": 3}, "there are 4 and 8"),
+        ({"method": "rtn", "bits": 3}, "rtn has 4 or 8 bits, not 3$"),
         ({"method": "rtn", "group_size": 12}, "multiple of 8"),
         ({"method": "rtn", "act_order": True}, "act-order belongs to gptq"),
         ({"method": "int8", "activations": "static"}, "belong to fp8"),

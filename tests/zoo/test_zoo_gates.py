@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import app
+from app.cli.zoo_eval import _flags
 from engine.zoo.corpus import draw_cases
 from engine.zoo.gates import Answers, draw_gate_cases, judge, overall, paired_difference, wilson
 
@@ -111,6 +112,11 @@ def test_the_command_compares_a_smaller_cache_and_exits_as_the_gates_say() -> No
     by_name = {gate["name"]: gate for gate in report["gates"]}
     assert by_name["perplexity (ratio)"]["difference"] == pytest.approx(1, abs=0.02)
     assert by_name["exact match"]["num_cases"] == 30 <= report["n"]
+
+
+def test_the_tested_settings_are_told_as_options() -> None:
+    settings = {"kv_cache_dtype": "fp8", "enable_prefix_caching": False, "enforce_eager": True, "seed": 0}
+    assert _flags(settings) == " --kv-cache-dtype fp8 --no-enable-prefix-caching --enforce-eager"
 
 
 def test_a_model_is_not_compared_with_itself() -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from app.cli import terminal
 from app.cli.kernels.names import How, backends, how, operation
-from app.cli.options import JsonOption, option
+from app.cli.options import JsonOption, argument, option
 
 if TYPE_CHECKING:
     from kernels.check.cases import Size
@@ -27,6 +27,7 @@ MAX_WORKERS = 8
 
 
 def check(
+    name: Annotated[str, argument("", hidden=True)] = "",
     backend: Annotated[str, option("cpu, triton, cuda, reference, or all.")] = "all",
     op: Annotated[str | None, option("One operation; all of them by default.")] = None,
     everything: Annotated[bool, option("All types, and large shapes on a GPU.", "--all")] = False,
@@ -50,6 +51,10 @@ def check(
       prep kernels check --backend cpu --op paged_attention
       prep kernels check --backend cuda --op rms_norm --dtype float16 --seed 7
     """
+    if name:
+        raise terminal.Problem(
+            f"prep kernels check takes {name!r} as --op", f"prep kernels check --op {name}"
+        )
     with terminal.loading("the kernels"):
         ops = None if op is None else [operation(op)]
         chosen = backends(backend)

@@ -88,7 +88,14 @@ class WorkOptions:
     @cached_property
     def listed(self) -> list[SimRequest] | None:
         """Requests of the file, if given."""
-        return read_trace(self.requests) if self.requests else None
+        try:
+            return read_trace(self.requests) if self.requests else None
+        except OSError as error:
+            is_number = str(self.requests).lstrip("-").isdigit()
+            raise terminal.Problem(
+                f"cannot read {self.requests}: {error.strerror}",
+                "--requests is a file; --num-requests is their number" if is_number else "",
+            ) from None
 
     @property
     def total(self) -> int:

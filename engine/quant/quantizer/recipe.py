@@ -46,8 +46,8 @@ class Recipe:
         bits = BITS[method][0] if bits is None else bits
         if bits not in BITS[method]:
             others = [name for name in METHODS if bits in BITS[name]]
-            hint = f"methods with {bits} bits: {', '.join(others)}" if others else "there are 4 and 8"
-            raise ConfigError(f"{method} has {' or '.join(map(str, BITS[method]))} bits, not {bits}; {hint}")
+            hint = f"; methods with {bits} bits: {', '.join(others)}" if others else ""
+            raise ConfigError(f"{method} has {' or '.join(map(str, BITS[method]))} bits, not {bits}{hint}")
         if method == "awq" and symmetric:
             raise ConfigError(
                 "awq is written with zero points (AutoAWQ's format has them); leave symmetric out"
