@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, Scheduled, TokenLogprobs
 
+_RUNNING = RequestStatus.RUNNING  # a lookup for every row would cost more than the comparison
+
 
 def make_output(
     request: Request, row: Scheduled, result: ModelRunnerOutput, new_token_ids: list[int]
 ) -> EngineCoreOutput | None:
     """Build what a row's result means for the client; None if there is nothing to say."""
     prompt_logprobs = _new_prompt_logprobs(request, row, result) if result.prompt_logprobs else None
-    if request.status is not RequestStatus.RUNNING:
+    if request.status is not _RUNNING:
         output = last_output(request, new_token_ids)
     elif new_token_ids or prompt_logprobs:
         output = EngineCoreOutput(
