@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.trace.format import TraceError
+from engine.trace.format import TRUNCATED, TraceError
 
 CHUNK_BYTES = 1 << 16
 MAX_MEMBER_BYTES = 1 << 26
@@ -124,9 +124,12 @@ def first_line(path: Path) -> bytes:
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror or error}") from error
     try:
-        text = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(data, MAX_MEMBER_BYTES)
+        unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        text = unpacker.decompress(data, MAX_MEMBER_BYTES)
     except zlib.error as error:
         raise TraceError(
             f"{path} is not a trace: it does not begin like a gzip file. `prep trace record` makes traces"
         ) from error
+    if b"\n" not in text and not unpacker.eof:
+        raise TraceError(TRUNCATED.format(path))
     return text.partition(b"\n")[0]

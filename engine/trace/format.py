@@ -88,6 +88,9 @@ class TraceError(ValueError):
     """A trace cannot be written, read or used as asked. The message says what, why and what to do."""
 
 
+TRUNCATED = "{} is truncated inside the header, or is not a trace"
+
+
 def read_header(line: bytes, path: Path) -> dict[str, Any]:
     """The header, from the first line of a trace. Raises TraceError if the line is not one, or of a newer format."""
     try:

@@ -25,7 +25,15 @@ from typing import Any, NamedTuple
 
 from engine.core.sched_output import Reason
 from engine.trace.blocks import BlockColumns, Blocks
-from engine.trace.format import BLOCK_EVENTS, CHECK_EVERY, HASH_BYTES, REQUEST_EVENTS, TraceError, read_header
+from engine.trace.format import (
+    BLOCK_EVENTS,
+    CHECK_EVERY,
+    HASH_BYTES,
+    REQUEST_EVENTS,
+    TRUNCATED,
+    TraceError,
+    read_header,
+)
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 from engine.trace.records import Content, Event, StepSeries
@@ -51,7 +59,7 @@ class TraceReader(Trace):
         self.path = Path(path)
         lines, damage = self._load() if header is None else ([header.rstrip(b"\n")], "")
         if not lines and damage == "truncated":
-            raise TraceError(f"{self.path} is truncated inside the header, or is not a trace")
+            raise TraceError(TRUNCATED.format(self.path))
         first = lines[0] if lines else b""
         self.header = read_header(first, self.path)
         self.warnings = []

@@ -377,7 +377,7 @@ def test_the_way_out_of_a_damaged_file_is_told_and_works(home: Path, tmp_path: P
     assert "2 answers added" in ok("state", "import", str(copy))
 
 
-@pytest.mark.parametrize("command", [["today"], ["review"], ["progress"]])
+@pytest.mark.parametrize("command", [["today"], ["review"]])
 def test_practice_goes_on_without_a_file_that_can_be_used(home: Path, command: list[str]) -> None:
     home.mkdir()
     state_path().write_bytes(b"not a database, " * 400)

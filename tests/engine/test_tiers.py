@@ -115,10 +115,10 @@ def test_the_trace_of_a_run_over_all_tiers_verifies(make_engine: MakeEngine, tmp
         ({"preemption_mode": "swap", "swap_space": 0}, "swap_space=0 allows none"),
         ({"preemption_mode": "swap", "swap_space": 1e-9}, "holds no KV block"),
         ({"swap_space": 1e6}, "more host memory than"),
-        ({"swap_space": -1}, "not negative"),
+        ({"swap_space": -1}, "non-negative"),
         ({"preemption_mode": "swop"}, "one of recompute, swap"),
-        ({"kv_offloading_size": "many"}, "a number"),
-        ({"kv_offloading_size": 1, "kv_offloading_backend": "lmcache"}, "does not exist here"),
+        ({"kv_offloading_size": "many"}, "non-negative number"),
+        ({"kv_offloading_size": 1, "kv_offloading_backend": "lmcache"}, "is not supported"),
         ({"kv_offloading_size": MIB, "enable_prefix_caching": False}, "enable_prefix_caching=False"),
     ],
 )

@@ -152,7 +152,7 @@ def test_another_model_never_hits(make_engine: MakeEngine, tmp_path: Path) -> No
     ("settings", "complaint"),
     [
         ({"kv_offloading_backend": "disk:/tmp/x"}, "needs kv_offloading_size"),
-        ({"kv_offloading_backend": "disk:", "kv_offloading_size": 1}, "does not exist here"),
+        ({"kv_offloading_backend": "disk:", "kv_offloading_size": 1}, "is not supported"),
         ({"kv_offloading_backend": "disk:/proc/no", "kv_offloading_size": 1}, "cannot write to"),
         (
             {
