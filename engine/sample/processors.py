@@ -8,6 +8,7 @@ Source: vLLM v1/sample/logits_processor and v1/sample/ops/penalties.py.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -51,7 +52,7 @@ class LogitsProcessor(Protocol):
         ...
 
 
-class _SlotValues:
+class _SlotValues(ABC):
     """Base of processors that keep one value for each request they edit."""
 
     def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None:
@@ -59,9 +60,9 @@ class _SlotValues:
         self.device = device
         self.values: dict[int, Any] = {}
 
+    @abstractmethod
     def value_of(self, init: RequestInit) -> Any:
         """Return what to keep for a request; None if its logits need no edits."""
-        raise NotImplementedError
 
     def add_request(self, slot: int, init: RequestInit) -> bool:
         if (value := self.value_of(init)) is not None:
