@@ -12,8 +12,17 @@ from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-_NAMES = "frames breaks keys step_state store block_map timeline panels step_view"
-SCRIPTS = tuple(f"{name}.js" for name in _NAMES.split())
+SCRIPTS = (
+    "frames.js",
+    "breaks.js",
+    "keys.js",
+    "step_state.js",
+    "store.js",
+    "block_map.js",
+    "timeline.js",
+    "panels.js",
+    "step_view.js",
+)
 """In the order of their imports; `step_view.js` has the default export."""
 _IMPORT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
 _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
