@@ -222,11 +222,10 @@ def _run(program: list[str], path: Path) -> int:
 
 def _is_numbered(file: Path, first: Path) -> bool:
     """Whether a file is an engine's trace: the first one, or one to whose name `unused_path` added a number."""
-    prefix, separator, number = file.stem.rpartition("-")
-    numbered = prefix == first.stem and separator and file.suffix == first.suffix and number.isdigit()
-    return (
-        file == first or bool(numbered)
-    ) and file.stat().st_size > 0  # an engine that fails leaves it empty
+    prefix, _, number = file.stem.rpartition("-")
+    is_further = (prefix, file.suffix) == (first.stem, first.suffix) and number.isdigit()
+    # An engine that fails leaves the file empty.
+    return (file == first or is_further) and file.stat().st_size > 0
 
 
 # ---------------------------------------------------------------------- show
