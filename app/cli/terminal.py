@@ -271,7 +271,7 @@ def as_typed(text: str) -> str:
 
 def tell_error(message: str, next_step: str = "") -> None:
     """Print an error and its next step on stderr. Markup in the texts is printed verbatim."""
-    note(f"[bold red]error:[/] {literal(as_typed(message))}")
+    say(f"[bold red]error:[/] {literal(message)}", err())
     if next_step:
         note(f"[dim]next:[/] {literal(as_typed(next_step))}")
 
