@@ -1,0 +1,1 @@
+"""Machinery of the lessons: read, build, open, check and run them."""

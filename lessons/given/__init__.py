@@ -1,0 +1,1 @@
+"""Code that lessons give: the model in plain torch, and types that cross to the checker."""

@@ -1,0 +1,26 @@
+"""Types of lessons 9 and 10: what a scheduler sees and decides."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Seq(NamedTuple):
+    """A request as the scheduler sees it."""
+
+    id: str
+    known: int
+    """Tokens known: the prompt and those generated."""
+    computed: int
+    """Tokens whose KV exists. Of a waiting request: tokens that the prefix cache supplies."""
+    blocks: int
+    """Blocks held. Of a waiting request: cached blocks that it would share without using a free one."""
+
+
+class Plan(NamedTuple):
+    """What one step computes."""
+
+    rows: list[tuple[str, int]]
+    """(id, tokens computed in this step). A waiting id in a row is admitted."""
+    preempted: list[str]
+    """Running ids that free all their blocks and wait again, before the rows run."""

@@ -1,0 +1,1 @@
+"""The learner's engine: their pieces behind the engine's seams."""
