@@ -67,6 +67,7 @@ class ChildProcess:
         name: str,
         args: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        inherit_environment: bool = True,
         grace_s: float = GRACE_S,
         own_group: bool = True,
         keep_stderr: bool = False,
@@ -80,7 +81,8 @@ class ChildProcess:
             command: a module for this Python, which finds the checkout that we run from; or a whole command.
             name: subject of messages about it.
             args: of the module.
-            environment: variables to set besides those of this process.
+            environment: variables to set.
+            inherit_environment: set the variables of this process too.
             grace_s: seconds for `close` to wait before it kills.
             own_group: start a process group, so that Ctrl-C in a terminal does not reach the child and ending it
                 ends what it has started. Without, the child must ignore SIGINT itself.
@@ -93,7 +95,7 @@ class ChildProcess:
         self._stderr = TemporaryFile() if keep_stderr else None
         if self._stderr is not None:
             popen["stderr"] = self._stderr
-        variables = dict(os.environ)
+        variables = dict(os.environ) if inherit_environment else {}
         if isinstance(command, str):
             command = [sys.executable, "-m", command, *args]
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

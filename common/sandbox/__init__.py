@@ -1,0 +1,9 @@
+"""Run learner code in a process of its own: confined, limited, and never trusted. See README.md."""
+
+from common.sandbox.errors import GuestError, GuestStopped
+from common.sandbox.guest import Guest, confinement
+from common.sandbox.handle import Handle
+from common.sandbox.lent import callback, expose
+from common.sandbox.limits import Limits
+
+__all__ = ["Guest", "GuestError", "GuestStopped", "Handle", "Limits", "callback", "confinement", "expose"]

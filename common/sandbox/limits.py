@@ -1,0 +1,22 @@
+"""What a guest may use."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one guest, over its whole life."""
+
+    seconds: float = 10.0
+    """Time in which the checker waits for the guest; the checker's own work and `imports` do not count."""
+    megabytes: int = 1024
+    """Resident memory."""
+    value_megabytes: int = 64
+    """Size of one value that the guest returns."""
+    disk_megabytes: int = 64
+    """Size of the scratch folder."""
+    threads: int = 64
+    calls: int = 200_000
+    """Calls of what the checker lends."""
+    lent_seconds: float = 120.0
+    """Time that these calls may take together."""

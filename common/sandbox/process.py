@@ -1,0 +1,243 @@
+"""A guest's process: its pipes, its output, and the watch over its limits."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+
+from common.child_process import ROOT, ChildProcess
+from common.guest import codec
+from common.sandbox.errors import GuestStopped
+from common.sandbox.limits import Limits
+
+START_SECONDS = 120.0
+"""Limit for `imports`, before the guest's own limit begins."""
+OUTPUT_BYTES = 64 << 10
+MARKER = "PREP_GUEST"
+_LOOK_EVERY = 0.05
+_DISK_EVERY = 0.5
+_MIB = 1 << 20
+
+
+class GuestProcess:
+    """A process that is stopped at its limits while the checker reads from it or writes to it."""
+
+    def __init__(self, scratch: Path, limits: Limits) -> None:
+        self._scratch, self._limits = scratch, limits
+        self._left = START_SECONDS
+        self._lent_left = limits.lent_seconds
+        self._looked = self._looked_at_disk = 0.0
+        self._why: str | None = None
+        self._kept, self._dropped = bytearray(), 0
+        self._marker = uuid4().hex
+        their_read, self._write = os.pipe()
+        self._read, their_write = os.pipe()
+        self._printed, their_output = os.pipe()
+        for end in (self._write, self._read, self._printed):
+            os.set_blocking(end, False)
+        main = str(ROOT / "common" / "guest" / "main.py")
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-u",
+            main,
+            str(ROOT),
+            str(their_read),
+            str(their_write),
+            str(os.getpid()),
+        ]
+        theirs = (their_read, their_write, their_output)
+        try:
+            self._child: ChildProcess | None = ChildProcess(
+                command,
+                name="the program",
+                environment=_environment(scratch, self._marker),
+                inherit_environment=False,
+                pass_fds=theirs[:2],
+                stdin=-3,  # subprocess.DEVNULL
+                stdout=their_output,
+                stderr=their_output,
+                cwd=scratch,
+            )
+        finally:
+            for end in theirs:
+                os.close(end)
+        self._watched = psutil.Process(self._child.pid)
+
+    def start_clock(self) -> None:
+        """Begin to count the guest's own time."""
+        self._left = self._limits.seconds
+
+    @contextmanager
+    def lent_time(self) -> Iterator[None]:
+        """Count the time of the block as that of a lent object."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._lent_left -= time.monotonic() - began
+            if self._lent_left < 0:
+                raise self.stop(f"kept the checker busy for more than {self._limits.lent_seconds:g} s")
+
+    def write(self, data: bytes) -> None:
+        """Write bytes. Raises GuestStopped."""
+        view = memoryview(data)
+        while view:
+            self._wait(self._write, writing=True)
+            try:
+                view = view[os.write(self._write, view[: 1 << 20]) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                raise self._ended() from None
+
+    def read(self) -> tuple[bytes, bytes]:
+        """Return the two parts of the next frame. Raises GuestStopped."""
+        size, num_blobs = codec.HEADER.unpack(self._exactly(codec.HEADER.size))
+        if size > 2 * codec.MAX_JSON_BYTES or num_blobs > self._limits.value_megabytes * _MIB:
+            raise self.stop(f"returned more than {self._limits.value_megabytes} MiB")
+        return self._exactly(size), self._exactly(num_blobs)
+
+    def stop(self, why: str) -> GuestStopped:
+        """Kill the guest; return the exception that says why."""
+        self._why = self._why or why
+        if self._child is not None:
+            self._child.kill()
+        return GuestStopped(self._why)
+
+    def output(self) -> str:
+        """Return what was printed so far."""
+        if self._child is not None:
+            self._drain()
+        text = self._kept.decode(errors="replace")
+        return text + (f"\n... and {self._dropped:,} more bytes" if self._dropped else "")
+
+    def close(self) -> None:
+        """End the process and everything it started."""
+        if self._child is None:
+            return
+        self._child.kill()
+        self._drain()
+        _sweep(self._marker)
+        self._child = None
+        for end in (self._write, self._read, self._printed):
+            os.close(end)
+        self._why = self._why or "has been closed"
+
+    def _exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            self._wait(self._read)
+            try:
+                data = os.read(self._read, min(size - len(parts), 1 << 20))
+            except BlockingIOError:
+                continue
+            if not data:
+                raise self._ended()
+            parts += data
+        return bytes(parts)
+
+    def _wait(self, end: int, *, writing: bool = False) -> None:
+        """Wait until the pipe is ready, and count the time."""
+        if self._why is not None or self._child is None:
+            raise GuestStopped(self._why or "has been closed")
+        reads, writes = ([self._printed], [end]) if writing else ([self._printed, end], [])
+        while True:
+            began = time.monotonic()
+            ready, writable, _ = select.select(reads, writes, [], min(_LOOK_EVERY, max(0.0, self._left)))
+            now = time.monotonic()
+            self._left -= now - began
+            if self._printed in ready and not self._drain():
+                reads.remove(self._printed)  # it closed its output
+            if now - self._looked > _LOOK_EVERY:
+                self._looked = now
+                self._look(now)
+            if self._left <= 0:
+                raise self.stop(f"stopped after {self._limits.seconds:g} s")
+            if end in ready or end in writable:
+                return
+
+    def _look(self, now: float) -> None:
+        """Compare what the guest uses with its limits."""
+        limits = self._limits
+        try:
+            family = [self._watched, *self._watched.children(recursive=True)]
+            used = sum(int(member.memory_info().rss) for member in family) // _MIB
+            threads = sum(int(member.num_threads()) for member in family)
+        except psutil.Error:
+            return
+        if used > limits.megabytes:
+            raise self.stop(f"took more than {limits.megabytes:,} MiB")
+        if threads > limits.threads:
+            raise self.stop(f"started more than {limits.threads} threads")
+        if now - self._looked_at_disk > _DISK_EVERY:
+            self._looked_at_disk = now
+            if _megabytes_in(self._scratch) > limits.disk_megabytes:
+                raise self.stop(f"wrote more than {limits.disk_megabytes} MiB of files")
+
+    def _ended(self) -> GuestStopped:
+        """Return the exception for a process that closed its pipe."""
+        assert self._child is not None
+        code = self._child.exit_code(1.0)
+        if code is None:
+            return self.stop("closed the checker's pipe")
+        if code < 0:
+            return self.stop(f"was killed by {signal.Signals(-code).name}")
+        return self.stop(f"ended itself with exit code {code}")
+
+    def _drain(self) -> bool:
+        """Take what was printed. Return False at the end."""
+        for _ in range(16):
+            try:
+                data = os.read(self._printed, 1 << 16)
+            except OSError:
+                return True
+            if not data:
+                return False
+            room = OUTPUT_BYTES - len(self._kept)
+            self._kept += data[:room]
+            self._dropped += max(0, len(data) - room)
+        return True
+
+
+def _environment(scratch: Path, marker: str) -> dict[str, str]:
+    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    home = {"HOME": str(scratch), "TMPDIR": str(scratch), "TORCHINDUCTOR_CACHE_DIR": str(scratch)}
+    kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "LD_LIBRARY_PATH") if name in os.environ}
+    return {**kept, **single, **home, "PATH": os.defpath, "TRITON_INTERPRET": "1", MARKER: marker}
+
+
+def _megabytes_in(folder: Path) -> int:
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(place, name)).st_blocks * 512
+    return size // _MIB
+
+
+def _sweep(marker: str) -> None:
+    """Kill what a guest left behind on a platform that lets it start processes: they inherited its environment."""
+    if sys.platform == "linux" and not _is_swept_here():
+        return
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.environ().get(MARKER) == marker:
+                process.kill()
+
+
+def _is_swept_here() -> bool:
+    """Return whether this kernel lets a guest fork."""
+    from common.guest import seccomp
+
+    return not seccomp.is_available()
