@@ -27,7 +27,7 @@
 namespace {
 
 constexpr int CHUNK = 4 * LANES;         // keys that are looked at together
-constexpr int MAX_QUERIES = 48;          // query vectors of a task: bounds the scratch, so that it stays in L2
+constexpr int MAX_QUERIES = 48;          // query vectors of a task, or one token's: the scratch stays in L2
 constexpr int64_t WORTH_THREADS = 2048;  // keys: some twenty microseconds
 constexpr int TILE_SUMS = VECTOR_REGISTERS >= 32 ? 24 : 12;  // vectors of sums that fit in registers
 
@@ -42,6 +42,7 @@ struct Batch {
     CacheLayer cache;
 
     int64_t group() const { return heads / cache.heads; }
+    int64_t width() const { return (cache.head_dim + LANES - 1) / LANES * LANES; }  // of a head in whole vectors
 };
 
 struct Task {
@@ -52,19 +53,22 @@ struct Chunk {
     int64_t row, kv_head, first, count;  // keys first .. first + count - 1 of a request
 };
 
-// What a thread works on: one task's queries and results, one chunk's keys and values. Rows of head_dim numbers.
+// What a thread works on: one task's queries and results, one chunk's keys and values. Rows of `width` numbers; no
+// result reads those behind head_dim.
 struct Scratch {
-    std::vector<float> queries, outputs, scores, keys, values;
-    const float* value_rows[CHUNK];  // in `values`, or in the cache if it holds floats
-    vfloat mass[MAX_QUERIES];
-    float peak[MAX_QUERIES];
+    std::vector<float> queries, outputs, scores, keys, values, peak;
+    const float* value_rows[CHUNK];  // in `values`, or in the cache if it holds floats in whole vectors
+    std::vector<vfloat> mass;
 
-    void resize(int64_t head_dim) {
-        queries.resize(MAX_QUERIES * head_dim);
-        outputs.resize(MAX_QUERIES * head_dim);
-        scores.resize(MAX_QUERIES * CHUNK);
-        keys.resize(head_dim * CHUNK);
-        values.resize(CHUNK * head_dim);
+    void resize(const Batch& batch) {
+        const int64_t width = batch.width(), num_queries = std::max<int64_t>(MAX_QUERIES, batch.group());
+        queries.resize(num_queries * width);
+        outputs.resize(num_queries * width);
+        scores.resize(num_queries * CHUNK);
+        keys.resize(width * CHUNK);
+        values.resize(CHUNK * width);
+        mass.resize(num_queries);
+        peak.resize(num_queries);
     }
 };
 
@@ -174,12 +178,21 @@ vfloat load_scaled(const T* from, float scale) {
     return x;
 }
 
-// A chunk of the cache -> keys [head_dim, CHUNK] (transposed) and value_rows.
+// The numbers of a head from d on: LANES, or what is left of them and zeros. WHOLE: a head is whole vectors.
+template <bool WHOLE, typename T>
+vfloat load_scaled(const T* head, int64_t d, int64_t head_dim, float scale) {
+    if (WHOLE || d + LANES <= head_dim) return load_scaled(head + d, scale);
+    T rest[LANES] = {};
+    std::copy(head + d, head + head_dim, rest);
+    return load_scaled(rest, scale);
+}
+
+// A chunk of the cache -> keys [width, CHUNK] (transposed) and value_rows.
 // The chunk that comes next is asked for meanwhile, a few lines at a time: a core has some two dozen misses
 // under way at most, and waits when it is asked for more.
-template <typename T>
+template <bool WHOLE, typename T>
 void read_chunk(const Batch& batch, const Chunk& chunk, const Chunk& next, Scratch& scratch) {
-    const int64_t head_dim = batch.cache.head_dim;
+    const int64_t head_dim = batch.cache.head_dim, width = batch.width();
     Cursor<T> at(batch, chunk), later(batch, next);
     for (int64_t first = 0; first < chunk.count; first += LANES) {
         const int64_t lanes = std::min<int64_t>(LANES, chunk.count - first);
@@ -189,11 +202,12 @@ void read_chunk(const Batch& batch, const Chunk& chunk, const Chunk& next, Scrat
             const int64_t i = first + lane;
             keys[lane] = at.key;
             scales[lane] = at.scale(0);
-            if constexpr (std::is_same_v<T, float>) {
-                scratch.value_rows[i] = at.value;
+            if (WHOLE && std::is_same_v<T, float>) {
+                scratch.value_rows[i] = reinterpret_cast<const float*>(at.value);
             } else {
-                float* to = scratch.values.data() + i * head_dim;
-                for (int64_t d = 0; d < head_dim; d += LANES) store(to + d, load_scaled(at.value + d, at.scale(1)));
+                float* to = scratch.values.data() + i * width;
+                for (int64_t d = 0; d < width; d += LANES)
+                    store(to + d, load_scaled<WHOLE>(at.value, d, head_dim, at.scale(1)));
                 scratch.value_rows[i] = to;
             }
             at.next(i + 1 == chunk.count);
@@ -202,10 +216,10 @@ void read_chunk(const Batch& batch, const Chunk& chunk, const Chunk& next, Scrat
                 later.next(i + 1 == next.count);
             }
         }
-        for (int64_t d = 0; d < head_dim; d += LANES) {
+        for (int64_t d = 0; d < width; d += LANES) {
             vfloat square[LANES];
             for (int64_t lane = 0; lane < LANES; lane++)
-                square[lane] = lane < lanes ? load_scaled(keys[lane] + d, scales[lane]) : vfloat{};
+                square[lane] = lane < lanes ? load_scaled<WHOLE>(keys[lane], d, head_dim, scales[lane]) : vfloat{};
             transpose(square);
             for (int row = 0; row < LANES; row++) store(scratch.keys.data() + (d + row) * CHUNK + first, square[row]);
         }
@@ -214,7 +228,7 @@ void read_chunk(const Batch& batch, const Chunk& chunk, const Chunk& next, Scrat
 
 // Scores of one query -> weights, in place, and its running peak, mass and output. Keys begin .. end - 1 of the chunk
 // are visible, at least one.
-void soften(float* scores, int64_t begin, int64_t end, float& peak, vfloat& mass, float* output, int64_t head_dim) {
+void soften(float* scores, int64_t begin, int64_t end, float& peak, vfloat& mass, float* output, int64_t width) {
     vfloat s[4];
     vfloat highest = splat(-INFINITY);
     for (int v = 0; v < 4; v++) {
@@ -227,7 +241,7 @@ void soften(float* scores, int64_t begin, int64_t end, float& peak, vfloat& mass
     if (new_peak != peak) {
         const float factor = exp_nonpositive(splat(peak - new_peak))[0];
         mass *= factor;
-        for (int64_t d = 0; d < head_dim; d += LANES) store(output + d, load(output + d) * factor);
+        for (int64_t d = 0; d < width; d += LANES) store(output + d, load(output + d) * factor);
         peak = new_peak;
     }
     for (int v = 0; v < 4; v++) {
@@ -239,14 +253,14 @@ void soften(float* scores, int64_t begin, int64_t end, float& peak, vfloat& mass
 
 // Everything for one chunk of keys but reading it.
 void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int64_t position, Scratch& scratch) {
-    const int64_t head_dim = batch.cache.head_dim, group = batch.group();
+    const int64_t head_dim = batch.cache.head_dim, width = batch.width(), group = batch.group();
     const int64_t skip = std::max<int64_t>(0, chunk.first - position);  // tokens that stand before the chunk
     const int64_t begin = skip * group, num_queries = task.num_tokens * group;
     if (begin >= num_queries) return;
     float* scores = scratch.scores.data() + begin * CHUNK;
     const float* keys = scratch.keys.data();
     multiply<false>(
-        num_queries - begin, scratch.queries.data() + begin * head_dim, head_dim,
+        num_queries - begin, scratch.queries.data() + begin * width, width,
         [=](int64_t d) { return keys + d * CHUNK; }, CHUNK, head_dim, scores);
     for (int64_t query = begin; query < num_queries; query++, scores += CHUNK) {
         const int64_t at = position + query / group;
@@ -254,37 +268,37 @@ void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int6
         const int64_t end = std::min(chunk.count, at + 1 - chunk.first);
         if (oldest < end)
             soften(scores, oldest, end, scratch.peak[query], scratch.mass[query],
-                   scratch.outputs.data() + query * head_dim, head_dim);
+                   scratch.outputs.data() + query * width, width);
         else  // the window has passed this chunk
             std::fill_n(scores, CHUNK, 0.0f);
     }
     const float* const* values = scratch.value_rows;
     multiply<true>(
         num_queries - begin, scratch.scores.data() + begin * CHUNK, CHUNK, [=](int64_t key) { return values[key]; },
-        head_dim, chunk.count, scratch.outputs.data() + begin * head_dim);
+        width, chunk.count, scratch.outputs.data() + begin * width);
 }
 
 template <typename Q>
 void load_queries(const Batch& batch, const Task& task, Scratch& scratch) {
-    const int64_t head_dim = batch.cache.head_dim, group = batch.group();
+    const int64_t head_dim = batch.cache.head_dim, width = batch.width(), group = batch.group();
     const int64_t token = batch.query_start_loc[task.row] + task.first_token;
     for (int64_t query = 0; query < task.num_tokens * group; query++) {
         const Q* from = static_cast<const Q*>(batch.query) + (token + query / group) * batch.token_stride +
                         (task.kv_head * group + query % group) * batch.head_stride;
-        float* to = scratch.queries.data() + query * head_dim;
+        float* to = scratch.queries.data() + query * width;
         for (int64_t d = 0; d < head_dim; d++) to[d] = to_float(from[d]) * batch.scale;
         scratch.peak[query] = -INFINITY;
         scratch.mass[query] = vfloat{};
     }
-    std::fill_n(scratch.outputs.data(), task.num_tokens * group * head_dim, 0.0f);
+    std::fill_n(scratch.outputs.data(), task.num_tokens * group * width, 0.0f);
 }
 
 template <typename Q>
 void store_outputs(const Batch& batch, const Task& task, Scratch& scratch) {
-    const int64_t head_dim = batch.cache.head_dim, group = batch.group();
+    const int64_t head_dim = batch.cache.head_dim, width = batch.width(), group = batch.group();
     const int64_t token = batch.query_start_loc[task.row] + task.first_token;
     for (int64_t query = 0; query < task.num_tokens * group; query++) {
-        const float* from = scratch.outputs.data() + query * head_dim;
+        const float* from = scratch.outputs.data() + query * width;
         const int64_t head = task.kv_head * group + query % group;
         Q* to = static_cast<Q*>(batch.out) + ((token + query / group) * batch.heads + head) * head_dim;
         const float inverse = 1.0f / sum(scratch.mass[query]);
@@ -313,11 +327,11 @@ template <typename Q, typename T>
 void attend(const Batch& batch, const Task& task, const Task& next, Scratch& scratch) {
     load_queries<Q>(batch, task, scratch);
     const Range range(batch, task), after(batch, next);
+    const auto read = batch.width() == batch.cache.head_dim ? read_chunk<true, T> : read_chunk<false, T>;
     for (int64_t first = range.first; first < range.end; first += CHUNK) {
         const Chunk chunk = chunk_at(task, range, first);
         const bool last = first + CHUNK >= range.end;
-        read_chunk<T>(batch, chunk, last ? chunk_at(next, after, after.first) : chunk_at(task, range, first + CHUNK),
-                      scratch);
+        read(batch, chunk, last ? chunk_at(next, after, after.first) : chunk_at(task, range, first + CHUNK), scratch);
         attend_chunk(batch, task, chunk, range.position, scratch);
     }
     store_outputs<Q>(batch, task, scratch);
@@ -345,7 +359,7 @@ void attend_all(const Batch& batch, int64_t num_rows) {
 #pragma omp parallel if (num_keys > WORTH_THREADS)
     {
         static thread_local Scratch scratch;
-        scratch.resize(batch.cache.head_dim);
+        scratch.resize(batch);
 #pragma omp for schedule(dynamic, at_once)
         for (size_t i = 0; i < tasks.size(); i++)
             attend<Q, T>(batch, tasks[i], tasks[std::min(i + 1, tasks.size() - 1)], scratch);

@@ -13,8 +13,6 @@ from kernels.cpu.kv_write import cache_arguments, unsupported_cache
 from kernels.cpu.memory import empty
 
 _paged_attention = function("paged_attention", "plll" + "plpp" + "plll" + "fl" + "pllpl" + "lll")
-_LANES: int = function("gemm_lanes", "", returns="l")()
-_MAX_GROUP = 48
 
 
 def paged_attention(
@@ -44,9 +42,4 @@ def paged_attention(
 def unsupported_paged_attention(
     query: Tensor, kv: Tensor, batch: AttentionBatch, *, kv_scale: Tensor | None = None, **options: Any
 ) -> str | None:
-    head_dim, group = query.shape[2], query.shape[1] // kv.shape[2]
-    if head_dim % _LANES:
-        return f"head_dim {head_dim}; supported on this processor: multiples of {_LANES}"
-    if group > _MAX_GROUP:
-        return f"{group} query heads for one kv head; supported: up to {_MAX_GROUP}"
     return unlike(query) or unsupported_cache(kv, kv_scale)

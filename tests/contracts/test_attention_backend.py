@@ -51,7 +51,7 @@ def absent(name: str) -> list[pytest.MarkDecorator]:
 
 @cache
 def head_dims(impl: str) -> tuple[int, ...]:
-    """Three head sizes that this backend takes, small ones first."""
+    """Three head sizes that this backend takes, small and odd ones first."""
 
     def takes(head_dim: int) -> bool:
         shape = AttentionShape(8, 4, head_dim, 16, torch.float32)
@@ -62,7 +62,7 @@ def head_dims(impl: str) -> tuple[int, ...]:
             return False
         return True
 
-    return tuple(filter(takes, (8, 16, 32, 48, 64, 80, 96, 128)))[:3]
+    return tuple(filter(takes, (8, 20, 32, 16, 48, 64, 80, 96, 128)))[:3]
 
 
 @dataclass
@@ -300,31 +300,15 @@ def test_a_cpu_is_served_by_cpp_or_else_by_sdpa() -> None:
         return get_backend(None, "cpu", torch.float32, shape).name
 
     assert chosen(shape_of(head_dim=32)) == chosen(shape_of(head_dim=128, heads=8, kv_heads=1)) == "cpu"
-    assert chosen(shape_of(head_dim=20)) == "sdpa"
-    assert chosen(shape_of(heads=64, kv_heads=1)) == "sdpa"
+    assert chosen(shape_of(head_dim=20)) == chosen(shape_of(heads=64, kv_heads=1)) == "cpu"
     assert get_backend(None, "cpu", torch.float64, shape_of()).name == "sdpa"
 
 
 @needs_cpp
-@pytest.mark.parametrize(
-    "shape, dtype, reason",
-    [
-        (shape_of(head_dim=20), torch.float32, "head_dim 20; supported on this processor: multiples of "),
-        (
-            shape_of(heads=64, kv_heads=1),
-            torch.float32,
-            "64 query heads for one kv head; supported: up to 48",
-        ),
-        (shape_of(), torch.float64, "a cache of float64; supported: float32, float16, bfloat16"),
-    ],
-    ids=["head_dim", "group", "cache"],
-)
-def test_a_shape_that_is_not_taken_is_refused_with_those_that_take_it(
-    shape: AttentionShape, dtype: torch.dtype, reason: str
-) -> None:
+def test_a_cache_that_is_not_taken_is_refused_with_those_that_take_it() -> None:
     with pytest.raises(ConfigError) as error:
-        get_backend("cpu", "cpu", dtype, shape)
-    told = str(error.value)
+        get_backend("cpu", "cpu", torch.float64, shape_of())
+    told, reason = str(error.value), "a cache of float64; supported: float32, float16, bfloat16"
     assert told.startswith(f"attention backend 'cpu' cannot serve this model: {reason}")
     assert told.endswith("; these can: sdpa, reference")
 

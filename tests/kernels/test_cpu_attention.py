@@ -18,8 +18,8 @@ if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from kernels.cpu import attention
+from kernels.cpu.linear import _LANES as LANES
 
-LANES = attention._LANES
 CHUNK = 4 * LANES
 STALE = 2**20
 
@@ -175,21 +175,51 @@ def test_what_the_kernel_does_not_take_is_told_with_what_it_takes() -> None:
         row = batch([0, 1], [1], torch.tensor([[1]], dtype=torch.int32))
         return attention.unsupported_paged_attention(query, kv, row, scale=1.0)
 
-    assert ask() is None and ask(head_dim=5 * LANES, group=48) is None
-    odd = LANES + 4
-    assert ask(head_dim=odd) == f"head_dim {odd}; supported on this processor: multiples of {LANES}"
-    assert ask(group=49) == "49 query heads for one kv head; supported: up to 48"
+    assert ask() is None and ask(head_dim=1, group=100) is None
     assert "a cache of float64; supported: float32" in ask(dtype=torch.float64)
     assert ask(dtype=torch.int8) == "a cache of int8 needs kv_scale"
 
 
-def test_48_query_heads_share_a_kv_head() -> None:
-    request = Request(CHUNK + 9, kv_heads=1, group=48, head_dim=LANES)
+SHAPES = [(1, 1), (2, 3), (8, 2), (8, 48), (LANES, 49), (LANES + 1, 5), (20, 1), (24, 7), (80, 100)]
+"""(head_dim, query heads for one kv head): less than a vector, parts of one, more queries than a task usually has."""
+
+
+@pytest.mark.parametrize("head_dim, group", SHAPES)
+def test_every_head_size_and_group_agrees_with_the_reference(head_dim: int, group: int) -> None:
+    request = Request(CHUNK + 9, group=group, head_dim=head_dim)
     row = batch([0, 3], [request.length], request.table)
     expected = reference.paged_attention(request.query[-3:], request.kv, row, scale=request.scale)
     torch.testing.assert_close(
         request.attend(request.length - 3, request.length), expected, rtol=0, atol=2e-6
     )
+
+
+@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("head_dim, group", SHAPES)
+def test_every_head_size_and_group_gives_the_same_bits_in_chunks(
+    head_dim: int, group: int, window: int | None
+) -> None:
+    request = Request(CHUNK + 9, group=group, head_dim=head_dim)
+    whole = request.attend(0, request.length, window)
+    for piece in (1, 7, 33):
+        cuts = range(0, request.length, piece)
+        chunks = [request.attend(i, min(i + piece, request.length), window) for i in cuts]
+        assert torch.equal(torch.cat(chunks), whole), piece
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.int8], ids=str)
+def test_a_head_of_20_in_a_small_cache_agrees_with_the_reference(dtype: torch.dtype) -> None:
+    length, kv_scale = CHUNK + 9, None
+    kv = torch.randn(length // 16 + 2, 2, 2, 16, 20)
+    if dtype == torch.int8:
+        kv, kv_scale = kv * 40, torch.rand(kv.shape[:4]) / 40
+    elif dtype == torch.float8_e4m3fn:
+        kv_scale = torch.tensor([0.5, 2.0])
+    row = batch([0, 5], [length], torch.randperm(len(kv) - 1)[None].int() + 1)
+    arguments = (torch.randn(5, 6, 20), kv.to(dtype), row)
+    expected = reference.paged_attention(*arguments, scale=0.2, kv_scale=kv_scale)
+    found = attention.paged_attention(*arguments, scale=0.2, kv_scale=kv_scale)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
 
 
 FAULTS = {
