@@ -129,8 +129,8 @@ BACKENDS: dict[str, str] = {
 }
 """Name -> class, imported on demand."""
 
-_PREFERENCE = {"cpu": ("cpu", "sdpa"), "cuda": ("triton", "sdpa")}
-"""Backends for each device type, the fastest first; SDPA serves every model on every device."""
+_PREFERENCE = {"cpu": ("cpu", "sdpa", "reference"), "cuda": ("triton", "sdpa", "reference")}
+"""Backends for each device type, the fastest first. SDPA serves every model, the reference quantised caches too."""
 
 
 def get_backend(
@@ -153,7 +153,7 @@ def get_backend(
     backend_class = load_class(path, "attention backend")
     backend: AttentionBackend = backend_class(device, dtype)
     if reason := _unsupported(backend_class, device, dtype, shape):
-        others = ", ".join((*_working(device, dtype, shape), "reference"))
+        others = ", ".join(_working(device, dtype, shape))
         raise ConfigError(
             f"attention backend {name!r} cannot serve this model: {reason}; these can: {others}"
         )
@@ -164,7 +164,7 @@ def _working(device: torch.device, dtype: torch.dtype, shape: AttentionShape | N
     """Return the backends that run here and support this shape, the fastest first."""
     return [
         name
-        for name in _PREFERENCE.get(device.type, ("sdpa",))
+        for name in _PREFERENCE.get(device.type, ("sdpa", "reference"))
         if not (name in registry.BACKENDS and registry.unavailable(name))
         and not _unsupported(load_object(BACKENDS[name]), device, dtype, shape)
     ]

@@ -281,6 +281,9 @@ def test_doctor_has_one_line_and_the_engine_has_sdpa(
     import torch
 
     assert backend.get_backend(None, "cpu", torch.float32).name == "sdpa"
+    shape = backend.AttentionShape(4, 2, 32, 16, torch.float32)
+    for dtype in (torch.int8, torch.float8_e4m3fn):  # SDPA reads no quantised cache
+        assert backend.get_backend(None, "cpu", dtype, shape).name == "reference"
 
 
 # --- other processors and options ----------------------------------------------------------------------------------
