@@ -286,9 +286,9 @@ def _sliding_windows(architecture: str, raw: dict[str, Any], num_layers: int) ->
 def _resolve_dtype(args: ModelArgs, raw: dict[str, Any]) -> str:
     """Return the dtype to compute in. `auto` is the checkpoint's, but float32 on a CPU.
 
-    Most CPUs have no fast 16-bit arithmetic, and in float32 a request gives the same bits alone and in a batch where
-    C++ kernels compute every operation (tests/models/test_batch_invariance.py). Where one falls back to torch, as
-    attention with a head_dim of 8 does, results may differ by about 2e-7 from one chunking of a prompt to another.
+    Most CPUs have no fast 16-bit arithmetic, and in float32 the C++ kernels give a request of any model the same bits
+    alone, in a batch, in chunks and after a preemption (tests/engine/test_tight_swap.py). Without a C++ compiler, or
+    with `attention_backend="sdpa"`, torch computes attention: logprobs of two chunkings differ by up to 1e-6.
     """
     if args.dtype != "auto":
         asked = _ALIASES.get(args.dtype, args.dtype)

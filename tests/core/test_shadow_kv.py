@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 
 import pytest
@@ -15,9 +16,9 @@ WORKLOADS = 2000
 CHUNK = 250
 
 
-def check(first: int, count: int) -> None:
+def check(first: int, count: int, make: Callable[[int], Workload] = Workload.random) -> None:
     for seed in range(first, first + count):
-        workload = Workload.random(seed)
+        workload = make(seed)
         if failure(workload) is not None:
             pytest.fail(f"workload {seed} breaks the core.\n\n{explain(workload)}", pytrace=False)
 
@@ -27,21 +28,37 @@ def test_any_workload_reads_only_its_own_kv_and_gives_what_each_request_gives_al
     check(first, CHUNK)
 
 
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(150, 1950, 300))]
+)
+def test_two_rows_that_swap_in_four_blocks_give_what_each_request_gives_alone(first: int) -> None:
+    check(first, 300 if first else 150, Workload.tight)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(WORKLOADS, 40_000, 2000))
 def test_many_more_workloads(first: int) -> None:
     check(first, 2000)
 
 
-def test_the_workloads_reach_the_corners_they_are_for() -> None:
+def total_of(workloads: Iterable[Workload]) -> Summary:
     total = Summary()
-    for seed in range(150):
-        summary = run(Workload.random(seed))
+    for workload in workloads:
+        summary = run(workload)
         for figure in fields(Summary):
             setattr(total, figure.name, getattr(total, figure.name) + getattr(summary, figure.name))
+    return total
+
+
+def test_the_workloads_reach_the_corners_they_are_for() -> None:
+    total = total_of(Workload.random(seed) for seed in range(150))
     assert min(total.preemptions, total.hit_tokens, total.evictions, total.copied_out, total.copied_in) > 50
     assert min(total.accepted_drafts, total.rejected_drafts, total.aborted, total.refused) > 20
     assert len(total.reasons) == 9, "a reason never occurs"
+    tight = total_of(Workload.tight(seed) for seed in range(100))
+    assert (
+        min(tight.preemptions, tight.copied_out, tight.copied_in, tight.aborted, tight.accepted_drafts) > 20
+    )
 
 
 def test_a_cached_repeat_gives_the_tokens_of_the_first_request() -> None:

@@ -141,12 +141,35 @@ class Workload:
             cache = replace(cache, drop_last_hit_block=rng.random() < 0.3)
         return Workload(scheduler, cache, asks, aborts, interrupts, draft_length, draft_quality, seed)
 
+    @staticmethod
+    def tight(seed: int) -> Workload:
+        """Four blocks of 32 for two rows, 33 tokens a step: the less important request is swapped out."""
+        rng = random.Random(seed)
+        tiers = TierConfig(rng.choice([1, 2, 4, 20]), swap=True, offload=rng.random() < 0.3)
+        cache = CacheConfig(5, 32, enable_prefix_caching=rng.random() < 0.85 or tiers.offload, tiers=tiers)
+        drafts = rng.choice([0, 0, 3])
+        scheduler = SchedulerConfig(
+            max_num_batched_tokens=33,
+            max_num_seqs=2,
+            max_model_len=120,
+            policy="priority",
+            max_loras=rng.choice([0, 0, 1, 2]),
+            num_lookahead_tokens=rng.choice([0, drafts]),
+        )
+        asks = _with_grammars(rng, list(_random_asks(rng, scheduler, cache)), share=0.5)
+        moments: list[Moment] = ["before", "in_flight", "error", "after"]
+        aborts = [
+            Abort(rng.choice(asks).request_id, rng.randint(0, 60), rng.choice(moments), rng.random() < 0.3)
+            for _ in range(rng.choice([0, 1, 3]))
+        ]
+        return Workload(scheduler, cache, asks, aborts, draft_length=drafts, seed=seed)
 
-def _with_grammars(rng: random.Random, asks: list[Ask]) -> list[Ask]:
-    """One request in five has a grammar; it compiles for a while, or fails to."""
+
+def _with_grammars(rng: random.Random, asks: list[Ask], share: float = 0.2) -> list[Ask]:
+    """Some of the requests have a grammar; it compiles for a while, or fails to."""
     return [
         replace(ask, compile_steps=rng.choice([0, 1, 3, 12]), compile_fails=rng.random() < 0.15)
-        if rng.random() < 0.2
+        if rng.random() < share
         else ask
         for ask in asks
     ]
