@@ -33,6 +33,7 @@ class Guest:
         limits: Limits | None = None,
         imports: Sequence[str] = (),
         own: Sequence[str] = places.OWN,
+        load: bool = True,
     ) -> None:
         """Start a guest and load its files.
 
@@ -41,6 +42,7 @@ class Guest:
             limits: of time, memory and disk.
             imports: modules to import before the clock starts.
             own: packages of this checkout that learner code may import.
+            load: load the files now; else `load()` does.
 
         Raises:
             GuestError: the first file cannot be loaded.
@@ -64,10 +66,21 @@ class Guest:
             self._process = GuestProcess(scratch, self._limits)
             self._layers: list[str] = self._exchange("setup", [_setup(scratch, self._limits, imports, own)])
             self._process.start_clock()
-            self.ask("load", list(files), self._limits.value_megabytes << 20)
+            self._files = list(files)
+            if load:
+                self.load()
         except BaseException:
             self.close()
             raise
+
+    def load(self) -> None:
+        """Load the files. Raises GuestError, GuestStopped."""
+        self.ask("load", self._files, self._limits.value_megabytes << 20)
+
+    @property
+    def seconds_left(self) -> float:
+        """What is left of `limits.seconds`; at most 0 after a stop for time."""
+        return self._process.seconds_left if self._process else 0.0
 
     def call(self, name: str, /, *args: Any, **keywords: Any) -> Any:
         """Call a function of the first file, or `module:function`. A coroutine is run to its end.

@@ -33,7 +33,7 @@ class GuestProcess:
 
     def __init__(self, scratch: Path, limits: Limits) -> None:
         self._scratch, self._limits = scratch, limits
-        self._left = START_SECONDS
+        self.seconds_left = START_SECONDS
         self._lent_left = limits.lent_seconds
         self._looked = self._looked_at_disk = 0.0
         self._why: str | None = None
@@ -76,7 +76,7 @@ class GuestProcess:
 
     def start_clock(self) -> None:
         """Begin to count the guest's own time."""
-        self._left = self._limits.seconds
+        self.seconds_left = self._limits.seconds
 
     @contextmanager
     def lent_time(self) -> Iterator[None]:
@@ -154,15 +154,17 @@ class GuestProcess:
         reads, writes = ([self._printed], [end]) if writing else ([self._printed, end], [])
         while True:
             began = time.monotonic()
-            ready, writable, _ = select.select(reads, writes, [], min(_LOOK_EVERY, max(0.0, self._left)))
+            ready, writable, _ = select.select(
+                reads, writes, [], min(_LOOK_EVERY, max(0.0, self.seconds_left))
+            )
             now = time.monotonic()
-            self._left -= now - began
+            self.seconds_left -= now - began
             if self._printed in ready and not self._drain():
                 reads.remove(self._printed)  # it closed its output
             if now - self._looked > _LOOK_EVERY:
                 self._looked = now
                 self._look(now)
-            if self._left <= 0:
+            if self.seconds_left <= 0:
                 raise self.stop(f"stopped after {self._limits.seconds:g} s")
             if end in ready or end in writable:
                 return

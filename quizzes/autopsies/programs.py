@@ -2,31 +2,25 @@
 
 import importlib
 import inspect
-import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from common.sandbox import Guest, GuestError, GuestStopped, Limits
 from quizzes.autopsies.mutants import MUTANTS
+from quizzes.mutant_diffs import Mutant, apply_diffs
 
 FOLDER = Path(__file__).parent
+_WHY = 600
+"""Characters of a failure message: it may quote a value of any size."""
 
 
 class UnknownProgram(ValueError):
     """Raised if no folder has that name."""
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A plausible but wrong repair, the check that must fail, and what is wrong with it."""
-
-    check: str
-    why: str
-    source: str
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,7 @@ def read(folder: str, part: str = "given") -> str:
 
 
 def load(source: str, name: str = "program") -> ModuleType:
-    """Return a new module made from source text. Raises any error of the program's top level."""
+    """Return a new module made from our own source text, never a learner's. Raises any error of its top level."""
     module = ModuleType(name)
     sys.modules[name] = module  # dataclasses look their module up
     exec(compile(source, f"{name}.py", "exec"), module.__dict__)
@@ -71,7 +65,20 @@ def probe(folder: str, name: str, args: dict[str, Any]) -> Any:
     return functions[name](load(read(folder), f"given_{folder}"), **args)
 
 
-def checks(folder: str) -> dict[str, Callable[[ModuleType], None]]:
+class Program:
+    """A repair in a guest process, as the checks see it: its functions and classes as attributes."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+
+    def __getattr__(self, name: str) -> Any:
+        return self.guest.get(name)
+
+
+Check = Callable[[Program], None]
+
+
+def checks(folder: str) -> dict[str, Check]:
     """Return the checks of a program by name, in source order."""
     module = importlib.import_module(f"{__package__}.{folder}.checks")
     return {name: value for name, value in vars(module).items() if name.startswith("check_")}
@@ -87,34 +94,43 @@ def refused(error: type[Exception], accepted: str) -> Iterator[None]:
     raise AssertionError(accepted)
 
 
-def run_checks(folder: str, source: str) -> list[CheckResult]:
-    """Run every check on a repair, even after failures."""
-    read(folder)
+def run_checks(
+    folder: str, source: str, limits: Limits | None = None, names: Collection[str] = ()
+) -> list[CheckResult]:
+    """Run every check on a repair, even after failures, or those with these names.
+
+    Each check gets a guest of its own. They share the seconds of `limits`.
+    """
+    imports = ("torch",) if "import torch" in read(folder) else ()
+    limits = limits or Limits(seconds=20, megabytes=1500)
     results = []
     for name, check in checks(folder).items():
-        why = ""
-        try:
-            check(load(source, f"repair_{folder}"))
-        except AssertionError as error:
-            why = str(error) or "the check failed"
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
+        if names and name not in names:
+            continue
+        why, limits = _why_not(check, source, limits, imports)
         results.append(CheckResult(name, (inspect.getdoc(check) or name).splitlines()[0], not why, why))
     return results
 
 
+def _why_not(check: Check, source: str, limits: Limits, imports: Sequence[str]) -> tuple[str, Limits]:
+    """Return why a repair fails a check, "" if it passes, and the limits that are left."""
+    if limits.seconds <= 0:
+        return "not run: the checks before it used up the time", limits
+    guest = Guest({"program.py": source}, limits=limits, imports=imports, own=(), load=False)
+    try:
+        with guest:
+            guest.load()
+            check(Program(guest))
+        why = ""
+    except AssertionError as error:
+        why = str(error) or "the check failed"
+    except (GuestError, GuestStopped) as error:
+        why = str(error)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+    return why[:_WHY], replace(limits, seconds=guest.seconds_left)
+
+
 def mutants(folder: str) -> list[Mutant]:
     """Return the wrong repairs of a program. Raises ValueError if a diff does not fit the solution."""
-    found = []
-    for entry in re.split(r"^(?=check_)", MUTANTS[folder], flags=re.MULTILINE)[1:]:
-        headline, _, diff = entry.partition("\n")
-        check, _, why = headline.partition(": ")
-        source = read(folder, "solution")
-        for hunk in diff.split("@@\n"):
-            lines = hunk.splitlines(keepends=True)
-            old = "".join(line[1:] for line in lines if line[0] in " -")
-            if source.count(old) != 1:
-                raise ValueError(f"{headline}: {old!r} occurs {source.count(old)} times in the solution")
-            source = source.replace(old, "".join(line[1:] for line in lines if line[0] in " +"))
-        found.append(Mutant(check, why, source))
-    return found
+    return apply_diffs(MUTANTS[folder], read(folder, "solution"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.padding import Padding
@@ -13,15 +13,15 @@ from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit, Skip
 from common.paths import data_dir
-from quizzes.autopsies.programs import read
-from quizzes.experiments.runner import RunFailed
+from common.sandbox import Limits
+from quizzes.autopsies.programs import CheckResult, read, run_checks
 from quizzes.grading import Graded, Part
 
 if TYPE_CHECKING:
     from app.cli.quiz.sitting import Record, Sitting
     from quizzes.instance import Instance
+    from quizzes.question import Code
 
-CHECKS = "code_review.checks"
 MENU = "Enter check · c show the program · h hint · r start over · g give up · ? help · q quit"
 HELP = (
     "Edit your file in another window, then press Enter here: all checks run. Type a path to check another file. "
@@ -44,7 +44,7 @@ def ask_code(sitting: Sitting, instance: Instance, record: Record) -> None:
         _write_given(path, code.folder)
     began = time.monotonic()
     sitting.say(f" your file: [bold]{escape(str(path))}[/]\n (or type the path of another file)\n")
-    report: dict[str, Any] | None = None
+    report: list[CheckResult] | None = None
     while True:
         line = sitting.dialogue.read(f" {MENU} > ")
         key = line.lower()
@@ -64,12 +64,12 @@ def ask_code(sitting: Sitting, instance: Instance, record: Record) -> None:
         elif key == "g":
             break
         else:
-            report = _check(sitting, code.folder, Path(line).expanduser() if line else path) or report
-            if report is not None and report["num_passed"] == report["num_checks"]:
+            report = _check(sitting, code, Path(line).expanduser() if line else path) or report
+            if report is not None and all(result.ok for result in report):
                 break
     record.seconds = time.monotonic() - began
-    report = report or sitting.run_experiment(CHECKS, {"folder": code.folder}).result
-    record.replies = {"passed": f"{report['num_passed']} of {report['num_checks']}"}
+    report = report or run_checks(code.folder, read(code.folder), _limits(code))
+    record.replies = {"passed": f"{sum(result.ok for result in report)} of {len(report)}"}
     sitting.keep(instance, record, _graded(report), None)
     if not sitting.exam:
         sitting.say("")
@@ -92,7 +92,11 @@ def _start_over(sitting: Sitting, path: Path, folder: str) -> None:
     _write_given(path, folder)
 
 
-def _check(sitting: Sitting, folder: str, path: Path) -> dict[str, Any] | None:
+def _limits(code: Code) -> Limits:
+    return Limits(seconds=code.seconds, megabytes=code.megabytes)
+
+
+def _check(sitting: Sitting, code: Code, path: Path) -> list[CheckResult] | None:
     """Run the checks and print the results. Return None if nothing could be run."""
     try:
         source = path.read_text(encoding="utf-8")
@@ -103,22 +107,29 @@ def _check(sitting: Sitting, folder: str, path: Path) -> dict[str, Any] | None:
         sitting.say(f" [yellow]{escape(str(path))} is empty; r restores the given program[/]")
         return None
     try:
-        report = sitting.run_experiment(CHECKS, {"folder": folder, "source": source}).result
-    except (RunFailed, ValueError) as error:
-        sitting.say(f" [yellow]{escape(str(error))}[/]")
+        report = run_checks(code.folder, source, _limits(code))
+    except KeyboardInterrupt:
+        sitting.say(" [yellow]the checks were interrupted[/]")
         return None
-    for ok, says, why in zip(report["passed"], report["says"], report["why"], strict=True):
-        sitting.say(f" {terminal.mark(ok)} {showing.inline(says)}")
-        if why:
-            sitting.say(f"     [yellow]{escape(why)}[/]")
-    sitting.say(f" [bold]{report['num_passed']}/{report['num_checks']} checks[/]")
+    for result in report:
+        sitting.say(f" {terminal.mark(result.ok)} {showing.inline(result.says)}")
+        if result.why:
+            sitting.say(f"     [yellow]{escape(result.why)}[/]")
+    sitting.say(f" [bold]{sum(result.ok for result in report)}/{len(report)} checks[/]")
     return report
 
 
-def _graded(report: dict[str, Any]) -> Graded:
-    share = 1 / report["num_checks"]
+def _graded(report: list[CheckResult]) -> Graded:
+    share = 1 / len(report)
     parts = tuple(
-        Part(id=name, given=ok, expected=True, ok=ok, points=ok * share, max_points=share)
-        for name, ok in zip(report["names"], report["passed"], strict=True)
+        Part(
+            id=result.name,
+            given=result.ok,
+            expected=True,
+            ok=result.ok,
+            points=result.ok * share,
+            max_points=share,
+        )
+        for result in report
     )
     return Graded(parts, "tests")

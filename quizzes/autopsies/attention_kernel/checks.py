@@ -3,10 +3,11 @@ of head_dim numbers."""
 
 import math
 from operator import mul
-from types import ModuleType
 from typing import Any
 
+from common.sandbox import expose
 from quizzes.autopsies.attention_kernel.probes import case
+from quizzes.autopsies.programs import Program
 
 
 def _dense(query: list[float], keys: list[list[float]], values: list[list[float]]) -> list[float]:
@@ -17,7 +18,7 @@ def _dense(query: list[float], keys: list[list[float]], values: list[list[float]
     return [math.fsum(map(mul, weights, column)) / total for column in zip(*values, strict=True)]
 
 
-def _gap(program: ModuleType, length: int, head_dim: int, block_size: int, scale: float = 1.0) -> float:
+def _gap(program: Program, length: int, head_dim: int, block_size: int, scale: float = 1.0) -> float:
     setting = case(length, head_dim, block_size, seed=length)
     setting["query"] = [scale * x for x in setting["query"]]
     slots = [(setting["block_table"][t // block_size], t % block_size) for t in range(length)]
@@ -30,42 +31,50 @@ def _gap(program: ModuleType, length: int, head_dim: int, block_size: int, scale
     return max(abs(a - b) for a, b in zip(found, _dense(setting["query"], keys, values), strict=True))
 
 
-def check_the_result_is_a_weighted_value(program: ModuleType) -> None:
+def check_the_result_is_a_weighted_value(program: Program) -> None:
     """The result has head_dim numbers and equals softmax(q k / sqrt(head_dim)) v within 1e-9."""
     for length in (1, 5, 16, 33):
         gap = _gap(program, length, 8, 4)
         assert gap < 1e-9, f"{length} tokens: differs from dense attention by {gap:.2g}"
 
 
-def check_the_scale_is_there(program: ModuleType) -> None:
+def check_the_scale_is_there(program: Program) -> None:
     """Scores are divided by the square root of head_dim."""
     gap = _gap(program, 12, 64, 4)
     assert gap < 1e-9, f"head_dim 64: differs by {gap:.2g}"
 
 
-def check_large_scores_do_not_overflow(program: ModuleType) -> None:
+def check_large_scores_do_not_overflow(program: Program) -> None:
     """Scores of a thousand give finite results: the running maximum is subtracted."""
     gap = _gap(program, 24, 8, 4, scale=2000.0)
     assert gap < 1e-9, f"large scores: differs by {gap:.2g}"
 
 
-def check_copies_of_a_token_change_nothing(program: ModuleType) -> None:
+def check_copies_of_a_token_change_nothing(program: Program) -> None:
     """Attention over copies of one token is its value."""
     found = program.attention([0.5, 1.0], [[[1.0, 2.0]] * 4], [[[3.0, 4.0]] * 4], [0], 4, 4)
     assert all(abs(a - b) < 1e-12 for a, b in zip(found, [3.0, 4.0], strict=True)), f"returned {found}"
 
 
-def check_keys_are_read_once(program: ModuleType) -> None:
+def check_keys_are_read_once(program: Program) -> None:
     """One pass: each key and each value is read once, as a kernel that streams blocks must."""
     reads: list[int] = []
 
     class Watched(list[Any]):
+        """A block that counts the vectors that are read, one by one or as a slice."""
+
         def __getitem__(self, index: Any) -> Any:
-            reads.append(1)
-            return list.__getitem__(self, index)
+            found = list.__getitem__(self, index)
+            reads.extend([1] * (len(found) if isinstance(index, slice) else 1))
+            return found
+
+        def __iter__(self) -> Any:
+            for vector in list.__iter__(self):
+                reads.append(1)
+                yield vector
 
     setting = case(20, 4, 4)
     for name in ("key_blocks", "value_blocks"):
-        setting[name] = [Watched(block) for block in setting[name]]
+        setting[name] = [expose(Watched(block)) for block in setting[name]]
     program.attention(**setting)
     assert len(reads) == 40, f"{len(reads)} reads of 20 keys and 20 values"

@@ -4,11 +4,11 @@ decodes: callable -> the list of requests that decode in this step, one token ea
 model.step(rows) with rows (name, start, tokens): the prompt is "prompt", at most `budget` tokens together.
 """
 
-from types import ModuleType
 from typing import Any
 
+from common.sandbox import callback, expose
 from quizzes.autopsies.chunked_prefill.probes import digest
-from quizzes.autopsies.programs import refused
+from quizzes.autopsies.programs import Program, refused
 
 
 class _Model:
@@ -34,35 +34,37 @@ class _Model:
         return answers
 
 
-def _run(program: ModuleType, length: int, budget: int, decoding: int = 0) -> tuple[_Model, Any]:
+def _run(program: Program, length: int, budget: int, decoding: int = 0) -> tuple[_Model, Any]:
     model = _Model()
     names = [f"d{i}" for i in range(decoding)]
-    state = program.chunked_prefill(model, list(range(length)), lambda: names, budget)
+    state = program.chunked_prefill(
+        expose(model, ["step"]), list(range(length)), callback(lambda: names), budget
+    )
     return model, state
 
 
-def check_the_state_is_that_of_the_whole_prompt(program: ModuleType) -> None:
+def check_the_state_is_that_of_the_whole_prompt(program: Program) -> None:
     """The returned state equals that of one prefill of the whole prompt."""
     for length, budget in [(3000, 1024), (10, 3), (5, 100), (64, 64)]:
         _, state = _run(program, length, budget)
         assert state == digest(list(range(length))), f"{length} tokens in steps of {budget}: another state"
 
 
-def check_positions_go_on(program: ModuleType) -> None:
+def check_positions_go_on(program: Program) -> None:
     """Each chunk starts at the position where the last one ended."""
     model, _ = _run(program, 10, 4)
     starts = [start for step in model.steps for name, start, _ in step if name == "prompt"]
     assert starts == [0, 4, 8], f"chunks start at {starts}"
 
 
-def check_a_step_is_one_forward_pass(program: ModuleType) -> None:
+def check_a_step_is_one_forward_pass(program: Program) -> None:
     """Decodes and the chunk share one step: the weights are read once."""
     model, _ = _run(program, 100, 20, decoding=4)
     mixed = [[name for name, _, _ in step] for step in model.steps]
     assert all("prompt" in names and len(names) == 5 for names in mixed), f"rows by step: {mixed[:3]} ..."
 
 
-def check_the_budget_holds_for_all_of_them(program: ModuleType) -> None:
+def check_the_budget_holds_for_all_of_them(program: Program) -> None:
     """Decodes go first, and the chunk takes what is left of the budget."""
     model, _ = _run(program, 100, 20, decoding=4)
     sizes = [sum(count for _, _, count in step) for step in model.steps]
@@ -71,7 +73,7 @@ def check_the_budget_holds_for_all_of_them(program: ModuleType) -> None:
     assert len(sizes) == 7, f"{len(sizes)} steps for 100 tokens of 16 a step"
 
 
-def check_a_budget_that_decodes_use_up_is_refused(program: ModuleType) -> None:
+def check_a_budget_that_decodes_use_up_is_refused(program: Program) -> None:
     """If the decodes leave nothing for the prompt, ValueError: it would never end."""
     with refused(
         ValueError, "4 decodes in a budget of 4 leave no room for the prompt, but no error was raised"
@@ -79,7 +81,7 @@ def check_a_budget_that_decodes_use_up_is_refused(program: ModuleType) -> None:
         _run(program, 10, 4, decoding=4)
 
 
-def check_every_decode_gets_a_token_each_step(program: ModuleType) -> None:
+def check_every_decode_gets_a_token_each_step(program: Program) -> None:
     """No decode is left out of a step."""
     model, _ = _run(program, 50, 8, decoding=3)
     rows = [name for step in model.steps for name, _, _ in step]

@@ -3,36 +3,39 @@
 vision_encoder(images) -> a list of features per image. The input is a list of token ids and features.
 """
 
-from types import ModuleType
 from typing import Any
 
+from common.sandbox import callback, expose
 from quizzes.autopsies.multimodal_merge.probes import PLACEHOLDER, Tokenizer, encoder
+from quizzes.autopsies.programs import Program
 
 
-def _engine(program: ModuleType, calls: list[int], per_image: int = 3) -> Any:
-    return program.MultiModalEngine(Tokenizer(), encoder(per_image, calls), PLACEHOLDER)
+def _engine(program: Program, calls: list[int], per_image: int = 3) -> Any:
+    return program.MultiModalEngine(
+        expose(Tokenizer(), ["encode"]), callback(encoder(per_image, calls)), PLACEHOLDER
+    )
 
 
-def check_an_image_stands_where_the_text_says(program: ModuleType) -> None:
+def check_an_image_stands_where_the_text_says(program: Program) -> None:
     """The placeholder is replaced by the features of its image, in place."""
     combined = _engine(program, []).process("see <image> there", [7])
     assert combined == [3, 7.0, 7.01, 7.02, 5], f"input {combined}"
 
 
-def check_images_keep_their_order(program: ModuleType) -> None:
+def check_images_keep_their_order(program: Program) -> None:
     """The first placeholder is the first image."""
     combined = _engine(program, [], per_image=1).process("<image> or <image>", [7, 9])
     assert combined == [7.0, 2, 9.0], f"input {combined}"
 
 
-def check_text_alone_is_text(program: ModuleType) -> None:
+def check_text_alone_is_text(program: Program) -> None:
     """Without images nothing is encoded and nothing added."""
     calls: list[int] = []
     assert _engine(program, calls).process("only words here", []) == [4, 5, 4]
     assert sum(calls) == 0
 
 
-def check_a_count_that_does_not_match_is_refused(program: ModuleType) -> None:
+def check_a_count_that_does_not_match_is_refused(program: Program) -> None:
     """More or fewer images than placeholders: ValueError that names both numbers, before anything is encoded."""
     for text, images in [("<image> and <image>", [7]), ("none", [7, 8])]:
         calls: list[int] = []
@@ -46,7 +49,7 @@ def check_a_count_that_does_not_match_is_refused(program: ModuleType) -> None:
         raise AssertionError(f"{text!r} with {len(images)} images was accepted")
 
 
-def check_the_same_image_is_encoded_once(program: ModuleType) -> None:
+def check_the_same_image_is_encoded_once(program: Program) -> None:
     """An image that was encoded before is not encoded again, in the same request or in another."""
     calls: list[int] = []
     engine = _engine(program, calls)
@@ -56,7 +59,7 @@ def check_the_same_image_is_encoded_once(program: ModuleType) -> None:
     assert second == [7.0, 7.01, 7.02], f"input {second}"
 
 
-def check_other_images_are_other_features(program: ModuleType) -> None:
+def check_other_images_are_other_features(program: Program) -> None:
     """KV cached for one image is never used for another."""
     engine = _engine(program, [], per_image=1)
     assert [engine.process("<image>", [image]) for image in (1, 2, 1)] == [[1.0], [2.0], [1.0]]

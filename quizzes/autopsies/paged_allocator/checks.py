@@ -3,17 +3,16 @@
 PagedAllocator(num_blocks, block_size): allocate(name, num_tokens), slot(name, position),
 append(name), free(name)."""
 
-from types import ModuleType
 from typing import Any
 
-from quizzes.autopsies.programs import refused
+from quizzes.autopsies.programs import Program, refused
 
 
-def _allocator(program: ModuleType, num_blocks: int = 8) -> Any:
+def _allocator(program: Program, num_blocks: int = 8) -> Any:
     return program.PagedAllocator(num_blocks, 4)
 
 
-def check_sequences_get_blocks_of_their_own(program: ModuleType) -> None:
+def check_sequences_get_blocks_of_their_own(program: Program) -> None:
     """allocate(name, num_tokens) returns ceil(num_tokens / block_size) block ids that no other sequence has."""
     allocator = _allocator(program)
     first, second = list(allocator.allocate("a", 10)), list(allocator.allocate("b", 8))
@@ -21,7 +20,7 @@ def check_sequences_get_blocks_of_their_own(program: ModuleType) -> None:
     assert not set(first) & set(second), f"both got {sorted(set(first) & set(second))}"
 
 
-def check_too_few_blocks_is_an_error_that_changes_nothing(program: ModuleType) -> None:
+def check_too_few_blocks_is_an_error_that_changes_nothing(program: Program) -> None:
     """allocate raises MemoryError if the blocks do not suffice, and hands none out."""
     allocator = _allocator(program, 3)
     with refused(MemoryError, "13 tokens were promised 3 blocks of 4"):
@@ -29,7 +28,7 @@ def check_too_few_blocks_is_an_error_that_changes_nothing(program: ModuleType) -
     assert len(allocator.allocate("fits", 12)) == 3, "the refused allocation kept blocks"
 
 
-def check_a_position_has_a_slot(program: ModuleType) -> None:
+def check_a_position_has_a_slot(program: Program) -> None:
     """slot(name, position) is block_table[position // block_size] * block_size + position % block_size."""
     allocator = _allocator(program)
     allocator.allocate("other", 3)
@@ -38,7 +37,7 @@ def check_a_position_has_a_slot(program: ModuleType) -> None:
     assert slots == [table[p // 4] * 4 + p % 4 for p in range(10)], f"slots {slots} for the table {table}"
 
 
-def check_a_position_that_is_not_there_is_refused(program: ModuleType) -> None:
+def check_a_position_that_is_not_there_is_refused(program: Program) -> None:
     """slot raises IndexError beyond the tokens of the sequence: the last block's rest is not its data."""
     allocator = _allocator(program)
     allocator.allocate("a", 6)
@@ -49,7 +48,7 @@ def check_a_position_that_is_not_there_is_refused(program: ModuleType) -> None:
     raise AssertionError(f"position 6 of 6 tokens has slot {found}")
 
 
-def check_a_block_is_taken_when_the_last_is_full(program: ModuleType) -> None:
+def check_a_block_is_taken_when_the_last_is_full(program: Program) -> None:
     """append(name) gives the next token a slot, and takes a block only when the last one is full."""
     allocator = _allocator(program, 3)
     table = list(allocator.allocate("a", 3))
@@ -63,7 +62,7 @@ def check_a_block_is_taken_when_the_last_is_full(program: ModuleType) -> None:
     tight.append("a")  # fits into the one block there is
 
 
-def check_freed_blocks_serve_others(program: ModuleType) -> None:
+def check_freed_blocks_serve_others(program: Program) -> None:
     """free(name) gives all blocks back, and the name is unknown afterwards (KeyError)."""
     allocator = _allocator(program, 2)
     allocator.allocate("a", 8)
@@ -74,7 +73,7 @@ def check_freed_blocks_serve_others(program: ModuleType) -> None:
             use()
 
 
-def check_a_name_is_used_once(program: ModuleType) -> None:
+def check_a_name_is_used_once(program: Program) -> None:
     """allocate of a name that is there raises ValueError and loses nothing."""
     allocator = _allocator(program, 4)
     allocator.allocate("a", 4)

@@ -3,9 +3,9 @@
 PagedAttention(num_heads, num_kv_heads, head_dim, block_size).forward(query, key_cache, value_cache,
 block_tables, seq_lens) -> [batch, tokens, heads, head_dim]; the queries are the last tokens of each sequence."""
 
-from types import ModuleType
-
 import torch
+
+from quizzes.autopsies.programs import Program
 
 TOLERANCE = 1e-5
 
@@ -30,7 +30,7 @@ def _dense(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> tor
 
 
 def _compare(
-    program: ModuleType, seq_lens: list[int], tokens: int, *, heads: int = 4, kv_heads: int = 4
+    program: Program, seq_lens: list[int], tokens: int, *, heads: int = 4, kv_heads: int = 4
 ) -> None:
     head_dim, block_size = 8, 4
     max_blocks = -(-max(seq_lens) // block_size)
@@ -47,32 +47,32 @@ def _compare(
         assert gap < TOLERANCE, f"sequence {i} of length {length}: differs from dense attention by {gap:.2g}"
 
 
-def check_a_decode_equals_dense_attention(program: ModuleType) -> None:
+def check_a_decode_equals_dense_attention(program: Program) -> None:
     """One query at the end of a sequence sees all of it, through a scrambled block table."""
     _compare(program, [8], 1)
 
 
-def check_sequences_of_different_lengths(program: ModuleType) -> None:
+def check_sequences_of_different_lengths(program: Program) -> None:
     """In a batch of lengths 3, 9 and 16 each sequence sees its own tokens and no rest of a block."""
     _compare(program, [3, 9, 16], 1)
 
 
-def check_a_prompt_is_causal(program: ModuleType) -> None:
+def check_a_prompt_is_causal(program: Program) -> None:
     """Query t of a whole prompt sees keys 0 to t."""
     _compare(program, [6], 6)
 
 
-def check_a_chunk_knows_its_position(program: ModuleType) -> None:
+def check_a_chunk_knows_its_position(program: Program) -> None:
     """The queries are the last tokens: with 3 queries and 11 keys the first query sees 9."""
     _compare(program, [11, 7], 3)
 
 
-def check_grouped_query_heads(program: ModuleType) -> None:
+def check_grouped_query_heads(program: Program) -> None:
     """Query head h reads KV head h // (num_heads / num_kv_heads)."""
     _compare(program, [10], 2, heads=8, kv_heads=2)
 
 
-def check_half_precision_works(program: ModuleType) -> None:
+def check_half_precision_works(program: Program) -> None:
     """fp16 queries and caches give fp16 output without inf or nan."""
     keys, values = _cache(4, 4, 4, 8)
     query = torch.randn(1, 2, 4, 8, generator=torch.Generator().manual_seed(3))
@@ -83,7 +83,7 @@ def check_half_precision_works(program: ModuleType) -> None:
     assert bool(torch.isfinite(output).all()), "inf or nan in the output"
 
 
-def check_what_lies_behind_a_sequence_does_not_matter(program: ModuleType) -> None:
+def check_what_lies_behind_a_sequence_does_not_matter(program: Program) -> None:
     """Slots beyond seq_len may hold anything, nan too: they are not read into the result."""
     keys, values = _cache(3, 4, 2, 8)
     query = torch.randn(1, 1, 2, 8, generator=torch.Generator().manual_seed(4))

@@ -5,13 +5,15 @@ prompt; hit says how many of them came from the cache.
 """
 
 import random
-from types import ModuleType
 from typing import Any
+
+from common.sandbox import callback
+from quizzes.autopsies.programs import Program
 
 BLOCK_SIZE = 4
 
 
-def _cache(program: ModuleType, num_blocks: int = 100) -> tuple[Any, list[int]]:
+def _cache(program: Program, num_blocks: int = 100) -> tuple[Any, list[int]]:
     """A cache, and the list of how many tokens each call computed. An entry depends on every token up to it."""
     computed: list[int] = []
 
@@ -19,21 +21,21 @@ def _cache(program: ModuleType, num_blocks: int = 100) -> tuple[Any, list[int]]:
         computed.append(len(token_ids) - start)
         return [tuple(token_ids[: i + 1]) for i in range(start, len(token_ids))]
 
-    return program.PrefixCache(num_blocks, BLOCK_SIZE, compute), computed
+    return program.PrefixCache(num_blocks, BLOCK_SIZE, callback(compute)), computed
 
 
 def _right(token_ids: list[int]) -> list[Any]:
     return [tuple(token_ids[: i + 1]) for i in range(len(token_ids))]
 
 
-def check_a_list_of_tokens_is_a_prompt(program: ModuleType) -> None:
+def check_a_list_of_tokens_is_a_prompt(program: Program) -> None:
     """get_or_compute takes a list of token ids and returns one KV entry per token."""
     cache, _ = _cache(program)
     kv, hit = cache.get_or_compute([3, 1, 4, 1, 5])
     assert list(kv) == _right([3, 1, 4, 1, 5]) and hit == 0, f"{len(kv)} entries, hit {hit}"
 
 
-def check_a_shared_start_is_found(program: ModuleType) -> None:
+def check_a_shared_start_is_found(program: Program) -> None:
     """Full blocks that two prompts share are computed once, although the prompts differ behind them."""
     cache, computed = _cache(program)
     cache.get_or_compute([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
@@ -43,7 +45,7 @@ def check_a_shared_start_is_found(program: ModuleType) -> None:
     assert list(kv) == _right([1, 2, 3, 4, 5, 6, 7, 8, 99, 98]), "the KV is not that of this prompt"
 
 
-def check_only_full_blocks_are_shared(program: ModuleType) -> None:
+def check_only_full_blocks_are_shared(program: Program) -> None:
     """No lookup finds a block that is not full: its KV may still be extended."""
     cache, _ = _cache(program)
     cache.get_or_compute([1, 2, 3, 4, 5, 6])
@@ -51,7 +53,7 @@ def check_only_full_blocks_are_shared(program: ModuleType) -> None:
     assert hit == 4, f"hit {hit}, wanted the 4 tokens of the one full block"
 
 
-def check_the_last_token_is_computed(program: ModuleType) -> None:
+def check_the_last_token_is_computed(program: Program) -> None:
     """A prompt that is cached to its end still computes its last block: its logits are needed."""
     cache, computed = _cache(program)
     cache.get_or_compute([1, 2, 3, 4, 5, 6, 7, 8])
@@ -59,7 +61,7 @@ def check_the_last_token_is_computed(program: ModuleType) -> None:
     assert hit == 4 and computed[-1] == 4, f"hit {hit}, computed {computed[-1]}; wanted 4 and 4"
 
 
-def check_the_same_tokens_behind_another_start_are_another_block(program: ModuleType) -> None:
+def check_the_same_tokens_behind_another_start_are_another_block(program: Program) -> None:
     """A block is found by everything up to its end, not by its own tokens: KV depends on what stands before."""
     cache, _ = _cache(program)
     cache.get_or_compute([1, 1, 1, 1, 7, 7, 7, 7, 0])
@@ -68,7 +70,7 @@ def check_the_same_tokens_behind_another_start_are_another_block(program: Module
     assert hit == 4 and list(kv) == _right([2, 2, 2, 2, 7, 7, 7, 7, 0]), f"hit {hit}: KV of another context"
 
 
-def check_different_tokens_never_collide(program: ModuleType) -> None:
+def check_different_tokens_never_collide(program: Program) -> None:
     """Python's hash(-1) equals hash(-2): prefixes that only hash alike get KV of their own."""
     cache, _ = _cache(program)
     cache.get_or_compute([5, 5, 5, -1, 0])
@@ -76,7 +78,7 @@ def check_different_tokens_never_collide(program: ModuleType) -> None:
     assert hit == 0 and list(kv) == _right([5, 5, 5, -2, 0]), "one prompt got the KV of another"
 
 
-def check_it_never_holds_more_than_its_blocks(program: ModuleType) -> None:
+def check_it_never_holds_more_than_its_blocks(program: Program) -> None:
     """At most num_blocks blocks are kept (len(cache)); the least recently used go first."""
     cache, _ = _cache(program, 3)
     for start in (10, 20, 30):
@@ -88,7 +90,7 @@ def check_it_never_holds_more_than_its_blocks(program: ModuleType) -> None:
     assert hits == {40: 4, 30: 4, 10: 4}, f"kept {hits}: 20 was used least recently and had to go"
 
 
-def check_a_chain_loses_its_tail_first(program: ModuleType) -> None:
+def check_a_chain_loses_its_tail_first(program: Program) -> None:
     """The last block of a prompt is evicted before the first: without its start a block can never be found."""
     cache, _ = _cache(program, 3)
     cache.get_or_compute([1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 0])
@@ -97,7 +99,7 @@ def check_a_chain_loses_its_tail_first(program: ModuleType) -> None:
     assert hit == 8, f"hit {hit}, wanted the first 8 tokens"
 
 
-def check_hits_are_counted(program: ModuleType) -> None:
+def check_hits_are_counted(program: Program) -> None:
     """cache.queries and cache.hits count tokens."""
     cache, _ = _cache(program)
     cache.get_or_compute([1, 2, 3, 4, 5])
@@ -106,7 +108,7 @@ def check_hits_are_counted(program: ModuleType) -> None:
     assert (cache.queries, cache.hits) == (10, 4), f"{found}; wanted 10 and 4"
 
 
-def check_random_prompts_always_get_their_own_kv(program: ModuleType) -> None:
+def check_random_prompts_always_get_their_own_kv(program: Program) -> None:
     """Over random prompts with shared starts and little room, every KV entry is that of its own prompt."""
     rng = random.Random(1)
     cache, computed = _cache(program, 6)

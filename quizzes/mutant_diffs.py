@@ -1,0 +1,39 @@
+"""Mutants as diffs of a solution: plausible but wrong versions, each with the check that must catch it.
+
+    check_freeing_twice_is_refused: a second free is accepted
+    -        if any(block.ref_count < 1 for block in table):
+    +        if not table:
+    @@
+     the next hunk
+
+@@ separates the hunks of a diff. The lines of each hunk that are not added occur once in the solution.
+"""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A plausible but wrong version, the check that must fail, and what is wrong with it."""
+
+    check: str
+    why: str
+    source: str
+
+
+def apply_diffs(text: str, solution: str) -> list[Mutant]:
+    """Return the mutants that `text` describes. Raises ValueError if a diff does not fit the solution."""
+    found = []
+    for entry in re.split(r"^(?=check_)", text, flags=re.MULTILINE)[1:]:
+        headline, _, diff = entry.partition("\n")
+        check, _, why = headline.partition(": ")
+        source = solution
+        for hunk in diff.split("@@\n"):
+            lines = hunk.splitlines(keepends=True)
+            old = "".join(line[1:] for line in lines if line[0] in " -")
+            if source.count(old) != 1:
+                raise ValueError(f"{headline}: {old!r} occurs {source.count(old)} times in the solution")
+            source = source.replace(old, "".join(line[1:] for line in lines if line[0] in " +"))
+        found.append(Mutant(check, why, source))
+    return found
