@@ -33,6 +33,7 @@ COMMANDS = {
     "demo": Entry("app.cli.demo", "Watch the live engine run out of memory, preempt and recover.", SEE),
     "app": Entry("app.cli.app", "Open the visual debugger in the browser.", SEE),
     "chat": Entry("app.cli.chat", "Talk to a model and watch the answer stream.", SEE),
+    "lesson": Entry("app.cli.lesson", "Build an inference engine in sixteen notebooks.", PRACTISE),
     "start": Entry("app.cli.start", "Choose a role and an interview date, and find your level.", PRACTISE),
     "today": Entry("app.cli.today", "Show what to practise today.", PRACTISE),
     "quiz": Entry("app.cli.quiz", "Answer interview questions; the live engine grades them.", PRACTISE),

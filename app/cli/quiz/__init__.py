@@ -12,6 +12,7 @@ showing.py    renders questions, verdicts and explanations
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from app.cli import terminal
@@ -28,7 +29,9 @@ MAX_ITEMS = 200
 def quiz(
     topic: Annotated[str | None, option("Only this topic; prep bank stats lists them.")] = None,
     role: Annotated[str | None, option("Only for: inference, kernel, platform or sre.")] = None,
-    stage: Annotated[str | None, option("Only: screen, technical, deep_dive, design ...")] = None,
+    stage: Annotated[
+        str | None, option("Only: screen, technical, design ..., or those of a lesson: L07.")
+    ] = None,
     difficulty: Annotated[int | None, option(min=1, max=5)] = None,
     kind: Annotated[str | None, option("Only: predict, numeric, choice, free ...")] = None,
     question: Annotated[list[str] | None, option("Ask this question; repeat for more.", metavar="ID")] = None,
@@ -51,9 +54,14 @@ def quiz(
     Examples:
       prep quiz
       prep quiz --topic prefix-cache --role sre -n 5 --exam
+      prep quiz --stage L07
       prep quiz --question batching.static_vs_continuous --seed 7
       prep quiz --seed 7 -n 2 --script answers.txt --json
     """
+    if stage and re.fullmatch(r"[lL]\d{1,2}", stage):
+        from lessons.course.lesson_files import find_lesson
+
+        question, stage = [*(question or []), *find_lesson(stage).unlocks], None
     wanted: dict[str, Any] = {
         name: resolve(name, value, known) if value else None
         for name, value, known in (

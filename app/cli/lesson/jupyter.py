@@ -1,0 +1,122 @@
+"""JupyterLab in the foreground, on 127.0.0.1; its settings and records lie below the learner's folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import webbrowser
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote
+
+import psutil
+
+from app.cli import terminal
+from common.child_process import ROOT, ChildProcess
+from common.paths import data_dir
+
+QUIET = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
+"""Settings of JupyterLab's notifications: it asks nothing and calls nobody."""
+
+
+def check_installed() -> None:
+    """Raise a Problem if the notebook libraries are not installed."""
+    missing = [
+        name for name in ("jupyterlab", "ipykernel", "ipywidgets", "matplotlib") if find_spec(name) is None
+    ]
+    if missing:
+        raise terminal.Problem(
+            f"notebooks need {', '.join(missing)}, not installed here",
+            "./prep lesson   (installs them)   or   pip install -e '.[lesson]'",
+            code=terminal.ENVIRONMENT,
+        )
+
+
+def serve(notebook: Path, *, port: int, browser: bool) -> None:
+    """Open a notebook in JupyterLab: in the one that runs already, else in a new one until Ctrl-C."""
+    check_installed()
+    running = _running(notebook.parent)
+    if running is not None:
+        url = f"{running['url']}lab/tree/{quote(notebook.name)}?token={running['token']}"
+        terminal.say(f"JupyterLab runs already: {url}", whole=True)
+        if browser:
+            webbrowser.open(url)
+        return
+    home = data_dir().absolute() / "jupyter"
+    _write_settings(home / "settings")
+    args = [
+        "lab", str(notebook), f"--ServerApp.root_dir={notebook.parent}", f"--port={port or 8888}", "--port-retries=50",
+        "--ServerApp.ip=127.0.0.1", "--ServerApp.log_level=ERROR", "--LabApp.news_url=",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.extension_manager=readonly",
+    ]  # fmt: skip
+    if not browser:
+        args.append("--no-browser")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        args.append("--allow-root")
+    environment = {
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+        "JUPYTER_PLATFORM_DIRS": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, terminal.interrupt)
+    server = ChildProcess(
+        [sys.executable, "-m", "jupyter", *args],
+        name="JupyterLab",
+        environment=environment,
+        stop_signal=signal.SIGTERM,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        _tell_address(server, notebook)
+        code = server.exit_code(timeout=None)
+        if code:
+            raise terminal.Problem(
+                f"JupyterLab ended with code {code}",
+                "prep lesson open --port 8899   uses another port",
+                code=terminal.ENVIRONMENT,
+            )
+    except KeyboardInterrupt:
+        terminal.err().print("[dim]stopped; your notebooks are saved[/]")
+    finally:
+        server.close()
+
+
+def _tell_address(server: ChildProcess, notebook: Path) -> None:
+    """Print the address once the server answers."""
+    import time
+
+    with terminal.loading("JupyterLab"):
+        for _ in range(600):
+            if not server.is_running or (found := _running(notebook.parent)) is not None:
+                break
+            time.sleep(0.1)
+        else:
+            raise terminal.Problem("JupyterLab did not start within a minute", code=terminal.ENVIRONMENT)
+    if server.is_running and found is not None:
+        url = f"{found['url']}lab/tree/{quote(notebook.name)}?token={found['token']}"
+        print(url, flush=True)
+        terminal.err().print("[dim]JupyterLab runs until Ctrl-C[/]")
+
+
+def _running(folder: Path) -> dict[str, str] | None:
+    """Return the record of a live server of ours that serves this folder."""
+    for path in (data_dir().absolute() / "jupyter" / "runtime").glob("jpserver-*.json"):
+        try:
+            record = json.loads(path.read_text())
+            if record["root_dir"] == str(folder) and psutil.pid_exists(record["pid"]):
+                return dict(record)
+        except (OSError, ValueError, KeyError):
+            continue
+    return None
+
+
+def _write_settings(folder: Path) -> None:
+    place = folder / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(QUIET))

@@ -1,0 +1,204 @@
+"""Check a learner's code: named checks in this process, the code in a process of its own (`common/sandbox`).
+
+    @check("07.1")
+    def blocks_are_distinct(learner: Learner) -> None:
+        \"\"\"No block is handed out twice.\"\"\"
+        pool = learner.new("BlockAllocator", 8)
+        ...
+        raise Failed("take(2) returned block 3 again", example="take(3); take(2)")
+
+Learner code can only return values, never a verdict: the checks run where it cannot reach.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from common.sandbox import Guest, GuestError, GuestStopped, Limits
+from common.sandbox import callback as host_callback
+
+from lessons.course.lesson_files import find_exercise
+
+MEGABYTES = 1_536
+CheckFunction = Callable[["Learner"], None]
+Case = TypeVar("Case")
+_CHECKS: dict[str, list[CheckFunction]] = defaultdict(list)
+
+
+class Failed(AssertionError):
+    """A check's refusal: the reason in one sentence, the smallest counter-example, a trace to look at."""
+
+    def __init__(
+        self, why: str, *, example: object = None, trace: Path | str | None = None, step: int = 0
+    ) -> None:
+        super().__init__(why)
+        self.why, self.example, self.trace, self.step = why, example, trace, step
+
+
+class Learner:
+    """The learner's module in the guest process."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a function of the cell. Raises GuestError, GuestStopped."""
+        return self._guest.call(name, *args, **kwargs)
+
+    def new(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Return a handle to a new object: `handle.take(3)`, `handle.get("num_free")`."""
+        return self._guest.new(name, *args, **kwargs)
+
+    def function(self, name: str) -> Callable[..., Any]:
+        return partial(self.call, name)
+
+    def callback(self, function: Callable[..., Any]) -> Any:
+        """Return an argument that the learner's code can call; it runs in this process, which may count calls."""
+        return host_callback(function)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One check of an exercise."""
+
+    name: str
+    says: str
+    """Requirement, one sentence."""
+    ok: bool
+    why: str = ""
+    example: str = ""
+    trace: str = ""
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """All checks of an exercise."""
+
+    exercise: str
+    results: list[CheckResult] = field(default_factory=list)
+    problem: str = ""
+    """Why no check could run: not written yet, a syntax error, a missing name."""
+    is_stub: bool = False
+    output: str = ""
+    """What the learner's code printed, shortened."""
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.results) and not self.problem and all(result.ok for result in self.results)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "ok": self.ok}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Report:
+        data = {key: value for key, value in data.items() if key != "ok"}
+        return cls(**{**data, "results": [CheckResult(**result) for result in data["results"]]})
+
+
+def check(exercise: str) -> Callable[[CheckFunction], CheckFunction]:
+    """Register a check of an exercise. The first line of its docstring is the requirement."""
+
+    def register(function: CheckFunction) -> CheckFunction:
+        _CHECKS[exercise].append(function)
+        return function
+
+    return register
+
+
+def checks(exercise: str) -> list[CheckFunction]:
+    """Return the checks of an exercise in source order."""
+    lesson, _ = find_exercise(exercise)
+    importlib.import_module(f"lessons.{lesson.name}.checks")
+    return _CHECKS[exercise]
+
+
+def smallest(cases: Iterable[Case], run: Callable[[Case], object]) -> None:
+    """Run the cases, the smallest first; the first failure carries its case as the counter-example."""
+    for case in cases:
+        try:
+            run(case)
+        except AssertionError as error:
+            if isinstance(error, Failed) and error.example is not None:
+                raise
+            raise Failed(
+                str(error) or "the result is wrong",
+                example=case,
+                trace=getattr(error, "trace", None),
+                step=getattr(error, "step", 0),
+            ) from None
+
+
+def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report:
+    """Run the checks of an exercise on a cell's source, all of them even after failures.
+
+    only: name of the one check to run. A stopped process is started again for the next check.
+    """
+    _, facts = find_exercise(exercise)
+    results: list[CheckResult] = []
+    guest: Guest | None = None
+    output = ""
+    try:
+        for function in checks(exercise):
+            if only not in (None, function.__name__):
+                continue
+            if guest is None:
+                limits = Limits(seconds=facts.seconds, megabytes=MEGABYTES)
+                guest = Guest({"learner.py": source}, limits=limits, imports=tuple(facts.imports))
+                missing = [name for name in facts.objects if not guest.has(name)]
+                if missing:
+                    return Report(exercise, problem=f"the cell does not define {' or '.join(missing)}")
+            try:
+                results.append(_run(function, Learner(guest)))
+            except GuestError as error:
+                if error.is_stub:
+                    return Report(exercise, problem=f"not written yet: {error.message}", is_stub=True)
+                results.append(_failed(function, str(error)))
+            except GuestStopped as stopped:
+                results.append(_failed(function, f"your code {stopped}"))
+                guest.close()
+                guest = None
+        output = guest.output() if guest is not None else ""
+    except GuestError as error:  # the cell does not load
+        if error.is_stub:
+            return Report(exercise, problem=f"not written yet: {error.message}", is_stub=True)
+        return Report(exercise, problem=str(error))
+    except GuestStopped as stopped:
+        return Report(exercise, problem=f"your code {stopped}")
+    finally:
+        if guest is not None:
+            guest.close()
+    return Report(exercise, results, output=output[:2_000])
+
+
+def _run(function: CheckFunction, learner: Learner) -> CheckResult:
+    try:
+        function(learner)
+    except Failed as failed:
+        return _failed(function, failed.why, failed.example, failed.trace, failed.step)
+    except AssertionError as error:
+        return _failed(function, str(error) or "the result is wrong")
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+        # The learner's value has another shape than the check expects.
+        return _failed(function, f"the result cannot be compared ({type(error).__name__}: {error})")
+    return CheckResult(function.__name__, requirement(function), True)
+
+
+def _failed(
+    function: CheckFunction, why: str, example: object = None, trace: Path | str | None = None, step: int = 0
+) -> CheckResult:
+    shown = "" if example is None else example if isinstance(example, str) else repr(example)
+    return CheckResult(
+        function.__name__, requirement(function), False, why, shown[:500], str(trace or ""), step
+    )
+
+
+def requirement(function: CheckFunction) -> str:
+    return (inspect.getdoc(function) or function.__name__).splitlines()[0]

@@ -1,0 +1,232 @@
+"""What a lesson's cells call: predict, reveal, check, hint, explore, say.
+
+this = open_lesson("07")
+this.predict("waste", 15, unit="slots")      committed to the learner's state before the run
+this.reveal("waste", measured)
+this.check("07.1")
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from typing import Any
+
+from common.child_process import JsonChild, ProcessEnded
+from lessons.course import progress
+from lessons.course.checking import Report
+from lessons.course.lesson_files import Lesson, exercise_of, find_exercise, find_lesson, solution, stub
+from lessons.course.plots import png
+from lessons.course.report_text import as_html, as_text
+from lessons.course.widgets import Control, Draw, Explorer
+from lessons.course.workspace import WorkspaceError, digest, learner_source
+
+CHECK_SECONDS = 300.0
+_WRITES = "PREP_LESSON_RECORDS"
+
+
+def open_lesson(number: str) -> ThisLesson:
+    """Return the lesson's object and print one line about it. Raises UnknownLesson."""
+    return ThisLesson(find_lesson(number))
+
+
+class ThisLesson:
+    """One open lesson. Everything displays in JupyterLab and VS Code, and works without widgets."""
+
+    def __init__(self, lesson: Lesson) -> None:
+        self.lesson = lesson
+        self.quick = bool(os.environ.get("PREP_QUICK"))
+        """Whether to use small sizes, for tests."""
+        self.explorers: list[Explorer] = []
+        self._predictions: dict[str, tuple[Any, str]] = {}
+        self._checker: JsonChild | None = None
+        print(f"Lesson {lesson.number}: {lesson.title}. About {lesson.minutes} minutes.")
+
+    # -- predict and reveal
+
+    def predict(
+        self,
+        name: str,
+        answer: Any = ...,
+        *,
+        question: str = "",
+        unit: str = "",
+        confidence: int | None = None,
+    ) -> None:
+        """Commit a prediction. The first one counts: the run below may already be known when it is changed."""
+        if answer is ...:
+            print(f"{question} Put your answer in place of ... and run this cell.".strip())
+            return
+        if not isinstance(answer, int | float | str | bool | list):
+            print(f"a prediction is a number, a word or a list, not {type(answer).__name__}")
+            return
+        if name in self._predictions:
+            print(f"committed before: {_with_unit(*self._predictions[name])}. The first prediction counts.")
+            return
+        self._predictions[name] = (answer, unit)
+        progress.record_prediction(self.lesson, name, answer, confidence)
+        print(f"committed: {_with_unit(answer, unit)}")
+
+    def reveal(self, name: str, actual: Any) -> None:
+        """Print the result beside the prediction."""
+        actual = actual.item() if hasattr(actual, "item") else actual
+        answer, unit = self._predictions.get(name, (None, ""))
+        shown = _with_unit(actual, unit)
+        if answer is None:
+            print(f"{name.replace('-', ' ')}: {shown}. You made no prediction.")
+            return
+        print(
+            f"{name.replace('-', ' ')}: you said {_with_unit(answer, unit)}, the run says {shown}: ", end=""
+        )
+        print(_compared(answer, actual))
+
+    # -- show
+
+    def plot(self, drawing: Any) -> None:
+        """Show a matplotlib figure as a small PNG."""
+        _display({"image/png": base64.b64encode(png(drawing)).decode(), "text/plain": "[plot]"})
+
+    def show(self, what: Any) -> None:
+        """Show a figure, or print text."""
+        if hasattr(what, "savefig"):
+            self.plot(what)
+        else:
+            print(what)
+
+    def explore(self, name: str, draw: Draw, **controls: Control) -> Explorer:
+        """Show a picture with controls, and its result in words."""
+        explorer = Explorer(name, draw, controls)
+        self.explorers.append(explorer)
+        _display(explorer._repr_mimebundle_())
+        print(explorer.text)
+        return explorer
+
+    # -- exercises
+
+    def source(self, exercise: str) -> str:
+        """Return the cell of an exercise as it was last run here, else as it was last saved."""
+        find_exercise(exercise)
+        for text in reversed(_cells_run()):
+            if exercise_of(text) == exercise:
+                return text
+        try:
+            saved = learner_source(self.lesson, exercise)
+        except WorkspaceError:
+            saved = None
+        return saved if saved is not None else stub(self.lesson, exercise)
+
+    def check(self, exercise: str) -> None:
+        """Check the exercise's cell and show every check. The code runs in a process of its own, within limits."""
+        source = self.source(exercise)
+        if source.strip() == stub(self.lesson, exercise).strip():
+            print(
+                f"{exercise} is not written yet. Replace the last line of its cell, run it, and run this cell."
+            )
+            print(f'this.hint("{exercise}") shows a hint.')
+            return
+        report = self._run_checks(exercise, source)
+        if report.results:
+            good = sum(result.ok for result in report.results)
+            progress.record_check(
+                exercise, source, ok=report.ok, num_passed=good, num_checks=len(report.results)
+            )
+        _display({"text/html": as_html(report), "text/plain": as_text(report)})
+
+    def _run_checks(self, exercise: str, source: str) -> Report:
+        if self._checker is None or not self._checker.is_running:
+            self._checker = JsonChild("lessons.course.check_process", name="the checker", grace_s=0.5)
+        try:
+            self._checker.write({"exercise": exercise, "source": source})
+            answer = self._checker.read(CHECK_SECONDS)
+        except ProcessEnded as ended:
+            return Report(exercise, problem=f"the check could not run: {ended}")
+        except BaseException:
+            self._checker.kill()
+            raise
+        if answer is None:
+            self._checker.kill()
+            return Report(exercise, problem=f"the checks took more than {CHECK_SECONDS:.0f} s")
+        return Report.from_json(answer)
+
+    def hint(self, exercise: str) -> None:
+        """Print the next hint. Each costs a fifth of the exercise's points."""
+        _, facts = find_exercise(exercise)
+        shown = progress.exercise_progress().get(exercise, progress.ExerciseProgress()).hints
+        number = min(shown + 1, len(facts.hints))
+        cost = f"costs {progress.HINT_COST:.0%} of the points" if number > shown else "shown before"
+        print(f"hint {number} of {len(facts.hints)} ({cost}): {facts.hints[number - 1]}")
+        if number > shown:
+            progress.record_hint(exercise, number)
+
+    def piece(self, exercise: str) -> Any:
+        """Return what the exercise defines: yours if it passed its checks, else the reference solution's.
+
+        One object, or a tuple if the exercise defines several.
+        """
+        _, facts = find_exercise(exercise)
+        source = self.source(exercise)
+        known = progress.exercise_progress().get(exercise)
+        is_mine = known is not None and digest(source) in known.digests
+        names: dict[str, Any] = {"__name__": f"exercise_{exercise.replace('.', '_')}"}
+        exec(compile(source if is_mine else solution(exercise), f"<exercise {exercise}>", "exec"), names)
+        print(f"{', '.join(facts.objects)}: {'yours' if is_mine else 'the reference solution'} ({exercise})")
+        found = tuple(names[name] for name in facts.objects)
+        return found[0] if len(found) == 1 else found
+
+    # -- the end of a lesson
+
+    def record(self, **facts: Any) -> None:
+        """Keep facts for the tests of this lesson."""
+        if place := os.environ.get(_WRITES):
+            with open(place, "a", encoding="utf-8") as file:
+                file.write(json.dumps(facts, default=float) + "\n")
+
+    def say(self) -> None:
+        """Show the prompt, a place for an answer in prose, and the probes that test it."""
+        from lessons.course.say import SayIt
+
+        _display(SayIt(self.lesson)._repr_mimebundle_())
+
+    def questions(self) -> None:
+        """Ask the first of the bank's questions that this lesson prepares for."""
+        from lessons.course.questions import InlineQuestion, unlocked
+
+        print(f"Unlocked: {', '.join(self.lesson.unlocks)}")
+        print(f"In a terminal: prep quiz --stage L{self.lesson.number}")
+        for name in unlocked(self.lesson)[:1]:
+            question = InlineQuestion(name, seed=1 if self.quick else None)
+            _display({**question.widget()._repr_mimebundle_(), "text/plain": question.prompt})
+
+
+def _display(bundle: dict[str, Any]) -> None:
+    try:
+        from IPython.display import display
+
+        display(bundle, raw=True)
+    except ImportError:
+        print(bundle.get("text/plain", ""))
+
+
+def _cells_run() -> list[str]:
+    """Return the sources of the cells that this kernel has run, oldest first."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return []
+    shell = get_ipython()
+    return [] if shell is None else [str(text) for text in shell.history_manager.input_hist_raw]
+
+
+def _with_unit(value: Any, unit: str) -> str:
+    text = f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+    return f"{text} {unit}".strip()
+
+
+def _compared(answer: Any, actual: Any) -> str:
+    numbers = isinstance(answer, int | float) and isinstance(actual, int | float)
+    if answer == actual:
+        return "right"
+    if numbers and not isinstance(answer, bool) and actual:
+        return f"off by {abs(answer - actual) / abs(actual):.0%}"
+    return "not the same"

@@ -1,0 +1,172 @@
+"""Build a lesson's notebook from its source, and execute it.
+
+`lesson.ipynb` is committed with outputs, so that the repository's web page shows it. Cell ids come from cell names:
+a rebuilt notebook differs only where its source does, and a learner's copy can be updated cell by cell.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.child_process import ROOT
+from lessons.course.lesson_files import Lesson, cells, solution
+from lessons.course.workspace import WIDGET, digest, source_of
+
+CELL_SECONDS = 240
+KERNEL = {"display_name": "Python 3 (prep)", "language": "python", "name": "python3"}
+
+
+@dataclass
+class Run:
+    """An executed notebook."""
+
+    notebook: Any
+    seconds: float
+    errors: list[str] = field(default_factory=list)
+    """"cell: error", in order."""
+    warnings: list[str] = field(default_factory=list)
+    records: dict[str, Any] = field(default_factory=dict)
+    """Facts that the lesson recorded (`this.record`)."""
+
+
+def build(lesson: Lesson, *, solved: bool = False) -> dict[str, Any]:
+    """Return the notebook without outputs. solved: with the reference solutions in the exercise cells (tests only)."""
+    prefix = lesson.name[:3]
+    built = []
+    for cell in cells(lesson):
+        text = solution(cell.exercise).rstrip() if solved and cell.exercise else cell.text
+        metadata = {"tags": cell.tags} if cell.tags else {}
+        entry: dict[str, Any] = {
+            "cell_type": cell.kind,
+            "id": f"{prefix}-{cell.name.replace('.', '-')}",
+            "metadata": {**metadata, "prep_source": digest(text)},
+            "source": text.splitlines(keepends=True),
+        }
+        if cell.kind == "code":
+            entry |= {"execution_count": None, "outputs": []}
+        built.append(entry)
+    return {
+        "cells": built,
+        "metadata": {
+            "kernelspec": KERNEL,
+            "language_info": {"name": "python"},
+            "prep": {"lesson": prefix, "title": lesson.title},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def sources(notebook: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return (id, kind, source) of each cell: what a build decides."""
+    return [(cell["id"], cell["cell_type"], source_of(cell)) for cell in notebook["cells"]]
+
+
+def is_current(lesson: Lesson) -> bool:
+    """Whether the committed notebook was built from the lesson's source."""
+    try:
+        committed = json.loads(lesson.notebook.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return sources(committed) == sources(build(lesson))
+
+
+def execute(
+    notebook: dict[str, Any],
+    *,
+    quick: bool = False,
+    environment: Mapping[str, str] | None = None,
+    keep_going: bool = True,
+    on_cell: Callable[[int, int], None] | None = None,
+) -> Run:
+    """Run all cells in a kernel of its own, in a scratch folder with an empty learner's state.
+
+    keep_going: run the other cells after an error. on_cell(index, count) is called before each cell.
+    """
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    node = nbformat.from_dict(notebook)
+    with tempfile.TemporaryDirectory(prefix="prep-lesson-") as scratch:
+        records = Path(scratch) / "records.jsonl"
+        variables = {
+            "PREP_HOME": scratch,
+            "PREP_LESSONS": str(Path(scratch) / "lessons"),
+            "PREP_QUICK": "1" if quick else "",
+            "PREP_LESSON_RECORDS": str(records),
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            **(environment or {}),
+        }
+        began = time.monotonic()
+        client = NotebookClient(
+            node,
+            timeout=CELL_SECONDS,
+            kernel_name="python3",
+            allow_errors=keep_going,
+            resources={"metadata": {"path": scratch}},
+            store_widget_state=False,
+        )
+        if on_cell is not None:
+            client.on_cell_start = lambda cell, cell_index: on_cell(cell_index, len(node.cells))
+        run = Run(node, 0.0)
+        try:
+            with _environment(variables):
+                client.execute()
+        except CellTimeoutError:
+            run.errors.append(f"a cell ran longer than {CELL_SECONDS} s")
+        except (CellExecutionError, DeadKernelError) as error:
+            run.errors.append(str(error).strip().splitlines()[-1])
+        run.seconds = time.monotonic() - began
+        _collect(run)
+        if records.exists():
+            for line in records.read_text(encoding="utf-8").splitlines():
+                run.records |= json.loads(line)
+    return run
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Any:
+    """Set variables of this process: a kernel inherits them."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _collect(run: Run) -> None:
+    """Note errors and warnings, and make the outputs fit to be committed."""
+    for cell in run.notebook.cells:
+        cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", []):
+            if output.output_type == "error":
+                run.errors.append(f"{cell.id}: {output.ename}: {output.evalue}")
+            elif output.output_type == "stream" and output.name == "stderr" and output.text.strip():
+                run.warnings.append(f"{cell.id}: {output.text.strip().splitlines()[-1]}")
+            if "data" in output:
+                output.data.pop(WIDGET, None)
+    run.notebook.metadata.pop("widgets", None)
+    run.notebook.metadata["language_info"] = {"name": "python"}
+    run.notebook.metadata["kernelspec"] = KERNEL
+
+
+def to_text(notebook: Any) -> str:
+    """Return a notebook as the text that is committed."""
+    import nbformat
+
+    return str(nbformat.writes(nbformat.from_dict(notebook), version=4)).rstrip() + "\n"

@@ -1,0 +1,199 @@
+"""The learner's copies of the notebooks, below the folder of their state. Tracked files are never edited.
+
+An update keeps every exercise cell and every cell that the learner added, refreshes the others by id, and
+keeps the old file as `.bak`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.paths import data_dir, write_atomically
+from lessons.course.lesson_files import Lesson, cells, exercise_of, lessons, stub
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+class WorkspaceError(ValueError):
+    """Raised if a notebook of the workspace cannot be read or written: what, why, next step."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    path: Path
+    created: bool = False
+    updated: bool = False
+    backup: Path | None = None
+
+
+def folder() -> Path:
+    """Return the folder of the learner's notebooks. `PREP_LESSONS` overrides it."""
+    chosen = os.environ.get("PREP_LESSONS")
+    return Path(chosen).expanduser() if chosen else data_dir().absolute() / "lessons"
+
+
+def notebook_path(lesson: Lesson) -> Path:
+    return folder() / f"{lesson.name}.ipynb"
+
+
+def open_copy(lesson: Lesson) -> Opened:
+    """Make or update the learner's copy of a lesson. Raises WorkspaceError."""
+    path = notebook_path(lesson)
+    fresh = _read(lesson.notebook)
+    if not path.exists():
+        for cell in fresh["cells"]:
+            _strip_widgets(cell)
+        _write(path, fresh)
+        return Opened(path, created=True)
+    mine = _read(path)
+    merged = merge(mine, fresh)
+    if merged["cells"] == mine["cells"]:
+        return Opened(path)
+    backup = _back_up(path)
+    _write(path, merged)
+    return Opened(path, updated=True, backup=backup)
+
+
+def merge(mine: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
+    """Return the fresh notebook with the learner's work: their exercise cells, their outputs, their own cells.
+
+    A cell of theirs stays behind the cell that it followed. A cell of the lesson that they edited counts as theirs
+    too: exercises and predictions are made to be edited.
+    """
+    old = {cell.get("id"): cell for cell in mine["cells"]}
+    known = {cell["id"] for cell in fresh["cells"]}
+    followers: dict[str | None, list[dict[str, Any]]] = {}
+    last: str | None = None
+    for cell in mine["cells"]:
+        if cell.get("id") in known:
+            last = cell["id"]
+        elif not str(cell.get("id", "")).startswith(f"{fresh['metadata']['prep']['lesson']}-"):
+            followers.setdefault(last, []).append(cell)
+    merged = list(followers.get(None, []))
+    for cell in fresh["cells"]:
+        kept = old.get(cell["id"])
+        if kept is None:
+            _strip_widgets(cell)
+            merged.append(cell)
+        elif kept["cell_type"] == "code" and _is_theirs(kept, cell):
+            merged.append(kept)
+        else:
+            outputs = {key: kept[key] for key in ("outputs", "execution_count") if key in kept}
+            merged.append({**cell, **outputs})
+        merged += followers.get(cell["id"], [])
+    return {**fresh, "cells": merged}
+
+
+def _is_theirs(kept: dict[str, Any], fresh: dict[str, Any]) -> bool:
+    """Whether the learner changed the cell: it differs from the source that it was made from."""
+    tags = fresh["metadata"].get("tags", [])
+    if "exercise" in tags or "predict" in tags:
+        return True
+    made_from = kept.get("metadata", {}).get("prep_source")
+    return made_from is not None and made_from != digest(source_of(kept))
+
+
+def digest(text: str) -> str:
+    """Return a short fingerprint of a cell's source."""
+    import hashlib
+
+    return hashlib.sha256(text.strip().encode()).hexdigest()[:16]
+
+
+def reset(lesson: Lesson) -> Path | None:
+    """Move the learner's copy aside and make a new one. Return where the old one is."""
+    path = notebook_path(lesson)
+    backup = _back_up(path) if path.exists() else None
+    path.unlink(missing_ok=True)
+    open_copy(lesson)
+    return backup
+
+
+def learner_source(lesson: Lesson, exercise: str) -> str | None:
+    """Return the cell of an exercise in the learner's notebook; None without a notebook or such a cell.
+
+    The cell is found by its first line, or by its id if that line was edited away.
+    """
+    path = notebook_path(lesson)
+    if not path.exists():
+        return None
+    found = None
+    for cell in _read(path)["cells"]:
+        if cell.get("cell_type") == "code":
+            text = source_of(cell)
+            if exercise_of(text) == exercise:
+                return text
+            if cell.get("id") == f"{lesson.name[:3]}-{exercise.replace('.', '-')}":
+                found = text
+    return found
+
+
+def learner_sources() -> dict[str, str]:
+    """Return exercise id -> source for all exercises that the learner has changed."""
+    found: dict[str, str] = {}
+    for lesson in lessons():
+        for exercise in lesson.exercises:
+            text = learner_source(lesson, exercise)
+            if text is not None and text.strip() != stub(lesson, exercise).strip():
+                found[exercise] = text
+    return found
+
+
+def source_of(cell: dict[str, Any]) -> str:
+    """Return a cell's source; the format allows a text or a list of lines."""
+    source = cell.get("source", "")
+    return source if isinstance(source, str) else "".join(source)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(notebook.get("cells"), list):
+            raise ValueError("it has no cells")
+    except OSError as error:
+        raise WorkspaceError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, AttributeError) as error:
+        raise WorkspaceError(
+            f"{path} is not a notebook ({error}); prep lesson reset moves it aside and starts a new one"
+        ) from error
+    return dict(notebook)
+
+
+def _write(path: Path, notebook: dict[str, Any]) -> None:
+    try:
+        write_atomically(path, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise WorkspaceError(
+            f"cannot write {path}: {error.strerror or error}; choose another folder with PREP_LESSONS=FOLDER"
+        ) from error
+
+
+def _back_up(path: Path) -> Path:
+    backup = path.with_name(f"{path.stem}.{time.strftime('%Y%m%d-%H%M%S')}.bak.ipynb")
+    try:
+        shutil.copy2(path, backup)
+    except OSError as error:
+        raise WorkspaceError(f"cannot keep a copy of {path}: {error.strerror or error}") from error
+    return backup
+
+
+def _strip_widgets(cell: dict[str, Any]) -> None:
+    """Remove references to widgets of another kernel; the picture and the text of each stay."""
+    for output in cell.get("outputs", []):
+        output.get("data", {}).pop(WIDGET, None)
+
+
+def unchanged(lesson: Lesson) -> bool:
+    """Whether each exercise of the copy is still the stub, or there is no copy."""
+    sources = [learner_source(lesson, exercise) for exercise in lesson.exercises]
+    stubs = {cell.exercise: cell.text.strip() for cell in cells(lesson) if cell.exercise}
+    return all(
+        text is None or text.strip() == stubs[exercise]
+        for exercise, text in zip(lesson.exercises, sources, strict=True)
+    )

@@ -1,0 +1,134 @@
+"""Every lesson's folder is complete and consistent: what authors may forget."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from lessons.course.lesson_files import (
+    Lesson,
+    UnknownLesson,
+    cells,
+    find_exercise,
+    find_lesson,
+    lessons,
+    solution,
+    split_sections,
+    stub,
+)
+from lessons.course.mutants import mutants
+from lessons.course.notebook_build import is_current
+from quizzes.question_bank import load_bank
+from quizzes.topics import TOPICS
+
+EVERY = pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.number)
+PARTS = (
+    "Why an interviewer asks",
+    "Predict",
+    "Run it",
+    "Plot",
+    "Explore",
+    "Build",
+    "Break it",
+    "Say it in 60 seconds",
+)
+
+
+def test_there_are_sixteen_lessons_with_forty_exercises() -> None:
+    assert [lesson.number for lesson in lessons()] == [f"{number:02}" for number in range(1, 17)]
+    assert sum(len(lesson.exercises) for lesson in lessons()) >= 40
+
+
+def test_all_solutions_together_stay_readable() -> None:
+    total = sum((lesson.folder / "solution.py").read_text().count("\n") for lesson in lessons())
+    assert total <= 1_500, f"{total} lines"
+
+
+def test_every_topic_of_the_bank_is_taught() -> None:
+    taught = {topic for lesson in lessons() for topic in lesson.topics}
+    assert taught >= set(TOPICS) - {"landscape", "code_review"}, sorted(set(TOPICS) - taught)
+
+
+def test_the_notebooks_together_are_small() -> None:
+    assert sum(lesson.notebook.stat().st_size for lesson in lessons()) <= 8 * 2**20
+
+
+@EVERY
+def test_the_notebook_was_built_from_its_source(lesson: Lesson) -> None:
+    assert is_current(lesson), f"prep lesson build {lesson.number}"
+
+
+@EVERY
+def test_its_names_exist(lesson: Lesson) -> None:
+    bank = load_bank()
+    assert [name for name in lesson.unlocks if name not in bank] == []
+    assert [topic for topic in lesson.topics if topic not in TOPICS] == []
+    assert {cell.exercise for cell in cells(lesson)} - {None} == set(lesson.exercises)
+
+
+@EVERY
+def test_it_has_the_eight_parts_in_order(lesson: Lesson) -> None:
+    text = "\n".join(cell.text for cell in cells(lesson) if cell.kind == "markdown")
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    found = [part for heading in headings for part in PARTS if heading.startswith(part)]
+    assert list(dict.fromkeys(found)) == list(PARTS)
+
+
+@EVERY
+def test_no_cell_is_a_wall(lesson: Lesson) -> None:
+    for cell in cells(lesson):
+        most = 25 if cell.kind == "code" else 20
+        assert cell.text.count("\n") < most, f"{cell.name}: {cell.text.count(chr(10)) + 1} lines"
+
+
+@EVERY
+def test_a_stub_shows_the_signature_and_docstring_of_its_solution(lesson: Lesson) -> None:
+    for exercise, facts in lesson.exercises.items():
+        given, ours = shapes(stub(lesson, exercise)), shapes(solution(exercise))
+        for name in facts.objects:
+            assert given[name] == ours[name], f"{exercise} {name}"
+        assert "NotImplementedError" in stub(lesson, exercise)
+        assert "NotImplementedError" not in solution(exercise)
+
+
+@EVERY
+def test_each_exercise_has_four_mutants(lesson: Lesson) -> None:
+    found = mutants(lesson)
+    for exercise in lesson.exercises:
+        assert sum(mutant.exercise == exercise for mutant in found) >= 4, exercise
+
+
+def shapes(source: str) -> dict[str, tuple[object, ...]]:
+    """Name -> arguments and docstring, of functions and of classes with their public methods."""
+    found: dict[str, tuple[object, ...]] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found[node.name] = (ast.unparse(node.args), ast.get_docstring(node))
+        elif isinstance(node, ast.ClassDef):
+            methods = [
+                (each.name, ast.unparse(each.args), ast.get_docstring(each))
+                for each in node.body
+                if isinstance(each, ast.FunctionDef)
+                and (not each.name.startswith("_") or each.name == "__init__")
+            ]
+            found[node.name] = (ast.get_docstring(node), *methods)
+    return found
+
+
+def test_lessons_are_found_by_any_spelling() -> None:
+    for name in ("7", "07", "L07", "l07", "07.2", "l07_paged_kv"):
+        assert find_lesson(name).number == "07"
+    assert find_exercise("7.2")[1].id == "07.2"
+    for name in ("", "17", "seven", "07.9", "07", "../07.1"):
+        with pytest.raises(UnknownLesson, match="lesson"):
+            find_exercise(name)
+
+
+def test_sections_are_split_at_their_markers() -> None:
+    text = "import x\n# exercise 01.1 · a\na = 1\n\n# exercise 01.2\nb = 2\n"
+    assert split_sections(text) == {
+        "01.1": "# exercise 01.1 · a\na = 1\n",
+        "01.2": "# exercise 01.2\nb = 2\n",
+    }

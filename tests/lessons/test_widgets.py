@@ -1,0 +1,47 @@
+"""The one helper for interactive pictures: every control reaches the picture and the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lessons.course import plots
+from lessons.course.widgets import Explorer, Order
+
+
+def draw(**values: Any) -> tuple[Any, str]:
+    drawing, plot = plots.figure()
+    plot.plot([0, values["size"]])
+    return drawing, " ".join(f"{key}={value}" for key, value in values.items())
+
+
+CONTROLS: dict[str, Any] = {
+    "size": [8, 16],
+    "count": (1, 9, 3),
+    "share": (0.0, 1.0, 0.5),
+    "name": "a",
+    "on": True,
+    "order": Order(["x", "y", "z"]),
+}
+
+
+@pytest.mark.parametrize("with_widgets", [False, True])
+def test_every_control_changes_the_text(with_widgets: bool) -> None:
+    explorer = Explorer("demo", draw, CONTROLS)
+    if with_widgets:
+        explorer.widget()
+    assert explorer.text == "size=8 count=3 share=0.5 name=a on=True order=('x', 'y', 'z')"
+    assert "count=9" in explorer.drive(count=9)
+    assert "order=('z', 'y', 'x')" in explorer.drive(order=("z", "y", "x"))
+    driven = explorer.drive_all()
+    assert {"size=16", "size=8", "count=1", "count=9", "share=0.0", "share=1.0", "on=False"} <= driven.keys()
+    assert "share=1.0" in driven["share=1.0"]
+    with pytest.raises(KeyError, match="no control 'zoom'"):
+        explorer.drive(zoom=1)
+
+
+def test_a_picture_has_a_text_beside_it() -> None:
+    bundle = Explorer("demo", draw, {"size": [8]})._repr_mimebundle_()
+    assert bundle["text/plain"] == "size=8"
+    assert bundle["image/png"] and "application/vnd.jupyter.widget-view+json" in bundle

@@ -1,0 +1,116 @@
+"""The learner's copies: made, updated, reset; nothing of theirs is lost, nothing tracked is written."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from lessons.course import workspace
+from lessons.course.lesson_files import find_lesson, stub
+from lessons.course.notebook_build import build
+
+LESSON = find_lesson("07")
+
+
+def saved() -> dict[str, Any]:
+    return json.loads(workspace.notebook_path(LESSON).read_text())
+
+
+def cell_of(notebook: dict[str, Any], exercise: str) -> dict[str, Any]:
+    return next(cell for cell in notebook["cells"] if cell["id"] == f"l07-{exercise.replace('.', '-')}")
+
+
+def edit(change: Any) -> None:
+    notebook = saved()
+    change(notebook)
+    workspace.notebook_path(LESSON).write_text(json.dumps(notebook))
+
+
+def test_a_first_open_copies_the_lesson_and_a_second_changes_nothing() -> None:
+    tracked = LESSON.notebook.read_bytes()
+    assert workspace.open_copy(LESSON).created
+    before = workspace.notebook_path(LESSON).read_bytes()
+    again = workspace.open_copy(LESSON)
+    assert (again.created, again.updated) == (False, False)
+    assert workspace.notebook_path(LESSON).read_bytes() == before
+    assert LESSON.notebook.read_bytes() == tracked
+    assert workspace.learner_source(LESSON, "07.1") == stub(LESSON, "07.1")
+    assert workspace.unchanged(LESSON)
+
+
+def test_an_update_keeps_code_and_own_cells_and_refreshes_the_text() -> None:
+    workspace.open_copy(LESSON)
+    own = {
+        "cell_type": "code",
+        "id": "mine",
+        "metadata": {},
+        "source": "note = 1",
+        "outputs": [],
+        "execution_count": None,
+    }
+
+    def change(notebook: dict[str, Any]) -> None:
+        cell_of(notebook, "07.1")["source"] = "# exercise 07.1\nanswer = 42\n"
+        notebook["cells"].insert(3, own)
+        text = next(cell for cell in notebook["cells"] if cell["cell_type"] == "markdown")
+        text["source"] = "an older text"
+
+    edit(change)
+    opened = workspace.open_copy(LESSON)
+    assert opened.updated and opened.backup is not None and "older text" in opened.backup.read_text()
+    now = saved()
+    assert "answer = 42" in workspace.source_of(cell_of(now, "07.1"))
+    assert [cell["id"] for cell in now["cells"]].index("mine") == 3
+    assert "an older text" not in json.dumps(now)
+    assert workspace.learner_sources() == {"07.1": "# exercise 07.1\nanswer = 42\n"}
+
+
+def test_a_cell_whose_first_line_was_edited_away_is_found_by_its_id() -> None:
+    workspace.open_copy(LESSON)
+    edit(lambda notebook: cell_of(notebook, "07.1").update(source="class BlockAllocator: ..."))
+    assert workspace.learner_source(LESSON, "07.1") == "class BlockAllocator: ..."
+
+
+def test_a_renamed_notebook_is_simply_made_again() -> None:
+    workspace.open_copy(LESSON)
+    folder = workspace.folder()
+    workspace.notebook_path(LESSON).rename(folder / "my own name.ipynb")
+    assert workspace.open_copy(LESSON).created
+    assert (folder / "my own name.ipynb").exists()
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"cells": 3}', "\x00\x01"])
+def test_a_damaged_notebook_is_named_and_kept(damage: str) -> None:
+    workspace.open_copy(LESSON)
+    workspace.notebook_path(LESSON).write_text(damage)
+    with pytest.raises(workspace.WorkspaceError, match="reset"):
+        workspace.open_copy(LESSON)
+    assert workspace.notebook_path(LESSON).read_text() == damage
+    backup = workspace.reset(LESSON)
+    assert backup is not None and backup.read_text() == damage
+    assert workspace.learner_source(LESSON, "07.1") == stub(LESSON, "07.1")
+
+
+def test_a_read_only_disk_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(workspace, "write_atomically", refuse)
+    with pytest.raises(workspace.WorkspaceError, match="PREP_LESSONS"):
+        workspace.open_copy(LESSON)
+
+
+def test_an_unreadable_notebook_is_a_clear_error() -> None:
+    path = workspace.notebook_path(LESSON)
+    os.makedirs(path)  # a folder in its place
+    with pytest.raises(workspace.WorkspaceError, match="cannot read"):
+        workspace.open_copy(LESSON)
+
+
+def test_cell_ids_are_stable_and_valid() -> None:
+    first, second = build(LESSON), build(LESSON)
+    assert first == second
+    assert all(len(cell["id"]) <= 64 for cell in first["cells"])
