@@ -133,6 +133,7 @@ def test_a_model_that_is_not_there_is_named(model: str, told: str) -> None:
     assert told in result.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_a_generation_without_a_traceback(tmp_path: Path) -> None:
     trace = tmp_path / "run.itrace"
     process = subprocess.Popen(

@@ -33,6 +33,7 @@ def prep(*arguments: str, **settings: object) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], [], *([name, "--help"] for name in COMMANDS)])
 def test_no_help_page_imports_torch(arguments: list[str]) -> None:
     program = (

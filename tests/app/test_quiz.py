@@ -398,6 +398,7 @@ def test_prose_is_marked_by_its_author_and_probed_by_the_engine(home: Path, tmp_
         assert {mark.by for mark in attempt.marks} == {"self"} and attempt.grader == "self"
 
 
+@pytest.mark.slow
 def test_answer_lists_the_numbered_questions_with_the_items_that_cover_them(home: Path) -> None:
     rows = json.loads(prep("answer", "--list", "--json").stdout)
     assert [row["id"] for row in rows][:150] == [f"Q{number:03d}" for number in range(1, 151)]

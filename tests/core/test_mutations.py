@@ -12,6 +12,7 @@ WITHIN = 300
 """Workloads. The slowest mutant needs about 220."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_the_oracle_catches(mutation: Mutation) -> None:
     scheduler = load_core(mutation)

@@ -13,6 +13,7 @@ WITHIN = 250
 """Workloads in which every mutant must be caught."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, WORKLOADS, CHUNK))
 def test_whatever_the_network_does_each_request_gives_what_it_gives_alone(first: int) -> None:
     for seed in range(first, first + CHUNK):

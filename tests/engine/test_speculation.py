@@ -114,6 +114,7 @@ PRESSURE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pressure", PRESSURE)
 @pytest.mark.parametrize("wrong_every", [0, 1, 2, 3])
 def test_everything_is_said_as_without_drafts(

@@ -54,6 +54,7 @@ SMALL = {"num_gpu_blocks_override": 16, "max_model_len": 160}
 """Room for two or three of the six."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
 @pytest.mark.parametrize("caching", [True, False])
 def test_answers_do_not_depend_on_what_became_of_the_preempted(

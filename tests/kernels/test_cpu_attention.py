@@ -242,6 +242,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_check_notices(fault: str, tmp_path: Path) -> None:
     args = ("paged_attention", attention, "_paged_attention", "attention.cpp", FAULTS[fault], tmp_path)

@@ -96,6 +96,7 @@ def test_a_damaged_library_is_built_again_and_never_loaded(small: Path, damage: 
     assert path.read_bytes() == whole
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_two_processes_may_build_at_once(small: Path, tmp_path: Path) -> None:
     code = (
@@ -242,6 +243,7 @@ def answer(**environment: str) -> dict[str, object]:
     return json.loads(finished.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_without_a_working_compiler_the_engine_says_the_same_through_sdpa(tmp_path: Path) -> None:
     """And with one there is a single OpenMP runtime in the process: two would fight over the cores."""

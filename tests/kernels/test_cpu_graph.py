@@ -150,6 +150,7 @@ def test_pieces_of_an_arena_are_aligned_and_do_not_overlap() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_graph_keeps_its_arena_alive_and_lets_it_go() -> None:
     x = torch.randn(2, 64)
     graph, result = CPUGraph.record(lambda: block(x), Arena(1 << 20))

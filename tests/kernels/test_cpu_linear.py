@@ -140,6 +140,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_check_notices(fault: str, tmp_path: Path) -> None:
     assert_noticed("linear", linear, "_gemm", "gemm.cpp", FAULTS[fault], tmp_path, size="small")

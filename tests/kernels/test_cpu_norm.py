@@ -105,6 +105,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_check_notices(fault: str, tmp_path: Path) -> None:
     assert_noticed("rms_norm", norm, "_rms_norm", "norm.cpp", FAULTS[fault], tmp_path)

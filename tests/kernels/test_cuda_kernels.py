@@ -35,6 +35,7 @@ IN_HALF = {  # a few cases of each: what differs is the type of loads and stores
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", OPS)
 def test_every_case_agrees_and_a_row_alone_gives_the_same_bits(op: str) -> None:
     report = check(op, "cuda")
@@ -90,6 +91,7 @@ def _split(*args: Any, **kwargs: Any) -> Tensor:
     return attention.decode_split(*args, **kwargs, split=16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("version", [_one_pass, _split])
 def test_both_versions_of_decode_agree(version: Any, dtype: torch.dtype) -> None:

@@ -17,6 +17,7 @@ SHARDS = 2
 TIMEOUT_S = 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_the_triton_kernels_in_the_interpreter(shard: int) -> None:
     files = [str(path.relative_to(ROOT)) for path in FILES[shard::SHARDS]]

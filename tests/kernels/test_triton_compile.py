@@ -22,6 +22,7 @@ FORMS = {each.sources[0]: each for each in IMPLEMENTATIONS if each.backend == "t
 """One for every file that launches kernels."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_every_kernel_compiles_fits_and_does_not_spill(form: Implementation, arch: int) -> None:

@@ -320,6 +320,7 @@ def test_the_lock_of_a_killed_installer_is_taken_over(machine: Machine) -> None:
     assert not machine.lock.exists()
 
 
+@pytest.mark.slow
 def test_a_lock_without_an_owner_is_taken_over_too(machine: Machine) -> None:
     machine.lock.mkdir()
     assert machine.run("demo").stdout == "prep ran: demo\n"

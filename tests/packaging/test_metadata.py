@@ -57,6 +57,7 @@ def test_the_licence_is_apache() -> None:
     assert PROJECT["project"]["license"] == "Apache-2.0"
 
 
+@pytest.mark.slow
 def test_transformers_does_not_take_our_kernels_for_hugging_faces() -> None:
     """In a process of its own, from the checkout, where `import kernels` finds ours."""
     program = (

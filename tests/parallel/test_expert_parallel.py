@@ -22,6 +22,7 @@ def run(folder: Path, **settings: Any) -> tuple[list[list[int]], list[list[list[
     return [output.outputs[0].token_ids for output in outputs], load
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -71,6 +71,7 @@ def test_an_object_in_another_process_answers_in_order_and_ends_when_let_go() ->
     assert remote.exit_code() == 0
 
 
+@pytest.mark.slow
 def test_an_object_that_cannot_be_built_and_a_process_that_ends_say_so() -> None:
     unbuilt = RemoteProcess("counter", Counter, -1)
     with pytest.raises(ConfigError, match="must not be negative"):
@@ -86,6 +87,7 @@ def test_an_object_that_cannot_be_built_and_a_process_that_ends_say_so() -> None
         ending.receive()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_engine_with_its_rank_and_signal_and_no_process_stays(
     make_engine: MakeEngine,
 ) -> None:

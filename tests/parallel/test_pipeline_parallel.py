@@ -114,6 +114,7 @@ def staged() -> Iterator[LLM]:
         yield llm
 
 
+@pytest.mark.slow
 def test_shop_says_the_same_in_two_stages_greedy_and_seeded(staged: LLM) -> None:
     params = [
         SamplingParams(max_tokens=12, temperature=t, seed=2, n=n)

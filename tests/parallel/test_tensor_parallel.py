@@ -50,6 +50,7 @@ def pair() -> Iterator[LLM]:
         yield llm
 
 
+@pytest.mark.slow
 def test_shop_says_the_same_in_two_halves_greedy_and_seeded(alone: LLM, pair: LLM) -> None:
     expected, got = alone.generate(PROMPTS, PARAMS), pair.generate(PROMPTS, PARAMS)
     assert said(got) == said(expected)

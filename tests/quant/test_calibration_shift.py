@@ -62,6 +62,7 @@ def test_gptq_and_awq_stay_nearer_to_the_float_model_than_rounding(divergences: 
     assert divergences["awq", "ja"] < 0.8 * divergences["rtn", "ja"], divergences
 
 
+@pytest.mark.slow
 def test_calibration_in_another_language_costs_gptq_more_than_awq(divergences: dict[Any, float]) -> None:
     """GPTQ compensates errors for the inputs it saw; AWQ takes from them only which channels are large."""
     loss = {

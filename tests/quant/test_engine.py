@@ -50,6 +50,7 @@ def answers(core: EngineCore, prompts: list[list[int]] = PROMPTS, label: str = "
     return list(tokens(run(core, requests)).values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INT4)
 def test_the_engine_says_what_plain_torch_says_with_the_restored_matrices(
     quantized: Callable[..., Any], name: str
@@ -61,6 +62,7 @@ def test_the_engine_says_what_plain_torch_says_with_the_restored_matrices(
         assert answers(core) == [model.generate(prompt, 12, eos=-1) for prompt in PROMPTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_alone_or_in_a_batch_a_request_gets_the_same_tokens_and_logprobs(
     quantized: Callable[..., Any], name: str

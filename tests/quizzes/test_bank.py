@@ -122,6 +122,7 @@ def test_no_place_in_the_list_is_a_good_guess() -> None:
     assert total and max(places.values()) / total < 0.4, places
 
 
+@pytest.mark.slow
 def test_the_longest_option_is_not_the_right_one() -> None:
     """Length gives nothing away: over all choice questions the right option is the longest in less than half."""
     longest = total = 0

@@ -59,6 +59,7 @@ def test_no_test_is_so_easy_that_every_claim_passes() -> None:
     assert len(verdicts) >= 3 and max(verdicts.values()) < 0.8 * verdicts.total(), verdicts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "claim_id", [name for name in RUNS if not lint.needs_model(CLAIMS.entries[name].run)][::8]
 )  # every eighth; all of them in the slow test below

@@ -75,6 +75,7 @@ def _wanted(function: Callable[..., Any]) -> list[str]:
     return [] if hasattr(function, "hypothesis") else list(inspect.signature(function).parameters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_the_tests_catch(mutation: Mutation, tmp_path: Path) -> None:
     test_file, name = mutation.caught_by.split(".")
@@ -82,6 +83,7 @@ def test_the_tests_catch(mutation: Mutation, tmp_path: Path) -> None:
         assert failure(tests, name, tmp_path) is not None, f"{mutation.name} survives {mutation.caught_by}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("caught_by", sorted({mutation.caught_by for mutation in MUTATIONS}))
 def test_an_unchanged_copy_survives(caught_by: str, tmp_path: Path) -> None:
     test_file, name = caught_by.split(".")

@@ -109,6 +109,7 @@ def test_percentiles_do_not_average() -> None:
     assert result.bucket_low_ms <= result.p99_histogram_ms <= result.bucket_high_ms
 
 
+@pytest.mark.slow
 def test_every_fault_shows_on_a_line_that_no_other_fault_moves() -> None:
     """An incident question is fair only if its dashboard tells the causes apart."""
     from quizzes.experiments.operations.metrics import FAULTS

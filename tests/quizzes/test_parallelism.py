@@ -49,6 +49,7 @@ def test_a_seven_billion_model_needs_no_second_large_card() -> None:
     assert not fit(model="llama-3.1-70b", tp=4).fits_one
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_same_tokens_and_count_every_message() -> None:
     found = live(Context(), max_tokens=6)
     assert found.same_tokens and found.all_reduces_per_layer == 2

@@ -197,6 +197,7 @@ def test_a_window_bounds_the_blocks_that_are_held(
     assert result.most_held == oracle.window_most(window, prompt, output, chunk, block_size)
 
 
+@pytest.mark.slow
 @quick
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 5))
 def test_round_robin_pays_for_a_session_on_every_replica(replicas: int, sessions: int, turns: int) -> None:

@@ -17,6 +17,7 @@ def run(name: str, **args: Any) -> Any:
     return found.run(Context(), **found.check(args))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_a_prompt_gets_what_the_decodes_leave(seed: int) -> None:
     rng = Random(seed)
@@ -166,6 +167,7 @@ def test_chunks_do_not_change_the_answer_of_the_live_engine() -> None:
     assert result.lo <= result.ratio <= result.hi
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prefill_interference", "policy_lab", "load_sweep"])
 def test_charts_show_figures_of_the_result(name: str) -> None:
     found = get(f"scheduling.{name}")

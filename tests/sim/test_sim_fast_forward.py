@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,6 +90,7 @@ def request_state(request: Any) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(workloads(), st.lists(st.floats(0.001, 3.0), max_size=4))
 def test_skipping_steps_leaves_the_state_and_the_report_as_they_would_be(

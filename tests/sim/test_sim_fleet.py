@@ -61,6 +61,7 @@ def test_round_robin_deals_in_turn() -> None:
     assert serve("round-robin", SHARED).balance == 1.0
 
 
+@pytest.mark.slow
 def test_affinity_hits_more_and_balances_less_than_taking_turns() -> None:
     """E47: with too little cache for every prefix everywhere."""
     by_router = {name: serve(name, SHARED, num_blocks=600) for name in ROUTERS}

@@ -520,6 +520,7 @@ def test_a_file_cannot_make_us_import_a_module(tmp_path: Path) -> None:
         fork(a, tmp_path / "fork.itrace")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ShortestFirst", "PrefillFirst", "DecodeFirst"])
 @pytest.mark.parametrize("at", [0, 10])
 def test_the_examples_keep_every_rule_and_decide_otherwise(

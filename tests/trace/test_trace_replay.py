@@ -28,6 +28,7 @@ def assert_same(reader: TraceReader, step: int, engine: Snapshot) -> None:
     assert state.blocks.free_queue() == engine.eviction_order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_seed", range(0, 160, 20))
 def test_replay_is_the_engine_at_every_step_of_random_workloads(tmp_path: Path, first_seed: int) -> None:
     for seed in range(first_seed, first_seed + 20):

@@ -52,6 +52,7 @@ def test_outputs_and_cases_must_pair_up() -> None:
         score(CASES, ["only one"])
 
 
+@pytest.mark.slow
 def test_forced_matching_agrees_with_real_generation() -> None:
     folder = resolve("shop")
     cases = CASES[:12]

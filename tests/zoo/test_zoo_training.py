@@ -162,6 +162,7 @@ def test_an_exported_model_is_the_same_llama_in_transformers(tmp_path: Path, tok
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shop", "shop-draft"])
 def test_a_shipped_model_answers_alike_in_transformers(name: str) -> None:
     transformers = pytest.importorskip("transformers")

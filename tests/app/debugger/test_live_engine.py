@@ -53,6 +53,7 @@ def step(run: LiveRun, num_steps: int) -> LiveView:
     return seen(run)
 
 
+@pytest.mark.slow
 def test_rewinding_replays_what_was_injected_and_aborted_and_keeps_what_was_left(
     started: list[LiveRun],
 ) -> None:
