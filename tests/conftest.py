@@ -14,6 +14,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # `./prep test` exports how it was typed, and hints repeat it: the tests expect the plain name.
 os.environ.pop("PREP_COMMAND", None)
 
+pytest_plugins = ["tests.browser"]
 TESTS = Path(__file__).parent
 FAST = (
     "common",
