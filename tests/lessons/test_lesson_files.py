@@ -6,8 +6,10 @@ import ast
 import re
 
 import pytest
+import yaml
 
 from lessons.course.lesson_files import (
+    FOLDER,
     Lesson,
     UnknownLesson,
     cells,
@@ -49,6 +51,15 @@ def test_all_solutions_together_stay_readable() -> None:
 def test_every_topic_of_the_bank_is_taught() -> None:
     taught = {topic for lesson in lessons() for topic in lesson.topics}
     assert taught >= set(TOPICS) - {"landscape", "code_review"}, sorted(set(TOPICS) - taught)
+
+
+def test_every_feature_is_taught_by_a_lesson_or_its_place_is_named() -> None:
+    sizes = {"A": 20, "B": 19, "C": 13, "D": 12, "E": 12, "F": 4, "G": 7, "H": 8, "I": 13, "J": 9}
+    rows = {f"{group}{number:02}" for group, count in sizes.items() for number in range(1, count + 1)}
+    table = yaml.safe_load((FOLDER / "coverage.yaml").read_text())
+    taught = [row for found in table["lessons"].values() for row in found]
+    assert sorted([*taught, *table["elsewhere"]]) == sorted(rows)
+    assert set(table["lessons"]) == {lesson.number for lesson in lessons()}
 
 
 def test_the_notebooks_together_are_small() -> None:
