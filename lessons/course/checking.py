@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 from common.sandbox import Guest, GuestError, GuestStopped, Limits
 from common.sandbox import callback as host_callback
-
 from lessons.course.lesson_files import find_exercise
 
 MEGABYTES = 1_536
@@ -181,6 +180,8 @@ def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report
 def _run(function: CheckFunction, learner: Learner) -> CheckResult:
     try:
         function(learner)
+    except GuestError:
+        raise  # it is also an instance of the error that the learner's code raised
     except Failed as failed:
         return _failed(function, failed.why, failed.example, failed.trace, failed.step)
     except AssertionError as error:

@@ -94,13 +94,11 @@ class ThisLesson:
         else:
             print(what)
 
-    def explore(self, name: str, draw: Draw, **controls: Control) -> Explorer:
+    def explore(self, name: str, draw: Draw, **controls: Control) -> None:
         """Show a picture with controls, and its result in words."""
         explorer = Explorer(name, draw, controls)
         self.explorers.append(explorer)
         _display(explorer._repr_mimebundle_())
-        print(explorer.text)
-        return explorer
 
     # -- exercises
 

@@ -95,7 +95,7 @@ def execute(
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    node = nbformat.from_dict(notebook)
+    node = nbformat.reads(json.dumps(notebook), as_version=4)
     with tempfile.TemporaryDirectory(prefix="prep-lesson-") as scratch:
         records = Path(scratch) / "records.jsonl"
         variables = {
@@ -112,6 +112,7 @@ def execute(
             node,
             timeout=CELL_SECONDS,
             kernel_name="python3",
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],
             allow_errors=keep_going,
             resources={"metadata": {"path": scratch}},
             store_widget_state=False,
@@ -153,16 +154,26 @@ def _collect(run: Run) -> None:
     """Note errors and warnings, and make the outputs fit to be committed."""
     for cell in run.notebook.cells:
         cell.metadata.pop("execution", None)
+        if "outputs" in cell:
+            cell.outputs = [each for output in cell.outputs for each in _still(output)]
         for output in cell.get("outputs", []):
             if output.output_type == "error":
                 run.errors.append(f"{cell.id}: {output.ename}: {output.evalue}")
             elif output.output_type == "stream" and output.name == "stderr" and output.text.strip():
                 run.warnings.append(f"{cell.id}: {output.text.strip().splitlines()[-1]}")
-            if "data" in output:
-                output.data.pop(WIDGET, None)
     run.notebook.metadata.pop("widgets", None)
     run.notebook.metadata["language_info"] = {"name": "python"}
     run.notebook.metadata["kernelspec"] = KERNEL
+
+
+def _still(output: Any) -> list[Any]:
+    """Return what remains of an output without widgets: a picture with controls becomes a picture and its text."""
+    from nbformat.v4 import new_output
+
+    data = output.get("data", {})
+    if data.pop(WIDGET, None) is None or "image/png" not in data:
+        return [output]
+    return [output, new_output("stream", name="stdout", text=data["text/plain"] + "\n")]
 
 
 def to_text(notebook: Any) -> str:

@@ -34,7 +34,7 @@ def figure(width: float = 6.4, height: float = 3.2, **axes: Any) -> tuple[Any, A
 
 def style(plot: Any) -> None:
     """Give axes the course's colours, markers of their own per line, and light grid lines."""
-    from matplotlib import cycler
+    from cycler import cycler
 
     plot.set_prop_cycle(cycler(color=[COLOURS[name] for name in CYCLE]) + cycler(marker=list(MARKERS)))
     plot.grid(True, color="#DDDDDD", linewidth=0.6)

@@ -108,27 +108,22 @@ class InlineQuestion:
     def widget(self) -> Any:
         """Return the question with an input per part and a button."""
         import ipywidgets
-        from IPython.display import Markdown, display
 
         inputs = {key: ipywidgets.Text(description=key.replace("_", " ")) for key in self.keys}
         sure = ipywidgets.BoundedIntText(value=50, min=1, max=99, description="sure, %")
         button = ipywidgets.Button(description="Commit and run")
-        area = ipywidgets.Output()
+        area = ipywidgets.HTML()
 
         def commit(_: Any) -> None:
-            area.clear_output()
-            with area:
-                try:
-                    text = self.answer({key: each.value for key, each in inputs.items()}, sure.value)
-                    button.disabled = True
-                except ParseError as error:
-                    text = str(error)
-                display(Markdown(text))
+            try:
+                text = self.answer({key: each.value for key, each in inputs.items()}, sure.value)
+                button.disabled = True
+            except ParseError as error:
+                text = str(error)
+            area.value = f"<div role='status'>{_to_html(text)}</div>"
 
         button.on_click(commit)
-        shown = ipywidgets.Output()
-        with shown:
-            display(Markdown(self.prompt))
+        shown = ipywidgets.HTML(_to_html(self.prompt))
         return ipywidgets.VBox([shown, *inputs.values(), sure, button, area])
 
 
@@ -146,6 +141,12 @@ def _numbered(instance: Instance) -> list[tuple[int, Any]]:
         by_id = {item.id: item for item in question.items}
         return list(enumerate((by_id[name] for name in instance.items()), 1))
     return list(enumerate(instance.choices(), 1)) if question.choices else []
+
+
+def _to_html(text: str) -> str:
+    from mistune import create_markdown
+
+    return str(create_markdown(plugins=["table"])(text))
 
 
 def _table(graded: Graded) -> str:
