@@ -19,7 +19,7 @@ from common.child_process import ROOT, ChildProcess
 from common.paths import data_dir
 
 QUIET = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
-"""Settings of JupyterLab's notifications: it asks nothing and calls nobody."""
+"""Settings of JupyterLab's notifications: no questions, no requests to other machines."""
 
 
 def check_installed() -> None:
