@@ -146,6 +146,13 @@ class Guest:
         self._released.append(number)
 
     def _exchange(self, operation: str, args: list[Any]) -> Any:
+        if self._process is None:
+            raise GuestStopped("has not been started")
+        with self._process.guest_time():
+            return self._converse(operation, args)
+
+    def _converse(self, operation: str, args: list[Any]) -> Any:
+        """Send a request and serve the guest's calls until its answer comes."""
         assert self._process is not None
         number = self._number = self._number + 1
         released = [handle for handle in self._released if handle not in self._handles]

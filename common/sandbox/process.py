@@ -37,6 +37,7 @@ class GuestProcess:
         self._lent_left = limits.lent_seconds
         self._looked = self._looked_at_disk = 0.0
         self._why: str | None = None
+        self._since: float | None = None
         self._kept, self._dropped = bytearray(), 0
         self._marker = uuid4().hex
         their_read, self._write = os.pipe()
@@ -79,15 +80,34 @@ class GuestProcess:
         self.seconds_left = self._limits.seconds
 
     @contextmanager
+    def guest_time(self) -> Iterator[None]:
+        """Count the time of the block as the guest's."""
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._count()
+            self._since = None
+
+    @contextmanager
     def lent_time(self) -> Iterator[None]:
         """Count the time of the block as that of a lent object."""
+        self._count()
+        self._since = None
         began = time.monotonic()
         try:
             yield
         finally:
-            self._lent_left -= time.monotonic() - began
-            if self._lent_left < 0:
-                raise self.stop(f"kept the checker busy for more than {self._limits.lent_seconds:g} s")
+            self._since = time.monotonic()
+            self._lent_left -= self._since - began
+        if self._lent_left < 0:
+            raise self.stop(f"kept the checker busy for more than {self._limits.lent_seconds:g} s")
+
+    def _count(self) -> None:
+        now = time.monotonic()
+        if self._since is not None:
+            self.seconds_left -= now - self._since
+            self._since = now
 
     def write(self, data: bytes) -> None:
         """Write bytes. Raises GuestStopped."""
@@ -153,19 +173,16 @@ class GuestProcess:
             raise GuestStopped(self._why or "has been closed")
         reads, writes = ([self._printed], [end]) if writing else ([self._printed, end], [])
         while True:
-            began = time.monotonic()
-            ready, writable, _ = select.select(
-                reads, writes, [], min(_LOOK_EVERY, max(0.0, self.seconds_left))
-            )
-            now = time.monotonic()
-            self.seconds_left -= now - began
+            self._count()
+            if self.seconds_left <= 0:
+                raise self.stop(f"stopped after {self._limits.seconds:g} s")
+            ready, writable, _ = select.select(reads, writes, [], min(_LOOK_EVERY, self.seconds_left))
             if self._printed in ready and not self._drain():
                 reads.remove(self._printed)  # it closed its output
+            now = time.monotonic()
             if now - self._looked > _LOOK_EVERY:
                 self._looked = now
                 self._look(now)
-            if self.seconds_left <= 0:
-                raise self.stop(f"stopped after {self._limits.seconds:g} s")
             if end in ready or end in writable:
                 return
 

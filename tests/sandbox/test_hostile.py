@@ -1,0 +1,87 @@
+"""Hostile learner code never gets a right answer, never outlives its limit, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from common.child_process import ROOT
+from common.sandbox import Guest, GuestError, GuestStopped, Limits
+from common.sandbox.process import MARKER
+from tests.sandbox.hostile import IS_STOPPED, PRELUDE, RETURNS_SOMETHING_ELSE
+
+LIMITS = Limits(seconds=1.0, megabytes=300, disk_megabytes=32)
+LATE_S = 2.0
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "state"
+    path.write_text("answers")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: Path) -> Iterator[None]:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    status = _status()
+    yield
+    assert list(scratch.iterdir()) == []
+    assert secret.read_text() == "answers"
+    assert _status() == status
+    assert _marked() == []
+
+
+def _status() -> str:
+    return subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True).stdout
+
+
+def _marked() -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and MARKER in process.environ():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _total(source: str, secret: Path) -> Any:
+    prelude = PRELUDE.format(root=str(ROOT), host=os.getpid(), secret=str(secret))
+    files = {"learner.py": prelude + source}
+    began = time.monotonic()
+    try:
+        with Guest(files, limits=LIMITS) as guest:
+            began = time.monotonic()
+            answer = guest.call("total", [3, 4, 5])
+            return answer if not hasattr(answer, "__iter__") else list(answer)
+    finally:
+        assert time.monotonic() - began < LIMITS.seconds + LATE_S
+
+
+@pytest.mark.parametrize("name", RETURNS_SOMETHING_ELSE)
+def test_an_attack_does_not_pass(name: str, secret: Path) -> None:
+    try:
+        answer = _total(RETURNS_SOMETHING_ELSE[name], secret)
+    except (GuestError, GuestStopped, TypeError, ValueError):
+        return
+    assert answer != 12 and answer != "escaped"
+
+
+@pytest.mark.parametrize("name", IS_STOPPED)
+def test_a_guest_is_stopped(name: str, secret: Path) -> None:
+    source, why = IS_STOPPED[name]
+    with pytest.raises(GuestStopped) as stopped:
+        _total(source, secret)
+    assert why in str(stopped.value)
