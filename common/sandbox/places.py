@@ -12,7 +12,7 @@ from common.child_process import ROOT
 from common.paths import data_dir
 
 SYSTEM = (
-    "/usr", "/lib", "/lib64", "/bin", "/etc", "/opt/rocm", "/proc/self", "/proc/cpuinfo", "/proc/meminfo",
+    "/usr", "/lib", "/lib64", "/bin", "/etc", "/opt/rocm", "/proc/cpuinfo", "/proc/meminfo",
     "/proc/stat", "/sys/devices/system", "/sys/fs/cgroup", "/dev/null", "/dev/zero", "/dev/urandom", "/dev/random",
     "/System/Library", "/Library/Developer",
 )  # fmt: skip
@@ -40,6 +40,7 @@ def readable(own: Sequence[str]) -> tuple[list[str], list[str]]:
     listed = {str(ROOT), *(str(path.parent) for path in packages if path.parent != ROOT)}
     for tree in dict.fromkeys(Path(os.path.realpath(place)) for place in (*SYSTEM, *python)):
         _without(tree, [path.resolve() for path in private], allowed, listed)
+    allowed.append("/proc/self")  # resolved by the guest: it is the folder of whoever reads it
     return [*allowed, *map(str, packages), *map(str, files)], sorted(listed)
 
 

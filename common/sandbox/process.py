@@ -39,7 +39,7 @@ class GuestProcess:
         self._why: str | None = None
         self._since: float | None = None
         self._kept, self._dropped = bytearray(), 0
-        self._marker = uuid4().hex
+        self._marker = f"{os.getpid()}-{uuid4().hex}"
         their_read, self._write = os.pipe()
         self._read, their_write = os.pipe()
         self._printed, their_output = os.pipe()

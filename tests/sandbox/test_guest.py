@@ -1,0 +1,163 @@
+"""The checker's side: values, handles, lent objects, errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from common.sandbox import Guest, GuestError, GuestStopped, Handle, Limits, callback, confinement, expose
+
+SOURCE = """
+def same(value): return value
+def bad(): return [][1]
+def stub(): raise NotImplementedError
+def count(n):
+    for i in range(n): yield i
+async def twice(x): return 2 * x
+async def acount(n):
+    for i in range(n): yield i
+class Pool:
+    def __init__(self, n): self.free = n
+    def take(self, k): self.free -= k; return self
+    def __len__(self): return self.free
+    def __eq__(self, other): return True
+    __hash__ = object.__hash__
+def use(lent, xs): return lent(3), xs[1], xs[0:2], len(xs), list(xs)
+def grow(table): table.append(9)
+def safe(lent):
+    try: return lent(0)
+    except ZeroDivisionError: return "caught"
+print("hello")
+"""
+
+
+@pytest.fixture(scope="module")
+def guest() -> Iterator[Guest]:
+    with Guest({"learner.py": SOURCE}) as started:
+        yield started
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 3, -(2**80), 1.5, math.inf, "é\udc80", b"\0x", [1, [2]], (1, (2,)), {1: {2: "x"}}, {1, 2},
+     frozenset([1]), {"t": "host", "id": 0}, slice(1, None), range(3), 1 + 2j],
+)  # fmt: skip
+def test_a_value_crosses_with_its_exact_type(guest: Guest, value: Any) -> None:
+    found = guest.call("same", value)
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "uint8", "float16", "bfloat16", "float32"])
+def test_a_tensor_crosses(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    value = torch.arange(6).reshape(2, 3).to(getattr(torch, dtype)).t()
+    with Guest({"learner.py": "def same(value): return value[:, 1:]"}, imports=("torch",)) as guest:
+        found = guest.call("same", value)
+    assert found.dtype == value.dtype and torch.equal(found, value[:, 1:])
+
+
+def test_an_array_crosses() -> None:
+    numpy = pytest.importorskip("numpy")
+    with Guest({"learner.py": "def same(value): return value, value.sum()"}, imports=("numpy",)) as guest:
+        found, total = guest.call("same", numpy.arange(4.0))
+    assert found.tolist() == [0, 1, 2, 3] and type(total) is float
+
+
+def test_an_object_is_a_handle_that_is_equal_only_to_itself(guest: Guest) -> None:
+    pool, other = guest.new("Pool", 8), guest.new("Pool", 8)
+    assert isinstance(pool, Handle) and pool != other and pool != 8
+    assert pool.take(3) == pool and len(pool) == pool.free == pool.get("free") == 5
+    pool.free = 2
+    assert pool.content() == {"free": 2} and pool in guest.call("same", [pool])
+    assert guest.call("same", pool) is pool
+
+
+def test_iterators_and_coroutines_run_in_the_guest(guest: Guest) -> None:
+    assert list(guest.call("count", 3)) == list(guest.call("acount", 3)) == [0, 1, 2]
+    assert guest.call("twice", 4) == 8
+
+
+def test_what_the_checker_lends_runs_here(guest: Guest) -> None:
+    calls: list[int] = []
+    answer = guest.call("use", callback(lambda x: calls.append(x) or 7), expose([1, 2, 3]))
+    assert answer == (7, 2, [1, 2], 3, [1, 2, 3]) and calls == [3]
+
+
+def test_an_error_of_the_checker_passes_through_learner_code(guest: Guest) -> None:
+    error = AssertionError("too many tokens")
+
+    def fail(_: int) -> None:
+        raise error
+
+    with pytest.raises(AssertionError) as raised:
+        guest.call("safe", callback(fail))
+    assert raised.value is error
+    assert guest.call("safe", callback(lambda x: 1 // x)) == "caught"
+
+
+def test_an_argument_that_learner_code_changes_is_put_there(guest: Guest) -> None:
+    table = guest.put([1])
+    guest.call("grow", table)
+    assert table.content() == [1, 9]
+
+
+def test_names_and_signatures(guest: Guest) -> None:
+    assert guest.has("Pool.take") and not guest.has("nothing")
+    assert guest.signature("Pool") == "(n)" and guest.signature("nothing") is None
+    assert guest.call("math:sqrt", 4.0) == 2.0 and "hello" in guest.output()
+
+
+def test_an_error_names_the_line_and_keeps_its_class(guest: Guest) -> None:
+    with pytest.raises(IndexError) as raised:
+        guest.call("bad")
+    assert isinstance(raised.value, GuestError)
+    assert str(raised.value) == "IndexError in line 3, `def bad(): return [][1]`: list index out of range"
+    with pytest.raises(GuestError) as stub:
+        guest.call("stub")
+    assert stub.value.is_stub and "not written yet in line 4" in str(stub.value)
+
+
+def test_a_syntax_error_names_its_line() -> None:
+    with pytest.raises(GuestError, match=r"SyntaxError in line 2, `def f\(:`"):
+        Guest({"learner.py": "x = 1\ndef f(:\n"})
+
+
+def test_the_checkers_own_time_does_not_count() -> None:
+    def slow() -> None:
+        sum(range(30_000_000))
+
+    with Guest({"learner.py": "def f(lent): lent()"}, limits=Limits(seconds=0.3)) as guest:
+        guest.call("f", callback(slow))
+        slow()
+        assert guest.seconds_left > 0
+
+
+def test_a_guest_is_over_after_a_stop() -> None:
+    with Guest({"learner.py": "def f(): raise SystemExit(2)"}) as guest:
+        for _ in range(2):
+            with pytest.raises(GuestStopped, match="ended itself with exit code 2"):
+                guest.call("f")
+
+
+def test_endless_calls_of_the_checker_are_stopped() -> None:
+    source = "def f(lent):\n    while True: lent()"
+    with (
+        Guest({"learner.py": source}, limits=Limits(calls=50)) as guest,
+        pytest.raises(GuestStopped, match="more than 50 times"),
+    ):
+        guest.call("f", callback(lambda: None))
+
+
+def test_files_may_import_each_other_and_given_packages() -> None:
+    files = {"learner.py": "from parts.b import x\nimport common.percentile", "parts/b.py": "x = 3"}
+    with Guest(files) as guest:
+        assert guest.get("x") == 3
+    with pytest.raises(GuestError):
+        Guest({"learner.py": "import common.percentile"}, own=())
+
+
+def test_layers_are_reported() -> None:
+    assert "audit hook" in confinement() and "rlimits" in confinement()
