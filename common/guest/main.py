@@ -1,7 +1,10 @@
 """The guest process: confine itself, load the learner's files, do what the checker asks.
 
-Started as `python -I -S main.py ROOT READ_FD WRITE_FD PARENT`. It holds learner code and nothing of the checker, so
-whatever learner code does to this process, all that leaves it is values.
+    python -I -S main.py ROOT PARENT READ_FD WRITE_FD      one guest
+    python -I -S main.py ROOT PARENT SOCKET_FD             a nursery, see nursery.py
+
+A guest holds learner code and nothing of the checker, so whatever learner code does to this process, all that leaves
+it is values.
 """
 
 import sys
@@ -19,13 +22,23 @@ from common.guest.server import Server
 
 
 def main() -> None:
-    read, write, parent = map(int, sys.argv[2:5])
-    limits.end_with(parent)
+    limits.end_with(int(sys.argv[2]))
+    sys.dont_write_bytecode = True
+    ends = [int(end) for end in sys.argv[3:]]
+    if len(ends) == 2:
+        serve(*ends)
+    else:
+        from common.guest import nursery
+
+        nursery.run(ends[0], serve)
+
+
+def serve(read: int, write: int) -> None:
+    """Be a guest for the checker behind these pipes."""
     link = Link(read, write)
     link.objects = server = Server(link)
     [number, _, _, setup] = link.read()
-    sys.dont_write_bytecode = True
-    sys.path[:] = [setup["scratch"], *sys.path[1:], *setup["path"], sys.argv[1]]
+    sys.path[:] = [setup["scratch"], *_libraries(), *setup["path"], sys.argv[1]]
     layers = _confine(setup)
     for name in setup["imports"]:
         try:
@@ -35,6 +48,11 @@ def main() -> None:
     layers.append(audit.confine(setup["readable"], setup["listable"], setup["writable"]))
     link.write([number, "ok", [layer for layer in layers if layer]])
     server.serve()
+
+
+def _libraries() -> list[str]:
+    """Return the standard library's part of the path: what this interpreter began with."""
+    return [path for path in sys.path if path != sys.argv[1] and "-packages" not in path]
 
 
 def _confine(setup: dict[str, Any]) -> list[str]:

@@ -63,7 +63,7 @@ class Guest:
                 place = scratch / name
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(content.encode() if isinstance(content, str) else content)
-            self._process = GuestProcess(scratch, self._limits)
+            self._process = GuestProcess(scratch, self._limits, imports)
             self._layers: list[str] = self._exchange("setup", [_setup(scratch, self._limits, imports, own)])
             self._process.start_clock()
             self._files = list(files)

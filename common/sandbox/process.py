@@ -7,7 +7,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -18,9 +18,8 @@ from common.child_process import ROOT, ChildProcess
 from common.guest import codec
 from common.sandbox.errors import GuestStopped
 from common.sandbox.limits import Limits
+from common.sandbox.nursery import MAIN, START_SECONDS, NurseryGuest, is_useful, nursery
 
-START_SECONDS = 120.0
-"""Limit for `imports`, before the guest's own limit begins."""
 OUTPUT_BYTES = 64 << 10
 MARKER = "PREP_GUEST"
 _LOOK_EVERY = 0.05
@@ -31,7 +30,7 @@ _MIB = 1 << 20
 class GuestProcess:
     """A process that is stopped at its limits while the checker reads from it or writes to it."""
 
-    def __init__(self, scratch: Path, limits: Limits) -> None:
+    def __init__(self, scratch: Path, limits: Limits, imports: Sequence[str]) -> None:
         self._scratch, self._limits = scratch, limits
         self.seconds_left = START_SECONDS
         self._lent_left = limits.lent_seconds
@@ -45,31 +44,9 @@ class GuestProcess:
         self._printed, their_output = os.pipe()
         for end in (self._write, self._read, self._printed):
             os.set_blocking(end, False)
-        main = str(ROOT / "common" / "guest" / "main.py")
-        command = [
-            sys.executable,
-            "-I",
-            "-S",
-            "-u",
-            main,
-            str(ROOT),
-            str(their_read),
-            str(their_write),
-            str(os.getpid()),
-        ]
         theirs = (their_read, their_write, their_output)
         try:
-            self._child: ChildProcess | None = ChildProcess(
-                command,
-                name="the program",
-                environment=_environment(scratch, self._marker),
-                inherit_environment=False,
-                pass_fds=theirs[:2],
-                stdin=-3,  # subprocess.DEVNULL
-                stdout=their_output,
-                stderr=their_output,
-                cwd=scratch,
-            )
+            self._child: ChildProcess | NurseryGuest | None = _start(scratch, self._marker, imports, theirs)
         finally:
             for end in theirs:
                 os.close(end)
@@ -229,11 +206,33 @@ class GuestProcess:
         return True
 
 
-def _environment(scratch: Path, marker: str) -> dict[str, str]:
+def _start(
+    scratch: Path, marker: str, imports: Sequence[str], ends: tuple[int, int, int]
+) -> ChildProcess | NurseryGuest:
+    """Start a guest process with these ends of the pipes: to read, to write, to print."""
+    home = {**dict.fromkeys(("HOME", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR"), str(scratch)), MARKER: marker}
+    if is_useful(imports):
+        return NurseryGuest(nursery(imports, _environment()), scratch, home, ends)
+    read, write, output = ends
+    command = [sys.executable, "-I", "-S", "-u", MAIN, str(ROOT), str(os.getpid()), str(read), str(write)]
+    return ChildProcess(
+        command,
+        name="the program",
+        environment=_environment() | home,
+        inherit_environment=False,
+        pass_fds=(read, write),
+        stdin=-3,  # subprocess.DEVNULL
+        stdout=output,
+        stderr=output,
+        cwd=scratch,
+        grace_s=0.0,
+    )
+
+
+def _environment() -> dict[str, str]:
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    home = {"HOME": str(scratch), "TMPDIR": str(scratch), "TORCHINDUCTOR_CACHE_DIR": str(scratch)}
     kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "LD_LIBRARY_PATH") if name in os.environ}
-    return {**kept, **single, **home, "PATH": os.defpath, "TRITON_INTERPRET": "1", MARKER: marker}
+    return {**kept, **single, "PATH": os.defpath, "TRITON_INTERPRET": "1"}
 
 
 def _megabytes_in(folder: Path) -> int:

@@ -320,7 +320,7 @@ import json, struct
 def total(numbers):
     for n in range(1, 20):
         text = json.dumps([n, "ok", 13]).encode()
-        os.write(int(sys.argv[3]), struct.pack('>QQ', len(text), 0) + text)
+        os.write(int(sys.argv[4]), struct.pack('>QQ', len(text), 0) + text)
     return 13
 """,
         "checker's pipe",
@@ -330,14 +330,14 @@ def total(numbers):
 import json, struct
 def total(numbers):
     text = json.dumps([3, "ok", {"t": "host", "id": 10**9}]).encode()
-    os.write(int(sys.argv[3]), struct.pack('>QQ', len(text), 0) + text)
+    os.write(int(sys.argv[4]), struct.pack('>QQ', len(text), 0) + text)
 """,
         "checker's pipe",
     ),
     "an announced frame of a terabyte": (
         """
 import struct
-def total(numbers): os.write(int(sys.argv[3]), struct.pack('>QQ', 10, 1 << 40)); os.read(0, 1)
+def total(numbers): os.write(int(sys.argv[4]), struct.pack('>QQ', 10, 1 << 40)); os.read(0, 1)
 """,
         "MiB",
     ),
@@ -354,7 +354,7 @@ def total(numbers):
         """
 import time
 def total(numbers):
-    while True: os.read(int(sys.argv[2]), 1)
+    while True: os.read(int(sys.argv[3]), 1)
 """,
         "stopped after",
     ),
