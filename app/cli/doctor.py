@@ -91,7 +91,7 @@ def doctor(json: JsonOption = False) -> None:
 def run() -> Iterator[Check]:
     """Yield the checks as they finish; an exception in one is a failed check, never a traceback."""
     checks = (_python, _libraries, _torch, _cpu_kernels, _machine, _disk, _terminal, _test_tools)
-    for check in (*checks, _bank, _claims, _state, _judge, _worker):
+    for check in (*checks, _bank, _claims, _state, _judge, _worker, _sandbox):
         yield _guarded(check)
     yield from _engine()
 
@@ -256,6 +256,17 @@ def _worker() -> Check:
     with Runner() as runner:
         outcome = runner.run("batching.static_vs_continuous", {}, fresh=True)
     return Check("ok", f"experiments run: {outcome.seconds:.2f} s in a worker with limits")
+
+
+def _sandbox() -> Check:
+    """Name the layers that confine learner code; without those of the kernel it could read the solutions."""
+    from common.sandbox import confinement
+
+    layers = confinement()
+    text = f"programs to mend run confined: {', '.join(layers)}"
+    if "seccomp" in layers and any(layer.startswith("Landlock") for layer in layers):
+        return Check("ok", text)
+    return Check("warn", f"{text}; the kernel offers no more", "check only programs that you trust")
 
 
 def _golden_answers(llm: LLM) -> Check:

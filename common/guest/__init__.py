@@ -1,1 +1,1 @@
-"""The inside of a sandbox: what runs in the guest process. It imports nothing but the standard library."""
+"""The guest process of a sandbox. It imports nothing but the standard library."""

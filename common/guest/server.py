@@ -1,4 +1,4 @@
-"""What a guest does for the checker: load files, call functions, read and write attributes, iterate."""
+"""Operations of a guest for the checker: load files, call functions, read and write attributes, iterate."""
 
 from __future__ import annotations
 

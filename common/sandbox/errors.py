@@ -1,4 +1,4 @@
-"""What learner code does wrong, as exceptions of the checker's process."""
+"""Exceptions of the checker for errors and stops of learner code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a guest may use."""
+"""Limits of a guest."""
 
 from dataclasses import dataclass
 
