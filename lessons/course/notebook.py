@@ -190,8 +190,8 @@ class ThisLesson:
         """Ask the first of the bank's questions that this lesson prepares for."""
         from lessons.course.questions import InlineQuestion, unlocked
 
-        print(f"Unlocked: {', '.join(self.lesson.unlocks)}")
-        print(f"In a terminal: prep quiz --stage L{self.lesson.number}")
+        print("Unlocked:", *self.lesson.unlocks, sep="\n  ")
+        print(f"All of them, in a terminal: prep quiz --stage L{self.lesson.number}")
         for name in unlocked(self.lesson)[:1]:
             question = InlineQuestion(name, seed=1 if self.quick else None)
             _display({**question.widget()._repr_mimebundle_(), "text/plain": question.prompt})

@@ -69,6 +69,7 @@ def serve(notebook: Path, *, port: int, browser: bool) -> None:
         name="JupyterLab",
         environment=environment,
         stop_signal=signal.SIGTERM,
+        keep_stderr=True,
         stdout=subprocess.DEVNULL,
     )
     try:
@@ -76,7 +77,7 @@ def serve(notebook: Path, *, port: int, browser: bool) -> None:
         code = server.exit_code(timeout=None)
         if code:
             raise terminal.Problem(
-                f"JupyterLab ended with code {code}",
+                f"JupyterLab ended with code {code}: {server.last_words() or 'no message'}",
                 "prep lesson open --port 8899   uses another port",
                 code=terminal.ENVIRONMENT,
             )
