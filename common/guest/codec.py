@@ -180,8 +180,15 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
     "set": set,
     "frozenset": frozenset,
     "slice": lambda parts: slice(*parts),
-    "range": lambda parts: range(*parts),
+    "range": lambda parts: _range(*parts),
 }
+
+
+def _range(*parts: int) -> range:
+    found = range(*parts)
+    if len(found) > MAX_JSON_BYTES:  # the checker may make a list of it
+        raise BadFrame("a range that is too long")
+    return found
 
 
 def _bytes(value: dict[str, Any], blobs: memoryview) -> bytes:
@@ -208,12 +215,14 @@ def _torch(value: dict[str, Any], blobs: memoryview) -> Any:
     torch = import_module("torch")
 
     if value["t"] == "dtype":
-        found = getattr(torch, value["v"])
+        found = vars(torch).get(value["v"])
         if not isinstance(found, torch.dtype):
             raise BadFrame("not a dtype")
         return found
     shape, data = _shape(value), bytearray(_bytes(value, blobs))
     dtype = getattr(torch, value["dtype"])
     if not data:
+        if 0 not in shape:
+            raise BadFrame("a tensor without data")
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(data, dtype=dtype).reshape(shape)

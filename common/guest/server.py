@@ -115,13 +115,13 @@ class Server:
     # -- operations
 
     def _load(self, files: list[str], max_bytes: int) -> None:
-        for name in files:
+        programs = [name for name in files if name.endswith(".py")]
+        for name in programs:
             with open(name, encoding="utf-8") as file:
-                self._files[name] = file.read().splitlines()
+                self._files[os.path.basename(name)] = file.read().splitlines()
         self._link.max_bytes = max_bytes
-        for name in reversed(files):
-            if name.endswith(".py"):
-                self._main = import_module(name.removesuffix(".py").replace("/", "."))
+        for name in reversed(programs):
+            self._main = import_module(name.removesuffix(".py").replace("/", "."))
 
     def _find(self, target: Any, name: str) -> Any:
         """Return a member of an object; without object a name of the learner's module, or `module:name`."""

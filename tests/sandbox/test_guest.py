@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,3 +165,51 @@ def test_files_may_import_each_other_and_given_packages() -> None:
 
 def test_layers_are_reported() -> None:
     assert "audit hook" in confinement() and "rlimits" in confinement()
+
+
+def test_an_error_in_another_file_names_its_line() -> None:
+    files = {
+        "learner.py": "from parts.b import f",
+        "parts/b.py": "\ndef f(): return 1 / 0",
+        "data.bin": b"\xff",
+    }
+    with Guest(files) as guest, pytest.raises(ZeroDivisionError, match="line 2"):
+        guest.call("f")
+
+
+def test_a_library_in_the_scratch_folder_loads_and_others_do_not(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no compiler")
+    (tmp_path / "a.c").write_text("int three(void) { return 3; }")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", "a.so", "a.c"], cwd=tmp_path, check=True)
+    source = "import ctypes\ndef f(path): return ctypes.CDLL(path).three()"
+    with Guest(
+        {"learner.py": source, "a.so": (tmp_path / "a.so").read_bytes()}, imports=("ctypes",)
+    ) as guest:
+        assert guest.call("f", "./a.so") == 3
+        with pytest.raises(PermissionError):
+            guest.call("f", str(tmp_path / "a.so"))
+
+
+def test_a_forged_value_does_not_reach_the_checker() -> None:
+    """A value that claims more than its frame holds stops the guest."""
+    forged = [
+        {"t": "tensor", "dtype": "float32", "shape": [10**9], "at": 0, "size": 0},
+        {"t": "array", "dtype": "float32", "shape": [2], "at": 0, "size": 8},
+        {"t": "bytes", "at": -4, "size": 8},
+        {"t": "range", "v": [0, 10**18, 1]},
+        {"t": "dict", "v": [[[1]], [2]]},
+        {"t": "dtype", "v": "load"},
+        {"t": "guest", "id": "x", "name": "y"},
+        {"t": "__import__"},
+        {},
+    ]
+    for value in forged:
+        source = (
+            "import json, os, struct, sys\ndef f(value):\n"
+            "    text = json.dumps([3, 'ok', json.loads(value)]).encode()\n"
+            "    os.write(int(sys.argv[4]), struct.pack('>QQ', len(text), 0) + text)\n"
+        )
+        with Guest({"learner.py": source}) as guest, pytest.raises(GuestStopped, match="checker's pipe"):
+            guest.call("f", json.dumps(value))
