@@ -63,6 +63,11 @@ class Learner:
         return host_callback(function)
 
 
+    def put(self, value: Any) -> Any:
+        """Return a handle to a copy in the learner's process, to see whether an argument is changed: `content()`."""
+        return self._guest.put(value)
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """One check of an exercise."""
