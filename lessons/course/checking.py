@@ -62,7 +62,6 @@ class Learner:
         """Return an argument that the learner's code can call; it runs in this process, which may count calls."""
         return host_callback(function)
 
-
     def put(self, value: Any) -> Any:
         """Return a handle to a copy in the learner's process, to see whether an argument is changed: `content()`."""
         return self._guest.put(value)
