@@ -22,10 +22,10 @@ from common.guest.server import Server
 
 
 def main() -> None:
-    limits.end_with(int(sys.argv[2]))
     sys.dont_write_bytecode = True
     ends = [int(end) for end in sys.argv[3:]]
     if len(ends) == 2:
+        limits.end_with(int(sys.argv[2]))
         serve(*ends)
     else:
         from common.guest import nursery

@@ -6,6 +6,8 @@ It runs no learner code. It imports, stays single-threaded, and answers JSON ove
     {"do": "fork", "folder": ..., "environment": {...}} + fds  -> process id
     {"do": "wait", "pid": 7}                                   -> exit code, null after a second
     {"do": "end", "pid": 7}                                    -> exit code, after a kill
+
+It ends when the checker hangs up, not with the thread of the checker that started it.
 """
 
 from __future__ import annotations

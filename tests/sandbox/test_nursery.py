@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -73,3 +74,13 @@ def test_a_nursery_that_was_killed_is_replaced() -> None:
 def test_a_module_that_is_missing_is_named() -> None:
     with pytest.raises(GuestError, match="no_such_module"):
         Guest({"learner.py": ""}, imports=("no_such_module",))
+
+
+def test_a_nursery_outlives_the_thread_that_started_it() -> None:
+    nursery(IMPORTS, {}).kill()
+    thread = Thread(target=nursery, args=(IMPORTS, {}))
+    thread.start()
+    thread.join()
+    first = nursery(IMPORTS, {}).pid
+    with Guest({"learner.py": "x = 1"}, imports=IMPORTS) as guest:
+        assert guest.get("x") == 1 and nursery(IMPORTS, {}).pid == first
