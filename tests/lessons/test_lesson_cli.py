@@ -1,0 +1,150 @@
+"""`prep lesson`: what a learner types, and how it ends when something is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from app.cli.main import app
+from lessons.course import progress, workspace
+from lessons.course.lesson_files import find_lesson, lessons, solution
+from quizzes.state import State
+
+LESSON = find_lesson("07")
+EXERCISE = "07.1"
+
+
+def lesson(*words: str, input: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["lesson", *words], input=input)
+
+
+def write(source: str, exercise: str = EXERCISE) -> None:
+    """Save a cell in the learner's notebook, as an editor would."""
+    workspace.open_copy(LESSON)
+    path = workspace.notebook_path(LESSON)
+    notebook = json.loads(path.read_text())
+    for cell in notebook["cells"]:
+        if cell["id"] == f"l07-{exercise.replace('.', '-')}":
+            cell["source"] = source.splitlines(keepends=True)
+    path.write_text(json.dumps(notebook))
+
+
+def test_bare_it_says_what_is_next_and_how_to_open_it() -> None:
+    found = lesson()
+    assert found.exit_code == 0
+    assert "0 of" in found.output and "lesson 01" in found.output and "prep lesson open 01" in found.output
+
+
+def test_the_list_has_every_lesson_and_marks_what_is_solved() -> None:
+    for name in LESSON.exercises:
+        progress.record_check(name, "x", ok=True, num_passed=1, num_checks=1)
+    rows = json.loads(lesson("list", "--json").output)
+    assert len(rows) == len(lessons())
+    assert {row["number"]: all(row["exercises"].values()) for row in rows}["07"] is True
+    assert "3/3" in lesson("list").output
+
+
+def test_open_makes_a_copy_and_prints_its_path() -> None:
+    path = Path(lesson("open", "7", "--path").output.strip().splitlines()[-1])
+    assert path == workspace.notebook_path(LESSON) and path.exists()
+    assert json.loads(path.read_text())["metadata"]["kernelspec"]["name"] == "python3"
+
+
+def test_a_stub_is_not_yet_written() -> None:
+    lesson("open", "07", "--path")
+    found = lesson("check", EXERCISE)
+    assert found.exit_code == 1
+    assert "not written yet" in found.output and f"prep lesson hint {EXERCISE}" in found.output
+    assert "Traceback" not in found.output
+
+
+def test_a_solution_passes_and_is_kept() -> None:
+    write(solution(EXERCISE))
+    found = lesson("check", EXERCISE)
+    assert found.exit_code == 0, found.output
+    assert "solved" in found.output
+    assert progress.passed() == {EXERCISE}
+    assert EXERCISE in workspace.learner_sources()
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("class BlockAllocator(:\n", "SyntaxError in line 1"),
+        ("x = 1\n", "does not define BlockAllocator"),
+        ("1 / 0\n", "ZeroDivisionError in line 1"),
+        ("class BlockAllocator:\n    pass\n", "FAIL|✗"),
+        ("class BlockAllocator:\n    def __init__(self, n): self.num_free = float('nan')\n", "FAIL|✗"),
+        ("import os\nos._exit(0)\n", "exit"),
+    ],
+)
+def test_faulty_code_gets_a_sentence(source: str, said: str, tmp_path: Path) -> None:
+    attempt = tmp_path / "attempt.py"
+    attempt.write_text(source)
+    found = lesson("check", EXERCISE, "--file", str(attempt))
+    assert found.exit_code == 1
+    assert any(word in found.output for word in said.split("|")), found.output
+    assert "Traceback" not in found.output
+    assert progress.passed() == set()
+
+
+@pytest.mark.slow
+def test_a_hang_ends_at_the_limit(tmp_path: Path) -> None:
+    attempt = tmp_path / "attempt.py"
+    attempt.write_text("while True:\n    pass\n")
+    found = lesson("check", EXERCISE, "--file", str(attempt))
+    assert found.exit_code == 1 and "your code" in found.output
+
+
+def test_hints_cost_points_and_a_solution_that_was_seen_earns_none() -> None:
+    first, second = lesson("hint", EXERCISE).output, lesson("hint", EXERCISE).output
+    assert "hint 1/3" in first and "hint 2/3" not in first and "hint 2/3" in second
+    assert progress.exercise_progress()[EXERCISE].hints == 2
+    shown = lesson("solution", EXERCISE, "--yes")
+    assert "class BlockAllocator" in shown.output
+    progress.record_check(EXERCISE, solution(EXERCISE), ok=True, num_passed=1, num_checks=1)
+    with State.open() as state:
+        ratings = [a.rating for a in state.attempts(question_id=f"lesson.{EXERCISE}") if a.rating is not None]
+        points = [a.points for a in state.attempts(question_id=f"lesson.{EXERCISE}")]
+    assert ratings == [1, 1] and max(points) == 0
+
+
+def test_reset_keeps_the_old_notebook_and_diff_shows_what_changed() -> None:
+    write("# exercise 07.1\nanswer = 42\n")
+    assert "+answer = 42" in lesson("diff", EXERCISE).output
+    found = lesson("reset", "07")
+    assert found.exit_code == 0 and ".bak" in found.output
+    assert "as they were given" in lesson("diff", "07").output
+    assert any("answer = 42" in path.read_text() for path in workspace.folder().glob("*.bak.ipynb"))
+
+
+def test_watch_checks_what_is_saved() -> None:
+    write(solution(EXERCISE))
+    found = lesson("watch", EXERCISE, "--seconds", "0.5")
+    assert "solved" in found.output and progress.passed() == {EXERCISE}
+
+
+@pytest.mark.parametrize("words", [["check", "99"], ["hint", "07.9"], ["open", "x"], ["reset", "0"]])
+def test_what_does_not_exist_is_named_with_what_does(words: list[str]) -> None:
+    found = lesson(*words)
+    assert found.exit_code == 2 and "07" in found.output and "Traceback" not in found.output
+
+
+def test_a_damaged_notebook_is_a_sentence() -> None:
+    workspace.open_copy(LESSON)
+    workspace.notebook_path(LESSON).write_text("{")
+    for words in (["open", "07", "--path"], ["check", EXERCISE]):
+        found = lesson(*words)
+        assert found.exit_code == 2 and "prep lesson reset" in found.output
+
+
+def test_the_quiz_of_a_lesson_asks_what_it_unlocks(tmp_path: Path) -> None:
+    script = tmp_path / "answers.txt"
+    script.write_text("s\n" * 40)
+    found = CliRunner().invoke(app, ["quiz", "--stage", "L07", "--script", str(script), "--json"])
+    asked = {item["question_id"] for item in json.loads(found.output)["items"]}
+    assert asked and asked <= set(LESSON.unlocks)
