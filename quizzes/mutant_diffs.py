@@ -28,12 +28,16 @@ def apply_diffs(text: str, solution: str) -> list[Mutant]:
     for entry in re.split(r"^(?=check_)", text, flags=re.MULTILINE)[1:]:
         headline, _, diff = entry.partition("\n")
         check, _, why = headline.partition(": ")
-        source = solution
-        for hunk in diff.split("@@\n"):
-            lines = hunk.splitlines(keepends=True)
-            old = "".join(line[1:] for line in lines if line[0] in " -")
-            if source.count(old) != 1:
-                raise ValueError(f"{headline}: {old!r} occurs {source.count(old)} times in the solution")
-            source = source.replace(old, "".join(line[1:] for line in lines if line[0] in " +"))
-        found.append(Mutant(check, why, source))
+        found.append(Mutant(check, why, apply_diff(solution, diff, headline)))
     return found
+
+
+def apply_diff(source: str, diff: str, name: str) -> str:
+    """Return the source after all hunks of a diff. Raises ValueError, which names the mutant, if one does not fit."""
+    for hunk in diff.split("@@\n"):
+        lines = [line if line.strip() else " \n" for line in hunk.splitlines(keepends=True)]
+        old = "".join(line[1:] for line in lines if line[0] in " -")
+        if source.count(old) != 1:
+            raise ValueError(f"{name}: {old!r} occurs {source.count(old)} times in the solution")
+        source = source.replace(old, "".join(line[1:] for line in lines if line[0] in " +"))
+    return source

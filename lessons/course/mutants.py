@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from lessons.course.lesson_files import Lesson, solution
+from quizzes.mutant_diffs import apply_diff
 
 _HEADLINE = re.compile(r"^(?=\d\d\.\d \w+: )", re.MULTILINE)
 
@@ -29,14 +30,3 @@ def mutants(lesson: Lesson) -> list[Mutant]:
         exercise, check = target.split()
         found.append(Mutant(exercise, check, why, apply_diff(solution(exercise), diff, headline)))
     return found
-
-
-def apply_diff(source: str, diff: str, name: str) -> str:
-    """Return the source after a diff whose hunks, separated by "@@", each fit in one place. Raises ValueError."""
-    for hunk in diff.split("@@\n"):
-        lines = [line if line.strip() else " \n" for line in hunk.splitlines(keepends=True)]
-        old = "".join(line[1:] for line in lines if line[0] in " -")
-        if source.count(old) != 1:
-            raise ValueError(f"{name}: {old!r} occurs {source.count(old)} times in the solution")
-        source = source.replace(old, "".join(line[1:] for line in lines if line[0] in " +"))
-    return source
