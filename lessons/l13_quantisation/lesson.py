@@ -361,6 +361,26 @@ kinds = run_here("quantization.kv_scales", {})
 for name in ("int8_tensor", "int8_token", "int8_token_head", "fp8_unscaled"):
     print(f"{name:16} error of the attention output {kinds[name]:.2%}")
 
+# %% [markdown] name="adapters"
+# Fewer bits make one model cheaper. A LoRA adapter makes *another* model cheap: it adds a product of two thin matrices to
+# a frozen weight, so fifty customers share the large matrices and bring a few thousandths of them each. One step can
+# serve rows of several adapters and of the base model; each row must get what its adapter, merged, would give.
+
+# %% name="run-adapters"
+served = run_here("lora.exactness", {})
+print(
+    f"{served['adapters_in_one_step']} adapters in one step: same tokens as merged weights {served['same_tokens']}, "
+    f"largest difference of a logit {served['worst_difference']:.1e}"
+)
+price = run_here("lora.footprint", {"model": "llama-3.1-8b", "rank": 16, "adapters": 50})
+print(
+    f"rank 16 on Llama-3.1 8B: {price['adapter_mb']:.0f} MB, {price['share_of_base']:.1%} of the base model"
+)
+print(
+    f"50 models: {price['devices_shared']} H100 with adapters, {price['devices_replicas']} with a copy for each"
+)
+this.record(adapters_exact=served["same_tokens"])
+
 # %% [markdown] name="break"
 # ## Break it
 #
