@@ -362,8 +362,8 @@ for name in ("int8_tensor", "int8_token", "int8_token_head", "fp8_unscaled"):
     print(f"{name:16} error of the attention output {kinds[name]:.2%}")
 
 # %% [markdown] name="adapters"
-# Fewer bits make one model cheaper. A LoRA adapter makes *another* model cheap: it adds a product of two thin matrices to
-# a frozen weight, so fifty customers share the large matrices and bring a few thousandths of them each. One step can
+# Fewer bits make one model cheaper. A LoRA adapter makes *another* model cheap: it adds a product of two thin matrices
+# to a frozen weight. Fifty customers share the large matrices and bring a few thousandths of them each. One step can
 # serve rows of several adapters and of the base model; each row must get what its adapter, merged, would give.
 
 # %% name="run-adapters"
