@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Seq(NamedTuple):
@@ -24,3 +24,10 @@ class Plan(NamedTuple):
     """(id, tokens computed in this step). A waiting id in a row is admitted."""
     preempted: list[str]
     """Running ids that free all their blocks and wait again, before the rows run."""
+
+
+def schedule_plain(
+    scheduler: Any, running: list[tuple[Any, ...]], waiting: list[tuple[Any, ...]], num_free_blocks: int
+) -> Any:
+    """Call `scheduler.schedule` with requests given as plain tuples: the checker's process sends only builtin types."""
+    return scheduler.schedule([Seq(*seq) for seq in running], [Seq(*seq) for seq in waiting], num_free_blocks)

@@ -1,0 +1,90 @@
+"""Reference solutions of lesson 11."""
+
+# ruff: noqa: E402
+
+# exercise 11.1
+from hashlib import sha256
+
+
+def block_hashes(token_ids: list[int], block_size: int, salt: bytes = b"") -> list[bytes]:
+    """Return one sha256 digest (32 bytes) per full block; each covers its block and everything before it.
+
+    salt: requests with different salts share no hash, whatever salt a tenant chooses. Tokens are 0 to 2**63 - 1.
+    """
+    parent = sha256(b"salt" + salt).digest()  # tagged: no salt can imitate a block
+    hashes = []
+    for start in range(0, len(token_ids) - block_size + 1, block_size):
+        block = b"".join(token.to_bytes(8, "little") for token in token_ids[start : start + block_size])
+        parent = sha256(b"block" + parent + block).digest()
+        hashes.append(parent)
+    return hashes
+
+
+# exercise 11.2
+class PrefixCache:
+    """Finds computed blocks by hash, and forgets the least recently released one first.
+
+    owned --release--> evictable --evict--> forgotten
+          <--touch----
+    """
+
+    def __init__(self) -> None:
+        self._block_of: dict[bytes, int] = {}
+        self._hash_of: dict[int, bytes] = {}
+        self._evictable: dict[int, None] = {}  # least recently released first
+
+    def __len__(self) -> int:
+        """Return the number of blocks held, owned and evictable."""
+        return len(self._block_of)
+
+    def match(self, hashes: list[bytes]) -> list[int]:
+        """Return the blocks of the longest known prefix of `hashes`. Changes nothing."""
+        blocks = []
+        for block_hash in hashes:
+            if block_hash not in self._block_of:
+                break
+            blocks.append(self._block_of[block_hash])
+        return blocks
+
+    def insert(self, block_hash: bytes, block: int) -> bool:
+        """Remember an owned block with computed content; False, and no change, if the hash is known."""
+        if block_hash in self._block_of:
+            return False
+        self._block_of[block_hash] = block
+        self._hash_of[block] = block_hash
+        return True
+
+    def touch(self, block: int) -> None:
+        """A request shares the block: it is owned and cannot be evicted."""
+        self._evictable.pop(block, None)
+
+    def release(self, block: int) -> None:
+        """The last owner left: a block that is held becomes evictable, after all that were released before."""
+        if block in self._hash_of:
+            self._evictable.pop(block, None)
+            self._evictable[block] = None
+
+    def evict(self) -> int | None:
+        """Forget the least recently released evictable block and return it; None if there is none."""
+        if not self._evictable:
+            return None
+        block = next(iter(self._evictable))
+        del self._evictable[block], self._block_of[self._hash_of.pop(block)]
+        return block
+
+
+# exercise 11.3
+def hit_tokens(prompts: list[list[int]], block_size: int) -> list[int]:
+    """Return the tokens that each prompt finds in a cache that never evicts; the prompts run one after another.
+
+    Shared are full blocks that an earlier prompt starts with, too. At least one token of a prompt is always computed:
+    without it there are no logits. The cache is empty before the first prompt.
+    """
+    seen: set[tuple[int, ...]] = set()  # prefixes that end at a block's end
+    hits = []
+    for prompt in prompts:
+        prefixes = [tuple(prompt[:end]) for end in range(block_size, len(prompt) + 1, block_size)]
+        usable = [prefix for prefix in prefixes if len(prefix) < len(prompt)]
+        hits.append(sum(block_size for prefix in usable if prefix in seen))
+        seen.update(prefixes)
+    return hits
