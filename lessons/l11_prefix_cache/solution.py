@@ -22,11 +22,7 @@ def block_hashes(token_ids: list[int], block_size: int, salt: bytes = b"") -> li
 
 # exercise 11.2
 class PrefixCache:
-    """Finds computed blocks by hash, and forgets the least recently released one first.
-
-    owned --release--> evictable --evict--> forgotten
-          <--touch----
-    """
+    """Finds computed blocks by hash, and forgets the least recently released one first."""
 
     def __init__(self) -> None:
         self._block_of: dict[bytes, int] = {}
