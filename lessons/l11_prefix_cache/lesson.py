@@ -356,7 +356,7 @@ this.explore(
     "prefix-tree",
     explore_tree,
     shared_percent=(0, 100, 60),
-    num_blocks=[300, 240, 160, 120, 80],
+    num_blocks=[160, 80, 120, 240, 300],
     users=(1, 8, 6),
     turns=(1, 5, 4),
 )
