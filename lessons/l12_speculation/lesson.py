@@ -146,6 +146,28 @@ this.reveal("tokens", round(sum(0.8**place for place in range(5)), 3))
 # promises too much for large k. Use it to compare settings, and the
 # counters by position (`num_accepted_tokens_per_pos`; vLLM logs them, too) to choose k.
 
+# %% [markdown] name="clock"
+# Steps are not seconds. The clock of this machine, for one request at a time, in pairs of runs with and without
+# drafts: here the draft model is not much cheaper than its small target, and looking up costs almost nothing.
+
+# %% name="run-clock"
+from quizzes.experiments.measure import paired_ratio
+
+with Context().llm(max_num_seqs=16) as target_alone:
+    for method in ("draft_model", "ngram"):
+        speculative = {**METHODS[method], "num_speculative_tokens": 4}
+        with Context().llm(max_num_seqs=16, speculative_config=speculative) as with_drafts:
+            runs = [
+                lambda llm=llm: run(llm, questions[:3], temperature=0.0, max_tokens=32, one_by_one=True)
+                for llm in (target_alone, with_drafts)
+            ]
+            ratio = paired_ratio(*runs, seconds=1.0 if this.quick else 4.0)
+            steps = runs[0]().steps / runs[1]().steps
+        lo, hi = ratio.interval["lo"], ratio.interval["hi"]
+        print(
+            f"{method:11}: {steps:.1f} x fewer steps, {ratio.median:.2f} x faster (95 %: {lo:.2f} to {hi:.2f})"
+        )
+
 # %% [markdown] name="build"
 # ## Build
 #
