@@ -207,6 +207,7 @@ def draw_steps(axes, run):
     axes.legend()
 
 
+# %% name="draw-serving"
 def draw_serving(budget, threshold, prompt, decodes):
     run = serve_beside(budget, prompt=prompt, decodes=decodes, short=128, threshold=threshold, more_steps=6)
     drawing, axes = figure(xlabel="ms", ylabel="tokens in the step", title="Each bar is a step")

@@ -171,6 +171,94 @@ print(", ".join(f"{size} blocks: {rate:.0f} %" for size, rate in zip(sizes, by_s
 # The system prompt survives longest, since every request touches it. Hit rate is a matter of *working set*: blocks
 # that are used again, between two uses.
 
+# %% [markdown] name="serve"
+# ## Explore: the prefix tree
+#
+# First the smallest engine that needs a prefix cache: share, take blocks, compute, publish, release. Two details come
+# from the real one: a block enters the cache after the step that computed it, and a table is released from its *end*.
+# The hashes and the cache in it are the pieces that you will build below.
+
+
+# %% name="serve-pieces"
+hashes_of, Cache = this.piece("11.1"), this.piece("11.2")
+
+
+def serve(requests, num_blocks, tail_first=True, salt=b""):
+    """Serve requests one after another; return the hit tokens of each, and the cache."""
+    cache, free, hits = Cache(), list(range(num_blocks)), []
+    for prompt, answer in requests:
+        known = [*prompt, *answer[:-1]]  # the last token is never an input
+        chain = hashes_of(known, 16, salt)
+        table = cache.match(chain[: (len(prompt) - 1) // 16])
+        hits.append(16 * len(table))
+        for block in table:
+            cache.touch(block)
+        while len(table) * 16 < len(known):
+            table.append(free.pop() if free else cache.evict())
+        held = [index < hits[-1] // 16 for index in range(len(table))]
+        for index in range(hits[-1] // 16, len(chain)):
+            held[index] = cache.insert(chain[index], table[index])
+        for index in sorted(range(len(table)), reverse=tail_first):
+            if held[index]:
+                cache.release(table[index])
+            else:
+                free.append(table[index])
+    return hits, cache
+
+
+# %% [markdown] name="explore"
+# Each row is a chat, each column a block. A block that several chats share is drawn once, as high as all of them.
+# Change how much of the prompt is shared, and the memory.
+
+
+# %% name="draw-tree"
+def rate_of(hits, requests):
+    return sum(hits) / sum(len(prompt) for prompt, _ in requests)
+
+
+def draw_tree(requests, users, cache, axes):
+    """Draw the last prompt of each chat, block by block; return how many blocks are still cached."""
+    rows = [hashes_of(prompt, 16) for prompt, _ in requests[-users:]]
+    num_cached = 0
+    for depth in range(max(map(len, rows))):
+        top = 0
+        while top < users:
+            name = rows[top][depth] if depth < len(rows[top]) else None
+            end = top + 1
+            while end < users and name is not None and depth < len(rows[end]) and rows[end][depth] == name:
+                end += 1
+            if name is not None:
+                is_cached = bool(cache.match(rows[top][: depth + 1])[depth:])
+                num_cached += is_cached
+                colour = COLOURS["blue"] if is_cached else "#DDDDDD"
+                axes.bar(depth, end - top - 0.1, 0.9, bottom=top, color=colour, align="edge")
+            top = end
+    axes.set_ylim(users, 0)
+    return num_cached
+
+
+# %% name="explore-tree"
+def explore_tree(shared_percent, num_blocks, users, turns):
+    shared = 480 * shared_percent // 100
+    requests = chat(users, turns, system=shared, question=40 + (480 - shared) // turns)
+    hits, cache = serve(requests, num_blocks)
+    drawing, axes = figure(xlabel="block", ylabel="chat", title="Blue: cached and reachable. Grey: evicted")
+    num_cached = draw_tree(requests, users, cache, axes)
+    return drawing, (
+        f"hits: {rate_of(hits, requests):.1%} of the prompt tokens\n"
+        f"blocks held: {len(cache)} of {num_blocks}; of the last prompts' blocks {num_cached} are reachable"
+    )
+
+
+this.explore(
+    "prefix-tree",
+    explore_tree,
+    shared_percent=(0, 100, 60),
+    num_blocks=[160, 80, 120, 240, 300],
+    users=(1, 8, 6),
+    turns=(1, 5, 4),
+)
+
 # %% [markdown] name="build"
 # ## Build
 #
@@ -232,43 +320,11 @@ class PrefixCache:
 # %% name="check-11.2"
 this.check("11.2")
 
-# %% [markdown] name="serve"
-# Both pieces in the smallest engine that needs them: share, take blocks, compute, publish, release. Two details come
-# from the engine: a block enters the cache after the step that computed it, and a table is released from its *end*.
-
-
-# %% name="serve-pieces"
-block_hashes, PrefixCache = this.piece("11.1"), this.piece("11.2")
-
-
-def serve(requests, num_blocks, tail_first=True, salt=b""):
-    """Serve requests one after another; return the hit tokens of each, and the cache."""
-    cache, free, hits = PrefixCache(), list(range(num_blocks)), []
-    for prompt, answer in requests:
-        known = [*prompt, *answer[:-1]]  # the last token is never an input
-        chain = block_hashes(known, 16, salt)
-        table = cache.match(chain[: (len(prompt) - 1) // 16])
-        hits.append(16 * len(table))
-        for block in table:
-            cache.touch(block)
-        while len(table) * 16 < len(known):
-            table.append(free.pop() if free else cache.evict())
-        held = [index < hits[-1] // 16 for index in range(len(table))]
-        for index in range(hits[-1] // 16, len(chain)):
-            held[index] = cache.insert(chain[index], table[index])
-        for index in sorted(range(len(table)), reverse=tail_first):
-            if held[index]:
-                cache.release(table[index])
-            else:
-                free.append(table[index])
-    return hits, cache
-
+# %% [markdown] name="compare"
+# The small engine again, now with your pieces if they passed, beside the real one.
 
 # %% name="use-pieces"
-def rate_of(hits, requests):
-    return sum(hits) / sum(len(prompt) for prompt, _ in requests)
-
-
+hashes_of, Cache = this.piece("11.1"), this.piece("11.2")
 requests = chat()
 for size in (80, 160, 300):
     mine = rate_of(serve(requests, size)[0], requests)
@@ -309,57 +365,6 @@ print(
 # Block size 1 is what a radix tree over tokens finds (SGLang's RadixAttention). Blocks of 16 lose at most 15 tokens
 # per prompt. A tree and a chain of hashes answer the same question; the chain needs one dictionary, and its keys mean
 # the same on every replica, so that a router can use them (lesson 14).
-
-# %% [markdown] name="explore"
-# ## Explore: the prefix tree
-#
-# Each row is a chat, each column a block. A block that several chats share is drawn once, as high as all of them.
-# Change how much of the prompt is shared, and the memory.
-
-
-# %% name="draw-tree"
-def draw_tree(requests, users, cache, axes):
-    """Draw the last prompt of each chat, block by block; return how many blocks are still cached."""
-    rows = [block_hashes(prompt, 16) for prompt, _ in requests[-users:]]
-    num_cached = 0
-    for depth in range(max(map(len, rows))):
-        top = 0
-        while top < users:
-            name = rows[top][depth] if depth < len(rows[top]) else None
-            end = top + 1
-            while end < users and name is not None and depth < len(rows[end]) and rows[end][depth] == name:
-                end += 1
-            if name is not None:
-                is_cached = bool(cache.match(rows[top][: depth + 1])[depth:])
-                num_cached += is_cached
-                colour = COLOURS["blue"] if is_cached else "#DDDDDD"
-                axes.bar(depth, end - top - 0.1, 0.9, bottom=top, color=colour, align="edge")
-            top = end
-    axes.set_ylim(users, 0)
-    return num_cached
-
-
-# %% name="explore-tree"
-def explore_tree(shared_percent, num_blocks, users, turns):
-    shared = 480 * shared_percent // 100
-    requests = chat(users, turns, system=shared, question=40 + (480 - shared) // turns)
-    hits, cache = serve(requests, num_blocks)
-    drawing, axes = figure(xlabel="block", ylabel="chat", title="Blue: cached and reachable. Grey: evicted")
-    num_cached = draw_tree(requests, users, cache, axes)
-    return drawing, (
-        f"hits: {rate_of(hits, requests):.1%} of the prompt tokens\n"
-        f"blocks held: {len(cache)} of {num_blocks}; of the last prompts' blocks {num_cached} are reachable"
-    )
-
-
-this.explore(
-    "prefix-tree",
-    explore_tree,
-    shared_percent=(0, 100, 60),
-    num_blocks=[160, 80, 120, 240, 300],
-    users=(1, 8, 6),
-    turns=(1, 5, 4),
-)
 
 # %% [markdown] name="break"
 # ## Break it: a token that changes, and the wrong end

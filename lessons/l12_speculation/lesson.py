@@ -168,6 +168,53 @@ with Context().llm(max_num_seqs=16) as target_alone:
             f"{method:11}: {steps:.1f} x fewer steps, {ratio.median:.2f} x faster (95 %: {lo:.2f} to {hi:.2f})"
         )
 
+# %% [markdown] name="explore"
+# ## Explore: alpha, k and the price
+#
+# In units of a plain decode step: `cost` is a draft's time, `slope` what each further token adds to the verifying
+# pass. The arithmetic is exercise 12.3. Find the alpha at which drafts of cost 0.1 stop paying. Then raise the slope to
+# 0.3, as in a large batch, and watch the best k.
+
+# %% name="explore-pieces"
+tokens_of, rate_of, choose_k = this.piece("12.3")
+
+
+# %% name="draw-speedup"
+def draw_speedup(alpha, cost, slope, most):
+    verify_of = [1 + slope * k for k in range(most + 1)]
+    curve = [rate_of(alpha, k, cost, verify) for k, verify in enumerate(verify_of)]
+    best = choose_k(alpha, cost, verify_of)
+    drawing, axes = figure(
+        xlabel="drafts per step, k", ylabel="speed-up", title=f"alpha {alpha}, a draft costs {cost}"
+    )
+    axes.plot(range(most + 1), curve, color=COLOURS["blue"])
+    axes.plot(
+        [best],
+        [curve[best]],
+        color=COLOURS["vermillion"],
+        marker="D",
+        linestyle="",
+        label=f"best: k = {best}",
+    )
+    axes.axhline(1, color=COLOURS["black"], linewidth=0.8)
+    axes.set_ylim(0)
+    axes.legend()
+    return drawing, (
+        f"best k = {best}: {tokens_of(alpha, best):.2f} tokens per step, speed-up {curve[best]:.2f}\n"
+        f"k = {most}: {tokens_of(alpha, most):.2f} tokens per step, speed-up {curve[most]:.2f}"
+    )
+
+
+# %% name="explore-speedup"
+this.explore(
+    "acceptance-curve",
+    draw_speedup,
+    alpha=[0.8, 0.3, 0.5, 0.6, 0.7, 0.9, 0.95],
+    cost=[0.05, 0.0, 0.02, 0.1, 0.2, 0.5],
+    slope=[0.02, 0.0, 0.1, 0.3, 1.0],
+    most=(2, 16, 10),
+)
+
 # %% [markdown] name="build"
 # ## Build
 #
@@ -376,49 +423,6 @@ for speculative in (None, {**METHODS["draft_model"], "num_speculative_tokens": 4
         texts.append(output.outputs[0].text)
 print(f"{texts[0]!r}; the same with drafts: {texts[0] == texts[1]}")
 this.record(same_text=texts[0] == texts[1])
-
-# %% [markdown] name="explore"
-# ## Explore: alpha, k and the price
-#
-# `cost` is a draft's time, `slope` what each further token of the verifying pass adds, both in plain steps. Find the
-# alpha at which drafts of cost 0.1 stop paying. Then raise the slope to 0.3, a large batch, and watch the best k.
-
-
-# %% name="draw-speedup"
-def draw_speedup(alpha, cost, slope, most):
-    verify_of = [1 + slope * k for k in range(most + 1)]
-    curve = [speedup(alpha, k, cost, verify) for k, verify in enumerate(verify_of)]
-    best = best_k(alpha, cost, verify_of)
-    drawing, axes = figure(
-        xlabel="drafts per step, k", ylabel="speed-up", title=f"alpha {alpha}, a draft costs {cost}"
-    )
-    axes.plot(range(most + 1), curve, color=COLOURS["blue"])
-    axes.plot(
-        [best],
-        [curve[best]],
-        color=COLOURS["vermillion"],
-        marker="D",
-        linestyle="",
-        label=f"best: k = {best}",
-    )
-    axes.axhline(1, color=COLOURS["black"], linewidth=0.8)
-    axes.set_ylim(0)
-    axes.legend()
-    return drawing, (
-        f"best k = {best}: {expected_tokens(alpha, best):.2f} tokens per step, speed-up {curve[best]:.2f}\n"
-        f"k = {most}: {expected_tokens(alpha, most):.2f} tokens per step, speed-up {curve[most]:.2f}"
-    )
-
-
-# %% name="explore-speedup"
-this.explore(
-    "acceptance-curve",
-    draw_speedup,
-    alpha=[0.8, 0.3, 0.5, 0.6, 0.7, 0.9, 0.95],
-    cost=[0.05, 0.0, 0.02, 0.1, 0.2, 0.5],
-    slope=[0.02, 0.0, 0.1, 0.3, 1.0],
-    most=(2, 16, 10),
-)
 
 # %% [markdown] name="break"
 # ## Break it: draw again from the target
