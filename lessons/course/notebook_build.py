@@ -79,6 +79,24 @@ def is_current(lesson: Lesson) -> bool:
     return sources(committed) == sources(build(lesson))
 
 
+def with_kept_outputs(lesson: Lesson) -> dict[str, Any] | None:
+    """Return the notebook with the committed outputs, if only its prose has changed; None if code has."""
+    try:
+        committed = json.loads(lesson.notebook.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    fresh = build(lesson)
+    old = {cell["id"]: cell for cell in committed["cells"] if cell["cell_type"] == "code"}
+    new = [cell for cell in fresh["cells"] if cell["cell_type"] == "code"]
+    if [(cell["id"], source_of(cell)) for cell in new] != [
+        (key, source_of(cell)) for key, cell in old.items()
+    ]:
+        return None
+    for cell in new:
+        cell |= {key: old[cell["id"]][key] for key in ("outputs", "execution_count")}
+    return fresh
+
+
 def execute(
     notebook: dict[str, Any],
     *,

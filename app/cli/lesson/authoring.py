@@ -63,13 +63,15 @@ def build(
 ) -> None:
     """Build notebooks from their sources, execute them, and write them with outputs. About a minute each.
 
+    If only the prose of a lesson has changed, its outputs are kept.
+
     \b
     Examples:
       prep lesson build 07
       prep lesson build --check
     """
     from lessons.course.notebook_build import build as make
-    from lessons.course.notebook_build import execute, is_current, to_text
+    from lessons.course.notebook_build import execute, is_current, to_text, with_kept_outputs
 
     old = [found for found in _chosen(lesson) if not is_current(found)] if check else []
     if check:
@@ -82,6 +84,10 @@ def build(
         return
     check_installed()
     for found in _chosen(lesson):
+        if not is_current(found) and (kept := with_kept_outputs(found)) is not None:
+            write_atomically(found.notebook, to_text(kept))
+            terminal.say(f"{terminal.mark(True)} lesson {found.number}: prose changed, outputs kept")
+            continue
         with terminal.status(f"lesson {found.number}") as tell:
             result = execute(make(found), on_cell=lambda index, count: tell(f"cell {index + 1} of {count}"))
         if result.errors:
