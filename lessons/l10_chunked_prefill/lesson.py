@@ -3,7 +3,7 @@
 #
 # ## Why an interviewer asks
 #
-# "Our chat streams freeze when somebody uploads a document." Everyone who has run a server has seen this. The
+# "Our chat streams freeze when a user uploads a document." Everyone who has run a server has seen this. The
 # interviewer wants to hear three things:
 #
 # * why: a step is as long as its largest prompt, and every stream waits for the step;
@@ -236,7 +236,8 @@ this.explore(
 # request *misses* `known - computed` tokens, and a row computes at most what the budget leaves.
 #
 # Where is "decodes first"? In the order. A prompt that needs more than this step took all that was left of the
-# budget, so nobody was admitted behind it, and whoever decodes beside it is older. Oldest first is decodes first.
+# budget, so no request was admitted behind it, and those that decode beside it are older. So oldest first is decodes
+# first, as long as no priority and no threshold interferes.
 
 # %% name="10.1" tags=["exercise"]
 # exercise 10.1
@@ -340,7 +341,8 @@ for values, colour, marker, label in (
     )
 axes.legend()
 this.plot(drawing)
-print(f"largest budget: P99 ITL {p99s[-1]:.0f} ms, longest gap {worsts[-1]:.0f} ms")
+for budget, p99, longest in zip(budgets[-2:], p99s[-2:], worsts[-2:], strict=True):
+    print(f"budget {budget:,}: P99 ITL {p99:.0f} ms, longest gap {longest:.0f} ms")
 
 # %% [markdown] name="p99-trap"
 # Compare P99 and the longest gap at the right edge. With large budgets stalls are rarer and longer. A percentile over

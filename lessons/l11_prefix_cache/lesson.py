@@ -53,7 +53,7 @@ this.predict(
 # ## Run it
 #
 # Three workloads as lists of (prompt, answer). Token ids are arbitrary; only equality matters. `Fresh()(n)` returns
-# n ids that nobody has used. The stamp goes where a template would put it: in front of everything.
+# n ids that are new. The stamp goes where a template would put it: in front of everything.
 
 # %% name="workloads"
 from quizzes.experiments.core_engine import Ask, Fresh
@@ -421,7 +421,7 @@ for name, log in (("plain", chat()), ("time at 100", chat(stamped=True, at=100))
 
 # %% [markdown] name="tenants"
 # Who shares with whom? Without a salt, everyone: a stranger who sends your prompt sees from a short TTFT, or from
-# `cached_tokens` in the usage, that somebody sent it before. A salt per tenant ends that, and has a price.
+# `cached_tokens` in the usage, that it was sent before. A salt per tenant ends that, and has a price.
 
 # %% name="probe-tenants"
 from quizzes.experiments.running import run_here
