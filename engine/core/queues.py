@@ -58,6 +58,10 @@ class HeapQueue:
             heapq.heappop(self._heap)
         return self._live[self._heap[0]]
 
+    def first(self, count: int) -> list[Request]:
+        """Return up to `count` requests, most important first. Looks at all of them, without sorting them all."""
+        return [self._live[key] for key in heapq.nsmallest(count, self._live)]
+
     def remove(self, request: Request) -> None:
         del self._live[request.sort_key]
         if len(self._heap) > 2 * len(self._live) + 16:

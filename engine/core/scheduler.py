@@ -77,6 +77,9 @@ class Scheduler:
     (one token and its drafts) and recomputation after a preemption.
     """
 
+    kv_class: Callable[..., KVManager] = KVManager
+    """Override it to manage memory in another way."""
+
     def __init__(
         self,
         config: SchedulerConfig,
@@ -89,7 +92,7 @@ class Scheduler:
     ) -> None:
         self.config = config
         self.cache_config = cache_config
-        self.kv = KVManager(cache_config, model_fingerprint=model_fingerprint, on_event=on_event)
+        self.kv = self.kv_class(cache_config, model_fingerprint=model_fingerprint, on_event=on_event)
         self.resources = make_resources(config, self.kv)
         """Resources that requests need besides budget, a batch row and blocks."""
         self.clock = clock

@@ -35,7 +35,10 @@ class SampleBatch:
 
 @runtime_checkable
 class LogitsProcessor(Protocol):
-    """The seam for `logits_processors`, which takes such classes or paths to them."""
+    """The seam for `logits_processors`, which takes such classes or paths to them.
+
+    A class with `filters = True` applies top-k and top-p to its requests itself: the sampler leaves them out.
+    """
 
     def __init__(self, vocab_size: int, num_slots: int, device: torch.device) -> None: ...
 

@@ -102,7 +102,9 @@ class Sampler:
         self._seed[slot] = init.seed
         self._num_logprobs[slot] = resolve_num_logprobs(params.logprobs, self.vocab_size)
         for index, processor in enumerate(self._processors):
-            self._wanted[index, slot] = processor.add_request(slot, init)
+            self._wanted[index, slot] = wanted = processor.add_request(slot, init)
+            if wanted and getattr(processor, "filters", False):
+                self._top_k[slot], self._top_p[slot] = self.vocab_size, 1.0
         self._plans.clear()
 
     def remove_request(self, slot: int) -> None:

@@ -1,0 +1,162 @@
+SOURCES = {}
+SOURCES["04.1"] = '''
+# exercise 04.1
+import math
+def filter_probs(logits, temperature, top_k, top_p):
+    if temperature == 0:
+        best = logits.index(max(logits))
+        return [float(i == best) for i in range(len(logits))]
+    peak = max(logits)
+    w = [math.exp((x - peak) / temperature) for x in logits]
+    order = sorted(range(len(w)), key=lambda i: -w[i])
+    if top_k > 0:
+        order = order[:top_k]
+    total = sum(w[i] for i in order)
+    kept, mass = [], 0.0
+    for i in order:
+        kept.append(i); mass += w[i] / total
+        if mass >= top_p: break
+    total = sum(w[i] for i in kept)
+    out = [0.0] * len(w)
+    for i in kept: out[i] = w[i] / total
+    return out
+'''
+SOURCES["07.1"] = '''
+# exercise 07.1
+from collections import deque
+class BlockAllocator:
+    def __init__(self, num_blocks):
+        self._free = deque(range(num_blocks)); self._refs = [0] * num_blocks
+    @property
+    def num_free(self): return len(self._free)
+    def take(self, count):
+        if count > len(self._free): raise MemoryError("few")
+        out = [self._free.popleft() for _ in range(count)]
+        for b in out: self._refs[b] = 1
+        return out
+    def share(self, block): self._refs[block] += 1
+    def release(self, blocks):
+        for b in blocks:
+            if not self._refs[b]: raise ValueError(b)
+            self._refs[b] -= 1
+            if not self._refs[b]: self._free.append(b)
+    def ref_count(self, block): return self._refs[block]
+'''
+SOURCES["08.3"] = '''
+# exercise 08.3
+import torch
+import torch.nn.functional as F
+def paged_attention(query, cache, query_start_loc, seq_lens, block_table, scale):
+    out = torch.empty_like(query)
+    kv_heads, bs, d = cache.shape[2:]
+    group = query.shape[1] // kv_heads
+    counts = [b - a for a, b in zip(query_start_loc, query_start_loc[1:])]
+    nd = 0
+    while nd < len(counts) and counts[nd] == 1: nd += 1
+    if nd:
+        most = -(-max(seq_lens[:nd]) // bs)
+        pages = cache[block_table[:nd, :most].long()]
+        k, v = pages.permute(2, 0, 3, 1, 4, 5).reshape(2, nd, kv_heads, most * bs, d).to(query.dtype)
+        mask = torch.arange(most * bs)[None, :] < torch.tensor(seq_lens[:nd])[:, None]
+        q = query[:nd].view(nd, kv_heads, group, d)
+        out[:nd] = F.scaled_dot_product_attention(q, k, v, mask[:, None, None], scale=scale).flatten(1, 2)
+    for r in range(nd, len(counts)):
+        a, b, n = query_start_loc[r], query_start_loc[r + 1], seq_lens[r]
+        pages = cache[block_table[r, :-(-n // bs)].long()]
+        k, v = pages.permute(1, 2, 0, 3, 4).reshape(2, kv_heads, -1, d)[:, :, :n].to(query.dtype)
+        mask = torch.arange(n)[None, :] <= torch.arange(n - (b - a), n)[:, None]
+        q = query[a:b].transpose(0, 1)[None]
+        out[a:b] = F.scaled_dot_product_attention(q, k[None], v[None], mask, scale=scale, enable_gqa=True)[0].transpose(0, 1)
+    return out
+'''
+SCHED = '''
+# exercise {num}
+from lessons.given.scheduling import Plan
+class {name}:
+    def __init__(self, max_num_seqs, token_budget, block_size):
+        self.seqs, self.budget, self.size = max_num_seqs, token_budget, block_size
+    def schedule(self, running, waiting, num_free_blocks):
+        running, free, budget = list(running), num_free_blocks, self.budget
+        rows, preempted = [], []
+        chunks = {chunks}
+        i = 0
+        while i < len(running) and budget:
+            s = running[i]
+            n = min(s.known - s.computed, budget)
+            need = max(0, -(-(s.computed + n) // self.size) - s.blocks)
+            while need > free and len(running) > i:
+                v = running.pop(); free += v.blocks; preempted.append(v.id)
+            if i >= len(running): break
+            free -= need; budget -= n; rows.append((s.id, n)); i += 1
+        if not preempted and i == len(running):
+            seats = self.seqs - len(running)
+            for s in waiting:
+                n = min(s.known - s.computed, budget)
+                need = -(-s.known // self.size) - s.blocks
+                if not seats or not n or need > free: break
+                if n < s.known - s.computed and not chunks: break
+                free -= need; budget -= n; seats -= 1; rows.append((s.id, n))
+        return Plan(rows, preempted)
+'''
+SOURCES["09.2"] = SCHED.format(num="09.2", name="Scheduler", chunks=False)
+SOURCES["10.1"] = SCHED.format(num="10.1", name="ChunkedScheduler", chunks=True)
+SOURCES["11.1"] = '''
+# exercise 11.1
+import hashlib, struct
+def block_hashes(token_ids, block_size, salt=b""):
+    out, parent = [], salt
+    for i in range(len(token_ids) // block_size):
+        t = token_ids[i * block_size:(i + 1) * block_size]
+        parent = hashlib.sha256(parent + struct.pack(f"<{block_size}q", *t)).digest()
+        out.append(parent)
+    return out
+'''
+SOURCES["11.2"] = '''
+# exercise 11.2
+from collections import OrderedDict
+class PrefixCache:
+    def __init__(self):
+        self._block, self._hash, self._idle = {}, {}, OrderedDict()
+    def __len__(self): return len(self._block)
+    def match(self, hashes):
+        found = []
+        for h in hashes:
+            if h not in self._block: break
+            found.append(self._block[h])
+        return found
+    def insert(self, block_hash, block):
+        if block_hash in self._block: return False
+        self._block[block_hash] = block; self._hash[block] = block_hash
+        return True
+    def touch(self, block): self._idle.pop(block, None)
+    def release(self, block):
+        if block in self._hash: self._idle[block] = None; self._idle.move_to_end(block)
+    def evict(self):
+        if not self._idle: return None
+        block, _ = self._idle.popitem(last=False)
+        del self._block[self._hash.pop(block)]
+        return block
+'''
+SOURCES["12.1"] = '''
+# exercise 12.1
+def propose(token_ids, num_drafts, max_ngram):
+    for n in range(min(max_ngram, len(token_ids) - 1), 0, -1):
+        ending = token_ids[-n:]
+        for start in range(len(token_ids) - n - 1, -1, -1):
+            if token_ids[start:start + n] == ending:
+                return token_ids[start + n:start + n + num_drafts]
+    return []
+'''
+SOURCES["13.1"] = '''
+# exercise 13.1
+import torch
+def quantize(weight, bits, group_size):
+    top = 2 ** (bits - 1) - 1
+    w = weight.view(weight.shape[0], -1, group_size)
+    scales = (w.abs().amax(-1) / top).clamp(min=1e-12)
+    q = (w / scales[..., None]).round().clamp(-top, top).to(torch.int8)
+    return q.view(weight.shape), scales
+def dequantize(q, scales, group_size):
+    w = q.view(q.shape[0], -1, group_size).float() * scales[..., None]
+    return w.view(q.shape)
+'''
