@@ -46,27 +46,48 @@ SOURCES["08.3"] = '''
 # exercise 08.3
 import torch
 import torch.nn.functional as F
-def paged_attention(query, cache, query_start_loc, seq_lens, block_table, scale):
+from torch import Tensor
+
+TILE = 128
+
+
+def paged_attention(
+    query: Tensor,
+    cache: Tensor,
+    query_start_loc: list[int],
+    seq_lens: list[int],
+    block_table: Tensor,
+    scale: float,
+) -> Tensor:
+    """Causal attention of query [T, heads, head_dim] over ragged rows of a paged cache; the same shape out."""
+    _, _, kv_heads, block_size, head_dim = cache.shape
+    page = block_size * head_dim  # keys or values of one head in a block: one run of memory
+    step = cache.stride(0) // page
+    pages = cache.as_strided(((cache.shape[0] - 1) * step + 2 * kv_heads, page), (page, 1))
+    index = block_table.long()[:, None] * step + torch.arange(2 * kv_heads)[:, None]
+    buffer = cache.new_empty(2 * kv_heads * -(-max(seq_lens) // block_size), page)
     out = torch.empty_like(query)
-    kv_heads, bs, d = cache.shape[2:]
-    group = query.shape[1] // kv_heads
-    counts = [b - a for a, b in zip(query_start_loc, query_start_loc[1:])]
-    nd = 0
-    while nd < len(counts) and counts[nd] == 1: nd += 1
-    if nd:
-        most = -(-max(seq_lens[:nd]) // bs)
-        pages = cache[block_table[:nd, :most].long()]
-        k, v = pages.permute(2, 0, 3, 1, 4, 5).reshape(2, nd, kv_heads, most * bs, d).to(query.dtype)
-        mask = torch.arange(most * bs)[None, :] < torch.tensor(seq_lens[:nd])[:, None]
-        q = query[:nd].view(nd, kv_heads, group, d)
-        out[:nd] = F.scaled_dot_product_attention(q, k, v, mask[:, None, None], scale=scale).flatten(1, 2)
-    for r in range(nd, len(counts)):
-        a, b, n = query_start_loc[r], query_start_loc[r + 1], seq_lens[r]
-        pages = cache[block_table[r, :-(-n // bs)].long()]
-        k, v = pages.permute(1, 2, 0, 3, 4).reshape(2, kv_heads, -1, d)[:, :, :n].to(query.dtype)
-        mask = torch.arange(n)[None, :] <= torch.arange(n - (b - a), n)[:, None]
-        q = query[a:b].transpose(0, 1)[None]
-        out[a:b] = F.scaled_dot_product_attention(q, k[None], v[None], mask, scale=scale, enable_gqa=True)[0].transpose(0, 1)
+    for row, length in enumerate(seq_lens):
+        begin, end = query_start_loc[row], query_start_loc[row + 1]
+        wanted = index[row, :, : -(-length // block_size)].flatten()
+        found = torch.index_select(pages, 0, wanted, out=buffer[: len(wanted)])
+        key, value = found.view(2, 1, kv_heads, -1, head_dim).to(query.dtype)
+        if end - begin == 1:  # the query heads of a kv head take the place of query positions
+            grouped = query[begin].view(1, kv_heads, -1, head_dim)
+            result = F.scaled_dot_product_attention(
+                grouped, key[:, :, :length], value[:, :, :length], scale=scale
+            )
+            out[begin] = result.view(-1, head_dim)
+            continue
+        for first in range(begin, end, TILE):
+            last = min(first + TILE, end)
+            seen = length - (end - last)
+            mask = torch.arange(seen) <= torch.arange(seen - (last - first), seen)[:, None]
+            tile = query[None, first:last].transpose(1, 2)
+            result = F.scaled_dot_product_attention(
+                tile, key[:, :, :seen], value[:, :, :seen], mask, scale=scale, enable_gqa=True
+            )
+            out[first:last] = result[0].transpose(0, 1)
     return out
 '''
 SCHED = '''
