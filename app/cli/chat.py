@@ -50,20 +50,29 @@ def chat(
     params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed, max_tokens=max_tokens)
     questions: list[str] = []
     if is_shop_model(model) and system is None:
-        if language not in ("en", "ja"):
-            raise terminal.Problem(f"--language must be en or ja, got {language!r}")
-        notes = open_shop(shop, language=language)
-        system, questions = notes.system, notes.questions
+        system, questions = shop_notes(shop, language)
     with open_llm(model, engine, lora) as llm:
-        conversation = Conversation(llm, params, system, lora.load(llm))
-        _greet(model, conversation.system, questions)
-        while (line := _read_line()) is not None:
-            if line.startswith("/"):
-                if not _command(conversation, line):
-                    break
-            elif line:
-                conversation.ask(line)
+        converse(model, Conversation(llm, params, system, lora.load(llm)), questions)
     terminal.next_command("prep demo", "see the engine at work")
+
+
+def shop_notes(shop: int, language: str) -> tuple[str, list[str]]:
+    """Return a shop's notes, the system prompt of its conversations, and questions to ask."""
+    if language not in ("en", "ja"):
+        raise terminal.Problem(f"--language must be en or ja, got {language!r}")
+    notes = open_shop(shop, language=language)
+    return notes.system, notes.questions
+
+
+def converse(name: str, conversation: Conversation, questions: list[str]) -> None:
+    """Greet, then answer lines until the input ends."""
+    _greet(name, conversation.system, questions)
+    while (line := _read_line()) is not None:
+        if line.startswith("/"):
+            if not _command(conversation, line):
+                break
+        elif line:
+            conversation.ask(line)
 
 
 @dataclass

@@ -46,6 +46,7 @@ COMMANDS = {
     "experiments": Entry("app.cli.experiments", "List the experiments behind the questions.", PRACTISE),
     "claims": Entry("app.cli.claims", "Vote on claims from interview guides, then run the test.", PRACTISE),
     "judge": Entry("app.cli.judge", "Configure an optional model that grades prose answers.", PRACTISE),
+    "mine": Entry("app.cli.mine", "Run the engine made of your own pieces from the lessons.", PRACTISE),
     "generate": Entry("app.cli.generate", "Complete prompts with the shipped model or any checkpoint.", RUN),
     "zoo": Entry("app.cli.zoo", "List, evaluate, train and quantise the shipped models.", RUN),
     "sim": Entry("app.cli.sim", "Simulate serving any model on any GPU.", LOOK),

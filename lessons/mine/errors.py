@@ -26,8 +26,17 @@ def ask(piece: str, where: str, function: Callable[..., Any], *args: Any) -> Any
         raise
     except Exception as error:
         lines = [
-            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if "<exercise" in frame.filename
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if "<exercise" in frame.filename
         ]
         line = f", line {lines[-1]} of the exercise" if lines else ""
         detail = f"it raised {type(error).__name__}: {error} ({where}{line})"
         raise PieceError(piece, "it raises only what its docstring allows", detail) from error
+
+
+def piece_error(error: BaseException | None) -> PieceError | None:
+    """Return the PieceError among an exception and its causes: a dead engine names it as its cause."""
+    while error is not None and not isinstance(error, PieceError):
+        error = error.__cause__
+    return error

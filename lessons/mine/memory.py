@@ -183,7 +183,9 @@ class MinePool(BlockPool):
             is_evictable = block.ref_count == 0 and block.block_hash is not None
             expected = block.ref_count + is_evictable
             if (count := self._allocator.ref_count(block.block_id - 1)) != expected:
-                problems.append(f"allocator: block {block.block_id - 1} has {count} references, not {expected}")
+                problems.append(
+                    f"allocator: block {block.block_id - 1} has {count} references, not {expected}"
+                )
             if block.block_hash is not None and self.cached.get(block.block_hash) is not block:
                 problems.append(f"{block} carries a hash that the index gives to another block")
         evictable = sum(block.ref_count == 0 and block.block_hash is not None for block in self.blocks)
@@ -225,7 +227,9 @@ class MineHasher(BlockHasher):
             raise PieceError(self._says, "one hash (bytes) per full block", f"{len(hashes)} for {num_full}")
         if hashes[:known] != request.block_hashes:
             raise PieceError(
-                self._says, "hashes of full blocks never change", f"the first {known} did when tokens followed"
+                self._says,
+                "hashes of full blocks never change",
+                f"the first {known} did when tokens followed",
             )
         self._compare(hashes, tokens, salt)
         request.block_hashes += hashes[known:]
@@ -263,9 +267,7 @@ class MineKV(KVManager):
             self.pool = MinePool(config.num_blocks, on_event, pieces)
             self.pool.before_eviction = before_eviction
         if pieces.has("block_hashes"):
-            self.hasher = MineHasher(
-                config.block_size, pieces, model_fingerprint, config.kv_cache_dtype
-            )
+            self.hasher = MineHasher(config.block_size, pieces, model_fingerprint, config.kv_cache_dtype)
 
     def match(self, request: Request) -> PrefixHit:
         """Find the longest prefix with the learner's cache; with a window or host blocks, in its record."""

@@ -105,7 +105,8 @@ def load_pieces(
             if pieces[name].item is None and source is not None:
                 pieces[name] = run_piece(pieces[name], exercise, source, "reference")
     if any(pieces[name].item is None for name in pair):
-        pieces |= {name: _ours(pieces[name], "the engine's pool replaces both halves") for name in pair}
+        alone = "the engine's pool serves: the other half of the pair is missing"
+        pieces |= {name: _ours(pieces[name], alone) for name in pair if pieces[name].item is not None}
     return Pieces(pieces)
 
 

@@ -34,12 +34,18 @@ def check_plan(plan: Any, now: Situation) -> tuple[list[tuple[str, int]], list[s
         seq = running.get(name) or waiting[name]
         if not 1 <= count <= seq.known - seq.computed:
             left = seq.known - seq.computed
-            raise BrokenRule("a row computes 1 token to all missing ones", f"{name}: {count} of {left} tokens")
+            raise BrokenRule(
+                "a row computes 1 token to all missing ones", f"{name}: {count} of {left} tokens"
+            )
     if (total := sum(tokens.values())) > now.token_budget:
-        raise BrokenRule("rows stay within the token budget", f"{total} tokens, the budget is {now.token_budget}")
+        raise BrokenRule(
+            "rows stay within the token budget", f"{total} tokens, the budget is {now.token_budget}"
+        )
     admitted = [name for name, _ in rows if name in waiting]
     if (seats := len(running) - len(preempted) + len(admitted)) > now.max_num_seqs:
-        raise BrokenRule("at most max_num_seqs requests run", f"{seats} would run, the limit is {now.max_num_seqs}")
+        raise BrokenRule(
+            "at most max_num_seqs requests run", f"{seats} would run, the limit is {now.max_num_seqs}"
+        )
     _check_order(rows, preempted, admitted, now)
     _check_blocks(tokens, preempted, now)
     if not rows and (running or waiting):
@@ -87,7 +93,9 @@ def _check_order(
     """Check victims, running requests, and admissions, each in their order."""
     victims = {seq.id for seq in now.running[len(now.running) - len(preempted) :]}
     if set(preempted) != victims:
-        raise BrokenRule("victims are the least important", f"preempted {preempted}, the last are {sorted(victims)}")
+        raise BrokenRule(
+            "victims are the least important", f"preempted {preempted}, the last are {sorted(victims)}"
+        )
     has_row = {name for name, _ in rows}
     skipped: dict[bool, str] = {}
     """Decodes or not -> the first of the kind without a row."""
@@ -96,16 +104,22 @@ def _check_order(
         if seq.id not in has_row:
             skipped.setdefault(decodes, seq.id)
         elif decodes in skipped:
-            raise BrokenRule("running requests go most important first", f"{seq.id} overtakes {skipped[decodes]}")
+            raise BrokenRule(
+                "running requests go most important first", f"{seq.id} overtakes {skipped[decodes]}"
+            )
     if not admitted:
         return
     if preempted:
         raise BrokenRule("a step that preempts admits no request", f"{admitted[0]} is admitted")
     if skipped:
-        raise BrokenRule("running requests go first", f"{admitted[0]} is admitted, {min(skipped.values())} gets no row")
+        raise BrokenRule(
+            "running requests go first", f"{admitted[0]} is admitted, {min(skipped.values())} gets no row"
+        )
     queue = [seq.id for seq in now.waiting[: len(admitted)]]
     if admitted != queue:
-        raise BrokenRule("waiting requests are admitted in order", f"{admitted}, the queue starts with {queue}")
+        raise BrokenRule(
+            "waiting requests are admitted in order", f"{admitted}, the queue starts with {queue}"
+        )
 
 
 def _check_blocks(tokens: dict[str, int], preempted: list[str], now: Situation) -> None:

@@ -82,7 +82,9 @@ def tracks(scale: float = 1.0) -> list[Track]:
         Track("chat", "6 system prompts of 1,024 tokens", (chat,), num_blocks=1400),
         Track("long prompts", "prompts of 6,000 tokens among decoding requests", (short, long), budget=512),
         Track("overload", "12 requests/s and 1,200 KV blocks", (crowd,), num_blocks=1200, budget=512),
-        Track("two replicas", "the chat workload behind a router", (replace(chat, rate=40),), 1000, replicas=2),
+        Track(
+            "two replicas", "the chat workload behind a router", (replace(chat, rate=40),), 1000, replicas=2
+        ),
     ]
 
 
@@ -101,7 +103,7 @@ class VllmKV(KVManager):
 
 
 class VllmScheduler(Scheduler):
-    """The scheduler with vLLM's rule for memory: a prompt can be preempted between two chunks."""
+    """Our scheduler with vLLM's rule for memory: a prompt can be preempted between two chunks."""
 
     kv: VllmKV
     kv_class = VllmKV
@@ -126,11 +128,13 @@ class Contestant:
 
 
 def contestants(pieces: Pieces) -> list[Contestant]:
-    """Return the learner's engine, ours, and two configurations of vLLM."""
+    """Return the learner's engine, ours, and vLLM's rules with and without chunks; vLLM's router looks at loads."""
     whole = pieces.has("scheduler") and pieces["scheduler"].exercise == "09.2"
     router = partial(MineRouter, pieces) if pieces.has("router") else OurRouter
     return [
-        Contestant("yours", partial(MineScheduler, pieces=pieces), not whole, router),
+        Contestant(
+            "yours" if pieces.yours else "solutions", partial(MineScheduler, pieces=pieces), not whole, router
+        ),
         Contestant("ours", Scheduler, make_router=OurRouter),
         Contestant("vLLM chunked", VllmScheduler),
         Contestant("vLLM whole prompts", VllmScheduler, is_chunked=False),
@@ -171,7 +175,9 @@ class MineRouter(OurRouter):
         where = f"request {request.index}"
         chosen = ask(self._piece.says, where, self._piece.item, hashes, loads, holders, MAX_IMBALANCE)
         if type(chosen) is not int or not 0 <= chosen < len(ready):
-            raise PieceError(self._piece.says, "the choice is a replica", f"{chosen!r} of {len(ready)} ({where})")
+            raise PieceError(
+                self._piece.says, "the choice is a replica", f"{chosen!r} of {len(ready)} ({where})"
+            )
         for each in hashes:
             self._holders.setdefault(each, set()).add(chosen)
         return ready[chosen]
@@ -270,9 +276,12 @@ def plot(results: Sequence[Result]) -> Any:
             values = [factor * getattr(r, field) for r in results if r.contestant == name]
             positions = [group + (index - (len(names) - 1) / 2) * 0.2 for group in range(len(groups))]
             hatch = ("", "//", "..", "xx")[index % 4]
-            axes.bar(positions, values, 0.18, label=name, color=COLOURS[CYCLE[index]], hatch=hatch, alpha=0.85)
+            axes.bar(
+                positions, values, 0.18, label=name, color=COLOURS[CYCLE[index]], hatch=hatch, alpha=0.85
+            )
         axes.set_xticks(range(len(groups)), [group.replace(" ", "\n") for group in groups])
         axes.set_ylabel(label)
-        if place == 1:
-            axes.legend(fontsize=8)
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=8
+    )
     return figure

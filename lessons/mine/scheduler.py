@@ -84,8 +84,8 @@ class MineScheduler(Scheduler):
 
     def _candidates(self) -> list[Request]:
         """Return the waiting requests that this step could admit, in queue order."""
-        most = min(self.config.max_num_seqs - len(self.running), MAX_DEFERRED_PER_STEP)
-        return self.waiting.first(most) if most > 0 else []
+        seats = self.config.max_num_seqs - len(self.running)
+        return self.waiting.first(min(seats + 1, MAX_DEFERRED_PER_STEP))  # one too many: it must stop itself
 
     def _as_waiting(self, request: Request) -> Seq:
         hit = self.kv.match(request)
@@ -96,7 +96,9 @@ class MineScheduler(Scheduler):
         """Drafts never cost another request its blocks: without room for all, this step checks none."""
         drafting = [request for request in self.running if request.spec_token_ids]
         ends = [(r, len(r.token_ids) + len(r.spec_token_ids)) for r in drafting]
-        if sum(max(0, self.kv.num_missing(*end)) for end in ends) > len(self.kv.pool.free) - len(self.running):
+        if sum(max(0, self.kv.num_missing(*end)) for end in ends) > len(self.kv.pool.free) - len(
+            self.running
+        ):
             for request in drafting:
                 request.spec_token_ids = []
 

@@ -1,5 +1,5 @@
 SOURCES = {}
-SOURCES["04.1"] = '''
+SOURCES["04.1"] = """
 # exercise 04.1
 import math
 def filter_probs(logits, temperature, top_k, top_p):
@@ -20,8 +20,8 @@ def filter_probs(logits, temperature, top_k, top_p):
     out = [0.0] * len(w)
     for i in kept: out[i] = w[i] / total
     return out
-'''
-SOURCES["07.1"] = '''
+"""
+SOURCES["07.1"] = """
 # exercise 07.1
 from collections import deque
 class BlockAllocator:
@@ -41,7 +41,7 @@ class BlockAllocator:
             self._refs[b] -= 1
             if not self._refs[b]: self._free.append(b)
     def ref_count(self, block): return self._refs[block]
-'''
+"""
 SOURCES["08.3"] = '''
 # exercise 08.3
 import torch
@@ -90,7 +90,7 @@ def paged_attention(
             out[first:last] = result[0].transpose(0, 1)
     return out
 '''
-SCHED = '''
+SCHED = """
 # exercise {num}
 from lessons.given.scheduling import Plan
 class {name}:
@@ -118,10 +118,10 @@ class {name}:
                 if n < s.known - s.computed and not chunks: break
                 free -= need; budget -= n; seats -= 1; rows.append((s.id, n))
         return Plan(rows, preempted)
-'''
+"""
 SOURCES["09.2"] = SCHED.format(num="09.2", name="Scheduler", chunks=False)
 SOURCES["10.1"] = SCHED.format(num="10.1", name="ChunkedScheduler", chunks=True)
-SOURCES["11.1"] = '''
+SOURCES["11.1"] = """
 # exercise 11.1
 import hashlib, struct
 def block_hashes(token_ids, block_size, salt=b""):
@@ -131,8 +131,8 @@ def block_hashes(token_ids, block_size, salt=b""):
         parent = hashlib.sha256(parent + struct.pack(f"<{block_size}q", *t)).digest()
         out.append(parent)
     return out
-'''
-SOURCES["11.2"] = '''
+"""
+SOURCES["11.2"] = """
 # exercise 11.2
 from collections import OrderedDict
 class PrefixCache:
@@ -157,8 +157,8 @@ class PrefixCache:
         block, _ = self._idle.popitem(last=False)
         del self._block[self._hash.pop(block)]
         return block
-'''
-SOURCES["12.1"] = '''
+"""
+SOURCES["12.1"] = """
 # exercise 12.1
 def propose(token_ids, num_drafts, max_ngram):
     for n in range(min(max_ngram, len(token_ids) - 1), 0, -1):
@@ -167,8 +167,8 @@ def propose(token_ids, num_drafts, max_ngram):
             if token_ids[start:start + n] == ending:
                 return token_ids[start + n:start + n + num_drafts]
     return []
-'''
-SOURCES["13.1"] = '''
+"""
+SOURCES["13.1"] = """
 # exercise 13.1
 import torch
 def quantize(weight, bits, group_size):
@@ -180,4 +180,4 @@ def quantize(weight, bits, group_size):
 def dequantize(q, scales, group_size):
     w = q.view(q.shape[0], -1, group_size).float() * scales[..., None]
     return w.view(q.shape)
-'''
+"""

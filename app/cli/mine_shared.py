@@ -1,0 +1,28 @@
+"""Shared by the commands of `prep mine`: which pieces to use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from app.cli import terminal
+from app.cli.options import option
+
+if TYPE_CHECKING:
+    from lessons.mine.pieces import Pieces
+
+SolutionsOption = Annotated[
+    bool, option("Use the reference solutions of all lessons in place of your pieces.", "--solutions")
+]
+
+
+def load(solutions: bool) -> Pieces:
+    """Return the learner's pieces, or the reference solutions; say on stderr which are used."""
+    from lessons.mine.workspace import learner_pieces, solution_pieces
+
+    pieces = solution_pieces() if solutions else learner_pieces()
+    if not solutions and not pieces.yours:
+        terminal.note("[yellow]no piece is yours yet: the engine is all ours[/]  (prep mine list says why)")
+    else:
+        names = ", ".join(pieces.yours or [each.name for each in pieces if each.whose == "reference"])
+        terminal.note(f"[dim]{'reference solutions' if solutions else 'yours'}: {names}[/]")
+    return pieces
