@@ -143,7 +143,7 @@ def eval_(
 
 def serve(
     host: Annotated[str, option("Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, option("Port; 0: a free one.", min=0, max=65535)] = 8000,
+    port: Annotated[int, option("Port.", min=1, max=65535)] = 8000,
     max_running: Annotated[int, option("Requests that run at once.", min=1)] = 8,
     max_waiting: Annotated[int, option("Requests that may wait; more are rejected.", min=0)] = 16,
     trace: TraceOption = None,
@@ -156,23 +156,18 @@ def serve(
       prep mine serve
       prep mine serve --port 8001 --max-running 2 --max-waiting 4
     """
-    try:
-        from lessons.mine.server import serve as run_server  # type: ignore[import-not-found]
-    except ModuleNotFoundError as error:
-        if error.name != "lessons.mine.server":
-            raise
-        step = "prep mine chat"
-        raise terminal.Problem("the server of lesson 15 is not in this checkout", step) from None
+    from lessons.mine.engine import settings_for
+    from lessons.mine.pieces import using
+    from lessons.mine.server import serve as run_server
+
     pieces = load(solutions)
-    with opened(pieces, trace=trace) as llm:
-        run_server(
-            llm,
-            pieces["admission"].item,
-            host=host,
-            port=port,
-            max_running=max_running,
-            max_waiting=max_waiting,
-        )
+    settings = settings_for(pieces, model="shop", max_num_seqs=max_running, trace=trace)
+    terminal.note(f"your engine listens on http://{host}:{port}/v1/chat/completions until Ctrl-C")
+    with pieces_explained(), using(pieces):
+        try:
+            run_server(settings, pieces["admission"].item, host, port, max_waiting)
+        except KeyboardInterrupt:
+            terminal.note("stopped")
 
 
 @contextmanager

@@ -41,7 +41,7 @@ SEAMS = (
     Seam("drafter", (("12.1", "propose"),), "engine/spec/ngram.py"),
     Seam("quantiser", (("13.1", "quantize"),), "engine/quant/"),
     Seam("router", (("14.2", "route"),), "engine/core/router.py"),
-    Seam("admission", (("15.1", "AdmissionControl"),), "engine/server/"),
+    Seam("admission", (("15.1", "AdmissionControl"),), "lessons/l15_serving/solution.py"),
 )
 
 
@@ -95,15 +95,15 @@ def load_pieces(
 
     sources: exercise -> source of its cell. why_not(exercise, source): reason to leave it out, such as a failed check;
     empty to use it. reference(exercise): source of the solution, for the half of a pair that the learner has not
-    written: allocator and prefix cache work together.
+    written (allocator and prefix cache work together), and for admission control, which only lessons have.
     """
     pieces = {seam.name: _choose(seam, sources, why_not) for seam in SEAMS}
     pair = ("allocator", "prefix_cache")
-    if any(pieces[name].item is not None for name in pair):
-        for name in pair:
-            exercise, source = pieces[name].exercise, reference(pieces[name].exercise)
-            if pieces[name].item is None and source is not None:
-                pieces[name] = run_piece(pieces[name], exercise, source, "reference")
+    has_half = any(pieces[name].item is not None for name in pair)
+    for name in (*pair, "admission") if has_half else ("admission",):
+        source = reference(pieces[name].exercise)
+        if pieces[name].item is None and source is not None:
+            pieces[name] = run_piece(pieces[name], pieces[name].exercise, source, "reference")
     if any(pieces[name].item is None for name in pair):
         alone = "the engine's pool serves: the other half of the pair is missing"
         pieces |= {name: _ours(pieces[name], alone) for name in pair if pieces[name].item is not None}
@@ -158,8 +158,9 @@ def run_piece(
         return _ours(base, f"does not run: {type(error).__name__}: {error}")
     if wanted not in module.__dict__:
         return _ours(base, f"does not define {wanted}")
+    why = "" if whose == "yours" else base.why
     return Piece(
-        base.name, exercise, whose, "", base.ours, module.__dict__[wanted], namespace=module.__dict__
+        base.name, exercise, whose, why, base.ours, module.__dict__[wanted], namespace=module.__dict__
     )
 
 
