@@ -12,7 +12,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.mine_race import bench, race
-from app.cli.mine_shared import SolutionsOption, load
+from app.cli.mine_shared import SolutionsOption, load, pieces_explained
 from app.cli.options import JsonOption, option
 from common.text import counted
 from engine.sampling_params import SamplingParams
@@ -180,23 +180,6 @@ def opened(pieces: Pieces, **engine: Any) -> Iterator[LLM]:
             llm = open_mine(pieces, **engine)
         with llm:
             yield llm
-
-
-@contextmanager
-def pieces_explained() -> Iterator[None]:
-    """Report a broken rule of a piece as an error with a next step."""
-    from lessons.mine.errors import piece_error
-    from lessons.mine.identity import quiet_engine
-
-    try:
-        with quiet_engine():
-            yield
-    except Exception as error:
-        if (broken := piece_error(error)) is None:
-            raise
-        exercise = broken.piece.partition("(exercise ")[2].rstrip(")")
-        step = f"prep lesson check {exercise}"
-        raise terminal.Problem(str(broken), step, code=terminal.CHECKS_FAILED) from error
 
 
 def _eval_quantised(pieces: Pieces, prompts: list[str], bits: int, judge: Any, as_json: bool) -> None:

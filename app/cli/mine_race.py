@@ -8,7 +8,7 @@ from statistics import median
 from typing import Annotated
 
 from app.cli import terminal
-from app.cli.mine_shared import SolutionsOption, load
+from app.cli.mine_shared import SolutionsOption, load, pieces_explained
 from app.cli.options import JsonOption, option
 
 
@@ -31,7 +31,6 @@ def race(
       prep mine race --plot race.png
       prep mine race --scale 0.2 --json
     """
-    from app.cli.mine import pieces_explained
     from lessons.mine.race import GPU, MODEL, TPOT_SLO, TTFT_SLO, contestants, tracks
     from lessons.mine.race import plot as draw
     from lessons.mine.race import race as run
@@ -80,7 +79,6 @@ def bench(
     """
     from app.bench.timing import watch_other_programs
     from app.cli.bench.common import warn_if_busy
-    from app.cli.mine import pieces_explained
     from engine.zoo.corpus import draw_cases
     from lessons.mine.identity import measure
 

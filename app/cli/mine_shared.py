@@ -1,7 +1,9 @@
-"""Shared by the commands of `prep mine`: which pieces to use."""
+"""Shared by the commands of `prep mine`: which pieces to use, and errors of pieces."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 from app.cli import terminal
@@ -26,3 +28,20 @@ def load(solutions: bool) -> Pieces:
         names = ", ".join(pieces.yours or [each.name for each in pieces if each.whose == "reference"])
         terminal.note(f"[dim]{'reference solutions' if solutions else 'yours'}: {names}[/]")
     return pieces
+
+
+@contextmanager
+def pieces_explained() -> Iterator[None]:
+    """Report a broken rule of a piece as an error with a next step."""
+    from lessons.mine.errors import piece_error
+    from lessons.mine.identity import quiet_engine
+
+    try:
+        with quiet_engine():
+            yield
+    except Exception as error:
+        if (broken := piece_error(error)) is None:
+            raise
+        exercise = broken.piece.partition("(exercise ")[2].rstrip(")")
+        step = f"prep lesson check {exercise}"
+        raise terminal.Problem(str(broken), step, code=terminal.CHECKS_FAILED) from error
