@@ -222,8 +222,8 @@ this.reveal("error-growth", growth)
 
 # %% [markdown] name="outlier-words"
 # Not 32: an error cannot exceed the weight itself by much. With a step this large most of the group rounds to zero,
-# and the error is then simply everything the weights had to say. Smaller groups do not remove the outlier; they
-# leave it fewer neighbours.
+# and the error is then as large as the weights themselves. Smaller groups do not remove the outlier; they leave it
+# fewer neighbours.
 
 # %% [markdown] name="build"
 # ## Build

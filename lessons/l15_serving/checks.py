@@ -113,7 +113,7 @@ def expect_value_error(mine, action: str, name: str) -> None:
 
 @check("15.1")
 def nothing_leaks(learner: Learner) -> None:
-    """Random offers, finishes and aborts agree with a model, and after all have left nobody runs or waits."""
+    """Random offers, finishes and aborts agree with a model, and after the last one has left none runs or waits."""
     rng = Random(15)
     for _ in range(12):
         limits = (rng.randint(1, 4), rng.randint(0, 4))

@@ -78,9 +78,9 @@ this.reveal("goodput-bounded", bounded[0])
 this.record(endless=endless[0], bounded=bounded[0])
 
 # %% [markdown] name="run-words"
-# Nobody got an error from the endless queue, and almost nobody got a good answer: a queue that grows makes *every*
-# later request late, though the GPU is as busy as before. Rejecting a few keeps the others good. That is the case
-# for a 429 with `Retry-After`: capacity goes to requests that can still be in time.
+# The endless queue rejected no request, and few requests got a good answer: a queue that grows makes *every* later
+# request late, though the GPU is as busy as before. Rejecting a few keeps the others good. That is the case for a
+# 429 with `Retry-After`: capacity goes to requests that can still be in time.
 
 # %% [markdown] name="plot"
 # ## Plot
@@ -109,7 +109,7 @@ this.plot(drawing)
 # %% name="closed-loop"
 clients = [8, 64] if this.quick else [8, 16, 32, 64]
 for count in clients:
-    records = [record for record in closed_loop(count, SECONDS) if record.arrival > 5]  # all start at once
+    records = [record for record in closed_loop(count, SECONDS) if record.last_token > 5]  # all start at once
     rate, p99 = len(records) / (SECONDS - 5), percentile_of([r.first_token - r.arrival for r in records], 99)
     print(f"{count:3} clients: {rate:4.1f} requests/s, TTFT p99 {p99:.2f} s")
 print(f"open loop at 25 requests/s: TTFT p99 {endless[2]:.2f} s, goodput {endless[0]:.1f}")
