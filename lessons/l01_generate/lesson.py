@@ -63,7 +63,7 @@ this.predict(
 this.predict(
     "cold-start",
     ...,
-    question="A new process loads the model and computes the same 64 tokens again and again. "
+    question="A new process loads the model and computes one and the same token 16 times. "
     "How many times as long as the typical pass does its first pass take?",
     unit="x",
 )
@@ -251,7 +251,7 @@ def where_time_goes(prompt, generated):
             [str(index + 1) for index in shown], values, bottom=bottom, color=COLOURS[colour], label=name
         )
         bottom = bottom + values
-    axes.legend(loc="lower right")
+    axes.legend(loc="upper left")
     passes, once = int(sequence.sum()), prompt + generated - 1
     shares = ", ".join(
         f"{name} {part / by_part.sum():.0%}"
@@ -361,8 +361,8 @@ print(f"repeated work: {found['again'] / naive_median.sum():.0%} of the naive ru
 # %% [markdown] name="break"
 # ## Break it: leave out the warm-up
 #
-# The most common error of a benchmark. Each line below is a new process that computes the same 64 tokens over and
-# over. Its first pass also loads code pages, lets libraries choose kernels, allocates memory, and fills caches.
+# The most common error of a benchmark. Each line below is a new process that computes one and the same token again
+# and again. Its first pass also loads code pages, lets libraries choose kernels, allocates memory, and fills caches.
 
 # %% name="run-cold"
 import subprocess
@@ -376,7 +376,7 @@ from lessons.given.model import PlainModel
 model = PlainModel.load("shop")
 for _ in range(16):
     began = perf_counter()
-    model([5] * 64)
+    model([5])
     print(1e3 * (perf_counter() - began))
 """
 
@@ -391,7 +391,7 @@ typical = np.median(cold[:, 4:], axis=1)
 this.reveal("cold-start", round(float(np.median(cold[:, 0] / typical)), 1))
 
 # %% name="plot-cold"
-drawing, axes = figure(xlabel="pass", ylabel="ms", title="The same 64 tokens, in new processes")
+drawing, axes = figure(xlabel="pass", ylabel="ms", title="One and the same token, 16 times, in new processes")
 for times in cold:
     axes.plot(range(1, 17), times, marker="o", markersize=3, color=COLOURS["sky"], linewidth=0.8)
 axes.plot(
