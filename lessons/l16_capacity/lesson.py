@@ -121,9 +121,19 @@ for label, traffic in {"simulation, steady": steady, "simulation, bursts": brief
         needed(replace(traffic, rate=float(rate)), max(1, math.floor(w)))
         for rate, w in zip(rates, work, strict=True)
     ]
+
+# %% name="gap-plot"
 drawing, axes = figure(xlabel="requests per second", ylabel="H100 needed")
-for (label, values), style in zip(lines.items(), ("--", "--", "-", "-"), strict=True):
-    axes.plot(rates, values, style, label=label)
+for index, (label, values) in enumerate(lines.items()):
+    places = [number + 0.2 * index - 0.3 for number in range(len(rates))]
+    axes.bar(
+        places,
+        values,
+        width=0.18,
+        color=COLOURS[("grey", "orange", "blue", "vermillion")[index]],
+        label=label,
+    )
+axes.set_xticks(range(len(rates)), [str(rate) for rate in rates])
 axes.legend(fontsize=8)
 this.plot(drawing)
 for label, values in lines.items():
@@ -166,16 +176,11 @@ def draw_capacity(rate, prompt, output, gpu, dtype, max_num_seqs):
         tokens = plan_memory(plan.deployment()).num_tokens
     except ConfigError as error:
         return None, str(error)
-    drawing, axes = figure(6.4, 2.2, xlabel="replicas at 70 % utilisation")
-    axes.barh(["replicas"], [sized.prefill_replicas], color=COLOURS["blue"], label="prompts")
-    axes.barh(
-        ["replicas"],
-        [sized.decode_replicas],
-        left=[sized.prefill_replicas],
-        color=COLOURS["orange"],
-        label="answers",
-    )
-    axes.legend(fontsize=8)
+    drawing, axes = figure(6.4, 2.2, xlabel="replicas at 70 % utilisation", ylim=(-1, 1.6))
+    axes.barh(0, sized.prefill_replicas, color=COLOURS["blue"], label="prompts")
+    axes.barh(0, sized.decode_replicas, left=sized.prefill_replicas, color=COLOURS["orange"], label="answers")
+    axes.set_yticks([])
+    axes.legend(fontsize=8, ncols=2)
     limit = "slots" if sized.batch == max_num_seqs else "KV memory"
     price = PRICES[gpu] * sized.gpus
     return drawing, (
