@@ -118,9 +118,9 @@ for name, settings in {
     print(f"{name:30} right {found['right']} (float {found['right_float']}) of {cases}, same {found['same']}")
 
 # %% [markdown] name="zoo-limits"
-# Be careful with these counts. A few dozen questions cannot tell a loss of 3 % from none (`capacity.paired_eval`
-# computes how many can). A measure that does not wait for a wrong character is the KL divergence between the two
-# distributions of the next token. You compute it below with your own quantiser.
+# Be careful with these counts. A few dozen questions cannot tell a loss of 3 % from none (the experiment
+# `capacity.paired_eval` decides whether a sample can). A measure that does not wait for a wrong character is the KL
+# divergence between the two distributions of the next token. You compute it below with your own quantiser.
 #
 # Now the time. A decode step of one row reads every weight and does little arithmetic with it; a step over many
 # tokens reuses each weight. The cost model prices both at datasheet rates.
@@ -322,9 +322,9 @@ stored = packed.nbytes + scales.nbytes
 print(f"{weight.numel():,} weights: {2 * weight.numel():,} B in bf16, {stored:,} B packed")
 
 # %% [markdown] name="build-133"
-# **13.3** Weights are read once per step, the KV cache once per row. With long contexts the cache is the larger of
-# the two. Keys and values arrive one token at a time, so a scale must not need future tokens: one for each token and
-# head.
+# **13.3** Weights are read once per step, the KV cache once per row. For a batch with long contexts the cache is the
+# larger of the two. Keys and values arrive one token at a time, so a scale must not need future tokens: one for each
+# token and head.
 
 # %% name="13.3" tags=["exercise"]
 # exercise 13.3
@@ -362,9 +362,10 @@ for name in ("int8_tensor", "int8_token", "int8_token_head", "fp8_unscaled"):
     print(f"{name:16} error of the attention output {kinds[name]:.2%}")
 
 # %% [markdown] name="adapters"
-# Fewer bits make one model cheaper. A LoRA adapter makes *another* model cheap: it adds a product of two thin matrices
-# to a frozen weight. Fifty customers share the large matrices and bring a few thousandths of them each. One step can
-# serve rows of several adapters and of the base model; each row must get what its adapter, merged, would give.
+# Fewer bits make one model cheaper. A LoRA adapter makes *another* model cheap: it adds a product of two thin
+# matrices to a frozen weight. Fifty customers share the large matrices and bring a few thousandths of them each. One
+# step can serve rows of several adapters and of the base model; each row must get what its adapter, merged, would
+# give.
 
 # %% name="run-adapters"
 served = run_here("lora.exactness", {})
@@ -413,7 +414,7 @@ this.record(healthy=runs[0]["w8a8_token"], broken=runs[-1]["w8a8_token"], smooth
 # %% [markdown] name="break-words"
 # One scale per token: the loud channel takes the grid, and its 254 neighbours share the few steps around zero. The
 # repairs differ in where the loud number goes. LLM.int8 multiplies it apart, as a float. SmoothQuant moves it into
-# the weights beforehand and is flat here, because that is the exact inverse of what the cell did.
+# the weights beforehand and is flat here: its factor for each channel undoes whatever factor the cell chose.
 #
 # Weight-only int8 suffers too, for another reason: the columns that read a loud channel became small, and a scale
 # per row rounds small columns away. Nothing crashes and no metric of the server moves. Only an evaluation notices.

@@ -258,8 +258,8 @@ for size in (1, 2, 4):
     )
 
 # %% [markdown] name="why-different"
-# The difference is not zero: the parts of a sum are added in another order. That is why TP=2 and TP=1 may disagree
-# in the last bits, and why "same tokens" is checked and not assumed.
+# With several ranks the difference is not zero: the parts of a sum are added in another order. That is why TP=2 and
+# TP=1 may disagree in the last bits, and why "same tokens" is checked and not assumed.
 #
 # **14.2** DP's router. A request goes where its prefix is cached, unless that replica has too much to do. The rule
 # is that of `engine/core/router.py`; vLLM's own DP balancer looks at loads only.

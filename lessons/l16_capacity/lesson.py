@@ -149,14 +149,14 @@ for label, values in lines.items():
 
 # %% name="cost-by-load"
 cost_of, break_even = this.piece("16.2")
-plan = Plan("h100", 2)
+pair = Plan("h100", 2)
 loads = [2, 24] if this.quick else [1, 3, 6, 12, 18, 24]
 costs = []
 for rate in loads:
-    speed = judge(plan, replace(steady, rate=float(rate)), SECONDS).tokens_per_s
-    costs.append(cost_of(plan.dollars_per_hour, speed))
+    speed = judge(pair, replace(steady, rate=float(rate)), SECONDS).tokens_per_s
+    costs.append(cost_of(pair.dollars_per_hour, speed))
     print(f"{rate:3} requests/s: {speed:6.0f} output tokens/s, {costs[-1]:.2f} $ per million")
-share = break_even(plan.dollars_per_hour, speed, 0.60)
+share = break_even(pair.dollars_per_hour, speed, 0.60)
 print(f"an API at 0.60 $ per million output tokens: cheaper to own above {share:.0%} of this load")
 
 # %% [markdown] name="explore"
@@ -355,11 +355,11 @@ this.record(first_in_time=verdict_now.is_in_time, met=len(met))
 
 # %% name="other-seeds"
 seeds = range(2, 4) if this.quick else range(2, 8)
-for plan in met:
-    verdicts = [judge(plan, brief, SECONDS, seed) for seed in seeds]
+for winner in met:
+    verdicts = [judge(winner, brief, SECONDS, seed) for seed in seeds]
     worst = max(verdict.ttft_p99 for verdict in verdicts)
     passed = sum(verdict.is_in_time for verdict in verdicts)
-    what = f"{plan.num_gpus} x {plan.gpu}, {plan.max_num_seqs} slots, {plan.dtype}"
+    what = f"{winner.num_gpus} x {winner.gpu}, {winner.max_num_seqs} slots, {winner.dtype}"
     print(
         f"{what:30} in time on {passed} of {len(verdicts)} other seeds, worst TTFT p99 {1e3 * worst:.0f} ms"
     )
