@@ -27,7 +27,9 @@ class MineAttention:
     @classmethod
     def unsupported(cls, shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str | None:
         """Return why a model of this shape cannot be served; None if it can."""
-        return None if dtype == shape.query_dtype else "your attention reads a cache in the type of the queries"
+        return (
+            None if dtype == shape.query_dtype else "your attention reads a cache in the type of the queries"
+        )
 
     def build(self, metadata: AttentionMetadata) -> None:
         """Forget the table of the last step."""
