@@ -239,6 +239,7 @@ async def eight_clients():
         return answers, metrics.decode()
 
 
+# %% name="run-eight-clients"
 answers, metrics = run(eight_clients())
 print(Counter(status for status, _ in answers))
 print(metrics)
