@@ -164,11 +164,12 @@ print(f"an API at 0.60 $ per million output tokens: cheaper to own above {share:
 #
 # The whiteboard with sliders: time and memory of one replica, and the replicas at 70 % utilisation.
 
-# %% name="explore-capacity"
+# %% name="explore-imports"
 from engine.config import ConfigError
 from engine.sim.memory import plan_memory
 
 
+# %% name="explore-capacity"
 def draw_capacity(rate, prompt, output, gpu, dtype, max_num_seqs):
     plan = Plan(gpu, 1, max_num_seqs=max_num_seqs, dtype=dtype)
     try:
