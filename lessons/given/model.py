@@ -47,16 +47,23 @@ class PlainModel:
 
     @torch.inference_mode()
     def __call__(
-        self, ids: Sequence[int], *, cache: Any = None, start: int = 0, attend: Attend | None = None
+        self,
+        ids: Sequence[int],
+        *,
+        cache: Any = None,
+        start: int = 0,
+        attend: Attend | None = None,
+        positions: Sequence[int] | None = None,
     ) -> Tensor:
         """Return logits, fp32 [len(ids), vocab].
 
-        ids: tokens at positions start, start + 1, ...; attend: replaces `causal_attention`.
+        ids: tokens at positions start, start + 1, ...; attend: replaces `causal_attention`; positions: of each token,
+        for rotary embeddings, if the ids are not one sequence.
         """
         self.num_tokens_computed += len(ids)
         w = self.weights
         hidden = w["model.embed_tokens.weight"][torch.tensor(ids)]
-        cos, sin = self._angles(start, len(ids))
+        cos, sin = self._angles(range(start, start + len(ids)) if positions is None else positions)
         for layer in range(self.num_layers):
             name = f"model.layers.{layer}."
             x = self._norm(hidden, name + "input_layernorm.weight")
@@ -78,10 +85,11 @@ class PlainModel:
         scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.config["rms_norm_eps"])
         return x * scale * self.weights[name]
 
-    def _angles(self, start: int, count: int) -> tuple[Tensor, Tensor]:
+    def _angles(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
         powers = torch.arange(0, self.head_dim, 2) / self.head_dim
-        positions = torch.arange(start, start + count, dtype=torch.float32)
-        angles = torch.outer(positions, self.config["rope_theta"] ** -powers)
+        angles = torch.outer(
+            torch.tensor(positions, dtype=torch.float32), self.config["rope_theta"] ** -powers
+        )
         return angles.cos(), angles.sin()
 
 
