@@ -108,10 +108,7 @@ class _Encoder:
                 raise TypeError(f"a tensor of {value.dtype} cannot leave the process")
             self._room(value.numel() * value.element_size())
             flat = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-            data = bytes(flat.view(torch.uint8).untyped_storage()) if flat.numel() else b""
-            step = flat.element_size()
-            start = flat.storage_offset() * step
-            data = data[start : start + flat.numel() * step]
+            data = flat.view(torch.uint8).numpy().tobytes()
             return {"t": "tensor", "dtype": name, "shape": list(value.shape), **self._blob(data)}
         if torch is not None and isinstance(value, torch.dtype):
             return {"t": "dtype", "v": str(value).partition(".")[2]}

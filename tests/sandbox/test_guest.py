@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -61,6 +62,15 @@ def test_a_tensor_crosses(dtype: str) -> None:
     with Guest({"learner.py": "def same(value): return value[:, 1:]"}, imports=("torch",)) as guest:
         found = guest.call("same", value)
     assert found.dtype == value.dtype and torch.equal(found, value[:, 1:])
+
+
+def test_a_large_tensor_crosses_as_bytes_not_number_by_number() -> None:
+    torch = pytest.importorskip("torch")
+    value = torch.zeros(4 << 20)
+    with Guest({"learner.py": "def size(value): return value.numel()"}, imports=("torch",)) as guest:
+        began = time.perf_counter()
+        assert guest.call("size", value) == 4 << 20
+        assert time.perf_counter() - began < 4
 
 
 def test_an_array_crosses() -> None:
