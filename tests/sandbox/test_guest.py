@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import time
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
