@@ -55,6 +55,10 @@ class Learner:
         """Return a handle to a new object: `handle.take(3)`, `handle.get("num_free")`."""
         return self._guest.new(name, *args, **kwargs)
 
+    def get(self, name: str) -> Any:
+        """Return a value of the cell; a function or class as a handle."""
+        return self._guest.get(name)
+
     def function(self, name: str) -> Callable[..., Any]:
         return partial(self.call, name)
 

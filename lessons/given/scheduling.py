@@ -31,3 +31,8 @@ def schedule_plain(
 ) -> Any:
     """Call `scheduler.schedule` with requests given as plain tuples: the checker's process sends only builtin types."""
     return scheduler.schedule([Seq(*seq) for seq in running], [Seq(*seq) for seq in waiting], num_free_blocks)
+
+
+def choose_plain(choose: Any, running: list[tuple[Any, ...]], need: int, free: int) -> Any:
+    """Call `choose(running, need, free)` in the same way."""
+    return choose([Seq(*seq) for seq in running], need, free)

@@ -21,7 +21,7 @@ this = open_lesson("07")
 # ## Predict
 #
 # First, real lengths. `shop` answers questions of its test conversations, and we keep two numbers of each request:
-# tokens of the prompt and tokens of the answer. Nobody knows the second number before the answer ends. That is the
+# tokens of the prompt and tokens of the answer. The second number is unknown until the answer ends. That is the
 # whole difficulty.
 
 # %% name="lengths"
