@@ -172,8 +172,9 @@ this.plot(drawing)
 
 # %% [markdown] name="read-plot"
 # Preemptions hardly depend on the mode: they are a matter of memory. Swap computes almost nothing again, so the
-# distance between its line and that of recompute is the price of the repeated work. The rest of the fall has the other cause,
-# and no mode removes it. The remedies are more memory, fewer bytes per token (lesson 13), or less traffic per replica.
+# distance between its line and that of recompute is the price of the repeated work. The rest of the fall has the other
+# cause, and no mode removes it. The remedies are more memory, fewer bytes per token (lesson 13), or less traffic per
+# replica.
 
 # %% [markdown] name="explore"
 # ## Explore: how many should run?
