@@ -280,6 +280,7 @@ def draw_lengths(shape, count=256, mean=60, seed=5):
     return [rng.choices((32, 320), (0.9, 0.1))[0] for _ in range(count)]  # one in ten is ten times as long
 
 
+# %% name="explore-show"
 def show_waste(shape, batch_size, sort):
     lens = draw_lengths(shape)
     queue = sorted(lens) if sort else lens
@@ -429,7 +430,7 @@ agree = 0
 for query_start_loc, starts, positions in steps:
     lens = np.diff(query_start_loc).tolist()
     agree += pack(lens, starts)[:2] == (query_start_loc, positions)
-print(f"your pack agrees with the engine in {agree} of {len(steps)} steps")
+print(f"pack agrees with the engine in {agree} of {len(steps)} steps")
 this.record(agree=agree, steps=len(steps))
 
 
