@@ -154,7 +154,7 @@ def source_of(cell: dict[str, Any]) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(notebook.get("cells"), list):
+        if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
             raise ValueError("it has no cells")
     except OSError as error:
         raise WorkspaceError(f"cannot read {path}: {error.strerror or error}") from error

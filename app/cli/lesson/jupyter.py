@@ -82,7 +82,7 @@ def serve(notebook: Path, *, port: int, browser: bool) -> None:
                 code=terminal.ENVIRONMENT,
             )
     except KeyboardInterrupt:
-        terminal.err().print("[dim]stopped; your notebooks are saved[/]")
+        terminal.err().print(f"[dim]stopped; what you saved is in {terminal.literal(notebook.parent)}[/]")
     finally:
         server.close()
 

@@ -272,6 +272,11 @@ def _source(exercise: str, file: Path | None) -> str:
             raise terminal.Problem(f"cannot read {file}: {error}") from None
     lesson, _ = find_exercise(exercise)
     found = workspace.learner_source(lesson, exercise)
+    if found is None and workspace.notebook_path(lesson).exists():
+        raise terminal.Problem(
+            f"your notebook has no cell for exercise {exercise}",
+            f"prep lesson open {lesson.number} --path   (adds missing cells, keeps yours)",
+        )
     return stub(lesson, exercise) if found is None else found
 
 
@@ -291,7 +296,7 @@ def _print(report: Report) -> None:
         terminal.say(f" {terminal.mark(result.ok)} {terminal.literal(result.says)}")
         for line in details(result):
             terminal.say(f"     [yellow]{terminal.literal(line)}[/]")
-    if report.output and not report.ok:
+    if report.output:
         terminal.say("[dim]your code printed:[/]")
         terminal.say(terminal.literal(report.output.rstrip()))
     if report.is_stub:
