@@ -104,15 +104,15 @@ class ThisLesson:
 
     def source(self, exercise: str) -> str:
         """Return the cell of an exercise as it was last run here, else as it was last saved."""
-        find_exercise(exercise)
+        lesson, _ = find_exercise(exercise)
         for text in reversed(_cells_run()):
             if exercise_of(text) == exercise:
                 return text
         try:
-            saved = learner_source(self.lesson, exercise)
+            saved = learner_source(lesson, exercise)
         except WorkspaceError:
             saved = None
-        return saved if saved is not None else stub(self.lesson, exercise)
+        return saved if saved is not None else stub(lesson, exercise)
 
     def check(self, exercise: str) -> None:
         """Check the exercise's cell and show every check. The code runs in a process of its own, within limits."""

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from app.cli.main import app
 from lessons.course import progress, workspace
 from lessons.course.lesson_files import find_lesson, lessons, solution
+from lessons.course.notebook import ThisLesson
 from quizzes.state import State
 
 LESSON = find_lesson("07")
@@ -69,6 +70,15 @@ def test_a_solution_passes_and_is_kept() -> None:
     assert "solved" in found.output
     assert progress.passed() == {EXERCISE}
     assert EXERCISE in workspace.learner_sources()
+
+
+def test_a_later_lesson_uses_the_piece_of_an_earlier_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ThisLesson(find_lesson("08")).piece(EXERCISE).__name__ == "BlockAllocator"
+    assert "the reference solution (07.1)" in capsys.readouterr().out
+    write(solution(EXERCISE))
+    assert lesson("check", EXERCISE).exit_code == 0
+    ThisLesson(find_lesson("08")).piece(EXERCISE)
+    assert "yours (07.1)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
