@@ -110,7 +110,7 @@ def each_pass_sees_everything(learner: Learner) -> None:
 
 @check("01.1")
 def ties_go_to_the_smallest_id(learner: Learner) -> None:
-    """Of equal logits the smallest id wins."""
+    """The smallest id wins among equal logits."""
     tied = [0.0, 2.5, -1.0, 2.5, 2.5, 0.0]
     found = learner.call("greedy_generate", learner.callback(lambda ids: tied), [0], 2, [])
     if found != [1, 1]:

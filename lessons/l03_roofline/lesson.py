@@ -255,10 +255,9 @@ def place_step(model, gpu, dtype, requests, tokens_each, context):
     found = run_here("performance.roofline", {**settings, "context": context})
     rate = get_hardware(gpu).bytes_per_s / 1e12
     top = found["ridge"] * rate
-    labels = {"xlabel": "FLOP per byte", "ylabel": "TFLOP/s", "title": f"{model} on {gpu}"}
-    drawing, axes = figure(xscale="log", yscale="log", **labels)
-    x = np.logspace(-1, 5, 200)
-    axes.plot(x, np.minimum(x * rate, top), color=COLOURS["black"], marker="")
+    title = f"{model} on {gpu}: TFLOP/s"
+    drawing, axes = figure(xscale="log", yscale="log", xlabel="FLOP per byte", title=title)
+    axes.plot([0.1, found["ridge"], 1e5], [0.1 * rate, top, top], color=COLOURS["black"], marker="")
     for key, name, style in (("intensity", "matrices", "o"), ("attention_intensity", "attention", "s")):
         axes.plot(found[key], min(found[key] * rate, top), style, markersize=9, label=name)
     axes.legend(loc="lower right")
