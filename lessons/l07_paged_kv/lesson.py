@@ -351,6 +351,7 @@ import torch
 from lessons.given.model import PlainModel
 
 model = PlainModel.load("shop")
+BlockAllocator, slot_mapping = this.piece("07.1"), this.piece("07.3")
 (fork, write), BLOCK = this.piece("07.2"), 16
 
 

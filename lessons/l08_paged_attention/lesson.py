@@ -423,6 +423,9 @@ def build(source):
 
 
 # %% name="cpp-run"
+decode_attention = this.piece("08.2")
+
+
 def decode_in_cpp(query, cache, table, length, scale):
     out, ids = torch.empty_like(query), torch.tensor(table, dtype=torch.int32)
     sizes = query.shape[0], cache.shape[2], cache.shape[4], cache.shape[3], length

@@ -9,10 +9,10 @@ MUTANTS = """
 +    shape = (2, -1, cache.shape[2], cache.shape[4])
 +    keys, values = blocks.transpose(0, 1).reshape(shape)[:, :length]
 08.1 tokens_follow_the_table: reads the blocks in the order of their ids
--    blocks = cache[torch.tensor(table[:num_blocks])]  # copies: [num_blocks, 2, kv_heads, block_size, head_dim]
+-    blocks = cache[torch.tensor(table[:num_blocks])]  # a copy: [n, 2, kv_heads, block_size, head_dim]
 +    blocks = cache[torch.tensor(sorted(table[:num_blocks]))]
 08.1 tokens_follow_the_table: one run from the first block on
--    blocks = cache[torch.tensor(table[:num_blocks])]  # copies: [num_blocks, 2, kv_heads, block_size, head_dim]
+-    blocks = cache[torch.tensor(table[:num_blocks])]  # a copy: [n, 2, kv_heads, block_size, head_dim]
 +    blocks = cache[table[0] : table[0] + num_blocks]
 08.1 the_last_block_is_cut: returns whole blocks
 -    keys, values = blocks.permute(1, 0, 3, 2, 4).flatten(1, 2)[:, :length]

@@ -14,9 +14,7 @@ def gather(cache: Tensor, table: list[int], length: int) -> tuple[Tensor, Tensor
     table: block ids in logical order, maybe more than the length needs. length >= 1.
     """
     num_blocks = -(-length // cache.shape[3])
-    blocks = cache[
-        torch.tensor(table[:num_blocks])
-    ]  # copies: [num_blocks, 2, kv_heads, block_size, head_dim]
+    blocks = cache[torch.tensor(table[:num_blocks])]  # a copy: [n, 2, kv_heads, block_size, head_dim]
     keys, values = blocks.permute(1, 0, 3, 2, 4).flatten(1, 2)[:, :length]
     return keys, values
 
