@@ -265,7 +265,7 @@ from collections.abc import Sequence
 
 
 class BlockAllocator:
-    """A pool of KV blocks, ids 0 to num_blocks - 1, each with a count of its owners."""
+    """A pool of KV blocks, ids 0 to num_blocks - 1, each with a count of its owners; 0 owners: free."""
 
     def __init__(self, num_blocks: int) -> None:
         raise NotImplementedError("07.1: the free blocks in order, and the number of owners of each block")
@@ -276,13 +276,19 @@ class BlockAllocator:
     def ref_count(self, block: int) -> int: ...
 
     def take(self, count: int) -> list[int]:
-        """Return the blocks that have been free longest, one owner each. MemoryError, nothing changed: too few."""
+        """Return the `count` blocks that have been free longest, with one owner each; a new pool starts at 0, 1, ...
+
+        Raises MemoryError, and changes nothing, if fewer are free.
+        """
 
     def share(self, block: int) -> None:
         """Add an owner. Raises ValueError if the block is free."""
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Remove an owner of each, in order; without owners it is free. ValueError, nothing changed: too many."""
+        """Remove one owner of each block, in this order. A block that loses its last owner becomes free.
+
+        Raises ValueError, and changes nothing, if a block is listed more often than it has owners.
+        """
 
 
 # %% name="check-07.1"

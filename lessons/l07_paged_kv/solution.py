@@ -8,11 +8,7 @@ from collections.abc import Sequence
 
 
 class BlockAllocator:
-    """A pool of KV blocks, ids 0 to num_blocks - 1, each with a count of its owners.
-
-    free queue  5 0 3        take(2) returns [5, 0]; a block that becomes free joins behind 3
-    owners      0: free      1: one request      2 and more: shared
-    """
+    """A pool of KV blocks, ids 0 to num_blocks - 1, each with a count of its owners; 0 owners: free."""
 
     def __init__(self, num_blocks: int) -> None:
         self._free = deque(range(num_blocks))
