@@ -383,8 +383,8 @@ this.record(seed_alone_and_in_a_batch=seeds["same_alone_and_in_a_batch"])
 
 # %% [markdown] name="mask"
 # A grammar is one more filter: before the draw, every token that cannot continue a valid text gets minus infinity. The
-# mask comes before temperature, so the remaining tokens keep their ratios. First a vocabulary of eleven tokens against
-# the pattern `true|false`, after the token "t"; then a whole model that has learned nothing, with a JSON schema.
+# mask must come before top-k and top-p: after them, no allowed token may be left. First a vocabulary of eleven tokens
+# against the pattern `true|false`, after the token "t"; then an untrained model with a JSON schema.
 
 # %% name="run-mask"
 masked = run_here("structured_output.token_mask", {"said": ["t"]})

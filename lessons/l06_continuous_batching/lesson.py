@@ -132,8 +132,9 @@ for name, starts in waits.items():
     )
 
 # %% [markdown] name="tie"
-# When does it gain nothing? When all requests of a group end together. Equal lengths are one such workload. The factor
-# grows with the spread of the lengths, not with their mean:
+# When does it gain nothing? When all requests of a group end together, as with equal lengths; and when there are no
+# more requests than slots: one group, and both wait for its longest. With more requests than slots, a tie of unequal
+# lengths is rare. The factor grows with the spread of the lengths, not with their mean:
 
 # %% name="spread"
 for shape in ("fixed", "uniform", "bimodal", "exponential", "lognormal"):
