@@ -44,7 +44,7 @@ class Exercise(Strict):
     """Names that the cell defines."""
     imports: list[str] = []
     """Modules imported in the learner's process before its time limit begins."""
-    seconds: float = 5
+    seconds: float = 10
     """Limit of a whole check."""
     hints: list[str] = Field(min_length=3, max_length=3)
 
