@@ -75,10 +75,19 @@ def _choose_request(reader: Trace, step: int) -> str | None:
 
 
 def _walk(reader: Trace, table: Table, columns: list[Any]) -> None:
-    answer, problem, job = None, "", None
+    with st.container():  # the drawing keeps its place on the page, and so what is opened in it
+        answer = _answer(reader, table, columns)
+    mount("kernel_walk", STEM, _data(reader, table, answer), _VIEW, ["head"], then=_choose_head)
+    _facts(reader, table, answer)
+
+
+def _answer(reader: Trace, table: Table, columns: list[Any]) -> dict[str, Any] | None:
+    """Return the worker's answer, or show what is missing and return None."""
+    answer, problem, job, is_done = None, "", None, False
     try:
         question = make_question(reader, table, **_chosen(columns, reader, table))
         job = _client().ask(question)
+        is_done = job.is_done  # before its answer: the job may end at any moment
         answer, problem = job.answer, job.error
         for note in question.notes:
             st.caption(note)
@@ -90,13 +99,12 @@ def _walk(reader: Trace, table: Table, columns: list[Any]) -> None:
         if job is not None and st.button("Try again", key="kernel again"):
             _client().forget(question)
             st.rerun()
-    elif job is not None and not job.is_done:
+    elif job is not None and not is_done:
         _wait(job)
     if answer is not None:
         _remember_sizes(reader, answer)
         st.html(f"<div style='color:#94a3b8;font-size:13px'>{escape(_checked(answer))}</div>")
-    mount("kernel_walk", STEM, _data(reader, table, answer), _VIEW, ["head"], then=_choose_head)
-    _facts(reader, table, answer)
+    return answer
 
 
 def _chosen(columns: list[Any], reader: Trace, table: Table) -> dict[str, int]:

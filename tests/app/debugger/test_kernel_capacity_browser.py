@@ -82,9 +82,10 @@ def test_another_head_keeps_the_page_and_changes_the_scores(app_url: str, tab: P
 def test_a_head_is_chosen_from_the_picture_of_all_heads(app_url: str, tab: Page) -> None:
     step, request, _ = longest_table()
     tab.goto(f"{app_url}/kernel?run={RUN}&step={step}&request={request}")
-    tab.locator(".walk summary").press("Enter", timeout=LOADING_MS)
     heads = tab.locator(".heads button")
-    expect(heads).to_have_count(8, timeout=LOADING_MS)
+    expect(heads).to_have_count(8, timeout=LOADING_MS)  # the model has answered: nothing is drawn anew now
+    tab.locator(".walk summary").press("Enter")
+    expect(heads.nth(6)).to_be_visible()
     heads.nth(6).press("Enter")
     expect(tab.locator(".heads .chosen")).to_contain_text("head 6", timeout=LOADING_MS)
     expect(tab.get_by_label("Head, 0 to 7")).to_have_value("6")
