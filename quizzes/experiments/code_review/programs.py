@@ -30,3 +30,21 @@ def probe(
     except Exception as error:
         message = (str(error).splitlines() or [""])[0]
         return Result(raised=type(error).__name__, message=message, value=None)
+
+
+@experiment("E55", seconds=30)
+def checks(folder: str = "block_manager", part: str = "given") -> Result:
+    """Run the checks of a program on a version that ships.
+
+    folder: a program in quizzes/autopsies. part: given, or solution.
+
+    Returns: One entry per check.
+        names: Checks in source order.
+        passed: Whether each passed.
+        num_passed [checks]
+    """
+    from quizzes.autopsies.programs import read, run_checks
+
+    results = run_checks(folder, read(folder, part))
+    passed = [result.ok for result in results]
+    return Result(names=[result.name for result in results], passed=passed, num_passed=sum(passed))
