@@ -15,9 +15,20 @@ def data_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """Return the folder of files that can be recomputed: compiled banks, results of experiments."""
+    """Return the folder of files that can be recomputed: results of experiments, verdicts."""
     home = os.environ.get("PREP_HOME")
     return Path(home) / "cache" if home else user_cache_path("prep", appauthor=False)
+
+
+def built_dir() -> Path:
+    """Return the folder of what is made of the program's own files, the same for all learners: compiled kernels, parsed
+    YAML.
+
+    `PREP_CACHE` overrides it. Raises RuntimeError for a user without a home.
+    """
+    if root := os.environ.get("PREP_CACHE"):
+        return Path(root)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prep"
 
 
 def state_path() -> Path:

@@ -6,6 +6,12 @@ from collections.abc import Sequence
 
 GIB = 1 << 30
 
+PLAIN = {
+    "·": "-", "…": "...", "–": "-", "—": "-", "─": "-", "→": "->", "←": "<-", "×": "x", "≈": "~", "≤": "<=", "≥": ">=",
+    "µ": "u", "μ": "u", "²": "2", "“": '"', "”": '"', "’": "'", "█": "#", "░": "-", "✓": "ok", "✗": "x",
+}  # fmt: skip
+"""Replacements for characters that a stream or a font lacks; other characters become "?"."""
+
 
 def gib(num_bytes: float, digits: int = 1) -> str:
     """Return 14.9 GiB."""
@@ -26,6 +32,15 @@ def rough_duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def figure(value: object) -> str:
+    """Return a value in four digits, or in all digits before the point: 0.0123, 158.1, 30,571; yes, no for a bool."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

@@ -4,9 +4,9 @@
     (event loop)                                            execute commands; step(); deliver outputs
                           OutputStream <--- outputs -----   …
 
-The engine runs in a thread, not in a process: torch and the tokenizer release the interpreter lock while they work,
-outputs need no serialising, and a debugger sees everything. The price is a fraction of a step's time when clients keep
-the interpreter busy.
+By default the engine runs in a thread, not in a process: torch and the tokenizer release the interpreter lock while
+they work, outputs need no serialising, and a debugger sees everything. The price is a fraction of a step's time when
+clients keep the interpreter busy; a server pays it with a process (`own_process`, engine/exec/core_process.py).
 Source of the interface: vLLM v1/engine/async_llm.py.
 """
 
@@ -15,16 +15,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from engine.config import EngineArgs
 from engine.core.errors import EngineDeadError
 from engine.engine_core import EngineCore
+from engine.exec.core_process import CoreProcess
 from engine.frontend.input_processor import InvalidRequestError, Prompt
 from engine.frontend.llm_engine import LLMEngine
 from engine.frontend.parallel_sampling import SubmittedRequest
@@ -34,6 +36,11 @@ from engine.outputs import RequestOutput
 from engine.sampling_params import RequestOutputKind, SamplingParams
 
 logger = logging.getLogger(__name__)
+
+POLL_S = 0.02
+"""How often `sleep` looks for the end of the requests."""
+SHUTDOWN_S = 5.0
+"""Time for an engine's process to finish its step; one that is stopped or stuck is killed then."""
 
 Result = TypeVar("Result")
 
@@ -48,8 +55,9 @@ class AsyncLLM:
     Prompts are tokenised in the caller's task, so a wrong request raises at once.
     """
 
-    def __init__(self, args: EngineArgs) -> None:
-        self.llm_engine = LLMEngine.from_args(args)
+    def __init__(self, args: EngineArgs, *, own_process: bool = False) -> None:
+        """own_process: run the engine core in a process of its own, so that clients never hold up a step."""
+        self.llm_engine = LLMEngine.from_args(args, own_process=own_process)
         self._request_ids = (f"request-{number}" for number in count())
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         """Functions that the engine thread runs between two steps; None ends it."""
@@ -59,9 +67,10 @@ class AsyncLLM:
         self._calls: set[Future[Any]] = set()
         self._end: EngineDeadError | None = None
         if isinstance(core := self.llm_engine.engine_core, EngineCore) and core.debug is not None:
-            core.debug.control.on_command = lambda: self._commands.put(lambda: None)
+            core.debug.control.on_command = lambda: self._command(lambda: None)
         self._thread = threading.Thread(target=self._run, name="prep-engine", daemon=True)
         self._thread.start()
+        self._watch_process()
 
     @classmethod
     def from_engine_args(cls, args: EngineArgs) -> Self:
@@ -77,7 +86,8 @@ class AsyncLLM:
         *,
         lora_request: LoRARequest | None = None,
         priority: int = 0,
-    ) -> AsyncIterator[RequestOutput]:
+        trace_headers: Mapping[str, str] | None = None,
+    ) -> AsyncGenerator[RequestOutput, None]:
         """Complete a prompt and yield its outputs, of the kind `output_kind`.
 
         Leaving the loop or cancelling the task aborts the request: its blocks are free before the next step. A slow
@@ -88,7 +98,12 @@ class AsyncLLM:
             await self.add_lora(lora_request)
         params = sampling_params or SamplingParams()
         submitted = self.llm_engine.input_processor.process(
-            request_id, prompt, params, lora_request=lora_request, priority=priority
+            request_id,
+            prompt,
+            params,
+            lora_request=lora_request,
+            priority=priority,
+            trace_headers=trace_headers,
         )
         stream = OutputStream(asyncio.get_running_loop(), submitted.params.output_kind)
         self._submit(submitted, stream)
@@ -100,12 +115,36 @@ class AsyncLLM:
                 yield output
         finally:
             if not is_finished:
-                self._commands.put(partial(self._drop, request_id, stream))
+                self._command(partial(self._drop, request_id, stream))
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """Abort requests: their streams end with the tokens so far and finish_reason "abort"."""
         request_ids = [request_id] if isinstance(request_id, str) else list(request_id)
-        self._commands.put(lambda: self._deliver(self.llm_engine.abort(request_ids)))
+        self._command(lambda: self._deliver(self.llm_engine.abort(request_ids)))
+
+    async def sleep(self, level: int = 1, mode: Literal["abort", "wait"] = "abort") -> None:
+        """End the engine's process, which gives its memory back, after aborting its requests or waiting for them.
+
+        The levels of vLLM, 1 and 2, are the same here: weights on the CPU cannot be moved to the CPU.
+        """
+        if level not in (1, 2) or mode not in ("abort", "wait"):
+            raise InvalidRequestError(
+                f"level must be 1 or 2 and mode abort or wait, got {level!r} and {mode!r}"
+            )
+        while self._streams:
+            if mode == "abort":
+                await self.abort(list(self._streams))
+            await asyncio.sleep(POLL_S)
+        await self._call(self.llm_engine.sleep)
+
+    async def wake_up(self) -> None:
+        """Load the model again; seconds."""
+        await self._call(self.llm_engine.wake_up)
+        self._watch_process()
+
+    @property
+    def is_sleeping(self) -> bool:
+        return self.llm_engine.is_asleep
 
     async def add_lora(self, lora_request: LoRARequest) -> bool:
         """Load an adapter while requests run. Return False if it is loaded already."""
@@ -147,14 +186,22 @@ class AsyncLLM:
 
     def shutdown(self) -> None:
         """Stop after the current step; waiting clients get EngineDeadError. Calling it again does nothing."""
-        self._commands.put(None)
-        self._thread.join()
+        self._command(None)
+        self._thread.join(SHUTDOWN_S if self.llm_engine.has_own_process else None)
+        if self._thread.is_alive():
+            logger.warning("the engine's process did not stop within %g s; it is killed", SHUTDOWN_S)
+            self.llm_engine.kill()
+            self._thread.join()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.shutdown()
+
+    def _command(self, command: Callable[[], None] | None) -> None:
+        self._commands.put(command)
+        self.llm_engine.wake()
 
     def _submit(self, submitted: SubmittedRequest, stream: OutputStream) -> None:
         with self._lock:
@@ -164,7 +211,7 @@ class AsyncLLM:
                     f"a request with id {request_id!r} is not finished yet; use another id"
                 )
             self._streams[request_id] = stream
-            self._commands.put(partial(self._add, submitted))
+            self._command(partial(self._add, submitted))
 
     async def _call(self, function: Callable[[], Result]) -> Result:
         """Run a function in the engine thread, between two steps."""
@@ -180,9 +227,19 @@ class AsyncLLM:
         with self._lock:
             self._check_alive()
             self._calls.add(future)
-            self._commands.put(run)
+            self._command(run)
         future.add_done_callback(self._calls.discard)
         return await asyncio.wrap_future(future)
+
+    def _watch_process(self) -> None:
+        """Tell the engine thread when the engine's process ends: without requests it waits for commands alone."""
+        if isinstance(core := self.llm_engine.engine_core, CoreProcess):
+
+            def watch() -> None:
+                core.wait_for_end()
+                self._command(core.check_process)
+
+            threading.Thread(target=watch, name="prep-watch", daemon=True).start()
 
     def _check_alive(self) -> None:
         if self._end is not None:
@@ -228,12 +285,17 @@ class AsyncLLM:
             self.llm_engine.abort([request_id])
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
+        to_wake: dict[asyncio.AbstractEventLoop, list[OutputStream]] = {}
         for output in outputs:
             if (stream := self._streams.get(output.request_id)) is not None:
                 if output.finished:
                     del self._streams[output.request_id]
-                if not stream.put(output):
+                if stream.loop.is_closed():
                     self._drop(output.request_id, stream)
+                elif stream.put(output):
+                    to_wake.setdefault(stream.loop, []).append(stream)
+        for loop, streams in to_wake.items():
+            _wake(loop, streams)
 
     def _close(self, end: EngineDeadError) -> None:
         """Mark the engine as ended and fail all streams and calls."""
@@ -253,25 +315,28 @@ class OutputStream:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, kind: RequestOutputKind) -> None:
-        self._loop, self._is_delta = loop, kind is RequestOutputKind.DELTA
+        self.loop, self._is_delta = loop, kind is RequestOutputKind.DELTA
         self._lock = threading.Lock()
         self._ready = asyncio.Event()
         self._output: RequestOutput | None = None
         self._error: Exception | None = None
 
     def put(self, output: RequestOutput) -> bool:
-        """Add an output, from the engine thread. Return False if the client's event loop is closed."""
+        """Add an output, from the engine thread. Return whether the client must be woken: it has read all others."""
         with self._lock:
             earlier = self._output
             self._output = earlier.with_delta(output) if earlier is not None and self._is_delta else output
-        is_woken = earlier is not None
-        return not self._loop.is_closed() and (is_woken or self._wake())
+        return earlier is None
 
-    def fail(self, error: Exception) -> bool:
+    def wake(self) -> None:
+        """Let `get` look again; in the client's event loop."""
+        self._ready.set()
+
+    def fail(self, error: Exception) -> None:
         """Raise an error in the client after it has read the last output; from the engine thread."""
         with self._lock:
             self._error = error
-        return self._wake()
+        _wake(self.loop, [self])
 
     async def get(self) -> RequestOutput:
         """Wait for the next output, from the client."""
@@ -285,12 +350,16 @@ class OutputStream:
                     raise self._error
                 self._ready.clear()
 
-    def _wake(self) -> bool:
-        try:
-            self._loop.call_soon_threadsafe(self._ready.set)
-        except RuntimeError:  # the loop is closed
-            return False
-        return True
+
+def _wake(loop: asyncio.AbstractEventLoop, streams: list[OutputStream]) -> None:
+    """Wake the clients of one event loop, all at once: each call from another thread costs a system call."""
+
+    def wake() -> None:
+        for stream in streams:
+            stream.wake()
+
+    with suppress(RuntimeError):  # the loop is closed; its requests are dropped at their next output
+        loop.call_soon_threadsafe(wake)
 
 
 def _copy(end: EngineDeadError) -> EngineDeadError:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from engine.config import ConfigError, EngineArgs, EngineConfig, TierConfig
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.kv_events import KVEventBatch, KVEventFeed, MemoryPublisher
+from engine.core.kv_zmq import publisher_of
 from engine.core.lora_slots import LoRASlots
 from engine.core.observer import IntegrityCheck, StepObserver
 from engine.core.request import Request
@@ -80,7 +81,9 @@ class EngineCore:
         if self.debug is not None:
             self.debug.engine = self
             print(f"debug port: prep app --attach '{self.debug.url}'", file=sys.stderr, flush=True)
-        self.kv_events = KVEventFeed.create(config.kv_events, scheduler) if config.kv_events else None
+        self.kv_events: KVEventFeed | None = None
+        if config.kv_events is not None:
+            self.kv_events = KVEventFeed(scheduler, publisher_of(config.kv_events))
         check = IntegrityCheck(scheduler) if config.debug_checks else None
         observers = (self.tracer, self.debug, self.kv_events, check)
         self.observers: list[StepObserver] = [each for each in observers if each is not None]
@@ -166,8 +169,12 @@ class EngineCore:
         try:
             return self._step()
         except KeyboardInterrupt as interrupt:
-            # An interrupted step cannot be repeated, but without its requests the engine can go on.
-            self.abort(list(self.scheduler.requests))
+            # An interrupted step cannot be repeated, but without its requests the engine can go on; unless the
+            # interrupt came in the middle of a change to the scheduler's queues.
+            try:
+                self.abort(list(self.scheduler.requests))
+            except Exception:
+                self._failure = RuntimeError("it was interrupted in the middle of a step")
             for observer in self.observers:
                 observer.error(interrupt)
             raise

@@ -78,6 +78,7 @@ class StructuredOutputsParams:
 
     def _check_json(self) -> None:
         schema = _parsed("json", self.json) if isinstance(self.json, str) else self.json
+        check_depth("json", schema, MAX_CONTAINERS)
         if not isinstance(schema, (Mapping, bool)):
             raise ValueError(f"json must be a JSON schema (an object, or its text), got {self.json!r}")
 
@@ -95,9 +96,15 @@ class StructuredOutputsParams:
         if not isinstance(text, str) or not text:
             raise ValueError(f"{self.kind} must be text that is not empty, got {text!r}")
         if self.kind == "structural_tag":
-            _parsed("structural_tag", text)
+            check_depth("structural_tag", _parsed("structural_tag", text), MAX_CONTAINERS)
+        if self.kind == "grammar" and text.count("(") > MAX_DEPTH:
+            _check_parentheses(text)
 
 
+MAX_DEPTH = 100
+"""Levels of lists and objects in a schema; xgrammar's parsers and pickle are recursive."""
+MAX_CONTAINERS = 10_000
+"""Lists and objects in a schema: with 12,000 xgrammar takes half a second, with 200,000 more than a minute."""
 STRUCTURE_KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
@@ -336,6 +343,39 @@ def _parsed(name: str, text: str) -> Any:
         return json_module.loads(text)
     except ValueError as error:
         raise ValueError(f"{name} is not valid JSON: {error}") from error
+    except RecursionError:
+        raise ValueError(_too_deep(name)) from None
+
+
+def check_depth(name: str, value: Any, most: float = inf) -> None:
+    """Raise ValueError for values that are nested more deeply than their readers, which are recursive, can follow.
+
+    most: lists and objects that the value may consist of.
+    """
+    level, total = [value], 0
+    for _ in range(MAX_DEPTH + 1):
+        containers = [each for each in level if isinstance(each, (Mapping, list, tuple))]
+        total += len(containers)
+        if total > most:
+            raise ValueError(f"{name} has more than {most:,} lists and objects")
+        if not containers:
+            return
+        level = [
+            inner for each in containers for inner in (each.values() if isinstance(each, Mapping) else each)
+        ]
+    raise ValueError(_too_deep(name))
+
+
+def _check_parentheses(text: str) -> None:
+    depth = 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if depth > MAX_DEPTH:
+            raise ValueError(_too_deep("grammar"))
+
+
+def _too_deep(name: str) -> str:
+    return f"{name} is nested more than {MAX_DEPTH} levels deep"
 
 
 def _token_ids(name: str, value: Any) -> list[int]:

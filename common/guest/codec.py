@@ -12,6 +12,7 @@ Decoding builds exact builtin types, arrays and tensors only. An object that equ
 from __future__ import annotations
 
 import json
+import math
 import struct
 import sys
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from typing import Any
 HEADER = struct.Struct(">QQ")
 MAX_DEPTH = 100
 MAX_JSON_BYTES = 32 << 20
+MOST_GAPS = 8
+"""A view of at most so many times its own numbers crosses with them, and stays a view; others are copied."""
 _PLAIN = {type(None), bool, int, float, str}
 _DTYPES = {
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
@@ -106,10 +109,11 @@ class _Encoder:
             name = str(value.dtype).partition(".")[2]
             if name not in _DTYPES:
                 raise TypeError(f"a tensor of {value.dtype} cannot leave the process")
+            view, value = _strides(value), _whole(value)
             self._room(value.numel() * value.element_size())
             flat = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
             data = flat.view(torch.uint8).numpy().tobytes()
-            return {"t": "tensor", "dtype": name, "shape": list(value.shape), **self._blob(data)}
+            return {"t": "tensor", "dtype": name, "shape": list(value.shape), **view, **self._blob(data)}
         if torch is not None and isinstance(value, torch.dtype):
             return {"t": "dtype", "v": str(value).partition(".")[2]}
         if numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.name in _DTYPES:
@@ -141,6 +145,33 @@ class _Encoder:
         at = sum(map(len, self.blobs))
         self.blobs.append(data)
         return {"at": at, "size": len(data)}
+
+
+def _is_spread(value: Any) -> bool:
+    """Return whether a tensor is a view with gaps or another order, such as one layer of a cache: it arrives as one."""
+    if value.is_conj() or value.is_neg():
+        return False
+    spread = (
+        not value.is_contiguous() and value.device.type == "cpu" and 0 not in value.stride() and value.numel()
+    )
+    return (
+        bool(spread) and value.untyped_storage().nbytes() <= MOST_GAPS * value.numel() * value.element_size()
+    )
+
+
+def _strides(value: Any) -> dict[str, Any]:
+    if not _is_spread(value):
+        return {}
+    view = [list(value.shape), list(value.stride()), value.storage_offset()]
+    return {"view": view}
+
+
+def _whole(value: Any) -> Any:
+    """Return the memory that a view shows, as one row; other tensors as they are."""
+    if not _is_spread(value):
+        return value
+    numbers = value.untyped_storage().nbytes() // value.element_size()
+    return value.detach().as_strided((numbers,), (1,), 0)
 
 
 def _decode(value: Any, blobs: memoryview, refer: Callable[[dict[str, Any]], Any], depth: int) -> Any:
@@ -222,4 +253,16 @@ def _torch(value: dict[str, Any], blobs: memoryview) -> Any:
         if 0 not in shape:
             raise BadFrame("a tensor without data")
         return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(data, dtype=dtype).reshape(shape)
+    found = torch.frombuffer(data, dtype=dtype).reshape(shape)
+    return found if "view" not in value else _view(found, *value["view"])
+
+
+def _view(whole: Any, shape: list[int], stride: list[int], offset: int) -> Any:
+    """Return a view of a row of numbers. Raises BadFrame if it reaches outside."""
+    whats = [*shape, *stride, offset]
+    if any(type(what) is not int or what < 0 for what in whats) or len(shape) != len(stride):
+        raise BadFrame("not a view")
+    last = offset + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    if math.prod(shape) > whole.numel() or 0 in shape or last >= whole.numel():
+        raise BadFrame("a view outside of its numbers")
+    return whole.as_strided(shape, stride, offset)

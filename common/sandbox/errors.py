@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from common.guest.errors import class_like
@@ -15,6 +16,8 @@ class GuestError(Exception):
     line: int | None = None
     is_stub = False
     """Whether the code is not written yet: NotImplementedError."""
+    call = ""
+    """The call that raised, such as `take(3)`; empty if the code raised while it was loaded."""
 
     def __str__(self) -> str:
         place = f" in line {self.line}" if self.line else ""
@@ -26,6 +29,20 @@ class GuestError(Exception):
 
 class GuestStopped(Exception):
     """Learner code was stopped at a limit, or its process ended."""
+
+
+def as_call(operation: str, args: list[Any]) -> str:
+    """Return a request to the guest as the code that asks for it, shortened."""
+    if operation != "call":
+        return ""
+    _, name, positional, keywords = args
+    shown = [_short(value) for value in positional]
+    shown += [f"{key}={_short(value)}" for key, value in keywords.items()]
+    return f"{name}({', '.join(shown)})"
+
+
+def _short(value: Any) -> str:
+    return textwrap.shorten(repr(value), 80, placeholder=" ...")
 
 
 def guest_error(told: Any) -> GuestError:

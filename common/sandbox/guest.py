@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from common.guest import codec
 from common.sandbox import places
-from common.sandbox.errors import GuestStopped, guest_error
+from common.sandbox.errors import GuestStopped, as_call, guest_error
 from common.sandbox.handle import Handle
 from common.sandbox.lent import Lent
 from common.sandbox.limits import Limits
@@ -175,6 +175,8 @@ class Guest:
                     raise codec.BadFrame("an unknown kind")
             except (codec.BadFrame, ValueError, TypeError, KeyError, IndexError, AttributeError) as bad:
                 raise self._stopped(f"wrote to the checker's pipe ({bad})") from None
+            if mine == -1 and not error.call:
+                error.call = as_call(operation, args)
             raise error
 
     def _serve(

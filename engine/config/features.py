@@ -43,17 +43,26 @@ class LoRAConfig:
 
 @dataclass(frozen=True)
 class KVEventsConfig(ObjectSettings):
-    """Destination of KV events. vLLM's publisher is a ZeroMQ socket; ours are a queue and a file."""
+    """Destination of KV events. vLLM's publisher is a ZeroMQ socket; a queue and a file are ours."""
 
     argument: ClassVar[str] = "kv_events_config"
     example: ClassVar[str] = '{"publisher": "memory"}'
 
     publisher: str = "memory"
-    """memory: a queue in the engine's process. file: JSON lines."""
+    """memory: a queue in the engine's process. file: JSON lines. zmq: a socket for routers."""
     path: str | None = None
     """Path of the file, which must not exist yet."""
     max_queue_size: int = 100_000
     """memory: batches kept for the reader. Beyond it the oldest are dropped, which the reader sees as a gap."""
+    endpoint: str = "tcp://127.0.0.1:5557"
+    """zmq: address that the engine binds. vLLM's default is tcp://*:5557, which every machine can reach."""
+    replay_endpoint: str | None = None
+    """zmq: address for readers that ask for batches that they missed."""
+    buffer_steps: int = 10_000
+    """zmq: batches kept for them."""
+    hwm: int = 100_000
+    """zmq: batches under way to a slow reader; beyond it they are dropped."""
+    topic: str = ""
     enable_kv_cache_events: bool = True
     """False: publish nothing."""
 
@@ -64,15 +73,22 @@ class KVEventsConfig(ObjectSettings):
         return config if config is not None and config.enable_kv_cache_events else None
 
     def __post_init__(self) -> None:
-        remedy = "; there is no network publisher here: read the queue or the file and send it on"
-        require_one_of(("memory", "file"), remedy, **{"kv_events_config: publisher": self.publisher})
+        require_one_of(("memory", "file", "zmq"), **{"kv_events_config: publisher": self.publisher})
         _check_flag("kv_events_config: enable_kv_cache_events", self.enable_kv_cache_events)
         if (self.publisher == "file") != isinstance(self.path, str) or self.path == "":
             raise ConfigError(
                 f"kv_events_config: publisher 'file' needs a path and no other takes one, got publisher="
                 f"{self.publisher!r}, path={self.path!r}"
             )
-        require_at_least(1, max_queue_size=self.max_queue_size)
+        require_at_least(1, max_queue_size=self.max_queue_size, buffer_steps=self.buffer_steps, hwm=self.hwm)
+        for name, value in (
+            ("endpoint", self.endpoint),
+            ("replay_endpoint", self.replay_endpoint or "tcp://"),
+        ):
+            if not isinstance(value, str) or not value.startswith(("tcp://", "ipc://")):
+                raise ConfigError(
+                    f"kv_events_config: {name} must be like tcp://127.0.0.1:5557 or ipc:///tmp/events, got {value!r}"
+                )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
     BlockPool --seal, evict--> KVEventFeed --a batch per step--> publisher --> PrefixIndex (a router's copy)
                                                                  memory        {hash, ...} == pool.cached
                                                                  file
+                                                                 zmq (kv_zmq.py)
 
     step 7   BlockStored   h1 h2 after h0, their tokens          a request's blocks are written
              BlockRemoved  h9                                    its block was reused
@@ -24,10 +25,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from engine.config.combinations import check_combinations
-from engine.config.features import KVEventsConfig
 from engine.config.settings import ConfigError
 from engine.core.blocks import Block, BlockEvent, add_listener, remove_listener
 from engine.core.kv_transfers import KVTransfers
@@ -48,6 +48,13 @@ class BlockStored:
     """Tokens of all blocks: len(block_hashes) * block_size."""
     block_size: int
     lora_key: str | None
+    extra_keys: list[list[str] | None] | None = None
+    """Per block, what else its hash covers: the salt of the first one, and images. None: nothing in all blocks."""
+
+    @property
+    def lora_name(self) -> str | None:
+        """The adapter as requests name it."""
+        return None if self.lora_key is None else self.lora_key.partition("|")[0]
 
 
 @dataclass(slots=True)
@@ -99,6 +106,11 @@ def _event(raw: dict[str, Any]) -> KVCacheEvent:
 
 
 # -- publishers: `publish` runs inside the engine's step, so it must not wait for a reader
+
+
+class Publisher(Protocol):
+    def publish(self, batch: KVEventBatch) -> None: ...
+    def close(self) -> None: ...
 
 
 class MemoryPublisher:
@@ -153,7 +165,7 @@ class KVEventFeed(StepObserver):
     def __init__(
         self,
         scheduler: Any,
-        publisher: MemoryPublisher | FilePublisher,
+        publisher: Publisher,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """scheduler: fresh, with `requests` and `kv.pool`."""
@@ -172,13 +184,6 @@ class KVEventFeed(StepObserver):
         self._events: list[KVCacheEvent] = []
         """Since the last batch."""
         add_listener(self._pool, self._on_event)
-
-    @classmethod
-    def create(cls, config: KVEventsConfig, scheduler: Any) -> KVEventFeed:
-        """Make a feed with the publisher that the configuration names."""
-        if config.path is None:
-            return cls(scheduler, MemoryPublisher(config.max_queue_size))
-        return cls(scheduler, FilePublisher(config.path))
 
     def step(self, *_step: object) -> None:
         """The step is over: publish what it changed, if anything."""
@@ -225,12 +230,26 @@ class KVEventFeed(StepObserver):
         size, index = self._block_size, request.num_published_blocks
         parent = request.block_hashes[index - 1] if index else None
         tokens = request.token_ids[index * size : (index + 1) * size]
+        extra = self._extra_keys(request, index)
         last = self._events[-1] if self._events else None
-        if isinstance(last, BlockStored) and last.block_hashes[-1] == parent:
-            last.block_hashes.append(block_hash)
-            last.token_ids += tokens
-        else:
-            self._events.append(BlockStored([block_hash], parent, tokens, size, request.lora_key))
+        if not (isinstance(last, BlockStored) and last.block_hashes[-1] == parent):
+            last = BlockStored([], parent, [], size, request.lora_key)
+            self._events.append(last)
+        if extra and last.extra_keys is None:
+            last.extra_keys = [None] * len(last.block_hashes)
+        if last.extra_keys is not None:
+            last.extra_keys.append(extra or None)
+        last.block_hashes.append(block_hash)
+        last.token_ids += tokens
+
+    def _extra_keys(self, request: Request, index: int) -> list[str]:
+        start, end = index * self._block_size, (index + 1) * self._block_size
+        images = [
+            f"{each.mm_hash}@{each.offset - start}"
+            for each in request.mm_features
+            if each.overlaps(start, end)
+        ]
+        return images + ([request.cache_salt] if index == 0 and request.cache_salt is not None else [])
 
 
 # -- the reader's side

@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 
 from common.child_process import ProcessEnded
+from common.processors import num_processors
 from engine.config import ConfigError, EngineConfig
 from engine.core.errors import EngineDeadError
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
@@ -222,9 +223,11 @@ def rank_device(name: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def threads_per_worker(num_workers: int) -> int:
-    """Return the CPU threads of each worker on this machine: OMP_NUM_THREADS, or an equal share of the cores."""
+def threads_per_worker(num_workers: int, num_reserved: int = 0) -> int:
+    """Return the CPU threads of each worker on this machine: OMP_NUM_THREADS, or an equal share of the cores.
+
+    num_reserved: cores for other work.
+    """
     if (asked := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
         return int(asked)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // num_workers)
+    return max(1, (num_processors() - num_reserved) // num_workers)

@@ -93,7 +93,7 @@ class Channel:
                 else:
                     result = getattr(target, method)(*args)
             except Exception as error:
-                self._connection.send((call_id, False, _portable(error)))
+                self._connection.send((call_id, False, portable(error)))
             else:
                 if answered:
                     self._connection.send((call_id, True, result))
@@ -109,7 +109,7 @@ def _unpickle(message: bytes) -> Any:
         ) from error
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """Return the exception if it can be pickled, else one with its text; add the traceback as a note."""
     note = "in the worker process:\n" + "".join(traceback.format_exception(error))
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, TypedDict
@@ -64,6 +64,7 @@ class InputProcessor:
         lora_request: LoRARequest | None = None,
         priority: int = 0,
         arrival_time: float | None = None,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> SubmittedRequest:
         """Validate a request and split it into requests of the core.
 
@@ -96,7 +97,9 @@ class InputProcessor:
         )
         children = fan_out(request, params.num_completions)
         arrival_time = request.arrival_time
-        return SubmittedRequest(request_id, text, token_ids, params, arrival_time, children, lora_request)
+        return SubmittedRequest(
+            request_id, text, token_ids, params, arrival_time, children, lora_request, trace_headers
+        )
 
     def process_embedding(self, request_id: str, prompt: Prompt, **options: Any) -> SubmittedRequest:
         """Return a request for the embedding of a prompt. It generates one token, so that the core ends it."""
@@ -116,6 +119,7 @@ class InputProcessor:
         """
         tokenizer = self._need_tokenizer("chat messages")
         text = tokenizer.render_chat(messages, **options) + opening
+        self.check_characters(text)
         # The template has already written the special tokens.
         return {"prompt": text, "prompt_token_ids": tokenizer.encode(text, add_special_tokens=False)}
 
@@ -159,7 +163,21 @@ class InputProcessor:
     def _encode(self, text: Any) -> list[int]:
         if not isinstance(text, str):
             raise InvalidRequestError(f"a prompt must be text or a list of token ids, got {text!r}")
-        return self._need_tokenizer("a text prompt").encode(text)
+        tokenizer = self._need_tokenizer("a text prompt")
+        self.check_characters(text)
+        return tokenizer.encode(text)
+
+    def check_characters(self, text: str) -> None:
+        """Refuse a text that is too long whatever its tokens are: megabytes take seconds to tokenise.
+
+        Source: vLLM renderers/params.py, _text_len_check.
+        """
+        most = self._max_model_len * self._need_tokenizer("a text prompt").max_chars_per_token
+        if len(text) > most:
+            raise InvalidRequestError(
+                f"the prompt has {len(text):,} characters, and {self._max_model_len} tokens (max_model_len) hold at "
+                f"most {most:,}; shorten it"
+            )
 
     def _check_length(self, token_ids: list[int]) -> None:
         if not token_ids:

@@ -5,6 +5,7 @@ Source: vLLM v1/engine/llm_engine.py.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import Any
 
 from engine.config import EngineArgs
 from engine.core.request import Request
+from engine.core.stats import StepStats
 from engine.engine_core import EngineCore
+from engine.exec.core_process import CoreProcess
 from engine.exec.dp import DataParallelCore
 from engine.frontend.input_processor import InputProcessor, InvalidRequestError, Prompt
 from engine.frontend.output_processor import OutputProcessor
 from engine.frontend.parallel_sampling import SubmittedRequest
+from engine.frontend.stat_logger import StatLogger
 from engine.frontend.tokenizer import Tokenizer
 from engine.lora.request import LoRARegistry, LoRARequest
 from engine.models.hf_config import find_model
@@ -28,28 +32,35 @@ PROMPTS = ("messages", "prompt", "prompt_token_ids")
 OPTIONS = ("request_id", "max_tokens", "temperature", "seed", "ignore_eos", "priority", "lora")
 
 
+AnyCore = EngineCore | CoreProcess | DataParallelCore
+
+
 class LLMEngine:
     """Requests in, outputs out, one step at a time. Not thread-safe: one thread steps it.
 
     `input_processor` may be used from any thread: it does not use the core.
     """
 
-    def __init__(self, engine_core: EngineCore | DataParallelCore, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, engine_core: AnyCore, tokenizer: Tokenizer | None) -> None:
         self.engine_core = engine_core
         self.tokenizer = tokenizer
         self.loras = None if engine_core.config.lora is None else LoRARegistry()
         """Adapters that requests may name."""
         self.input_processor = InputProcessor(engine_core.config, tokenizer, self.loras)
         self.output_processor = OutputProcessor(tokenizer)
+        self.stat_loggers: list[StatLogger] = []
         if isinstance(engine_core, EngineCore) and engine_core.debug is not None:
             engine_core.debug.read_requests = self.read_requests
 
     @classmethod
-    def from_args(cls, args: EngineArgs) -> LLMEngine:
+    def from_args(cls, args: EngineArgs, *, own_process: bool = False) -> LLMEngine:
+        """own_process: run the core in a process of its own; data-parallel replicas always have one."""
         tokenizer = load_tokenizer(args)
         config = resolve(args)
-        create = DataParallelCore.create if config.parallel.data_parallel_size > 1 else EngineCore.create
-        return cls(create(config, tokenizer), tokenizer)
+        kind: type[AnyCore] = CoreProcess if own_process else EngineCore
+        if config.parallel.data_parallel_size > 1:
+            kind = DataParallelCore
+        return cls(kind.create(config, tokenizer), tokenizer)
 
     def add(self, submitted: SubmittedRequest) -> None:
         """Queue a request with all its completions, or raise and queue none of them."""
@@ -66,6 +77,8 @@ class LLMEngine:
             self.engine_core.abort(added)
             raise
         self.output_processor.add(submitted)
+        for each in self.stat_loggers:
+            each.add(submitted)
 
     def step(self) -> list[RequestOutput]:
         """Run one step of the core and return its outputs. Raises EngineDeadError if the engine is dead."""
@@ -78,13 +91,60 @@ class LLMEngine:
         self.engine_core.check_alive()  # the engine may have died in this step
         processor.update(core_outputs)
         processor.update(self.engine_core.abort(processor.take_stopped()))
-        return processor.take_outputs()
+        outputs = processor.take_outputs()
+        if self.stat_loggers:
+            stats, when = self._last_step()
+            for each in self.stat_loggers:
+                each.step(stats, when, core_outputs, outputs)
+        return outputs
+
+    def _last_step(self) -> tuple[StepStats | None, float]:
+        """Return the figures of the last step, None if the core returned without one, and when it ended."""
+        core = self.engine_core
+        if isinstance(core, EngineCore):
+            return core.scheduler.stats, time.monotonic()
+        done = core.last_step if isinstance(core, CoreProcess) else None
+        return (None, time.monotonic()) if done is None else (done.stats, done.when)
+
+    def wake(self) -> None:
+        """Let a `step` that waits for another process return now. Callable from any thread."""
+        if isinstance(self.engine_core, CoreProcess):
+            self.engine_core.wake()
+
+    @property
+    def has_own_process(self) -> bool:
+        return isinstance(self.engine_core, CoreProcess)
+
+    def _need_process(self) -> CoreProcess:
+        if not isinstance(self.engine_core, CoreProcess):
+            raise InvalidRequestError("only an engine in a process of its own can sleep")
+        return self.engine_core
+
+    @property
+    def is_asleep(self) -> bool:
+        return isinstance(self.engine_core, CoreProcess) and self.engine_core.is_asleep
+
+    def sleep(self) -> None:
+        """Give the memory of weights and KV cache back until `wake_up`. Raises ValueError with unfinished requests."""
+        self._need_process().sleep()
+
+    def wake_up(self) -> None:
+        """Load the model and the adapters again."""
+        self._need_process().wake_up()
+
+    def kill(self) -> None:
+        """Kill the process of the core, so that who waits for it goes on. Callable from any thread."""
+        if isinstance(self.engine_core, CoreProcess):
+            self.engine_core.kill()
 
     def abort(self, request_ids: Iterable[str]) -> list[RequestOutput]:
         """End requests with their tokens so far. Ignore unknown and finished ids."""
         processor = self.output_processor
         processor.update(self.engine_core.abort(processor.core_ids(request_ids)))
-        return processor.take_outputs()
+        outputs = processor.take_outputs()
+        for each in self.stat_loggers:
+            each.step(None, time.monotonic(), [], outputs)
+        return outputs
 
     def add_lora(self, request: LoRARequest) -> bool:
         """Load an adapter. Return False if it is loaded already; raise InvalidRequestError if it cannot be served.

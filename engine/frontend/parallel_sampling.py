@@ -6,6 +6,7 @@ wait while another one computes its prefix. Source: vLLM v1/engine/parallel_samp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from engine.core.request import Request
@@ -26,6 +27,7 @@ class SubmittedRequest:
     arrival_time: float
     children: list[Request]  # Requests of the core, one per completion, by index
     lora_request: LoRARequest | None = None
+    trace_headers: Mapping[str, str] | None = None  # The caller's span, in W3C's headers
 
 
 def fan_out(request: Request, n: int) -> list[Request]:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -157,9 +158,19 @@ class Tokenizer:
 
     # Text to ids
 
+    @cached_property
+    def max_chars_per_token(self) -> int:
+        return max(map(len, self.backend.get_vocab()))
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the token ids of a text, with the beginning-of-sequence token if the model uses one."""
-        return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        """Return the token ids of a text, with the beginning-of-sequence token if the model uses one.
+
+        Raises ValueError for text that is not Unicode.
+        """
+        try:
+            return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except TypeError:
+            raise ValueError("the text is not Unicode: it holds half of a surrogate pair") from None
 
     def render_chat(
         self, messages: Sequence[ChatMessage], *, chat_template: str | None = None, **options: Any

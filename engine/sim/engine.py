@@ -97,6 +97,12 @@ class SimEngine:
         self._answers[core.request_id] = [record.request.answer_token]
         return record
 
+    def abort(self, record: RequestRecord) -> None:
+        """End a request whose client has gone; its record stays unfinished."""
+        name = str(record.request.index)
+        self.scheduler.abort([name])
+        del self.recorder.live[name], self._answers[name]
+
     def run_until(self, when: float) -> list[RequestRecord]:
         """Run every step that starts by `when`. Return the records of finished requests."""
         done: list[RequestRecord] = []

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from engine.config import ConfigError
+from engine.core.request import Request
 from engine.sim.autoscaler import Autoscaler, AutoscalerConfig, EventKind, ScaleEvent, count_thrash
 from engine.sim.engine import SimEngine
 from engine.sim.recorder import RequestRecord
@@ -63,8 +64,7 @@ class Fleet:
     def run(self, requests: Iterable[SimRequest], tell: Tell | None = None) -> FleetReport:
         """Serve all requests and report."""
         for number, request in enumerate(requests):
-            self._look_until(request.arrival)
-            self._arrivals += 1
+            self.look_until(request.arrival)
             self._route(request)
             if tell is not None and number % 256 == 0:
                 tell(number)
@@ -72,25 +72,35 @@ class Fleet:
         return self._report(end)
 
     def _route(self, request: SimRequest) -> None:
-        now = request.arrival
-        ready = [replica for replica in self.replicas if replica.state == "ready"]
+        now, core = request.arrival, make_request(request)
+        replica = self.choose(request, core)
+        if replica is None:
+            raise RuntimeError("no replica is ready")
+        replica.submit(core, RequestRecord(request, arrival=now, replica=replica.index), now)
+
+    def choose(self, request: SimRequest, core: Request) -> Replica | None:
+        """Route a request and advance its replica to the arrival. Return None if no replica is ready."""
+        now, ready = request.arrival, [replica for replica in self.replicas if replica.state == "ready"]
+        if not ready:
+            return None
         if self.router.needs_state:
             for replica in ready:
                 replica.engine.run_until(now)
-        core = make_request(request)
         replica = self.router.choose(request, core, ready)
         replica.engine.run_until(now)
-        replica.submit(core, RequestRecord(request, arrival=now, replica=replica.index), now)
+        self._arrivals += 1
+        return replica
 
     def _finish(self) -> float:
         """Run the replicas to their end, with autoscaling. Return the time of the last token."""
         while self.autoscaler is not None and any(replica.engine.num_unfinished for replica in self.replicas):
-            self._look_until(self._next_look)
+            self.look_until(self._next_look)
         for replica in self.replicas:
             replica.engine.run_until(float("inf"))
         return max((replica.engine.now for replica in self.replicas), default=0.0)
 
-    def _look_until(self, when: float) -> None:
+    def look_until(self, when: float) -> None:
+        """Let the autoscaler look at the replicas at every interval until `when`."""
         while self._next_look <= when and self.autoscaler is not None:
             self._look(self._next_look, self.autoscaler)
             self._next_look += self.autoscaler.config.interval
@@ -123,7 +133,7 @@ class Fleet:
             total = sum(engine.kv_cache_usage for engine in ready)
         else:
             total = arrivals / config.interval
-        return total / len(ready)
+        return total / max(1, len(ready))
 
     def _start(self, now: float, signal: float, config: AutoscalerConfig) -> None:
         """Start a replica, from the warm pool if it has one; the refill of the pool is not modelled."""

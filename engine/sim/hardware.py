@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TypeVar
 
+from common.processors import num_processors
 from common.text import GIB
 from engine.config import ConfigError
 
@@ -124,8 +125,7 @@ def this_cpu() -> Hardware:
 
     `prep sim calibrate` measures the live engine and replaces the estimate.
     """
-    linux = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
+    cores = num_processors()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8 * GIB
     flops = MappingProxyType({"float32": cores * 32 * 2.5 * GIGA})
     source = "estimated from the number of cores; prep sim calibrate measures"

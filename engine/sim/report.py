@@ -20,6 +20,7 @@ class Percentiles:
     mean: float
     p50: float
     p90: float
+    p95: float
     p99: float
     max: float
 
@@ -31,8 +32,8 @@ def percentiles(values: Sequence[float], counts: Sequence[int] | None = None) ->
     pairs = sorted(zip(values, counts or [1] * len(values), strict=True))
     ordered = _Repeated(pairs)
     mean = fsum(value * count for value, count in pairs) / len(ordered)
-    p50, p90, p99 = (percentile(ordered, percent) for percent in (50, 90, 99))
-    return Percentiles(len(ordered), mean, p50, p90, p99, pairs[-1][0])
+    p50, p90, p95, p99 = (percentile(ordered, percent) for percent in (50, 90, 95, 99))
+    return Percentiles(len(ordered), mean, p50, p90, p95, p99, pairs[-1][0])
 
 
 class _Repeated:

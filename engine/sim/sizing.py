@@ -16,6 +16,17 @@ from engine.sim.memory import Deployment, plan_memory
 
 MAX_RATE = 1e9
 """Requests per second; more is a typing error."""
+ASSUMED_PRICES = {
+    "a10g": 1.0,
+    "l4": 0.7,
+    "a100-40": 1.5,
+    "a100-80": 2.0,
+    "h100": 3.0,
+    "h200": 4.0,
+    "b200": 6.0,
+    "cpu": 0.1,
+}
+"""Dollars per GPU and hour: assumptions, not quoted prices; replace them with those of your contract."""
 
 
 @dataclass(frozen=True)

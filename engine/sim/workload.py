@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -44,6 +44,11 @@ class SimRequest:
     def answer_token(self) -> int:
         """The simulated output: one token, repeated, different for every request."""
         return _ANSWERS - self.index
+
+    @property
+    def route_key(self) -> str:
+        """Equal for requests that share a prefix."""
+        return f"prefix-{self.prefix_id}" if self.prefix_id >= 0 else f"request-{self.index}"
 
     def tokens(self) -> list[int]:
         own = (2 * self.index + 1) * _STRIDE
@@ -208,23 +213,27 @@ def parse_phases(text: str) -> tuple[tuple[float, float], ...]:
 def read_trace(path: str | Path) -> list[SimRequest]:
     """Read JSON lines: arrival (seconds), prompt, output (tokens); optional prefix, prefix_len, priority.
 
+    The first request arrives at 0; the log of `prep serve --request-log` counts from 1970.
     Raises ConfigError with the line's number for any other content.
     """
     requests: list[SimRequest] = []
     with open(path, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
-            if line.strip():
-                requests.append(_traced(line, len(requests), f"{path}, line {number}"))
+            if line.strip() and (request := _traced(line, len(requests), f"{path}, line {number}")):
+                requests.append(request)
     if not requests:
         raise ConfigError(f"{path} holds no requests")
     requests.sort(key=lambda request: request.arrival)
-    return requests
+    first = requests[0].arrival
+    return [replace(request, arrival=request.arrival - first) for request in requests]
 
 
-def _traced(line: str, index: int, where: str) -> SimRequest:
+def _traced(line: str, index: int, where: str) -> SimRequest | None:
     try:
         entry: dict[str, Any] = {"prefix": -1, "prefix_len": 0, "priority": 0} | json.loads(line)
         names = ("prompt", "output", "prefix", "prefix_len", "priority")
+        if "finish_reason" in entry and entry["output"] == 0:
+            return None  # a line of a server's request log about a request that got no token
         request = SimRequest(index, float(entry["arrival"]), *(int(entry[name]) for name in names))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(

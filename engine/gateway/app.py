@@ -1,0 +1,182 @@
+"""The gateway's routes: OpenAI's API in front, and what it decided.
+
+POST /v1/...                    to a backend
+GET  /v1/models  /health        of the backends; healthy while one is
+GET  /gateway/state             backends, tenants, canary, shadow
+GET  /gateway/decisions[/ID]    why that backend
+POST /gateway/canary {"share"}  change the canary's share; 0 rolls back at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from engine.gateway.backend import GatewayRequest
+from engine.gateway.kv_index import KVIndex
+from engine.gateway.proxy import Gateway, headers_for
+from engine.server.errors import ApiError
+from engine.server.middleware import BodyLimit
+
+MOST_DECISIONS = 100
+
+
+def create_app(gateway: Gateway, *, max_body_bytes: int = 32 << 20) -> Starlette:
+    """Return the application of a gateway, which it closes at its end."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        watching = asyncio.create_task(gateway.watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await gateway.close()
+
+    routes = [
+        Route("/v1/models", _bound(gateway, _models)),
+        Route("/v1/{path:path}", _bound(gateway, _forward), methods=["POST"]),
+        Route("/health", _bound(gateway, _health)),
+        Route("/gateway/state", _bound(gateway, _state)),
+        Route("/gateway/decisions", _bound(gateway, _decisions)),
+        Route("/gateway/decisions/{id:path}", _bound(gateway, _decision)),
+        Route("/gateway/canary", _bound(gateway, _canary), methods=["POST"]),
+    ]
+
+    async def failed(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, ApiError)
+        return JSONResponse(error.body(), error.status, error.headers)
+
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={ApiError: failed})
+    app.add_middleware(BodyLimit, limit=max_body_bytes)
+    return app
+
+
+def _bound(gateway: Gateway, handle: Any) -> Any:
+    async def endpoint(request: Request) -> Response:
+        return await handle(gateway, request)  # type: ignore[no-any-return]
+
+    return endpoint
+
+
+async def _forward(gateway: Gateway, request: Request) -> Response:
+    tenant = gateway.tenant_of(request.headers.get("authorization", ""))
+    body = await _body(request)
+    gateway.admit(tenant)
+    trimmed = gateway.within_budget(body)
+    name = "" if tenant is None else tenant.settings.name
+    routed = replace(GatewayRequest.of(_id(request), name, body), prompt=await gateway.prompt_of(body))
+    if tenant is not None and body.get("stream"):  # the usage of a stream comes only if it is asked for
+        options = body.get("stream_options")
+        body["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+    sending = await gateway.send(request.url.path, body, routed, trimmed)
+    return StreamingResponse(sending.chunks(tenant), sending.status, sending.headers)
+
+
+async def _models(gateway: Gateway, request: Request) -> Response:
+    gateway.tenant_of(request.headers.get("authorization", ""))
+    found: dict[str, Any] = {}
+    for backend in gateway.backends:
+        if backend.is_healthy:
+            url = f"{backend.settings.url}/v1/models"
+            try:
+                response = await gateway.client.get(url, headers=headers_for(backend.settings))
+                cards = response.json()["data"]
+            except (httpx.HTTPError, ValueError, KeyError, TypeError):
+                continue  # it has nothing to offer now
+            for card in cards:
+                found.setdefault(card["id"], card)
+    return JSONResponse({"object": "list", "data": list(found.values())})
+
+
+async def _health(gateway: Gateway, _: Request) -> Response:
+    return Response(status_code=200 if any(backend.is_healthy for backend in gateway.backends) else 503)
+
+
+async def _state(gateway: Gateway, request: Request) -> Response:
+    gateway.check_admin(request.headers.get("authorization", ""))
+    backends = [
+        {
+            "name": each.name, "url": each.settings.url, "version": each.settings.version,
+            "healthy": each.is_healthy, "breaker": each.breaker.state, "load": each.load,
+            "requests": each.num_requests, "failed": each.num_failed,
+            **_kv_state(each.index_of_kv),
+        }
+        for each in gateway.backends
+    ]  # fmt: skip
+    tenants = [
+        {
+            "name": each.settings.name, "requests": each.num_requests, "tokens": each.num_tokens,
+            "tokens_left_today": None if each.quota is None else each.quota.limit - each.quota.used,
+        }
+        for each in gateway.tenants
+    ]  # fmt: skip
+    canary = gateway.route.canary
+    return JSONResponse(
+        {
+            "policy": gateway.settings.policy,
+            "backends": backends,
+            "tenants": tenants,
+            "canary": None if canary is None else canary.model_dump(),
+            "shadow": vars(gateway.shadowed),
+        }
+    )
+
+
+def _kv_state(index: KVIndex | None) -> dict[str, int | None]:
+    """Return what the KV events told; None if there are none."""
+    if index is None or not index.is_known:
+        return {"kv_blocks": None, "kv_batches_missed": None}
+    return {"kv_blocks": len(index), "kv_batches_missed": index.num_missed}
+
+
+async def _decisions(gateway: Gateway, request: Request) -> Response:
+    gateway.check_admin(request.headers.get("authorization", ""))
+    last = list(gateway.decisions.values())[-MOST_DECISIONS:]
+    return JSONResponse([{**each.as_json(), "sentence": each.sentence()} for each in reversed(last)])
+
+
+async def _decision(gateway: Gateway, request: Request) -> Response:
+    gateway.check_admin(request.headers.get("authorization", ""))
+    decision = gateway.decisions.get(request.path_params["id"])
+    if decision is None:
+        raise ApiError(404, f"no decision for request {request.path_params['id']!r} is kept", param="id")
+    return JSONResponse({**decision.as_json(), "sentence": decision.sentence()})
+
+
+async def _canary(gateway: Gateway, request: Request) -> Response:
+    gateway.check_admin(request.headers.get("authorization", ""))
+    share = (await _body(request)).get("share")
+    canary = gateway.route.canary
+    if canary is None:
+        raise ApiError(400, "this gateway has no canary; add one to its settings")
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+        raise ApiError(400, f"share must be a number from 0 to 1, got {share!r}", param="share")
+    gateway.route.canary = canary.model_copy(update={"share": float(share)})
+    return JSONResponse(gateway.route.canary.model_dump())
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        raise ApiError(400, "the body is not JSON") from None
+    if not isinstance(body, dict):
+        raise ApiError(400, "the body must be a JSON object")
+    return body
+
+
+def _id(request: Request) -> str:
+    given = request.headers.get("x-request-id", "")
+    return given if 0 < len(given) <= 128 and given.isascii() and given.isprintable() else uuid4().hex

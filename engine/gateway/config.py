@@ -1,0 +1,187 @@
+"""Settings of the gateway, read from YAML. A wrong one is an error with file and line.
+
+    policy: prefix-affinity
+    backends:
+      - {name: a, url: "http://127.0.0.1:8001"}
+      - {name: b, url: "http://127.0.0.1:8002", version: candidate}
+    canary: {version: candidate, share: 0.1}
+    tenants:
+      - {name: search, api_key: $SEARCH_KEY, requests_per_s: 5, burst: 10, tokens_per_day: 1000000}
+
+A value that begins with $ is taken from the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from engine.config import ConfigError
+
+Policy = Literal[
+    "round-robin",
+    "least-loaded",
+    "token-aware",
+    "prefix-affinity",
+    "consistent-hash",
+    "bounded-load",
+    "lora-affinity",
+]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BackendSettings(_Settings):
+    """A server with OpenAI's API."""
+
+    name: str = Field(min_length=1)
+    url: str = Field(pattern=r"^https?://")
+    api_key: str | None = None
+    version: str = "stable"
+    """Versions share traffic by `canary`."""
+    models: list[str] | None = None
+    """Models and adapters that it serves; None: any."""
+    kv_events: str | None = Field(default=None, pattern=r"^(tcp://.+:\d+|ipc://.+)$")
+    """Address of its KV events (`--kv-events-config`). None: prefix-affinity guesses what it caches."""
+    kv_events_replay: str | None = Field(default=None, pattern=r"^(tcp://.+:\d+|ipc://.+)$")
+    """Its replay_endpoint, asked at the start and after a gap."""
+
+
+class TenantSettings(_Settings):
+    """A client of the gateway, known by its key, with its limits. None: no limit."""
+
+    name: str = Field(min_length=1)
+    api_key: str = Field(min_length=1)
+    requests_per_s: float | None = Field(default=None, gt=0)
+    burst: int = Field(default=1, ge=1)
+    """Requests at once after a pause."""
+    tokens_per_day: int | None = Field(default=None, ge=1)
+    """Prompt and output tokens; counted from the answers' usage."""
+
+
+class CanarySettings(_Settings):
+    version: str
+    share: float = Field(ge=0, le=1)
+    """Share of the users, not of the requests: a user stays on one version while the share stays."""
+
+
+class ShadowSettings(_Settings):
+    """Requests are copied to this backend; its answers are compared and dropped."""
+
+    backend: str
+    share: float = Field(default=1.0, ge=0, le=1)
+
+
+class HealthSettings(_Settings):
+    path: str = "/health"
+    every_s: float = Field(default=1.0, gt=0)
+    timeout_s: float = Field(default=1.0, gt=0)
+
+
+class BreakerSettings(_Settings):
+    failures: int = Field(default=5, ge=1)
+    """Failures in a row that open the breaker."""
+    open_s: float = Field(default=10.0, gt=0)
+
+
+class RetrySettings(_Settings):
+    """Only requests that got no byte of an answer are tried again."""
+
+    most: int = Field(default=1, ge=0)
+    budget: float = Field(default=0.1, ge=0)
+    """Retries per request over the last requests: a general failure must not multiply the load."""
+
+
+class GatewaySettings(_Settings):
+    backends: list[BackendSettings] = Field(min_length=1)
+    policy: Policy = "least-loaded"
+    fallback: BackendSettings | None = None
+    """Asked only if no backend can answer."""
+    fallback_per_minute: int = Field(default=60, ge=0)
+    tenants: list[TenantSettings] = []
+    """Empty: every request is served, without limits."""
+    admin_key: str | None = Field(default=None, min_length=1)
+    """For /gateway/*. None: open to all without tenants, closed with tenants."""
+    canary: CanarySettings | None = None
+    shadow: ShadowSettings | None = None
+    health: HealthSettings = HealthSettings()
+    breaker: BreakerSettings = BreakerSettings()
+    retries: RetrySettings = RetrySettings()
+    max_prompt_tokens: int | None = Field(default=None, ge=16)
+    """Longer conversations are trimmed (`budgeter.py`); None: none."""
+    timeout_s: float = Field(default=120.0, gt=0)
+    """Without a byte from a backend."""
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> GatewaySettings:
+        names = [backend.name for backend in self.backends]
+        for kind, found in (("backends", names), ("tenants", [tenant.name for tenant in self.tenants])):
+            if len(set(found)) < len(found):
+                raise ValueError(f"{kind} must have names of their own, got {', '.join(found)}")
+        keys = [tenant.api_key for tenant in self.tenants]
+        if len(set(keys)) < len(keys):
+            raise ValueError("two tenants have the same key")
+        if self.shadow is not None and self.shadow.backend not in names:
+            raise ValueError(f"shadow names {self.shadow.backend!r}; backends are {', '.join(names)}")
+        versions = sorted({backend.version for backend in self.backends})
+        if self.canary is not None and self.canary.version not in versions:
+            raise ValueError(f"canary names {self.canary.version!r}; versions are {', '.join(versions)}")
+        return self
+
+
+def read_settings(path: Path) -> GatewaySettings:
+    """Read a gateway's settings. Raises ConfigError with file and line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        node, value = yaml.compose(text), yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = 1 if mark is None else mark.line + 1
+        raise ConfigError(f"{path}:{line}: no YAML: {getattr(error, 'problem', error)}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}:1: expected settings such as `backends:`, see prep gateway --help")
+    try:
+        return GatewaySettings.model_validate(_with_environment(value))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        where = f"{path}:{_line(node, first['loc'])}"
+        raise ConfigError(f"{where}: {place + ': ' if place else ''}{message}") from None
+
+
+def _with_environment(value: Any) -> Any:
+    """Replace $NAME by the variable of that name. Raises ConfigError if it is not set."""
+    if isinstance(value, dict):
+        return {key: _with_environment(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_environment(each) for each in value]
+    if not isinstance(value, str) or not value.startswith("$"):
+        return value
+    if value[1:] not in os.environ:
+        raise ConfigError(f"the environment variable {value[1:]} is not set")
+    return os.environ[value[1:]]
+
+
+def _line(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
+    """Return the line of the deepest part of a location that the file has."""
+    line = 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            found = [(key, value) for key, value in node.value if key.value == part]
+            if not found:
+                break
+            line, node = found[0][0].start_mark.line + 1, found[0][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+    return line

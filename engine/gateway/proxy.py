@@ -1,0 +1,450 @@
+"""Send a request to its backend and the answer back, byte by byte; retry, fall back, shadow.
+
+A request may be tried again until the first byte of an answer has come: later, the client has seen part of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import httpx
+
+from engine.gateway.backend import Backend, GatewayRequest, by_name
+from engine.gateway.budgeter import Trimmed, estimated_tokens, trim
+from engine.gateway.canary import share_of
+from engine.gateway.config import BackendSettings, GatewaySettings, TenantSettings
+from engine.gateway.kv_index import KVIndex, PromptTokens, follow
+from engine.gateway.limits import CircuitBreaker, DailyQuota, RetryBudget, TokenBucket
+from engine.gateway.route import Decision, Route
+from engine.server.errors import ApiError
+
+logger = logging.getLogger(__name__)
+
+RETRIED = (502, 503)
+"""Answers after which another backend is asked; 429 is for the client."""
+KEPT = 10_000
+"""Decisions in memory."""
+OF_PROMPT = (
+    "model", "prompt", "messages", "tools", "add_special_tokens", "add_generation_prompt", "continue_final_message",
+    "chat_template", "chat_template_kwargs",
+)  # fmt: skip
+"""Fields that decide a prompt's tokens."""
+PASSED_ON = ("content-type", "retry-after", "x-request-id")
+
+
+@dataclass
+class Tenant:
+    """A client's limits and use."""
+
+    settings: TenantSettings
+    bucket: TokenBucket | None = None
+    quota: DailyQuota | None = None
+    num_requests: int = 0
+    num_tokens: int = 0
+
+    @classmethod
+    def of(cls, settings: TenantSettings) -> Tenant:
+        rate, per_day = settings.requests_per_s, settings.tokens_per_day
+        bucket = None if rate is None else TokenBucket(rate, settings.burst)
+        return cls(settings, bucket, None if per_day is None else DailyQuota(per_day))
+
+
+@dataclass
+class Shadowed:
+    """Comparison of the shadow's answers with those that were served."""
+
+    num_compared: int = 0
+    num_different: int = 0
+    num_failed: int = 0
+    last_difference: dict[str, Any] = field(default_factory=dict)
+
+
+class Gateway:
+    """Backends behind one address. Used from one event loop."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings = settings
+        self.backends = [
+            Backend(index, each, self._breaker(), index_of_kv=None if each.kv_events is None else KVIndex())
+            for index, each in enumerate(settings.backends)
+        ]
+        self.route = Route(self.backends, settings.policy, settings.canary)
+        self.tenants = [Tenant.of(each) for each in settings.tenants]
+        self.decisions: OrderedDict[str, Decision] = OrderedDict()
+        self.shadowed = Shadowed()
+        self._retries = RetryBudget(settings.retries.budget)
+        per_minute = settings.fallback_per_minute
+        self._fallback_bucket = TokenBucket(per_minute / 60, per_minute) if per_minute else None
+        self._background: set[asyncio.Task[Any]] = set()
+        self._followers: dict[str, asyncio.Task[None]] = {}
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        self.client = httpx.AsyncClient(limits=limits, timeout=settings.timeout_s)
+
+    def _breaker(self) -> CircuitBreaker:
+        return CircuitBreaker(self.settings.breaker.failures, self.settings.breaker.open_s)
+
+    # -- before a request is sent
+
+    def tenant_of(self, authorization: str) -> Tenant | None:
+        """Return the tenant of a key; None if the gateway has no tenants. Raises ApiError 401."""
+        if not self.tenants:
+            return None
+        found = [each for each in self.tenants if is_key(authorization, each.settings.api_key)]
+        if not found:
+            raise ApiError(401, "give your key as Authorization: Bearer KEY")
+        return found[0]
+
+    def check_admin(self, authorization: str) -> None:
+        """Raise ApiError 401 unless the key opens /gateway/*."""
+        key = self.settings.admin_key
+        if key is None and self.tenants:
+            raise ApiError(401, "closed: this gateway has tenants and no admin_key in its settings")
+        if key is not None and not is_key(authorization, key):
+            raise ApiError(401, "give the admin_key as Authorization: Bearer KEY")
+
+    def admit(self, tenant: Tenant | None) -> None:
+        """Raise ApiError 429 if the tenant is over one of its limits."""
+        if tenant is None:
+            return
+        if tenant.bucket is not None and (wait := tenant.bucket.take(time.monotonic())) > 0:
+            raise ApiError(
+                429,
+                f"more than {tenant.settings.requests_per_s:g} requests/s of tenant {tenant.settings.name!r}",
+                retry_after_s=max(1, round(wait)),
+            )
+        if tenant.quota is not None and not tenant.quota.left(time.time()):
+            raise ApiError(
+                429,
+                f"tenant {tenant.settings.name!r} has used its {tenant.quota.limit:,} tokens of today",
+                retry_after_s=int(tenant.quota.seconds_to_next(time.time())) + 1,
+            )
+        tenant.num_requests += 1
+
+    def within_budget(self, body: dict[str, Any]) -> Trimmed | None:
+        """Trim the messages of a body to the budget; return what that took. Raises ApiError 400 for a long text."""
+        limit, messages = self.settings.max_prompt_tokens, body.get("messages")
+        if limit is None or estimated_tokens(messages or body.get("prompt") or "") <= limit:
+            return None
+        if not isinstance(messages, list):
+            raise ApiError(400, f"the prompt has more than {limit} tokens by estimate", param="prompt")
+        trimmed = trim(messages, limit)
+        body["messages"] = trimmed.messages
+        return trimmed
+
+    async def prompt_of(self, body: dict[str, Any]) -> PromptTokens | None:
+        """Return the prompt's tokens, of which a backend with KV events is asked; None if that is of no use."""
+        has_prompt = ("messages" in body or "prompt" in body) and "truncate_prompt_tokens" not in body
+        if self.settings.policy != "prefix-affinity" or not has_prompt:
+            return None
+        model, prompt, salt = body.get("model"), body.get("prompt"), body.get("cache_salt")
+        askable = [
+            each
+            for each in self.backends
+            if each.index_of_kv is not None
+            and each.index_of_kv.is_known
+            and each.is_healthy
+            and each.serves(model if isinstance(model, str) else None)
+        ]
+        if not askable or salt is not None and not isinstance(salt, str):
+            return None
+        if isinstance(prompt, list) and prompt and isinstance(prompt[0], (str, list)):
+            prompt = prompt[0]
+        if not isinstance(prompt, list):
+            asked = {name: body[name] for name in OF_PROMPT if name in body}
+            prompt = await self._tokenize(askable[0], asked | ({} if prompt is None else {"prompt": prompt}))
+        if not all(isinstance(token, int) and 0 <= token < 2**63 for token in prompt):
+            return None
+        return PromptTokens(tuple(prompt), salt or None) if prompt else None
+
+    async def _tokenize(self, backend: Backend, body: dict[str, Any]) -> list[Any]:
+        """Return the tokens by the tokenizer and the template of a backend, none if it does not answer."""
+        settings = backend.settings
+        try:
+            response = await self.client.post(
+                settings.url + "/tokenize", json=body, headers=headers_for(settings),
+                timeout=self.settings.health.timeout_s,
+            )  # fmt: skip
+            return list(response.raise_for_status().json()["tokens"])
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            logger.info("backend %s did not tokenize: %s", backend.name, type(error).__name__)
+            return []
+
+    # -- sending
+
+    async def send(
+        self, path: str, body: dict[str, Any], request: GatewayRequest, trimmed: Trimmed | None
+    ) -> Sending:
+        """Send to the chosen backend, to others if it fails before its first byte, at last to the fallback."""
+        self._retries.request(time.monotonic())
+        tried: list[Backend] = []
+        while True:
+            backend, decision = self.route.decide(request, time.monotonic(), tried)
+            if trimmed is not None:
+                decision.trimmed = {
+                    "before": trimmed.num_before, "after": trimmed.num_after, "dropped": trimmed.num_dropped,
+                    "prefix_tokens_lost": trimmed.num_prefix_tokens_lost,
+                }  # fmt: skip
+            self._keep(decision)
+            if backend is None:
+                return await self._fall_back(path, body, decision)
+            sending = Sending(self, backend, request, decision)
+            failure = await sending.open(path, body)
+            if failure is None:
+                self._shadow(path, body, request, backend)
+                return sending
+            tried.append(backend)
+            is_last = len(tried) > self.settings.retries.most or not self._retries.take(time.monotonic())
+            if is_last and failure.status_code is not None:
+                return sending
+            if is_last:
+                return await self._fall_back(path, body, decision)
+            await sending.close()
+
+    async def _fall_back(self, path: str, body: dict[str, Any], decision: Decision) -> Sending:
+        """Ask the fallback. Raises ApiError 503 without one, or if its rate is used up."""
+        settings = self.settings.fallback
+        bucket = self._fallback_bucket
+        if settings is None or bucket is None or bucket.take(time.monotonic()) > 0:
+            why = "" if settings is None else ", and the fallback's rate is used up"
+            raise ApiError(503, f"no backend can answer{why}: {decision.sentence()}", retry_after_s=2)
+        backend = Backend(-1, settings, self._breaker())
+        decision.backend, decision.reason = settings.name, "fallback: no backend can answer"
+        sending = Sending(self, backend, GatewayRequest(decision.request_id, "", None, "", 0, ()), decision)
+        if (failure := await sending.open(path, body)) is not None and failure.status_code is None:
+            raise ApiError(
+                503, f"no backend can answer, and the fallback failed: {failure.what}", retry_after_s=2
+            )
+        return sending
+
+    def _keep(self, decision: Decision) -> None:
+        self.decisions[decision.request_id] = decision
+        self.decisions.move_to_end(decision.request_id)
+        while len(self.decisions) > KEPT:
+            self.decisions.popitem(last=False)
+
+    # -- shadow
+
+    def _shadow(self, path: str, body: dict[str, Any], request: GatewayRequest, served: Backend) -> None:
+        shadow = self.settings.shadow
+        if shadow is None or shadow.backend == served.name or share_of(request.id) >= shadow.share:
+            return
+        target = by_name(self.backends)[shadow.backend]
+        task = asyncio.create_task(self._compare(path, body, served.settings, target.settings))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _compare(
+        self, path: str, body: dict[str, Any], served: BackendSettings, shadow: BackendSettings
+    ) -> None:
+        """Ask both again without a stream, and compare texts. Comparing means something for temperature 0."""
+        plain = {**body, "stream": False}
+        plain.pop("stream_options", None)
+        try:
+            answers = await asyncio.gather(*(self._texts(path, plain, each) for each in (served, shadow)))
+        except (httpx.HTTPError, ValueError, KeyError):
+            self.shadowed.num_failed += 1
+            return
+        self.shadowed.num_compared += 1
+        if answers[0] != answers[1]:
+            self.shadowed.num_different += 1
+            self.shadowed.last_difference = {served.name: answers[0], shadow.name: answers[1]}
+
+    async def _texts(self, path: str, body: dict[str, Any], settings: BackendSettings) -> list[str]:
+        response = await self.client.post(settings.url + path, json=body, headers=headers_for(settings))
+        response.raise_for_status()
+        return [
+            choice["text"] if "text" in choice else str(choice["message"]["content"])
+            for choice in response.json()["choices"]
+        ]
+
+    # -- health
+
+    async def watch(self) -> None:
+        """Ask every backend for its health, and follow its KV events, for ever."""
+        for backend in self.backends:
+            self._follow(backend)
+        while True:
+            await asyncio.gather(*map(self._look, self.backends))
+            await asyncio.sleep(self.settings.health.every_s)
+
+    async def _look(self, backend: Backend) -> None:
+        health = self.settings.health
+        try:
+            url = backend.settings.url + health.path
+            response = await self.client.get(
+                url, headers=headers_for(backend.settings), timeout=health.timeout_s
+            )
+            is_healthy = response.status_code == 200
+        except httpx.HTTPError:
+            is_healthy = False
+        if is_healthy and not backend.is_healthy:
+            backend.forget()
+            self._follow(backend)
+        if is_healthy != backend.is_healthy:
+            logger.warning("backend %s is %s", backend.name, "healthy" if is_healthy else "unhealthy")
+        backend.is_healthy = is_healthy
+        knows_adapters = self.settings.policy == "lora-affinity" or backend.index_of_kv is not None
+        if is_healthy and knows_adapters:
+            await self._look_at_adapters(backend)
+
+    def _follow(self, backend: Backend) -> None:
+        """Follow the KV events of a backend from their start."""
+        settings, index = backend.settings, backend.index_of_kv
+        if index is None or settings.kv_events is None or self.settings.policy != "prefix-affinity":
+            return
+        if (before := self._followers.get(backend.name)) is not None:
+            before.cancel()
+        following = follow(index, settings.kv_events, settings.kv_events_replay)
+        self._followers[backend.name] = asyncio.create_task(following)
+
+    async def _look_at_adapters(self, backend: Backend) -> None:
+        try:
+            models, metrics = await asyncio.gather(
+                *(
+                    self.client.get(
+                        backend.settings.url + path,
+                        headers=headers_for(backend.settings),
+                        timeout=self.settings.health.timeout_s,
+                    )
+                    for path in ("/v1/models", "/metrics")
+                )
+            )
+            backend.adapters.tell(models.raise_for_status().json()["data"], metrics.text)
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            logger.warning("the adapters of backend %s are unknown: %s", backend.name, type(error).__name__)
+
+    async def close(self) -> None:
+        tasks = [*self._background, *self._followers.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.client.aclose()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a backend's answer is not passed on."""
+
+    what: str
+    status_code: int | None
+    """None: there was no answer."""
+
+
+class Sending:
+    """One request at one backend."""
+
+    def __init__(
+        self, gateway: Gateway, backend: Backend, request: GatewayRequest, decision: Decision
+    ) -> None:
+        self.backend, self.decision = backend, decision
+        self._gateway, self._request = gateway, request
+        self._response: httpx.Response | None = None
+        self._is_open = False
+
+    async def open(self, path: str, body: dict[str, Any]) -> Failure | None:
+        """Send, and wait for the status. Return why the answer is not to be passed on, if so."""
+        settings = self.backend.settings
+        self.backend.begin(self._request, time.monotonic())
+        self._is_open = True
+        try:
+            headers = headers_for(settings) | {"X-Request-Id": self._request.id}
+            built = self._gateway.client.build_request(
+                "POST", settings.url + path, json=body, headers=headers
+            )
+            self._response = await self._gateway.client.send(built, stream=True)
+        except httpx.HTTPError as error:
+            if isinstance(
+                error, httpx.ConnectError
+            ):  # certain: do not wait for the health check or the breaker
+                self.backend.is_healthy = False
+            self._end(False, type(error).__name__)
+            return Failure(type(error).__name__, None)
+        except asyncio.CancelledError:
+            self._end(None, "client left")
+            raise
+        if self.status in RETRIED:
+            return Failure(f"HTTP {self.status}", self.status)
+        return None
+
+    @property
+    def status(self) -> int:
+        assert self._response is not None
+        return self._response.status_code
+
+    @property
+    def headers(self) -> dict[str, str]:
+        assert self._response is not None
+        found = {name: self._response.headers[name] for name in PASSED_ON if name in self._response.headers}
+        return found | {"X-Prep-Backend": self.backend.name}
+
+    async def chunks(self, tenant: Tenant | None) -> AsyncIterator[bytes]:
+        """Yield the body as it comes, and count its usage for the tenant at the end."""
+        assert self._response is not None
+        tail = b""
+        ok: bool | None = None
+        try:
+            async for chunk in self._response.aiter_bytes():
+                tail = (tail + chunk)[-4096:]
+                yield chunk
+            ok = self.status < 500
+        except httpx.HTTPError as error:
+            ok = False
+            logger.warning("backend %s broke off: %s", self.backend.name, type(error).__name__)
+            message = f"the backend broke off: {type(error).__name__}"
+            yield (
+                b"data: "
+                + json.dumps(ApiError(502, message, type="BadGatewayError").body()).encode()
+                + b"\n\n"
+            )
+        finally:  # what must happen comes before the first await: a client that left cancels each of them
+            self._end(
+                ok, "client left" if ok is None else "ok" if self.status < 400 else f"HTTP {self.status}"
+            )
+            if tenant is not None:
+                count = used_tokens(tail)
+                tenant.num_tokens += count
+                if tenant.quota is not None:
+                    tenant.quota.add(time.time(), count)
+            with anyio.CancelScope(shield=True):
+                await self._response.aclose()
+
+    async def close(self) -> None:
+        """Drop the answer."""
+        if self._response is not None:
+            await self._response.aclose()
+            self._end(False, f"HTTP {self.status}")
+
+    def _end(self, ok: bool | None, how: str) -> None:
+        if self._is_open:
+            self._is_open = False
+            self.backend.end(self._request, time.monotonic(), ok)
+            self.decision.ended = how
+
+
+def headers_for(settings: BackendSettings) -> dict[str, str]:
+    return {} if settings.api_key is None else {"Authorization": f"Bearer {settings.api_key}"}
+
+
+def is_key(authorization: str, key: str) -> bool:
+    """Compare in constant time."""
+    given = authorization.removeprefix("Bearer ").strip()
+    return hmac.compare_digest(given.encode(errors="replace"), key.encode())
+
+
+def used_tokens(tail: bytes) -> int:
+    """Return the total tokens of the last usage in the end of an answer, 0 without one."""
+    start = tail.rfind(b'"total_tokens"')
+    if start < 0:
+        return 0
+    digits = tail[start + len(b'"total_tokens"') :].lstrip(b" :")
+    number = bytes(digits[: next((n for n, c in enumerate(digits) if not 48 <= c <= 57), len(digits))])
+    return int(number) if number else 0

@@ -1,0 +1,256 @@
+"""The routes of the server. Handlers are in chat.py and completions.py.
+
+    POST /v1/chat/completions  /v1/completions  /tokenize  /detokenize
+    GET  /v1/models  /health  /ping  /version  /metrics
+    POST /v1/load_lora_adapter  /v1/unload_lora_adapter  /reset_prefix_cache
+    POST /sleep  /wake_up, GET /is_sleeping        with --enable-sleep-mode
+
+Source: vLLM entrypoints/openai/api_server.py and entrypoints/serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Any, Literal
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+
+from engine.core.errors import EngineDeadError
+from engine.server import chat, completions
+from engine.server.errors import ApiError, api_error
+from engine.server.metrics import PrometheusLogger
+from engine.server.middleware import Authenticate, BodyLimit, CountResponses, RequestId
+from engine.server.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    LoadLoRARequest,
+    TokenizeChatRequest,
+    TokenizeRequest,
+    UnloadLoRARequest,
+)
+from engine.server.service import Service, events
+
+logger = logging.getLogger(__name__)
+
+CLIENT_LEFT = 499
+MOST_ERRORS = 5
+"""Validation errors that one answer lists."""
+
+
+def create_app(
+    service: Service,
+    metrics: PrometheusLogger,
+    *,
+    version: str,
+    api_keys: Sequence[str] = (),
+    max_body_bytes: int = 32 << 20,
+    docs: bool = True,
+    can_sleep: bool = False,
+) -> FastAPI:
+    """Return the application. Without api_keys every request is served."""
+    app = FastAPI(title="prep", version=version, docs_url="/docs" if docs else None, redoc_url=None)
+    app.add_middleware(BodyLimit, limit=max_body_bytes)
+    if api_keys:
+        app.add_middleware(Authenticate, keys=api_keys)
+    app.add_middleware(CountResponses, counter=metrics.responses)
+    app.add_middleware(RequestId)
+    _add_errors(app, service, metrics)
+    _add_generation(app, service)
+    _add_text(app, service)
+    _add_state(app, service, metrics, version)
+    _add_administration(app, service)
+    if can_sleep:
+        _add_sleep(app, service, metrics)
+    return app
+
+
+def _add_errors(app: FastAPI, service: Service, metrics: PrometheusLogger) -> None:
+    def answer(error: ApiError) -> JSONResponse:
+        if error.status == 429:
+            metrics.reject(service.models.names[0])
+        return JSONResponse(error.body(), error.status, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        if "json" not in (kind := request.headers.get("content-type", "")):
+            return answer(
+                ApiError(
+                    400, f"send the body as Content-Type: application/json, not {kind or 'without a type'}"
+                )
+            )
+        return answer(_of_validation(error))
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> JSONResponse:
+        kind = {404: "NotFoundError", 405: "MethodNotAllowedError"}.get(error.status_code, "BadRequestError")
+        return answer(ApiError(error.status_code, str(error.detail), type=kind))
+
+    @app.exception_handler(Exception)
+    async def other(_: Request, error: Exception) -> JSONResponse:
+        found = api_error(error)
+        if found.status == 500 and not isinstance(error, EngineDeadError):
+            logger.error("a request failed", exc_info=error)
+        return answer(found)
+
+    for kind in (
+        ApiError,
+        ValueError,
+        TimeoutError,
+        EngineDeadError,
+    ):  # without a traceback in the log
+        app.add_exception_handler(kind, other)
+
+
+def _add_generation(app: FastAPI, service: Service) -> None:
+    async def run(prepared: Any, request: Request) -> Response:
+        if not prepared.request.stream:
+            found = await until_hang_up(request, prepared.full())
+            return Response(status_code=CLIENT_LEFT) if found is None else JSONResponse(found)
+        chunks = prepared.stream()
+        first = await until_hang_up(
+            request, anext(chunks)
+        )  # what fails before a token has a status of its own
+        if first is None:
+            await chunks.aclose()
+            return Response(status_code=CLIENT_LEFT)
+        return StreamingResponse(events(first, chunks), media_type="text/event-stream")
+
+    @app.post("/v1/chat/completions")
+    async def chat_completions(body: ChatCompletionRequest, request: Request) -> Response:
+        return await run(chat.prepare(service, body, request.headers), request)
+
+    @app.post("/v1/completions")
+    async def text_completions(body: CompletionRequest, request: Request) -> Response:
+        return await run(completions.prepare(service, body, request.headers), request)
+
+    @app.post("/v1/embeddings")
+    async def embeddings() -> Response:
+        raise ApiError(404, "this server has no embedding model; LLM.embed returns embeddings offline")
+
+
+def _add_text(app: FastAPI, service: Service) -> None:
+    @app.post("/tokenize")
+    async def tokenize(body: TokenizeRequest | TokenizeChatRequest) -> dict[str, Any]:
+        tokenizer = service.tokenizer
+        service.models.find(body.model)
+        if isinstance(body, TokenizeRequest):
+            tokens = tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens)
+        else:
+            tokens = chat.render(service, body)["prompt_token_ids"]
+        strings = [tokenizer.token_text(token) for token in tokens] if body.return_token_strs else None
+        return {
+            "count": len(tokens),
+            "max_model_len": service.max_model_len,
+            "tokens": tokens,
+            "token_strs": strings,
+        }
+
+    @app.post("/detokenize")
+    async def detokenize(body: DetokenizeRequest) -> dict[str, str]:
+        tokenizer = service.tokenizer
+        service.models.find(body.model)
+        if wrong := [token for token in body.tokens if token >= tokenizer.vocab_size]:
+            message = f"token {wrong[0]} is not in the vocabulary (0 to {tokenizer.vocab_size - 1})"
+            raise ApiError(400, message, param="tokens")
+        return {"prompt": tokenizer.decode(body.tokens)}
+
+
+def _add_state(app: FastAPI, service: Service, metrics: PrometheusLogger, version: str) -> None:
+    async def health() -> Response:
+        """200 while requests are accepted."""
+        return Response(status_code=503 if service.llm.errored or service.admission.is_draining else 200)
+
+    app.get("/health")(health)
+    app.api_route("/ping", methods=["GET", "POST"])(health)
+
+    @app.get("/version")
+    async def show_version() -> dict[str, str]:
+        return {"version": version}
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        return service.models.cards(service.max_model_len)
+
+    @app.get("/metrics")
+    def show_metrics() -> Response:
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _add_administration(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/load_lora_adapter")
+    async def load_lora_adapter(body: LoadLoRARequest) -> Response:
+        return Response(await service.models.load(body))
+
+    @app.post("/v1/unload_lora_adapter")
+    async def unload_lora_adapter(body: UnloadLoRARequest) -> Response:
+        return Response(await service.models.unload(body.lora_name))
+
+    @app.post("/reset_prefix_cache")
+    async def reset_prefix_cache() -> dict[str, bool]:
+        return {"success": await service.llm.reset_prefix_cache()}
+
+
+def _add_sleep(app: FastAPI, service: Service, metrics: PrometheusLogger) -> None:
+    @app.post("/sleep")
+    async def sleep(level: int = 1, mode: Literal["abort", "wait"] = "abort") -> dict[str, Any]:
+        if level not in (1, 2):
+            raise ApiError(400, f"level must be 1 or 2, got {level}", param="level")
+        service.admission.is_asleep = True
+        try:
+            await service.llm.sleep(level, mode)
+        finally:
+            service.admission.is_asleep = service.llm.is_sleeping
+        metrics.tell_sleep(level)
+        return {"status": "sleeping", "level": level}
+
+    @app.post("/wake_up")
+    async def wake_up() -> dict[str, Any]:
+        await service.llm.wake_up()
+        service.admission.is_asleep = False
+        metrics.tell_sleep(0)
+        return {"status": "awake", "tags": None}
+
+    @app.get("/is_sleeping")
+    async def is_sleeping() -> dict[str, bool]:
+        return {"is_sleeping": service.llm.is_sleeping}
+
+
+async def until_hang_up(request: Request, work: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the result; None if the client hung up first, which cancels the work."""
+    running = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_hang_up(request))
+    try:
+        await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
+        return await running if running.done() else None
+    finally:
+        for task in (running, gone):
+            task.cancel()
+        await asyncio.gather(running, gone, return_exceptions=True)
+
+
+async def _hang_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _of_validation(error: RequestValidationError) -> ApiError:
+    """Return one error for all that is wrong with a body. Values are not repeated: they may be long."""
+    found = error.errors()
+    lines = list(dict.fromkeys(f"{_place(each['loc'])}: {each['msg']}" for each in found))
+    if len(lines) > MOST_ERRORS:
+        lines = [*lines[:MOST_ERRORS], f"and {len(lines) - MOST_ERRORS} more"]
+    return ApiError(400, "; ".join(lines), param=_place(found[0]["loc"]) if found else None)
+
+
+def _place(location: Sequence[Any]) -> str:
+    """("body", "stop", "list[str]", 0) -> "stop.0": without the names of pydantic's types."""
+    parts = [str(part) for part in location if isinstance(part, int) or str(part).isidentifier()]
+    plain = [part for part in parts if part not in ("body", "str", "int", "float", "bool", "list", "dict")]
+    return ".".join(plain) or "body"

@@ -1,0 +1,299 @@
+"""POST /v1/chat/completions: messages and tools in, messages and tool calls out.
+
+Source: vLLM entrypoints/openai/chat_completion/serving.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.frontend.tool_choice import ToolCallStream, ToolPlan
+from engine.outputs import CompletionOutput, RequestOutput
+from engine.sampling_params import SamplingParams
+from engine.server import logprobs
+from engine.server.completions import truncated
+from engine.server.errors import ApiError
+from engine.server.params import check, check_room, sampling_params
+from engine.server.protocol import ChatCompletionRequest, ChatTemplateFields
+from engine.server.service import Answer, Service, UsageChunks, engine_id, raise_if_failed
+
+
+@dataclass
+class Chat:
+    """A checked request, ready to run."""
+
+    service: Service
+    request: ChatCompletionRequest
+    answer: Answer
+    prompt: dict[str, Any]
+    plan: ToolPlan
+    params: SamplingParams
+    adapter: Any
+    role: str
+    _calls: dict[int, ToolCallStream] = field(default_factory=dict)
+    """Per choice: the tool calls in the text of a stream."""
+    _num_calls: dict[int, int] = field(default_factory=dict)
+    _forced: dict[int, str] = field(default_factory=dict)
+    """Per choice: the text of a forced call so far."""
+
+    async def full(self) -> dict[str, Any]:
+        """Run to the end and return the answer."""
+        found: RequestOutput | None = None
+        async with self.service.place(self.params.n), aclosing(self._outputs()) as outputs:
+            async for output in outputs:
+                raise_if_failed(output)
+                self.answer.count(output)
+                found = output
+        assert found is not None
+        choices = [self._choice(each) for each in found.outputs]
+        return self.answer.whole(
+            choices,
+            shows_cached_tokens=self.service.shows_cached_tokens,
+            prompt_logprobs=logprobs.prompt_logprobs(found.prompt_logprobs),
+            prompt_token_ids=found.prompt_token_ids if self.request.return_token_ids else None,
+            prompt_text=None,
+        )
+
+    async def stream(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Run and yield chunks: the role, what is generated, the reason of the end, and the usage if it is wanted."""
+        usage = UsageChunks.of(self.request.stream_options)
+        is_open = False
+        async with self.service.place(self.params.n), aclosing(self._outputs()) as outputs:
+            async for output in outputs:
+                raise_if_failed(output)
+                more = {"usage": self.answer.usage()} if usage.always else {}
+                if not is_open:
+                    is_open = True
+                    for chunk in self._opening(output, more):
+                        yield chunk
+                self.answer.count(output)
+                more = {"usage": self.answer.usage()} if usage.always else {}
+                for each in output.outputs:
+                    if (choice := self._delta(each)) is not None:
+                        is_last = each.finish_reason is not None and not usage.at_end
+                        yield self.answer.body([choice], **more, **self.answer.ending(is_last))
+        if usage.at_end:
+            found = self.answer.usage(shows_cached_tokens=self.service.shows_cached_tokens)
+            yield self.answer.body([], usage=found, **self.answer.ending(True))
+
+    async def _outputs(self) -> AsyncGenerator[RequestOutput, None]:
+        found = self.service.llm.generate(
+            self.prompt,  # type: ignore[arg-type]
+            self.params,
+            engine_id(self.answer.id),
+            lora_request=self.adapter,
+            priority=self.service.priority(self.request),
+            trace_headers=self.answer.trace_headers,
+        )
+        async with aclosing(found) as outputs:
+            async for output in outputs:
+                yield output
+
+    def _opening(self, output: RequestOutput, more: dict[str, Any]) -> list[dict[str, Any]]:
+        wants = self.request.return_token_ids
+        first = {"prompt_token_ids": output.prompt_token_ids if wants else None, "prompt_text": None}
+        texts = [""]
+        if echoed := self._echoed():
+            texts.append(echoed)
+        chunks = []
+        for position, text in enumerate(texts):
+            for index in range(self.params.n):
+                delta = {"role": self.role, "content": text} if position == 0 else {"content": text}
+                choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+                chunks.append(self.answer.body([choice], **more, **(first if position == 0 else {})))
+        return chunks
+
+    def _delta(self, completion: CompletionOutput) -> dict[str, Any] | None:
+        """Return the choice of a chunk; None while nothing is certain."""
+        is_last = completion.finish_reason is not None
+        delta, has_calls = self._message_delta(completion, is_last)
+        wants_tokens = self.request.logprobs or self.request.return_token_ids
+        if not delta and not is_last and not wants_tokens:
+            return None
+        choice: dict[str, Any] = {
+            "index": completion.index,
+            "delta": delta,
+            "logprobs": self._logprobs(completion),
+            "finish_reason": "tool_calls" if is_last and has_calls else completion.finish_reason,
+        }
+        if is_last:
+            choice["stop_reason"] = completion.stop_reason
+        choice["token_ids"] = completion.token_ids if self.request.return_token_ids else None
+        return choice
+
+    def _message_delta(self, completion: CompletionOutput, is_last: bool) -> tuple[dict[str, Any], bool]:
+        """Return what is new in a message, and whether the message has tool calls."""
+        if self.plan.tools is None:
+            return ({"content": completion.text} if completion.text else {}), False
+        index = completion.index
+        if self.plan.call_schema is not None:  # the text is the call: it goes out whole, at the end
+            self._forced[index] = self._forced.get(index, "") + completion.text
+            if not is_last:
+                return {}, False
+            read = CompletionOutput(index, self._forced[index], [])
+            self.plan.read(read)
+            content, calls = read.text, read.tool_calls or []
+        else:
+            reader = self._calls.setdefault(index, ToolCallStream())
+            content, calls = reader.push(completion.text)
+            if is_last:
+                rest, last_calls = reader.finish()
+                content, calls = content + rest, calls + last_calls
+        number = self._num_calls.get(index, 0)
+        self._num_calls[index] = number + len(calls)
+        delta: dict[str, Any] = {"content": content} if content else {}
+        if calls:
+            delta["tool_calls"] = [{"index": number + place, **call} for place, call in enumerate(calls)]
+        return delta, self._num_calls[index] > 0
+
+    def _choice(self, completion: CompletionOutput) -> dict[str, Any]:
+        token_ids = completion.token_ids
+        found = self._logprobs(completion)
+        self.plan.read(completion)
+        message: dict[str, Any] = {"role": self.role, "content": self._echoed() + completion.text}
+        message |= dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning"))
+        finish_reason = completion.finish_reason
+        if completion.tool_calls:
+            message |= {"content": completion.text or None, "tool_calls": completion.tool_calls}
+            finish_reason = "tool_calls"
+        choice: dict[str, Any] = {
+            "index": completion.index,
+            "message": message,
+            "logprobs": found,
+            "finish_reason": finish_reason,
+            "stop_reason": completion.stop_reason,
+            "token_ids": token_ids if self.request.return_token_ids else None,
+            "routed_experts": None,
+        }
+        return choice
+
+    def _logprobs(self, completion: CompletionOutput) -> dict[str, Any] | None:
+        if not self.request.logprobs or completion.logprobs is None:
+            return None
+        as_ids = bool(self.request.return_tokens_as_token_ids)
+        num_top, tokenizer = self.request.top_logprobs or 0, self.service.tokenizer
+        return logprobs.chat_logprobs(
+            completion.token_ids, completion.logprobs, num_top, tokenizer, as_ids=as_ids
+        )
+
+    def _echoed(self) -> str:
+        """Return the text of the last message, if the answer is to repeat it and continues its role."""
+        last = self.request.messages[-1] if self.request.messages else {}
+        content = last.get("content")
+        if self.request.echo and last.get("role") == self.role and isinstance(content, str):
+            return content
+        return ""
+
+
+def prepare(service: Service, request: ChatCompletionRequest, headers: Mapping[str, str]) -> Chat:
+    """Check a request and render its messages. Raises ApiError, or ValueError for what is out of range."""
+    name, adapter = service.models.find(request.model)
+    check(request)
+    if request.top_logprobs and not request.logprobs:
+        raise ApiError(400, "top_logprobs needs logprobs=true", param="top_logprobs")
+    plan = tool_plan(request)
+    prompt = render(service, request, plan)
+    prompt["prompt_token_ids"] = truncated(
+        prompt["prompt_token_ids"], request.truncate_prompt_tokens, service.max_model_len
+    )
+    is_new_name = request.max_completion_tokens is not None
+    max_tokens = request.max_completion_tokens if is_new_name else request.max_tokens
+    field_name = "max_completion_tokens" if is_new_name else "max_tokens"
+    check_room(len(prompt["prompt_token_ids"]), max_tokens, service.max_model_len, field_name)
+    params = sampling_params(
+        request,
+        max_tokens=max_tokens,
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        prompt_logprobs=request.top_logprobs
+        if request.echo and request.prompt_logprobs is None
+        else request.prompt_logprobs,
+    )
+    if request.cache_salt is not None:
+        prompt["cache_salt"] = request.cache_salt
+    answer = service.answer("chat.completion", name, "chatcmpl", request, headers)
+    if request.stream:
+        answer.kind = "chat.completion.chunk"
+    role = (
+        "assistant" if request.add_generation_prompt else str(request.messages[-1].get("role", "assistant"))
+    )
+    return Chat(service, request, answer, prompt, plan, plan.constrain(params), adapter, role)
+
+
+def tool_plan(request: ChatCompletionRequest) -> ToolPlan:
+    """Return what the tools and the tool choice mean. Without a choice, tools may be called."""
+    if request.tools == []:
+        raise ApiError(400, "tools must not be empty; leave the field out", param="tools")
+    choice = request.tool_choice
+    if choice is None:
+        choice = "auto" if request.tools else "none"
+    elif choice != "none" and not request.tools:
+        raise ApiError(400, "tool_choice needs tools", param="tool_choice")
+    return ToolPlan.of(request.tools, choice)
+
+
+def render(service: Service, request: ChatTemplateFields, plan: ToolPlan | None = None) -> dict[str, Any]:
+    """Return the prompt of messages as text and token ids."""
+    if request.chat_template is not None:
+        message = "the template of a request is not run: the model's own is used"
+        raise ApiError(400, message, param="chat_template")
+    options = {"opening": plan.opening} if plan else {}
+    if request.add_generation_prompt and request.continue_final_message:
+        message = "continue_final_message=true needs add_generation_prompt=false"
+        raise ApiError(400, message, param="continue_final_message")
+    return dict(
+        service.processor.chat_prompt(
+            plain_messages(request.messages),
+            add_generation_prompt=request.add_generation_prompt,
+            continue_final_message=request.continue_final_message,
+            tools=request.tools,
+            **options,
+            **(request.chat_template_kwargs or {}),
+        )
+    )
+
+
+def plain_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages as templates expect them: text parts joined, arguments of calls parsed."""
+    return [_plain(number, message) for number, message in enumerate(messages)]
+
+
+def _plain(number: int, message: dict[str, Any]) -> dict[str, Any]:
+    message = dict(message)
+    place = f"messages[{number}]"
+    if not isinstance(message.get("role"), str):
+        raise ApiError(400, f"{place} needs a role: system, user, assistant or tool", param=place)
+    content = message.setdefault("content", "")
+    if not (isinstance(content, (str, list)) or (content is None and message["role"] == "assistant")):
+        raise ApiError(400, f"{place}.content must be text or a list of parts", param=f"{place}.content")
+    if message["role"] == "developer":
+        message["role"] = "system"  # as in vLLM
+    if isinstance(parts := message.get("content"), list):
+        message["content"] = "\n".join(_text(part, f"messages[{number}].content") for part in parts)
+    if isinstance(calls := message.get("tool_calls"), list):
+        message["tool_calls"] = [_with_parsed_arguments(call, number) for call in calls]
+    return message
+
+
+def _text(part: Any, place: str) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+    raise ApiError(400, f"{place} holds a part of type {kind!r}; this server takes text only", param=place)
+
+
+def _with_parsed_arguments(call: Any, number: int) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(arguments := function.get("arguments"), str):
+        return call
+    try:
+        parsed = json.loads(arguments) if arguments else {}
+    except ValueError:
+        place = f"messages[{number}].tool_calls"
+        raise ApiError(400, f"{place}: the arguments are not JSON: {arguments[:80]!r}", param=place) from None
+    return {**call, "function": {**function, "arguments": parsed}}

@@ -1,0 +1,86 @@
+"""Errors of the API: status, type and message in OpenAI's shape.
+
+    400 BadRequestError          the request is wrong: types, values, combinations, a prompt that is too long
+    401 AuthenticationError      no API key, or a wrong one
+    404 NotFoundError            unknown model, adapter or path
+    405 Method Not Allowed
+    408 TimeoutError             not finished within --request-timeout
+    413 ContentTooLargeError     the body is longer than --max-body-mib
+    429 TooManyRequestsError     the queue is full: try again after Retry-After seconds (vLLM answers 503)
+    499                          the client hung up; only in the log
+    500 InternalServerError      the engine failed; the server ends
+    501 NotImplementedError      vLLM or OpenAI have it, this engine does not
+    503 ServiceUnavailableError  the server is shutting down
+
+Wrong types are 400 as in vLLM, not FastAPI's 422. Source: vLLM entrypoints/serve/exception_handling.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from engine.core.errors import EngineDeadError
+from engine.server.protocol import ChatCompletionRequest, CompletionRequest
+
+TYPES = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    404: "NotFoundError",
+    408: "TimeoutError",
+    413: "ContentTooLargeError",
+    429: "TooManyRequestsError",
+    500: "InternalServerError",
+    501: "NotImplementedError",
+    503: "ServiceUnavailableError",
+}
+LONGEST_MESSAGE = 1000
+FIELDS = frozenset(ChatCompletionRequest.model_fields) | frozenset(CompletionRequest.model_fields)
+
+
+class ApiError(Exception):
+    """An error for the client."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        type: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        """param: the field of the request that is wrong."""
+        if len(message) > LONGEST_MESSAGE:
+            message = f"{message[:LONGEST_MESSAGE]}…"
+        message = message.encode(errors="replace").decode()  # lone surrogates cannot be sent
+        super().__init__(message)
+        self.status, self.message, self.param = status, message, param
+        self.type = type or TYPES[status]
+        self.headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "error": {"message": self.message, "type": self.type, "param": self.param, "code": self.status}
+        }
+
+
+def api_error(error: BaseException) -> ApiError:
+    """Return the error that a client gets for an exception of the engine or its frontend."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, TimeoutError):
+        return ApiError(408, "the request was not finished in time and was ended")
+    if isinstance(
+        error, ValueError
+    ):  # InvalidRequestError, RequestRejected, ChatTemplateError, ToolError, ...
+        return ApiError(400, str(error), param=named_field(str(error)))
+    if isinstance(error, EngineDeadError):
+        return ApiError(500, str(error))
+    return ApiError(500, "internal error; the server's log has the details")
+
+
+def named_field(message: str) -> str | None:
+    """Return the field that an engine's message about a wrong value begins with: `top_p must be ...`."""
+    first = re.split(r"[\s:=\[(.]", message, maxsplit=1)[0]
+    return first if first in FIELDS else None

@@ -1,0 +1,219 @@
+"""Open-loop load on a server with OpenAI's API: requests leave at their time, whether or not answers have come.
+
+    due ----> sent ----> first chunk ----> last chunk
+    |-- late --|----------- TTFT -----------|   counted from `due`, so that a slow client or server cannot hide a queue
+Each request streams a completion of token ids, of a given length (ignore_eos). Times between chunks are ITL, as in
+`vllm bench serve`; a chunk may hold several tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from engine.sim.report import Percentiles, percentiles
+from engine.sim.workload import SimRequest
+
+LOWEST_ID = 100
+"""Token ids below are often special tokens."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The limits of a request that counts as good; None: no limit. Seconds."""
+
+    ttft: float | None = None
+    tpot: float | None = None
+    e2e: float | None = None
+
+    def is_met(self, sent: Sent) -> bool:
+        times = ((self.ttft, sent.ttft), (self.tpot, sent.tpot), (self.e2e, sent.e2e))
+        return all(limit is None or value <= limit for limit, value in times)
+
+    @property
+    def is_set(self) -> bool:
+        return any(limit is not None for limit in (self.ttft, self.tpot, self.e2e))
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A request to send `at` seconds after the start: token ids, and tokens to generate."""
+
+    at: float
+    prompt: list[int]
+    output_len: int
+    priority: int = 0
+
+
+@dataclass(slots=True)
+class Sent:
+    """One request. Times are seconds since the start of the run."""
+
+    due: float
+    num_prompt_tokens: int
+    first: float = 0.0
+    last: float = 0.0
+    num_tokens: int = 0
+    gaps: list[float] = field(default_factory=list)
+    error: str = ""
+    """Why it failed: "HTTP 429", "connection refused", ...; empty for a whole answer."""
+
+    @property
+    def ttft(self) -> float:
+        return self.first - self.due
+
+    @property
+    def e2e(self) -> float:
+        return self.last - self.due
+
+    @property
+    def tpot(self) -> float:
+        return (self.last - self.first) / max(1, self.num_tokens - 1)
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """Results of a run so far. Times in seconds; goodput is None without an objective."""
+
+    seconds: float
+    num_sent: int
+    num_running: int
+    num_done: int
+    errors: dict[str, int]
+    prompt_tokens: int
+    output_tokens: int
+    requests_per_s: float
+    output_tokens_per_s: float
+    goodput_per_s: float | None
+    good_share: float | None
+    """Good requests of those that ended, failed ones included."""
+    ttft: Percentiles | None
+    itl: Percentiles | None
+    tpot: Percentiles | None
+    e2e: Percentiles | None
+
+
+class Load:
+    """A run of a workload against one server."""
+
+    def __init__(self, url: str, key: str, model: str | None, objective: Objective, timeout_s: float) -> None:
+        """url: without /v1. model: None takes the server's first."""
+        self._url, self._model, self._objective = url, model, objective
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        self._client = httpx.AsyncClient(base_url=url, headers=headers, limits=limits, timeout=timeout_s)
+        self._began = time.monotonic()
+        self.sent: list[Sent] = []
+        """Requests in the order in which they left."""
+        self._num_ended = 0
+
+    async def run(self, work: Iterable[Due]) -> LoadReport:
+        """Send all requests at their times and wait for their ends. Raises httpx.HTTPError if there is no server.
+
+        Cancelling stops all requests.
+        """
+        async with self._client:
+            model = self._model or await self._first_model()
+            self._began = time.monotonic()
+            async with asyncio.TaskGroup() as tasks:
+                for due in work:
+                    if (early := due.at - self._now()) > 0:
+                        await asyncio.sleep(early)
+                    tasks.create_task(self._send(due, model))
+        return self.report()
+
+    def report(self) -> LoadReport:
+        """Return the results so far."""
+        done = [each for each in self.sent if each.last and not each.error]
+        good = sum(self._objective.is_met(each) for each in done)
+        seconds, tokens = self._now(), sum(each.num_tokens for each in done)
+        ended = self._num_ended
+        has_objective = self._objective.is_set
+        return LoadReport(
+            seconds=seconds,
+            num_sent=len(self.sent),
+            num_running=len(self.sent) - ended,
+            num_done=len(done),
+            errors=dict(Counter(each.error for each in self.sent if each.error)),
+            prompt_tokens=sum(each.num_prompt_tokens for each in done),
+            output_tokens=tokens,
+            requests_per_s=len(done) / seconds,
+            output_tokens_per_s=tokens / seconds,
+            goodput_per_s=good / seconds if has_objective else None,
+            good_share=good / ended if has_objective and ended else None,
+            ttft=percentiles([each.ttft for each in done]),
+            itl=percentiles([gap for each in done for gap in each.gaps]),
+            tpot=percentiles([each.tpot for each in done if each.num_tokens > 1]),
+            e2e=percentiles([each.e2e for each in done]),
+        )
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    async def _first_model(self) -> str:
+        response = await self._client.get("/v1/models")
+        response.raise_for_status()
+        return str(response.json()["data"][0]["id"])
+
+    async def _send(self, due: Due, model: str) -> None:
+        sent = Sent(due.at, len(due.prompt))
+        self.sent.append(sent)
+        body = {
+            "model": model,
+            "prompt": due.prompt,
+            "max_tokens": due.output_len,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **({"priority": due.priority} if due.priority else {}),
+        }
+        try:
+            await self._stream(body, sent)
+        except httpx.HTTPError as error:
+            sent.error = type(error).__name__
+        finally:
+            self._num_ended += 1
+
+    async def _stream(self, body: dict[str, Any], sent: Sent) -> None:
+        async with self._client.stream("POST", "/v1/completions", json=body) as response:
+            if response.status_code != 200:
+                await response.aread()
+                sent.error = f"HTTP {response.status_code}"
+                return
+            async for line in response.aiter_lines():
+                if line.startswith("data: {"):
+                    self._take(line, sent)
+        if not sent.error and not sent.num_tokens:
+            sent.error = "stream ended early"
+
+    def _take(self, line: str, sent: Sent) -> None:
+        """Count a chunk: the first, one more, the usage at the end, or an error."""
+        chunk, now = json.loads(line[6:]), self._now()
+        if "error" in chunk:
+            sent.error = f"error {chunk['error'].get('code')} in the stream"
+        elif usage := chunk.get("usage"):
+            sent.num_tokens = int(usage["completion_tokens"])
+        elif sent.first:
+            sent.gaps.append(now - sent.last)
+            sent.last = now
+        else:
+            sent.first = sent.last = now
+
+
+def due(work: Iterable[SimRequest], vocabulary: int) -> Iterator[Due]:
+    """Yield the requests of a simulated workload; prompts consist of ids below `vocabulary`."""
+    for each in work:
+        yield Due(each.arrival, prompt_ids(each, vocabulary), each.output_len, each.priority)
+
+
+def prompt_ids(request: SimRequest, vocabulary: int) -> list[int]:
+    """Return the token ids of a simulated prompt: equal where its tokens are, otherwise as good as random."""
+    return [LOWEST_ID + (token * 2654435761 >> 7) % (vocabulary - LOWEST_ID) for token in request.tokens()]

@@ -1,0 +1,150 @@
+"""Requests of the API. Names, types and defaults are vLLM's; unknown fields are ignored, as there.
+
+Source: vLLM entrypoints/openai/chat_completion/protocol.py, completion/protocol.py, entrypoints/serve/tokenize.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from engine.sampling_params import check_depth
+
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+TokenId = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+class ApiModel(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_not_too_deep(cls, body: Any) -> Any:
+        """Refuse what would overflow the stack of a reader: templates, xgrammar, pickle."""
+        check_depth("the request", body)
+        return body
+
+
+class StreamOptions(ApiModel):
+    include_usage: bool | None = False
+    """Send a last chunk with the usage."""
+    continuous_usage_stats: bool | None = False
+    """Send the usage so far with every chunk."""
+
+
+class JsonSchemaFormat(ApiModel):
+    name: str
+    json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(ApiModel):
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
+    json_schema: JsonSchemaFormat | None = None
+
+
+class GenerationRequest(ApiModel):
+    """Fields that completions and chat completions have in common."""
+
+    model: str | None = None
+    frequency_penalty: float | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    logit_bias: dict[str, float] | None = None
+    n: int | None = 1
+    presence_penalty: float | None = None
+    response_format: ResponseFormat | None = None
+    seed: Int64 | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    temperature: Annotated[float, Field(le=2)] | None = None
+    top_p: float | None = None
+    user: str | None = None
+
+    # Not in OpenAI's API
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    prompt_logprobs: int | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    priority: Int64 = 0
+    request_id: str | None = None
+    return_tokens_as_token_ids: bool | None = None
+    return_token_ids: bool | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    use_beam_search: bool = False
+    logprob_token_ids: list[int] | None = None
+    kv_transfer_params: dict[str, Any] | None = None
+
+
+class CompletionRequest(GenerationRequest):
+    n: int = 1
+    prompt: list[TokenId] | list[list[TokenId]] | str | list[str] | None = None
+    echo: bool | None = False
+    logprobs: int | None = None
+    max_tokens: int | None = 16
+    suffix: str | None = None
+    add_special_tokens: bool = True
+    prompt_embeds: Any = None
+
+
+class ChatTemplateFields(ApiModel):
+    """How messages become a prompt."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class ChatCompletionRequest(GenerationRequest, ChatTemplateFields):
+    logprobs: bool | None = False
+    top_logprobs: int | None = 0
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = True
+    echo: bool = False
+
+
+class TokenizeRequest(ApiModel):
+    """Text, or messages."""
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool = True
+    return_token_strs: bool | None = False
+
+
+class TokenizeChatRequest(ChatTemplateFields):
+    model: str | None = None
+    return_token_strs: bool | None = False
+
+
+class DetokenizeRequest(ApiModel):
+    model: str | None = None
+    tokens: list[TokenId]
+
+
+class LoadLoRARequest(ApiModel):
+    lora_name: str
+    lora_path: str
+    load_inplace: bool = False
+
+
+class UnloadLoRARequest(ApiModel):
+    lora_name: str
+    lora_int_id: int | None = None

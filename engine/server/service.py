@@ -1,0 +1,217 @@
+"""Common parts of completions and chat completions: the engine behind its limits, usage, chunks of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from engine.async_llm import AsyncLLM
+from engine.config import EngineConfig
+from engine.frontend.input_processor import InputProcessor
+from engine.frontend.tokenizer import Tokenizer
+from engine.outputs import RequestOutput
+from engine.server.admission import Admission
+from engine.server.errors import ApiError, api_error
+from engine.server.models import Models
+from engine.server.protocol import GenerationRequest, StreamOptions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Service:
+    """The engine with everything that a handler needs."""
+
+    llm: AsyncLLM
+    models: Models
+    admission: Admission
+    timeout_s: float | None = None
+    """Time for one request; None: any."""
+    shows_cached_tokens: bool = False
+    """Report the prompt tokens that the prefix cache had (vLLM: --enable-prompt-tokens-details)."""
+    version: str = "0"
+
+    @property
+    def config(self) -> EngineConfig:
+        return self.llm.llm_engine.engine_core.config
+
+    @property
+    def max_model_len(self) -> int:
+        return self.config.scheduler.max_model_len
+
+    @property
+    def processor(self) -> InputProcessor:
+        return self.llm.llm_engine.input_processor
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        tokenizer = self.llm.get_tokenizer()
+        assert tokenizer is not None  # `prep serve` has no --skip-tokenizer-init
+        return tokenizer
+
+    def priority(self, request: GenerationRequest) -> int:
+        """Return the priority for the engine: 0 if it serves in order of arrival, as vLLM ignores it then."""
+        return request.priority if self.config.scheduler.policy == "priority" else 0
+
+    def answer(
+        self, kind: str, model: str, prefix: str, request: GenerationRequest, headers: Mapping[str, str]
+    ) -> Answer:
+        answer_id = new_id(prefix, headers.get("x-request-id") or request.request_id)
+        return Answer(kind, model, answer_id, f"prep-{self.version}", trace_headers=trace_headers(headers))
+
+    @asynccontextmanager
+    async def place(self, num_completions: int) -> AsyncIterator[None]:
+        """A place in the server for so many completions, for at most `timeout_s`."""
+        async with self.admission.enter(num_completions), asyncio.timeout(self.timeout_s):
+            yield
+
+
+@dataclass
+class Answer:
+    """Head of all chunks of an answer, and its usage so far."""
+
+    kind: str
+    model: str
+    id: str
+    fingerprint: str
+    """Names the server: answers with equal seeds and fingerprints should be equal."""
+    created: int = field(default_factory=lambda: int(time.time()))
+    num_prompt_tokens: dict[int, int] = field(default_factory=dict)
+    """Per prompt."""
+    num_output_tokens: int = 0
+    num_cached_tokens: int | None = None
+    trace_headers: dict[str, str] | None = None
+    """The caller's span."""
+
+    def body(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        head = {"id": self.id, "object": self.kind, "created": self.created, "model": self.model}
+        return {**head, "choices": choices, **more}
+
+    def whole(
+        self, choices: list[dict[str, Any]], *, shows_cached_tokens: bool, **more: Any
+    ) -> dict[str, Any]:
+        """Return an answer that is no stream, with every field that vLLM has."""
+        usage = {"prompt_tokens_details": None, "completion_tokens_details": None}
+        usage |= self.usage(shows_cached_tokens=shows_cached_tokens)
+        head = {"service_tier": None, "system_fingerprint": self.fingerprint, "usage": usage}
+        return self.body(choices, **head, **more, **NOT_HERE)
+
+    def ending(self, is_last: bool) -> dict[str, Any]:
+        """Return what the last chunks of a stream have in addition."""
+        return {"system_fingerprint": self.fingerprint} if is_last else {}
+
+    def count(self, output: RequestOutput, prompt: int = 0) -> None:
+        """Add the tokens of an output of the prompt with this number."""
+        self.num_prompt_tokens[prompt] = len(output.prompt_token_ids)
+        self.num_output_tokens += sum(len(each.token_ids) for each in output.outputs)
+        self.num_cached_tokens = output.num_cached_tokens
+
+    def usage(self, *, shows_cached_tokens: bool = False) -> dict[str, Any]:
+        prompt = sum(self.num_prompt_tokens.values())
+        found: dict[str, Any] = {
+            "prompt_tokens": prompt,
+            "total_tokens": prompt + self.num_output_tokens,
+            "completion_tokens": self.num_output_tokens,
+        }
+        if shows_cached_tokens:
+            found["prompt_tokens_details"] = {"cached_tokens": self.num_cached_tokens}
+        return found
+
+
+NOT_HERE = {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}
+"""Fields of vLLM's answers for what this server does not do."""
+
+
+@dataclass(frozen=True)
+class UsageChunks:
+    """When a stream reports its usage."""
+
+    at_end: bool
+    always: bool
+
+    @classmethod
+    def of(cls, options: StreamOptions | None) -> UsageChunks:
+        at_end = bool(options and options.include_usage)
+        return cls(at_end, at_end and bool(options and options.continuous_usage_stats))
+
+
+def trace_headers(headers: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the headers that name the caller's span, if there are any (W3C Trace Context)."""
+    return {name: headers[name] for name in ("traceparent", "tracestate") if name in headers} or None
+
+
+def new_id(prefix: str, wanted: str | None) -> str:
+    """Return the id of an answer: the client's, or a new one."""
+    return f"{prefix}-{wanted or uuid4().hex}"
+
+
+def engine_id(answer_id: str, number: int = 0) -> str:
+    """Return the engine's id of a request: unique, whatever ids clients send."""
+    return f"{answer_id}-{number}-{uuid4().hex[:8]}"
+
+
+def raise_if_failed(output: RequestOutput) -> None:
+    """Raise the error with which a request ended in the engine."""
+    if output.error is not None:
+        status = 400 if output.error.startswith("structured_outputs") else 500
+        raise ApiError(status, output.error)
+
+
+def event(body: dict[str, Any]) -> bytes:
+    """Return a server-sent event."""
+    return (
+        b"data: "
+        + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+        + b"\n\n"
+    )
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+async def events(first: dict[str, Any], others: AsyncGenerator[dict[str, Any], None]) -> AsyncIterator[bytes]:
+    """Turn chunks into events. An error after the first chunk is an event too: the status is sent already."""
+    try:
+        yield event(first)
+        async with aclosing(others) as chunks:
+            async for chunk in chunks:
+                yield event(chunk)
+    except Exception as error:
+        known = api_error(error)
+        if known.status >= 500:
+            logger.error("a stream failed: %s", error, exc_info=not isinstance(error, ApiError))
+        yield event(known.body())
+    yield DONE
+
+
+async def merged(
+    outputs: Sequence[AsyncIterator[RequestOutput]],
+) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+    """Yield the outputs of several requests as they come, each with the number of its request."""
+    if len(outputs) == 1:
+        async for output in outputs[0]:
+            yield 0, output
+        return
+    waiting = {asyncio.ensure_future(anext(each)): number for number, each in enumerate(outputs)}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                number = waiting.pop(task)
+                try:
+                    output = task.result()
+                except StopAsyncIteration:
+                    continue
+                waiting[asyncio.ensure_future(anext(outputs[number]))] = number
+                yield number, output
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
