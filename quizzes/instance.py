@@ -60,6 +60,18 @@ class Instance:
     def prompt(self) -> str:
         return self.render(self.question.prompt)
 
+    def asked(self, key: str) -> str:
+        """Return the words that ask for one reply, with its unit."""
+        if key == "choice":
+            return "number of the option" if self.question.kind != "multi" else "numbers of all that hold"
+        if key == "order":
+            return "numbers in order"
+        [answer] = [answer for answer in self.question.answers if answer.id == key]
+        name = answer.ask and self.render(answer.ask) or answer.id.replace("_", " ")
+        kinds = {"bool": "yes or no", "ints": "numbers", "words": "words, separated by commas"}
+        unit = answer.unit or kinds.get(answer.type, "")
+        return f"{name} ({unit})" if unit else name
+
     def run_args(self) -> dict[str, Any]:
         """Return the arguments of its experiment for this seed."""
         run = self.question.experiment
@@ -103,14 +115,20 @@ class Instance:
 
 def draw(question: Question, seed: int) -> Instance:
     """Draw the instance of a seed, the same on every machine. Raises QuestionError if `require` never holds."""
+    label = f"{question.id}:{question.revision}:{seed}"
+    return Instance(question, seed, draw_params(label, question.params, question.require))
+
+
+def draw_params(label: str, params: dict[str, Param], require: list[str]) -> dict[str, Any]:
+    """Draw numbers that fulfil `require`; the label seeds them. Raises QuestionError if there are none."""
     for attempt in range(MAX_DRAWS):
-        rng = Random(f"{question.id}:{question.revision}:{seed}:{attempt}")
-        params: dict[str, Any] = {}
-        for name, param in question.params.items():
-            params[name] = _draw(param, rng, params)
-        if all(evaluate(condition, params) for condition in question.require):
-            return Instance(question, seed, params)
-    raise QuestionError(f"{question.id}: `require` held in none of {MAX_DRAWS} draws for seed {seed}")
+        rng = Random(f"{label}:{attempt}")
+        drawn: dict[str, Any] = {}
+        for name, param in params.items():
+            drawn[name] = _draw(param, rng, drawn)
+        if all(evaluate(condition, drawn) for condition in require):
+            return drawn
+    raise QuestionError(f"{label}: `require` held in none of {MAX_DRAWS} draws")
 
 
 def _draw(param: Param, rng: Random, params: dict[str, Any]) -> Any:

@@ -3,15 +3,18 @@
     python -m quizzes.lint quizzes/bank/batching/*.yaml          for authors; the whole bank: prep bank lint --run
 
 format  lines of at most 120 columns, as `prep bank lint --fix` writes them
-form    hints do not contain the answer, options differ, every wrong option says why, the text fits the minutes
+form    hints do not contain the answer, options differ, every wrong option says why, the text fits the minutes,
+        every follow-up leads to a run or another question
 truth   over 20 seeds: `require` can be met, experiment and oracle agree, exactly one choice is right, no mistake is a
-        right answer, trivial guesses are wrong, a challenge has a witness, every text renders
+        right answer, trivial guesses are wrong, a challenge has a witness, every text renders, statements in `holds`
+        hold, and numbers that the question does not show never decide between the options
 """
 
 import importlib
 import inspect
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import isclose
@@ -25,7 +28,7 @@ from quizzes.experiments.registry import get, source_file
 from quizzes.expressions import dotted, evaluate, is_expression, resolve
 from quizzes.grading import ParseError, grade, reply_keys
 from quizzes.grading.grade import typed_replies
-from quizzes.instance import Instance, draw
+from quizzes.instance import Instance, draw, draw_params
 from quizzes.question import Answer, Question
 from quizzes.question_bank import BANK, Bank, load_bank
 from quizzes.yaml_files import read_file
@@ -35,6 +38,8 @@ SEEDS = 20
 WORDS_PER_MINUTE = 220
 TRIVIAL_SHARE = 0.2
 MISTAKE_SHARE = 0.8
+HIDDEN_DRAWS = 3
+"""Seeds whose hidden numbers are drawn anew, and how often: 9 more runs of a choice question."""
 HINTS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3}
 """Difficulty -> number of hints."""
 FIRST_DOCUMENT = {f"Q{number:03d}" for number in range(1, 21)}
@@ -70,6 +75,11 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
         yield found(f"{len(question.hints)} hints; difficulty {question.difficulty} needs {wanted}")
     if not question.followups:
         yield found("no follow-up")
+    for follow_up in question.followups:
+        if follow_up.goto is None and follow_up.experiment is None:
+            yield found(f"a follow-up leads nowhere, it needs goto or an experiment: {follow_up.ask[:50]!r}")
+    targets = Counter(follow_up.goto for follow_up in question.followups if follow_up.goto)
+    yield from (found(f"{count} follow-ups lead to {goto}") for goto, count in targets.items() if count > 1)
     for source in question.sources:
         if not (source.as_of or source.is_ours):
             yield found(f"source {source.ref!r} has no as_of date")
@@ -81,6 +91,14 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
             if answer.id not in question.oracle and "result" in str(answer.expect) and is_exact(question):
                 yield found(f"answer {answer.id} has no oracle")
     if bank is not None:
+        for follow_up in question.followups:
+            target = bank.entries.get(follow_up.goto or "")
+            if follow_up.goto and (
+                target is None or target.kind in ("free", "design") or target.id == question.id
+            ):
+                yield found(
+                    f"a follow-up leads to {follow_up.goto}, which is not another machine-graded question"
+                )
         for point in question.keypoints:
             for probe in point.probes:
                 if probe not in bank:
@@ -105,6 +123,8 @@ def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> 
             expected = instance.expected(result)
             for message in _at_seed(instance, result, expected):
                 yield Finding(question.id, seed, message)
+            if seed < HIDDEN_DRAWS:
+                yield from _coin_flips(instance, run, expected)
             trivial += _is_guessable(instance, expected, result)
             for mistake in question.mistakes:
                 harmless[mistake.id] += _is_right(instance, mistake.when, expected, result)
@@ -146,11 +166,40 @@ def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[s
             yield f"answer {answer.id}: expected {value!r} is not of type {answer.type}"
         if answer.type in ("int", "float") and _given_away(value, hints):
             yield f"a hint contains the answer {value}"
+    for statement in question.holds:
+        if not evaluate(statement, {**instance.names(result), "expected": expected}):
+            yield f"the statement {statement!r} does not hold"
     for answer_id, oracle in question.oracle.items():
         second = ask_oracle(oracle, instance)
-        if not _agree(expected.get(answer_id), second):
+        if not agree(expected.get(answer_id), second):
             yield f"{answer_id}: experiment says {expected.get(answer_id)!r}, oracle says {second!r}"
     yield from _refused(instance, result, expected)
+
+
+def _coin_flips(instance: Instance, run: RunExperiment, expected: dict[str, Any]) -> Iterator[Finding]:
+    """Yield a finding if other values of a `seed` that the question does not show make another option right.
+
+    A threshold that lies within the noise flips in one of these draws; one that is three deviations away does not.
+    """
+    question, seeds = instance.question, instance.question.params.get("seed")
+    if not question.choices or question.experiment is None or seeds is None or _shows_seed(question):
+        return
+    for attempt in range(HIDDEN_DRAWS):
+        other = draw_params(f"{question.id}:{instance.seed}:hidden:{attempt}", {"seed": seeds}, [])
+        again = Instance(question, instance.seed, {**instance.params, **other})
+        right = again.expected(run(question.experiment.run, again.run_args()))["choice"]
+        if right != expected["choice"]:
+            yield Finding(
+                question.id,
+                instance.seed,
+                f"{right} are right with the hidden seed {other['seed']}, not {expected['choice']}",
+            )
+            return
+
+
+def _shows_seed(question: Question) -> bool:
+    """Whether the learner sees the number, or the run's figures: then it is not noise."""
+    return question.run_first or "seed" in question.prompt.replace("seeds", "") + question.exhibit
 
 
 def _refused(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> Iterator[str]:
@@ -187,7 +236,7 @@ def ask_oracle(oracle: str, instance: Instance) -> Any:
 def needs_model(experiment: str) -> bool:
     """Whether an experiment loads a model or computes tensors, and so takes seconds instead of milliseconds."""
     text = source_file(experiment).read_text(encoding="utf-8")
-    return ".llm(" in text or "torch" in text
+    return any(mark in text for mark in (".llm(", "AsyncLLM(", "torch"))
 
 
 def is_exact(question: Question) -> bool:
@@ -202,13 +251,13 @@ def _fits(answer: Answer, value: Any) -> bool:
     return isinstance(value, kind) and isinstance(value, bool) == (answer.type == "bool")
 
 
-def _agree(first: Any, second: Any) -> bool:
+def agree(first: Any, second: Any) -> bool:
     if isinstance(first, bool) or isinstance(second, bool):
         return first is second
     if isinstance(first, int | float) and isinstance(second, int | float):
         return isclose(first, second, rel_tol=1e-6, abs_tol=1e-9)
     if isinstance(first, list | tuple) and isinstance(second, list | tuple):
-        return len(first) == len(second) and all(_agree(a, b) for a, b in zip(first, second, strict=True))
+        return len(first) == len(second) and all(agree(a, b) for a, b in zip(first, second, strict=True))
     return bool(first == second)
 
 
@@ -232,15 +281,15 @@ def _is_guessable(instance: Instance, expected: dict[str, Any], result: dict[str
     for value in instance.params.values():
         shown += value if isinstance(value, list) else [value]
     tempting = [resolve(mistake.when.equals, instance.names(result)) for mistake in question.mistakes]
-    if any(_agree(wrong, guess) for wrong in tempting for guess in shown):
+    if any(agree(wrong, guess) for wrong in tempting for guess in shown):
         return False
-    return all(any(_agree(expected[a.id], guess) for guess in shown) for a in numbers)
+    return all(any(agree(expected[a.id], guess) for guess in shown) for a in numbers)
 
 
 def _is_right(instance: Instance, when: Any, expected: dict[str, Any], result: dict[str, Any] | None) -> bool:
     """Return whether a mistake's signature equals the right answer for this seed."""
     value, right = resolve(when.equals, instance.names(result)), expected.get(when.answer)
-    return value in right if when.answer == "choice" and isinstance(right, list) else _agree(value, right)
+    return value in right if when.answer == "choice" and isinstance(right, list) else agree(value, right)
 
 
 def _witnesses(question: Question, run: RunExperiment, seed: int) -> Iterator[Finding]:

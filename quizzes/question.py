@@ -190,7 +190,7 @@ class KeyPoint(Strict):
 
 
 class FollowUp(Strict):
-    """A follow-up question of the interviewer."""
+    """A follow-up question of the interviewer. It leads to a run or to another question."""
 
     if_: Annotated[str, Field(alias="if")] = "true"
     """true, correct, wrong, or an expression over answers and confidence."""
@@ -200,6 +200,8 @@ class FollowUp(Strict):
     """An expression over params, reply and result: true if the challenge is met."""
     witness: dict[str, Any] | None = None
     """Arguments that meet the challenge; lint checks that they do."""
+    goto: str | None = None
+    """Id of a machine-graded question on the same point, offered after the spoken answer."""
 
 
 class Interview(Strict):
@@ -266,6 +268,8 @@ class Question(Strict):
     confidence: bool = True
     hints: list[Hint] = []
     mistakes: list[Mistake] = []
+    holds: list[str] = []
+    """Statements of hints and explanation, as expressions over params, result and expected; lint checks every seed."""
     keypoints: list[KeyPoint] = []
     followups: list[FollowUp] = []
     explain: str

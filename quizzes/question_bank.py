@@ -25,6 +25,7 @@ class Entry:
     kind: str
     stage: str
     roles: tuple[str, ...]
+    """Roles that are asked it. An applied engineer is asked what a platform engineer is."""
     difficulty: int
     minutes: float
     covers: tuple[str, ...]
@@ -93,7 +94,7 @@ def _check(data: dict[str, Any]) -> None:
 def _entry(data: dict[str, Any]) -> Entry:
     return Entry(
         **{name: data[name] for name in ("id", "title", "kind", "stage", "difficulty", "minutes")},
-        roles=tuple(data["roles"]),
+        roles=(*data["roles"], *(["applied"] if "platform" in data["roles"] else [])),
         covers=tuple(data.get("covers", ())),
         status=data.get("status", "stable"),
         revision=data.get("revision", 1),

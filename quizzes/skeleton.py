@@ -84,7 +84,7 @@ _TAIL = """\
 hints:
   - {text: "A hint that does not contain the answer."}
 followups:
-  - {if: correct, ask: "What an interviewer asks next."}
+  - {if: correct, ask: "What an interviewer asks next.", goto: memory.blocks_for_lengths}
 explain: |
   Why it is so.
 """

@@ -29,6 +29,7 @@ ROLES = {
     "kernel": "kernel engineer: attention, GEMM, quantisation, rooflines",
     "platform": "ML platform: models, adapters, APIs, capacity, cost",
     "sre": "SRE: latency, incidents, scaling, rollouts",
+    "applied": "applied or staff engineer: products on top, choices across teams",
 }
 
 STAGES = {

@@ -14,10 +14,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from common.paths import cache_dir, write_atomically
+from common.paths import built_dir, cache_dir, write_atomically
 
 logger = logging.getLogger(__name__)
 _FORMAT = 1
+_PREP = Path(__file__).resolve().parents[1]
 Checker = Callable[[dict[str, Any]], Any]
 Entry = TypeVar("Entry")
 
@@ -81,7 +82,7 @@ def load(folder: Path, check: Checker, schema_files: Iterable[Path]) -> tuple[li
     files = sorted(folder.glob("**/*.yaml"))
     key = _fingerprint([*files, *schema_files])
     name = hashlib.sha1(str(folder.resolve()).encode()).hexdigest()[:12]
-    cached = cache_dir() / f"{folder.name}-{name}.json"
+    cached = _cache_folder(folder) / f"{folder.name}-{name}.json"
     found = _read_cache(cached, key)
     if found is None:
         read = [read_file(path, check, str(path.relative_to(folder))) for path in files]
@@ -91,6 +92,14 @@ def load(folder: Path, check: Checker, schema_files: Iterable[Path]) -> tuple[li
         )
         _write_cache(cached, key, *found)
     return found
+
+
+def _cache_folder(folder: Path) -> Path:
+    """Files of prep are the same for every `PREP_HOME`."""
+    with suppress(RuntimeError):  # a user without a home
+        if folder.resolve().is_relative_to(_PREP):
+            return built_dir() / "documents"
+    return cache_dir()
 
 
 def read_file(path: Path, check: Checker, shown: str | None = None) -> tuple[list[Document], list[BadFile]]:

@@ -2,8 +2,9 @@
 
 import importlib
 import inspect
+import random
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,8 +69,10 @@ def probe(folder: str, name: str, args: dict[str, Any]) -> Any:
 class Program:
     """A repair in a guest process, as the checks see it: its functions and classes as attributes."""
 
-    def __init__(self, guest: Guest) -> None:
+    def __init__(self, guest: Guest, source: str) -> None:
         self.guest = guest
+        self.rng = random.Random(source)
+        """Draws sizes that follow from the repair's text: it cannot contain the answers for them."""
 
     def __getattr__(self, name: str) -> Any:
         return self.guest.get(name)
@@ -101,26 +104,31 @@ def run_checks(
 
     Each check gets a guest of its own. They share the seconds of `limits`.
     """
-    imports = ("torch",) if "import torch" in read(folder) else ()
     limits = limits or Limits(seconds=20, megabytes=1500)
     results = []
     for name, check in checks(folder).items():
         if names and name not in names:
             continue
-        why, limits = _why_not(check, source, limits, imports)
+        why, limits = _why_not(check, folder, source, limits)
         results.append(CheckResult(name, (inspect.getdoc(check) or name).splitlines()[0], not why, why))
     return results
 
 
-def _why_not(check: Check, source: str, limits: Limits, imports: Sequence[str]) -> tuple[str, Limits]:
+def guest_for(folder: str, source: str, limits: Limits) -> Guest:
+    """Return a guest that does not run yet, for a repair of a program."""
+    imports = ("torch",) if "import torch" in read(folder) else ()
+    return Guest({"program.py": source}, limits=limits, imports=imports, own=(), load=False)
+
+
+def _why_not(check: Check, folder: str, source: str, limits: Limits) -> tuple[str, Limits]:
     """Return why a repair fails a check, "" if it passes, and the limits that are left."""
     if limits.seconds <= 0:
         return "not run: the checks before it used up the time", limits
-    guest = Guest({"program.py": source}, limits=limits, imports=imports, own=(), load=False)
+    guest = guest_for(folder, source, limits)
     try:
         with guest:
             guest.load()
-            check(Program(guest))
+            check(Program(guest, source))
         why = ""
     except AssertionError as error:
         why = str(error) or "the check failed"

@@ -5,8 +5,9 @@
     external-fact                      `fact`: a dated source decides
     judgement                          `discussion`: no experiment can decide
 
-A test has one or more cases: settings, and an expression that is true if the claim holds for them. All true: confirmed.
-None: refuted. Some: depends, and the cases say on what. A statistical case may be undecided: inconclusive.
+A test has one or more cases: settings, and an expression that is true if the claim holds for them. A case counts
+only if it lies within the claim's own conditions; one that lies `outside` is shown and not counted. The test's form
+says what the cases decide; see `court`. A statistical case may be undecided: inconclusive.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -16,7 +17,8 @@ from pydantic import Field, model_validator
 from quizzes.question import Source, Strict
 from quizzes.topics import TOPICS
 
-Verdict = Literal["confirmed", "refuted", "depends", "inconclusive", "skipped"]
+Verdict = Literal["confirmed", "refuted", "depends", "outdated", "inconclusive", "skipped"]
+Form = Literal["general", "existential", "universal", "conjunctive"]
 RUNNABLE = ("derivable", "simulate", "measure-cpu", "measure-gpu")
 
 
@@ -25,12 +27,20 @@ class Case(Strict):
 
     when: str
     """The condition in words, on which a verdict "depends" depends."""
+    run: str = ""
+    """Its experiment, if it is not the test's; then `args` are all its arguments."""
     args: dict[str, Any] = {}
     """Arguments in addition to the test's."""
     holds: str
     """An expression over result and args: true if the claim is right in this case."""
     fails: str | None = None
     """For measurements: true if the claim is wrong; neither true: inconclusive. Default: not holds."""
+    outside: str = ""
+    """Why the case lies outside the claim's own conditions; shown, not counted."""
+    setting: str = ""
+    """Setting of a conjunctive claim: cases that share it are the parts of one conjunction."""
+    until: Source | None = None
+    """The last release for which this case speaks, and its source: what was true then."""
 
 
 class Figure(Strict):
@@ -50,16 +60,41 @@ class Test(Strict):
 
     run: str
     args: dict[str, Any] = {}
+    form: Form = "general"
+    """existential: "can", "may", "need not"; universal: "always", "all", "no"; conjunctive: "A, and B"."""
     cases: Annotated[list[Case], Field(min_length=1)]
     figure: Figure | None = None
+
+    @model_validator(mode="after")
+    def _decides(self) -> Self:
+        if all(case.outside or case.until for case in self.cases):
+            raise ValueError("a test needs a case that lies within the claim's conditions today")
+        if any(case.until and not case.until.version for case in self.cases):
+            raise ValueError("`until` needs the version of its source")
+        return self
 
 
 class Fact(Strict):
     """A statement of a dated source."""
 
-    verdict: Literal["confirmed", "refuted", "depends"]
+    verdict: Literal["confirmed", "refuted", "depends", "outdated", "inconclusive"]
+    """inconclusive: no source decides, because the claim names no version, load or measure."""
     says: str
     source: Source
+    until: str = ""
+    """Last release for which an outdated claim was true."""
+    right_if: str = ""
+    """A case within the conditions of a claim that depends, in which it is right by this source."""
+    wrong_if: str = ""
+    """Another one, in which it is wrong."""
+
+    @model_validator(mode="after")
+    def _decides(self) -> Self:
+        if (self.verdict == "outdated") != bool(self.until):
+            raise ValueError("`until` names the last release for which an outdated claim was true")
+        if (self.verdict == "depends") != bool(self.right_if and self.wrong_if):
+            raise ValueError("`right_if` and `wrong_if` name the two cases of a claim that depends")
+        return self
 
 
 class Discussion(Strict):

@@ -4,7 +4,12 @@
 
     case      holds is true -> right; fails is true (or, without it, holds is false) -> wrong;
               neither, or an inconclusive measurement -> undecided
-    verdict   right and wrong cases: depends. Else, with undecided cases: inconclusive. Else confirmed or refuted.
+    verdict   of the cases within the claim's conditions, by the form of the claim:
+              general      right and wrong cases: depends. Else, with undecided cases: inconclusive.
+                           Else confirmed or refuted
+              existential  one right case: confirmed           universal    one wrong case: refuted
+              conjunctive  a setting is right if all its parts are; then as for a general claim
+              right in the cases of an old release (`until`) and refuted today: outdated.
               Without the hardware: skipped
 
 No verdict of a test is stored in the bank; only facts have one, with their source.
@@ -16,13 +21,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from quizzes.claims.claim import Case, Claim, Test, Verdict
+from quizzes.claims.claim import Case, Claim, Form, Test, Verdict
 from quizzes.experiments.registry import BadArguments, Inconclusive, NeedsHardware, UnknownExperiment, get
 from quizzes.expressions import ExpressionError, dotted, evaluate, is_expression
 from quizzes.instance import render_text
 
 Run = Callable[[str, dict[str, Any]], dict[str, Any]]
 NO_GPU = "needs a GPU"
+TOO_FEW = "the difference is within what chance explains; a larger sample would decide"
 
 
 class BrokenTest(ValueError):
@@ -38,11 +44,17 @@ class CaseOutcome:
     """All arguments, with defaults."""
     holds: bool | None
     """None if undecided."""
+    outside: str = ""
+    """Why it is not counted."""
+    until: str = ""
+    """The last release for which it speaks; "" for today."""
     exhibit: dict[str, Any] = field(default_factory=dict)
     """The values of the result that the rule uses."""
     reason: str = ""
     """Why it is undecided."""
     result: dict[str, Any] | None = field(default=None, repr=False)
+    measured: bool = False
+    """Whether the values come from a clock and differ between runs."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +108,12 @@ def judge(claim: Claim, run: Run) -> Ruling:
         if claim.kind == "measure-gpu" or "GPU" in why or "CUDA" in why:
             why = NO_GPU
         return Ruling(claim.id, claim.kind, "test", "skipped", reason=why)
-    verdict = verdict_of([case.holds for case in cases])
-    reason = "; ".join(case.reason for case in cases if case.reason) if verdict == "inconclusive" else ""
+    verdict = decide_test(claim.test, cases)
+    reason = (
+        "; ".join(dict.fromkeys(case.reason for case in cases if case.reason and not case.outside))
+        if verdict == "inconclusive"
+        else ""
+    )
     results = [dotted(case.result or {}) for case in cases]
     names = {"result": cases[0].result or {}, "results": results, "args": cases[0].args}
     figure = claim.test.figure if cases[0].result is not None else None
@@ -113,14 +129,35 @@ def judge(claim: Claim, run: Run) -> Ruling:
     )
 
 
-def verdict_of(holds: Iterable[bool | None]) -> Verdict:
-    """Return the verdict of cases: True is right, False wrong, None undecided."""
+def verdict_of(holds: Iterable[bool | None], form: Form = "general") -> Verdict:
+    """Return the verdict of cases: True is right, False wrong, None undecided.
+
+    A conjunctive claim's cases are its settings, each right if all its parts are.
+    """
     seen = set(holds)
-    if {True, False} <= seen:
+    if {True, False} <= seen and form in ("general", "conjunctive"):
         return "depends"
-    if None in seen or not seen:
-        return "inconclusive"
-    return "confirmed" if seen == {True} else "refuted"
+    if (form == "existential" and True in seen) or seen == {True}:
+        return "confirmed"
+    if (form == "universal" and False in seen) or seen == {False}:
+        return "refuted"
+    return "inconclusive"
+
+
+def decide_test(test: Test, outcomes: tuple[CaseOutcome, ...]) -> Verdict:
+    """Return the verdict of the cases within the claim's conditions, those of an old release apart."""
+
+    def verdict(*, old: bool) -> Verdict:
+        settings: dict[Any, list[bool | None]] = {}
+        for number, (case, outcome) in enumerate(zip(test.cases, outcomes, strict=True)):
+            if not case.outside and bool(case.until) == old:
+                key = case.setting if test.form == "conjunctive" else number
+                settings.setdefault(key, []).append(outcome.holds)
+        parts = [False if False in each else None if None in each else True for each in settings.values()]
+        return verdict_of(parts, test.form)
+
+    today = verdict(old=False)
+    return "outdated" if today == "refuted" and verdict(old=True) == "confirmed" else today
 
 
 def flip(claim: Claim, args: dict[str, Any], run: Run) -> tuple[CaseOutcome, CaseOutcome, bool]:
@@ -158,11 +195,22 @@ def arguments(claim: Claim, test: Test, more: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hear(claim: Claim, test: Test, case: Case, more: dict[str, Any], run: Run) -> CaseOutcome:
+    if case.run:
+        test = test.model_copy(update={"run": case.run, "args": {}})
     args = arguments(claim, test, more)
+    until = case.until.version or "" if case.until else ""
     try:
         result = run(test.run, args)
     except Inconclusive as noise:
-        return CaseOutcome(case.when, args, None, reason=str(noise) or "the measurement is too noisy")
+        return CaseOutcome(
+            case.when,
+            args,
+            None,
+            case.outside,
+            until,
+            reason=str(noise) or "the measurement is too noisy",
+            measured=True,
+        )
     names = {"result": result, "args": args}
     holds = _decide(claim, case.holds, names)
     fails = (not holds) if case.fails is None else _decide(claim, case.fails, names)
@@ -171,8 +219,9 @@ def _hear(claim: Claim, test: Test, case: Case, more: dict[str, Any], run: Run) 
     outcome = True if holds else False if fails else None
     named = re.findall(r"\bresult\.(\w+)|\bresult\[['\"](\w+)['\"]\]", f"{case.holds} {case.fails or ''}")
     exhibit = {name: result[name] for pair in named for name in pair if name in result}
-    reason = "" if outcome is not None else _too_noisy(result)
-    return CaseOutcome(case.when, args, outcome, exhibit, reason, result)
+    measured = get(test.run).determinism == "statistical"
+    reason = "" if outcome is not None else _too_noisy(result) if measured else TOO_FEW
+    return CaseOutcome(case.when, args, outcome, case.outside, until, exhibit, reason, result, measured)
 
 
 def _too_noisy(result: dict[str, Any]) -> str:
@@ -201,7 +250,9 @@ def _evaluate(claim: Claim, expression: str, names: dict[str, Any]) -> Any:
 
 
 def _wording(claim: Claim, cases: tuple[CaseOutcome, ...], names: dict[str, Any]) -> str:
-    """Render the wording; "" if a case without a result leaves out its numbers."""
+    """Render the wording; "" if a case without a result leaves out its numbers, or if nothing backs it."""
+    if names["verdict"] == "inconclusive" and "verdict" not in claim.wording:
+        return ""
     try:
         return " ".join(render_text(claim.wording, names).split())
     except Exception as error:

@@ -7,7 +7,7 @@ from typing import Any
 from quizzes.claims.claim import Claim
 from quizzes.claims.court import FigureOutcome, Ruling
 
-VERDICTS = ("confirmed", "refuted", "depends", "inconclusive", "skipped")
+VERDICTS = ("confirmed", "refuted", "depends", "outdated", "inconclusive", "skipped")
 OUTCOMES = (*VERDICTS, "for discussion")
 
 
@@ -62,7 +62,7 @@ def brier(vote: str, confidence: int, verdict: str) -> float:
 
 
 def markdown(claims: Iterable[tuple[Claim, Ruling]], command: str) -> str:
-    """Return a page with the claims that a run refuted or found to depend, and the engine's numbers."""
+    """Return a page with the claims that a run refuted, found to depend or to be outdated, and the engine's numbers."""
     pairs = list(claims)
     found = Counter(str(ruling.verdict) for _, ruling in pairs)
     totals = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if found[verdict])
@@ -74,7 +74,7 @@ def markdown(claims: Iterable[tuple[Claim, Ruling]], command: str) -> str:
         "`prep claims show ID` shows the test, `prep claims run ID` runs it, "
         "`prep claims flip ID` challenges you to reverse it.",
     ]
-    for verdict in ("refuted", "depends"):
+    for verdict in ("refuted", "outdated", "depends"):
         lines += ["", f"## {verdict.capitalize()}", ""]
         lines += ["| | claim | it says | found | in an interview |", "|---|---|---|---|---|"]
         lines += [_row(claim, ruling) for claim, ruling in pairs if ruling.verdict == verdict]
@@ -91,3 +91,23 @@ def _row(claim: Claim, ruling: Ruling) -> str:
     wording = ruling.wording or (claim.fact.says if claim.fact else "")
     cells = [claim.id, claim.claim, says, value, wording]
     return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
+
+
+def exhibits(rulings: Iterable[Ruling]) -> str:
+    """Return a table with a line per case: claim, verdict, case, its outcome and the values that the rule uses.
+
+    Two versions can be compared with diff. Values of measurements are left out: they differ in every run.
+    """
+    outcomes = {True: "holds", False: "fails", None: "undecided"}
+    lines = ["claim\tverdict\tcase\toutcome\texhibit"]
+    for ruling in rulings:
+        for case in ruling.cases:
+            counted = "not counted: " if case.outside else f"up to {case.until}: " if case.until else ""
+            values = "measured" if case.measured else _values(case.exhibit)
+            cells = (ruling.id, str(ruling.verdict), case.when, counted + outcomes[case.holds], values)
+            lines.append("\t".join(" ".join(cell.split()) for cell in cells))
+    return "\n".join(lines) + "\n"
+
+
+def _values(exhibit: dict[str, Any]) -> str:
+    return "; ".join(f"{name} = {number(value)}" for name, value in exhibit.items())

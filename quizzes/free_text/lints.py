@@ -1,10 +1,11 @@
-"""Questions about an answer's text. They never affect points."""
+"""Questions about an answer's text. The answer to a list of terms is never right; the other questions cost nothing."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from quizzes.free_text.polarity import is_opposite
 from quizzes.free_text.sentences import FUNCTION_WORDS, nearness, sentences, words
 from quizzes.question import KeyPoint
 
@@ -31,6 +32,9 @@ OPPOSITE_NEARNESS = 0.5
 SALAD_WORDS = 12
 SALAD_FUNCTION_SHARE = 0.2
 """Ordinary prose has 35-50 % function words; a list of terms has almost none."""
+JOINED_WORDS = 20
+JOINED_FUNCTION_WORDS = 5
+"""A list joined by "and" and "the" has many function words, but few different ones."""
 _NUMBER = re.compile(r"(?<![\w.])(?P<number>\d[\d,_]*(?:\.\d+)?)(?P<rest>\s*[^\s.,;:!?)]*)")
 _BARE_OK = re.compile(r"(?:19|20)\d\d$")
 
@@ -91,23 +95,31 @@ def _directions(answer: str) -> list[Lint]:
     return found[:2]
 
 
+def says_opposite(sentence: str, point: KeyPoint) -> bool:
+    """Return whether a sentence turns a point around or is nearer to a wrong phrasing than to any right one."""
+    wrong = nearness(sentence, point.bad)
+    is_wrong = wrong >= OPPOSITE_NEARNESS and wrong > nearness(sentence, [point.say, *point.good])
+    return is_wrong or is_opposite(sentence, point)
+
+
 def _opposites(answer: str, points: Sequence[KeyPoint]) -> list[Lint]:
-    """Ask about sentences nearer to a wrong phrasing of a point than to every right one."""
+    """Ask about sentences that seem to say the opposite of a point."""
     found = []
     for point in points:
-        for sentence in sentences(answer):
-            wrong = nearness(sentence, point.bad)
-            if wrong >= OPPOSITE_NEARNESS and wrong > nearness(sentence, [point.say, *point.good]):
-                found.append(Lint("opposite", "Read this sentence again: is the opposite true?", sentence))
-                break
+        wrong = next((sentence for sentence in sentences(answer) if says_opposite(sentence, point)), None)
+        if wrong is not None:
+            found.append(Lint("opposite", "Is the opposite of this sentence true?", wrong))
     return found[:2]
 
 
-def _salad(answer: str) -> list[Lint]:
+def is_salad(answer: str) -> bool:
+    """Return whether an answer is a list of terms, joined by commas or by "and"."""
     heard = [word for word in words(answer) if not word[0].isdigit()]
-    if len(heard) < SALAD_WORDS:
-        return []
-    share = sum(word in FUNCTION_WORDS for word in heard) / len(heard)
-    if share >= SALAD_FUNCTION_SHARE:
-        return []
-    return [Lint("salad", "This is a list of terms. Explain in sentences how each affects the next.")]
+    joining = [word for word in heard if word in FUNCTION_WORDS]
+    is_bare = len(heard) >= SALAD_WORDS and len(joining) < SALAD_FUNCTION_SHARE * len(heard)
+    return is_bare or (len(heard) >= JOINED_WORDS and len(set(joining)) < JOINED_FUNCTION_WORDS)
+
+
+def _salad(answer: str) -> list[Lint]:
+    ask = "This is a list of terms. Explain in sentences how each affects the next."
+    return [Lint("salad", ask)] if is_salad(answer) else []

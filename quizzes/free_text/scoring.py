@@ -1,14 +1,26 @@
-"""Key points of prose and their points: the probes of each and the learner's own marks, weighted and added."""
+"""Key points of prose and their points: the probes of each and its mark, weighted and added.
+
+The mark is a judge's where one is sure, else the learner's own. No answer is right on the learner's word alone: every
+required point needs a right probe or a judge's hit. A right answer shares a word with more than half of the points; one
+that shares none with any point has none of them. A right answer is neither a list of terms nor shorter than 25 words.
+A sentence that turns a point around contradicts it, unless a judge is sure of another mark. Long
+nonsense in the point's own words, and a wrong statement in other words than the point's, are seen by a judge only.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from quizzes.free_text.lints import is_salad
+from quizzes.free_text.polarity import is_opposite
+from quizzes.free_text.sentences import closest, sentences, words
 from quizzes.instance import Instance
 from quizzes.question import KeyPoint
 
 Mark = Literal["hit", "partial", "miss", "contradicted", "unsure"]
 PROBE_SHARE = 0.6
+SHORTEST = 25
+"""Words of the shortest answer that can be right."""
 VALUE: dict[Mark, float] = {"hit": 1.0, "partial": 0.5, "miss": 0.0, "contradicted": 0.0, "unsure": 0.0}
 
 
@@ -25,7 +37,10 @@ class PointScore:
     probes: tuple[bool, ...]
     """Results of its machine-graded questions that were asked."""
     mark: Mark
-    """Mark that counts: a hit whose probe failed is partial."""
+    """Mark that counts: the judge's if it is sure, contradicted if a sentence turns the point around, else the
+    learner's; a hit whose probe failed is partial."""
+    is_checked: bool
+    """Whether a right probe or a judge's hit supports the mark."""
 
     @property
     def probe_share(self) -> float | None:
@@ -40,14 +55,25 @@ class FreeGraded:
     points: tuple[PointScore, ...]
     share: float
     """0 to 1."""
-    grader: Literal["probe", "self"]
-    """self: no probe was asked, so only the learner's own marks count."""
+    grader: Literal["probe", "judge", "self"]
+    """judge: no probe was asked; self: neither a probe nor a judge checked any mark."""
+
+    is_on_topic: bool = True
+    """Whether the answer shares a word with more than half of the points."""
+    is_explained: bool = True
+    """Whether the answer has SHORTEST words and is no list of terms."""
 
     @property
     def all_right(self) -> bool:
-        """Return whether every required point is hit and no point is contradicted."""
+        """Return whether every required point is hit and checked, and no point is contradicted.
+
+        Without a required point, some point must be.
+        """
         marks = [point.mark for point in self.points]
-        return "contradicted" not in marks and all(point.mark == "hit" for point in self.points if point.must)
+        proven = [point.mark == "hit" and point.is_checked for point in self.points]
+        required = [is_proven for is_proven, point in zip(proven, self.points, strict=True) if point.must]
+        is_right = "contradicted" not in marks and self.is_on_topic and self.is_explained
+        return is_right and (all(required) if required else any(proven))
 
 
 def key_points(instance: Instance, **more: Any) -> list[KeyPoint]:
@@ -68,26 +94,53 @@ def key_points(instance: Instance, **more: Any) -> list[KeyPoint]:
 
 
 def score(
-    points: Sequence[KeyPoint], self_marks: Mapping[str, Mark], probes: Mapping[str, Sequence[bool]]
+    points: Sequence[KeyPoint],
+    self_marks: Mapping[str, Mark],
+    probes: Mapping[str, Sequence[bool]],
+    judged: Mapping[str, Mark] | None = None,
+    answer: str | None = None,
 ) -> FreeGraded:
-    """Return 0.6 x probes + 0.4 x self marks, each weighted by the points' weights.
+    """Return 0.6 x probes + 0.4 x marks, each weighted by the points' weights.
 
-    self_marks: key point id -> mark; the default is "miss". probes: key point id -> results of its probes; points
-    without probes count only among the self marks.
+    self_marks: key point id -> mark; the default is "miss". probes: key point id -> results of its probes, False for a
+    skipped one; points without probes count only among the marks. judged: marks of a judge that passed its canaries.
+    answer: the text; without it, the learner's marks are not compared with it.
     """
+    judged = judged or {}
+    near = [answer is None or closest(point, answer) is not None for point in points]
+    is_on_topic = 2 * sum(near) > len(near)
+    is_explained = answer is None or (len(words(answer)) >= SHORTEST and not is_salad(answer))
+    turned = {
+        point.id for point in points if any(is_opposite(each, point) for each in sentences(answer or ""))
+    }
+    said: dict[str, Mark] = {
+        point.id: "contradicted" if point.id in turned else self_marks.get(point.id, "miss")
+        for point in points
+    }
     scored = tuple(
-        _point(point, self_marks.get(point.id, "miss"), tuple(probes.get(point.id, ()))) for point in points
+        _point(
+            point,
+            self_marks.get(point.id, "miss"),
+            said[point.id] if any(near) else "miss",
+            tuple(probes.get(point.id, ())),
+            judged.get(point.id, "unsure"),
+        )
+        for point in points
     )
     marked = _mean([(point.weight, VALUE[point.mark]) for point in scored])
     probed = [(point.weight, point.probe_share) for point in scored if point.probe_share is not None]
     if not probed:
-        return FreeGraded(scored, marked, "self")
-    return FreeGraded(scored, PROBE_SHARE * _mean(probed) + (1 - PROBE_SHARE) * marked, "probe")
+        is_judged = any(mark != "unsure" for mark in judged.values())
+        return FreeGraded(scored, marked, "judge" if is_judged else "self", is_on_topic, is_explained)
+    share = PROBE_SHARE * _mean(probed) + (1 - PROBE_SHARE) * marked
+    return FreeGraded(scored, share, "probe", is_on_topic, is_explained)
 
 
-def _point(point: KeyPoint, marked: Mark, probes: tuple[bool, ...]) -> PointScore:
-    mark: Mark = "partial" if marked == "hit" and not all(probes) else marked
-    return PointScore(point.id, point.say, point.weight, point.must, marked, probes, mark)
+def _point(point: KeyPoint, marked: Mark, heard: Mark, probes: tuple[bool, ...], judged: Mark) -> PointScore:
+    said = heard if judged == "unsure" else judged
+    mark: Mark = "partial" if said == "hit" and not all(probes) else said
+    is_checked = judged == "hit" or any(probes)
+    return PointScore(point.id, point.say, point.weight, point.must, marked, probes, mark, is_checked)
 
 
 def _mean(weighted: Sequence[tuple[float, float]]) -> float:

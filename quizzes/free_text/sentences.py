@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from quizzes.question import KeyPoint
 
-_BREAK = re.compile(r"(?<=[.!?;])\s+|\n+")
+_BREAK = re.compile(r"(?<=[.!?;])(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bapprox\.)\s+|\n+")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s+")
 _WORD = re.compile(r"[a-z0-9]+(?:[.'/][a-z0-9]+)*")
 FUNCTION_WORDS = frozenset(
@@ -18,7 +18,7 @@ FUNCTION_WORDS = frozenset(
     there therefore these they this those though through thus till to too under unless until up upon us very was we
     well were what when where whether which while who whose why will with within without would yet you your""".split()
 )
-_ENDINGS = ("ations", "ation", "ings", "ing", "edly", "ed", "es", "s", "ly")
+_ENDINGS = ("ations", "ation", "ings", "ing", "edly", "ed", "es", "s", "ly", "e")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def words(text: str) -> list[str]:
 
 def stems(text: str) -> set[str]:
     """Return content words without endings: batching, batched and batches share a stem."""
-    return {_stem(word) for word in words(text) if word not in FUNCTION_WORDS}
+    return {stem(word) for word in words(text) if word not in FUNCTION_WORDS}
 
 
 def overlap(one: set[str], other: set[str]) -> float:
@@ -65,7 +65,8 @@ def closest(point: KeyPoint, answer: str) -> Closest | None:
     return best if best is not None and best.overlap > 0 else None
 
 
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
+    """Return a word without its ending: share, shares and sharing have one stem."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 4:
             return word.removesuffix(ending)

@@ -234,11 +234,13 @@ def _plain(value: Any) -> str:
 def typed_replies(instance: Instance, expected: dict[str, Any]) -> dict[str, str]:
     """Return right `replies` as a learner would type them: values with units, options by their numbers."""
     shown = {"choice": [choice.id for choice in instance.choices()], "order": instance.items()}
-    units = {answer.id: answer.unit or "" for answer in instance.question.answers}
+    answers = {answer.id: answer for answer in instance.question.answers}
     return {
         key: typed([shown[key].index(each) + 1 for each in right_options(instance, key, expected)])
         if key in shown
-        else typed(expected[key], units[key])
+        else typed(
+            float(expected[key]) if answers[key].type == "float" else expected[key], answers[key].unit or ""
+        )
         for key in reply_keys(instance)
     }
 

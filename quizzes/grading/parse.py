@@ -6,6 +6,7 @@ Numbers are fractions until the end, so that 1.5 KiB is exactly 1536 bytes. An u
 says what is wrong and what to type: the caller asks again and nothing is graded.
 """
 
+import functools
 import re
 import unicodedata
 from dataclasses import dataclass, replace
@@ -21,6 +22,20 @@ MAX_DIGITS = 40
 MAX_EXPONENT = 40
 TRUE = ("yes", "y", "true", "t")
 FALSE = ("no", "n", "false", "f")
+ONES = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen""".split()
+TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+PARTS = {
+    "half": 2,
+    "halve": 2,
+    "third": 3,
+    "quarter": 4,
+    "fourth": 4,
+    "fifth": 5,
+    "sixth": 6,
+    "eighth": 8,
+    "tenth": 10,
+}
 NOTHING = ("none", "nothing", "()", "[]", "empty")
 
 DIGITS = r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:_\d{3})+|\d{1,3}(?: \d{3})+(?!\d)|\d+"
@@ -34,6 +49,13 @@ OPERAND = r"(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+"
 ARITHMETIC = re.compile(
     rf"[\s(+-]*(?:{OPERAND})[\s)]*(?:(?:\*\*|[-+*/^])[\s(+-]*(?:{OPERAND})(?![\d.,_])[\s)]*)+"
 )
+ONE_COMMA = re.compile(r"[+-]?\d{1,3},\d{3}(?![\d,._])")
+HEDGE_BEFORE = re.compile(
+    r"""^(?:(?:it\ is|it's|i\ think|the\ answer\ is|answer:|about|approximately|approx\b\.?|roughly|around|circa|ca\b\.?
+    |c\.|nearly|almost|exactly|[~≈=])\s*)+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+HEDGE_AFTER = re.compile(r"(?:\s*-?ish|\s+or\s+so|\s*!)+$", re.IGNORECASE)
 RANGE = re.compile(rf"({OPERAND})\s*-\s*({OPERAND})")
 FRACTION = re.compile(r"(?P<sign>[+-]?)\s*(?P<over>\d+)\s*/\s*(?P<under>\d+)")
 
@@ -75,9 +97,11 @@ def parse_interval(text: str, answer: Answer) -> tuple[float, float]:
     parts = ENDS.split(cleaned) if ENDS.search(cleaned) else DASH.split(cleaned)
     if len(parts) != 2:
         raise ParseError(f"{_quote(cleaned)} is not an interval", "type its two ends: 90..120", answer.id)
-    low, high = (part.strip("()[] ") for part in parts)
+    low, high = (_in_digits(part.strip("()[] ")) for part in parts)
     number = answer.model_copy(update={"type": "float"})
-    tail = _split_number(high)[1]
+    top, tail = _split_number(high)
+    if not tail and answer.unit == "%" and top is not None and top > 1:  # "0.5..3": only percentages reach 3
+        tail = "%"
     if tail and not _split_number(low)[1]:  # "90-120 ms": the unit belongs to both
         low = f"{low} {tail}"
     ends = (float(parse(low, number).value), float(parse(high, number).value))
@@ -94,7 +118,7 @@ def clean(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).replace("\N{MINUS SIGN}", "-")
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if not text:
-        raise ParseError("the reply is empty", "type your best guess, or q to quit")
+        raise ParseError("the reply is empty", "type your best guess")
     return text
 
 
@@ -114,18 +138,19 @@ def _float(text: str, answer: Answer) -> Parsed:
 def _quantity(text: str, answer: Answer) -> Parsed:
     """Return the exact number in the question's unit, a Fraction, and how it was typed."""
     asked = expected_unit(answer.unit) if answer.unit else None
-    text = re.sub(r"^(?:[~≈=]|about |approximately )\s*", "", text)
+    text = _in_digits(HEDGE_AFTER.sub("", HEDGE_BEFORE.sub("", text)))
     text = DOLLARS.sub(r"\1\2\3 $", text)
     number, rest = _split_number(text)
+    if answer.type == "float" and (match := ONE_COMMA.match(text)):
+        raise ParseError(
+            f"{match[0]} may be {match[0].replace(',', '')} or {match[0].replace(',', '.')}",
+            "type one of these",
+        )
     if number is None:
         where = f" in {answer.unit}" if answer.unit else ""
         raise ParseError(f"{_quote(text)} is not a number", f"type a number{where}: 1536 or 1.5k")
     if not rest:
-        if asked is not None and asked.text == "share" and number >= 2:
-            raise ParseError(
-                f"{_figure(float(number))} as a share would be {_figure(100 * float(number))} %",
-                f"type {_figure(float(number))} % or {_figure(float(number) / 100)}",
-            )
+        _not_a_share_for_percent(number, asked)
         return Parsed(number, face=float(number))
     factor, found = _unit_after_number(rest, asked, answer)
     typed = number * factor
@@ -133,6 +158,12 @@ def _quantity(text: str, answer: Answer) -> Parsed:
         return Parsed(typed, face=float(typed))
     if asked is None:  # only % gets here: without a unit, 63 % is 0.63
         return Parsed(typed * found.factor, found.text, float(typed))
+    if answer.type == "int" and re.match(r"KB|Kbyte", found.text):
+        kilo, kibi = (_figure(float(typed * size)) for size in (1000, 1024))
+        raise ParseError(
+            f"KB may be 1,000 or 1,024 bytes: {kilo} or {kibi}",
+            "write kB for 1,000 bytes, KiB for 1,024 bytes",
+        )
     value = typed * found.factor / asked.factor
     if found.factor == asked.factor:
         return Parsed(value, face=float(typed))
@@ -140,6 +171,67 @@ def _quantity(text: str, answer: Answer) -> Parsed:
     if found.is_binary != asked.is_binary and asked.kind.startswith("bytes"):
         remark = f"you answered in {found.text}; in {asked.text} it is {_figure(float(value))}"
     return Parsed(value, found.text, float(typed), remark)
+
+
+def _not_a_share_for_percent(number: Fraction, asked: Unit | None) -> None:
+    """Raise ParseError for a number without a unit that may be a share or a percentage."""
+    if asked is None or asked.kind != "share":
+        return
+    figure = _figure(float(number))
+    if asked.factor == 1 and number > 1:
+        what = f"{figure} as a share would be {_figure(100 * float(number))} %"
+        raise ParseError(what, f"type {figure} % or {_figure(float(number) / 100)}")
+    if asked.factor < 1 and 0 < number <= 1:
+        what = f"{figure} may be {figure} % or {_figure(100 * float(number))} %"
+        raise ParseError(what, "type the number with its % sign")
+
+
+def _in_digits(text: str) -> str:
+    """Return a text whose leading number words are digits: "thirty-two steps" is "32 steps", "two thirds" is "2/3"."""
+    text = re.sub(r"(?i)(?<=[a-z0-9])-?fold\b", " fold", text)
+    words = list(re.finditer(r"[A-Za-z]+", text.split(",")[0]))[:9]
+    while words:
+        phrase = re.sub(r"[\s-]+(?:and[\s-]+)?", " ", text[: words[-1].end()].lower())
+        if (found := _number_in_words(re.sub(r"^an? ", "one ", phrase))) is not None:
+            return f"{found}{text[words[-1].end() :]}"
+        words.pop()
+    return text
+
+
+def _number_in_words(phrase: str) -> str | None:
+    """Return the digits of "three hundred twenty", "two thousand five", "one dozen" or "two thirds", or None."""
+    below = _words_below_1000()
+    head, _, last = phrase.rpartition(" ")
+    if phrase in below:
+        return str(below[phrase])
+    if head and last == "dozen":
+        return str(12 * below[head]) if head in below else None
+    of_one = last if head == "one" else last.removesuffix("s") if last.endswith("s") else ""
+    if (part := PARTS.get(of_one)) and head in ONES[1:10]:
+        return f"{below[head]}/{part}"
+    thousands, between, rest = phrase.partition(" thousand")
+    if between and thousands in below and (not rest or rest[1:] in below):
+        return str(1000 * below[thousands] + (below[rest[1:]] if rest else 0))
+    return {"dozen": "12", "half": "1/2"}.get(phrase)
+
+
+@functools.cache
+def _words_below_1000() -> dict[str, int]:
+    """Return the numbers 0 to 999 by their words, without hyphens and without "and"."""
+    tens = {
+        f"{ten} {one}": 10 * at + unit
+        for at, ten in enumerate(TENS, 2)
+        for unit, one in enumerate(ONES[:10])
+        if unit
+    }
+    tens |= {ten: 10 * at for at, ten in enumerate(TENS, 2)}
+    below = {one: at for at, one in enumerate(ONES)} | tens
+    hundreds = {f"{ONES[at]} hundred": 100 * at for at in range(1, 20)}
+    return (
+        below
+        | hundreds
+        | {f"{many} {few}": at + rest for many, at in hundreds.items() for few, rest in below.items() if rest}
+    )
 
 
 def _split_number(text: str) -> tuple[Fraction | None, str]:
@@ -159,7 +251,7 @@ def _split_number(text: str) -> tuple[Fraction | None, str]:
     if match is None or not (whole or (point and len(point) > 1)):
         return None, text
     rest = text[match.end() :]
-    if re.match(r"[\d,._]", rest) or re.match(r"\s+[\d.]", rest):
+    if (whole or "").startswith("0,") or re.match(r"[\d,._]", rest) or re.match(r"\s+[\d.]", rest):
         raise ParseError(
             f"{_quote(text)} could be read in two ways",
             "use a dot for decimals and groups of three for thousands: 1.5, 1,536",
@@ -211,7 +303,9 @@ def _unit_after_number(rest: str, asked: Unit | None, answer: Answer) -> tuple[i
     """Return (factor of a suffix such as k, unit) for "k", "GiB" or "M tokens"."""
     rest = rest.rstrip(".!")
     found = unit(rest, asked)
-    if found is not None and (found.text in ("%", "percent") if asked is None else found.kind == asked.kind):
+    if found is not None and (
+        found.kind == "share" and found.factor < 1 if asked is None else found.kind == asked.kind
+    ):
         return 1, found
     suffix = re.match(r"(thousand|million|billion|trillion|[kKMGBT])\s*(?P<unit>.*)", rest)
     if suffix and not suffix["unit"]:
@@ -266,6 +360,10 @@ def _ints(text: str, answer: Answer) -> Parsed:
     if re.search(r"\d,\d{3}(?!\d)", text) and ", " in text:
         what = f"{_quote(text)}: a comma with a space and one without"
         raise ParseError(what, "type thousands without a comma: 1536, 12")
+    if re.fullmatch(r"\d+(?:(?:[-\u2013]|\s*[-\u2013]\s+)\d+){2,}", text):  # "4 -1 8" is a list
+        raise ParseError(
+            f"{_quote(text)} may be a list or a difference", "separate a list by commas: 4, 1, 8"
+        )
     values = []
     for part in split_list(text):
         value = _quantity(part, answer).value

@@ -13,6 +13,8 @@ BITS = Fraction(1, 8)
 ONE = Fraction(1)
 DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+NAMED = {"kilo": 10**3, "mega": 10**6, "giga": 10**9, "tera": 10**12, "peta": 10**15}
+NAMED |= {"kibi": 2**10, "mebi": 2**20, "gibi": 2**30, "tebi": 2**40}
 LOWER = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
@@ -36,24 +38,34 @@ KINDS: dict[str, dict[str, Fraction]] = {
     "bytes": {
         **_prefixed("B byte bytes", {**DECIMAL, **BINARY}),
         **_prefixed("bit bits", DECIMAL, BITS),
+        **_prefixed("byte", NAMED),
+        **_prefixed("bit", NAMED, BITS),
         **_prefixed("b", LOWER),
     },
     "time": {
-        **_spelled({"ns": Fraction(1, 10**9), "us μs": Fraction(1, 10**6), "ms": Fraction(1, 1000)}),
+        **_spelled(
+            {
+                "ns nsec nanosecond": Fraction(1, 10**9),
+                "us μs usec microsecond": Fraction(1, 10**6),
+                "ms msec millisecond": Fraction(1, 1000),
+            }
+        ),
         **_spelled(
             {"s sec second": 1, "min minute": 60, "h hr hour": 3600, "day": 86400, "month": 30 * 86400}
         ),
     },
-    "tokens": _prefixed("tok token", DECIMAL),
+    "tokens": {**_prefixed("tok token", DECIMAL), **_prefixed("token", NAMED)},
     "requests": _spelled({"req request": 1}),
-    "FLOP": _prefixed("FLOP flop", DECIMAL),
-    "share": _spelled({"share fraction": 1, "% percent": Fraction(1, 100)}),
+    "FLOP": {**_prefixed("FLOP flop", DECIMAL), **_prefixed("flop", NAMED)},
+    "share": _spelled({"share fraction": 1, "% percent pct": Fraction(1, 100)}),
     "ratio": _spelled({"x × times time fold": 1}),
     "dollars": _spelled({"$ USD dollar": 1, "cent": Fraction(1, 100), "k$": 1000}),
 }
 SHORT = {"tps": "tok/s", "rps": "req/s", "qps": "req/s", "Gbps": "Gbit/s", "Mbps": "Mbit/s"}
 SHORT |= {"GBps": "GB/s", "TBps": "TB/s"}
 """Abbreviations of rates."""
+SYNONYMS = {"iteration": "step"}
+"""Words for the same thing, by stem."""
 
 EXAMPLES = {
     "bytes": "B, kB, KiB, MB, MiB, GB, GiB, TB, TiB, bits",
@@ -83,7 +95,8 @@ class Unit:
 
     @property
     def is_binary(self) -> bool:
-        return any(prefix in self.text for prefix in BINARY) or self.text.split("/")[0].endswith("ib")
+        top = self.text.lower().split("/")[0]
+        return re.match(r"[kmgtp]i(?!l)|[kmgt](?:i|e)bi", top) is not None
 
     def accepted(self) -> str:
         """Return units of the same kind, for a message."""
@@ -102,7 +115,8 @@ def unit(text: str, near: Unit | None = None) -> Unit | None:
     cleaned = SHORT.get(cleaned, cleaned)
     if WHOLE_UNIT.search(cleaned):  # TFLOPS is a rate
         cleaned = f"{cleaned[:-1]}/s"
-    cleaned = re.sub(r"\s*(?:/|\bper\b)\s*", "/", cleaned)
+    cleaned = re.sub(r"(?i)\bper\s+cent\b", "percent", cleaned)
+    cleaned = re.sub(r"\s*(?:/|\bper\b|\s(?:a|an|each)\s)\s*", "/", cleaned)
     top, slash, bottom = cleaned.partition("/")
     near_top, _, near_bottom = (near.kind if near else "").partition("/")
     upper = _simple(top, near_top)
@@ -144,4 +158,5 @@ def _simple(word: str, near: str) -> tuple[str, Fraction] | None:
 def _stem(word: str) -> str:
     """Return the same stem for Steps, step and STEP."""
     lowered = " ".join(word.lower().split())
-    return lowered.removesuffix("s") if len(lowered) > 3 else lowered
+    stem = lowered.removesuffix("s") if len(lowered) > 3 else lowered
+    return SYNONYMS.get(stem, stem)

@@ -16,7 +16,7 @@ from typing import Any
 from fsrs import Card as FsrsCard
 from fsrs import Rating, Scheduler
 
-from quizzes.state import Attempt, Settings, State, StateUnavailable
+from quizzes.state import Attempt, State, StateUnavailable
 
 AGAIN, HARD, GOOD, EASY = 1, 2, 3, 4
 NAMES = {AGAIN: "Again", HARD: "Hard", GOOD: "Good", EASY: "Easy"}
@@ -27,10 +27,9 @@ PARTIAL = 0.6
 """Share of the points from which a wrong answer counts as remembered with difficulty."""
 LEECH = 4
 """Lapses after which a card is suspended, because repeating does not help."""
-RETENTION, LATE_RETENTION, LATE_DAYS = 0.85, 0.93, 10
-NO_CAP = 36_500
-"""Days."""
-REPLAY_VERSION = 1
+RETENTION = 0.9
+"""Probability of recall at which a card is due."""
+REPLAY_VERSION = 3
 """Increase it when the same facts give different cards: cached cards are then recomputed."""
 
 
@@ -65,7 +64,7 @@ class Card:
 
     def retrievability(self, now: dt.datetime) -> float:
         """Return the probability that it is remembered now, by whole days."""
-        return scheduler(RETENTION, NO_CAP).get_card_retrievability(self.memory, now)
+        return scheduler().get_card_retrievability(self.memory, now)
 
 
 def rate(
@@ -91,29 +90,14 @@ def is_surprise(attempt: Attempt) -> bool:
 
 
 @cache
-def scheduler(retention: float, cap: int) -> Scheduler:
-    """Return FSRS-6 with default weights. retention: target at the next review; cap: maximum interval in days."""
+def scheduler() -> Scheduler:
+    """Return FSRS-6 with default weights."""
     return Scheduler(
-        desired_retention=retention,
+        desired_retention=RETENTION,
         learning_steps=(),
         relearning_steps=(),
-        maximum_interval=cap,
         enable_fuzzing=False,
     )
-
-
-def interval_cap(interview: dt.date | None, day: dt.date) -> int:
-    """Return the maximum interval in days, so that three reviews fit before the interview; no cap after it."""
-    days = (interview - day).days if interview else 0
-    return max(1, days // 3) if days > 0 else NO_CAP
-
-
-def desired_retention(interview: dt.date | None, day: dt.date) -> float:
-    """Return the target retention: 0.85, rising to 0.93 in equal steps over the last ten days."""
-    days = (interview - day).days if interview else LATE_DAYS
-    if not 0 <= days < LATE_DAYS:
-        return RETENTION
-    return round(RETENTION + (LATE_RETENTION - RETENTION) * (LATE_DAYS - days) / LATE_DAYS, 4)
 
 
 def cards(state: State) -> dict[str, Card]:
@@ -121,9 +105,7 @@ def cards(state: State) -> dict[str, Card]:
     version = json.dumps([REPLAY_VERSION, state.version()])
     kept = state.derived_cards(version)
     if kept is None:
-        replayed = replay(
-            state.attempts(scored=True), state.downgrades(), state.card_actions(), state.settings
-        )
+        replayed = replay(state.attempts(), state.downgrades(), state.card_actions())
         with suppress(StateUnavailable):  # on a full disk the cards are right, but not cached
             state.put_derived_cards(version, [_row(card) for card in replayed.values()])
         return replayed
@@ -138,23 +120,22 @@ def replay(
     attempts: Iterable[Attempt],
     downgrades: Mapping[str, int],
     actions: Iterable[tuple[dt.datetime, str, str]],
-    settings: Settings,
 ) -> dict[str, Card]:
     """Return the cards after these facts, independent of their order. Attempts without a rating change nothing."""
-    events: list[tuple[dt.datetime, str, Any]] = [(a.at, a.id, a) for a in attempts if a.scored and a.rating]
+    events: list[tuple[dt.datetime, str, Any]] = [(a.at, a.id, a) for a in attempts if a.rating]
     events += [(at, f"{question}:{action}", (question, action)) for at, question, action in actions]
     found: dict[str, Card] = {}
     for _, _, event in sorted(events, key=lambda event: event[:2]):
         if isinstance(event, Attempt):
             rating = min(event.rating or AGAIN, downgrades.get(event.id, EASY))
-            found[event.question_id] = _reviewed(found.get(event.question_id), event, rating, settings)
+            found[event.question_id] = _reviewed(found.get(event.question_id), event, rating)
         elif card := found.get(event[0]):
             lapses = card.lapses if event[1] == "suspend" else 0
             found[event[0]] = replace(card, suspended=event[1] == "suspend", lapses=lapses)
     return dict(sorted(found.items()))
 
 
-def _reviewed(card: Card | None, attempt: Attempt, rating: int, settings: Settings) -> Card:
+def _reviewed(card: Card | None, attempt: Attempt, rating: int) -> Card:
     before = card.memory if card else FsrsCard(card_id=0, due=attempt.at)
     lapses = (card.lapses if card else 0) + (card is not None and rating == AGAIN)
     fraction = min(max(attempt.points / attempt.points_max, 0.0), 1.0) if attempt.points_max > 0 else 0.0
@@ -162,7 +143,7 @@ def _reviewed(card: Card | None, attempt: Attempt, rating: int, settings: Settin
         fraction = 1.0 if rating > AGAIN else 0.0  # right by a guess
     return Card(
         question_id=attempt.question_id,
-        memory=reviewed(before, rating, attempt.at, settings.interview_date),
+        memory=reviewed(before, rating, attempt.at),
         reps=(card.reps if card else 0) + 1,
         lapses=lapses,
         last_rating=rating,
@@ -172,11 +153,9 @@ def _reviewed(card: Card | None, attempt: Attempt, rating: int, settings: Settin
     )
 
 
-def reviewed(memory: FsrsCard, rating: int, at: dt.datetime, interview: dt.date | None) -> FsrsCard:
-    """Return the memory after a review, planned for the interview."""
-    day = at.date()
-    plan = scheduler(desired_retention(interview, day), interval_cap(interview, day))
-    return plan.review_card(memory, Rating(rating), at)[0]
+def reviewed(memory: FsrsCard, rating: int, at: dt.datetime) -> FsrsCard:
+    """Return the memory after a review."""
+    return scheduler().review_card(memory, Rating(rating), at)[0]
 
 
 _FLAGS = ("surprise", "suspended")

@@ -105,8 +105,11 @@ def is_ready(card: Card, now: dt.datetime) -> bool:
 
 
 def in_order(found: Iterable[Card], now: dt.datetime) -> list[Card]:
-    """Sort cards: surprises first, then the least remembered."""
-    return sorted(found, key=lambda c: (not c.surprise, c.retrievability(now), c.due, c.question_id))
+    """Sort cards: surprises first, then by due day, then the least remembered.
+
+    The simulation of the plan (`tests/quizzes/plan_simulation.py`) reviews by due day, too.
+    """
+    return sorted(found, key=lambda c: (not c.surprise, c.due.date(), c.retrievability(now), c.question_id))
 
 
 def spread(entries: list[Entry], rng: Random) -> list[Entry]:

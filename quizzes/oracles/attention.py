@@ -27,6 +27,19 @@ def reused_table(
     return free[: ceil(last / block_size)]
 
 
+def reused_table_in_vllm(
+    prompts: list[int], block_size: int, last: int, finished: list[int], num_blocks: int
+) -> list[int]:
+    """vLLM 0.32's free queue: a request's uncached blocks are prepended as one list, its last block first."""
+    taken = [0]
+    for n in prompts:
+        taken.append(taken[-1] + ceil(n / block_size))
+    queue = list(range(taken[-1] + 1, num_blocks + 1))
+    for index in finished:
+        queue = list(range(taken[index + 1], taken[index], -1)) + queue
+    return queue[: ceil(last / block_size)]
+
+
 def first_slot(prompts: list[int], block_size: int, last: int, position: int) -> int:
     """Slots are counted over the whole pool, block by block."""
     table = first_table(prompts, block_size, last)

@@ -56,11 +56,6 @@ def kv_copies(kv_heads: int, tp: int) -> float:
     return kv_heads_per_rank(kv_heads, tp) * tp / kv_heads
 
 
-def expected_used_experts(num_experts: int, top_k: int, tokens: int) -> float:
-    """Experts that at least one of the tokens chose, if choices were random."""
-    return num_experts * (1 - (1 - top_k / num_experts) ** tokens)
-
-
 def dispatch_bytes(tokens: int, top_k: int, hidden: int, ranks: int, value_bytes: int = 2) -> float:
     """All-to-all there and back: each visit leaves its rank unless its expert happens to live there."""
     visits = tokens * top_k
@@ -82,3 +77,21 @@ def imbalance_of_load_with_copy(load: list[int], per_rank: int) -> float:
     ranks[hot // per_rank] -= load[hot] / 2
     ranks[idlest] += load[hot] / 2
     return max(ranks) * len(ranks) / sum(load)
+
+
+def copies_of_experts(load: list[int], redundant: int) -> list[int]:
+    """Copies per expert when each redundant place goes to the expert with the most visits per copy."""
+    copies = [1] * len(load)
+    for _ in range(redundant):
+        busiest = max(range(len(load)), key=lambda expert: load[expert] / copies[expert])
+        copies[busiest] += 1
+    return copies
+
+
+def copies_of_hottest(load: list[int], redundant: int) -> int:
+    return copies_of_experts(load, redundant)[load.index(max(load))]
+
+
+def busiest_copy(load: list[int], redundant: int) -> float:
+    """Visits of the copy that gets the most."""
+    return max(w / n for w, n in zip(load, copies_of_experts(load, redundant), strict=True))

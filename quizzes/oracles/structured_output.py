@@ -43,3 +43,21 @@ def forced_positions(texts: list[str], said: str) -> int:
         following = {text[place : place + 1] for text in texts if text[:place] == said[:place]}
         count += len(following) == 1
     return count
+
+
+def deferred_mask_period(
+    forward: float, sample: float, plan: float, output: float, mask: float, steps: int = 40
+) -> float:
+    """Time between two tokens when sampling is launched behind the masks and the next step is planned behind it.
+
+    A time line: `host` is when the CPU is free, `done` when the GPU has sampled the step before.
+    """
+    host = done = 0.0
+    ends = []
+    for _ in range(steps):
+        launched = host + plan
+        forwarded = max(launched, done) + forward
+        host = max(launched, done) + output + mask
+        done = max(forwarded, host) + sample
+        ends.append(done)
+    return ends[-1] - ends[-2]

@@ -165,7 +165,7 @@ class Vote:
 
     claim_id: str
     vote: str
-    """confirmed, refuted or depends."""
+    """confirmed, refuted, depends or outdated."""
     confidence: int | None = None
     verdict: str | None = None
     """Verdict of the test; None before it ran."""

@@ -19,7 +19,7 @@ def _dense(query: list[float], keys: list[list[float]], values: list[list[float]
 
 
 def _gap(program: Program, length: int, head_dim: int, block_size: int, scale: float = 1.0) -> float:
-    setting = case(length, head_dim, block_size, seed=length)
+    setting = case(length, head_dim, block_size, seed=program.rng.randrange(10**9))
     setting["query"] = [scale * x for x in setting["query"]]
     slots = [(setting["block_table"][t // block_size], t % block_size) for t in range(length)]
     keys = [setting["key_blocks"][block][offset] for block, offset in slots]
@@ -33,15 +33,18 @@ def _gap(program: Program, length: int, head_dim: int, block_size: int, scale: f
 
 def check_the_result_is_a_weighted_value(program: Program) -> None:
     """The result has head_dim numbers and equals softmax(q k / sqrt(head_dim)) v within 1e-9."""
-    for length in (1, 5, 16, 33):
+    for length in (1, 5, 16, 33, program.rng.randint(40, 90)):
         gap = _gap(program, length, 8, 4)
         assert gap < 1e-9, f"{length} tokens: differs from dense attention by {gap:.2g}"
 
 
 def check_the_scale_is_there(program: Program) -> None:
-    """Scores are divided by the square root of head_dim."""
-    gap = _gap(program, 12, 64, 4)
-    assert gap < 1e-9, f"head_dim 64: differs by {gap:.2g}"
+    """Scores are divided by the square root of head_dim, whatever head_dim is."""
+    for head_dim in (64, *program.rng.sample(range(2, 64), 3)):
+        length, block_size = program.rng.randint(2, 40), program.rng.randint(1, 9)
+        gap = _gap(program, length, head_dim, block_size)
+        where = f"head_dim {head_dim}, {length} tokens, blocks of {block_size}"
+        assert gap < 1e-9, f"{where}: differs by {gap:.2g}"
 
 
 def check_large_scores_do_not_overflow(program: Program) -> None:

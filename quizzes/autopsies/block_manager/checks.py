@@ -1,6 +1,5 @@
 """Requirements on a block manager. Names as in the given program, and two new ones: share and grow."""
 
-import random
 from typing import Any
 
 from common.sandbox import expose
@@ -9,8 +8,8 @@ from quizzes.autopsies.programs import Program, refused
 BLOCK_SIZE = 4
 
 
-def _manager(program: Program, num_blocks: int = 8) -> Any:
-    return program.BlockManager(num_blocks, BLOCK_SIZE)
+def _manager(program: Program, num_blocks: int = 8, block_size: int = BLOCK_SIZE) -> Any:
+    return program.BlockManager(num_blocks, block_size)
 
 
 def _grow(program: Program, manager: Any, table: list[Any], num_tokens: int) -> Any:
@@ -118,21 +117,32 @@ def check_allocation_does_not_search(program: Program) -> None:
 
 def check_random_operations_leak_nothing(program: Program) -> None:
     """Whatever is allocated, shared, grown and freed: no block has two sequences by accident, none is lost."""
-    rng = random.Random(5)
-    manager = _manager(program, 32)
+    rng = program.rng
+    size = rng.choice([2, 3, 5, 7])
+    manager = _manager(program, 32, size)
     tables: list[list[Any]] = []
     for step in range(200):
         action = rng.choice(["allocate", "share", "grow", "free", "free"])
         if action == "allocate":
-            blocks = manager.allocate(rng.randint(1, 20))
-            tables += [] if blocks is None else [list(blocks)]
+            num_tokens, before = rng.randint(1, 9 * size), manager.num_free()
+            blocks, needed = manager.allocate(num_tokens), -(-num_tokens // size)
+            given = None if blocks is None else len(blocks)
+            wanted = needed if needed <= before else None
+            assert given == wanted, (
+                f"step {step}: {given} blocks of {size} for {num_tokens} tokens, not {wanted}"
+            )
+            if blocks:
+                block = rng.choice(list(blocks))
+                taken = [block.append([step] * size), block.append([step])]
+                assert taken == [True, False], f"step {step}: appends of {size} and 1 tokens returned {taken}"
+                tables.append(list(blocks))
         elif tables and action == "share":
             table = rng.choice(tables)
             manager.share(table)
             tables.append(list(table))
         elif tables and action == "grow":
             table = rng.choice(tables)
-            _grow(program, manager, table, len(table) * BLOCK_SIZE + rng.randint(0, 6))
+            _grow(program, manager, table, len(table) * size + rng.randint(0, 6))
         elif tables:
             manager.free(tables.pop(rng.randrange(len(tables))))
         where, free = f"step {step}, {action}", manager.num_free()

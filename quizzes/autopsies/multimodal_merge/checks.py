@@ -10,6 +10,13 @@ from quizzes.autopsies.multimodal_merge.probes import PLACEHOLDER, Tokenizer, en
 from quizzes.autopsies.programs import Program
 
 
+class _Numbers:
+    """A tokenizer of texts that are numbers."""
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+
 def _engine(program: Program, calls: list[int], per_image: int = 3) -> Any:
     return program.MultiModalEngine(
         expose(Tokenizer(), ["encode"]), callback(encoder(per_image, calls)), PLACEHOLDER
@@ -57,6 +64,35 @@ def check_the_same_image_is_encoded_once(program: Program) -> None:
     second = engine.process("<image>", [7])
     assert sum(calls) == 1, f"{sum(calls)} images encoded, wanted 1"
     assert second == [7.0, 7.01, 7.02], f"input {second}"
+
+
+def check_any_text_with_any_images(program: Program) -> None:
+    """Whatever number the placeholder has and wherever it stands, its images follow in order."""
+    for per_image in (program.rng.choice([1, 2, 3]), program.rng.randint(4, 7)):
+        _check_any_text(program, per_image)
+
+
+def _check_any_text(program: Program, per_image: int) -> None:
+    rng = program.rng
+    placeholder = rng.randint(100, 900)
+    pool = [last + 10 * tens for last in rng.sample(range(10), 3) for tens in (1, 2)]
+    calls: list[int] = []
+    tokenizer = expose(_Numbers(), ["encode"])
+    engine = program.MultiModalEngine(tokenizer, callback(encoder(per_image, calls)), placeholder)
+    seen: set[int] = set()
+    for _ in range(8):
+        tokens = [
+            rng.choice([placeholder, rng.randint(0, 99), PLACEHOLDER]) for _ in range(rng.randint(3, 15))
+        ]
+        images = [rng.choice(pool) for _ in range(tokens.count(placeholder))]
+        upcoming = iter(images)
+        wanted: list[Any] = []
+        for token in tokens:
+            wanted += encoder(per_image, [])([next(upcoming)])[0] if token == placeholder else [token]
+        combined = engine.process(" ".join(map(str, tokens)), images)
+        assert combined == wanted, f"placeholder {placeholder}, tokens {tokens}, images {images}: {combined}"
+        seen.update(images)
+    assert sum(calls) == len(seen), f"{sum(calls)} images encoded, wanted {len(seen)}"
 
 
 def check_other_images_are_other_features(program: Program) -> None:

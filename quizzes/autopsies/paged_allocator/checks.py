@@ -8,8 +8,8 @@ from typing import Any
 from quizzes.autopsies.programs import Program, refused
 
 
-def _allocator(program: Program, num_blocks: int = 8) -> Any:
-    return program.PagedAllocator(num_blocks, 4)
+def _allocator(program: Program, num_blocks: int = 8, block_size: int = 4) -> Any:
+    return program.PagedAllocator(num_blocks, block_size)
 
 
 def check_sequences_get_blocks_of_their_own(program: Program) -> None:
@@ -80,3 +80,39 @@ def check_a_name_is_used_once(program: Program) -> None:
     with refused(ValueError, "the first table of 'a' was replaced, and its block is lost"):
         allocator.allocate("a", 4)
     assert len(allocator.allocate("b", 12)) == 3, "the refused allocation kept a block"
+
+
+def check_any_work_in_blocks_of_any_size(program: Program) -> None:
+    """Whatever is allocated, appended and freed: tokens have slots of their own, and no block is lost."""
+    rng = program.rng
+    size, num_blocks = rng.choice([1, 2, 3, 5]), rng.randint(9, 12)
+    allocator = _allocator(program, num_blocks, size)
+    lens = {"first": 1 + 2 * size}
+    allocator.allocate("first", 1)
+    for _ in range(2 * size):  # while most blocks are free
+        allocator.append("first")
+    for step in range(30):
+        free = num_blocks - sum(-(-length // size) for length in lens.values())
+        name, action = f"r{step}", rng.choice(["allocate", "append", "append", "free"])
+        if action == "allocate" and 0 < free:
+            lens[name] = rng.randint(1, free * size)
+            allocator.allocate(name, lens[name])
+        elif action == "append" and lens:
+            name = rng.choice(list(lens))
+            if free or lens[name] % size:
+                allocator.append(name)
+                lens[name] += 1
+        elif lens:
+            name = rng.choice(list(lens))
+            allocator.free(name)
+            del lens[name]
+        slots = [allocator.slot(name, position) for name in lens for position in range(lens[name])]
+        where = f"step {step}, {action}, blocks of {size}"
+        assert len(set(slots)) == len(slots), f"{where}: two tokens share a slot"
+        assert all(0 <= slot < num_blocks * size for slot in slots), f"{where}: slots {slots}"
+        offsets = [slot % size for slot in slots]
+        wanted = [position % size for name in lens for position in range(lens[name])]
+        assert offsets == wanted, f"{where}: offsets {offsets}, wanted {wanted}"
+    for name in lens:
+        allocator.free(name)
+    assert len(allocator.allocate("all", num_blocks * size)) == num_blocks, "a block was lost"

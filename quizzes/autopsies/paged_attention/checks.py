@@ -30,9 +30,15 @@ def _dense(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> tor
 
 
 def _compare(
-    program: Program, seq_lens: list[int], tokens: int, *, heads: int = 4, kv_heads: int = 4
+    program: Program,
+    seq_lens: list[int],
+    tokens: int,
+    *,
+    heads: int = 4,
+    kv_heads: int = 4,
+    head_dim: int = 8,
+    block_size: int = 4,
 ) -> None:
-    head_dim, block_size = 8, 4
     max_blocks = -(-max(seq_lens) // block_size)
     keys, values = _cache(len(seq_lens) * max_blocks + 3, block_size, kv_heads, head_dim)
     generator = torch.Generator().manual_seed(2)
@@ -70,6 +76,24 @@ def check_a_chunk_knows_its_position(program: Program) -> None:
 def check_grouped_query_heads(program: Program) -> None:
     """Query head h reads KV head h // (num_heads / num_kv_heads)."""
     _compare(program, [10], 2, heads=8, kv_heads=2)
+
+
+def check_any_shape(program: Program) -> None:
+    """Heads, head_dim, block_size and lengths may be any that fit each other."""
+    rng = program.rng
+    for _ in range(3):
+        kv_heads, group, tokens = rng.randint(1, 3), rng.randint(1, 3), rng.choice([1, 4, 5, 7])
+        seq_lens = [rng.randint(tokens, 40) for _ in range(rng.choice([1, 4, 5]))]
+        head_dim, block_size = rng.choice([2, 6, 16, 24]), rng.choice([1, 2, 5, 7])
+        _compare(
+            program,
+            seq_lens,
+            tokens,
+            heads=kv_heads * group,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            block_size=block_size,
+        )
 
 
 def check_half_precision_works(program: Program) -> None:

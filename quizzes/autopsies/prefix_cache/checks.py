@@ -4,7 +4,6 @@ compute(token_ids, start) returns one KV entry per token from position `start` o
 prompt; hit says how many of them came from the cache.
 """
 
-import random
 from typing import Any
 
 from common.sandbox import callback
@@ -13,7 +12,7 @@ from quizzes.autopsies.programs import Program
 BLOCK_SIZE = 4
 
 
-def _cache(program: Program, num_blocks: int = 100) -> tuple[Any, list[int]]:
+def _cache(program: Program, num_blocks: int = 100, block_size: int = BLOCK_SIZE) -> tuple[Any, list[int]]:
     """A cache, and the list of how many tokens each call computed. An entry depends on every token up to it."""
     computed: list[int] = []
 
@@ -21,7 +20,13 @@ def _cache(program: Program, num_blocks: int = 100) -> tuple[Any, list[int]]:
         computed.append(len(token_ids) - start)
         return [tuple(token_ids[: i + 1]) for i in range(start, len(token_ids))]
 
-    return program.PrefixCache(num_blocks, BLOCK_SIZE, callback(compute)), computed
+    return program.PrefixCache(num_blocks, block_size, callback(compute)), computed
+
+
+def _drawn(program: Program, num_blocks: int) -> tuple[int, Any, list[int]]:
+    """A drawn block size, a cache with such blocks, and how many tokens each call computed."""
+    size = program.rng.choice([1, 2, 3, 5])
+    return size, *_cache(program, num_blocks, size)
 
 
 def _right(token_ids: list[int]) -> list[Any]:
@@ -110,11 +115,32 @@ def check_hits_are_counted(program: Program) -> None:
 
 def check_random_prompts_always_get_their_own_kv(program: Program) -> None:
     """Over random prompts with shared starts and little room, every KV entry is that of its own prompt."""
-    rng = random.Random(1)
-    cache, computed = _cache(program, 6)
-    for _ in range(500):
+    rng = program.rng
+    num_blocks = rng.randint(5, 9)
+    size, cache, computed = _drawn(program, num_blocks)
+    for _ in range(250):
         prompt = [rng.randint(0, 1) for _ in range(rng.randint(1, 15))]
         kv, hit = cache.get_or_compute(list(prompt))
         assert list(kv) == _right(prompt), f"{prompt} got the KV of another prompt"
         assert hit + computed[-1] == len(prompt), f"hit {hit} and computed {computed[-1]} of {len(prompt)}"
-        assert len(cache) <= 6, f"{len(cache)} blocks"
+        assert hit % size == 0, f"hit {hit} of a cache with blocks of {size}"
+        assert len(cache) <= num_blocks, f"{len(cache)} blocks of {num_blocks}"
+
+
+def check_with_room_for_all_every_shared_block_is_found(program: Program) -> None:
+    """A cache with room for all blocks of all prompts finds each full block that an earlier prompt had."""
+    rng = program.rng
+    size, cache, _ = _drawn(program, rng.randint(1500, 2500))
+    known: set[tuple[int, ...]] = set()
+    prompt: list[int] = []
+    queries = hits = 0
+    for _ in range(60):
+        prompt = prompt[: rng.randint(0, 30)] + [rng.randint(0, 1) for _ in range(rng.randint(1, 15))]
+        ends = [end for end in range(size, len(prompt), size) if tuple(prompt[:end]) in known]
+        _, hit = cache.get_or_compute(list(prompt))
+        wanted = max(ends, default=0)
+        assert hit == wanted, f"hit {hit}, wanted {wanted} of {len(prompt)} tokens in blocks of {size}"
+        known |= {tuple(prompt[:end]) for end in range(size, len(prompt) + 1, size)}
+        queries, hits = queries + len(prompt), hits + hit
+    found = f"queries {cache.queries}, hits {cache.hits}"
+    assert (cache.queries, cache.hits) == (queries, hits), f"{found}; wanted {queries} and {hits}"

@@ -3,7 +3,6 @@
 Sequence(request_id, num_tokens, priority=0); SimpleScheduler(max_batch_size, num_blocks,
 block_size); add_sequence, schedule, complete_sequence, abort."""
 
-import random
 from typing import Any
 
 from quizzes.autopsies.programs import Program, refused
@@ -103,20 +102,28 @@ def check_a_finished_sequence_holds_no_slot(program: Program) -> None:
     assert _ids(scheduler.schedule()) == ["b"]
 
 
-def check_random_work_ends_and_keeps_every_limit(program: Program) -> None:
-    """Limits hold with random arrivals and ends at every step and every request is served in the end."""
-    rng = random.Random(3)
-    scheduler = _scheduler(program, 4, num_blocks=20)
-    tokens = {f"r{i}": rng.randint(1, 300) for i in range(60)}
-    served = set()
-    for name, size in tokens.items():
-        scheduler.add_sequence(program.Sequence(name, size, rng.randint(0, 3)))
-    for step in range(500):
+def check_random_work_runs_in_order_within_every_limit(program: Program) -> None:
+    """The first of the queue runs as soon as a slot and its blocks are free, at any size."""
+    rng = program.rng
+    slots, free, size = rng.randint(5, 9), rng.randint(25, 40), rng.choice([3, 8, 20, 32])
+    scheduler = program.SimpleScheduler(slots, free, size)
+    blocks: dict[str, int] = {}
+    queue: list[tuple[int, int, str]] = []
+    for i in range(60):
+        name, num_tokens = f"r{i}", rng.randint(1, rng.choice([3, 9, free]) * size)
+        blocks[name] = -(-num_tokens // size)
+        queue.append((rng.randint(0, 5), i, name))
+        scheduler.add_sequence(program.Sequence(name, num_tokens, queue[-1][0]))
+    queue.sort()
+    running: list[str] = []
+    while queue or running:
+        while queue and len(running) < slots and blocks[queue[0][2]] <= free:
+            running.append(queue.pop(0)[2])
+            free -= blocks[running[-1]]
         batch = _ids(scheduler.schedule())
-        blocks = sum(-(-tokens[name] // 16) for name in batch)
-        assert len(batch) <= 4 and blocks <= 20, f"step {step}: {len(batch)} sequences, {blocks} blocks of 20"
-        if not batch:
-            break
-        served.update(batch)
-        scheduler.complete_sequence(rng.choice(batch))
-    assert served == set(tokens), f"{len(tokens) - len(served)} sequences were never served"
+        assert sorted(batch) == sorted(running), (
+            f"{batch} run, wanted {running}: {slots} slots, {free} blocks left"
+        )
+        ended = running.pop(rng.randrange(len(running)))
+        free += blocks[ended]
+        scheduler.complete_sequence(ended)

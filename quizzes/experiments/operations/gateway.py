@@ -5,16 +5,15 @@
                    '----(breaker open, or failed)-------------> fallback, up to its quota
 
 The caller sees `answer(user, prompt)` whichever backend serves it, so a rollback is a change of weights.
-The breaker's three states are those of Nygard, "Release It!" (2007), chapter 5.
+The split of users and the breaker are those of `prep gateway` (engine/gateway); its clock counts requests here.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Literal
 
+from engine.gateway.canary import share_of
+from engine.gateway.limits import CircuitBreaker
 from quizzes.experiments import Result, arg, experiment
 
 Backend = Callable[[str, str], str]
@@ -29,37 +28,6 @@ class Unavailable(Exception):
     """The breaker is open and the fallback's quota is used up."""
 
 
-@dataclass
-class CircuitBreaker:
-    """Closed until `threshold` failures in a row; then open for `cooldown` requests; then half open for one."""
-
-    threshold: int
-    cooldown: int
-    state: Literal["closed", "open", "half_open"] = "closed"
-    failures: int = 0
-    opened: int = 0
-    """Times that it opened."""
-    _wait: int = 0
-
-    def allows(self) -> bool:
-        """Whether the next request may go to the backend."""
-        if self.state == "open":
-            if self._wait > 0:
-                self._wait -= 1
-                return False
-            self.state = "half_open"
-        return True
-
-    def record(self, ok: bool) -> None:
-        if ok:
-            self.state, self.failures = "closed", 0
-            return
-        self.failures += 1
-        if self.state == "half_open" or self.failures >= self.threshold:
-            self.state, self.failures, self._wait = "open", 0, self.cooldown
-            self.opened += 1
-
-
 class Gateway:
     """Routes requests by weights. Set its fields to change routes."""
 
@@ -70,18 +38,16 @@ class Gateway:
         self.fallback: str | None = None
         self.fallback_quota = 0
         self.breakers: dict[str, CircuitBreaker] = {}
+        self.now = -1
+        """Requests so far, the clock of the breakers."""
         self.served, self.failed = Counter[str](), Counter[str]()
         self.calls = Counter[str]()
         """Calls to each backend, shadow traffic included."""
         self.rejected = self.shadow_compared = self.shadow_different = 0
 
     def route(self, user: str) -> str:
-        """Return the user's backend, which is always the same while the weights stay.
-
-        The hash is cryptographic because users have consecutive names: crc32 is linear and clusters such names.
-        """
-        digest = hashlib.blake2b(user.encode(), digest_size=8).digest()
-        point = int.from_bytes(digest, "big") / 2**64 * sum(self.weights.values())
+        """Return the user's backend, which is always the same while the weights stay."""
+        point = share_of(user) * sum(self.weights.values())
         for name, weight in self.weights.items():
             point -= weight
             if point < 0:
@@ -92,19 +58,22 @@ class Gateway:
         """Return the answer of the user's backend or the fallback. Raises BackendError or Unavailable."""
         name = self.route(user)
         breaker = self.breakers.get(name)
-        if breaker is not None and not breaker.allows():
-            return self._fall_back(user, prompt)
+        self.now += 1
+        if breaker is not None:
+            if not breaker.allows(self.now):
+                return self._fall_back(user, prompt)
+            breaker.begin(self.now)
         try:
             answer = self._call(name, user, prompt)
         except BackendError:
             if breaker is not None:
-                breaker.record(False)
+                breaker.record(self.now, False)
             self.failed[name] += 1
             if self.fallback is None:
                 raise
             return self._fall_back(user, prompt)
         if breaker is not None:
-            breaker.record(True)
+            breaker.record(self.now, True)
         self.served[name] += 1
         self._compare(name, user, prompt, answer)
         return answer
@@ -231,7 +200,7 @@ def circuit_breaker(
         return prompt
 
     gateway = Gateway({"primary": primary, "fallback": lambda user, prompt: prompt}, {"primary": 1.0})
-    breaker = gateway.breakers["primary"] = CircuitBreaker(threshold, cooldown)
+    breaker = gateway.breakers["primary"] = CircuitBreaker(threshold, cooldown + 1)
     gateway.fallback, gateway.fallback_quota = "fallback", quota
     closed_again = -1
     for index in range(requests):
@@ -243,7 +212,7 @@ def circuit_breaker(
     return Result(
         calls_while_down=calls_down,
         calls_without_breaker=max(0, min(down_for, requests - down_from)),
-        opened=breaker.opened,
+        opened=breaker.num_opened,
         by_fallback=gateway.served["fallback"],
         rejected=gateway.rejected,
         closed_again_at=closed_again,

@@ -1,0 +1,97 @@
+"""Whether a sentence says the opposite of a key point in nearly the point's words.
+
+Each content word counts as affirmed or negated: `not`, `never`, `without` and `rather than` negate the words behind
+them in their clause. A direction word is its opposite negated: `fewer` is `more` negated. A sentence near to a point is
+its opposite if several words have the other sign than in every right phrasing, if the same words stand in another order
+("prefill is bandwidth-bound and decode compute-bound"), or if it is close to a wrong phrasing and nearer
+to it. A wrong statement in words far from the point's is not recognised.
+"""
+
+import re
+
+from quizzes.free_text.sentences import FUNCTION_WORDS, nearness, sentences, stem, stems, words
+from quizzes.question import KeyPoint
+
+NEAR = 0.5
+"""Nearness to a right phrasing from which signs are compared."""
+CLOSE = 0.7
+"""Nearness from which one word with the other sign is enough."""
+SAME = 0.9
+"""Nearness from which the order of the words is compared."""
+CONFLICTS = 2
+"""Words with the other sign that make a sentence an opposite; a direction word counts twice."""
+_NEGATORS = frozenset("not no nor never neither nothing none cannot without".split())
+_PAIRS = """more/fewer more/less higher/lower faster/slower longer/shorter larger/smaller large/small raise/lower
+    increase/reduce lengthen/shorten maximise/minimise coarsen/refine gain/lose first/last most/least
+    before/past hardware/software""".split()
+_OPPOSITE = {stem(pair.split("/")[1]): stem(pair.split("/")[0]) for pair in _PAIRS}
+_DIRECTIONS = frozenset((*_OPPOSITE.values(), "only"))
+_BREAK = re.compile(
+    r"[,;:.!?()](?:\s|$)|\b(?:and|as|but|so|since|because|which|while|whereas|if|when|that|unless)\b"
+)
+
+
+def is_opposite(sentence: str, point: KeyPoint) -> bool:
+    """Return whether a sentence near to a right phrasing of the point turns a statement of it around."""
+    whole = [point.say, *point.good]
+    right = [*whole, *(part for each in whole for part in sentences(each))]
+    near = nearness(sentence, right)
+    wrong = nearness(sentence, point.bad)
+    if wrong >= CLOSE and wrong > near:
+        return True
+    if near < NEAR:
+        return False
+    conflicts = _conflicts(sentence, right)
+    cost = sum(2 if word in _DIRECTIONS else 1 for word in conflicts)
+    needed = 1 if near >= CLOSE else CONFLICTS
+    return cost >= needed or (near >= SAME and _is_reordered(sentence, right))
+
+
+def _conflicts(sentence: str, right: list[str]) -> set[str]:
+    """Return the words whose sign differs from the one in every right phrasing that has them."""
+    known: dict[str, set[bool]] = {}
+    for phrasing in right:
+        for word, signs in _signs(phrasing).items():
+            known.setdefault(word, set()).update(signs)
+    found = {word for word, signs in _signs(sentence).items() if word in known and not signs & known[word]}
+    for clause in _BREAK.split(sentence):
+        of_clause = _signs(clause)
+        verb = next((word for word, signs in of_clause.items() if signs == {False}), "")
+        if known.get(verb) == {False}:  # "A is not shared with B" says what "B does not share A" says
+            found -= of_clause.keys()
+    return found
+
+
+def _signs(text: str) -> dict[str, set[bool]]:
+    """Return for each content word in order whether it is affirmed, True, or negated, False."""
+    plain = text.lower().replace("not only", "only").replace("n't", " not")
+    plain = plain.replace("rather than", ", no").replace("instead of", ", no")
+    found: dict[str, set[bool]] = {}
+    if "only" in words(plain):
+        found["only"] = {"not only" not in text.lower()}
+    for clause in _BREAK.split(plain):
+        is_affirmed = True
+        for word in words(clause):
+            if word in _NEGATORS:
+                is_affirmed = word != "nor" and not is_affirmed
+            name = stem(word)
+            if name in _OPPOSITE:
+                found.setdefault(_OPPOSITE[name], set()).add(not is_affirmed)
+            elif (
+                word != "only"
+                and word not in _NEGATORS
+                and (word not in FUNCTION_WORDS or name in _DIRECTIONS)
+            ):
+                found.setdefault(name, set()).add(is_affirmed)
+    return found
+
+
+def _is_reordered(sentence: str, right: list[str]) -> bool:
+    """Return whether the phrasing with most of the sentence's words has them in another order."""
+    phrasing = max(right, key=lambda each: nearness(sentence, [each]))
+    shared = stems(sentence) & stems(phrasing)
+    return _order(sentence, shared) != _order(phrasing, shared)
+
+
+def _order(text: str, shared: set[str]) -> list[str]:
+    return list(dict.fromkeys(name for name in map(stem, words(text)) if name in shared))
