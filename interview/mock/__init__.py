@@ -1,0 +1,1 @@
+"""Mock interviews: scenarios, the conversation, its assessment and its report."""

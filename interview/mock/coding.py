@@ -1,0 +1,80 @@
+"""Coding rounds: exercises of the lessons and programs to repair behind one interface. Labs can join it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from interview.mock.scenario import Code
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The checks of a program, run in the sandbox."""
+
+    passed: list[str]
+    failed: list[str]
+    lines: list[str] = field(default_factory=list)
+    """What to show: per failed check its requirement and the smallest counter-example."""
+    checks: list[tuple[bool, str, list[str]]] = field(default_factory=list)
+    """Each check: whether it passes, its requirement, and why it fails."""
+    problem: str = ""
+    """Why no check could run."""
+
+    @property
+    def all_pass(self) -> bool:
+        return bool(self.passed) and not self.failed
+
+
+def name_of(code: Code) -> str:
+    """Return a name for the candidate's file."""
+    return f"exercise_{code.exercise.replace('.', '_')}" if code.exercise else str(code.program)
+
+
+def start(code: Code) -> str:
+    """Return what the candidate begins with: a stub, or the program with its faults."""
+    if code.exercise is not None:
+        from lessons.course.lesson_files import find_exercise, stub
+
+        return stub(find_exercise(code.exercise)[0], code.exercise)
+    from quizzes.autopsies.programs import read
+
+    return read(str(code.program))
+
+
+def solution(code: Code) -> str:
+    """Return a right program, for the report and for scripted candidates."""
+    if code.exercise is not None:
+        from lessons.course.lesson_files import solution as of_exercise
+
+        return of_exercise(code.exercise)
+    from quizzes.autopsies.programs import read
+
+    return read(str(code.program), "solution")
+
+
+def check(code: Code, source: str) -> Checked:
+    """Run all checks on a program, in a process of its own within the limits of the sandbox."""
+    if code.exercise is not None:
+        from lessons.course.checking import run_checks
+        from lessons.course.report_text import as_text, details
+
+        report = run_checks(code.exercise, source)
+        names = [(result.name, result.ok) for result in report.results]
+        shown = [(result.ok, result.says, details(result)) for result in report.results]
+        return _checked(names, as_text(report).splitlines(), shown, report.problem)
+    from quizzes.autopsies.programs import run_checks as check_repair
+
+    results = check_repair(str(code.program), source)
+    lines = [f"{result.says} {result.why}" for result in results if not result.ok]
+    shown = [(result.ok, result.says, [result.why] if result.why else []) for result in results]
+    return _checked([(result.name, result.ok) for result in results], lines, shown)
+
+
+def _checked(
+    names: list[tuple[str, bool]],
+    lines: list[str],
+    checks: list[tuple[bool, str, list[str]]],
+    problem: str = "",
+) -> Checked:
+    passed, failed = ([name for name, ok in names if ok is wanted] for wanted in (True, False))
+    return Checked(passed, failed, lines, checks, problem)

@@ -1,0 +1,287 @@
+"""What a reply is evidence of: a value from 1 to 5 on an axis, with the reason and the words that it rests on.
+
+Machine evidence decides: graded numbers, intervals, options, runs, looks at an incident, clarifying questions, time. Of
+prose, only its probes, its length and the candidate's own marks (at 40 %, beside the probes) count: no code here
+understands an answer (`quizzes/free_text`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from common.text import counted, figure
+from quizzes.free_text.lints import lints
+from quizzes.free_text.scoring import Mark, score
+from quizzes.free_text.sentences import sentences
+from quizzes.grading import Graded, Part
+from quizzes.question import KeyPoint
+
+SURE = 80
+"""Confidence, in percent, from which a wrong answer is a surprise."""
+RESCUED = 3.0
+"""Most that a step with a hint can show."""
+NARROW, WIDE = 3.0, 30.0
+"""Ratios of an interval's ends: up to the first it says something, beyond the second nothing."""
+UNSURE = 50
+"""Confidence below which a right option may be a guess."""
+PROSE_WEIGHT = 2.0
+"""Weight of an explanation as evidence of mechanism, beside that of one probe."""
+SHORT = 25
+"""Words below which prose explains nothing."""
+PAR = 1.3
+"""Cost of a design, relative to the reference, that still scores 5."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One observation."""
+
+    axis: str
+    value: float
+    """1 to 5."""
+    why: str
+    step: str
+    """Scenario and step: "inference.stalled_streams/path"."""
+    weight: float = 1.0
+
+
+def closeness(part: Part) -> float:
+    """Return 1 to 5 for one graded part: right, off by a factor of 1.25, 2, 5, or more; options are right or wrong."""
+    if part.ok:
+        return 5.0
+    numbers = (int, float)
+    is_number = isinstance(part.given, numbers) and isinstance(part.expected, numbers)
+    if not is_number or isinstance(part.expected, bool) or part.given * part.expected <= 0:
+        return 1.0 + 2.0 * part.points / part.max_points if part.max_points else 1.0
+    off = max(part.given / part.expected, part.expected / part.given)
+    return 4.0 if off <= 1.25 else 3.0 if off <= 2 else 2.0 if off <= 5 else 1.0
+
+
+def interval_value(part: Part) -> float:
+    """Return 1 to 5 for a number with its interval: it holds and is narrow, it holds and says little, it misses."""
+    if part.interval is None:
+        return min(4.0, closeness(part))
+    ratio = _ratio(*part.interval)
+    if ratio > WIDE:
+        return min(2.0, closeness(part))
+    if part.hit:
+        return 5.0 if ratio <= NARROW else 3.0
+    return min(2.0, closeness(part))
+
+
+def is_boundless(part: Part) -> bool:
+    """Return whether an interval is too wide to say anything."""
+    return part.interval is not None and _ratio(*part.interval) > WIDE
+
+
+def _ratio(low: float, high: float) -> float:
+    """Return how far an interval's ends lie apart: 1 for a point, without bound if it contains zero."""
+    if low == high:
+        return 1.0
+    return max(high / low, low / high) if low * high > 0 else float("inf")
+
+
+def of_answers(
+    graded: Graded,
+    axes: Sequence[str],
+    step: str,
+    *,
+    rescued: bool,
+    confidence: int | None = None,
+    texts: Mapping[str, str] | None = None,
+) -> list[Evidence]:
+    """Return the evidence of typed answers and options. texts: those of options and the names of answers, by id."""
+    most = RESCUED if rescued else 5.0
+    is_option = all(part.id == "choice" for part in graded.parts)
+    if is_option and confidence is not None and confidence < UNSURE:
+        most = min(most, RESCUED)  # one of three or four options: a guess is right often enough
+    value = min(most, sum(map(closeness, graded.parts)) / len(graded.parts))
+    given = "; ".join(_in_words(part, texts or {}) for part in graded.parts)
+    found = [
+        Evidence(axis, value, given, step) for axis in axes if axis not in ("quantification", "communication")
+    ]
+    numbers = [part for part in graded.parts if isinstance(part.expected, int | float)]
+    if "quantification" in axes:
+        estimates = [min(most, interval_value(part)) for part in numbers] or [value]
+        found.append(Evidence("quantification", sum(estimates) / len(estimates), given, step))
+    return found
+
+
+def of_silence(axes: Sequence[str], step: str) -> list[Evidence]:
+    """Return the evidence of a step that was passed."""
+    return [Evidence(axis, 1.0, "no answer", step) for axis in axes]
+
+
+def explains(text: str) -> bool:
+    """Return whether prose has the length and the sentences of an explanation; not whether it is right."""
+    return len(text.split()) >= SHORT and not _is_list(text)
+
+
+def _is_list(text: str) -> bool:
+    return any(lint.kind == "salad" for lint in lints(text, "free"))
+
+
+def of_prose(
+    text: str,
+    points: Sequence[KeyPoint],
+    marks: Mapping[str, Mark],
+    probes: Mapping[str, Sequence[bool]],
+    axes: Sequence[str],
+    step: str,
+    *,
+    clarified: int,
+    lo: int,
+    hi: int,
+    seconds: float,
+    minutes: float,
+) -> list[Evidence]:
+    """Return the evidence of prose. marks, probes: by key point. clarified: facts that questions brought."""
+    words = len(text.split())
+    found = []
+    graded = score(points, marks, probes, answer=text)
+    own = f"own marks {_marked(marks)}"
+    if "hit" in marks.values() and all(point.mark == "miss" for point in graded.points):
+        own += ", which do not count: the answer shares no word with any key point"
+    for axis in axes:
+        if axis == "communication":
+            continue
+        weight = PROSE_WEIGHT if axis == "mechanism" else 1.0
+        if words < SHORT:
+            found.append(Evidence(axis, 1.0, f"{words} words: nothing explained", step, weight))
+        elif graded.grader == "probe":
+            right = sum(each for probe in probes.values() for each in probe)
+            asked = sum(len(probe) for probe in probes.values())
+            why = f"{right} of {asked} follow-ups right, {own}"
+            found.append(Evidence(axis, 1.0 + 4.0 * graded.share, why, step, weight))
+    if "communication" in axes:
+        value, why = _told(text, words, clarified, lo, hi, seconds, minutes)
+        found.append(Evidence("communication", value, why, step))
+    return found
+
+
+def _told(
+    text: str, words: int, clarified: int, lo: int, hi: int, seconds: float, minutes: float
+) -> tuple[float, str]:
+    if not any(letter.isalnum() for letter in text):
+        return 1.0, "silence"
+    if _is_list(text):
+        return 1.0, f"{words} words, a list of terms, not sentences"
+    value, reasons = 3.0, [f"{words} words"]
+    if words < SHORT:
+        value, reasons = 2.0, [f"only {words} words"]
+    elif words > 1.6 * hi:
+        value -= 1.0
+        reasons.append(f"{lo} to {hi} are usual")
+    elif words >= lo and len(sentences(text)) >= 3 and any(letter.isdigit() for letter in text):
+        value += 1.0
+        reasons.append("in sentences with figures, of the usual length")
+    if clarified:
+        value += 1.0
+        reasons.append(f"asked for {clarified} facts first" if clarified > 1 else "asked for a fact first")
+    if seconds > 72 * minutes:
+        value -= 1.5
+        reasons.append(f"{seconds / 60:.0f} min of {minutes:g}")
+    return max(1.0, min(5.0, value)), ", ".join(reasons)
+
+
+def of_overtime(seconds: float, minutes: float, step: str) -> list[Evidence]:
+    """Return the evidence of a step that took longer than 120 % of its time; nothing if it did not."""
+    if seconds <= 72 * minutes:
+        return []
+    why = f"{seconds / 60:.1f} min for what has {minutes:g}"
+    return [Evidence("communication", 2.0, why, step, 0.5)]
+
+
+def of_pace(late: int, steps: int, *, explained: bool, asked: bool) -> list[Evidence]:
+    """Return the evidence of a whole session: the share of steps in time. Somebody who explained nothing, or asked
+    nothing, cannot earn a 5 by being quick."""
+    if not steps:
+        return []
+    most = 5.0 if explained and asked else 4.0 if explained else 2.0
+    value = min(most, 5.0 - 4.0 * late / steps)
+    return [Evidence("communication", value, f"{steps - late} of {steps} answers in time", "self", 0.5)]
+
+
+def of_canvas(
+    goals_met: Sequence[bool],
+    cost: float,
+    reference: float,
+    axes: Sequence[str],
+    step: str,
+    tries: int,
+    *,
+    weight: float = 1.0,
+) -> list[Evidence]:
+    """Return the evidence of a design under one set of conditions: goals met, and its cost against the reference."""
+    share = sum(goals_met) / len(goals_met)
+    met = f"{sum(goals_met)} of {len(goals_met)} goals met"
+    if share < 1:
+        value = 1.0 + 2.0 * share
+    else:
+        value = 5.0 if cost <= PAR * reference else 4.0
+    after = counted(tries, "try", "tries")
+    why = f"{met}, {cost / reference:.2f} x the reference's cost, {after}" if reference else met
+    return [Evidence(axis, value, why, step, weight) for axis in axes if axis != "communication"]
+
+
+def of_incident(
+    *, cause: bool, solved: bool, cost: int, enough: int, fixes: int, axes: Sequence[str], step: str
+) -> list[Evidence]:
+    """Return the evidence of an incident: the cause, the repair, the cost of the looks."""
+    economy = 1.0 if cost <= enough else 0.5 if cost <= 1.5 * enough else 0.0
+    value = 1.0 + 2.0 * cause + (1.0 if solved and fixes == 1 else 0.5 if solved else 0.0) + economy * cause
+    named = "cause found" if cause else "wrong cause"
+    ended = f"{'solved' if solved else 'not solved'} with {counted(fixes, 'repair')}"
+    why = f"{named}, {ended}, looks cost {cost} ({enough} suffice)"
+    found = [
+        Evidence(axis, value, why, step) for axis in axes if axis not in ("communication", "correctness")
+    ]
+    if "correctness" in axes:
+        found.append(Evidence("correctness", 5.0 if cause else 1.0, named, step))
+    return found
+
+
+def of_reverse(tests: Sequence[bool], flaw: bool, axes: Sequence[str], step: str) -> list[Evidence]:
+    """Return the evidence of a refutation. tests: whether each chosen experiment refuted; flaw: it was named."""
+    refuted = bool(tests) and tests[-1]
+    value = 1.0 if not refuted else (5.0 if len(tests) == 1 else 3.0) - (not flaw)
+    why = f"refuted with experiment {len(tests)}" if refuted else "no experiment refuted it"
+    found = [
+        Evidence(axis, value, why, step) for axis in axes if axis not in ("communication", "correctness")
+    ]
+    if "correctness" in axes:
+        found.append(
+            Evidence("correctness", 5.0 if flaw else 1.0, "flaw named" if flaw else "wrong flaw", step)
+        )
+    return found
+
+
+def of_code(passed: int, failed: int, tries: int, axes: Sequence[str], step: str) -> list[Evidence]:
+    """Return the evidence of a program: the share of its checks that pass."""
+    total = passed + failed
+    value = 1.0 + 4.0 * passed / total if total else 1.0
+    if tries > 3:
+        value = max(1.0, value - 0.5)
+    why = f"{passed} of {total} checks pass after {counted(tries, 'try', 'tries')}"
+    return [Evidence(axis, value, why, step) for axis in axes if axis != "communication"]
+
+
+def _in_words(part: Part, texts: Mapping[str, str]) -> str:
+    given, expected = _shown(part.given, texts), _shown(part.expected, texts)
+    unit = f" {part.unit}" if part.unit else ""
+    name = "" if part.id == "choice" else f"{texts.get(part.id) or part.id.replace('_', ' ')}: "
+    shown = f"{name}said {given}{unit}"
+    if part.interval is not None:
+        shown += f" ({figure(part.interval[0])} to {figure(part.interval[1])})"
+    return f"{shown}, {'right' if part.ok else f'it is {expected}{unit}'}"
+
+
+def _shown(value: object, texts: Mapping[str, str]) -> str:
+    if isinstance(value, list):
+        return ", ".join(f'"{texts[each]}"' if each in texts else str(each) for each in value)
+    return figure(value)
+
+
+def _marked(marks: Mapping[str, Mark]) -> str:
+    return f"{sum(mark == 'hit' for mark in marks.values())} of {len(marks)}"

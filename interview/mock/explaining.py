@@ -1,0 +1,92 @@
+"""Prose: clarifying questions, the answer, and the candidate's own marks of its key points."""
+
+from __future__ import annotations
+
+from interview.mock import evidence
+from interview.mock.drawn import Drawn
+from interview.mock.scenario import Step
+from interview.mock.talk import Asked, Conversation, Talk
+from interview.mock.turns import Mark, Prose
+from quizzes.free_text.lints import says_opposite
+from quizzes.free_text.sentences import closest, sentences
+
+UNKNOWN = "I leave that to you. State your assumption and go on."
+LENGTHS = {"core": (60, 200), "design": (60, 250)}
+NEAR = 0.25
+"""Share of words from which a sentence may make a point."""
+
+
+def explain_step(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversation:
+    """Ask for prose. Its marks and probes follow (`conduct.follow_up`), then its evidence (`judge_prose`)."""
+    lo, hi = LENGTHS.get(step.stage, (40, 150))
+    say, name, tries = asked.say, "answer", 0
+    while True:
+        heard = yield talk.turn(asked, f"{name}{tries or ''}", say, Prose(lo, hi), began=tries == 0)
+        reply = talk.hear(asked, heard)
+        tries += 1
+        if "clarify" in reply:
+            fact = drawn.clarify(reply["clarify"])
+            say = drawn.text(fact.answer) if fact else UNKNOWN
+            told = {"asked": reply["clarify"], "told": say if fact else "", "fact": fact.id if fact else ""}
+            asked.clarified.append(told)
+            continue
+        text = reply["text"].strip()
+        if not text and step.rescue and not asked.rescued:
+            asked.rescued, say = True, drawn.text(step.rescue)
+            continue
+        asked.replies["text"] = text
+        asked.passed = not text
+        return
+
+
+def listen(drawn: Drawn, step: Step, asked: Asked) -> None:
+    """Note which key points seem to be missing or reversed: what the interviewer asks next depends on it."""
+    text = asked.replies["text"]
+    for point in drawn.key_points(step):
+        near = closest(point, text)
+        if any(says_opposite(sentence, point) for sentence in sentences(text)):
+            asked.heard[point.id] = "contradicted"
+        else:
+            is_near = near is not None and near.overlap >= NEAR
+            asked.heard[point.id] = "claimed" if is_near else "missing"
+
+
+def mark_points(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversation:
+    """Ask which key points the answer made. Marking is not part of the interview's time."""
+    text = asked.replies["text"]
+    if not text:
+        asked.marks = {point.id: "miss" for point in step.keypoints}
+        return
+    for number, point in enumerate(drawn.key_points(step), 1):
+        near = closest(point, text)
+        say = (
+            "Before we go on: this is what I listened for in your answer. Did you say it?"
+            if number == 1
+            else ""
+        )
+        heard = yield talk.turn(asked, f"mark.{point.id}", say, Mark(point, near.sentence if near else ""))
+        asked.marks[point.id] = heard.reply["mark"]
+
+
+def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
+    """Keep the evidence of prose, once its probes are answered."""
+    lo, hi = LENGTHS.get(step.stage, (40, 150))
+    found = evidence.of_prose(
+        asked.replies["text"],
+        drawn.key_points(step),
+        asked.marks,  # type: ignore[arg-type]
+        asked.probes,
+        list(step.axes),
+        asked.key,
+        clarified=len({each["fact"] for each in asked.clarified if each["fact"]}),
+        lo=lo,
+        hi=hi,
+        seconds=asked.seconds,
+        minutes=asked.minutes,
+    )
+    if asked.rescued:
+        found = [
+            evidence.Evidence(each.axis, min(each.value, evidence.RESCUED), each.why, each.step, each.weight)
+            for each in found
+        ]
+    talk.note(asked, found)

@@ -1,0 +1,256 @@
+"""Make the report of a session from its conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from interview.mock.assessment import STRONG, Assessment, anchor, assess, titles
+from interview.mock.drawn import Drawn
+from interview.mock.evidence import SURE
+from interview.mock.report.judging import Verdicts, axis_values
+from interview.mock.report.model import AxisRow, PointRow, Report, StepRow, load
+from interview.mock.scenario import AXES, STAGE_NAMES
+from interview.mock.session import Saved, Session, SessionError
+from interview.mock.talk import Asked, Talk
+from quizzes.free_text.sentences import closest
+
+REASONS = {
+    "contradicted": "your answer seemed to say the opposite of this: ",
+    "missing": "your answer did not seem to make this point: ",
+    "claimed": "this point needs more than words: ",
+    "no_number": "your answer had no number",
+    "sure": "you were sure, and wrong",
+    "missed": "the answer before was wrong",
+    "extension": "the answer before was right",
+}
+TREND = 10
+"""Sessions that the trend shows."""
+
+
+def make(session: Session, past: Sequence[Saved] = (), *, judged: Verdicts | None = None) -> Report:
+    """Return the report. past: all sessions, the newest first, for the trend. judged: marks of a judge by step."""
+    talk, spec = session.talk, session.spec
+    assessment = assess(talk)
+    drawn = {each.scenario.id: each for each in session.scenarios}
+    questions = [asked for asked in talk.asked if _is_question(asked)]
+    steps = [_step(asked, drawn, talk, judged or {}) for asked in questions]
+    number = {asked.key: place for place, asked in enumerate(questions, 1)}
+    gaps = [_gap(asked, talk, drawn) for asked in assessment.gaps]
+    return Report(
+        id=spec.id,
+        title=", ".join(each.scenario.title for each in session.scenarios),
+        role=spec.role,
+        level=spec.level,
+        minutes=spec.minutes,
+        minutes_used=round(talk.elapsed / 60, 1),
+        started=spec.started,
+        finished=session.is_over,
+        recommendation=assessment.recommendation if session.is_over else "the session is not over",
+        axes=_axes(assessment, talk, judged or {}, number),
+        steps=steps,
+        strengths=[_title(asked.key, drawn, asked.say) for asked in assessment.strengths],
+        gaps=gaps,
+        calibration=_calibration(talk),
+        unreached=[_title(key, drawn) for key in dict.fromkeys(talk.unreached)],
+        cards=cards(talk, drawn),
+        next_session=_next(assessment, gaps, spec.minutes),
+        trend=_trend(assessment, past, spec.id),
+        pauses=sum(note["note"] == "pause" for note in session.notes),
+        drawings=sum(note["note"] == "drawing" for note in session.notes),
+    )
+
+
+def cards(talk: Talk, drawn: Mapping[str, Drawn]) -> list[str]:
+    """Return the questions of the bank that come up for review: those that missed steps name."""
+    from quizzes.question_bank import load_bank
+
+    bank = load_bank()
+    missed = [asked for asked in talk.asked if asked.value is not None and asked.value < 3.5]
+    names = [name for asked in missed for name in _learn(asked, drawn) if name in bank]
+    return list(dict.fromkeys(names))
+
+
+def _is_question(asked: Asked) -> bool:
+    return asked.stage not in ("open", "self")
+
+
+def _axes(assessment: Assessment, talk: Talk, judged: Verdicts, number: Mapping[str, int]) -> list[AxisRow]:
+    by_judge = axis_values(talk, judged)
+    named = titles()
+    return [
+        AxisRow(
+            mark.axis,
+            named[mark.axis],
+            mark.value,
+            mark.own,
+            by_judge.get(mark.axis),
+            len(mark.evidence),
+            anchor(mark.axis, mark.value) if mark.value is not None else "",
+            [
+                f"{each.value:.1f}, "
+                + (f"question {number[each.step]}" if each.step in number else "the whole session")
+                + f": {each.why}"
+                for each in mark.evidence
+            ],
+        )
+        for mark in assessment.marks
+    ]
+
+
+def _step(asked: Asked, drawn: Mapping[str, Drawn], talk: Talk, judged: Verdicts) -> StepRow:
+    scenario, _, name = asked.key.partition("/")
+    step = drawn[scenario].scenario.step(name) if scenario in drawn else None
+    points = []
+    if step is not None:
+        verdicts = judged.get(asked.key, {})
+        for point in drawn[scenario].key_points(step):
+            probes = asked.probes.get(point.id)
+            near = closest(point, asked.replies.get("text", ""))
+            points.append(
+                PointRow(
+                    point.say,
+                    asked.marks.get(point.id, ""),
+                    all(probes) if probes else None,
+                    verdicts.get(point.id, ""),
+                    near.sentence if near else "",
+                )
+            )
+    return StepRow(
+        key=asked.key,
+        stage=asked.stage,
+        asked=asked.say,
+        why=_why(asked, drawn),
+        minutes=asked.minutes,
+        seconds=round(asked.seconds, 1),
+        answer=_answer(asked),
+        clarified=[{"asked": each["asked"], "told": each["told"]} for each in asked.clarified],
+        points=points,
+        rows=[list(row) for row in asked.rows],
+        ran=_command(asked),
+        explain=asked.explain,
+        five="" if step is None or not step.five else drawn[scenario].text(step.five),
+        evidence=[
+            f"{titles()[e.axis].lower()} {e.value:.1f}: {e.why}" for e in talk.evidence if e.step == asked.key
+        ],
+        value=asked.value,
+        learn=_learn(asked, drawn),
+    )
+
+
+def _why(asked: Asked, drawn: Mapping[str, Drawn]) -> str:
+    """Return in words what brought a follow-up."""
+    kind, _, point = asked.why.partition(":")
+    words = REASONS.get(kind, "")
+    if not point:
+        return words
+    scenario, _, name = asked.key.partition("/")
+    before = drawn[scenario].scenario.step(drawn[scenario].scenario.step(name).after or "")
+    return words + next(each.say for each in drawn[scenario].key_points(before) if each.id == point)
+
+
+def _answer(asked: Asked) -> str:
+    """Return what was answered in words."""
+    replies = asked.replies
+    if asked.passed:
+        return "(passed)"
+    if "text" in replies:
+        return str(replies["text"])
+    if "source" in replies:
+        return str(replies["source"])
+    given = {**replies.get("values", {}), **replies.get("replies", {})}
+    if given:
+        sure = f"; {asked.confidence} % sure" if asked.confidence else ""
+        is_alone = sum(not name.endswith(".interval") for name in given) == 1
+        return ", ".join(_in_words(name, value, is_alone) for name, value in given.items()) + sure
+    named = [name for each in replies.values() for name in (each if isinstance(each, list) else [each])]
+    return ", ".join(map(str, named))
+
+
+def _in_words(name: str, value: Any, is_alone: bool) -> str:
+    if name == "choice":
+        return f"option {value}"
+    if name.endswith(".interval"):
+        return f"interval {value}"
+    return str(value) if is_alone else f"{name.replace('_', ' ')} {value}"
+
+
+def _command(asked: Asked) -> str:
+    if "name" not in asked.run:
+        return ""
+    args = " ".join(f"{name}={_plain(value)}" for name, value in asked.run["args"].items())
+    return f"prep run {asked.run['name']} {args}".strip()
+
+
+def _plain(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _learn(asked: Asked, drawn: Mapping[str, Drawn]) -> list[str]:
+    scenario, _, name = asked.key.partition("/")
+    if scenario == "warm":
+        return [name]
+    return list(drawn[scenario].scenario.step(name).learn) if scenario in drawn else []
+
+
+def _gap(asked: Asked, talk: Talk, drawn: Mapping[str, Drawn]) -> dict[str, Any]:
+    found = [each for each in talk.evidence if each.step == asked.key]
+    weakest = min(found, key=lambda each: each.value)
+    return {"step": _title(asked.key, drawn, asked.say), "why": weakest.why, "learn": _learn(asked, drawn)}
+
+
+def _title(key: str, drawn: Mapping[str, Drawn], said: str = "") -> str:
+    """Return a step in words: its stage and the beginning of its question. said: the question, if it was asked."""
+    scenario, _, name = key.partition("/")
+    stage = "warm"
+    if scenario in drawn:
+        step = drawn[scenario].scenario.step(name)
+        stage, said = step.stage, drawn[scenario].wording(step)
+    first = (said.strip().splitlines() or [name])[0]
+    return f"{STAGE_NAMES[stage]}: {first if len(first) <= 110 else first[:107].rsplit(' ', 1)[0] + ' …'}"
+
+
+def _calibration(talk: Talk) -> dict[str, Any]:
+    """Return how many intervals held, and how often the candidate was sure and wrong."""
+    held = [part for asked in talk.asked for part in asked.intervals]
+    sure = [asked for asked in talk.asked if (asked.confidence or 0) >= SURE and asked.all_right is not None]
+    return {
+        "intervals": len(held),
+        "held": sum(held),
+        "boundless": sum(asked.boundless for asked in talk.asked),
+        "sure": len(sure),
+        "sure_and_wrong": sum(not asked.all_right for asked in sure),
+    }
+
+
+def _next(assessment: Assessment, gaps: Sequence[Mapping[str, Any]], minutes: int) -> str:
+    seen = [mark for mark in assessment.marks if mark.mean is not None]
+    if not seen:
+        return "a session of 20 minutes that you finish"
+    weakest = min(seen, key=lambda mark: mark.mean or 0.0)
+    if (weakest.mean or 0.0) >= STRONG:  # nothing is weak: look at what was not observed
+        weakest = next((mark for mark in assessment.marks if mark.mean is None), weakest)
+    links = [name for gap in gaps for name in gap["learn"]]
+    before = f"first {', '.join(dict.fromkeys(links[:3]))}; then " if links else ""
+    is_ready = min(mark.mean or 0.0 for mark in seen) >= 3
+    longer = {20: 45, 45: 60, 60: 60}.get(minutes, 45) if is_ready else minutes
+    return f"{before}{longer} minutes, with an eye on {titles()[weakest.axis].lower()}"
+
+
+def _trend(assessment: Assessment, past: Sequence[Saved], own_id: str) -> dict[str, list[int | None]]:
+    """Return the marks of finished sessions until this one. Sessions that cannot be read any more are left out."""
+    earlier: list[Mapping[str, int | None]] = []
+    for saved in past:
+        if saved.spec.id >= own_id or not saved.is_over or len(earlier) >= TREND - 1:
+            continue
+        try:
+            report = load(saved.spec.id)
+            earlier.append(
+                {row.axis: row.machine for row in report.axes}
+                if report is not None
+                else {m.axis: m.value for m in assess(Session.replay(saved.spec.id).talk).marks}
+            )
+        except SessionError:
+            continue
+    rows = [*reversed(earlier), {mark.axis: mark.value for mark in assessment.marks}]
+    return {axis: [row.get(axis) for row in rows] for axis in AXES}

@@ -1,0 +1,137 @@
+"""The state of a conversation: what was asked, what was said, what it is evidence of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from interview.mock.evidence import Evidence
+from interview.mock.scenario import Step
+from interview.mock.turns import Turn, Want
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A reply and the seconds that the candidate took for it."""
+
+    reply: dict[str, Any]
+    seconds: float
+
+
+Conversation = Generator[Turn, Heard, None]
+"""Yields turns, is sent what was heard."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything that a session begins with: the same spec and the same replies give the same session."""
+
+    id: str
+    role: str
+    level: str
+    minutes: int
+    seed: int
+    scenarios: tuple[str, ...]
+    warm: str
+    """Id of the bank's question for the beginning; "" for none."""
+    coach: bool = False
+    """Tell verdicts during the session."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Scenario -> hash of its content."""
+    started: str = ""
+    """ISO time."""
+
+
+@dataclass
+class Asked:
+    """One step of the session, for the report."""
+
+    key: str
+    """Scenario and step: "inference.stalled_streams/path"; "warm/<question>" for the first question."""
+    stage: str
+    form: str
+    say: str
+    minutes: float
+    axes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    why: str = ""
+    """Of a follow-up: what brought it, such as "missing:chunk"."""
+    replies: dict[str, Any] = field(default_factory=dict)
+    """What was answered: {"text"}, {"replies", "confidence"}, {"values"}, {"looks", "cause", "fixes"} ..."""
+    clarified: list[dict[str, str]] = field(default_factory=list)
+    """{"asked", "told"}; told is "" for a question that no fact answers."""
+    heard: dict[str, str] = field(default_factory=dict)
+    """Key point -> claimed, missing or contradicted, by the nearest words: only a reason to ask, never a mark."""
+    marks: dict[str, str] = field(default_factory=dict)
+    probes: dict[str, list[bool]] = field(default_factory=dict)
+    rows: list[tuple[str, str, str, bool]] = field(default_factory=list)
+    """(what, said, measured, right)."""
+    run: dict[str, Any] = field(default_factory=dict)
+    """{"name", "args", "result"} or {"name", "args", "failed"}."""
+    explain: str = ""
+    rescued: bool = False
+    passed: bool = False
+    all_right: bool | None = None
+    intervals: list[bool] = field(default_factory=list)
+    """Whether each interval held."""
+    boundless: int = 0
+    """Intervals that are too wide to say anything."""
+    confidence: int | None = None
+    value: float | None = None
+    """Mean of its evidence; None without any."""
+
+
+@dataclass
+class Talk:
+    """The conversation so far."""
+
+    spec: Spec
+    asked: list[Asked] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
+    ratings: dict[str, int] = field(default_factory=dict)
+    elapsed: float = 0.0
+    """Seconds of the candidate's replies."""
+    preface: str = ""
+    """Words that go before the next turn: what a run showed."""
+    chart: dict[str, Any] | None = None
+    unreached: list[str] = field(default_factory=list)
+    """Keys of the steps that time, or the choice of follow-ups, left out."""
+
+    def begin(self, key: str, step: Step | None, stage: str, form: str, say: str, minutes: float) -> Asked:
+        asked = Asked(key, stage, form, say, minutes, tuple(step.axes) if step is not None else ())
+        self.asked.append(asked)
+        return asked
+
+    def turn(self, asked: Asked, name: str, say: str, want: Want, *, began: bool = False) -> Turn:
+        """Return a turn of a step, with what is left to say about the step before."""
+        told = "\n\n".join(text for text in (self.preface, say) if text)
+        turn = Turn(
+            f"{asked.key}#{name}",
+            asked.stage,
+            told,
+            want,
+            asked.minutes,
+            began,
+            self.chart,
+            before=self.preface,
+        )
+        self.preface, self.chart = "", None
+        return turn
+
+    def hear(self, asked: Asked, heard: Heard) -> dict[str, Any]:
+        asked.seconds += heard.seconds
+        self.elapsed += heard.seconds
+        return heard.reply
+
+    def note(self, asked: Asked, found: list[Evidence]) -> None:
+        """Keep the evidence of a step."""
+        self.evidence += found
+        values = [
+            each.value for each in self.evidence if each.step == asked.key and each.axis != "communication"
+        ]
+        asked.value = sum(values) / len(values) if values else None
+
+    def observations(self) -> Counter[str]:
+        return Counter(each.axis for each in self.evidence)

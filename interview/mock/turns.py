@@ -1,0 +1,208 @@
+"""What the interviewer says and what it waits for: all that a terminal, a browser or a script needs to know.
+
+A conversation is a generator of turns; what is sent back is the reply, plain JSON values in the form that the turn's
+`want` describes. `want.check(reply)` raises ParseError for a reply that cannot be used: ask again, nothing is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from interview.mock.scenario import Code, Pick
+from quizzes.grading import ParseError, check_reply, reply_keys
+from quizzes.instance import Instance
+from quizzes.question import KeyPoint
+
+MAX_CHARACTERS = 20_000
+MARKS = ("hit", "partial", "miss", "contradicted")
+
+
+@dataclass(frozen=True)
+class Want:
+    """What a reply must look like."""
+
+    def check(self, reply: dict[str, Any]) -> None:
+        """Raise ParseError if the reply cannot be used."""
+
+
+@dataclass(frozen=True)
+class Continue(Want):
+    """Nothing but Enter. Reply: {}."""
+
+
+@dataclass(frozen=True)
+class Prose(Want):
+    """An answer in prose. Reply: {"text": "..."}; empty if passed. Clarifying questions: {"clarify": "..."}."""
+
+    lo: int = 60
+    hi: int = 150
+    """Usual number of words."""
+
+    def check(self, reply: dict[str, Any]) -> None:
+        text = reply.get("clarify", reply.get("text"))
+        if not isinstance(text, str):
+            raise ParseError("the answer is no text", "write it in your own words")
+        if len(text) > MAX_CHARACTERS:
+            raise ParseError(
+                f"that is {len(text):,} characters; {MAX_CHARACTERS:,} is the limit", "say it shorter"
+            )
+
+
+@dataclass(frozen=True)
+class Ask(Want):
+    """Typed values and options. Reply: {"replies": {key: text}, "confidence": 1..99 or None}, or {"pass": True}.
+
+    Keys: those of `keys(instance)`; "<answer>.interval" for an interval, which may be left out."""
+
+    instance: Instance
+    confidence: bool = True
+    """Also ask how sure they are that all parts are right."""
+
+    @property
+    def keys(self) -> list[str]:
+        """Return the keys in the order to ask for them, intervals after their answers."""
+        intervals = {answer.id for answer in self.instance.question.answers if answer.interval}
+        return [
+            key
+            for name in reply_keys(self.instance)
+            for key in ([name, f"{name}.interval"] if name in intervals else [name])
+        ]
+
+    def check(self, reply: dict[str, Any]) -> None:
+        if reply.get("pass"):
+            return
+        replies = reply.get("replies")
+        if not isinstance(replies, dict):
+            raise ParseError("there is no answer", "type your best guess")
+        for key in self.keys:
+            if key in replies or not key.endswith(".interval"):
+                check_reply(self.instance, key, str(replies.get(key, "")))
+        sure = reply.get("confidence")
+        if sure is not None and not (type(sure) is int and 1 <= sure <= 99):
+            raise ParseError(f"{sure!r} is no confidence", "type a whole number from 1 to 99")
+
+
+@dataclass(frozen=True)
+class Form(Want):
+    """Fields that the candidate sets. Reply: {"values": {id: value}, "commit": bool}.
+
+    can_try: a reply with commit False is checked by a run and asked again; without it every reply commits."""
+
+    fields: tuple[Pick, ...]
+    values: dict[str, Any]
+    """Current values."""
+    can_try: bool = False
+
+    def check(self, reply: dict[str, Any]) -> None:
+        values = reply.get("values")
+        if not isinstance(values, dict):
+            raise ParseError("there are no values", "fill in the fields")
+        for pick in self.fields:
+            read_pick(pick, values.get(pick.id, self.values.get(pick.id)))
+
+
+@dataclass(frozen=True)
+class Menu(Want):
+    """One of some actions. Reply: {"pick": id}."""
+
+    options: tuple[tuple[str, str], ...]
+    """(id, text)."""
+
+    def check(self, reply: dict[str, Any]) -> None:
+        if reply.get("pick") not in dict(self.options):
+            raise ParseError(f"{reply.get('pick')!r} is none of the options", "type the number of one")
+
+
+@dataclass(frozen=True)
+class Mark(Want):
+    """The candidate's own mark of a key point. Reply: {"mark": one of MARKS}."""
+
+    point: KeyPoint
+    closest: str
+    """The sentence of the answer that is nearest to it, which may say the opposite; "" if none is near."""
+
+    def check(self, reply: dict[str, Any]) -> None:
+        if reply.get("mark") not in MARKS:
+            raise ParseError(f"{reply.get('mark')!r} is no mark", f"type one of {', '.join(MARKS)}")
+
+
+@dataclass(frozen=True)
+class RunExperiment(Want):
+    """The front end runs it (`quizzes.experiments.runner.Runner`, with progress). Reply: {"result": {...}} or
+    {"failed": reason}. No reply of the candidate."""
+
+    name: str
+    args: dict[str, Any]
+
+    def check(self, reply: dict[str, Any]) -> None:
+        if "result" not in reply and "failed" not in reply:
+            raise ParseError("the run gave nothing", "run it again")
+
+
+@dataclass(frozen=True)
+class Program(Want):
+    """Code to write. The front end edits and checks it as often as the candidate likes (`coding.py`).
+
+    Reply: {"source": text, "passed": [check names], "failed": [check names], "tries": number}."""
+
+    code: Code
+
+    def check(self, reply: dict[str, Any]) -> None:
+        if not isinstance(reply.get("passed"), list) or not isinstance(reply.get("failed"), list):
+            raise ParseError("the program was not checked", "check it first")
+
+
+@dataclass(frozen=True)
+class Rate(Want):
+    """The candidate's own rating. Reply: {"ratings": {axis: 1..5}}; axes may be left out."""
+
+    axes: tuple[str, ...]
+
+    def check(self, reply: dict[str, Any]) -> None:
+        ratings = reply.get("ratings")
+        if not isinstance(ratings, dict) or any(
+            axis not in self.axes or type(value) is not int or not 1 <= value <= 5
+            for axis, value in ratings.items()
+        ):
+            raise ParseError("a rating is a whole number from 1 to 5", "type one per axis, or leave it out")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The interviewer speaks and waits."""
+
+    id: str
+    """Unique within the session; also the key of the reply in the log."""
+    stage: str
+    """open, warm, core, probe, quantify, experiment, design, curveball, reverse, self or end."""
+    say: str
+    """Markdown; may be empty."""
+    want: Want
+    minutes: float | None = None
+    """Soft limit of the step; None if it has none."""
+    began: bool = False
+    """Whether a new step begins here: its clock starts."""
+    chart: dict[str, Any] | None = None
+    """The run shown with this turn: {"name", "args", "result", "rows": [(label, said, measured, ok)]}."""
+    axes: tuple[str, ...] = field(default=())
+    before: str = ""
+    """The beginning of `say` that belongs to the step before: what a run showed."""
+
+
+def read_pick(pick: Pick, value: Any) -> Any:
+    """Return the value of a pick. Raises ParseError."""
+    if pick.options:
+        if str(value) not in pick.options:
+            raise ParseError(f"{value!r} is not possible", f"use one of {', '.join(pick.options)}", pick.id)
+        return int(value) if str(value).isdecimal() else str(value)
+    try:
+        number = float(str(value).replace(",", "").replace("_", "").strip())
+    except ValueError:
+        raise ParseError(f"{value!r} is not a number", "type a number", pick.id) from None
+    assert pick.lo is not None and pick.hi is not None
+    if not pick.lo <= number <= pick.hi:  # also for NaN
+        raise ParseError(f"{value} is out of range", f"use {pick.lo:g} to {pick.hi:g}", pick.id)
+    if pick.whole and number != int(number):
+        raise ParseError(f"{value} is not a whole number", "type a whole number", pick.id)
+    return int(number) if pick.whole else number
