@@ -26,6 +26,8 @@ from common.sandbox import callback as host_callback
 from lessons.course.lesson_files import find_exercise
 
 MEGABYTES = 1_536
+MAX_STOPS = 2
+"""After so many stops at a limit, the remaining checks do not run: each would wait for the limit again."""
 CheckFunction = Callable[["Learner"], None]
 Case = TypeVar("Case")
 _CHECKS: dict[str, list[CheckFunction]] = defaultdict(list)
@@ -132,6 +134,10 @@ def smallest(cases: Iterable[Case], run: Callable[[Case], object]) -> None:
     for case in cases:
         try:
             run(case)
+        except GuestError as error:
+            if error.is_stub:
+                raise
+            raise Failed(str(error), example=case) from None
         except AssertionError as error:
             if isinstance(error, Failed) and error.example is not None:
                 raise
@@ -143,35 +149,55 @@ def smallest(cases: Iterable[Case], run: Callable[[Case], object]) -> None:
             ) from None
 
 
+def fewest(items: list[Case], fails: Callable[[list[Case]], bool], tries: int = 200) -> list[Case]:
+    """Return few of the items, in order, that still fail: leave out runs of them, long ones first."""
+    size = max(1, len(items) // 2)
+    while size and tries:
+        at = 0
+        while at < len(items) and tries:
+            tries -= 1
+            if fails(left := items[:at] + items[at + size :]):
+                items = left
+            else:
+                at += size
+        size //= 2
+    return items
+
+
 def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report:
     """Run the checks of an exercise on a cell's source, all of them even after failures.
 
-    only: name of the one check to run. A stopped process is started again for the next check.
+    only: name of the one check to run. A stopped process is started again for the next check, once.
     """
     _, facts = find_exercise(exercise)
     results: list[CheckResult] = []
     guest: Guest | None = None
+    num_stopped = 0
     output = ""
     try:
         for function in checks(exercise):
             if only not in (None, function.__name__):
+                continue
+            if num_stopped == MAX_STOPS:
+                results.append(_failed(function, f"not run: your code was stopped {MAX_STOPS} times before"))
                 continue
             if guest is None:
                 limits = Limits(seconds=facts.seconds, megabytes=MEGABYTES)
                 guest = Guest({"learner.py": source}, limits=limits, imports=tuple(facts.imports))
                 missing = [name for name in facts.objects if not guest.has(name)]
                 if missing:
-                    return Report(exercise, problem=f"the cell does not define {' or '.join(missing)}")
+                    return Report(exercise, problem=f"it does not define {' or '.join(missing)}")
             try:
                 results.append(_run(function, Learner(guest)))
             except GuestError as error:
                 if error.is_stub:
                     return Report(exercise, problem=f"not written yet: {error.message}", is_stub=True)
-                results.append(_failed(function, str(error)))
+                results.append(_failed(function, str(error), error.call or None))
             except GuestStopped as stopped:
                 results.append(_failed(function, f"your code {stopped}"))
                 guest.close()
                 guest = None
+                num_stopped += 1
         output = guest.output() if guest is not None else ""
     except GuestError as error:  # the cell does not load
         if error.is_stub:

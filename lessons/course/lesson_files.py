@@ -6,6 +6,11 @@ lessons/l07_paged_kv/
   solution.py    one section per exercise, "# exercise 07.1"           -> solution()
   checks.py      `checking.py` loads it      mutants.py    `mutants.py` loads it
   lesson.ipynb   built and executed by `notebook_build.py`
+
+lessons/labs/block_manager/
+  meta.yaml      track, title, goal, and its one exercise              -> Lab
+  stub.py        the learner's file as they get it; solution.py, checks.py and mutants.py as in a lesson
+  race.py        the learner's part against ours      follow_ups.md   what an interviewer asks next
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 FOLDER = Path(__file__).resolve().parents[1]
+TRACKS = ("memory", "policies", "decoding", "serving", "kernels")
 _CELL = re.compile(r"^# %%(?P<kind> \[markdown\])?(?P<rest>.*)$")
 _MARKER = re.compile(r"^# exercise (\d\d\.\d)\b")
 
@@ -93,6 +99,47 @@ class Lesson(Strict):
         return self.folder / "lesson.ipynb"
 
 
+class Lab(Strict):
+    """One larger exercise without a notebook: its meta.yaml. Its exercise has the lab's name as id."""
+
+    track: str
+    order: int
+    """Place in its track."""
+    title: str
+    goal: str
+    topics: list[str]
+    unlocks: list[str]
+    """Ids of bank questions that the lab prepares for."""
+    exercise: Exercise
+    probes: list[Probe] = []
+    """What `prep lab interview` asks about the cost of the code."""
+    folder: Path
+
+    @property
+    def number(self) -> str:
+        return self.exercise.id
+
+    @property
+    def name(self) -> str:
+        """Name of its package below `lessons`."""
+        return f"labs.{self.folder.name}"
+
+    @property
+    def follow_ups(self) -> list[tuple[str, str]]:
+        """What an interviewer asks once the code works: the question, and the rest of its paragraph."""
+        text = (self.folder / "follow_ups.md").read_text(encoding="utf-8")
+        found = re.findall(r"^\d+\. \*\*(.+?)\*\*(.*?)(?=^\d+\. |\Z)", text, re.MULTILINE | re.DOTALL)
+        return [(" ".join(question.split()), " ".join(answer.split())) for question, answer in found]
+
+    @property
+    def has_race(self) -> bool:
+        return (self.folder / "race.py").exists()
+
+    @property
+    def exercises(self) -> dict[str, Exercise]:
+        return {self.exercise.id: self.exercise}
+
+
 @dataclass(frozen=True)
 class Cell:
     """A cell of a lesson's source."""
@@ -131,8 +178,40 @@ def find_lesson(name: str) -> Lesson:
     raise UnknownLesson(f"no lesson is called {name!r}; the lessons are {known}")
 
 
-def find_exercise(name: str) -> tuple[Lesson, Exercise]:
-    """Return the exercise that "7.2" or "07.2" names. Raises UnknownLesson."""
+@cache
+def labs() -> tuple[Lab, ...]:
+    """Return all labs, track by track. Raises pydantic.ValidationError if a meta.yaml is wrong."""
+    found = [_read_lab(path.parent) for path in sorted((FOLDER / "labs").glob("*/meta.yaml"))]
+    return tuple(sorted(found, key=lambda lab: (TRACKS.index(lab.track), lab.order)))
+
+
+def _read_lab(folder: Path) -> Lab:
+    data: dict[str, Any] = yaml.safe_load((folder / "meta.yaml").read_text(encoding="utf-8"))
+    exercise = {"id": folder.name.replace("_", "-"), "title": data["title"], **data.pop("exercise")}
+    return Lab.model_validate({**data, "exercise": exercise, "folder": folder})
+
+
+def find_lab(name: str) -> Lab:
+    """Return the lab of this name. Raises UnknownLesson."""
+    known = {lab.number: lab for lab in labs()}
+    wanted = name.strip().lower().replace("_", "-")
+    if wanted not in known:
+        close = get_close_matches(wanted, known, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise UnknownLesson(f"no lab is called {name!r}; {hint}the labs are {', '.join(known)}")
+    return known[wanted]
+
+
+def find_exercise(name: str) -> tuple[Lesson | Lab, Exercise]:
+    """Return the exercise that "7.2", "07.2" or the name of a lab names. Raises UnknownLesson."""
+    if name in (lab.number for lab in labs()):
+        lab = find_lab(name)
+        return lab, lab.exercise
+    return find_lesson_exercise(name)
+
+
+def find_lesson_exercise(name: str) -> tuple[Lesson, Exercise]:
+    """Return the exercise of a lesson that "7.2" or "07.2" names. Raises UnknownLesson."""
     lesson = find_lesson(name)
     _, dot, number = name.strip().partition(".")
     wanted = f"{lesson.number}.{number}"
@@ -187,16 +266,19 @@ def exercise_of(source: str) -> str | None:
     return match[1] if match else None
 
 
-def stub(lesson: Lesson, exercise: str) -> str:
-    """Return the source of the exercise's cell as the learner gets it."""
+def stub(lesson: Lesson | Lab, exercise: str) -> str:
+    """Return the source of the exercise's cell, or the lab's file, as the learner gets it."""
+    if isinstance(lesson, Lab):
+        return (lesson.folder / "stub.py").read_text(encoding="utf-8")
     return next(cell.text for cell in cells(lesson) if cell.exercise == exercise)
 
 
 @cache
 def solution(exercise: str) -> str:
-    """Return the reference solution of an exercise: its section of solution.py. Raises KeyError."""
+    """Return the reference solution of an exercise: its section of solution.py, or all of a lab's. Raises KeyError."""
     lesson, _ = find_exercise(exercise)
-    return split_sections((lesson.folder / "solution.py").read_text(encoding="utf-8"))[exercise]
+    text = (lesson.folder / "solution.py").read_text(encoding="utf-8")
+    return text if isinstance(lesson, Lab) else split_sections(text)[exercise]
 
 
 def split_sections(text: str) -> dict[str, str]:

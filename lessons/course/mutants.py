@@ -6,10 +6,10 @@ import importlib
 import re
 from dataclasses import dataclass
 
-from lessons.course.lesson_files import Lesson, solution
+from lessons.course.lesson_files import Lab, Lesson, solution
 from quizzes.mutant_diffs import apply_diff
 
-_HEADLINE = re.compile(r"^(?=\d\d\.\d \w+: )", re.MULTILINE)
+_HEADLINE = re.compile(r"^(?=\w[\w.-]* \w+: )", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Mutant:
     source: str
 
 
-def mutants(lesson: Lesson) -> list[Mutant]:
-    """Return the wrong solutions of a lesson. Raises ValueError if a diff does not fit the solution."""
+def mutants(lesson: Lesson | Lab) -> list[Mutant]:
+    """Return the wrong solutions of a lesson or a lab. Raises ValueError if a diff does not fit the solution."""
     text: str = importlib.import_module(f"lessons.{lesson.name}.mutants").MUTANTS
     found = []
     for entry in _HEADLINE.split(text)[1:]:

@@ -16,7 +16,7 @@ from typing import Any
 from common.child_process import JsonChild, ProcessEnded
 from lessons.course import progress
 from lessons.course.checking import Report
-from lessons.course.lesson_files import Lesson, exercise_of, find_exercise, find_lesson, solution, stub
+from lessons.course.lesson_files import Lesson, exercise_of, find_lesson, find_lesson_exercise, solution, stub
 from lessons.course.plots import png
 from lessons.course.report_text import as_html, as_text
 from lessons.course.widgets import Control, Draw, Explorer
@@ -104,7 +104,7 @@ class ThisLesson:
 
     def source(self, exercise: str) -> str:
         """Return the cell of an exercise as it was last run here, else as it was last saved."""
-        lesson, _ = find_exercise(exercise)
+        lesson, _ = find_lesson_exercise(exercise)
         for text in reversed(_cells_run()):
             if exercise_of(text) == exercise:
                 return text
@@ -149,7 +149,7 @@ class ThisLesson:
 
     def hint(self, exercise: str) -> None:
         """Print the next hint. Each costs a fifth of the exercise's points."""
-        _, facts = find_exercise(exercise)
+        _, facts = find_lesson_exercise(exercise)
         shown = progress.exercise_progress().get(exercise, progress.ExerciseProgress()).hints
         number = min(shown + 1, len(facts.hints))
         cost = f"costs {progress.HINT_COST:.0%} of the points" if number > shown else "shown before"
@@ -162,7 +162,7 @@ class ThisLesson:
 
         One object, or a tuple if the exercise defines several.
         """
-        _, facts = find_exercise(exercise)
+        _, facts = find_lesson_exercise(exercise)
         source = self.source(exercise)
         known = progress.exercise_progress().get(exercise)
         is_mine = known is not None and digest(source) in known.digests
@@ -194,7 +194,7 @@ class ThisLesson:
         print(f"All of them, in a terminal: prep quiz --stage L{self.lesson.number}")
         for name in unlocked(self.lesson)[:1]:
             question = InlineQuestion(name, seed=1 if self.quick else None)
-            _display({**question.widget()._repr_mimebundle_(), "text/plain": question.prompt})
+            _display({**question.widget()._repr_mimebundle_(), "text/plain": question.text})
 
 
 def _display(bundle: dict[str, Any]) -> None:

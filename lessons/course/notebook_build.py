@@ -18,9 +18,10 @@ from typing import Any
 
 from common.child_process import ROOT
 from lessons.course.lesson_files import Lesson, cells, solution
-from lessons.course.workspace import WIDGET, digest, source_of
+from lessons.course.workspace import digest, source_of
 
 CELL_SECONDS = 240
+WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (prep)", "language": "python", "name": "python3"}
 
 

@@ -45,8 +45,10 @@ def exercise_progress() -> dict[str, ExerciseProgress]:
     for attempt in attempts:
         if not attempt.question_id.startswith(PREFIX) or "event" not in attempt.detail:
             continue
-        progress = found.setdefault(attempt.question_id.removeprefix(PREFIX), ExerciseProgress())
         event = attempt.detail["event"]
+        if event in ("race", "interview"):
+            continue
+        progress = found.setdefault(attempt.question_id.removeprefix(PREFIX), ExerciseProgress())
         if event == "hint":
             progress.hints = max(progress.hints, attempt.hints)
         elif event == "solution":
@@ -86,6 +88,23 @@ def record_hint(exercise: str, number: int) -> None:
 def record_solution(exercise: str) -> None:
     """Keep that the solution was shown: the exercise's card is rated Again."""
     _add(exercise, None, rating=1, detail={"event": "solution"})
+
+
+def record_race(lab: str, seed: int, ratio: float, source: str) -> None:
+    """Keep the result of a lab's race."""
+    _add(lab, ratio, detail={"event": "race", "seed": seed, "digest": digest(source)})
+
+
+def record_interview(lab: str, marks: dict[str, float], minutes: float) -> None:
+    """Keep the marks of a lab held as an interview."""
+    _add(lab, marks, detail={"event": "interview", "minutes": minutes})
+
+
+def events(lab: str, event: str) -> list[Attempt]:
+    """Return what was kept of a lab's "race" or "interview", the oldest first."""
+    with opened() as state:
+        found = state.attempts()
+    return [each for each in found if each.question_id == PREFIX + lab and each.detail.get("event") == event]
 
 
 def record_prediction(lesson: Lesson, name: str, answer: Any, confidence: int | None = None) -> None:

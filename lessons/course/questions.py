@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import random
 import time
 from typing import Any
@@ -38,6 +39,11 @@ class InlineQuestion:
         return "\n\n".join(
             ["**" + self.instance.question.title + "**", self.instance.prompt, "\n".join(options)]
         )
+
+    @property
+    def text(self) -> str:
+        """The question and what it asks for, without widgets."""
+        return "\n\n".join([self.prompt, "\n".join(f"- {self.instance.asked(key)}" for key in self.keys)])
 
     def answer(self, replies: dict[str, str], confidence: int | None = None) -> str:
         """Raises ParseError if a reply cannot be read; nothing is committed then."""
@@ -109,7 +115,11 @@ class InlineQuestion:
         """Return the question with an input per part and a button."""
         import ipywidgets
 
-        inputs = {key: ipywidgets.Text(description=key.replace("_", " ")) for key in self.keys}
+        inputs = {key: ipywidgets.Text() for key in self.keys}
+        parts = [
+            ipywidgets.VBox([ipywidgets.HTML(html.escape(self.instance.asked(key))), field])
+            for key, field in inputs.items()
+        ]
         sure = ipywidgets.BoundedIntText(value=50, min=1, max=99, description="sure, %")
         button = ipywidgets.Button(description="Commit and run")
         area = ipywidgets.HTML()
@@ -124,7 +134,7 @@ class InlineQuestion:
 
         button.on_click(commit)
         shown = ipywidgets.HTML(_to_html(self.prompt))
-        return ipywidgets.VBox([shown, *inputs.values(), sure, button, area])
+        return ipywidgets.VBox([shown, *parts, sure, button, area])
 
 
 def unlocked(lesson: Lesson) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from typing import Any
 
@@ -52,7 +53,8 @@ class SayIt:
         ]
         return "\n".join([self.lesson.say.prompt, "Then test yourself:", *probes])
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+    def widget(self) -> Any:
+        """Return the prompt, a place for prose, and a field per probe."""
         import ipywidgets
 
         spoken = ipywidgets.Textarea(
@@ -68,16 +70,18 @@ class SayIt:
 
         def check(_: Any) -> None:
             text = self.answer(spoken.value, [str(each.value) for each in inputs])
-            result.value = f"<pre role='status'>{text.replace('<', '&lt;')}</pre>"
+            result.value = f"<pre role='status'>{html.escape(text)}</pre>"
 
         button.on_click(check)
         probes = [
-            ipywidgets.VBox([ipywidgets.Label(probe.q), field])
+            ipywidgets.VBox([ipywidgets.HTML(html.escape(probe.q)), field])
             for probe, field in zip(self.lesson.say.probes, inputs, strict=True)
         ]
-        prompt = ipywidgets.HTML(f"<b>{self.lesson.say.prompt}</b>")
-        box = ipywidgets.VBox([prompt, spoken, *probes, button, result])
-        return {**(box._repr_mimebundle_() or {}), "text/plain": self.text}
+        prompt = ipywidgets.HTML(f"<b>{html.escape(self.lesson.say.prompt)}</b>")
+        return ipywidgets.VBox([prompt, spoken, *probes, button, result])
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return {**(self.widget()._repr_mimebundle_() or {}), "text/plain": self.text}
 
 
 def _plain(value: float | str | bool) -> str:

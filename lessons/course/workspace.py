@@ -1,6 +1,6 @@
-"""The learner's copies of the notebooks, below the folder of their state. Tracked files are never edited.
+"""The learner's notebooks and files of labs, below the folder of their state. Tracked files are never edited.
 
-An update keeps every exercise cell and every cell that the learner added, refreshes the others by id, and
+An update of a notebook keeps every exercise cell and every cell that the learner added, refreshes the others by id, and
 keeps the old file as `.bak`.
 """
 
@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from common.paths import data_dir, write_atomically
-from lessons.course.lesson_files import Lesson, cells, exercise_of, lessons, stub
-
-WIDGET = "application/vnd.jupyter.widget-view+json"
+from lessons.course.lesson_files import Lab, Lesson, cells, exercise_of, lessons, stub
 
 
 class WorkspaceError(ValueError):
@@ -35,7 +33,7 @@ class Opened:
 def folder() -> Path:
     """Return the folder of the learner's notebooks. `PREP_LESSONS` overrides it."""
     chosen = os.environ.get("PREP_LESSONS")
-    return Path(chosen).expanduser() if chosen else data_dir().absolute() / "lessons"
+    return Path(chosen).expanduser().absolute() if chosen else data_dir().absolute() / "lessons"
 
 
 def notebook_path(lesson: Lesson) -> Path:
@@ -48,7 +46,7 @@ def open_copy(lesson: Lesson) -> Opened:
     fresh = _read(lesson.notebook)
     if not path.exists():
         for cell in fresh["cells"]:
-            _strip_widgets(cell)
+            _strip_outputs(cell)
         _write(path, fresh)
         return Opened(path, created=True)
     mine = _read(path)
@@ -79,7 +77,7 @@ def merge(mine: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
     for cell in fresh["cells"]:
         kept = old.get(cell["id"])
         if kept is None:
-            _strip_widgets(cell)
+            _strip_outputs(cell)
             merged.append(cell)
         elif kept["cell_type"] == "code" and _is_theirs(kept, cell):
             merged.append(kept)
@@ -166,16 +164,54 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, notebook: dict[str, Any]) -> None:
+    _write_text(path, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
     try:
-        write_atomically(path, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+        write_atomically(path, text)
     except OSError as error:
         raise WorkspaceError(
             f"cannot write {path}: {error.strerror or error}; choose another folder with PREP_LESSONS=FOLDER"
         ) from error
 
 
+def lab_path(lab: Lab) -> Path:
+    """Return where the learner's file of a lab lies."""
+    return folder() / "labs" / f"{lab.folder.name}.py"
+
+
+def open_lab(lab: Lab) -> Opened:
+    """Make the learner's file of a lab from its stub, unless it exists. Raises WorkspaceError."""
+    path = lab_path(lab)
+    if path.exists():
+        return Opened(path)
+    _write_text(path, stub(lab, lab.number))
+    return Opened(path, created=True)
+
+
+def lab_source(lab: Lab) -> str:
+    """Return the learner's file of a lab, or the stub if there is none. Raises WorkspaceError if it is no text."""
+    path = lab_path(lab)
+    try:
+        return path.read_text(encoding="utf-8-sig") if path.exists() else stub(lab, lab.number)
+    except UnicodeDecodeError:
+        raise WorkspaceError(f"{path} is not a UTF-8 text file; save it as UTF-8") from None
+    except OSError as error:
+        raise WorkspaceError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def reset_lab(lab: Lab) -> Path | None:
+    """Move the learner's file aside and make a new one. Return where the old one is."""
+    path = lab_path(lab)
+    backup = _back_up(path) if path.exists() else None
+    path.unlink(missing_ok=True)
+    open_lab(lab)
+    return backup
+
+
 def _back_up(path: Path) -> Path:
-    backup = path.with_name(f"{path.stem}.{time.strftime('%Y%m%d-%H%M%S')}.bak.ipynb")
+    backup = path.with_name(f"{path.stem}.{time.strftime('%Y%m%d-%H%M%S')}.bak{path.suffix}")
     try:
         shutil.copy2(path, backup)
     except OSError as error:
@@ -183,10 +219,10 @@ def _back_up(path: Path) -> Path:
     return backup
 
 
-def _strip_widgets(cell: dict[str, Any]) -> None:
-    """Remove references to widgets of another kernel; the picture and the text of each stay."""
-    for output in cell.get("outputs", []):
-        output.get("data", {}).pop(WIDGET, None)
+def _strip_outputs(cell: dict[str, Any]) -> None:
+    """Remove the results of our run: they answer the predictions that the learner has yet to make."""
+    if cell["cell_type"] == "code":
+        cell["outputs"], cell["execution_count"] = [], None
 
 
 def unchanged(lesson: Lesson) -> bool:

@@ -105,8 +105,8 @@ this.reveal("tokens-computed", counts["with a cache"])
 print(f"{counts['without a cache'] / counts['with a cache']:.1f} times fewer")
 
 # %% [markdown] name="why-one-less"
-# One token fewer than prompt and answer together: the last generated token is never fed back, so nobody computes its
-# key and value. The same off-by-one appears in every engine's counters.
+# One token fewer than prompt and answer together: the last generated token is never fed back, so its key and value
+# are never computed. The same off-by-one appears in every engine's counters.
 #
 # A cache must not change the answer. Compare the tokens of three programs, then the logits of two.
 

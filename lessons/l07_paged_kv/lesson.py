@@ -127,6 +127,8 @@ this.reveal("empty-share", round(100 * float(1 - paged[:, 0].sum() / paged[:, 1]
 this.record(paged_peak=int(paged[:, 2].max()), contiguous_peak=int(contiguous[:, 2].max()))
 
 # %% [markdown] name="same-work"
+# Why more than 8,192 / 580 = 14? That is the mean; the peak comes when several short prompts run together.
+#
 # Each request computes the same tokens in both runs. The paged run needs fewer steps because each step works for more
 # requests, and a decode step reads all weights whether it works for one request or for many (lesson 03). That is how
 # less waste of *memory* becomes *throughput*.
@@ -159,9 +161,9 @@ drawing.axes[0].set_ylabel("slots")
 this.plot(drawing)
 
 # %% [markdown] name="three-wastes"
-# Orange has three causes, and interviewers like to hear them apart. **Reserved**: slots that this request will use
-# later, empty until then. **Internal fragmentation**: slots of its run that it never uses. **External
-# fragmentation**: free slots in holes that are too small for the next run.
+# Orange has two causes. **Reserved**: slots that this request will use later, empty until then. **Internal
+# fragmentation**: slots of its run that it never uses. A third waste hides in the free slots. **External
+# fragmentation**: holes that are too small for the next run. Interviewers like to hear the three apart.
 #
 # Runs of one size have no external part. `first_fit` below knows each final length in advance, which is impossible, and
 # so has no internal part; the holes remain. `buddy` rounds that length up to a power of two. An experiment of the
@@ -187,6 +189,9 @@ for row in zip(*(race[key] for key in ("names", "peak_running", "steps", "waste"
 
 
 # %% name="draw-pool"
+from common.text import counted
+
+
 def pool_picture(block_size, prompt, generated):
     pool, tables = BlockAllocator(512 // block_size), {name: [] for name in "ABC*"}
     goals = {"A": 90, "B": 40, "C": 60, "*": prompt + generated}
@@ -202,8 +207,8 @@ def pool_picture(block_size, prompt, generated):
             here[:used], here[used:] = (3, 4) if name == "*" else (1, 2)
     return draw_cells(cells, block_size), (
         f"our block table: {tables['*']}\n"
-        f"{goals['*']} tokens in {len(tables['*'])} blocks of {block_size}: "
-        f"{len(tables['*']) * block_size - goals['*']} slots are empty; {pool.num_free} blocks are free\n"
+        f"{goals['*']} tokens in {counted(len(tables['*']), 'block')} of {block_size}; "
+        f"slots empty: {len(tables['*']) * block_size - goals['*']}; blocks free: {pool.num_free}\n"
         f"the last token is in slot {slot_mapping(tables['*'], goals['*'] - 1, 1, block_size)[0]}"
     )
 
@@ -471,7 +476,8 @@ this.record(forks_right_without_copy=still_right)
 
 # %% [markdown] name="v1"
 # All three write into the same slots. The third one writes last in each turn, so it reads its own keys, and the others
-# read the keys of the third. The text stays fluent: a model hides such a bug well.
+# read the keys of the third. The texts still consist of the shop's words: only the comparison
+# finds the bug.
 #
 # vLLM's first engine (V0) forked like this. V1, and this engine, avoid the copy: requests share only *full* blocks,
 # through the prefix cache, and each computes its last, partial block itself. Up to one block of tokens is computed

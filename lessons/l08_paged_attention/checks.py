@@ -376,8 +376,8 @@ def loop_over_rows(case: Case) -> Tensor:
 
 @check("08.3")
 def sixty_four_rows_are_fast(learner: Learner) -> None:
-    """64 decode rows take less than 0.75 times as long as a loop over them: they are computed together."""
-    case = make_case([Row(57 + row % 8) for row in range(64)], Shape(4, 2, 32, 16), filler=0.0)
+    """64 decode rows take less than 0.8 times as long as gathering blocks, permuting and calling SDPA row by row."""
+    case = make_case([Row(243 + row % 8) for row in range(64)], Shape(8, 2, 64, 16), filler=0.0)
     there = case._replace(**{name: learner.put(getattr(case, name)) for name in ("query", "cache", "table")})
     mine, loop = [], []
     for _ in range(9):
@@ -385,9 +385,9 @@ def sixty_four_rows_are_fast(learner: Learner) -> None:
             began = perf_counter()
             run()
             times.append(perf_counter() - began)
-    if min(mine) > 0.75 * min(loop):
+    if min(mine) > 0.8 * min(loop):
         raise Failed(
-            f"it takes {min(mine) / min(loop):.2f} times as long as a loop over the rows: gather the pages of many "
-            "rows at once, and make one call for all of them",
-            example="64 rows of 57 to 64 tokens, block size 16",
+            f"it takes {min(mine) / min(loop):.2f} times as long as the plain loop over the rows: copy each page "
+            "once, as it lies, into memory that is used again, and leave out the mask where nothing is hidden",
+            example="64 rows of 243 to 250 tokens, block size 16",
         )

@@ -334,8 +334,9 @@ this.check("08.2")
 # **08.3** A batch, fast. Decode rows, prompts and chunks come packed, as in the engine: row r owns the queries
 # `query_start_loc[r]` to `query_start_loc[r + 1]`, and they are the *last* of its `seq_lens[r]` tokens.
 #
-# Streaming block by block in Python would cost a call per block. In torch the fast form is the copy: gather the pages
-# of many rows at once, hide the padding with a mask, call SDPA. This function serves the model in `prep mine chat`.
+# Streaming block by block in Python would cost a call per block. In torch the fast form is one copy: each page once,
+# in the order that SDPA wants, into memory that the next row uses again. Decode rows then need no mask; prompts go in
+# tiles. This function serves the model in `prep mine chat`.
 
 # %% name="08.3" tags=["exercise"]
 # exercise 08.3
@@ -358,7 +359,7 @@ def paged_attention(
     cache: as in `gather`, in query's dtype, finite in every slot; one head's part of a block is contiguous.
     block_table: int [R, max_blocks], any id of the cache behind a row's last block.
     """
-    raise NotImplementedError("08.3: gather the pages of many rows, mask, one call of SDPA")
+    raise NotImplementedError("08.3: copy each page once, then SDPA: decode without a mask, prompts in tiles")
 
 
 # %% name="check-08.3"

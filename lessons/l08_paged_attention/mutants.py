@@ -77,28 +77,41 @@ MUTANTS = """
 -    return (out / total).flatten(0, 1).to(query.dtype)
 +    return (out / total).flatten(0, 1)
 08.3 decode_rows: sees the slots behind the end of a row
--        hidden = torch.arange(slots) > (lens[row] - num_queries + own)[:, :, None]
-+        hidden = torch.arange(slots) > (lens[row] - num_queries + own + 1)[:, :, None]
+-        keys, values = found.view(2, 1, kv_heads, -1, head_dim)[:, :, :, : seq_lens[row]]
++        keys, values = found.view(2, 1, kv_heads, -1, head_dim)
 08.3 decode_rows: does not see itself
--        hidden = torch.arange(slots) > (lens[row] - num_queries + own)[:, :, None]
-+        hidden = torch.arange(slots) > (lens[row] - num_queries + own - 1)[:, :, None]
+-        keys, values = found.view(2, 1, kv_heads, -1, head_dim)[:, :, :, : seq_lens[row]]
++        length = max(1, seq_lens[row] - 1) if end - begin == 1 else seq_lens[row]
++        keys, values = found.view(2, 1, kv_heads, -1, head_dim)[:, :, :, :length]
 08.3 decode_rows: uses the first table for all rows
--        blocks = block_table[row, torch.arange(width).clamp_max(block_table.shape[1] - 1)]
-+        blocks = block_table[row * 0, torch.arange(width).clamp_max(block_table.shape[1] - 1)]
+-        wanted = index[row, :, : -(-seq_lens[row] // block_size)].flatten()
++        wanted = index[0, :, : -(-seq_lens[row] // block_size)].flatten()
+08.3 mixed_batches: takes a view of one layer for a whole cache
+-    step = cache.stride(0) // page
++    step = 2 * kv_heads
 08.3 prefill_is_causal: a prompt sees its own future
--        hidden = torch.arange(slots) > (lens[row] - num_queries + own)[:, :, None]
-+        hidden = torch.arange(slots) > (lens[row] - 1 + 0 * own)[:, :, None]
+-        mask = torch.arange(seen) <= torch.arange(before + first, seen)[:, None]
++        mask = torch.ones(last - first, seen, dtype=torch.bool)
+08.3 prefill_is_causal: a token does not see itself
+-        mask = torch.arange(seen) <= torch.arange(before + first, seen)[:, None]
++        mask = torch.arange(seen) <= (torch.arange(before + first, seen)[:, None] - 1).clamp_min(0)
 08.3 a_chunk_sees_what_is_cached: queries are the first tokens of the row
--        hidden = torch.arange(slots) > (lens[row] - num_queries + own)[:, :, None]
-+        start = lens[row] - 1 if num_queries == 1 else 0 * row
-+        hidden = torch.arange(slots) > (start + own)[:, :, None]
+-        mask = torch.arange(seen) <= torch.arange(before + first, seen)[:, None]
++        mask = torch.arange(seen) <= torch.arange(first, last)[:, None]
 08.3 mixed_batches: decode rows come first
--        tokens = starts[row] + own  # [rows, num_queries]
-+        tokens = (row if num_queries == 1 else starts[row]) + own
+-            grouped = query[begin].view(1, kv_heads, -1, head_dim)
++            grouped = query[row].view(1, kv_heads, -1, head_dim)
 08.3 a_row_keeps_its_result: gathers the whole table and hides nothing of it
--        mask = query.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)[:, None]
-+        mask = query.new_zeros(hidden.shape)[:, None]
-08.3 sixty_four_rows_are_fast: one call per row
--        alike[end - begin, -(-num_blocks // step) * step].append(row)
-+        alike[end - begin, -(-num_blocks // step) * step + row].append(row)
+-        wanted = index[row, :, : -(-seq_lens[row] // block_size)].flatten()
+-        found = torch.index_select(pages, 0, wanted, out=space[: len(wanted)])
+-        keys, values = found.view(2, 1, kv_heads, -1, head_dim)[:, :, :, : seq_lens[row]]
++        found = pages[index[row].flatten()]
++        keys, values = found.view(2, 1, kv_heads, -1, head_dim)
+08.3 sixty_four_rows_are_fast: copies every key twice, and masks what is not there
+-        found = torch.index_select(pages, 0, wanted, out=space[: len(wanted)])
+-        keys, values = found.view(2, 1, kv_heads, -1, head_dim)[:, :, :, : seq_lens[row]]
+-        if end - begin == 1:  # no mask, and no key repeated: the heads of a KV head stand where queries stand
++        blocks = cache[block_table[row, : -(-seq_lens[row] // block_size)]]
++        keys, values = blocks.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, None, :, : seq_lens[row]].contiguous()
++        if end - begin < 1:
 """

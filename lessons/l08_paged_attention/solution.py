@@ -48,14 +48,13 @@ def decode_attention(query: Tensor, cache: Tensor, table: list[int], length: int
 
 
 # exercise 08.3
-from collections import defaultdict
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-_space: dict[torch.dtype, Tensor] = {}  # gathered pages; fresh memory would cost as much as the copy
+TILE = 128  # queries per call: most of a larger triangle would be masked
 
 
 def paged_attention(
@@ -73,40 +72,38 @@ def paged_attention(
     cache: as in `gather`, in query's dtype, finite in every slot; one head's part of a block is contiguous.
     block_table: int [R, max_blocks], any id of the cache behind a row's last block.
     """
-    out, (_, _, kv_heads, block_size, head_dim) = torch.empty_like(query), cache.shape
-    alike = defaultdict(list)  # rows for one call: as many queries and, rounded up, as many blocks
+    _, _, kv_heads, block_size, head_dim = cache.shape
+    page = block_size * head_dim  # one head's keys, or values, of one block: a run of memory
+    step = cache.stride(0) // page
+    pages = cache.as_strided(((cache.shape[0] - 1) * step + 2 * kv_heads, page), (page, 1))
+    index = block_table.long()[:, None] * step + torch.arange(2 * kv_heads)[:, None]
+    space = cache.new_empty(
+        2 * kv_heads * -(-max(seq_lens) // block_size), page
+    )  # for one row after the other
+    out = torch.empty_like(query)
     for row, (begin, end) in enumerate(pairwise(query_start_loc)):
-        num_blocks = -(-seq_lens[row] // block_size)
-        step = max(1, 64 // block_size, 1 << max(0, num_blocks.bit_length() - 3))
-        alike[end - begin, -(-num_blocks // step) * step].append(row)
-    page = block_size * head_dim
-    num_pages = (cache.shape[0] - 1) * cache.stride(0) // page + 2 * kv_heads
-    pages = cache.as_strided((num_pages, page), (page, 1))  # one head's keys, or values, of one block
-    starts, lens = torch.tensor(query_start_loc), torch.tensor(seq_lens)
-    for (num_queries, width), rows in alike.items():
-        row, own, slots = torch.tensor(rows)[:, None], torch.arange(num_queries), width * block_size
-        blocks = block_table[row, torch.arange(width).clamp_max(block_table.shape[1] - 1)]
-        index = (blocks * (cache.stride(0) // page))[:, None] + torch.arange(2 * kv_heads)[:, None]
-        tokens = starts[row] + own  # [rows, num_queries]
-        grouped = query[tokens].unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4)
-        hidden = torch.arange(slots) > (lens[row] - num_queries + own)[:, :, None]
-        mask = query.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)[:, None]
-        mask = mask.repeat(1, 1, grouped.shape[2] if num_queries > 1 else 1, 1)
-        at_once = max(1, (2 << 20) // (width * cache[0].nbytes))  # 2 MiB stay in the processor's cache
-        mixed = []
-        for some in (slice(first, first + at_once) for first in range(0, len(rows), at_once)):
-            gathered = _gathered(pages, index[some].flatten()).view(-1, 2, kv_heads, slots, head_dim)
-            keys, values = gathered.unbind(1)
-            each = scaled_dot_product_attention(
-                grouped[some].flatten(2, 3), keys, values, mask[some], scale=scale
-            )
-            mixed.append(each)
-        out[tokens] = torch.cat(mixed).view(grouped.shape).permute(0, 3, 1, 2, 4).flatten(2, 3)
+        wanted = index[row, :, : -(-seq_lens[row] // block_size)].flatten()
+        found = torch.index_select(pages, 0, wanted, out=space[: len(wanted)])
+        keys, values = found.view(2, 1, kv_heads, -1, head_dim)[:, :, :, : seq_lens[row]]
+        if end - begin == 1:  # no mask, and no key repeated: the heads of a KV head stand where queries stand
+            grouped = query[begin].view(1, kv_heads, -1, head_dim)
+            out[begin] = scaled_dot_product_attention(grouped, keys, values, scale=scale).view(-1, head_dim)
+        else:
+            out[begin:end] = _causal(query[begin:end], keys, values, scale)
     return out
 
 
-def _gathered(pages: Tensor, index: Tensor) -> Tensor:
-    size = len(index) * pages.shape[1]
-    if pages.dtype not in _space or _space[pages.dtype].numel() < size:
-        _space[pages.dtype] = torch.empty(size, dtype=pages.dtype)
-    return torch.index_select(pages, 0, index, out=_space[pages.dtype][:size].view(-1, pages.shape[1]))
+def _causal(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """Return attention of the last tokens of a row, tile by tile. keys, values: [1, kv_heads, length, head_dim]."""
+    out = torch.empty_like(query)
+    before = keys.shape[2] - len(query)
+    for first in range(0, len(query), TILE):
+        last = min(first + TILE, len(query))
+        seen = before + last
+        mask = torch.arange(seen) <= torch.arange(before + first, seen)[:, None]
+        tile = query[None, first:last].transpose(1, 2)
+        result = scaled_dot_product_attention(
+            tile, keys[:, :, :seen], values[:, :, :seen], mask, scale=scale, enable_gqa=True
+        )
+        out[first:last] = result[0].transpose(0, 1)
+    return out

@@ -124,7 +124,7 @@ MUTANTS = """
 09.3 the_cheaper_one_wins: always recomputes
 -    return ("recompute", recompute) if recompute <= swap else ("swap", swap)
 +    return ("recompute", recompute)
-09.3 the_cheaper_one_wins: takes the dearer one
+09.3 the_cheaper_one_wins: takes the more expensive one
 -    return ("recompute", recompute) if recompute <= swap else ("swap", swap)
 +    return ("recompute", recompute) if recompute > swap else ("swap", swap)
 09.3 a_tie_is_recomputed: a tie is swapped

@@ -182,7 +182,8 @@ this.plot(drawing)
 # ## Explore: budget, threshold, and the one behind
 #
 # A short prompt of 128 tokens arrives right behind the long one. `long_prefill_token_threshold` caps one prompt's
-# share of a step, below the budget. Find out who profits, and why it needs a large budget to do anything.
+# share of a step, below the budget; 0 sets no cap. Find out who profits, and why it needs a large budget to do
+# anything.
 
 
 # %% name="draw-explore"
@@ -208,12 +209,15 @@ def draw_steps(axes, run):
 
 
 # %% name="draw-serving"
+from common.text import counted
+
+
 def draw_serving(budget, threshold, prompt, decodes):
     run = serve_beside(budget, prompt=prompt, decodes=decodes, short=128, threshold=threshold, more_steps=6)
     drawing, axes = figure(xlabel="ms", ylabel="tokens in the step", title="Each bar is a step")
     draw_steps(axes, run)
     return drawing, (
-        f"long prompt: {len(run.chunks)} steps, TTFT {1e3 * run.ttft:.0f} ms\n"
+        f"long prompt: {counted(len(run.chunks), 'step')}, TTFT {1e3 * run.ttft:.0f} ms\n"
         f"short prompt behind it: TTFT {1e3 * run.short_ttft:.0f} ms\n"
         f"longest gap of a stream: {1e3 * run.worst_gap:.1f} ms (quiet: {1e3 * run.quiet:.1f} ms)"
     )
@@ -235,8 +239,8 @@ this.explore(
 # **10.1** Your scheduler of lesson 09 admits a prompt only as a whole. Now there is no prefill and no decode left: a
 # request *misses* `known - computed` tokens, and a row computes at most what the budget leaves.
 #
-# Where is "decodes first"? In the order. A prompt that needs more than this step took all that was left of the
-# budget, so no request was admitted behind it, and those that decode beside it are older. So oldest first is decodes
+# No rule says "decodes first"; the order does. A prompt that is not finished took all that was left of the budget, so
+# no request was admitted behind it: the requests that decode beside it are older. Oldest first is therefore decodes
 # first, as long as no priority and no threshold interferes.
 
 # %% name="10.1" tags=["exercise"]
@@ -407,7 +411,7 @@ print(f"one large step (budget 8,192):   {1e3 * large.worst_gap:6.1f} ms")
 this.record(broken_gap=broken / worst)
 
 # %% [markdown] name="break-read"
-# Short steps alone protect nobody. A stream that gets no row waits for all chunks together, which is as bad as one
+# Short steps alone protect no stream. A stream that gets no row waits for all chunks together, which is as bad as one
 # large step. The counter that shows it is not the step time: it is the time between two tokens of one request.
 
 # %% [markdown] name="say"

@@ -400,7 +400,7 @@ for size in (120, 160, 200):
 # without its head is unreachable, however many of its blocks are held.
 
 # %% [markdown] name="first-difference"
-# In production nobody tells you which token changes. Compare the token ids of two consecutive prompts of one chat:
+# In production no message says which token changes. Compare the token ids of two consecutive prompts of one chat:
 # the first difference is the culprit, and everything behind it is computed again. Ten lines in CI save a hit rate.
 
 

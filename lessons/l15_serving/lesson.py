@@ -185,9 +185,9 @@ class AdmissionControl:
 this.check("15.1")
 
 # %% [markdown] name="server-words"
-# `lessons/mine/server.py` is an HTTP server that you can read in five minutes: OpenAI's chat route with streaming,
-# `/health`, `/metrics`, and your admission control. It runs here on a free port of this machine, with two slots and
-# two places in the queue. Eight clients ask at once.
+# The server of `prep serve` (`engine/server`) speaks OpenAI's API and has vLLM's metrics. `lessons/mine/server.py` puts
+# your admission control at its door. It runs here on a free port of this machine, with two slots and two places in the
+# queue. Eight clients ask at once.
 
 # %% name="loopback"
 import asyncio
@@ -195,9 +195,13 @@ import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
+
 from engine import EngineArgs
 from engine.async_llm import AsyncLLM
-from lessons.mine.server import start
+from lessons.mine.server import serving
+
+CHAT = "/v1/chat/completions"
 
 
 def run(coroutine):
@@ -206,15 +210,24 @@ def run(coroutine):
         return pool.submit(asyncio.run, coroutine).result()
 
 
-async def request(port, method, path, body=None, hang_up=False):
-    """Return status and body; hang_up: leave after the first line of the answer."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    data = b"" if body is None else json.dumps(body).encode()
-    writer.write(f"{method} {path} HTTP/1.1\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
-    found = await (reader.readline() if hang_up else reader.read())
-    writer.close()
-    head, _, rest = found.partition(b"\r\n\r\n")
-    return int(head.split()[1]), rest
+# %% name="two-clients"
+async def hang_up(client, body):
+    """Leave after the first event of a stream."""
+    async with client.stream("POST", CHAT, json=body) as response:
+        await anext(response.aiter_lines())
+
+
+async def watched(client):
+    """Return the metrics that this lesson looks at."""
+    lines = (await client.get("/metrics")).text.splitlines()
+    wanted = (
+        "num_requests_running",
+        "num_requests_waiting",
+        "generation_tokens_total",
+        "admission_rejections_total",
+    )
+    named = ((line.split("{")[0].removeprefix("vllm:"), line.split()[-1]) for line in lines if "{" in line)
+    return {name: float(value) for name, value in named if name in wanted}
 
 
 # %% name="eight-clients"
@@ -230,22 +243,18 @@ def question(max_tokens, **more):
 
 async def eight_clients():
     with engine() as llm:
-        server = await start(llm, Door(2, 2))
-        port = server.sockets[0].getsockname()[1]
-        asks = [request(port, "POST", "/v1/chat/completions", question(24)) for _ in range(8)]
-        answers = await asyncio.gather(*asks)
-        _, metrics = await request(port, "GET", "/metrics")
-        server.close()
-        return answers, metrics.decode()
+        async with serving(llm, Door(2, 2)) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
+            answers = await asyncio.gather(*(client.post(CHAT, json=question(24)) for _ in range(8)))
+            return answers, await watched(client)
 
 
 # %% name="run-eight-clients"
 answers, metrics = run(eight_clients())
-print(Counter(status for status, _ in answers))
-print(metrics)
-this.record(
-    ok=sum(status == 200 for status, _ in answers), rejected=sum(status == 429 for status, _ in answers)
-)
+statuses = Counter(answer.status_code for answer in answers)
+print(statuses)
+for name, value in metrics.items():
+    print(f"vllm:{name:<30} {value:g}")
+this.record(ok=statuses[200], rejected=statuses[429])
 
 # %% [markdown] name="aborts"
 # Now hang-ups. Leaving the loop over `AsyncLLM.generate` aborts the request: the engine frees its blocks before its
@@ -343,18 +352,15 @@ sse, SSEParser = this.piece("15.3")
 
 async def stream_one():
     with engine() as llm:
-        server = await start(llm, Door(2, 2))
-        port = server.sockets[0].getsockname()[1]
-        _, body = await request(port, "POST", "/v1/chat/completions", question(12, stream=True))
-        server.close()
-        return body
+        async with serving(llm, Door(2, 2)) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
+            return (await client.post(CHAT, json=question(12, stream=True))).content
 
 
 body, parser = run(stream_one()), SSEParser()
 events = [
     event for start_at in range(0, len(body), 50) for event in parser.feed(body[start_at : start_at + 50])
 ]
-texts = [json.loads(event)["choices"][0]["delta"]["content"] for event in events if event != "[DONE]"]
+texts = [json.loads(event)["choices"][0]["delta"].get("content", "") for event in events if event != "[DONE]"]
 print(f"{len(body)} B in pieces of 50: {len(events)} events, the last is {events[-1]}")
 print("|".join(texts))
 this.record(events=len(events))
@@ -375,23 +381,19 @@ class Leaky(Door):
 
 async def hang_ups(admission):
     with engine() as llm:
-        server = await start(llm, admission)
-        port, path = server.sockets[0].getsockname()[1], "/v1/chat/completions"
-        for _ in range(4):
-            await request(port, "POST", path, question(400, stream=True, temperature=1.0), hang_up=True)
-            await asyncio.sleep(0.1)
-        status, _ = await request(port, "POST", path, question(8))
-        _, metrics = await request(port, "GET", "/metrics")
-        running = metrics.decode().split("\nvllm:num_requests_running ")[1].split("\n")[0]
-        server.close()
-        return status, running
+        async with serving(llm, admission) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
+            for _ in range(4):
+                await hang_up(client, question(400, stream=True, temperature=1.0))
+                await asyncio.sleep(0.1)
+            status = (await client.post(CHAT, json=question(8))).status_code
+            return status, (await watched(client))["num_requests_running"]
 
 
 # %% name="leak-run"
 for name, admission in {"yours": Door(4, 0), "leaky": Leaky(4, 0)}.items():
     status, running = run(hang_ups(admission))
     print(
-        f"{name}: the fifth client gets {status}; the engine runs {running} requests, "
+        f"{name}: the fifth client gets {status}; the engine runs {running:g} requests, "
         f"the door counts {admission.num_running}"
     )
     this.record(**{f"status_{name}": status})

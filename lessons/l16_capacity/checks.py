@@ -142,7 +142,7 @@ def break_even_is_a_share(learner: Learner) -> None:
 
 @check("16.2")
 def a_slow_fleet_never_breaks_even(learner: Learner) -> None:
-    """If the fleet is dearer even at full speed, the answer is None; exactly at full speed it is 1."""
+    """If the fleet costs more even at full speed, the answer is None; exactly at full speed it is 1."""
     if (found := learner.call("break_even_load", 3.6, 1000.0, 0.9)) is not None:
         raise Failed(f"returned {found!r}, expected None", example="break_even_load(3.6, 1000.0, 0.9)")
     same(learner.call("break_even_load", 3.6, 1000.0, 1.0), 1.0)

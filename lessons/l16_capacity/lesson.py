@@ -239,6 +239,65 @@ for gpu in PRICES:
     count = replicas_for(brief.rate, figures.prefill_seconds, brief.output, figures.tpot, batch, 0.7)
     print(f"{gpu:8} batch {batch:3}: {count:3} GPUs, {PRICES[gpu] * count:6.2f} $/h")
 
+# %% [markdown] name="live-words"
+# Now a server that exists: `prep serve shop` on this machine, 8 slots, prompts of 96 tokens, answers of 32. The formula
+# needs two times. Requests one by one give the seconds of a prompt; a burst gives the seconds of a full decode step,
+# and also how many requests per second the server really answers.
+
+# %% name="live-times"
+from lessons.given.live_load import measure, traffic
+
+PROMPT, OUTPUT, SLOTS = 96, 32, 8
+single, burst = measure(
+    [traffic(4, 8, PROMPT, OUTPUT, "constant"), traffic(10_000, 64, PROMPT, OUTPUT)], max_num_seqs=SLOTS
+)
+prefill_s, step_s = single.report.ttft.p50, burst.report.itl.p50
+answered = burst.report.requests_per_s
+formula = 1 / (prefill_s + OUTPUT * step_s / SLOTS)
+print(f"a prompt {1e3 * prefill_s:.1f} ms, a step of {SLOTS} rows {1e3 * step_s:.1f} ms")
+print(f"requests per second: formula {formula:.1f}, measured {answered:.1f}")
+asked = replicas_for(answered, prefill_s, OUTPUT, step_s, SLOTS, 0.7)
+print(f"for the load that this one has just served, the formula at 70 % asks for {asked} servers")
+this.record(formula_over_measured=formula / answered)
+
+# %% [markdown] name="live-times-words"
+# The formula does one thing after the other. The engine puts prompts and decodes into one step (lesson 10), and the
+# time of your prompt contains HTTP, too. Measure before you buy, and keep the formula for what you cannot measure.
+
+# %% name="predict-live"
+this.predict(
+    "live-factor",
+    ...,
+    question="The same server at half of the requests per second that you measured, then at 1.3 times as many, six "
+    "seconds each. By which factor is the p50 TTFT of the second larger?",
+)
+
+# %% name="live-load"
+FOR = 2 if this.quick else 6
+shares = [0.5, 1.3] if this.quick else [0.5, 0.7, 0.9, 1.1, 1.3]
+loads = [traffic(share * answered, int(share * answered * FOR), PROMPT, OUTPUT) for share in shares]
+seen = measure(loads, max_num_seqs=SLOTS)
+for share, each in zip(shares, seen, strict=True):
+    told = each.report
+    print(
+        f"{share:.0%}: {told.requests_per_s:5.1f} requests/s, TTFT p50 {1e3 * told.ttft.p50:5.0f} ms, "
+        f"p99 {1e3 * told.ttft.p99:5.0f} ms, in the engine {each.in_engine:5.1f}, "
+        f"rate x time {told.requests_per_s * told.e2e.mean:5.1f}"
+    )
+this.reveal("live-factor", seen[-1].report.ttft.p50 / seen[0].report.ttft.p50)
+
+# %% name="live-plot"
+drawing, axes = figure(xlabel="load over measured capacity", ylabel="TTFT, ms (log)", yscale="log")
+for part in ("p50", "p99"):
+    axes.plot(shares, [1e3 * getattr(each.report.ttft, part) for each in seen], label=part)
+axes.legend(fontsize=8)
+this.plot(drawing)
+
+# %% [markdown] name="live-load-words"
+# Beyond the capacity, TTFT says more about the length of the test than about the server: the queue grows until the
+# test ends. A report of such a load must say how long it took. Little's law holds all the way: what /metrics counts in
+# the engine is the rate times the mean time, less the requests that are still in HTTP.
+
 # %% [markdown] name="build-162"
 # **16.2** The price, and the load at which an own fleet is as cheap as an API. You saw the result above.
 

@@ -1,0 +1,1 @@
+"""Larger exercises in the learner's own editor: README.md."""

@@ -1,0 +1,45 @@
+"""Lab rate-limiter: requests per second and tokens per second, per tenant.
+
+The seam is the limiter of the gateway (engine/gateway/limits.py, asked by `Gateway.admit` for each request; what it
+answers becomes status 429 with Retry-After). Time is an argument, in seconds on any clock, so nothing has to wait.
+
+A token bucket (RFC 2697) holds at most `burst`, gains `rate` per second, and is full when a tenant first appears:
+
+    burst |-.      .--.
+          |  \\    /    \\    /        a request is admitted if both buckets hold enough for it:
+          |   \\  /      \\  /         1 of the bucket of requests, its tokens of the bucket of tokens
+        0 +----\\/--------\\/------ t
+"""
+
+from __future__ import annotations
+
+
+class RateLimiter:
+    """Two token buckets per tenant."""
+
+    def __init__(
+        self, requests_per_s: float, request_burst: int, tokens_per_s: float, token_burst: int
+    ) -> None:
+        """The same rates hold for each tenant. Raises ValueError unless rates are > 0 and bursts at least 1."""
+        raise NotImplementedError("write RateLimiter")
+
+    def take(self, now: float, tenant: str, tokens: int) -> float:
+        """Admit a request of so many tokens (prompt and max_tokens): return 0.0 and take from both buckets.
+
+        Otherwise take nothing and return the seconds until both would hold enough, if nothing else is taken;
+        math.inf if tokens exceed token_burst, because such a request never fits. `now` may lie before an earlier call's
+        (threads): then nothing is gained, and nothing is lost.
+        """
+        raise NotImplementedError("write take")
+
+    def settle(self, now: float, tenant: str, reserved: int, used: int) -> None:
+        """An answer has ended: give back what was reserved and not used. The bucket never holds more than its burst.
+
+        used may exceed reserved: then the bucket owes, and its level is below 0 until it is refilled. A tenant that is
+        not known is no error, and is not kept.
+        """
+        raise NotImplementedError("write settle")
+
+    def forget(self, now: float) -> int:
+        """Drop the tenants whose buckets are both full, which a new tenant's would be too; return how many are kept."""
+        raise NotImplementedError("write forget")

@@ -1,0 +1,90 @@
+"""Race of the lab router-affinity: four replicas in virtual time, so a result is the same on every machine.
+
+The scheduler, the KV cache and the router run for real; the cost model gives each step its duration (engine/sim).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+from engine.core.request import Request
+from engine.sim.report import Percentiles
+from engine.sim.router import ConsistentHash, LeastLoaded, Replica, RoundRobin
+from engine.sim.workload import Lengths, SimRequest, Workload
+from lessons.course.checking import Learner
+from lessons.labs.racing import Race, first_difference, racer
+from lessons.labs.router_affinity.checks import LabRouter, fleet
+
+REPLICAS = 4
+
+
+class Racing(LabRouter):
+    """A contestant's router; a choice outside the fleet ends the race."""
+
+    def __init__(self, learner: Any) -> None:
+        super().__init__(learner)
+        self.told: list[str] = []
+
+    def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
+        chosen = super().choose(request, core, ready)
+        [(seen, _)] = self.decisions
+        self.decisions.clear()
+        state = next(each for each in seen if each.index == chosen.index)
+        self.told.append(f"replica {state.index} (load {state.load}, {state.hit} blocks cached)")
+        return chosen
+
+
+def tracks(seed: int) -> Iterator[tuple[str, list[SimRequest]]]:
+    """Yield the workloads: three fixed ones, and one that the seed draws."""
+    rng = Random(seed)
+    drawn: dict[str, Any] = {"num_prefixes": rng.randint(4, 30), "prefix_len": rng.randrange(256, 2048, 16)}
+    yield "chat", list(_load(240, 60, (1100, 1600), (40, 160), num_prefixes=16, prefix_len=1024))
+    yield "long documents", list(_load(120, 12, (5000, 7000), (20, 60), num_prefixes=12, prefix_len=4800))
+    yield "agents", list(_load(240, 40, (2200, 2600), (10, 60), num_prefixes=5, prefix_len=2048))
+    yield (
+        f"drawn by seed {seed}",
+        list(_load(200, rng.randint(20, 60), (2100, 2600), (20, 120), seed, **drawn)),
+    )
+
+
+def _load(
+    count: int, rate: float, prompt: tuple[int, int], output: tuple[int, int], seed: int = 0, **prefixes: Any
+) -> Workload:
+    return Workload(count, rate, Lengths(*prompt), Lengths(*output), arrivals="gamma", seed=seed, **prefixes)
+
+
+def race(yours: str, ours: str, seed: int = 0) -> Race:
+    rows, ratios, differs = [], [], ""
+    with racer(yours) as your_guest, racer(ours) as our_guest:
+        for track, requests in tracks(seed):
+            entries: dict[str, Any] = {
+                "yours": Racing(Learner(your_guest)),
+                "ours": Racing(Learner(our_guest)),
+                "round-robin": RoundRobin(),
+                "least-loaded": LeastLoaded(),
+                "consistent hash": ConsistentHash(),
+            }
+            times = {}
+            for name, router in entries.items():
+                report = fleet(router, requests, REPLICAS, num_blocks=2400)
+                ttft: Percentiles = report.run.ttft
+                times[name] = ttft.p99
+                rows.append(
+                    (
+                        track,
+                        name,
+                        f"{1e3 * ttft.p50:,.0f} ms",
+                        f"{1e3 * ttft.p99:,.0f} ms",
+                        f"{report.run.prefix_cache_hit_rate:.0%}",
+                        f"{report.balance:.2f}",
+                    )
+                )
+            ratios.append(times["yours"] / times["ours"])
+            told = entries["yours"].told, entries["ours"].told
+            differs = differs or first_difference(track, "request", *told)
+    says = f"your TTFT p99 over ours, the worst of {len(ratios)} workloads; less is better, 1 is equal"
+    return Race(
+        ("workload", "router", "TTFT p50", "p99", "hits", "balance"), rows, max(ratios), says, differs
+    )
