@@ -26,6 +26,7 @@ import psutil
 from app.bench.side import Answer, Side, SideSpec
 from app.bench.timing import Tell, machine_busy_seconds, partial_results
 from app.bench.workload import Lengths, Work, draw_work
+from common.processors import num_processors
 
 WARM_UPS = 2
 """Uncounted rounds at the start: vLLM compiles again when it first runs another kind of batch."""
@@ -134,7 +135,7 @@ def default_threads() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdigit() and int(asked):
         return int(asked)
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = num_processors()
     return min(allowed, psutil.cpu_count(logical=False) or allowed)
 
 
@@ -144,6 +145,8 @@ def compare_throughput(
     """Measure output tokens per second of a full batch, then the time by part and the memory of our side."""
 
     def afterwards(side: Side, report: Comparison) -> None:
+        if side.spec.is_server:
+            return
         report.memory = Memory(**side.ask("memory", [], []).result, peak_rss_bytes=report.ours.peak_rss_bytes)
         if report.ours.device != "cpu":
             return

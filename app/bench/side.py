@@ -36,6 +36,8 @@ class SideSpec:
     program: Path
     engine: dict[str, Any] = field(default_factory=dict)
     """Engine arguments of this side."""
+    is_server: bool = False
+    """Whether it is reached over HTTP: it tells nothing about its inside."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,14 @@ def prep_spec(engine: dict[str, Any], *, name: str = "prep") -> SideSpec:
 def vllm_spec(python: str, engine: dict[str, Any]) -> SideSpec:
     """vLLM itself, in the Python of its environment."""
     return SideSpec("vLLM", python, SIDES / "vllm_side.py", engine)
+
+
+def server_spec(command: Sequence[str], engine: dict[str, Any], *, name: str) -> SideSpec:
+    """A server that this command starts, with its client."""
+    return SideSpec(name, sys.executable, SIDES / "server_side.py", {**engine, "server": list(command)}, True)
+
+
+PREP_SERVER = (sys.executable, "-m", "app.cli.main", "serve")
 
 
 class Side(JsonChild):

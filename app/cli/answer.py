@@ -13,18 +13,23 @@ from quizzes.question_bank import Bank, codes
 
 
 def answer(
-    which: Annotated[str, argument("A question's id, or a code of --list: Q021, X5.", metavar="ID")] = "",
+    which: Annotated[
+        str, argument("A question's id, a code of --list (Q021, X5), or the name of a card.", metavar="ID")
+    ] = "",
     list_: Annotated[bool, option("List the codes: Q001 to Q150, X1 to X30, Y1 to Y24.", "--list")] = False,
     seed: Annotated[int, option("For the figures in it.")] = 0,
     json: JsonOption = False,
 ) -> None:
     """Show an interview answer: what they want to know, 30 seconds, 2 minutes, deeper, follow-ups, mistakes, rubric.
 
+    For an engine, a device, a paper or a release of vLLM it shows the card: dated facts with sources.
+
     \b
     Examples:
       prep answer --list
       prep answer Q021
       prep answer memory.paged_attention
+      prep answer h100
     """
     from app.cli.quiz import showing
     from quizzes.instance import draw
@@ -32,6 +37,8 @@ def answer(
     bank = open_bank()
     if list_ or not which:
         return _list(bank, json)
+    if which not in bank and not _is_code(which) and _show_cards(which, json):
+        return
     ids = _find(bank, which)
     shown: list[dict[str, Any]] = []
     for question_id in ids:
@@ -85,10 +92,29 @@ def _list(bank: Bank, json: bool) -> None:
     terminal.next_command("prep answer Q021")
 
 
+def _show_cards(name: str, json: bool) -> bool:
+    """Show the cards with this name; return whether there are any."""
+    from app.cli import cards
+
+    all_cards = cards.load()
+    found = [all_cards.card(card_id) for card_id in all_cards.find(name)]
+    if json and found:
+        terminal.print_json([cards.as_json(card) for card in found])
+    elif found:
+        for card in found:
+            cards.print_card(card)
+        cards.suggest(found[0])
+    return bool(found)
+
+
+def _is_code(which: str) -> bool:
+    return which[:1].upper() in ("Q", "X", "Y") and which[1:].isdigit()
+
+
 def _find(bank: Bank, which: str) -> list[str]:
     """Return the ids of one question, or of all that cover a code, those with an interview answer first."""
     code = which.upper()
-    if not (code[:1] in ("Q", "X", "Y") and code[1:].isdigit()):
+    if not _is_code(code):
         bank.question(which)
         return [which]
     found = bank.covering(code)

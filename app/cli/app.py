@@ -11,7 +11,6 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import webbrowser
-from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Annotated
@@ -85,13 +84,9 @@ def app(
 
 def check_installed() -> None:
     """Raise a Problem if the libraries of the workbench are not installed."""
-    missing = [name for name in ("streamlit", "altair") if find_spec(name) is None]
-    if missing:
-        raise terminal.Problem(
-            f"the workbench needs {' and '.join(missing)}, not installed here",
-            "./prep app   (installs them)   or   pip install -e '.[app]'",
-            code=terminal.ENVIRONMENT,
-        )
+    terminal.need_libraries(
+        "the workbench needs", ("streamlit", "altair", "httpx", "prometheus_client"), "app", "app"
+    )
 
 
 def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> None:

@@ -62,7 +62,7 @@ HELP = {
     "kv_offloading_size": "GiB for cached blocks that the device evicts.",
     "kv_offloading_backend": "Their storage: native (host memory) or disk:FOLDER.",
     "kv_transfer_config": "JSON: kv_connector, kv_role, ...: transfer KV between engines.",
-    "kv_events_config": "JSON: publisher (memory or file), path: publish the contents of the prefix cache.",
+    "kv_events_config": "JSON: publisher (memory, file, zmq), path, endpoint: publish what the prefix cache holds.",
     "tensor_parallel_size": "Workers that split every layer.",
     "pipeline_parallel_size": "Workers that hold different layers.",
     "data_parallel_size": "Engines behind one router.",

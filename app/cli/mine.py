@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -156,18 +157,30 @@ def serve(
       prep mine serve
       prep mine serve --port 8001 --max-running 2 --max-waiting 4
     """
+    terminal.need_libraries(
+        "the server needs", ["fastapi", "uvicorn", "uvloop", "prometheus_client"], "mine serve", "lesson"
+    )
     from lessons.mine.engine import settings_for
     from lessons.mine.pieces import using
     from lessons.mine.server import serve as run_server
 
     pieces = load(solutions)
     settings = settings_for(pieces, model="shop", max_num_seqs=max_running, trace=trace)
-    terminal.note(f"your engine listens on http://{host}:{port}/v1/chat/completions until Ctrl-C")
+
+    def ready() -> None:
+        terminal.note(f"your engine listens on http://{host}:{port}/v1/chat/completions until Ctrl-C")
+
     with pieces_explained(), using(pieces):
         try:
-            run_server(settings, pieces["admission"].item, host, port, max_waiting)
-        except KeyboardInterrupt:
+            run_server(settings, pieces["admission"].item, host, port, max_waiting, ready)
             terminal.note("stopped")
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
+            raise terminal.Problem(
+                f"cannot listen on {host}:{port}: {why}",
+                "prep mine serve --port PORT   uses another port",
+                code=terminal.ENVIRONMENT,
+            ) from None
 
 
 @contextmanager

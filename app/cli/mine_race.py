@@ -11,6 +11,8 @@ from app.cli import terminal
 from app.cli.mine_shared import SolutionsOption, load, pieces_explained
 from app.cli.options import JsonOption, option
 
+PICTURES = (".png", ".svg")
+
 
 def race(
     plot: Annotated[
@@ -35,6 +37,10 @@ def race(
     from lessons.mine.race import plot as draw
     from lessons.mine.race import race as run
 
+    if plot is not None and (plot.suffix.lower() not in PICTURES or not plot.parent.is_dir()):
+        raise terminal.Problem(
+            f"cannot draw to {plot}: choose a file in a folder that exists, ending in {' or '.join(PICTURES)}"
+        )
     pieces = load(solutions)
     runs = tracks(scale)
     with pieces_explained(), terminal.progress(len(runs) * len(contestants(pieces)), "runs") as advance:

@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from app.cli import terminal
 from app.cli.options import JsonOption, SetOption, argument, option, parse_settings
+from common.text import figure
 from quizzes.experiments import Result, registry
 from quizzes.experiments.registry import Experiment, Inconclusive, NeedsHardware, get
 
@@ -132,12 +133,10 @@ def show_figures(console: Console, result: dict[str, Any], units: dict[str, str]
 
 def plain(value: Any) -> str:
     """Format a value for reading: thousands separated, short floats, lists without quotes."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "-"}[value]
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    if value is None:
+        return "-"
+    if isinstance(value, bool | int | float):
+        return figure(value)
     if isinstance(value, list):
         return "\\[" + ", ".join(plain(item) for item in value) + "]"
     if isinstance(value, dict):

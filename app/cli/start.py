@@ -9,24 +9,29 @@ from typing import Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import JsonOption, ScriptOption, option
+from app.cli.progress import bar
 from app.cli.quiz.dialogue import Dialogue, EndOfInput, Quit
 from app.cli.quiz.start import drawn, hold, open_bank, open_state
 from app.cli.today import as_json, overview
 from quizzes.learning.placement import ITEMS, LEVELS, Placement, Result
+from quizzes.learning.plan import Plan
 from quizzes.question_bank import Bank
 from quizzes.state import Session, Settings, State
 from quizzes.topics import ROLES, resolve
 
 FARTHEST_DAYS = 3650
+ROWS = 8
+"""Maximum lines of the chart of the plan."""
 
 
 def start(
-    role: Annotated[str | None, option("inference, kernel, platform or sre.")] = None,
+    role: Annotated[str | None, option("inference, kernel, platform, sre or applied.")] = None,
     level: Annotated[str | None, option("junior, mid, senior or staff.")] = None,
     interview: Annotated[
         str | None, option("A date (2026-12-15), days from now, or none.", metavar="DATE")
     ] = None,
     hours: Annotated[float | None, option("Hours of practice per week.")] = None,
+    date: Annotated[str | None, option(None, "--date", hidden=True)] = None,
     placement: Annotated[bool, option("Ask twelve placement questions.")] = True,
     seed: Annotated[int | None, option("The same seed gives the same placement questions.")] = None,
     script: ScriptOption = None,
@@ -34,8 +39,8 @@ def start(
 ) -> None:
     """Set role, level, interview date and hours; then answer twelve placement questions on six topics.
 
-    Options that you give are not asked for. Role and level select the questions, the date sets the review intervals,
-    and the hours set the number of new questions per week.
+    Options that you give are not asked for. Role and level select the questions, the date and the
+    hours set the number of new questions per week.
 
     \b
     Examples:
@@ -43,32 +48,46 @@ def start(
       prep start --role sre --level senior --interview 2026-12-15 --hours 5
       prep start --interview 21 --no-placement
     """
+    if date is not None:
+        raise terminal.Problem("there is no option --date", f"use --interview {date}")
     bank = open_bank()
     today = dt.date.today()
     with open_state() as state:
         dialogue = Dialogue(script, quiet=json)
         given = {"role": role, "level": level, "interview_date": interview, "hours_per_week": hours}
-        changes = _settings(dialogue, given, state.settings, today)
-        if changes:
-            state.change_settings(**changes)
+        change_settings(
+            state, given, dialogue, today, ask=dialogue.is_live or all(v is None for v in given.values())
+        )
         result = None
         if placement and _wants_placement(dialogue, json, asked=script is not None or dialogue.is_live):
             result = place(bank, state, dialogue, seed=seed, json=json)
         _tell(bank, state, result, json=json)
 
 
-def _settings(dialogue: Dialogue, given: dict[str, Any], now: Settings, today: dt.date) -> dict[str, Any]:
-    """Return the changed settings: from options, else asked for. Enter keeps a value.
+def change_settings(
+    state: State, given: dict[str, Any], dialogue: Dialogue, today: dt.date, *, ask: bool
+) -> None:
+    """Save the given settings (name -> text), and those that the learner is asked for. Enter keeps a value.
 
-    Raises KeyboardInterrupt at the end of standard input: nothing is saved.
+    Raises ValueError for a value that makes no sense, and KeyboardInterrupt at the end of standard input: nothing is
+    saved then.
     """
-    readers = readers_for(today)
+    now, readers = state.settings, readers_for(today)
     changes = {name: readers[name][1](str(value)) for name, value in given.items() if value is not None}
-    if changes and not dialogue.is_live:
-        return changes
+    if ask:
+        changes |= _asked(dialogue, readers, now, {name for name in readers if name not in changes})
+    changes = {name: value for name, value in changes.items() if value != getattr(now, name)}
+    if changes:
+        state.change_settings(**changes)
+
+
+def _asked(
+    dialogue: Dialogue, readers: dict[str, tuple[str, Callable[[str], Any]]], now: Settings, names: set[str]
+) -> dict[str, Any]:
+    changes = {}
     try:
         for name, (words, read) in readers.items():
-            if name in changes:
+            if name not in names:
                 continue
             kept = getattr(now, name)
             changes[name] = _ask(dialogue, f" {words} [{'none' if kept is None else kept}] > ", read, kept)
@@ -76,7 +95,7 @@ def _settings(dialogue: Dialogue, given: dict[str, Any], now: Settings, today: d
         raise KeyboardInterrupt from None
     except Quit:
         pass  # keep the answers so far
-    return {name: value for name, value in changes.items() if value != getattr(now, name)}
+    return changes
 
 
 def _ask(dialogue: Dialogue, prompt: str, read: Callable[[str], Any], kept: Any) -> Any:
@@ -117,7 +136,9 @@ def read_date(line: str, today: dt.date) -> dt.date | None:
             days = (dt.date.fromisoformat(text) - today).days
         except ValueError:
             raise ValueError(f"{line!r} is not a date; use YYYY-MM-DD, a number of days, or none") from None
-    if not 0 <= days <= FARTHEST_DAYS:
+    if days == 0:
+        raise ValueError(f"{line!r} is today, which leaves nothing to plan; use a later day, or none")
+    if not 0 < days <= FARTHEST_DAYS:
         why = "in the past" if days < 0 else "too far away"
         raise ValueError(f"{line!r} is {why}; today is {today.isoformat()}")
     return today + dt.timedelta(days=days)
@@ -200,11 +221,32 @@ def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> Non
             "a starting point, not a grade"
         )
     plan = found.plan
-    when = "until the interview" if found.days_left is not None else "in four weeks"
+    when, end = ("", "on the interview day") if found.days_left else (" in four weeks", "then")
     console.print(
-        f"[bold]plan[/]  {plan.minutes_per_day:.0f} min a day: {plan.new_per_week} new questions a week, "
-        f"{plan.new_total} {when}"
+        f"[bold]plan[/]  {plan.minutes_per_day:.0f} min a day: {plan.new_total} new questions{when}, "
+        f"about {plan.recalled:.0f} recalled {end}"
     )
+    for line in chart(plan):
+        terminal.out().print(terminal.literal(line), soft_wrap=True)
     begin = result.begin_with if result is not None else found.topic
     topic = f" --topic {begin}" if begin else ""
     terminal.next_command(f"prep quiz{topic}", "then prep today, once a day")
+
+
+def chart(plan: Plan) -> list[str]:
+    """Return bars of the new questions and reviews of each row of weeks, at most 80 columns; no lines without any."""
+    weeks = -(-plan.days // 7)
+    each = -(-weeks // ROWS)
+    rows = []
+    for start in range(0, weeks, each):
+        end, days = min(start + each, weeks), slice(start * 7, (start + each) * 7)
+        label = f"week  {end}" if end == start + 1 else f"weeks {start + 1}-{end}"
+        rows.append((label, sum(plan.new[days]), sum(plan.reviews[days])))
+    most = max(max(new, reviews) for _, new, reviews in rows)
+    if not most:
+        return []
+    width = max(len(label) for label, _, _ in rows)
+    return [
+        f" {label:<{width}}  new {new:>4} {bar(new / most, 18)}  reviews {reviews:>4} {bar(reviews / most, 18)}"
+        for label, new, reviews in rows
+    ]

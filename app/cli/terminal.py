@@ -18,13 +18,14 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, is_dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
-from common.text import rough_duration
+from common.text import PLAIN, rough_duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -216,6 +217,17 @@ def progress(total: int, what: str, *, every: float = 5.0) -> Iterator[Callable[
             bar.stop()
 
 
+def need_libraries(what: str, names: Iterable[str], command: str, extra: str) -> None:
+    """Raise a Problem if libraries of an extra are missing. what: "notebooks need"; command: it installs the extra."""
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise Problem(
+            f"{what} {', '.join(missing)}, not installed here",
+            f"./prep {command}   (installs them)   or   pip install -e '.[{extra}]'",
+            code=ENVIRONMENT,
+        )
+
+
 def literal(text: object) -> str:
     """Return text that Rich prints verbatim: [cuda] in a path or message is not markup."""
     from rich.markup import escape
@@ -316,15 +328,11 @@ def silence_stdout() -> None:
     os.dup2(devnull, sys.stdout.fileno())
 
 
-PLAIN = {
-    "·": "-", "…": "...", "–": "-", "—": "-", "─": "-", "→": "->", "←": "<-", "×": "x", "≈": "~", "≤": "<=", "≥": ">=",
-    "µ": "u", "μ": "u", "²": "2", "“": '"', "”": '"', "’": "'", "█": "#", "░": "-", "✓": "ok", "✗": "x",
-}  # fmt: skip
-"""Replacements for characters that a stream cannot encode; other characters become "?"."""
-
-
 def prepare_streams() -> None:
-    """Replace closed streams with the null device, and characters that a stream cannot encode with plain ones."""
+    """Replace closed streams with the null device, and characters that a stream cannot encode with plain ones.
+
+    Bytes of the input that are no text become the replacement character.
+    """
 
     def plain(error: UnicodeError) -> tuple[str, int]:
         if not isinstance(error, UnicodeEncodeError):
@@ -334,6 +342,8 @@ def prepare_streams() -> None:
     codecs.register_error("prep-plain", plain)
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")
+    elif isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

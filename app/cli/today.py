@@ -16,6 +16,9 @@ from app.cli.quiz.dialogue import Dialogue, Quit
 from app.cli.quiz.start import drawn, hold, open_bank, open_state
 from app.cli.review import run
 from common.text import counted
+from interview.plan.layout import Day
+from interview.plan.learner import Learner
+from interview.plan.make import make_plan
 from quizzes.learning.calibration import Calibration, calibration
 from quizzes.learning.plan import Plan, plan
 from quizzes.learning.progress import Progress, asked, progress
@@ -44,6 +47,9 @@ class Overview:
     progress: Progress
     calibration: Calibration | None
     plan: Plan
+    """New questions and reviews; those of `prep plan` if there is an interview date in the future."""
+    day: Day | None
+    """Today in `prep plan`; None without an interview date in the future."""
 
     @property
     def first_command(self) -> str:
@@ -106,6 +112,18 @@ def overview(bank: Bank, state: State, now: dt.datetime | None = None) -> Overvi
     left = (settings.interview_date - now.date()).days if settings.interview_date else None
     standing = progress(bank, state, now=now)
     kept = [card for name, card in known.items() if name in bank]
+    coming = make_plan(Learner.read(bank, state, now)) if left is not None and left > 0 else None
+    if coming is not None:
+        questions = coming.questions
+    else:
+        questions = plan(
+            kept,
+            unseen=sum(entry.id not in known for entry in entries),
+            minutes_per_question=mean(entry.minutes for entry in entries) if entries else TYPICAL_MINUTES,
+            hours_per_week=settings.hours_per_week,
+            interview=None,
+            now=now,
+        )
     return Overview(
         settings=settings,
         days_left=left if left is not None and left >= 0 else None,
@@ -116,14 +134,8 @@ def overview(bank: Bank, state: State, now: dt.datetime | None = None) -> Overvi
         topic=standing.lever,
         progress=standing,
         calibration=calibration(state.attempts(scored=True), state.votes()),
-        plan=plan(
-            kept,
-            unseen=sum(entry.id not in known for entry in entries),
-            minutes_per_question=mean(entry.minutes for entry in entries) if entries else TYPICAL_MINUTES,
-            hours_per_week=settings.hours_per_week,
-            interview=settings.interview_date,
-            now=now,
-        ),
+        plan=questions,
+        day=coming.days[0] if coming is not None else None,
     )
 
 
@@ -131,6 +143,10 @@ def as_json(found: Overview) -> dict[str, Any]:
     plain = asdict(found)
     date = found.settings.interview_date
     plain["settings"]["interview_date"] = date.isoformat() if date else None
+    names = ("new_today", "new_per_week", "new_total", "reviews_per_day")
+    plain["plan"] |= {name: getattr(found.plan, name) for name in names}
+    if found.day is not None:
+        plain["day"]["date"] = found.day.date.isoformat()
     return plain
 
 
@@ -162,12 +178,15 @@ def _lines(found: Overview) -> list[tuple[str, str, str, str]]:
     lines = [("reviews due", str(found.due), surprise, minutes)]
     plan = found.plan
     if not plan.days_with_new:
-        lines.append(("new", "0", "none in the last days before the interview; review what you know", ""))
-    elif not plan.enough_time:
-        lines.append(("new", "0", "none: the reviews alone need more than your hours per week", ""))
+        lines.append(("new", "0", "none on the last day; review what you know", ""))
     else:
-        words = f"{plan.new_per_week} per week fit into {found.settings.hours_per_week:g} h"
+        words = f"{plan.new_per_week} in the next 7 days, {found.settings.hours_per_week:g} h a week"
         lines.append(("new", str(plan.new_today), words, ""))
+    if found.day is not None:
+        tasks = ", ".join(task.text for task in found.day.tasks) or "a free day"
+        lines.append(
+            ("plan", f"{found.day.minutes:.0f}", shorten(f"min: {tasks}", 58, placeholder=" ..."), "")
+        )
     if found.topic:
         words = shorten(f"{found.topic}: {TOPICS[found.topic]}", 58, placeholder=" ...")
         lines.append(("topic", "", words, ""))

@@ -30,8 +30,11 @@ PAGES = {
     "metrics": PageEntry("app.debugger.pages.metrics", "Metrics", ":material/monitoring:"),
     "compare": PageEntry("app.debugger.pages.compare", "Compare", ":material/compare_arrows:"),
     "live": PageEntry("app.debugger.pages.live", "Live", ":material/play_circle:"),
+    "server": PageEntry("app.debugger.pages.server", "Server", ":material/dns:"),
     "kernel": PageEntry("app.debugger.pages.kernel", "Kernel", ":material/memory:"),
     "capacity": PageEntry("app.debugger.pages.capacity", "Capacity", ":material/calculate:"),
+    "cards": PageEntry("app.debugger.pages.cards", "Cards", ":material/style:"),
+    "mock": PageEntry("app.debugger.pages.mock", "Mock", ":material/forum:"),
     "learn": PageEntry("app.debugger.pages.learn", "Learn", ":material/school:"),
 }
 """The pages, keyed by URL path. A page is a module with a function `show()`."""

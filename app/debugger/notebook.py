@@ -58,6 +58,7 @@ class StepView(AnyWidget):
             "run": self.run.run_id,
             "title": self.run.title,
             "live": False,
+            "num_steps": self.run.index.num_steps,
             "num_blocks": self.run.index.num_blocks,
             "budget": self.run.index.header.get("config", {})
             .get("scheduler", {})

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ from engine.models.hf_config import load_model_config
 if TYPE_CHECKING:
     from app.bench.against import Comparison, Pair, SideReport
     from app.bench.workload import Lengths
-PEERS = ("vllm", "prep")
+PEERS = ("vllm", "prep", "server", "vllm-server")
 
 MAKE_ENVIRONMENT = """create an environment with vLLM once (3.5 GB):
   python3 -m venv ~/vllm
@@ -48,7 +49,10 @@ class Peer:
 
     against: Annotated[
         str | None,
-        option("Compare with another engine, in turn: vllm, or prep for a second copy of this one."),
+        option(
+            "Compare in turn with vllm; prep, a second copy of this engine; server, this engine behind HTTP; "
+            "vllm-server, both behind HTTP."
+        ),
     ] = None
     vllm_python: Annotated[
         str | None,
@@ -103,19 +107,22 @@ def _pair(
     """
     from app.bench.against import Pair, default_threads
     from app.bench.models import bench_model
-    from app.bench.side import prep_spec, vllm_spec
+    from app.bench.side import PREP_SERVER, prep_spec, server_spec, vllm_spec
 
     if peer.against not in PEERS:
-        raise terminal.Problem(f"--against takes {' or '.join(PEERS)}, got {peer.against!r}")
+        raise terminal.Problem(
+            f"--against takes {', '.join(PEERS[:-1])} or {PEERS[-1]}, got {peer.against!r}"
+        )
     example = '{"enforce_eager": true}'
     given = peer.peer_args
     only_theirs = {} if given is None else parse_json_object("--peer-args", given, example)
-    python = _checked_python(peer.vllm_python) if peer.against == "vllm" else None
+    python = _checked_python(peer.vllm_python) if peer.against.startswith("vllm") else None
+    has_server = peer.against.endswith("server")
 
     folder, engine = stack.enter_context(bench_model(model, engine))
     defaults = asdict(EngineArgs())
     chosen = {**SETTINGS, **{name: value for name, value in engine.items() if value != defaults[name]}}
-    if not with_tokenizer:
+    if not with_tokenizer and not has_server:
         chosen["skip_tokenizer_init"] = True
     args = EngineArgs.create(model=folder, **chosen)
     config = load_model_config(args)
@@ -123,12 +130,15 @@ def _pair(
     if "kv_cache_memory_bytes" not in chosen and "num_gpu_blocks_override" not in chosen:
         chosen["kv_cache_memory_bytes"] = _kv_bytes(config, args, num_seqs, num_tokens)
 
-    ours = prep_spec(chosen)
-    if python is None:
-        theirs = prep_spec({**chosen, **only_theirs}, name="prep again")
+    common = {name: value for name, value in chosen.items() if name in FOR_BOTH} | only_theirs
+    ours = server_spec(PREP_SERVER, chosen, name="prep") if has_server and python else prep_spec(chosen)
+    if python is not None:
+        command = [str(Path(python).with_name("vllm")), "serve"]
+        theirs = server_spec(command, common, name="vLLM") if has_server else vllm_spec(python, common)
+    elif has_server:
+        theirs = server_spec(PREP_SERVER, {**chosen, **only_theirs}, name="over HTTP")
     else:
-        common = {name: value for name, value in chosen.items() if name in FOR_BOTH}
-        theirs = vllm_spec(python, {**common, **only_theirs})
+        theirs = prep_spec({**chosen, **only_theirs}, name="prep again")
     return Pair(model, str(config.path), config.vocab_size, peer.threads or default_threads(), ours, theirs)
 
 
@@ -191,7 +201,10 @@ def show_comparison(report: Comparison) -> None:
     terminal.say(
         f"  [bold]{report.ratio:.2f} x[/] ({low:.2f} to {high:.2f} in {len(report.round_ratios)} rounds){by_cpu}"
     )
-    versions = ", ".join(f"{side.engine} (torch {side.torch})" for side in (report.ours, report.theirs))
+    versions = ", ".join(
+        side.engine + (f" (torch {side.torch})" if side.torch else "")
+        for side in (report.ours, report.theirs)
+    )
     terminal.say(f"  {versions}; {report.threads} threads each")
     if report.step_shares:
         show_shares(report.step_shares)

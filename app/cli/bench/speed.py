@@ -60,6 +60,7 @@ def throughput(
       prep bench throughput dummy-386m --num-prompts 32 --output-len 32-64
       prep bench throughput --against vllm --vllm-python ~/vllm/bin/python
       prep bench throughput --against prep --peer-args '{"attention_backend": "sdpa"}'
+      prep bench throughput --against server --threads 1   what HTTP costs
     """
     work: dict[str, Any] = {
         "num_prompts": num_prompts,

@@ -24,8 +24,15 @@ COLOUR = {
     "confirmed": "green",
     "refuted": "red",
     "depends": "yellow",
+    "outdated": "magenta",
     "inconclusive": "dim",
     "skipped": "dim",
+}
+FORM = {
+    "general": "true or false in every case; if cases differ, it depends",
+    "existential": "one case in which it holds confirms it",
+    "universal": "one case in which it fails refutes it",
+    "conjunctive": "all its parts must hold together",
 }
 WORD = {True: "[green]holds[/]", False: "[red]fails[/]", None: "[dim]undecided[/]"}
 
@@ -75,18 +82,30 @@ def heading(claim: Claim) -> None:
 
 
 def print_test(claim: Claim) -> None:
-    """Print the test and its rule."""
+    """Print all that the test uses: every argument, each case and the rule of the verdict."""
+    from quizzes.claims.court import arguments
     from quizzes.claims.report import number
 
     test = claim.test
     assert test is not None
     console = terminal.out()
     console.print("[bold]Test (fixed before the run)[/]")
-    settings = ", ".join(f"{name}={plain(value)}" for name, value in test.args.items())
-    console.print(f"  [cyan]{test.run}[/]  [dim]{settings}[/]")
+    with told():
+        settings = ", ".join(f"{name}={plain(value)}" for name, value in arguments(claim, test, {}).items())
+    console.print(f"  [cyan]{test.run}[/]  [dim]{escape(settings)}[/]")
+    console.print(f"  rule: {FORM[test.form]}")
     for case in test.cases:
         more = ", ".join(f"{name}={plain(value)}" for name, value in case.args.items())
-        console.print(f"  case: {escape(case.when)}" + (f"  [dim]{more}[/]" if more else ""))
+        console.print(f"  case: {escape(case.when)}" + (f"  [dim]{escape(more)}[/]" if more else ""))
+        if case.run:
+            console.print(f"    experiment: [cyan]{case.run}[/]")
+        if case.setting:
+            console.print(f"    part of {escape(case.setting)}")
+        if case.outside:
+            console.print(f"    not counted: {escape(case.outside)}")
+        if case.until:
+            source = f"{case.until.ref}, {case.until.version}"
+            console.print(f"    speaks for releases up to {escape(source)}")
         console.print(f"    the claim holds if  {escape(case.holds)}")
         if case.fails:
             console.print(f"    it fails if         {escape(case.fails)}  [dim](else inconclusive)[/]")
@@ -103,6 +122,10 @@ def print_cases(cases: tuple[CaseOutcome, ...]) -> None:
         if case.exhibit:
             shown = ", ".join(f"{name} = {_short(plain(value))}" for name, value in case.exhibit.items())
             console.print(f"             [dim]{shown}[/]")
+        if case.outside:
+            console.print(f"             [dim]not counted: {escape(case.outside)}[/]")
+        if case.until:
+            console.print(f"             [dim]up to {escape(case.until)}[/]")
         if case.reason:
             console.print(f"             [dim]{escape(case.reason)}[/]")
 
@@ -131,6 +154,9 @@ def print_fact(claim: Claim) -> None:
 
     assert claim.fact is not None
     terminal.out().print(f"  source: {escape(' '.join(claim.fact.says.split()))}")
+    for label, text in (("right if", claim.fact.right_if), ("wrong if", claim.fact.wrong_if)):
+        if text:
+            terminal.out().print(f"  [bold]{label}[/] {escape(text)}")
     terminal.say(f"  [dim]{escape(source_line(claim))}[/]")
 
 

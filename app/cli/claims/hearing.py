@@ -19,7 +19,7 @@ from quizzes.state import State, Vote
 if TYPE_CHECKING:
     from quizzes.claims.claim import Claim
     from quizzes.claims.court import Ruling
-VOTES = ("confirmed", "refuted", "depends")
+VOTES = ("confirmed", "refuted", "depends", "outdated")
 
 
 def vote(
@@ -68,12 +68,12 @@ def _vote(claim: Claim, claims: Claims, state: State, dialogue: Dialogue) -> Non
         common.print_discussion(claim)
         terminal.next_command("prep claims vote")
         return
+    if claim.test is not None:
+        common.print_test(claim)
     said = _vote_of(dialogue)
     confidence = _confidence(dialogue)
     state.add(Vote(claim.id, said, confidence))  # before the test runs
     terminal.out().print()
-    if claim.test is not None:
-        common.print_test(claim)
     with common.court(claim.test.run if claim.test else claim.id) as run:
         ruling = judge(claim, run)
     verdict_cache.remember([ruling])
@@ -96,7 +96,7 @@ def _read(dialogue: Dialogue, prompt: str, *, skips: bool = True) -> str:
 def _vote_of(dialogue: Dialogue) -> str:
     """Read a vote. Raises Quit, Skip."""
     while True:
-        reply = _read(dialogue, "your vote: [c]onfirmed [r]efuted [d]epends")
+        reply = _read(dialogue, "your vote: [c]onfirmed [r]efuted [d]epends [o]utdated")
         found = [vote for vote in VOTES if reply and vote.startswith(reply)]
         if found:
             return found[0]
@@ -185,7 +185,10 @@ def _with_arguments(claim: Claim, changed: dict[str, Any]) -> Claim:
     """Return the claim with arguments that override those of every case."""
     if not changed or claim.test is None:
         return claim
-    cases = [case.model_copy(update={"args": {**case.args, **changed}}) for case in claim.test.cases]
+    cases = [
+        case if case.run else case.model_copy(update={"args": {**case.args, **changed}})
+        for case in claim.test.cases
+    ]
     return claim.model_copy(update={"test": claim.test.model_copy(update={"cases": cases})})
 
 

@@ -26,7 +26,7 @@ KINDS = ("derivable", "simulate", "measure-cpu", "measure-gpu", "external-fact",
 
 def list_(
     verdict: Annotated[
-        str | None, option("confirmed, refuted, depends, inconclusive, skipped or unknown.")
+        str | None, option("confirmed, refuted, depends, outdated, inconclusive, skipped or unknown.")
     ] = None,
     topic: TopicOption = None,
     kind: Annotated[str | None, option(f"One of: {', '.join(KINDS)}.")] = None,
@@ -126,6 +126,9 @@ def verify(
     all_: Annotated[bool, option("Also run tests that measure time.", "--all")] = False,
     topic: TopicOption = None,
     page: Annotated[Path | None, option("Also write the verdicts to a Markdown page.")] = None,
+    table: Annotated[
+        Path | None, option("Also write the exhibits, a line per case, to compare versions.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Run the test of every claim and print the verdicts. Exit code 1 if a test is broken.
@@ -134,7 +137,7 @@ def verify(
     Examples:
       prep claims verify
       prep claims verify --all --json
-      prep claims verify --all --page found.md
+      prep claims verify --all --page found.md --table exhibits.tsv
     """
     from quizzes.claims import verdict_cache
 
@@ -155,6 +158,10 @@ def verify(
         options = f"{' --all' if all_ else ''}{f' --topic {topic}' if topic else ''}"
         command = f"prep claims verify{options} --page {page.name}"
         page.write_text(markdown([(claims.claim(r.id), r) for r in rulings], command), encoding="utf-8")
+    if table is not None:
+        from quizzes.claims.report import exhibits
+
+        table.write_text(exhibits(rulings), encoding="utf-8")
     seconds = time.monotonic() - began
     if json:
         shown = [ruling.to_json() for ruling in rulings]

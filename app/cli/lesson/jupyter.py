@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import webbrowser
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,21 +18,21 @@ from app.cli import terminal
 from common.child_process import ROOT, ChildProcess
 from common.paths import data_dir
 
-QUIET = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
-"""Settings of JupyterLab's notifications: no questions, no requests to other machines."""
+SETTINGS = {
+    "apputils-extension/notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+        "doNotDisturbMode": True,
+    },
+    "notebook-extension/tracker": {"codeCellConfig": {"lineNumbers": False, "lineWrap": True}},
+}
+"""Settings of JupyterLab: no questions, no requests to other machines, no line cut off at the right edge."""
 
 
 def check_installed() -> None:
     """Raise a Problem if the notebook libraries are not installed."""
-    missing = [
-        name for name in ("jupyterlab", "ipykernel", "ipywidgets", "matplotlib") if find_spec(name) is None
-    ]
-    if missing:
-        raise terminal.Problem(
-            f"notebooks need {', '.join(missing)}, not installed here",
-            "./prep lesson   (installs them)   or   pip install -e '.[lesson]'",
-            code=terminal.ENVIRONMENT,
-        )
+    names = ("jupyterlab", "ipykernel", "ipywidgets", "matplotlib")
+    terminal.need_libraries("notebooks need", names, "lesson", "lesson")
 
 
 def serve(notebook: Path, *, port: int, browser: bool) -> None:
@@ -110,14 +110,16 @@ def _running(folder: Path) -> dict[str, str] | None:
         try:
             record = json.loads(path.read_text())
             if record["root_dir"] == str(folder) and psutil.pid_exists(record["pid"]):
+                socket.create_connection(("127.0.0.1", record["port"]), timeout=1).close()
                 return dict(record)
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             continue
     return None
 
 
 def _write_settings(folder: Path) -> None:
-    place = folder / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
-    if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps(QUIET))
+    for name, settings in SETTINGS.items():
+        place = folder / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(json.dumps(settings))

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import difflib
 import sys
-import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from app.cli import terminal
+from app.cli.exercises import (
+    check_source,
+    is_passed,
+    print_report,
+    read_file,
+    show_hint,
+    show_solution,
+    watch_sources,
+)
 from app.cli.lesson import jupyter
 from app.cli.options import JsonOption, argument, option
 from lessons.course import progress, workspace
-from lessons.course.lesson_files import Exercise, Lesson, find_exercise, find_lesson, lessons, solution, stub
-
-if TYPE_CHECKING:
-    from lessons.course.checking import Report
+from lessons.course.lesson_files import (
+    Exercise,
+    Lesson,
+    find_lesson,
+    find_lesson_exercise,
+    lessons,
+    solution,
+    stub,
+)
 
 LessonArgument = Annotated[str | None, argument("Number of a lesson, such as 07.", metavar="[LESSON]")]
 TargetArgument = Annotated[str | None, argument("A lesson or an exercise: 07, 07.2.", metavar="[TARGET]")]
@@ -25,7 +39,6 @@ ExerciseArgument = Annotated[str, argument("An exercise: 07.2.", metavar="EXERCI
 SourceOption = Annotated[
     Path | None, option("Check this file instead of the notebook's cell.", "--file", metavar="FILE")
 ]
-POLL_S = 0.3
 
 
 def next_lesson(ctx: typer.Context) -> None:
@@ -40,7 +53,7 @@ def next_lesson(ctx: typer.Context) -> None:
     terminal.say(f"[bold]next: lesson {lesson.number}, {terminal.literal(lesson.title)}[/]")
     terminal.say(f"{terminal.literal(lesson.goal)} About {lesson.minutes} minutes.")
     for exercise in lesson.exercises.values():
-        mark = terminal.mark(True) if _passed(done, exercise) else " "
+        mark = terminal.mark(True) if is_passed(done, exercise) else " "
         terminal.say(f" {mark} {exercise.id}  {terminal.literal(exercise.title)}")
     if not sys.stdin.isatty():
         terminal.next_command(f"prep lesson open {lesson.number}")
@@ -63,7 +76,7 @@ def list_(json: JsonOption = False) -> None:
         rows = [
             {
                 **lesson.model_dump(include={"number", "title", "builds", "minutes", "topics", "unlocks"}),
-                "exercises": {name: _passed(done, facts) for name, facts in lesson.exercises.items()},
+                "exercises": {name: is_passed(done, facts) for name, facts in lesson.exercises.items()},
             }
             for lesson in lessons()
         ]
@@ -71,7 +84,7 @@ def list_(json: JsonOption = False) -> None:
         return
     table = terminal.table("", "lesson", "builds", "min", "solved", left=("lesson", "builds"))
     for lesson in lessons():
-        good = sum(_passed(done, exercise) for exercise in lesson.exercises.values())
+        good = sum(is_passed(done, exercise) for exercise in lesson.exercises.values())
         table.add_row(
             lesson.number,
             terminal.literal(lesson.title),
@@ -130,17 +143,12 @@ def check(
       prep lesson check 07.2
       prep lesson check 07.2 --file attempt.py
     """
-    from lessons.course.checking import run_checks
-
     reports = []
     for _, exercise in _targets(target):
         source = solution(exercise.id) if reference else _source(exercise.id, file)
-        report = run_checks(exercise.id, source)
-        reports.append(report)
-        if not reference:
-            _keep(report, source)
+        reports.append(check_source(exercise, source, keep=not reference))
         if not json:
-            _print(report)
+            print_report(reports[-1], "lesson")
     if json:
         terminal.print_json([report.to_json() for report in reports])
     if not all(report.ok for report in reports):
@@ -152,26 +160,14 @@ def watch(target: TargetArgument = None, seconds: Annotated[float, option(hidden
 
     Example: prep lesson watch 07.2
     """
-    from lessons.course.checking import run_checks
-
     targets = _targets(target)
     for lesson, _ in targets:
         workspace.open_copy(lesson)
-    terminal.note("[dim]checks run when you save; Ctrl-C ends[/]")
-    seen: dict[str, str] = {}
-    began = time.monotonic()
-    while not seconds or time.monotonic() - began < seconds:
-        for lesson, exercise in targets:
-            try:
-                source = workspace.learner_source(lesson, exercise.id) or ""
-            except workspace.WorkspaceError:
-                continue  # it is being written
-            if seen.get(exercise.id) != source:
-                seen[exercise.id] = source
-                report = run_checks(exercise.id, source)
-                _keep(report, source)
-                _print(report)
-        time.sleep(POLL_S)
+
+    def read(lesson: Lesson, exercise: Exercise) -> str:
+        return workspace.learner_source(lesson, exercise.id) or ""
+
+    watch_sources([(each[1], partial(read, *each)) for each in targets], "lesson", seconds=seconds)
 
 
 def hint(exercise: ExerciseArgument) -> None:
@@ -179,16 +175,7 @@ def hint(exercise: ExerciseArgument) -> None:
 
     Example: prep lesson hint 07.2
     """
-    _, found = find_exercise(exercise)
-    known = progress.exercise_progress().get(found.id, progress.ExerciseProgress())
-    number = min(known.hints + 1, len(found.hints))
-    for index in range(number):
-        cost = f"-{progress.HINT_COST:.0%}" if index == known.hints else "shown before"
-        terminal.say(f"[bold]hint {index + 1}/{len(found.hints)}[/] [dim]({cost})[/]")
-        terminal.say(f"  {terminal.literal(found.hints[index])}")
-    if number > known.hints:
-        progress.record_hint(found.id, number)
-    terminal.next_command(f"prep lesson check {found.id}")
+    show_hint(find_lesson_exercise(exercise)[1], "lesson")
 
 
 def solution_(
@@ -199,15 +186,7 @@ def solution_(
 
     Example: prep lesson solution 07.2 --yes
     """
-    _, found = find_exercise(exercise)
-    if not _passed(progress.exercise_progress(), found):
-        if not yes and sys.stdin.isatty():
-            reply = input(f"{found.id} is not solved: the solution will count as seen. Show it? [y/N] ")
-            if reply.strip().lower() not in ("y", "yes"):
-                return
-        progress.record_solution(found.id)
-    print(solution(found.id).rstrip())
-    terminal.next_command(f"prep lesson check {found.id}")
+    show_solution(find_lesson_exercise(exercise)[1], "lesson", yes=yes)
 
 
 solution_.__name__ = "solution"
@@ -219,6 +198,11 @@ def reset(lesson: Annotated[str, argument("A lesson: 07.", metavar="LESSON")]) -
     Example: prep lesson reset 07
     """
     found = find_lesson(lesson)
+    if "." in lesson:
+        raise terminal.Problem(
+            f"{lesson!r} is an exercise; reset starts all of lesson {found.number} afresh",
+            f"prep lesson reset {found.number}",
+        )
     backup = workspace.reset(found)
     if backup is not None:
         terminal.say(f"your notebook is now {terminal.literal(backup)}", whole=True)
@@ -245,7 +229,7 @@ def diff(target: TargetArgument = None) -> None:
 
 def _targets(target: str | None) -> list[tuple[Lesson, Exercise]]:
     if target is not None and "." in target:
-        return [find_exercise(target)]
+        return [find_lesson_exercise(target)]
     lesson = find_lesson(target) if target else _current(progress.exercise_progress())
     return [(lesson, exercise) for exercise in lesson.exercises.values()]
 
@@ -255,22 +239,15 @@ def _current(done: dict[str, Any]) -> Lesson:
     if not lessons():
         raise terminal.Problem("this checkout has no lessons", code=terminal.ENVIRONMENT)
     for lesson in lessons():
-        if not all(_passed(done, exercise) for exercise in lesson.exercises.values()):
+        if not all(is_passed(done, exercise) for exercise in lesson.exercises.values()):
             return lesson
     return lessons()[-1]
 
 
-def _passed(done: dict[str, Any], exercise: Exercise) -> bool:
-    return exercise.id in done and bool(done[exercise.id].passed)
-
-
 def _source(exercise: str, file: Path | None) -> str:
     if file is not None:
-        try:
-            return file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise terminal.Problem(f"cannot read {file}: {error}") from None
-    lesson, _ = find_exercise(exercise)
+        return read_file(file)
+    lesson, _ = find_lesson_exercise(exercise)
     found = workspace.learner_source(lesson, exercise)
     if found is None and workspace.notebook_path(lesson).exists():
         raise terminal.Problem(
@@ -278,26 +255,3 @@ def _source(exercise: str, file: Path | None) -> str:
             f"prep lesson open {lesson.number} --path   (adds missing cells, keeps yours)",
         )
     return stub(lesson, exercise) if found is None else found
-
-
-def _keep(report: Report, source: str) -> None:
-    if report.results:
-        good = sum(result.ok for result in report.results)
-        progress.record_check(
-            report.exercise, source, ok=report.ok, num_passed=good, num_checks=len(report.results)
-        )
-
-
-def _print(report: Report) -> None:
-    from lessons.course.report_text import details, headline
-
-    terminal.say(f"[bold]{terminal.literal(headline(report))}[/]")
-    for result in report.results:
-        terminal.say(f" {terminal.mark(result.ok)} {terminal.literal(result.says)}")
-        for line in details(result):
-            terminal.say(f"     [yellow]{terminal.literal(line)}[/]")
-    if report.output:
-        terminal.say("[dim]your code printed:[/]")
-        terminal.say(terminal.literal(report.output.rstrip()))
-    if report.is_stub:
-        terminal.next_command(f"prep lesson hint {report.exercise}")

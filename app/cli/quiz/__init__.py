@@ -6,7 +6,8 @@ sitting.py    one item: predict, commit, run, explain
 menu.py       actions after a verdict: vary, trace, follow-up, sources
 free_text.py  questions that are answered in prose
 code.py       programs to repair
-dialogue.py   reads answers from a terminal, a script or a pipe
+dialogue.py   reads answers from a terminal, a script or a pipe; replies.py those of a question, editor.py long ones
+running.py    runs an experiment during a dialogue
 showing.py    renders questions, verdicts and explanations
 """
 
@@ -28,7 +29,7 @@ MAX_ITEMS = 200
 
 def quiz(
     topic: Annotated[str | None, option("Only this topic; prep bank stats lists them.")] = None,
-    role: Annotated[str | None, option("Only for: inference, kernel, platform or sre.")] = None,
+    role: Annotated[str | None, option("Only for: inference, kernel, platform, sre or applied.")] = None,
     stage: Annotated[
         str | None, option("Only: screen, technical, design ..., or those of a lesson: L07.")
     ] = None,

@@ -111,12 +111,19 @@ def _check(sitting: Sitting, code: Code, path: Path) -> list[CheckResult] | None
     except KeyboardInterrupt:
         sitting.say(" [yellow]the checks were interrupted[/]")
         return None
-    for result in report:
-        sitting.say(f" {terminal.mark(result.ok)} {showing.inline(result.says)}")
-        if result.why:
-            sitting.say(f"     [yellow]{escape(result.why)}[/]")
-    sitting.say(f" [bold]{sum(result.ok for result in report)}/{len(report)} checks[/]")
+    if not sitting.quiet:
+        print_results(report)
     return report
+
+
+def print_results(report: list[CheckResult]) -> None:
+    """Print each check with its reason if it failed, and how many pass."""
+    where = showing.console()
+    for result in report:
+        where.print(f" {terminal.mark(result.ok)} {showing.inline(result.says)}")
+        if result.why:
+            where.print(f"     [yellow]{escape(result.why)}[/]")
+    where.print(f" [bold]{sum(result.ok for result in report)}/{len(report)} checks[/]")
 
 
 def _graded(report: list[CheckResult]) -> Graded:

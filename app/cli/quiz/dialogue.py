@@ -6,6 +6,7 @@ At the end of the script the sitting ends as if the learner had quit.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,9 @@ from pathlib import Path
 from app.cli import terminal
 
 MAX_CHARACTERS = 20_000
+_CONTROL = re.compile(
+    "\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 COMMANDS = {"h": "hint", "s": "skip", "q": "quit", "?": "help"}
 HELP = (
     "h hint · s skip · q quit (your answers are kept) · ? this help. Numbers may be arithmetic: 38*32. "
@@ -35,10 +39,14 @@ class Skip(Exception):
 class Dialogue:
     """Prints prompts and reads lines. quiet: do not print prompts (for --json)."""
 
+    limit = MAX_CHARACTERS
+    """Characters of a line; the rest is cut."""
+
     def __init__(self, script: Path | None = None, *, quiet: bool = False) -> None:
         self.quiet = quiet
         self._lines = _script_lines(script) if script is not None else None
         self.is_live = script is None and sys.stdin.isatty()
+        self.can_ask = script is not None or self.is_live
 
     def read(self, prompt: str) -> str:
         """Return the next line without its line end. Raises Quit at the end of a script, else EndOfInput."""
@@ -52,7 +60,7 @@ class Dialogue:
             self._echo(prompt, line)
         if line is None:
             raise EndOfInput if self._lines is None else Quit
-        return line.rstrip("\r\n")[:MAX_CHARACTERS].strip()
+        return printable(line)[: self.limit].strip()
 
     def command_or_text(
         self, prompt: str, *, words: bool = False, hints: bool = True, skips: bool = True
@@ -87,7 +95,12 @@ class Dialogue:
     def _echo(self, prompt: str, line: str | None) -> None:
         """Print a scripted answer after its prompt, so that the output reads like a sitting."""
         if not self.quiet:
-            print(f"{prompt}{'' if line is None else line.rstrip()}", flush=True)
+            print(f"{prompt}{'' if line is None else printable(line).rstrip()}", flush=True)
+
+
+def printable(text: str) -> str:
+    """Return the text without control characters, which would change a terminal that shows it. Tabs stay."""
+    return _CONTROL.sub("", text)
 
 
 def _script_lines(path: Path) -> Iterator[str]:

@@ -1,17 +1,13 @@
 """Questions that are answered in prose: write, commit, mark your own key points, answer the probes.
 
 No code here understands the answer. Each key point is shown with the closest sentence of the answer, which may say the
-opposite. The learner marks the point, and a machine-graded probe per important point checks the mark.
+opposite. The learner marks the point, and a machine-graded probe per important point checks the mark. A sentence that
+seems to turn a point around is shown; unless the learner writes it again, it contradicts the point.
 """
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -20,8 +16,9 @@ from rich.padding import Padding
 from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit, Skip
+from app.cli.quiz.editor import edit
 from quizzes.free_text.lints import lints
-from quizzes.free_text.scoring import FreeGraded, Mark, key_points, score
+from quizzes.free_text.scoring import SHORTEST, FreeGraded, Mark, key_points, score
 from quizzes.free_text.sentences import closest
 from quizzes.grading import Graded, Part
 from quizzes.state import KeypointMark, Prediction
@@ -59,7 +56,7 @@ def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
     judged = _judge(sitting, instance, points, answer)
     marks = _mark(sitting, points, answer, judged)
     probes = _probes(sitting, points, record.seed)
-    graded = score(points, marks, probes)
+    graded = score(points, marks, probes, {mark.keypoint_id: mark.verdict for mark in judged}, answer)
     part = Part("answer", answer, None, graded.all_right, graded.share, 1.0)
     kept = [KeypointMark(name, verdict, "self") for name, verdict in marks.items()]
     kept += [KeypointMark(name, "hit" if all(right) else "miss", "probe") for name, right in probes.items()]
@@ -94,35 +91,24 @@ def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
         elif line in ("?", ":?"):
             sitting.say(showing.note(WRITE_HELP))
         elif line == ":e":
-            lines = _editor("\n".join(lines)).splitlines()
+            lines = edit("\n".join(lines)).splitlines()
             count = sum(len(each.split()) for each in lines)
             sitting.say(f" [dim]{count} words; a dot commits them, or write more[/]")
         else:
             lines.append(line)
 
 
-def _editor(text: str) -> str:
-    """Return the text as edited in $VISUAL or $EDITOR, unchanged if the editor cannot be started."""
-    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "nano"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "answer.txt"
-        path.write_text(text, encoding="utf-8")
-        try:
-            subprocess.run([*shlex.split(command), str(path)], check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            terminal.tell_error(f"the editor {command!r} failed: {error}", "set EDITOR, or write here")
-            return text
-        return path.read_text(encoding="utf-8")
-
-
 def _look_again(sitting: Sitting, instance: Instance, answer: str, points: list[KeyPoint]) -> str:
-    """Print questions about the text; the learner may add one sentence."""
+    """Print questions about the text; the learner may rewrite a doubtful sentence and add one."""
     found = lints(answer, instance.question.kind, points)
     if not found:
         return answer
     for lint in found:
         quote = f' [dim]"{escape(lint.quote)}"[/]' if lint.quote else ""
         sitting.say(f" ? {escape(lint.ask)}{quote}")
+        if lint.kind == "opposite":
+            again = sitting.dialogue.read(" write it again, or Enter to keep it > ")
+            answer = answer.replace(lint.quote, again, 1) if again else answer
     more = sitting.dialogue.read(" add a sentence, or Enter to commit > ")
     return f"{answer}\n{more}" if more else answer
 
@@ -173,7 +159,10 @@ def _mark(
 
 
 def _probes(sitting: Sitting, points: list[KeyPoint], seed: int) -> dict[str, list[bool]]:
-    """Ask one machine-graded question for each required point. A skipped probe does not count."""
+    """Ask one machine-graded question for each required point.
+
+    A skipped probe failed; one that could not run does not count.
+    """
     found: dict[str, list[bool]] = {}
     asked: dict[str, bool | None] = {}
     for point in points:
@@ -183,7 +172,7 @@ def _probes(sitting: Sitting, points: list[KeyPoint], seed: int) -> dict[str, li
         if probe not in asked:
             sitting.say(f"\n [bold]Probe[/] for: {showing.inline(point.say)}")
             record = sitting.ask_probe(probe, seed)
-            judged = record.status in ("right", "partly", "wrong")
+            judged = record.status in ("right", "partly", "wrong", "skipped")
             asked[probe] = record.status == "right" if judged else None
         right = asked[probe]
         if right is not None:
@@ -199,12 +188,14 @@ def _show(graded: FreeGraded) -> None:
         must = "" if point.must else " [dim](extra)[/]"
         table.add_row(showing.inline(point.say) + must, point.marked, probe, point.mark)
     showing.console().print(table)
-    by_probes = graded.grader == "probe"
-    how = (
-        "0.6 x probes + 0.4 x your marks, weighted"
-        if by_probes
-        else "your own marks only: no probe was answered"
-    )
+    if not graded.is_explained:
+        why = f"an answer shorter than {SHORTEST} words or a list of terms is not counted as right"
+        showing.console().print(f" [yellow]{why}[/]")
+    how = {
+        "probe": "0.6 x probes + 0.4 x marks, weighted",
+        "judge": "the judge's marks, yours where it is unsure",
+        "self": "your own marks only, so the answer is not counted as right: no probe was answered",
+    }[graded.grader]
     showing.console().print(f" [bold]{graded.share:.0%}[/] [dim]{how}[/]\n")
 
 

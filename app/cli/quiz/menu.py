@@ -126,20 +126,26 @@ class Menu:
         showing.console().print(showing.prose(f"**Interviewer:** {ask}"))
         if follow_up.experiment is None or follow_up.pass_ is None:
             self.sitting.dialogue.read(" answer aloud, then press Enter > ")
+            if follow_up.goto is not None:
+                command = terminal.as_typed(f"prep quiz --question {follow_up.goto}")
+                self._print(f" a graded question on it: [cyan]{command}[/]")
+            self.follow_up = None  # offered once
             return
         text = self.sitting.dialogue.read(" your numbers > ")
         if not text:
             return
         try:
-            names = {**self.instance.params, "reply": parse_value(text)}
-            args = resolve(follow_up.experiment.args, names)
-        except ExpressionError as error:
+            names = {**self.instance.params, "reply": challenge_reply(self.instance, follow_up, text)}
+            result = self._run_and_show(follow_up.experiment.run, resolve(follow_up.experiment.args, names))
+            if result is not None:
+                met = bool(evaluate(follow_up.pass_, {**names, "result": result}))
+                self._print(f" {terminal.mark(met)} {'met' if met else 'not met: try again with f'}")
+        except ExpressionError:
+            self._print(
+                " [yellow]this reply cannot be run: are the count and the kind of its values right?[/]"
+            )
+        except ValueError as error:
             self._print(f" [yellow]{escape(str(error))}[/]")
-            return
-        result = self._run_and_show(follow_up.experiment.run, args)
-        if result is not None:
-            met = bool(evaluate(follow_up.pass_, {**names, "result": result}))
-            self._print(f" {terminal.mark(met)} {'met' if met else 'not met: try again with f'}")
 
     def _interview(self, _: str) -> None:
         question = self.instance.question
@@ -165,6 +171,25 @@ class Menu:
 
     def _print(self, text: str) -> None:
         showing.console().print(text)
+
+
+def challenge_reply(instance: Instance, follow_up: FollowUp, text: str) -> Any:
+    """Return the reply to a challenge, of the kind of its witness. Raises ValueError with what to type."""
+    witness = resolve(follow_up.witness or {}, instance.params).get("reply")
+    reply = parse_value(text)
+    if isinstance(witness, list):
+        values = reply if isinstance(reply, list) else [reply]
+        if witness and _kind(witness[0]) is float and not all(_kind(value) is float for value in values):
+            raise ValueError("type numbers with commas between them, such as 4, 9, 3")
+        return values
+    if _kind(witness) is float and _kind(reply) is not float:
+        raise ValueError("type one number, such as 12 or 0.5")
+    return reply
+
+
+def _kind(value: Any) -> type:
+    """Return float for any number; True and False are none."""
+    return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
 
 
 def _chosen(instance: Instance, graded: Graded, attempt: Attempt) -> FollowUp | None:

@@ -55,6 +55,15 @@ def prose(text: str, indent: int = 1) -> Padding:
     return Padding(Text.from_markup(inline("\n".join(lines))), (0, 0, 0, indent), expand=False)
 
 
+def bullet(text: str, more: str = "") -> Any:
+    """Return a list item whose wrapped lines keep the indent. more: markup after the text."""
+    row = Table.grid(padding=(0, 1))
+    row.add_column(width=2, justify="right")
+    row.add_column()
+    row.add_row("-", Text.from_markup(inline(text) + more))
+    return row
+
+
 def note(text: str) -> Padding:
     """Return dimmed text whose wrapped lines keep the indent."""
     return Padding(f"[dim]{text}[/]", (0, 0, 0, 1), expand=False)
@@ -87,17 +96,30 @@ def body(instance: Instance, result: dict[str, Any] | None = None) -> None:
         where.print()
         where.print(Padding(Text(instance.render(question.exhibit, result=result)), (0, 0, 0, 3)))
     where.print()
-    options = [(choice.id, choice.text) for choice in instance.choices()]
+    options(instance)
+
+
+def options(instance: Instance) -> None:
+    """Print the numbered options or items of a question, if it has any."""
+    question = instance.question
+    texts = [choice.text for choice in instance.choices()]
     if question.kind == "order":
-        texts = {item.id: item.text for item in question.items}
-        options = [(item_id, texts[item_id]) for item_id in instance.items()]
-    for number, (_, text) in enumerate(options, 1):
-        where.print(_item(f"{number}", instance.render(text)))
-    if options:
+        by_id = {item.id: item.text for item in question.items}
+        texts = [by_id[item_id] for item_id in instance.items()]
+    menu([instance.render(text) for text in texts])
+
+
+def menu(texts: list[str]) -> None:
+    """Print numbered texts, if there are any."""
+    where = console()
+    for number, text in enumerate(texts, 1):
+        where.print(numbered(f"{number}", text))
+    if texts:
         where.print()
 
 
-def _item(mark: str, text: str) -> Any:
+def numbered(mark: str, text: str) -> Any:
+    """Return an option: its number, then its text with wrapped lines below each other."""
     row = Table.grid(padding=(0, 1))
     row.add_column(width=4, justify="right")
     row.add_column()
@@ -107,18 +129,10 @@ def _item(mark: str, text: str) -> Any:
 
 def asked(instance: Instance, key: str) -> str:
     """Return the words of a prompt."""
-    question = instance.question
-    if key == "choice":
-        return "number" if question.kind != "multi" else "numbers of all that hold"
-    if key == "order":
-        return "numbers in order"
-    answer = next(answer for answer in question.answers if answer.id == key.removesuffix(".interval"))
-    name = answer.ask and instance.render(answer.ask) or answer.id.replace("_", " ")
-    if key.endswith(".interval"):
-        return f"  interval that contains it with {answer.interval:.0%} probability (lo..hi)"
-    kinds = {"bool": "yes or no", "ints": "numbers", "words": "words, separated by commas"}
-    unit = answer.unit or kinds.get(answer.type, "")
-    return f"{name} ({unit})" if unit else name
+    if not key.endswith(".interval"):
+        return instance.asked(key)
+    [answer] = [answer for answer in instance.question.answers if answer.id == key.removesuffix(".interval")]
+    return f"  interval that contains it with {answer.interval:.0%} probability (lo..hi)"
 
 
 def verdict(instance: Instance, graded: Graded, *, surprise: bool) -> None:
@@ -198,4 +212,4 @@ def interview(title: str, view: Interview, render: Any) -> None:
     if view.rubric:
         where.print("\n [bold cyan]how it is graded[/]")
         for mark, text in sorted(view.rubric.items(), reverse=True):
-            where.print(_item(mark, render(text)))
+            where.print(numbered(mark, render(text)))

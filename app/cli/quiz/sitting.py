@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rich.markup import escape
@@ -15,10 +16,12 @@ from rich.padding import Padding
 
 from app.cli import terminal
 from app.cli.quiz import showing
-from app.cli.quiz.dialogue import HELP, Dialogue, Skip
+from app.cli.quiz.dialogue import Dialogue, Skip
+from app.cli.quiz.replies import read_confidence, read_replies
+from app.cli.quiz.running import run_told
 from quizzes.experiments.registry import Inconclusive, NeedsHardware
 from quizzes.experiments.runner import Outcome, RunFailed, Runner
-from quizzes.grading import Graded, ParseError, check_reply, grade, reply_keys
+from quizzes.grading import Graded, grade
 from quizzes.instance import Instance, QuestionError, draw
 from quizzes.learning.review import SURE, rate
 from quizzes.question_bank import Bank
@@ -80,8 +83,10 @@ class Sitting:
         Return (grades, attempt, result, expected), or None if the verdict was not shown.
         """
         began = time.monotonic()
-        record.replies, record.hints = self._replies(instance)
-        record.confidence = self._confidence() if instance.question.confidence else None
+        hint = None if self.exam else partial(self.hint, instance)
+        record.replies, record.hints = read_replies(self.dialogue, instance, self.say, hint=hint)
+        if instance.question.confidence:
+            record.confidence = read_confidence(self.dialogue, self.say)
         record.seconds = time.monotonic() - began
         return self._judge(instance, record)
 
@@ -101,35 +106,6 @@ class Sitting:
             raise QuestionError(f"{instance.id}: {error}") from None
         showing.body(instance, outcome.result)
 
-    # -- asking
-
-    def _replies(self, instance: Instance) -> tuple[dict[str, str], int]:
-        """Read a parseable reply for every part. Return the replies and the number of hints shown."""
-        replies: dict[str, str] = {}
-        hints = 0
-        keys = list(reply_keys(instance))
-        for answer in instance.question.answers:
-            if answer.interval is not None and answer.id in keys:
-                keys.insert(keys.index(answer.id) + 1, f"{answer.id}.interval")
-        words = {answer.id for answer in instance.question.answers if answer.type in ("word", "words")}
-        for key in keys:
-            while key not in replies:
-                prompt = f" {showing.asked(instance, key)} > "
-                command, line = self.dialogue.command_or_text(prompt, words=key in words, hints=not self.exam)
-                if command == "help":
-                    self.say(showing.note(HELP))
-                elif command == "hint":
-                    hints += self.hint(instance, hints)
-                else:
-                    if key.endswith(".interval") and not line:
-                        break
-                    try:
-                        check_reply(instance, key, line)
-                        replies[key] = line
-                    except ParseError as error:
-                        self.say(f" [yellow]{escape(str(error))}[/]")
-        return replies, hints
-
     def hint(self, instance: Instance, shown: int) -> int:
         """Print the next hint. Return 1, or 0 if there are no more."""
         hints = instance.question.hints
@@ -141,25 +117,6 @@ class Sitting:
         if not self.quiet:
             showing.console().print(showing.prose(instance.render(hint.text)))
         return 1
-
-    def _confidence(self) -> int | None:
-        """Read a confidence from 1 to 99, or None if the learner leaves it out."""
-        while True:
-            command, line = self.dialogue.command_or_text(
-                " confidence that all parts are right, 1-99 % (Enter: leave out) > ", hints=False, skips=False
-            )
-            if command == "help":
-                explained = "90 means that nine of ten such answers are right. Points do not depend on it."
-                self.say(showing.note(f"{explained} Enter leaves it out; q quits."))
-                continue
-            if command == "skip":
-                return None
-            text = line.rstrip("% ").strip()
-            if not text:
-                return None
-            if text.isdigit() and 1 <= int(text) <= 99:
-                return int(text)
-            self.say(" [yellow]type a whole number from 1 to 99, or press Enter[/]")
 
     # -- judging
 
@@ -194,19 +151,7 @@ class Sitting:
     def run_experiment(self, name: str, args: dict[str, Any]) -> Outcome:
         """Run an experiment and print progress. Ctrl-C stops only the run and raises RunFailed; else as Runner.run."""
         where = None if self.quiet or self.exam else showing.console()
-        if where is not None:
-            where.print(f" [dim]committed. Running {name} …[/]", end="")
-        told = ""
-        try:
-            outcome = self.runner.run(name, args)
-            told = "known" if outcome.cached else f"{outcome.seconds:.1f} s"
-        except KeyboardInterrupt:
-            raise RunFailed("the run was interrupted") from None
-        finally:
-            if where is not None:
-                where.print(f" [dim]{told}[/]")
-            self.dialogue.drain()
-        return outcome
+        return run_told(self.runner, self.dialogue, name, args, where=where)
 
     def keep(
         self,

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from app.debugger.capacity.figure import Capacity, ms
 from app.debugger.capacity.scenario import Scenario
-from app.debugger.capacity.steady_state import SteadyState
 from engine.sim.report import Percentiles, RunReport, summarise
 from engine.sim.run import make_engine
+from engine.sim.steady_state import SteadyState
 
 FEWEST, MOST = 200, 3000
 """Requests of a run."""

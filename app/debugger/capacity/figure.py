@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.debugger.capacity.scenario import Scenario
-from app.debugger.capacity.steady_state import SteadyState
 from app.debugger.source_lines import definition_of, find_line
 from common.text import GIB, gib
+from engine.sim.steady_state import SteadyState
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import math
 
 from app.debugger.capacity.figure import Capacity, gb, ms
 from app.debugger.capacity.scenario import Scenario
-from app.debugger.capacity.steady_state import Replica
 from common.text import counted, gib
 from engine.core.kv_manager import KVManager
 from engine.sim.cost import CostModel, Rates, StepLoad
@@ -20,6 +19,7 @@ from engine.sim.memory import Deployment, DoesNotFit, divide_memory, plan_memory
 from engine.sim.models import ModelShape
 from engine.sim.precision import KV_BYTES, KV_SCALE_BYTES
 from engine.sim.sizing import size
+from engine.sim.steady_state import Replica
 
 MOST_REPLICAS = 100_000
 
@@ -225,7 +225,7 @@ def _load(found: Capacity, replica: Replica) -> None:
         ("full_prompt", "full_step", "batch_limit"),
     )  # fmt: skip
     by_rate = math.ceil(scenario.rate / (scenario.headroom * most) - 1e-9)
-    replicas = scenario.replicas or _replicas(replica, max(1, by_rate))
+    replicas = scenario.replicas or _replicas(scenario, replica, max(1, by_rate))
     needed = f"ceil({scenario.rate:g} / ({scenario.headroom:g} x {most:,.2f})) = {by_rate}"
     if scenario.replicas:
         filled = f"{replicas} as you set it; by the rate {needed}"
@@ -294,9 +294,8 @@ def _load(found: Capacity, replica: Replica) -> None:
     )  # fmt: skip
 
 
-def _replicas(replica: Replica, least: int) -> int:
+def _replicas(scenario: Scenario, replica: Replica, least: int) -> int:
     """The smallest number of replicas from `least` that meets both limits; `least` if none does."""
-    scenario = replica.scenario
 
     def meets(count: int) -> bool:
         state = replica.at(scenario.rate / count)

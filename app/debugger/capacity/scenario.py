@@ -13,19 +13,8 @@ from typing import Any, Self
 from common.paths import data_dir, write_atomically
 from engine.config import ConfigError
 from engine.sim.memory import Deployment, make_deployment
+from engine.sim.sizing import ASSUMED_PRICES
 from engine.sim.workload import Lengths, Workload
-
-ASSUMED_PRICES = {
-    "a10g": 1.0,
-    "l4": 0.7,
-    "a100-40": 1.5,
-    "a100-80": 2.0,
-    "h100": 3.0,
-    "h200": 4.0,
-    "b200": 6.0,
-    "cpu": 0.1,
-}
-"""Dollars per GPU and hour: assumptions, not quoted prices; replace them with those of your contract."""
 
 _LIMITS: dict[str, tuple[float, float]] = {
     "tp": (1, 64),
@@ -76,8 +65,9 @@ class Scenario:
 
     @cached_property
     def deployment(self) -> Deployment:
-        """One replica, with the defaults of `prep sim run`. Raises ConfigError if it is not possible."""
-        return make_deployment(
+        """One replica, with the defaults of `prep sim run`. Raises ConfigError if it is not possible, or if a request
+        has no room in the model's context."""
+        made = make_deployment(
             model=self.model,
             gpu=self.gpu,
             tp=self.tp,
@@ -86,6 +76,12 @@ class Scenario:
             max_model_len=None,
             longest=self.prompt + self.output,
         )
+        if self.prompt + self.output > made.max_model_len:
+            raise ConfigError(
+                f"prompt + output = {self.prompt + self.output:,} tokens exceed the context of {self.model} here: "
+                f"{made.max_model_len:,}; lower one of them, or choose a model with a longer context"
+            )
+        return made
 
     @property
     def prefix_len(self) -> int:

@@ -4,6 +4,8 @@
 //            first: [step of each column], end: step after the last, step, range: [first, last] or null,
 //            marks: [[step, kind, text], ...], height, alt }
 //
+// With step null the columns are times: `first` in seconds before now (negative), end 0, and nothing can be selected.
+//
 // Few marks are glyphs; many are ticks in lanes, one lane per kind: preempted, aborted, finished from above.
 //
 // A click sends `picked` = step. Dragging sends `brushed` = [first, last] (steps, both included). With the keyboard:
@@ -31,6 +33,7 @@ export function brief(value) {
   if (value === null || Number.isNaN(value)) return "–";
   if (Math.abs(value) >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
   if (Math.abs(value) >= 1e4) return `${(value / 1e3).toFixed(1)}k`;
+  if (Math.abs(value) >= 1e3) return Math.round(value).toLocaleString("en");
   return Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(3);
 }
 
@@ -71,7 +74,7 @@ function drawChart(canvas, chart, data, cursor, brush) {
     if (high === null) return;
     const left = x(data.first[column]);
     const right = x(column + 1 < data.first.length ? data.first[column + 1] : data.end);
-    const wide = Math.max(1, right - left);
+    const wide = Math.max(1, right - left) + 0.5; // no seam between columns
     pen.fillStyle = "#1d4f73";
     pen.fillRect(left, y(chart.low[column]), wide, y(0) - y(chart.low[column]));
     pen.fillStyle = "#56B4E9";
@@ -95,9 +98,9 @@ function drawChart(canvas, chart, data, cursor, brush) {
   }
   const line = (step, colour) => {
     pen.fillStyle = colour;
-    pen.fillRect(x(step), 0, Math.max(1.5, x(step + 1) - x(step)), height - 10);
+    pen.fillRect(x(step), 0, data.step === null ? 1.5 : Math.max(1.5, x(step + 1) - x(step)), height - 10);
   };
-  line(data.step, "rgba(240, 228, 66, 0.75)");
+  if (data.step !== null) line(data.step, "rgba(240, 228, 66, 0.75)");
   if (cursor !== null) line(cursor, "rgba(255, 255, 255, 0.6)");
   return (clientX) => {
     const share = (clientX - canvas.getBoundingClientRect().left - GUTTER) / Math.max(1, width - GUTTER);
@@ -107,13 +110,15 @@ function drawChart(canvas, chart, data, cursor, brush) {
 
 export function describe(data, step) {
   const column = columnOf(data.first, step);
-  const last = column + 1 < data.first.length ? data.first[column + 1] - 1 : data.end - 1;
-  const where = data.first[column] === last ? `step ${last}` : `steps ${data.first[column]} to ${last}`;
+  const next = column + 1 < data.first.length ? data.first[column + 1] : data.end;
+  const last = next - 1;
+  const steps = data.first[column] === last ? `step ${last}` : `steps ${data.first[column]} to ${last}`;
+  const where = data.step === null ? `${Math.round(-next)} s ago` : steps;
   const figures = data.charts.map(({ title, low, high }) => {
     const span = low[column] === high[column] ? brief(low[column]) : `${brief(low[column])} to ${brief(high[column])}`;
     return `${title.toLowerCase()} ${span}`;
   });
-  const here = data.marks.filter(([at]) => at >= data.first[column] && at <= last).map(([, , text]) => text);
+  const here = data.marks.filter(([at]) => at >= data.first[column] && at < next).map(([, , text]) => text);
   return `${where}: ${[...figures, ...here].join(", ")}`;
 }
 
@@ -139,16 +144,18 @@ export default function ({ data, parentElement, setTriggerValue }) {
     grid.append(figure);
     return canvas;
   });
-  let cursor = null;
+  let cursor = data.step === null ? (frame.cursor ?? null) : null; // charts over time are drawn again every second
   let brush = data.range;
   let from = null;
   let stepAt = [];
   const draw = () => {
     stepAt = canvases.map((canvas, index) => drawChart(canvas, data.charts[index], data, cursor, brush));
+    frame.cursor = cursor;
     status.textContent = cursor === null ? data.hint : describe(data, cursor);
   };
   canvases.forEach((canvas, index) => {
     canvas.onpointerdown = (event) => {
+      if (data.step === null) return;
       from = stepAt[index](event.clientX);
       canvas.setPointerCapture(event.pointerId);
     };
@@ -173,9 +180,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
   grid.onkeydown = (event) => {
     const moves = { ArrowLeft: -1, ArrowRight: 1 };
     if (event.key in moves) {
-      const column = columnOf(data.first, cursor ?? data.step) + moves[event.key] * (event.shiftKey ? 10 : 1);
+      const column = columnOf(data.first, cursor ?? data.step ?? data.end) + moves[event.key] * (event.shiftKey ? 10 : 1);
       cursor = data.first[Math.min(data.first.length - 1, Math.max(0, column))];
-    } else if (event.key === "Enter" && cursor !== null) {
+    } else if (event.key === "Enter" && cursor !== null && data.step !== null) {
       if (!event.shiftKey) setTriggerValue("picked", cursor);
       else if (from === null) from = cursor;
       else {

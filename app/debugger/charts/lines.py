@@ -1,4 +1,4 @@
-"""The component of `lines.js`: small charts over the same steps, with selection of a step or a range."""
+"""The component of `lines.js`: small charts over the same steps with selection, or over the last minutes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from app.debugger.charts import mount
 from app.debugger.page_frame import brush, choose
 from app.debugger.runs import Run
 from app.debugger.views.figures import thin
+from app.debugger.views.server_history import Line
 
 _HTML = """
 <div class="lines">
@@ -71,11 +72,43 @@ def line_charts(
         "hint": hint,
         "height": height,
     }
-    said = mount("prep_lines", Path(__file__), data, key, ("picked", "brushed"), html=_HTML)
+    said = _mount(data, key)
     if said.brushed:
         brush(run, (said.brushed[0], said.brushed[1]))
     if said.picked is not None:
         choose(step=min(said.picked, num_steps - 1))
+
+
+def time_charts(
+    times: Sequence[float],
+    lines: Sequence[Line],
+    *,
+    marks: Sequence[tuple[float, str, str]] = (),
+    alt: str,
+    hint: str,
+    key: str,
+    height: int = 64,
+) -> None:
+    """Draw charts over the time before now. times: begin of each column in seconds, negative; nothing is selected."""
+    data = {
+        "charts": [
+            {**line._asdict(), "low": _numbers(np.array(line.low)), "high": _numbers(np.array(line.high))}
+            for line in lines
+        ],
+        "first": [round(time, 3) for time in times],
+        "end": 0,
+        "step": None,
+        "range": None,
+        "marks": marks,
+        "alt": alt,
+        "hint": hint,
+        "height": height,
+    }
+    _mount(data, key)
+
+
+def _mount(data: dict[str, Any], key: str) -> Any:
+    return mount("prep_lines", Path(__file__), data, key, ("picked", "brushed"), html=_HTML)
 
 
 def _numbers(values: NDArray[np.float64]) -> list[float | None]:

@@ -16,13 +16,14 @@ from app.debugger.capacity.check import Check, compare, sensible_count
 from app.debugger.capacity.figure import Capacity
 from app.debugger.capacity.figure import show as shown
 from app.debugger.capacity.figures import work_out
-from app.debugger.capacity.scenario import ASSUMED_PRICES, Scenario
+from app.debugger.capacity.scenario import Scenario
 from app.debugger.charts import mount
 from app.debugger.page_frame import in_words
 from engine.config import ConfigError
 from engine.sim.hardware import hardware_names
 from engine.sim.models import MODELS, get_model
 from engine.sim.precision import PRECISIONS
+from engine.sim.sizing import ASSUMED_PRICES
 
 HERE = Path(__file__).resolve().parents[1] / "capacity"
 _SCENARIO = "capacity scenario"

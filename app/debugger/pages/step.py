@@ -54,6 +54,7 @@ def _follow(run_id: str) -> None:
 def _view(run: Run) -> None:
     key = run_key(run)
     cut = _sizes(key, run)
+    num_steps = run.index.num_steps  # before the parts: a live run may grow meanwhile
     wanted: list[str] = []
     if said := _heard(key):
         _take_over(said)
@@ -70,6 +71,7 @@ def _view(run: Run) -> None:
         "run": key,
         "title": run.title,
         "live": run.is_live,
+        "num_steps": num_steps,
         "num_blocks": run.index.num_blocks,
         "budget": run.index.header.get("config", {}).get("scheduler", {}).get("max_num_batched_tokens"),
         "window": cut.window,

@@ -22,7 +22,6 @@ from engine.trace.format import TraceError
 from engine.trace.why import why
 
 LOOKS_BACK = 4
-ALL_AGAIN_EVERY = 40
 """Looks."""
 MOST_STEPS_BACK = 512
 """Maximum steps of block changes per update; a browser that lacks more requests the window."""
@@ -133,27 +132,25 @@ class Growth:
     """Updates of a live run for one tab: the newest figures, block changes, and details.
 
     A message may be lost, because only the newest is drawn when several come at once. So each goes back to where the
-    run was a few looks ago, the browser skips what it knows, and now and then all figures come again.
+    run was a few looks ago, the browser skips what it knows, and asks for all figures if more were lost.
     """
 
     def __init__(self) -> None:
         self._reached: deque[int] = deque([0], maxlen=LOOKS_BACK)
         """Number of steps at the last refreshes."""
-        self._looks = 0
 
     def parts(self, run: Run, cut: Sizes) -> dict[str, bytes]:
         """Parts by key, as in `parts.make`; empty if there was no new step for several refreshes."""
         num_steps = run.index.num_steps
         since = min(self._reached)
         self._reached.append(num_steps)
-        self._looks += 1
         if since == num_steps:
             return {}
         window = (num_steps - 1) // cut.window * cut.window
         chunk = (num_steps - 1) // cut.chunk * cut.chunk
         first = max(window, since, num_steps - MOST_STEPS_BACK)
         return {
-            "o": map_data.overview(run, since if self._looks % ALL_AGAIN_EVERY else 0),
+            "o": map_data.overview(run, since),
             f"w:{window}": map_data.window(run, first, num_steps, grows=True),
             f"d:{chunk}": pack(details.chunk(run.reader(chunk), chunk, num_steps)),
         }

@@ -72,9 +72,12 @@ class StepView {
     const store = this.store;
     store.describe(head);
     this.taking = true;
-    for (const [key, part] of parts) await store.take(key, part);
+    try {
+      for (const [key, part] of parts) await store.take(key, part);
+    } finally {
+      if (store === this.store) this.taking = false;
+    }
     if (store !== this.store) return;
-    this.taking = false;
     if (this.asked && head.answer >= this.asked.sequence) this.asked = null;
     if (head.jump.id !== this.jump) this.adopt(head.jump);
     if (head.notice !== undefined) this.find(".notice").textContent = head.notice;

@@ -55,6 +55,7 @@ export class Store {
   describe(head) {
     this.windowSteps = head.window;
     this.chunkSteps = head.chunk;
+    this.numSteps = head.num_steps;
   }
 
   get ready() {
@@ -118,7 +119,7 @@ export class Store {
    *  before what takes longer to make. */
   missing(step, ahead, block, request) {
     const wanted = [];
-    if (!this.ready) wanted.push("o");
+    if (!this.ready || this.figures.length < this.numSteps) wanted.push("o");  // a live run's growth can be lost
     if (!this.frames(step)) wanted.push(this.windowKey(step));
     if (wanted.length) return wanted;
     if (!this.chunk(step)) wanted.push(this.chunkKey(step));

@@ -1,0 +1,78 @@
+"""A server and its client as one side of a comparison: what HTTP costs, `prep bench throughput --against server`.
+
+The server is a child of this process, which sends it the requests as streams. `engine["server"]` is the command that
+starts it. Processor time of this side includes the client's.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+import httpx
+import uvloop
+
+from app.bench.sides.side_protocol import serve
+from engine.server.load_client import Due, Load, Objective
+
+PATIENCE_S = 600.0
+"""vLLM compiles the model at its start."""
+
+
+class Server:
+    """A server with vLLM's flags, driven over HTTP."""
+
+    def __init__(self, model: str, engine: dict[str, Any]) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self._url = f"http://127.0.0.1:{port}"
+        command = [*engine.pop("server"), model, "--served-model-name", "it", "--port", str(port)]
+        self._process = subprocess.Popen([*command, *flags(engine)], stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._is_ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit("the server did not start")
+            time.sleep(0.1)
+
+    def _is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self._url}/health", timeout=5).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def describe(self) -> dict[str, Any]:
+        version = httpx.get(f"{self._url}/version").json()["version"]
+        return {"engine": f"server {version}", "torch": "", "device": "cpu", "threads": 0}
+
+    def generate(self, prompts: list[list[int]], max_tokens: list[int]) -> list[int]:
+        """Stream all completions at once; return the output lengths."""
+        return uvloop.run(self._generate(prompts, max_tokens))
+
+    async def _generate(self, prompts: list[list[int]], max_tokens: list[int]) -> list[int]:
+        load = Load(self._url, "", "it", Objective(), PATIENCE_S)
+        await load.run(Due(0.0, prompt, length) for prompt, length in zip(prompts, max_tokens, strict=True))
+        return [each.num_tokens for each in load.sent]
+
+
+def flags(engine: dict[str, Any]) -> list[str]:
+    """Return engine arguments as options of `prep serve` and `vllm serve`."""
+    options = []
+    for name, value in engine.items():
+        flag = name.replace("_", "-")
+        options += (
+            [f"--{flag}" if value else f"--no-{flag}"]
+            if isinstance(value, bool)
+            else [f"--{flag}", str(value)]
+        )
+    return options
+
+
+if __name__ == "__main__":
+    serve(Server)

@@ -1,0 +1,108 @@
+"""Shared steps of `prep lesson` and `prep lab`: check a learner's source, watch it, show hints and solutions.
+
+`command` is the command that a screen points to next: "lesson" or "lab".
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.cli import terminal
+from lessons.course import progress, workspace
+from lessons.course.lesson_files import Exercise, solution
+
+if TYPE_CHECKING:
+    from lessons.course.checking import Report
+
+POLL_S = 0.3
+
+
+def check_source(exercise: Exercise, source: str, *, keep: bool = True) -> Report:
+    """Run the checks of an exercise on a source. keep: record the result in the learner's state."""
+    from lessons.course.checking import run_checks
+
+    report = run_checks(exercise.id, source)
+    if report.results and keep:
+        good = sum(result.ok for result in report.results)
+        progress.record_check(
+            exercise.id, source, ok=report.ok, num_passed=good, num_checks=len(report.results)
+        )
+    return report
+
+
+def watch_sources(
+    targets: list[tuple[Exercise, Callable[[], str]]], command: str, *, seconds: float = 0.0
+) -> None:
+    """Check each source again whenever it changes, until Ctrl-C, or for some seconds."""
+    terminal.note("[dim]checks run when you save; Ctrl-C ends[/]")
+    seen: dict[str, str] = {}
+    began = time.monotonic()
+    while not seconds or time.monotonic() - began < seconds:
+        for exercise, read in targets:
+            try:
+                source = read()
+            except workspace.WorkspaceError:
+                continue  # it is being written
+            if seen.get(exercise.id) != source:
+                seen[exercise.id] = source
+                print_report(check_source(exercise, source), command)
+        time.sleep(POLL_S)
+
+
+def show_hint(found: Exercise, command: str) -> None:
+    """Show the hints so far and the next one, which is recorded."""
+    known = progress.exercise_progress().get(found.id, progress.ExerciseProgress())
+    number = min(known.hints + 1, len(found.hints))
+    for index in range(number):
+        cost = f"-{progress.HINT_COST:.0%}" if index == known.hints else "shown before"
+        terminal.say(f"[bold]hint {index + 1}/{len(found.hints)}[/] [dim]({cost})[/]")
+        terminal.say(f"  {terminal.literal(found.hints[index])}")
+    if number > known.hints:
+        progress.record_hint(found.id, number)
+    terminal.next_command(f"prep {command} check {found.id}")
+
+
+def show_solution(found: Exercise, command: str, *, yes: bool) -> None:
+    """Print the reference solution; before the exercise is solved, ask first and record it as seen."""
+    if not is_passed(progress.exercise_progress(), found):
+        if not yes and sys.stdin.isatty():
+            reply = input(f"{found.id} is not solved: the solution will count as seen. Show it? [y/N] ")
+            if reply.strip().lower() not in ("y", "yes"):
+                return
+        progress.record_solution(found.id)
+    print(solution(found.id).rstrip())
+    terminal.next_command(f"prep {command} check {found.id}")
+
+
+def is_passed(done: dict[str, Any], exercise: Exercise) -> bool:
+    return exercise.id in done and bool(done[exercise.id].passed)
+
+
+def read_file(path: Path) -> str:
+    """Return a learner's file as text. Raises Problem if it cannot be read or is not text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise terminal.Problem(f"{path} is not a UTF-8 text file; save it as UTF-8") from None
+    except OSError as error:
+        raise terminal.Problem(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def print_report(report: Report, command: str) -> None:
+    """Print the verdict, each check, and the smallest example of each failure."""
+    from lessons.course.report_text import details, headline
+
+    terminal.say(f"[bold]{terminal.literal(headline(report))}[/]")
+    for result in report.results:
+        terminal.say(f" {terminal.mark(result.ok)} {terminal.literal(result.says)}")
+        for line in details(result):
+            terminal.say(f"     [yellow]{terminal.literal(line)}[/]")
+    if report.output:
+        terminal.say("[dim]your code printed:[/]")
+        terminal.say(terminal.literal(report.output.rstrip()))
+    if report.is_stub:
+        terminal.next_command(f"prep {command} hint {report.exercise}")

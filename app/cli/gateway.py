@@ -1,0 +1,198 @@
+"""`prep gateway`: several servers behind one address, and why each request went where it went."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+from app.cli import terminal
+from app.cli.options import JsonOption, argument, option
+from app.cli.serve import KEY_VARIABLE
+
+SettingsArgument = Annotated[Path, argument("Settings of the gateway, YAML.", metavar="FILE")]
+UrlArgument = Annotated[str, argument("Address of a running gateway.")]
+KeyOption = Annotated[str | None, option(f"The gateway's admin_key. Also: {KEY_VARIABLE}.")]
+
+
+def run(
+    file: SettingsArgument,
+    host: Annotated[str, option("Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("Port; 0: a free one.", min=0, max=65535)] = 8080,
+) -> None:
+    """Put servers behind one address, until Ctrl-C or SIGTERM.
+
+    \b
+    The smallest settings:
+      policy: prefix-affinity
+      backends:
+        - {name: a, url: "http://127.0.0.1:8001"}
+        - {name: b, url: "http://127.0.0.1:8002"}
+    Also: canary, shadow, fallback, tenants, admin_key, retries, breaker, max_prompt_tokens
+    (engine/gateway/README.md).
+
+    \b
+    Examples:
+      prep gateway run engine/gateway/example.yaml
+      prep gateway run gateway.yaml --port 9000
+    """
+    terminal.need_libraries(
+        "the gateway needs",
+        ["starlette", "uvicorn", "httpx", "prometheus_client", "zmq", "msgspec"],
+        "gateway",
+        "serve",
+    )
+    from engine.gateway.config import read_settings
+    from engine.gateway.run import serve
+
+    settings = read_settings(file)
+
+    def ready(port: int) -> None:
+        names = ", ".join(backend.name for backend in settings.backends)
+        terminal.note(f"gateway on http://{host}:{port}/v1 until Ctrl-C; {settings.policy} over {names}")
+        terminal.note(f"[dim]why: prep gateway explain http://{host}:{port}[/]")
+
+    try:
+        serve(settings, host, port, ready)
+    except OSError as error:
+        raise terminal.Problem(
+            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}",
+            f"prep gateway run {file} --port PORT",
+            code=terminal.ENVIRONMENT,
+        ) from None
+
+
+def check(file: SettingsArgument, json: JsonOption = False) -> None:
+    """Read settings and say what they mean, without listening.
+
+    \b
+    Example: prep gateway check engine/gateway/example.yaml
+    """
+    from engine.gateway.config import read_settings
+
+    settings = read_settings(file)
+    if json:
+        key = {"api_key"}
+        keys: Any = {
+            "backends": {"__all__": key},
+            "tenants": {"__all__": key},
+            "fallback": key,
+            "admin_key": True,
+        }
+        terminal.print_json(settings.model_dump(exclude=keys))
+        return
+    rows = [
+        (each.name, each.url, each.version, ", ".join(each.models or ["any"])) for each in settings.backends
+    ]
+    left = ("url", "version", "models")
+    terminal.show(f"{settings.policy} over", terminal.table("backend", *left, left=left, rows=rows))
+    terminal.next_command(f"prep gateway run {file}")
+
+
+def state(url: UrlArgument, api_key: KeyOption = None, json: JsonOption = False) -> None:
+    """Show backends, tenants and the canary of a running gateway.
+
+    \b
+    Example: prep gateway state http://127.0.0.1:8080
+    """
+    found = ask(url, "/gateway/state", api_key)
+    if json:
+        terminal.print_json(found)
+        return
+    shown = [
+        (
+            each["name"], each["version"], "yes" if each["healthy"] else "no", each["breaker"],
+            f"{each['load']:,}", f"{each['requests']:,}", f"{each['failed']:,}",
+        )
+        for each in found["backends"]
+    ]  # fmt: skip
+    headings = ("backend", "version", "healthy", "breaker", "load", "requests", "failed")
+    terminal.show(found["policy"], terminal.table(*headings, left=headings[1:4], rows=shown))
+    if found["tenants"]:
+        rows = [
+            (each["name"], f"{each['requests']:,}", f"{each['tokens']:,}", _left(each))
+            for each in found["tenants"]
+        ]
+        terminal.out().print(terminal.table("tenant", "requests", "tokens", "left today", rows=rows))
+    if found["canary"]:
+        terminal.say(
+            f"canary: version {found['canary']['version']}, {found['canary']['share']:.0%} of the users"
+        )
+
+
+def explain(
+    url: UrlArgument,
+    request_id: Annotated[
+        str | None, argument("Id of a request (X-Request-Id); by default the last ones.")
+    ] = None,
+    api_key: KeyOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Say why requests went to their backends.
+
+    \b
+    Examples:
+      prep gateway explain http://127.0.0.1:8080
+      prep gateway explain http://127.0.0.1:8080 my-request-7
+    """
+    path = "/gateway/decisions" if request_id is None else f"/gateway/decisions/{request_id}"
+    found = ask(url, path, api_key)
+    if json:
+        terminal.print_json(found)
+        return
+    for each in found if isinstance(found, list) else [found]:
+        ended = f"  [dim]{terminal.literal(each['ended'] or 'under way')}[/]"
+        terminal.say(terminal.literal(each["sentence"]) + ended)
+
+
+def canary(
+    url: UrlArgument,
+    share: Annotated[float, argument("Share of the users, 0 to 1; 0 rolls back.", min=0, max=1)],
+    api_key: KeyOption = None,
+) -> None:
+    """Change the canary's share of the users at once.
+
+    \b
+    Example: prep gateway canary http://127.0.0.1:8080 0
+    """
+    found = ask(url, "/gateway/canary", api_key, {"share": share})
+    terminal.say(f"version {found['version']}: {found['share']:.0%} of the users")
+
+
+def ask(url: str, path: str, api_key: str | None, body: dict[str, Any] | None = None) -> Any:
+    """Ask a gateway. Raises a Problem if there is none, or if it refuses."""
+    terminal.need_libraries("the gateway needs", ["httpx"], "gateway", "serve")
+    import httpx
+
+    base = url.rstrip("/") if url.startswith(("http://", "https://")) else f"http://{url.rstrip('/')}"
+    key = api_key or os.environ.get(KEY_VARIABLE, "")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        response = httpx.request(
+            "GET" if body is None else "POST", base + path, headers=headers, json=body, timeout=10
+        )
+        found = response.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise terminal.Problem(
+            f"no gateway at {base}: {error or type(error).__name__}",
+            "prep gateway run FILE   starts one",
+            code=terminal.ENVIRONMENT,
+        ) from None
+    if response.status_code != 200:
+        raise terminal.Problem(str(found.get("error", {}).get("message", response.text)))
+    return found
+
+
+def _left(tenant: dict[str, Any]) -> str:
+    left = tenant["tokens_left_today"]
+    return "any" if left is None else f"{max(0, left):,}"
+
+
+gateway = terminal.command_app(
+    run,
+    check,
+    state,
+    explain,
+    canary,
+    help="Put servers behind one address, and ask why a request went where.",
+)

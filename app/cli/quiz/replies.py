@@ -1,0 +1,87 @@
+"""Read the replies to a question: values, intervals, options, a confidence. Unreadable ones are asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.padding import Padding
+
+from app.cli.quiz import showing
+from app.cli.quiz.dialogue import HELP, Dialogue
+from quizzes.grading import ParseError, check_reply, reply_keys
+
+if TYPE_CHECKING:
+    from quizzes.instance import Instance
+
+Say = Callable[[str | Padding], None]
+
+
+def keys_of(instance: Instance) -> list[str]:
+    """Return the keys of a question's replies in the order to ask for them, intervals after their answers."""
+    intervals = {answer.id for answer in instance.question.answers if answer.interval is not None}
+    return [
+        key
+        for name in reply_keys(instance)
+        for key in ([name, f"{name}.interval"] if name in intervals else [name])
+    ]
+
+
+def read_replies(
+    dialogue: Dialogue,
+    instance: Instance,
+    say: Say,
+    *,
+    hint: Callable[[int], int] | None = None,
+    known: dict[str, str] | None = None,
+    keep: Callable[[], object] = lambda: None,
+    help: str = HELP,
+) -> tuple[dict[str, str], int]:
+    """Read a parseable reply for every part. Return the replies and the number of hints shown. Raises Skip, Quit.
+
+    hint: prints the hint with that number and returns 1, or 0 if there is none. known: replies that were read before;
+    each new one is added to it, then `keep` is called. An interval may be left out: "" in `known`.
+    """
+    replies = {} if known is None else known
+    hints = 0
+    words = {answer.id for answer in instance.question.answers if answer.type in ("word", "words")}
+    for key in keys_of(instance):
+        while key not in replies:
+            command, line = dialogue.command_or_text(
+                f" {showing.asked(instance, key)} > ", words=key in words, hints=hint is not None
+            )
+            if command == "help":
+                say(showing.note(help))
+            elif command == "hint":
+                hints += hint(hints) if hint is not None else 0
+            else:
+                try:
+                    if line or not key.endswith(".interval"):
+                        check_reply(instance, key, line)
+                    replies[key] = line
+                    keep()
+                except ParseError as error:
+                    say(f" [yellow]{escape(str(error))}[/]")
+    left_out = [key for key, text in replies.items() if key.endswith(".interval") and not text]
+    return {key: text for key, text in replies.items() if key not in left_out}, hints
+
+
+def read_confidence(dialogue: Dialogue, say: Say) -> int | None:
+    """Read a confidence from 1 to 99, or None if the learner leaves it out. Raises Quit."""
+    while True:
+        command, line = dialogue.command_or_text(
+            " confidence that all parts are right, 1-99 % (Enter: leave out) > ", hints=False, skips=False
+        )
+        if command == "help":
+            explained = "90 means that nine of ten such answers are right. Points do not depend on it."
+            say(showing.note(f"{explained} Enter leaves it out; q quits."))
+            continue
+        if command == "skip":
+            return None
+        text = line.rstrip("% ").strip()
+        if not text:
+            return None
+        if text.isascii() and text.isdigit() and 1 <= int(text) <= 99:
+            return int(text)
+        say(" [yellow]type a whole number from 1 to 99, or press Enter[/]")
