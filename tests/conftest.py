@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ FAST = (
 """The fast tier: files and folders whose tests take seconds together."""
 
 
+@cache
 def is_fast(path: Path) -> bool:
     relative = path.relative_to(TESTS)
     return any(part.match(pattern) for part in (relative, *relative.parents) for pattern in FAST)
@@ -47,3 +49,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_fast(item.path) and item.get_closest_marker("slow") is None:
             item.add_marker("fast")
+        if "browser" in getattr(item, "fixturenames", ()):
+            # A browser on a loaded machine is late now and then. A second failure counts; the first is printed.
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print why tests ran twice, so that a defect that shows itself now and then is seen."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"ran again: {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
+        for title, text in report.sections:
+            terminalreporter.write_line(f"{title}:\n{text}")

@@ -180,6 +180,18 @@ def test_latency_against_ourselves_as_json_and_the_peer_gets_its_own_arguments(t
     assert "prep again ended with exit code 1" in result.stderr and "nonsense" in result.stderr
 
 
+@pytest.mark.slow
+def test_http_gives_the_tokens_that_were_asked_for_and_leaves_no_server_behind() -> None:
+    command = "bench throughput --against server --num-prompts 3 --input-len 4-9 --output-len 5-8 --rounds 2"
+    result = CliRunner().invoke(app, [*command.split(), "--threads", "1", "--json"])
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["theirs"]["engine"].startswith("server ") and len(report["theirs"]["figures"]) == 2
+    children = psutil.Process().children(recursive=True)
+    assert not [each for each in children if "serve" in each.cmdline()]
+
+
+@pytest.mark.slow
 def test_a_comparison_says_what_other_programs_took(program) -> None:
     spec = program("def generate(self, prompts, max_tokens): time.sleep(0.5); return max_tokens")
     pair = Pair("m", "", 9, 1, spec, spec)
@@ -193,6 +205,7 @@ def test_a_comparison_says_what_other_programs_took(program) -> None:
     assert sum(report.ours.cpu_seconds) < 0.2, "sleeping is no work"
 
 
+@pytest.mark.slow
 def test_startup_counts_from_the_new_process_to_its_first_token(program) -> None:
     spec = program("def generate(self, prompts, max_tokens): time.sleep(0.3); return [1]")
     report = against.compare_startup(say_nothing, Pair("m", "", 0, 1, spec, spec), runs=2)
@@ -299,7 +312,7 @@ def test_ctrl_c_in_a_terminal_leaves_no_process_behind(tiny: Path) -> None:
     [
         (["--against", "vllm"], 3, "needs vLLM in a separate environment"),
         (["--against", "vllm", "--vllm-python", "/no/such/python"], 3, "no such program"),
-        (["--against", "tgi"], 2, "--against takes vllm or prep, got 'tgi'"),
+        (["--against", "tgi"], 2, "--against takes vllm, prep, server or vllm-server, got 'tgi'"),
         (["--against", "prep", "--peer-args", ""], 2, "--peer-args is not JSON"),
         (["--against", "prep", "--peer-args", "{"], 2, "--peer-args is not JSON"),
         (["--against", "prep", "--peer-args", "[]"], 2, "--peer-args must be a JSON object"),

@@ -84,8 +84,9 @@ def test_a_vote_is_committed_and_scored_against_the_verdict(tmp_path: Path) -> N
     result = claims("vote", "S0-13", "--script", str(script))
     assert result.exit_code == 0, result.output
     out = result.stdout
-    assert out.index("your vote") < out.index("Test (fixed before the run)") < out.index("VERDICT  DEPENDS")
+    assert out.index("Test (fixed before the run)") < out.index("your vote") < out.index("VERDICT  DEPENDS")
     assert "80 steps against 48" in out
+    assert "slots=2" in out and "depends" in out, "what the test uses is shown before the vote"
     assert "Brier 0.64" in out
     assert "prep claims flip S0-13" in result.stderr
     with State.open() as state:
@@ -99,7 +100,7 @@ def test_a_vote_is_committed_and_scored_against_the_verdict(tmp_path: Path) -> N
 def test_a_reply_that_is_none_is_asked_again_and_q_leaves() -> None:
     result = claims("vote", "S0-14", typed="maybe\nr\n100\n0\n95\n")
     assert result.exit_code == 0, result.output
-    assert "type one of: confirmed, refuted, depends" in result.stdout
+    assert "type one of: confirmed, refuted, depends, outdated" in result.stdout
     assert result.stdout.count("type a whole number from 1 to 99") == 2
     assert "VERDICT  REFUTED" in result.stdout
     left = claims("vote", "S0-13", typed="q\n")

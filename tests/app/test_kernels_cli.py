@@ -145,6 +145,7 @@ def test_a_backend_that_cannot_run_here_is_an_environment_error(monkeypatch: pyt
     assert "nothing can be checked here: cpu: no C++ compiler" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU nothing is interpreted")
 @needs_triton
 def test_triton_kernels_are_interpreted_in_a_child() -> None:

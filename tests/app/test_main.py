@@ -33,19 +33,18 @@ def prep(*arguments: str, **settings: object) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["--help"], [], *([name, "--help"] for name in COMMANDS)])
-def test_no_help_page_imports_torch(arguments: list[str]) -> None:
+def test_no_help_page_imports_torch() -> None:
     program = (
         "import sys\n"
-        "from app.cli.main import app\n"
-        f"app({arguments!r}, prog_name='prep', standalone_mode=False)\n"
-        "heavy = {'torch', 'numpy', 'tokenizers'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
+        "from app.cli.main import COMMANDS, app\n"
+        "for arguments in [['--help'], [], *([name, '--help'] for name in COMMANDS)]:\n"
+        "    app(arguments, prog_name='prep', standalone_mode=False)\n"
+        "    heavy = {'torch', 'numpy', 'tokenizers'} & set(sys.modules)\n"
+        "    assert not heavy, (arguments, heavy)\n"
     )
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert "Usage: prep" in result.stdout
+    assert result.stdout.count("Usage: prep") >= len(COMMANDS) + 2
 
 
 def test_a_narrow_terminal_gets_a_path_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

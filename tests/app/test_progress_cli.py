@@ -145,6 +145,8 @@ def test_what_was_said_before_leaving_holds(tmp_path: Path) -> None:
         ("--interview", "yesterday", "is not a date"),
         ("--interview", "2020-01-01", "is in the past"),
         ("--interview", "99999999", "too far away"),
+        ("--interview", "0", "is today, which leaves nothing to plan"),
+        ("--date", "2026-12-20", "use --interview 2026-12-20"),
         ("--hours", "-1", "more than 0 and at most 100"),
     ],
 )
@@ -156,7 +158,9 @@ def test_options_that_make_no_sense_change_nothing(option: str, value: str, told
 
 def test_dates_and_hours_are_read_as_people_write_them() -> None:
     assert read_date("21", TODAY) == dt.date(2026, 3, 23) == read_date("2026-03-23", TODAY)
-    assert read_date(" None ", TODAY) is None and read_date("0", TODAY) == TODAY
+    assert read_date(" None ", TODAY) is None
+    with pytest.raises(ValueError, match="today"):
+        read_date(TODAY.isoformat(), TODAY)
     assert read_hours("2,5") == read_hours("2.5 h") == 2.5
     for line in ("", "nan", "1e9", "inf", "0"):
         with pytest.raises(ValueError):
@@ -443,6 +447,7 @@ def test_doctor_tells_whether_a_judge_is_set_and_counts(home: Path) -> None:
 # terminals
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_plain_terminals_get_plain_text(variables: dict[str, str]) -> None:
     practised(count=12)

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from app.cli.quiz.menu import challenge_reply
 from quizzes.experiments.running import run_here
+from quizzes.expressions import ExpressionError, resolve
 from quizzes.instance import draw
 from quizzes.question_bank import load_bank
 from quizzes.state import State
@@ -154,6 +156,7 @@ def test_ascii_terminals_get_ascii(home: Path, tmp_path: Path) -> None:
     assert "x MISS" in done.stdout and "?" not in done.stdout.split("you")[1].split("engine")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -169,6 +172,7 @@ def test_what_does_not_exist_is_told_with_what_does(home: Path, args: tuple[str,
     assert done.returncode == 2 and words in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_it_keeps_every_judged_item_and_goes_on(home: Path, tmp_path: Path) -> None:
     """kill -9 while the second item waits for its answer."""
     process = subprocess.Popen(
@@ -203,6 +207,7 @@ def test_killed_in_the_middle_it_keeps_every_judged_item_and_goes_on(home: Path,
     assert "continuing the quiz" in done.stderr and "2/2" in done.stdout
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_with_what_was_done_and_no_process(home: Path) -> None:
     import psutil
 
@@ -227,6 +232,7 @@ def test_ctrl_c_leaves_with_what_was_done_and_no_process(home: Path) -> None:
         assert session.spec["question"] == [QUESTION] and state.unfinished("quiz") is None
 
 
+@pytest.mark.slow
 def test_two_terminals_at_once_both_keep_their_answers(home: Path, tmp_path: Path) -> None:
     path = script(tmp_path, *right_answers(7), "70", "")
     command = [
@@ -252,6 +258,7 @@ def test_two_terminals_at_once_both_keep_their_answers(home: Path, tmp_path: Pat
         assert len(state.attempts()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [("quiz", "--question", QUESTION), ("start",), ("review",), ("today",)])
 def test_a_closed_stdin_is_an_empty_one(home: Path, args: tuple[str, ...]) -> None:
     done = subprocess.run(
@@ -277,6 +284,7 @@ def test_a_closed_stdout_loses_the_output_only(home: Path) -> None:
     assert done.returncode == 0 and "rror" not in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args", [("quiz", "--question", QUESTION), ("bank", "list"), ("claims", "show", "S0-13")]
 )
@@ -326,10 +334,14 @@ def test_a_damaged_state_file_is_named_and_the_quiz_goes_on(home: Path, tmp_path
     assert "2 of 2 points" in done.stdout
 
 
-def test_a_damaged_compiled_bank_is_named_and_made_anew(home: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_damaged_compiled_bank_is_named_and_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREP_CACHE", str(tmp_path))
     prep("bank", "list")
-    for path in (home / "cache").glob("bank-*.json"):
-        path.write_text(path.read_text()[:100])
+    [path] = (tmp_path / "documents").glob("bank-*.json")
+    path.write_text(path.read_text()[:100])
     done = prep("bank", "list")
     assert QUESTION in done.stdout and "is damaged" in done.stderr
     assert "is damaged" not in prep("bank", "list").stderr
@@ -354,6 +366,7 @@ def _eventually_has_a_worker(pid: int) -> list[int]:
     raise AssertionError("no worker was started")
 
 
+@pytest.mark.slow
 def test_a_program_is_mended_with_checks_in_between(home: Path, tmp_path: Path) -> None:
     from quizzes.autopsies.programs import FOLDER, mutants
 
@@ -395,7 +408,38 @@ def test_prose_is_marked_by_its_author_and_probed_by_the_engine(home: Path, tmp_
     assert item["status"] in ("right", "partly", "wrong") and 0 < item["points"] <= 1
     with State.open() as state:
         attempt = next(a for a in state.attempts() if a.question_id == question.id)
-        assert {mark.by for mark in attempt.marks} == {"self"} and attempt.grader == "self"
+        assert {mark.by for mark in attempt.marks} == {"self", "probe"} and attempt.grader == "probe"
+        assert not attempt.correct, "skipped probes are not passes"
+
+
+def test_odd_replies_to_any_challenge_are_told_what_to_type() -> None:
+    told = 0
+    bank = load_bank()
+    for question in (bank.question(entry.id) for entry in bank):
+        instance = draw(question, 7)
+        for follow_up in (each for each in question.followups if each.experiment is not None):
+            for text in ("4", "many", "[4, 9", "a, b", "{}", "4, x, 3", "none", "-1e99"):
+                try:
+                    reply = challenge_reply(instance, follow_up, text)
+                    resolve(follow_up.experiment.args, {**instance.params, "reply": reply})
+                except ExpressionError:
+                    told += 1
+                except ValueError as error:
+                    assert "type" in str(error)
+                    told += 1
+    assert told > 20
+
+
+@pytest.mark.slow
+def test_a_challenge_refuses_a_reply_in_words_and_runs_a_list(home: Path, tmp_path: Path) -> None:
+    right = draw(load_bank().question("batching.eight_letters"), 7)
+    lengths = [right.params["a"], 1, 1, 1]
+    replies = ["1", "60", "f", "four", "f", "4", "f", str(lengths), "q"]
+    shown = prep("quiz", "--question", right.id, "--seed", "7", "--script", script(tmp_path, *replies)).stdout
+    assert (
+        "type numbers with commas" in shown and "not met" in shown and " met" in shown.rsplit("not met", 1)[1]
+    )
+    assert "cannot evaluate" not in shown
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.text import counted, duration, gib, join_and, rough_duration
+from common.text import counted, duration, figure, gib, join_and, rough_duration
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,9 @@ def test_sizes_are_in_gib() -> None:
 
 def test_names_are_joined_as_in_a_sentence() -> None:
     assert [join_and(list("abc")[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
+
+
+def test_a_figure_has_four_digits_and_no_exponent_below_a_quadrillion() -> None:
+    values = [30571.43, 1234.5, 999.96, 0.0123456, 12345, True, 2e15, "l4", -8000.0]
+    shown = ["30,571", "1,234", "1000", "0.01235", "12,345", "yes", "2e+15", "l4", "-8,000"]
+    assert [figure(each) for each in values] == shown

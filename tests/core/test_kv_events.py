@@ -222,7 +222,9 @@ def test_listeners_are_told_in_the_order_in_which_they_came() -> None:
     [
         ("{", "not valid JSON"),
         ("[]", "must be like"),
-        ({"publisher": "zmq"}, "memory, file, got 'zmq'.*no network publisher"),
+        ({"publisher": "nats"}, "memory, file, zmq, got 'nats'"),
+        ({"publisher": "zmq", "endpoint": "127.0.0.1:5557"}, "endpoint must be like tcp://"),
+        ({"publisher": "zmq", "replay_endpoint": "udp://x"}, "replay_endpoint must be like tcp://"),
         ({"publisher": "file"}, "needs a path"),
         ({"path": "x"}, "no other takes one"),
         ({"publishr": "file"}, "did you mean 'publisher'"),

@@ -189,6 +189,7 @@ def check_structure(ask: Ask, output: RequestOutput) -> None:
             assert completion.text in ("yes", "no")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
 def test_in_a_crowd_everybody_says_what_he_says_alone(
     plain: LLM, loras: dict[str | None, LoRARequest | None], seed: int

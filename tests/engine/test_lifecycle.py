@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.core.errors import RequestRejected
+from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import ModelRunnerOutput
 from engine.core.scheduler import Scheduler
@@ -147,6 +147,24 @@ def test_an_interrupted_step_leaves_an_engine_that_works(make_engine: MakeEngine
     again = [request(str(i), random_prompt(9, seed=i)) for i in range(3)]
     expected = [request(str(i), random_prompt(9, seed=i)) for i in range(3)]
     assert tokens(run(engine, again)) == tokens(run(make_engine(), expected))
+
+
+def test_an_interrupt_in_the_middle_of_a_change_stays_an_interrupt_and_ends_the_engine(
+    make_engine: MakeEngine,
+) -> None:
+    engine = make_engine()
+    engine.add_request(request("a", random_prompt(9, seed=1)))
+
+    def interrupt() -> None:
+        engine.scheduler.waiting.pop()  # taken from the queue, and not yet where it runs
+        raise KeyboardInterrupt
+
+    engine.scheduler.schedule = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        engine.step()
+    assert not engine.has_unfinished()
+    with pytest.raises(EngineDeadError, match="interrupted in the middle of a step"):
+        engine.step()
 
 
 def test_preemption_keeps_penalties_seeds_bans_and_logprobs(make_engine: MakeEngine) -> None:

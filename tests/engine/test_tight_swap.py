@@ -216,6 +216,7 @@ def random_settings(rng: random.Random) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(1, 5))
 def test_any_settings_give_each_request_what_it_gets_alone(model: Model, seed: int) -> None:
     rng = random.Random(f"{model.shape} {seed}")

@@ -317,7 +317,8 @@ def test_a_client_whose_event_loop_is_gone_is_dropped(async_llm: AsyncLLM) -> No
 async def test_an_output_stream_holds_one_output_however_slow_its_reader(async_llm: AsyncLLM) -> None:
     stream = OutputStream(asyncio.get_running_loop(), DELTA)
     outputs = [o async for o in async_llm.generate("hello", params(5, output_kind=DELTA))]
-    assert all(stream.put(output) for output in outputs)
+    assert [stream.put(output) for output in outputs] == [True] + [False] * (len(outputs) - 1)
+    stream.wake()
     merged = await stream.get()
     assert [t for o in outputs for t in o.outputs[0].token_ids] == merged.outputs[0].token_ids
     stream.put(outputs[0])

@@ -72,6 +72,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_check_notices(fault: str, tmp_path: Path) -> None:
     assert_noticed("silu_and_mul", activation, "_silu_and_mul", "activation.cpp", FAULTS[fault], tmp_path)

@@ -137,6 +137,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_check_notices(fault: str, tmp_path: Path) -> None:
     args = ("reshape_and_cache", kv_write, "_reshape_and_cache", "kv_write.cpp", FAULTS[fault], tmp_path)

@@ -88,6 +88,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_check_notices(fault: str, tmp_path: Path) -> None:
     settings = {"only": "*of 80*"} if "tail" in fault or "lost" in fault else {}

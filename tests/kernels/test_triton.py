@@ -26,6 +26,7 @@ def test_the_triton_kernels_in_the_interpreter(shard: int) -> None:
         pytest.fail(f"TRITON_INTERPRET=1 pytest {' '.join(files)}\n\n{finished.stdout}", pytrace=False)
 
 
+@pytest.mark.slow
 def test_a_failing_kernel_test_fails_here_with_its_own_output(tmp_path: Path) -> None:
     failing = tmp_path / "test_failing.py"
     failing.write_text("def test_it():\n    assert 'found' == 'wanted'\n")

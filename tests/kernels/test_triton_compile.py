@@ -42,6 +42,7 @@ def greedy_kernel(x, out, N: tl.constexpr):
     tl.store(out + index, values - tl.max(values, axis=0))
 
 
+@pytest.mark.slow
 def test_a_kernel_that_spills_is_seen() -> None:
     x = torch.empty(16384, device="meta")
     (launch,) = launches(lambda: greedy_kernel[(1,)](x, x, N=16384, num_warps=1))

@@ -132,6 +132,21 @@ def test_reset_keeps_the_old_notebook_and_diff_shows_what_changed() -> None:
     assert any("answer = 42" in path.read_text() for path in workspace.folder().glob("*.bak.ipynb"))
 
 
+def test_reset_refuses_an_exercise_and_keeps_the_notebook() -> None:
+    write("# exercise 07.1\nanswer = 42\n")
+    found = lesson("reset", "07.2")
+    assert found.exit_code == 2 and "prep lesson reset 07" in found.output
+    assert "answer = 42" in workspace.notebook_path(LESSON).read_text()
+
+
+def test_an_exception_is_shown_with_the_call_that_raised_it(tmp_path: Path) -> None:
+    attempt = tmp_path / "attempt.py"
+    attempt.write_text(solution(EXERCISE).replace("raise MemoryError", "raise KeyError"))
+    found = lesson("check", EXERCISE, "--file", str(attempt))
+    assert found.exit_code == 1
+    assert "KeyError" in found.output and "smallest example: take(3)" in found.output
+
+
 def test_watch_checks_what_is_saved() -> None:
     write(solution(EXERCISE))
     found = lesson("watch", EXERCISE, "--seconds", "0.5")

@@ -25,6 +25,7 @@ from lessons.course.notebook_build import is_current
 from quizzes.question_bank import load_bank
 from quizzes.topics import TOPICS
 
+BANK = load_bank()
 EVERY = pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.number)
 PARTS = (
     "Why an interviewer asks",
@@ -73,8 +74,7 @@ def test_the_notebook_was_built_from_its_source(lesson: Lesson) -> None:
 
 @EVERY
 def test_its_names_exist(lesson: Lesson) -> None:
-    bank = load_bank()
-    assert [name for name in lesson.unlocks if name not in bank] == []
+    assert [name for name in lesson.unlocks if name not in BANK] == []
     assert [topic for topic in lesson.topics if topic not in TOPICS] == []
     assert {cell.exercise for cell in cells(lesson)} - {None} == set(lesson.exercises)
 

@@ -113,6 +113,7 @@ def test_rounded_weights_change_little(tmp_path: Path) -> None:
         assert serve(llm, prompts(4)).texts
 
 
+@pytest.mark.slow
 def test_the_race_is_exact_and_covers_every_contestant() -> None:
     results = race(pieces(), scale=0.05)
     assert len(results) == len(tracks()) * len(contestants(pieces()))
@@ -136,6 +137,7 @@ def test_a_piece_is_used_only_if_it_runs_and_passes() -> None:
     assert load_pieces({"07.1": sources()["07.1"]})["allocator"].whose == "engine"
 
 
+@pytest.mark.slow
 def test_commands_list_and_race(tmp_path: Path) -> None:
     listed = CliRunner().invoke(app, ["mine", "list", "--json"])
     assert "yours" not in {each["whose"] for each in json.loads(listed.stdout)}

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import ipywidgets
 import pytest
 
 from lessons.course import plots
+from lessons.course.lesson_files import find_lesson
+from lessons.course.questions import InlineQuestion
+from lessons.course.say import SayIt
 from lessons.course.widgets import Explorer, Order
 
 
@@ -45,3 +49,24 @@ def test_a_picture_has_a_text_beside_it() -> None:
     bundle = Explorer("demo", draw, {"size": [8]})._repr_mimebundle_()
     assert bundle["text/plain"] == "size=8"
     assert bundle["image/png"] and "application/vnd.jupyter.widget-view+json" in bundle
+
+
+def test_a_question_says_what_each_field_asks_for() -> None:
+    question = InlineQuestion("scheduling.chunks_beside_decodes", seed=1)
+    [_, *parts, _, button, area] = question.widget().children
+    words = [part.children[0].value for part in parts]
+    assert words == [
+        "steps until its first token, that one included (steps)",
+        "prompt tokens in the last of these steps (tokens)",
+        "decode tokens that are skipped in these steps (tokens)",
+    ]
+    assert all(word in question.text for word in words)
+    button.click()
+    assert "the reply is empty" in area.value and "q to quit" not in area.value
+
+
+def test_a_long_probe_is_not_cut_off() -> None:
+    box = SayIt(find_lesson("07")).widget()
+    shown = [part.children[0] for part in box.children if isinstance(part, ipywidgets.VBox)]
+    assert [label.value for label in shown] == [probe.q for probe in find_lesson("07").say.probes]
+    assert not any(isinstance(label, ipywidgets.Label) for label in shown), "a Label does not wrap"

@@ -6,10 +6,13 @@ import json
 import os
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
+from common.child_process import ROOT
 from lessons.course import workspace
-from lessons.course.lesson_files import find_lesson, stub
+from lessons.course.lesson_files import Lesson, find_lesson, lessons, stub
 from lessons.course.notebook_build import build
 
 LESSON = find_lesson("07")
@@ -39,6 +42,22 @@ def test_a_first_open_copies_the_lesson_and_a_second_changes_nothing() -> None:
     assert LESSON.notebook.read_bytes() == tracked
     assert workspace.learner_source(LESSON, "07.1") == stub(LESSON, "07.1")
     assert workspace.unchanged(LESSON)
+
+
+def test_a_copy_does_not_answer_its_own_predictions() -> None:
+    shown = json.loads(LESSON.notebook.read_text())["cells"]
+    assert any("You made no prediction" in json.dumps(cell.get("outputs", [])) for cell in shown)
+    workspace.open_copy(LESSON)
+    code = [cell for cell in saved()["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    edit(lambda notebook: notebook["cells"].pop(4))
+    assert workspace.open_copy(LESSON).updated
+    assert all(cell.get("outputs", []) == [] for cell in saved()["cells"])
+
+
+def test_a_relative_folder_is_one_place_wherever_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_LESSONS", "mine")
+    assert workspace.folder().is_absolute()
 
 
 def test_an_update_keeps_code_and_own_cells_and_refreshes_the_text() -> None:
@@ -114,3 +133,35 @@ def test_cell_ids_are_stable_and_valid() -> None:
     first, second = build(LESSON), build(LESSON)
     assert first == second
     assert all(len(cell["id"]) <= 64 for cell in first["cells"])
+
+
+@pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.number)
+def test_a_copy_is_a_valid_notebook_for_any_editor(lesson: Lesson) -> None:
+    notebook = nbformat.read(workspace.open_copy(lesson).path, as_version=4)
+    nbformat.validate(notebook)
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
+
+
+@pytest.mark.slow
+def test_a_plain_kernel_in_the_workspace_shows_results_as_text_and_pictures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in VS Code: no Jupyter server, no widget front end, the notebook's folder as working directory."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    path = workspace.open_copy(find_lesson("10")).path
+    notebook = nbformat.read(path, as_version=4)
+    names = [
+        "setup",
+        "run-budgets",
+        "plot-timeline",
+        "draw-explore",
+        "draw-serving",
+        "explore-serving",
+        "say-it",
+    ]
+    notebook.cells = [cell for name in names for cell in notebook.cells if cell.id == f"l10-{name}"]
+    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(path.parent)}}).execute()
+    explored, said = (notebook.cells[at].outputs[-1]["data"] for at in (-2, -1))
+    assert "long prompt: 9 steps" in explored["text/plain"] and explored["image/png"]
+    assert "Then test yourself:" in said["text/plain"]

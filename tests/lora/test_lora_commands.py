@@ -64,6 +64,7 @@ def test_an_adapter_that_is_not_there_is_a_usage_error(arguments: list[str], tol
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 def test_zoo_eval_of_an_adapter_asks_its_base_the_same_questions() -> None:
     result = prep("zoo", "eval", "shop-lora-support", "-n", "20", "--json")
     assert result.exit_code == 0, result.output

@@ -188,7 +188,18 @@ def test_an_environment_made_again_keeps_its_python(machine: Machine) -> None:
     assert (machine.checkout / ".venv/.prep-python").read_text().strip() == "python3.14"
 
 
-@pytest.mark.parametrize("arguments", [("app", "-h"), ("test", "--help"), ("test", "--slow", "-h")])
+def test_only_the_export_of_cards_installs_its_libraries(machine: Machine) -> None:
+    machine.run("cards", "list")
+    machine.asked()
+    machine.run("cards", "export")
+    assert machine.asked() == ["pip torch==2.13.0+cpu", f"pip {machine.checkout}[cards]"]
+    machine.run("cards", "export")
+    assert machine.asked() == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [("app", "-h"), ("test", "--help"), ("test", "--slow", "-h"), ("cards", "export", "-h")]
+)
 def test_a_help_page_installs_no_extra(machine: Machine, arguments: tuple[str, ...]) -> None:
     machine.run("demo")
     machine.asked()
@@ -326,6 +337,7 @@ def test_a_lock_without_an_owner_is_taken_over_too(machine: Machine) -> None:
     assert machine.run("demo").stdout == "prep ran: demo\n"
 
 
+@pytest.mark.slow
 def test_two_starts_at_once_install_once(machine: Machine) -> None:
     starts = [machine.start(str(i), FAKE_SLEEP="2") for i in range(3)]
     answers = [process.communicate(timeout=60) for process in starts]

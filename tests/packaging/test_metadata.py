@@ -13,8 +13,12 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-NOT_ON_CONDA_FORGE = ("fsrs",)
-CONDA_NAMES = {"torch": "pytorch", "playwright": "playwright-python"}
+NOT_ON_CONDA_FORGE = ("fsrs", "genanki")
+CONDA_NAMES = {
+    "torch": "pytorch",
+    "playwright": "playwright-python",
+    "prometheus-client": "prometheus_client",
+}
 """On conda-forge, `playwright` is the Node package."""
 
 

@@ -45,7 +45,7 @@ def test_the_sizes_in_the_readme_are_true() -> None:
         lines(*reading),
         lines("engine/core"),
         lines("engine", "kernels"),
-        lines("quizzes", "app", "common", "lessons"),
+        lines("quizzes", "app", "common", "lessons", "interview"),
         lines("tests"),
     ]
     table = readme.split("How much there is to read:")[1].split("\n\n## ")[0]
@@ -56,7 +56,7 @@ def test_the_sizes_in_the_readme_are_true() -> None:
 
 
 def grep(pattern: str) -> str:
-    folders = ["prep", "app", "lessons", "engine", "kernels", "quizzes", "common"]
+    folders = ["prep", "app", "interview", "lessons", "engine", "kernels", "quizzes", "common"]
     command = ["git", "grep", "-hoE", pattern, "--", *folders]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
 

@@ -80,6 +80,7 @@ def test_what_can_never_run_is_refused_before_it_is_sent(pair: LLM) -> None:
     assert core_of(pair).router.loads == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_replica_that_dies_takes_its_requests_along_and_no_others(settings: dict[str, Any]) -> None:
     async def scenario(llm: AsyncLLM) -> tuple[list[str | None], list[str | None]]:
         first = asyncio.Event()

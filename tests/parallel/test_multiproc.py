@@ -239,5 +239,6 @@ def test_workers_share_the_cores_unless_told_otherwise(monkeypatch: pytest.Monke
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: range(8), raising=False)
     assert [threads_per_worker(n) for n in (1, 2, 4, 16)] == [8, 4, 2, 1]
+    assert [threads_per_worker(n, num_reserved=1) for n in (1, 2, 16)] == [7, 3, 1]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert threads_per_worker(4) == 3

@@ -128,6 +128,7 @@ def test_shop_says_the_same_in_two_stages_greedy_and_seeded(staged: LLM) -> None
     assert [layers for _, layers in held] == [3, 3]
 
 
+@pytest.mark.slow
 def test_the_bubble_is_a_stage_for_one_request_and_none_for_two(staged: LLM) -> None:
     core = staged.llm_engine.engine_core
     assert isinstance(core, EngineCore)

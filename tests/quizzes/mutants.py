@@ -35,8 +35,8 @@ grading.parse
             why = _ if found else _ => if found: return 1, asked
         a_lone_prefix_is_taken_for_the_unit in _unit_after_number
             asked is not None and _needs_whole_unit(asked) => False
-        a_percent_is_read_as_a_share in _quantity
-            _ and asked.text == 'share' and number >= 2 => False
+        a_percent_is_read_as_a_share in _not_a_share_for_percent
+            asked.factor == 1 and number > 1 => False
         a_percent_sign_is_ignored in _quantity
             Parsed(typed * found.factor, ...) => Parsed(typed, ...)
         units_are_converted_the_wrong_way in _quantity
@@ -144,9 +144,22 @@ free_text.scoring
             not all(probes) => not any(probes)
         weights_are_ignored in _mean
             total = _1 => weighted = [(1.0, value) for _, value in weighted]\ntotal = _1
+    test_free_text.test_the_learners_word_alone_never_makes_an_answer_right
+        the_learners_word_is_enough in _point
+            is_checked = _ => is_checked = True
+    test_free_text.test_nonsense_is_not_right_whatever_is_marked_and_probed
+        nonsense_is_a_hit in score
+            _1 if any(near) else 'miss' => _1
     test_free_text.test_a_contradicted_point_makes_an_answer_wrong
         a_contradiction_is_forgiven in FreeGraded.all_right
-            'contradicted' not in marks and _1 => _1
+            'contradicted' not in marks and _1 and _2 => _1 and _2
+    test_prose_answers.test_a_dishonest_learner_gets_nothing_for_prose_that_is_not_right
+        a_list_of_terms_is_right in score
+            not is_salad(answer) => True
+        one_sentence_is_enough in the module
+            SHORTEST = _ => SHORTEST = 1
+        a_sentence_that_turns_a_point_around_is_forgiven in score
+            'contradicted' if point.id in turned else _1 => _1
     test_free_text.test_only_what_is_there_earns_points
         unsure_is_half_right in the module
             VALUE: _ = _1 => VALUE = {**_1, 'unsure': 0.5}
@@ -196,18 +209,47 @@ free_text.lints
         prose_is_called_a_salad in the module
             SALAD_FUNCTION_SHARE = _ => SALAD_FUNCTION_SHARE = 0.8
     test_free_text.test_a_sentence_nearer_to_the_opposite_is_asked_about
-        the_right_statement_is_called_its_opposite in _opposites
+        the_right_statement_is_called_its_opposite in says_opposite
             wrong > _1 => wrong < _1
+
+free_text.sentences
+    test_prose_answers.test_a_dishonest_learner_gets_nothing_for_prose_that_is_not_right
+        share_and_shares_are_two_words in the module
+            _ENDINGS = _1 => _ENDINGS = _1[:-1]
+
+free_text.polarity
+    test_prose_answers.test_a_dishonest_learner_gets_nothing_for_prose_that_is_not_right
+        negation_is_ignored in _signs
+            word != 'nor' and not is_affirmed => is_affirmed
+        every_word_order_is_the_same in _is_reordered
+            _1 != _2 => False
+    test_prose_answers.test_the_question_about_the_opposite_finds_negations_and_leaves_true_sentences_alone
+        every_sentence_is_near_enough in the module
+            NEAR = _ => NEAR = 0.1
 
 claims.court
     test_court.test_the_engine_decides
         confirmed_and_refuted_are_swapped in verdict_of
-            'confirmed' if _1 else 'refuted' => 'refuted' if _1 else 'confirmed'
+            seen == {True} => seen == {False}
         most_cases_decide in verdict_of
             return 'depends' => return 'confirmed'
     test_court.test_cases_make_a_verdict
         an_undecided_case_is_left_out in verdict_of
-            if None in seen or not seen: ... => seen -= {None}\nif not seen: ...
+            set(holds) => set(holds) - {None}
+    test_court.test_the_form_of_a_claim_says_what_its_cases_decide
+        one_right_case_confirms_every_claim in verdict_of
+            form == 'existential' and _1 => _1
+        one_wrong_case_refutes_every_claim in verdict_of
+            form == 'universal' and _1 => _1
+    test_court.test_parts_of_one_setting_must_hold_together
+        each_part_is_a_case_of_its_own in decide_test
+            case.setting if test.form == 'conjunctive' else number => number
+    test_court.test_a_case_outside_the_claim_is_shown_and_not_counted
+        every_case_counts in decide_test
+            not case.outside and _1 => _1
+    test_court.test_what_was_true_of_an_old_release_only_is_outdated
+        the_past_counts_for_today in decide_test
+            _1 and bool(case.until) == old => _1
     test_court.test_between_holds_and_fails_nothing_is_decided
         who_does_not_hold_fails in _hear
             not holds if case.fails is None else _ => not holds
@@ -236,9 +278,9 @@ learning.review
             seconds > 2 * minutes * 60 => seconds >= 2 * minutes * 60
         half_right_is_again in rate
             fraction >= PARTIAL => fraction > PARTIAL
-    test_learning.test_an_unscored_attempt_moves_no_card
-        an_unscored_attempt_moves_a_card in replay
-            a.scored and a.rating => a.rating
+    test_learning.test_an_unscored_attempt_without_a_rating_moves_no_card
+        an_attempt_without_a_rating_moves_a_card in replay
+            [_1 for a in attempts if a.rating] => [_1 for a in attempts]
     test_learning.test_a_guess_can_be_admitted_but_a_rating_never_raised
         a_rating_can_be_raised_afterwards in replay
             min(_1, downgrades.get(event.id, EASY)) => downgrades.get(event.id, _1)
@@ -256,9 +298,6 @@ learning.review
     test_learning.test_due_goes_by_the_calendar_of_the_learner
         due_goes_by_the_hour in Card.is_due
             _ <= now.date() => self.due <= now
-    test_learning.test_the_interview_caps_the_intervals
-        the_interview_caps_nothing in interval_cap
-            _ if days > 0 else NO_CAP => NO_CAP
 
 learning.calibration
     test_learning.test_the_brier_score_is_the_mean_squared_distance
@@ -294,10 +333,29 @@ learning.placement
         a_skipped_question_comes_again in Placement.skip
             other.id != entry.id => True
 
+learning.plan
+    test_learning.test_the_plan_makes_learners_recall_15_percent_more
+        the_least_new_questions_are_planned in plan
+            score >= ALMOST * max(scores) => True
+    test_learning.test_the_plan_fits_into_the_time_there_is
+        reviews_take_no_time in _simulated
+            REVIEW_TIME * len(due) => 0
+    test_learning.test_no_new_questions_on_the_eve
+        new_questions_come_on_the_last_day in plan
+            left - LAST_DAYS => left
+    test_learning.test_without_a_date_new_questions_leave_time_for_all_reviews
+        reviews_wait_without_a_date in plan
+            fitting[-1] if fitting else plans[0] => plans[-1]
+    test_learning.test_a_plan_that_is_laid_out_as_it_was_made_has_the_same_recall
+        a_layout_reviews_as_time_allows in _simulated
+            limits is None => True
+
 learning.selection
-    test_learning.test_surprises_come_first_then_the_least_remembered
+    test_learning.test_surprises_come_first_then_those_due_longest
         what_is_due_comes_before_surprises in in_order
             not c.surprise => c.surprise
+        those_due_last_come_first in in_order
+            c.due.date() => -c.due.toordinal()
         the_best_remembered_comes_first in in_order
             c.retrievability(now) => -c.retrievability(now)
     test_learning.test_four_lapses_suspend_a_card_until_it_is_resumed
@@ -321,8 +379,8 @@ lint
             (yield from _refused(...)) => None
     test_bank.test_lint_finds_what_it_is_for
         nobody_asks_the_oracle in _at_seed
-            not _agree(...) => False
-        an_oracle_may_differ_a_little in _agree
+            not agree(...) => False
+        an_oracle_may_differ_a_little in agree
             isclose(_1, _2, rel_tol=_, abs_tol=_3) => isclose(_1, _2, rel_tol=0.5, abs_tol=_3)
         hints_may_hold_the_answer in _given_away
             any(...) => False
@@ -337,13 +395,13 @@ instance
         the_upper_bound_is_never_drawn in _draw
             param.int_.hi + 1 => param.int_.hi
     test_instance.test_draws_lie_within_their_bounds_and_meet_what_is_required
-        require_is_one_of_many in draw
-            all(_1) => not question.require or any(_1)
+        require_is_one_of_many in draw_params
+            all(_1) => not require or any(_1)
     test_instance.test_both_ends_of_a_range_are_drawn
         every_learner_draws_the_same in draw
-            Random(_) => Random(f'{question.id}:{question.revision}:{attempt}')
-        a_new_attempt_draws_the_same in draw
-            Random(_) => Random(f'{question.id}:{question.revision}:{seed}')
+            label = _ => label = f'{question.id}:{question.revision}'
+        a_new_attempt_draws_the_same in draw_params
+            Random(_) => Random(label)
     test_instance.test_what_is_shown_is_shuffled_by_the_seed_and_complete
         choices_are_not_shuffled in Instance.choices
             Random(_).shuffle(shown) => None

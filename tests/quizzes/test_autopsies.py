@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from quizzes.autopsies.programs import Mutant, UnknownProgram, checks, mutants, programs, read, run_checks
+from common.sandbox import Limits
+from quizzes.autopsies.programs import (
+    Mutant,
+    Program,
+    UnknownProgram,
+    checks,
+    guest_for,
+    mutants,
+    programs,
+    read,
+    run_checks,
+)
+from tests.quizzes.repairs import repairs
 
 MUTANTS = [(folder, mutant) for folder in programs() for mutant in mutants(folder)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", programs())
 def test_the_given_program_fails_and_the_solution_passes(folder: str) -> None:
     given = run_checks(folder, read(folder))
@@ -18,10 +31,26 @@ def test_the_given_program_fails_and_the_solution_passes(folder: str) -> None:
     assert failed == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("folder", "mutant"), MUTANTS, ids=lambda value: getattr(value, "check", value))
 def test_a_mutant_is_caught_by_the_check_that_it_names(folder: str, mutant: Mutant) -> None:
     [result] = run_checks(folder, mutant.source, names=[mutant.check])
     assert not result.ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", programs())
+def test_right_repairs_of_other_shapes_pass(folder: str) -> None:
+    """One guest runs all checks of a repair, which saves most of the time."""
+    for name, source in repairs(folder).items():
+        with guest_for(folder, source, Limits(seconds=120, megabytes=1500)) as guest:
+            guest.load()
+            program = Program(guest, source)
+            for check in checks(folder).values():
+                try:
+                    check(program)
+                except Exception as error:
+                    raise AssertionError(f"{name} fails {check.__name__}: {error}") from error
 
 
 @pytest.mark.parametrize("folder", programs())
@@ -41,10 +70,10 @@ def test_every_check_catches_something(folder: str) -> None:
 def test_there_are_mutants_and_a_question(folder: str) -> None:
     from quizzes.question_bank import load_bank
 
-    assert len(mutants(folder)) >= 3
+    assert len(mutants(folder)) >= 6 and len(repairs(folder)) >= 6
     bank = load_bank()
-    repairs = [bank.question(entry.id) for entry in bank if entry.kind == "code"]
-    assert folder in {question.code.folder for question in repairs}
+    questions = [bank.question(entry.id) for entry in bank if entry.kind == "code"]
+    assert folder in {question.code.folder for question in questions}
 
 
 def test_a_repair_that_does_not_even_parse_fails_every_check_with_the_reason() -> None:

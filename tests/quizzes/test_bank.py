@@ -102,9 +102,12 @@ def test_engine_and_oracle_agree_for_two_seeds(question_id: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("question_id", sorted(BANK.entries))
-def test_engine_and_oracle_agree_for_twenty_seeds(question_id: str) -> None:
+def test_engine_and_oracle_agree(question_id: str) -> None:
+    """For the seeds of `prep bank lint --run`; for a quarter of them, too few to count draws, if something runs."""
     question = BANK.question(question_id)
-    assert list(lint.lint_truth(question, run, seeds_of(question, lint.SEEDS))) == []
+    whole = question.experiment is None
+    findings = lint.lint_truth(question, run, seeds_of(question, lint.SEEDS if whole else lint.SEEDS // 4))
+    assert [finding for finding in findings if whole or finding.seed is not None] == []
 
 
 def test_no_place_in_the_list_is_a_good_guess() -> None:
@@ -216,6 +219,10 @@ def test_lint_finds_what_it_is_for() -> None:
                 }
             ]
         },
+        "leads nowhere": {"followups": [{"ask": "x"}]},
+        "2 follow-ups lead to memory.holes": {
+            "followups": [{"ask": ask, "goto": "memory.holes"} for ask in "xy"]
+        },
         "cannot be read in": {"prompt": "word " * 3000},
         "is undefined": {"explain": "{{ nothing }}"},
     }
@@ -280,7 +287,7 @@ def test_lint_says_how_often_a_mistake_or_a_witness_fails() -> None:
     question = Question.model_validate({**sound, "followups": [follow_up]})
     found = [str(finding) for finding in lint.lint_truth(question, run, range(2))]
     assert any("witness does not meet" in finding for finding in found), found
-    assert not lint._agree(100, 101) and lint._agree(100.0, 100.00001) and not lint._agree(1, True)
+    assert not lint.agree(100, 101) and lint.agree(100.0, 100.00001) and not lint.agree(1, True)
 
 
 def test_every_oracle_is_asked() -> None:

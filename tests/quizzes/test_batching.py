@@ -17,6 +17,7 @@ def run(name: str, **args: Any) -> Any:
     return found.run(Context(), **found.check(args))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_waits_equal_the_oracle_with_and_without_a_window(seed: int) -> None:
     rng = Random(seed)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
 import pytest
 
 from quizzes import lint
-from quizzes.claims.claim import RUNNABLE
-from quizzes.claims.claim_list import load_claims
-from quizzes.claims.court import check_flip, judge
+from quizzes.claims.claim import RUNNABLE, Claim, Fact
+from quizzes.claims.claim_list import BANK, load_claims
+from quizzes.claims.court import CaseOutcome, check_flip, decide_test, judge
 from quizzes.experiments.running import run_here
 
 CLAIMS = load_claims()
@@ -65,7 +68,7 @@ def test_no_test_is_so_easy_that_every_claim_passes() -> None:
 )  # every eighth; all of them in the slow test below
 def test_a_counting_test_decides(claim_id: str) -> None:
     ruling = judge(CLAIMS.claim(claim_id), run)
-    assert ruling.verdict in ("confirmed", "refuted", "depends")
+    assert ruling.verdict in ("confirmed", "refuted", "depends", "outdated")
     assert ruling.wording and all(case.holds is not None for case in ruling.cases)
 
 
@@ -80,6 +83,128 @@ def test_every_test_can_be_held(claim_id: str) -> None:
     else:
         assert ruling.wording
     check_flip(claim, run)
+
+
+def _exhibits() -> dict[str, list[dict[str, str]]]:
+    """Return the lines of the kept table by claim."""
+    lines: dict[str, list[dict[str, str]]] = {}
+    with (BANK.parent / "EXHIBITS.tsv").open(encoding="utf-8") as file:
+        for line in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+            lines.setdefault(line["claim"], []).append(line)
+    return lines
+
+
+def _one_sided(lines: dict[str, list[dict[str, str]]], claims: dict[str, Claim]) -> list[str]:
+    """Return the claims said to depend without a case that holds and one that fails within their conditions."""
+    found = []
+    for name, claim in claims.items():
+        if claim.test is None or lines[name][0]["verdict"] != "depends":
+            continue
+        settings: dict[Any, list[bool]] = {}
+        for number, (case, line) in enumerate(zip(claim.test.cases, lines[name], strict=True)):
+            if not case.outside and not case.until and line["outcome"] in ("holds", "fails"):
+                key = case.setting if claim.test.form == "conjunctive" else number
+                settings.setdefault(key, []).append(line["outcome"] == "holds")
+        if {all(parts) for parts in settings.values()} != {True, False}:
+            found.append(name)
+    return found
+
+
+def _judged() -> dict[str, Claim]:
+    lines = _exhibits()
+    return {name: CLAIMS.claim(name) for name in RUNS if name in lines}
+
+
+def test_the_kept_table_shows_the_cases_of_the_bank() -> None:
+    lines = _exhibits()
+    cases = {
+        name: [" ".join(case.when.split()) for case in claim.test.cases]
+        for name, claim in _judged().items()
+        if claim.test is not None
+    }
+    assert {name: [line["case"] for line in lines[name]] for name in cases} == cases
+    counted = {
+        name: [bool(case.outside) for case in claim.test.cases]
+        for name, claim in _judged().items()
+        if claim.test
+    }
+    assert {
+        name: [line["outcome"].startswith("not counted") for line in lines[name]] for name in counted
+    } == counted
+
+
+def test_the_kept_verdicts_follow_from_the_kept_outcomes() -> None:
+    lines, outcomes = _exhibits(), {"holds": True, "fails": False, "undecided": None}
+    for name, claim in _judged().items():
+        assert claim.test is not None
+        cases = tuple(
+            CaseOutcome(line["case"], {}, outcomes[line["outcome"].rsplit(": ", 1)[-1]])
+            for line in lines[name]
+        )
+        assert lines[name][0]["verdict"] == decide_test(claim.test, cases), name
+
+
+def test_what_depends_has_cases_within_its_conditions_that_differ() -> None:
+    lines, claims = _exhibits(), _judged()
+    assert _one_sided(lines, claims) == []
+    tests = sum(lines[name][0]["verdict"] == "depends" for name in claims)
+    facts = sum(entry.fact == "depends" and not entry.run for entry in CLAIMS)
+    assert tests + facts <= 120
+
+
+@pytest.mark.parametrize("outcome", ["holds", "fails"])
+def test_a_one_sided_claim_that_is_marked_depends_is_found(outcome: str) -> None:
+    lines, claims = _exhibits(), _judged()
+    for name in [name for name in claims if lines[name][0]["verdict"] == "depends"]:
+        of_one_kind = [{**line, "outcome": outcome} for line in lines[name]]
+        assert _one_sided({**lines, name: of_one_kind}, {name: claims[name]}) == [name]
+        test = claims[name].test
+        assert test is not None
+        left_out = [
+            case.model_copy(update={"outside": "beyond the claim"}) if line["outcome"] == outcome else case
+            for case, line in zip(test.cases, lines[name], strict=True)
+        ]
+        narrowed = claims[name].model_copy(update={"test": test.model_copy(update={"cases": left_out})})
+        assert test.form == "conjunctive" or _one_sided(lines, {name: narrowed}) == [name]
+
+
+def test_a_fact_on_which_a_claim_depends_names_both_cases() -> None:
+    source = {"ref": "a page", "version": "0.32.0"}
+    assert Fact.model_validate(
+        {"verdict": "depends", "says": "x", "source": source, "right_if": "a", "wrong_if": "b"}
+    )
+    with pytest.raises(ValueError, match="name the two cases"):
+        Fact.model_validate({"verdict": "depends", "says": "x", "source": source, "right_if": "a"})
+
+
+NO_CONTENT = set("a an the of to is are be it its in on for and or by that".split())
+SAME = {"bound": "limit", "bottleneck": "limit", "bandwidth": "limit", "arithmetic": "compute"}
+
+
+def _words(text: str) -> frozenset[str]:
+    """Return the words of a claim that carry content, with one word for each meaning."""
+    words = {SAME.get(word, word) for word in re.findall(r"[a-z0-9_%]+", text.lower())}
+    return frozenset(words - NO_CONTENT)
+
+
+def _twins() -> list[tuple[str, str]]:
+    words = {entry.id: _words(entry.claim) for entry in CLAIMS if entry.run}
+    return [
+        (one, other)
+        for one, other in combinations(words, 2)
+        if len(words[one] & words[other]) >= 0.7 * len(words[one] | words[other])
+    ]
+
+
+def test_the_search_for_twins_finds_those_that_are_known() -> None:
+    assert {("S3-27", "S3-95"), ("S3-28", "S3-96")} <= set(_twins())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", _twins(), ids="=".join)
+def test_claims_in_the_same_words_have_the_same_verdict(pair: tuple[str, str]) -> None:
+    verdicts = {judge(CLAIMS.claim(name), run).verdict for name in pair} - {"inconclusive", "skipped"}
+    assert len(verdicts) <= 1, verdicts
 
 
 def _needs_model(claim_id: str) -> bool:

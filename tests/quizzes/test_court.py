@@ -69,13 +69,68 @@ def test_cases_make_a_verdict(holds: list[bool | None], verdict: str) -> None:
     assert verdict_of(holds) == verdict
 
 
+@pytest.mark.parametrize(
+    ("form", "holds", "verdict"),
+    [
+        ("existential", [True, False, None], "confirmed"),
+        ("existential", [False, False], "refuted"),
+        ("existential", [False, None], "inconclusive"),
+        ("universal", [True, False, None], "refuted"),
+        ("universal", [True, True], "confirmed"),
+        ("universal", [True, None], "inconclusive"),
+        ("conjunctive", [True, False], "depends"),
+    ],
+)
+def test_the_form_of_a_claim_says_what_its_cases_decide(
+    form: Any, holds: list[bool | None], verdict: str
+) -> None:
+    assert verdict_of(holds, form) == verdict
+
+
+FASTER = "result.static_steps < result.continuous_steps"
+
+
+@pytest.mark.parametrize(
+    ("settings", "verdict"), [(("a", "a"), "refuted"), (("a", "b"), "depends"), (("", ""), "refuted")]
+)
+def test_parts_of_one_setting_must_hold_together(settings: tuple[str, str], verdict: str) -> None:
+    parts = [
+        {**UNEVEN, "holds": rule, "setting": setting}
+        for rule, setting in zip((SLOWER, FASTER), settings, strict=True)
+    ]
+    assert judge(claim(*parts, test={"form": "conjunctive"}), run_here).verdict == verdict
+
+
+def test_a_case_outside_the_claim_is_shown_and_not_counted() -> None:
+    outside = {**EVEN, "holds": SLOWER, "outside": "the claim speaks of lengths that differ"}
+    ruling = judge(claim({**UNEVEN, "holds": SLOWER}, outside), run_here)
+    assert ruling.verdict == "confirmed"
+    assert [case.holds for case in ruling.cases] == [True, False]
+    assert ruling.cases[1].outside
+    with pytest.raises(ValueError, match="within the claim's conditions"):
+        claim(outside)
+
+
+OLD = {"ref": "vllm/core/scheduler.py", "version": "0.10.2", "as_of": "2025-09"}
+
+
+@pytest.mark.parametrize(
+    ("then", "today", "verdict"),
+    [(SLOWER, FASTER, "outdated"), (SLOWER, SLOWER, "confirmed"), (FASTER, FASTER, "refuted")],
+)
+def test_what_was_true_of_an_old_release_only_is_outdated(then: str, today: str, verdict: str) -> None:
+    ruling = judge(claim({**UNEVEN, "holds": then, "until": OLD}, {**UNEVEN, "holds": today}), run_here)
+    assert ruling.verdict == verdict
+    assert [case.until for case in ruling.cases] == ["0.10.2", ""]
+
+
 def test_between_holds_and_fails_nothing_is_decided() -> None:
     case = {**UNEVEN, "holds": "result.speedup > 2", "fails": "result.speedup < 1.5"}
     ruling = judge(claim(case), run_here)
     assert ruling.cases[0].result is not None
     assert 1.5 < ruling.cases[0].result["speedup"] < 2
     assert ruling.verdict == "inconclusive"
-    assert "interval" in ruling.reason
+    assert "chance" in ruling.reason
     assert ruling.wording == "inconclusive: 80 steps"
 
 

@@ -19,9 +19,10 @@ from quizzes.free_text.canaries import AT_LEAST, Canary, GateResult, agrees, bui
 from quizzes.free_text.endpoint import KEY_VARIABLE, Endpoint, JudgeError, checked_url, complete
 from quizzes.free_text.judge import ask_endpoint, mark, prompt_hash
 from quizzes.free_text.lints import lints
-from quizzes.free_text.scoring import score
+from quizzes.free_text.scoring import key_points, score
 from quizzes.free_text.sentences import closest, sentences
 from quizzes.free_text.settings import JudgeSettings, forget, load, save
+from quizzes.instance import draw
 from quizzes.question import KeyPoint, Question
 
 IDLE = KeyPoint(
@@ -97,6 +98,10 @@ def test_sentences_are_verbatim_parts_without_bullets() -> None:
     assert found == ["One is 1.5 ms.", "Two?", "three: it works", "four;", "five"]
     assert all(sentence in text for sentence in found)
     assert sentences("...\n\n!") == []
+    assert sentences("Maxima vs. the mean, e.g. 60 vs. 40. Done.") == [
+        "Maxima vs. the mean, e.g. 60 vs. 40.",
+        "Done.",
+    ]
 
 
 def test_the_closest_sentence_is_found_whether_it_is_right_or_wrong() -> None:
@@ -128,6 +133,8 @@ def test_a_sentence_nearer_to_the_opposite_is_asked_about() -> None:
     asked = [lint for lint in lints(swapped, "free", (IDLE, ADMIT)) if lint.kind == "opposite"]
     assert [lint.quote for lint in asked] == [swapped]
     assert "opposite" not in kinds(ANSWER, (IDLE, ADMIT))
+    like_both = "Continuous batching admits a new request in the step after a slot is free."
+    assert "opposite" not in kinds(like_both, (IDLE, ADMIT))
 
 
 def test_terms_in_a_row_are_asked_about_and_prose_is_not() -> None:
@@ -142,7 +149,7 @@ def test_terms_in_a_row_are_asked_about_and_prose_is_not() -> None:
 
 def test_probes_count_more_than_own_marks() -> None:
     points = [IDLE, ADMIT]
-    right = score(points, {"idle": "hit", "admit": "hit"}, {"idle": [True]})
+    right = score(points, {"idle": "hit", "admit": "hit"}, {"idle": [True], "admit": [True]})
     assert (right.share, right.all_right, right.grader) == (1.0, True, "probe")
     only_marked = score(points, {"idle": "hit", "admit": "hit"}, {"idle": [False]})
     assert only_marked.points[0].mark == "partial"
@@ -157,6 +164,50 @@ def test_probes_count_more_than_own_marks() -> None:
 def test_without_probes_only_own_marks_are_there_and_said_to_be() -> None:
     graded = score([ADMIT], {"admit": "partial"}, {})
     assert (graded.share, graded.grader) == (0.5, "self")
+
+
+def test_the_learners_word_alone_never_makes_an_answer_right() -> None:
+    marks = {"idle": "hit", "admit": "hit"}
+    assert not score([IDLE, ADMIT], marks, {}).all_right
+    assert not score([IDLE, ADMIT], marks, {"admit": [True]}).all_right
+    assert not score([ADMIT], {"admit": "hit"}, {}).all_right
+    skipped = score([IDLE, ADMIT], marks, {"idle": [False]})
+    assert not skipped.all_right and skipped.share < 0.5
+
+
+def test_a_judge_that_is_sure_replaces_the_learners_mark() -> None:
+    marks = {"idle": "hit"}
+    assert not score([IDLE], marks, {"idle": [True]}, {"idle": "contradicted"}).all_right
+    refused = score([IDLE], marks, {}, {"idle": "miss"})
+    assert (refused.points[0].mark, refused.share, refused.grader) == ("miss", 0.0, "judge")
+    assert score([IDLE], {"idle": "miss"}, {}, {"idle": "hit"}).all_right
+    assert score([IDLE], marks, {"idle": [True]}, {"idle": "unsure"}).all_right
+    assert not score([IDLE], marks, {}, {"idle": "unsure"}).all_right
+
+
+NONSENSE = """asdf qwer zxcv|lorem ipsum dolor|hello there, my good friend|I do not know|bananas are yellow|
+    no idea, sorry|blah blah blah|the quick brown fox jumps over a lazy dog""".split("|")
+
+
+@pytest.mark.parametrize("answer", NONSENSE)
+def test_nonsense_is_not_right_whatever_is_marked_and_probed(answer: str) -> None:
+    probes = {"idle": [True], "admit": [True]}
+    graded = score([IDLE, ADMIT], {"idle": "hit", "admit": "partial"}, probes, answer=answer)
+    assert {point.mark for point in graded.points} == {"miss"} and not graded.all_right
+    assert score([IDLE, ADMIT], {"idle": "hit", "admit": "hit"}, probes, answer=ANSWER).all_right
+
+
+@pytest.mark.slow
+def test_nonsense_is_right_for_no_question_of_the_bank_and_held_out_phrasings_are_not_refused() -> None:
+    bank = question_bank.load_bank()
+    asked = [key_points(draw(bank.question(e.id), 1)) for e in bank if e.kind in ("free", "design")]
+    for points in asked:
+        marks, probes = {each.id: "hit" for each in points}, {each.id: [True] for each in points}
+        assert not any(score(points, marks, probes, answer=answer).all_right for answer in NONSENSE)
+        said = [each.good[0] for each in points if each.good]
+        held_out = [each.model_copy(update={"good": each.good[1:]}) for each in points]
+        assert score(held_out, marks, probes, answer=". ".join(said)).all_right, points[0].id
+    assert len(asked) >= 60
 
 
 def test_only_what_is_there_earns_points() -> None:

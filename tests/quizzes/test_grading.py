@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quizzes.grading import ParseError, check_reply, grade, parse, parse_interval, reply_keys
@@ -112,9 +112,10 @@ def test_a_figure_in_any_unit_of_a_kind_is_the_same_figure(
 
 
 @untimed
+@example(numbers=[4, -9, -2], separator=" ")
 @given(
-    st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=20),
-    st.sampled_from([", ", " ", "; ", " -> "]),
+    numbers=st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=20),
+    separator=st.sampled_from([", ", " ", "; ", " -> "]),
 )
 def test_every_list_comes_back_with_every_separator(numbers: list[int], separator: str) -> None:
     assert parse(separator.join(map(str, numbers)), Answer(id="x", type="ints")).value == numbers
@@ -167,6 +168,14 @@ def test_compound_units_are_their_parts() -> None:
 )
 def test_intervals(text: str, ends: tuple[float, float]) -> None:
     assert parse_interval(text, Answer(id="x", type="float", unit="ms")) == pytest.approx(ends)
+
+
+def test_an_interval_of_percentages_needs_its_sign_only_where_it_may_be_one_of_shares() -> None:
+    share = Answer(id="x", type="float", unit="%")
+    assert parse_interval("0.5..3", share) == (0.5, 3)
+    assert parse_interval("0.1..0.9 %", share) == pytest.approx((0.1, 0.9))
+    with pytest.raises(ParseError, match="10 %"):
+        parse_interval("0.1..0.9", share)
 
 
 @pytest.mark.parametrize("text", ["90", "", "120..90", "a..b", "1..2..3", "90 to 120 GiB"])

@@ -67,7 +67,7 @@ LABELLED = [
     (STEPS, 98, "98 tokens", "refused"),
     (STEPS, 98, "98 ms", "refused"),
     (STEPS, 98, "98 %", "refused"),
-    (STEPS, 98, "ninety-eight", "refused"),
+    (STEPS, 98, "ninety-eight", "right"),
     (STEPS, 98, "98 or 99", "refused"),
     (STEPS, 98, "9 8", "refused"),
     (STEPS, 98, "9,8", "refused"),
@@ -130,7 +130,7 @@ LABELLED = [
     (GIB, 2.5, "2560 MiB", "right"),
     (GIB, 2.5, "2.684 GB", "right"),
     (GIB, 2.5, "2.5 GB", "wrong"),
-    (GIB, 2.5, "2,684 MB", "right"),
+    (GIB, 2.5, "2,684 MB", "refused"),
     (GIB, 2.5, "2,5", "refused"),
     (GIB, 2.5, "2.5 Gb", "refused"),
     (GIB, 2.5, "2.5 G", "refused"),
@@ -178,7 +178,7 @@ LABELLED = [
     (PERCENT, 63.0, "63", "right"),
     (PERCENT, 63.0, "63 %", "right"),
     (PERCENT, 63.0, "0.63 share", "right"),
-    (PERCENT, 63.0, "0.63", "wrong"),
+    (PERCENT, 63.0, "0.63", "refused"),
     # ratios and rates
     (RATIO, 4.0, "4x", "right"),
     (RATIO, 4.0, "2", "right"),
@@ -191,7 +191,7 @@ LABELLED = [
     (RATE, 12_000.0, "12k tok/s", "right"),
     (RATE, 12_000.0, "12k tokens per second", "right"),
     (RATE, 12_000.0, "12 tok/ms", "right"),
-    (RATE, 12_000.0, "720,000 tokens/min", "right"),
+    (RATE, 12_000.0, "720,000 tokens/min", "refused"),
     (RATE, 12_000.0, "12 tok/s", "wrong"),
     (RATE, 12_000.0, "12k tokens", "refused"),
     (RATE, 12_000.0, "12k req/s", "refused"),
@@ -245,7 +245,7 @@ LABELLED = [
     (INTS, [4, 1, 8], "4, 1", "wrong"),
     (INTS, [4, 1, 8], "4, 1, 8, 8", "wrong"),
     (INTS, [4, 1, 8], "4, 1, 9", "wrong"),
-    (INTS, [4, 1, 8], "4, one, 8", "refused"),
+    (INTS, [4, 1, 8], "4, one, 8", "right"),
     (INTS, [4, 1, 8], "4, 1.5, 8", "refused"),
     (INTS, [1536, 12], "1,536, 12", "refused"),
     (INTS, [], "none", "right"),
@@ -257,6 +257,125 @@ LABELLED = [
     (WORDS, ["r1", "r3"], "r1", "wrong"),
     (WORDS, ["r1", "r3"], "r1, , r3", "refused"),
 ]
+
+
+HEDGES = ("", "roughly ", "~", "about ", "it is ")
+AMOUNTS: list[tuple[Answer, object, dict[str, str], dict[str, str]]] = [
+    # asked, expected, units of equal amounts, units of other amounts
+    (
+        MS,
+        7.36,
+        {
+            "7.36": "ms|milliseconds|millisecond|msec|Milliseconds",
+            "7360": "us|µs|usec|microseconds|microsecond",
+            "0.00736": "s|sec|secs|second|seconds",
+            "7.36e6": "ns|nanoseconds",
+        },
+        {"7.36": "s|seconds|us|microseconds|ns|min", "7360": "ms|milliseconds", "0.736": "ms", "8": "ms"},
+    ),
+    (
+        BYTES,
+        336_000_000,
+        {
+            "336": "MB|megabytes|Megabytes|megabyte|mb",
+            "336000": "kB|kilobytes",
+            "0.336": "GB|gigabytes",
+            "336000000": "B|bytes",
+            "2688": "Mbit|megabits",
+        },
+        {"336": "MiB|mebibytes|kB|GB|bytes|Mbit|megabits", "352321536": "B|bytes", "0.336": "MB"},
+    ),
+    (
+        PER_TOKEN,
+        327_680,
+        {
+            "320": "KiB per token|KiB/token|kibibytes per token|KiB a token|KiB / tok|KiB each token",
+            "327680": "bytes per token|B/token|B/tok",
+            "0.3125": "MiB per token|mebibytes/token",
+        },
+        {"320": "kB per token|B/token|MiB per token|bytes a token", "327680": "kB/token"},
+    ),
+    (
+        STEPS,
+        320,
+        {
+            "320": "steps|step|iterations|iteration|Steps",
+            "three hundred twenty": "steps|iterations",
+            "three hundred and twenty": "steps",
+        },
+        {"321": "steps|iterations", "32": "steps", "three hundred": "steps", "thirty-two": "iterations"},
+    ),
+    (
+        PERCENT,
+        200 / 3,
+        {
+            "66.7": "%|percent|per\u00a0cent|pct|Percent",
+            "0.667": "share",
+            "2/3": "share",
+            "two thirds": "share",
+        },
+        {
+            "0.667": "%|per\u00a0cent",
+            "2/3": "%",
+            "33.3": "%|per\u00a0cent|percent",
+            "66.7": "share",
+            "60": "%",
+        },
+    ),
+    (
+        SHARE,
+        2 / 3,
+        {"66.7": "%|percent|per\u00a0cent|pct", "0.667": "share|", "2/3": "|share", "two thirds": "|share"},
+        {"0.667": "%|percent", "1/3": "|share", "33.3": "per\u00a0cent", "one third": ""},
+    ),
+    (
+        GIB,
+        1.5,
+        {"1.5": "GiB|gibibytes|gibibyte|gib", "1536": "MiB|mebibytes", "1.61": "GB|gigabytes"},
+        {"1.5": "GB|gigabytes|MiB|TiB|Gbit", "1.61": "GiB|gibibytes", "1536": "MB|KiB"},
+    ),
+]
+SPELLED: list[tuple[Answer, object, str, str]] = [
+    (answer, expected, f"{hedge}{number} {unit}", label)
+    for answer, expected, equal, other in AMOUNTS
+    for label, amounts in (("right", equal), ("wrong", other))
+    for number, units in amounts.items()
+    for unit in units.split("|")
+    for hedge in HEDGES
+] + [
+    (answer, expected, text, label)
+    for answer, expected, label, texts in (
+        (PERCENT, 200 / 3, "refused", "2/3|0.667|.667|two thirds|1|0.5|66,7|66,667|0,667|66 to 67|2:3"),
+        (SHARE, 2 / 3, "refused", "66.7|67|0,667|,667|2/3 of it|1.5"),
+        (MS, 7.36, "refused", "7,36|7,36 ms|7,360|7,360 us|7.36 parsecs|7 ms 360 us|7.36 tokens"),
+        (BYTES, 336_000_000, "refused", "336M|336 million|336,0 MB|0,336 GB|336000 KB|336 Mb|336 tokens"),
+        (PER_TOKEN, 327_680, "refused", "320 KB per token|320 KB/token|320 KiB|320 kilo|320K"),
+        (STEPS, 320, "refused", "320 tokens|320 or 330|about|3,20|320,0|some|three twenty|3 hundred"),
+        (STEPS, 320, "right", "ca. 320|approx. 320|c. 320|320ish|320 or so|320!|exactly 320|20*16|3.2e2"),
+        (STEPS, 12, "right", "a dozen|one dozen|dozen|twelve|Twelve steps|roughly a dozen"),
+        (STEPS, 12, "wrong", "two dozen|twenty|eleven|a hundred|one thousand"),
+        (STEPS, 12, "refused", "half a dozen|dozens|a few|a couple|twelve thirteen|the twelfth|a"),
+        (STEPS, 32, "right", "thirty-two|thirty two|Thirty-Two|THIRTY-TWO steps|4 x 8|2^5"),
+        (STEPS, 32, "wrong", "thirty|three|two|thirty-three|twenty-three|three hundred two"),
+        (STEPS, 2005, "right", "two thousand five|two thousand and five|2,005|2005 iterations"),
+        (NO_UNIT, 0.32, "refused", "0,32|,32|0,320|zero point three two"),
+        (NO_UNIT, 0.32, "right", "0.32|.32|32 %|32 per\u00a0cent|8/25"),
+        (NO_UNIT, 0.32, "wrong", "32|3.2|0.032|0.32 %|half"),
+        (NO_UNIT, 1.234, "refused", "1,234|12,345"),
+        (RATIO, 4.0, "right", "four times|fourfold|4-fold|4x|4 ×|roughly four times"),
+        (RATIO, 4.0, "wrong", "forty times|tenfold|one|-4x"),
+        (INTS, [4, 1, 8], "right", "four, one, eight|4, 1 and 8|4 1 8|4;1;8"),
+        (INTS, [4, 1, 8], "refused", "4-1-8|4/1/8|four, one, many"),
+    )
+    for text in texts.split("|")
+]
+
+
+@pytest.mark.parametrize("label", ["right", "wrong", "refused"])
+def test_equal_amounts_are_right_or_asked_again_however_they_are_spelled(label: str) -> None:
+    spelled = [row[:3] for row in SPELLED if row[3] == label]
+    assert len(SPELLED) >= 300 and len(spelled) >= 50
+    assert [(row, got) for row in spelled if (got := label_of(*row)) != label] == []
 
 
 def label_of(answer: Answer, expected: object, typed: str) -> str:

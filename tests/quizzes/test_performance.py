@@ -6,6 +6,7 @@ import pytest
 
 from engine.config import ConfigError
 from quizzes.experiments.context import Context
+from quizzes.experiments.performance.device import launches, moe_tiles, occupancy
 from quizzes.experiments.performance.feeding import host_overlap, tokeniser_load
 from quizzes.experiments.performance.host import PARTS, cpu_path
 from quizzes.experiments.performance.kernels import coalescing, gemm_tiles, graph_padding, reduction_order
@@ -110,3 +111,35 @@ def test_prefill_computes_all_rows_and_the_logits_of_one() -> None:
 def test_more_output_leaves_the_device_more_time_to_wait_for_the_tokeniser() -> None:
     short, long = (tokeniser_load(Context(), output=output) for output in (1, 100))
     assert short.device_us < long.device_us and short.lo <= short.tokenise_us <= short.hi
+
+
+def test_registers_and_shared_memory_limit_what_an_sm_holds() -> None:
+    assert occupancy(threads=128, registers=255, shared_kib=0).limited_by == "registers"
+    large = occupancy(threads=128, registers=32, shared_kib=100)
+    assert (large.blocks, large.limited_by) == (2, "shared memory")
+    with pytest.raises(BadArguments, match="163 KiB"):
+        occupancy(arch=80, shared_kib=200)
+
+
+def test_little_loads_in_flight_leave_bandwidth_unused() -> None:
+    found = occupancy(threads=128, registers=255, shared_kib=100, bytes_per_thread=16)
+    assert found.in_flight == found.blocks * 128 * 16
+    assert found.bandwidth_share == pytest.approx(found.in_flight / (3350 * 700 / 132))
+
+
+def test_small_steps_wait_for_launches_and_large_ones_do_not() -> None:
+    small, large = launches(), launches(model="llama-3-8b", rows=1, tokens_per_row=4000, context=0)
+    assert small.idle > 0.4 and small.eager_ms == pytest.approx(
+        small.host_ms + small.graph_ms / small.kernels
+    )
+    assert large.speedup == pytest.approx(1, abs=0.01)
+
+
+def test_tiles_of_a_mixture_never_cross_experts() -> None:
+    one = moe_tiles(Context(0), num_experts=8, top_k=8, tokens=20, block_m=16)
+    assert (one.tiles, one.used_experts, one.largest, one.useful) == (16, 8, 20, 160 / 256)
+    sparse = moe_tiles(Context(0), num_experts=128, top_k=8, tokens=2, block_m=16)
+    assert sparse.tiles == sparse.used_experts and sparse.useful < 0.1
+    assert moe_tiles(Context(0), skew=1.5, top_k=1).largest > moe_tiles(Context(0), top_k=1).largest
+    with pytest.raises(BadArguments, match="cannot choose"):
+        moe_tiles(Context(0), num_experts=4, top_k=8)

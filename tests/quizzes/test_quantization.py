@@ -53,11 +53,13 @@ def test_int8_with_scales_is_not_quite_half() -> None:
     assert found.fp8_ratio == 2 and found.int8_ratio == pytest.approx(256 / 132)
 
 
+@pytest.mark.slow
 def test_calibrated_methods_beat_rounding_on_their_own_language() -> None:
     found = int4_methods(samples=6)
     assert found.order[-1] == "rtn" and found.gptq < found.rtn
 
 
+@pytest.mark.slow
 def test_the_wrong_language_costs_gptq_something_and_rtn_nothing() -> None:
     assert calibration_shift(method="rtn", samples=4, cases=0).gap == 0
     assert calibration_shift(method="gptq", samples=6, cases=0).gap > 0.02

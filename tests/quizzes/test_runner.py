@@ -22,7 +22,7 @@ NAME = "batching.static_vs_continuous"
 TROUBLE = '''
 from quizzes.experiments import Context, Inconclusive, NeedsHardware, Result, experiment
 
-@experiment(seconds=0.5, megabytes=400)
+@experiment(seconds=1.5, megabytes=400)
 def trouble(ctx: Context, what: str = "nothing") -> Result:
     """Misbehave in a chosen way.
 
@@ -33,9 +33,9 @@ def trouble(ctx: Context, what: str = "nothing") -> Result:
         while True:
             pass
     if what == "hoard":
-        hoard = []
-        while True:
-            hoard.append(bytearray(50 << 20))
+        import threading
+        hoard = b"x" * (400 << 20)
+        threading.Event().wait()
     if what == "raise":
         raise ZeroDivisionError("as asked")
     if what == "exit":
@@ -119,7 +119,7 @@ def test_what_cannot_run_is_refused_before_a_worker_sees_it(
 @pytest.mark.parametrize(
     ("what", "error", "words"),
     [
-        ("spin", OverTime, "limit of 0.5 s"),
+        ("spin", OverTime, "limit of 1.5 s"),
         ("hoard", OverMemory, "limit is 400 MiB"),
         ("raise", RunFailed, "ZeroDivisionError: as asked"),
         ("exit", RunFailed, "ended with exit code 7 without a result"),

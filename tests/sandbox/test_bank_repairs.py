@@ -54,6 +54,7 @@ def _passed(results: list[CheckResult]) -> list[str]:
     return [result.name for result in results if result.ok]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source", [SOLUTION, PATCHES, FORGES], ids=["imports the solution", "patches", "forges"]
 )

@@ -64,6 +64,19 @@ def test_a_tensor_crosses(dtype: str) -> None:
     assert found.dtype == value.dtype and torch.equal(found, value[:, 1:])
 
 
+def test_a_view_arrives_as_a_view_so_that_wrong_strides_show() -> None:
+    torch = pytest.importorskip("torch")
+    cache = torch.arange(48.0).view(4, 3, 4)[:, 1]  # one layer of a cache
+    spread = torch.zeros(1000, 1000)[:, 0]  # too many gaps: copied
+    code = "def look(value): return list(value.stride()), value.storage_offset(), value.sum().item(), value"
+    with Guest({"learner.py": code}, imports=("torch",)) as guest:
+        stride, offset, total, back = guest.call("look", cache)
+        assert (stride, offset, total) == ([12, 1], 4, cache.sum().item())
+        assert torch.equal(back, cache) and back.stride() == (12, 1)
+        assert guest.call("look", spread)[0] == [1]
+        assert guest.call("look", cache.T)[0] == [1, 12]
+
+
 def test_a_large_tensor_crosses_as_bytes_not_number_by_number() -> None:
     torch = pytest.importorskip("torch")
     value = torch.zeros(4 << 20)
@@ -206,6 +219,9 @@ def test_a_forged_value_does_not_reach_the_checker() -> None:
     """A value that claims more than its frame holds stops the guest."""
     forged = [
         {"t": "tensor", "dtype": "float32", "shape": [10**9], "at": 0, "size": 0},
+        {"t": "tensor", "dtype": "uint8", "shape": [1], "view": [[2], [1], 0], "at": 0, "size": 1},
+        {"t": "tensor", "dtype": "uint8", "shape": [1], "view": [[10**9], [0], 0], "at": 0, "size": 1},
+        {"t": "tensor", "dtype": "uint8", "shape": [1], "view": [[1], [-1], 0], "at": 0, "size": 1},
         {"t": "array", "dtype": "float32", "shape": [2], "at": 0, "size": 8},
         {"t": "bytes", "at": -4, "size": 8},
         {"t": "range", "v": [0, 10**18, 1]},

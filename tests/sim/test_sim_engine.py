@@ -294,7 +294,7 @@ def test_a_trace_is_read_in_order_of_arrival_and_a_bad_line_is_named(tmp_path: P
         {"arrival": 1, "prompt": 7, "output": 2, "priority": 3},
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
-    assert [(r.arrival, r.prompt_len, r.priority) for r in read_trace(path)] == [(1.0, 7, 3), (2.0, 5, 0)]
+    assert [(r.arrival, r.prompt_len, r.priority) for r in read_trace(path)] == [(0.0, 7, 3), (1.0, 5, 0)]
     for bad in ('{"arrival": 1}', "not json", '{"arrival": 1, "prompt": 0, "output": 1}', "[1]"):
         path.write_text(json.dumps(lines[0]) + "\n" + bad)
         with pytest.raises(ConfigError, match="line 2"):

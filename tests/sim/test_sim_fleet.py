@@ -186,6 +186,7 @@ WAVE = list(
 )
 
 
+@pytest.mark.slow
 def test_asymmetric_cooldowns_stop_the_thrash_of_a_swinging_load() -> None:
     """E50: a square wave, fast to grow in both cases, fast or slow to shrink."""
     base = AutoscalerConfig("rate", 6, 3, 1, 4, 20, 20, 30, 20, cold_start=20, interval=10)
@@ -196,6 +197,7 @@ def test_asymmetric_cooldowns_stop_the_thrash_of_a_swinging_load() -> None:
     assert hasty.run.num_finished == patient.run.num_finished == len(WAVE)
 
 
+@pytest.mark.slow
 def test_the_warm_pool_reacts_sooner() -> None:
     base = AutoscalerConfig("rate", 6, 3, 1, 4, 20, 30, 30, 600, cold_start=60, warm_start=5, interval=5)
     cold = Fleet(engine_with(), 1, make_router("least-loaded"), base).run(WAVE)

@@ -61,6 +61,7 @@ def test_a_training_pass_sees_what_drafting_sees() -> None:
         states = torch.cat([hidden[:, :1], guess[:, :-1]], dim=1)
 
 
+@pytest.mark.slow
 def test_a_step_lowers_the_loss_and_an_export_holds_the_head(tokenizer: Tokenizer, tmp_path: Path) -> None:
     trainer = EagleTrainer(replace(RECIPE, tokens_per_step=600, warmup_steps=1), tokenizer)
     batch = trainer.next_batch(0.0)

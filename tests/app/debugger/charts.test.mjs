@@ -56,7 +56,7 @@ test("the axis reaches the limit unless that would flatten everything", () => {
 });
 
 test("figures are short and the text tells the column with what happened in it", () => {
-  assert.deepEqual([0, 7, 0.123456, 12_400, 2_500_000, null].map(brief), ["0", "7", "0.123", "12.4k", "2.5M", "–"]);
+  assert.deepEqual([0, 7, 0.123456, 2484.4, 12_400, 2_500_000, null].map(brief), ["0", "7", "0.123", "2,484", "12.4k", "2.5M", "–"]);
   const data = {
     charts: [{ title: "Running", low: [1, 2], high: [1, 5] }],
     first: [0, 4],
@@ -64,4 +64,17 @@ test("figures are short and the text tells the column with what happened in it",
     marks: [[5, "preempt", "1 preempted"], [1, "abort", "1 aborted"]],
   };
   assert.equal(describe(data, 6), "steps 4 to 7: running 2 to 5, 1 preempted");
+});
+
+test("a chart over time tells how long ago, and what happened then", () => {
+  const data = {
+    charts: [{ title: "Running", low: [null, 2, 3], high: [null, 5, 3] }],
+    first: [-60, -12.2, -11.1],
+    end: 0,
+    step: null,
+    marks: [[-11.5, "abort", "went away"]],
+  };
+  assert.equal(describe(data, -12), "11 s ago: running 2 to 5, went away");
+  assert.equal(describe(data, -1), "0 s ago: running 3");
+  assert.equal(describe(data, -60), "12 s ago: running –");
 });

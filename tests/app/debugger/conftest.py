@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,12 +45,23 @@ def app_url(app_home: Path) -> Iterator[str]:
     server.wait(20)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add what the page shows to the report of a failure."""
+    report = yield
+    page = getattr(item, "funcargs", {}).get("tab")
+    if report.failed and page is not None and report.when == "call":
+        with suppress(Exception):  # a page that crashed shows nothing
+            report.sections.append((f"the page, {page.url}", page.locator("body").inner_text()[:6000]))
+    return report
+
+
 @pytest.fixture
 def tab(browser: Browser) -> Iterator[Page]:
     """A tab 1280 px wide. Fails the test if the page asks for anything off this machine or logs an error."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     outside: list[str] = []
     errors: list[str] = []
     page.on("request", lambda request: outside.append(request.url) if _is_outside(request.url) else None)

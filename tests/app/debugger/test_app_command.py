@@ -88,9 +88,7 @@ def test_a_file_that_is_not_there_is_refused_before_anything_starts() -> None:
 
 
 def test_without_its_libraries_the_way_to_them_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    import app.cli.app as command
-
-    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    monkeypatch.setattr("app.cli.terminal.find_spec", lambda name: None)
     for words in (["app"], ["demo", "--open"]):
         result = CliRunner().invoke(app, words)
         assert result.exit_code == terminal.ENVIRONMENT
@@ -111,6 +109,7 @@ def test_the_demo_is_recorded_and_opened_where_memory_runs_out(
     assert open_run("mine:demo").reader(0).step(int(found[1])).preempted
 
 
+@pytest.mark.slow
 def test_nothing_of_the_workbench_imports_torch() -> None:
     """Every page's module in a fresh process, as the server imports them."""
     program = (

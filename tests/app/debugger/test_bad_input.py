@@ -95,6 +95,7 @@ def test_a_run_whose_name_is_no_file_name_is_refused(monkeypatch: pytest.MonkeyP
     assert "too long" in said(opened(monkeypatch, "step", run="b" * 300))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["9" * 5000, "9" * 30, "999999", "-3", "²", "1e3"])
 def test_a_step_that_there_is_not_opens_the_run(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     for page in ("step", "blocks"):
@@ -180,6 +181,7 @@ def test_prep_app_refuses_before_it_starts_a_server(
 MARKUP = "![x](http://example.org/x.png) **b** :red[r] $x^2$ `c` <img src=x onerror=alert(1)>"
 
 
+@pytest.mark.slow
 def test_no_name_is_read_as_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A picture in a request's name, or in a link, would be fetched from another machine."""
     lines = [line.replace(b'"r":"', f'"r":{json.dumps(MARKUP)[:-1]}'.encode()) for line in LINES[1:]]

@@ -215,6 +215,7 @@ def open_both(path: Path) -> tuple[ColumnReader, TraceReader]:
     return reader, TraceReader(path)
 
 
+@pytest.mark.slow
 def test_a_big_trace_is_worked_out_once_and_a_damaged_store_is_made_again(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,6 +356,7 @@ def no_sense(records: Records) -> None:
     records[100] = {"t": "surprise", "i": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

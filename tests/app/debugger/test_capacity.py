@@ -153,7 +153,7 @@ def test_replicas_are_the_fewest_that_keep_the_limits() -> None:
     assert all(few <= many for few, many in pairwise(counts)) and counts[0] < counts[-1]
     tight = work_out(Scenario(rate=100, tpot_ms=10))
     assert 1000 * tight.value("tpot") <= 10
-    from app.debugger.capacity.steady_state import Replica
+    from engine.sim.steady_state import Replica
 
     fewer = Replica(tight.scenario, tight.value("batch_limit")).at(100 / (tight.value("replicas") - 1))
     assert 1000 * fewer.step > 10
@@ -250,3 +250,9 @@ def test_a_run_can_be_cancelled_and_has_a_limit() -> None:
     slow = Check(scenario, 10, 3000, limit_s=50, clock=lambda: float(next(ticks))).start().wait()
     assert slow.num_sent == 50 and "longer than 50 s" in slow.stopped_because
     assert slow.report is not None and slow.report.num_finished == 50
+
+
+def test_requests_that_exceed_the_context_are_refused_and_not_cut() -> None:
+    with pytest.raises(ConfigError, match="exceed the context of llama-3-8b here: 8,192"):
+        _ = Scenario(prompt=9000, output=500).deployment
+    assert Scenario(prompt=8000, output=192).deployment.max_model_len == 8192

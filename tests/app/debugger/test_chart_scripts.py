@@ -1,4 +1,4 @@
-"""The JavaScript of the charts: what computes, by `node --test`."""
+"""The JavaScript of the charts and of the page Mock: what computes, by `node --test`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).with_name("charts.test.mjs")
+TESTS = [Path(__file__).with_name(name) for name in ("charts.test.mjs", "mock.test.mjs")]
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node: apt-get install nodejs")
-def test_the_charts_pass_their_own_tests() -> None:
-    done = subprocess.run(["node", "--test", str(TESTS)], capture_output=True, text=True)
+def test_the_scripts_pass_their_own_tests() -> None:
+    done = subprocess.run(["node", "--test", *map(str, TESTS)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

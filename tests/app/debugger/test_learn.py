@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from streamlit.testing.v1 import AppTest
 
 from app.debugger.runs import open_run
@@ -131,15 +133,18 @@ def test_a_damaged_link_still_opens_a_tour(page: AppTest) -> None:
 
 @pytest.mark.slow
 def test_a_tour_by_keyboard(app_url: str, tab: Page) -> None:
-    at_rest = tab.locator(
-        "[data-test-script-state=notRunning]"
-    )  # keys of buttons that are being drawn are lost
+    at_rest = tab.locator("[data-test-script-state=notRunning]")
     tab.goto(f"{app_url}/learn?tour=preemption")
-    for key, place in ((None, 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
-        if key:
-            tab.keyboard.press(key)
-        tab.get_by_text(f"{place} of 6").wait_for()
-        at_rest.wait_for()
+    tab.get_by_text("1 of 6").wait_for()
+    for key, before, after in (("ArrowRight", 1, 2), ("ArrowLeft", 2, 1)):
+        for _ in range(10):  # a key is lost while its button is being drawn
+            at_rest.wait_for()
+            if tab.get_by_text(f"{before} of 6").is_visible():
+                tab.keyboard.press(key)
+            with suppress(PlaywrightTimeout):
+                tab.get_by_text(f"{after} of 6").wait_for(timeout=6000)
+                break
+        tab.get_by_text(f"{after} of 6").wait_for()
     tab.get_by_role("button", name="Open on Step").click()
     tab.locator("[data-step='33']").first.wait_for()
 

@@ -96,6 +96,7 @@ def test_rewinding_replays_what_was_injected_and_aborted_and_keeps_what_was_left
         registry.rewind(first.run_id, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, words",
     [

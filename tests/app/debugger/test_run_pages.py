@@ -91,6 +91,7 @@ def test_a_run_that_is_gone_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch
     assert not app.exception and "no file run.itrace" in app.error[0].value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize(
     ("steps", "abort", "requests"),

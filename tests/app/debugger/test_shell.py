@@ -11,7 +11,7 @@ from app.cli.app import SCRIPT
 @pytest.mark.slow
 def test_the_first_page_lists_the_runs(app_url: str, tab: Page) -> None:
     tab.goto(app_url)
-    tab.get_by_role("heading", name="Runs").wait_for()
+    tab.get_by_role("heading", name="Runs", exact=True).wait_for()
 
 
 def test_no_folder_of_pages_lies_beside_the_script() -> None:

@@ -234,6 +234,9 @@ test("what Python packed is unpacked, and the store then lacks only what was not
   assert.deepEqual(lacks(0), []);
   assert.equal(store.figures.length, head.num_steps);
   assert.deepEqual(store.missing(0, 0, 5, "r1"), ["b:5:0", "r:r1"]);
+  store.describe({ ...head, num_steps: head.num_steps + 1 });
+  assert.deepEqual(lacks(0), ["o"], "the message about the last step of a live run was lost");
+  store.describe(head);
   const { meta, arrays } = await unpackPart(parts.get("w:0"));
   assert.equal(arrays.base.length, head.num_blocks);
   assert.equal(arrays.offsets.length, meta.last - meta.first + 1);

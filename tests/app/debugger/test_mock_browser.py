@@ -1,0 +1,253 @@
+"""A whole mock interview in a real browser, by keyboard alone; pictures in light and dark."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.cli.app import SCRIPT, SETTINGS
+from interview.mock.candidates import Candidate
+from interview.mock.session import Session, sessions
+from interview.mock.turns import (
+    MARKS,
+    Ask,
+    Continue,
+    Form,
+    Mark,
+    Menu,
+    Prose,
+    Rate,
+    RunExperiment,
+    Turn,
+)
+from quizzes.experiments.runner import Runner
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+SAMPLE = ROOT / "tests" / "app" / "mock_scenarios"
+AT_REST = "[data-test-script-state=notRunning]"
+PATIENCE_S = 60.0
+
+
+LIGHT = {"theme.base": "light", "theme.primaryColor": "#0072B2"}
+
+
+@pytest.fixture
+def theme(request: pytest.FixtureRequest) -> str:
+    return getattr(request, "param", "dark")
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theme: str) -> Iterator[str]:
+    """The address of a workbench with the sample scenario."""
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    monkeypatch.setenv("PREP_SCENARIOS", str(SAMPLE))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    dark = {name: value for name, value in SETTINGS.items() if name.startswith("theme.")}
+    settings = {**SETTINGS, "server.port": str(port)}
+    if theme == "light":
+        settings = {name: value for name, value in settings.items() if name not in dark} | LIGHT
+    flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
+    command = [sys.executable, "-m", "app.debugger.server", "run", str(SCRIPT), *flags]
+    server = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    _wait_for(f"http://127.0.0.1:{port}/_stcore/health")
+    yield f"http://127.0.0.1:{port}/mock"
+    server.terminate()
+    server.wait(20)
+
+
+def _wait_for(address: str) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return
+        except OSError:
+            assert time.monotonic() < until, "the server did not start"
+            time.sleep(0.2)
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Callable[[Page, str], None]:
+    """Take a picture; $PREP_PICTURES is a folder to keep them in."""
+    folder = Path(os.environ.get("PREP_PICTURES") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    taken: list[str] = []
+
+    def take(tab: Page, name: str) -> None:
+        taken.append(name)
+        tab.wait_for_timeout(500)
+        tab.screenshot(path=folder / f"{len(taken):02}-{name}.png")
+
+    return take
+
+
+def shown(tab: Page) -> Session:
+    """Wait until the page shows the present turn with the focus in its panel; return the session, to read."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        session = Session.replay(sessions()[0].spec.id) if sessions() else None
+        if session is None or (session.turn is not None and isinstance(session.turn.want, RunExperiment)):
+            tab.wait_for_timeout(100)
+            continue
+        if session.turn is None:
+            return session
+        tab.wait_for_function(
+            "place => document.activeElement.closest(`.st-key-mock_answer_${place}`)",
+            arg=len(session.past),
+            timeout=1000 * PATIENCE_S,
+        )
+        tab.locator(AT_REST).wait_for()
+        return session
+    raise AssertionError("the page shows no turn")
+
+
+def type_reply(tab: Page, turn: Turn, reply: dict[str, Any]) -> None:
+    """Give a reply with the keyboard; the focus is where the page put it."""
+    press, want = tab.keyboard.press, turn.want
+    if isinstance(want, Continue):
+        press("Enter")
+    elif isinstance(want, Prose):
+        if "clarify" in reply:
+            for key in ("Tab", "Tab", "Tab"):
+                press(key)
+        tab.keyboard.type(reply.get("clarify", reply.get("text", "")))
+        press("Enter" if "clarify" in reply else "Control+Enter")
+    elif isinstance(want, Ask):
+        _type_values(tab, reply)
+        press("Control+Enter")
+    elif isinstance(want, Form):
+        for pick in want.fields:
+            if not pick.options:
+                press("Control+a")
+                tab.keyboard.type(str(reply["values"][pick.id]))
+            press("Tab")
+        press("Control+Shift+Enter" if want.can_try else "Control+Enter")
+    elif isinstance(want, Menu):
+        press(str([name for name, _ in want.options].index(reply["pick"]) + 1))
+    elif isinstance(want, Mark):
+        press(str(MARKS.index(reply["mark"]) + 1))
+    else:
+        assert isinstance(want, Rate)
+        for _ in want.axes:
+            for key in ("ArrowRight", "ArrowRight", "ArrowRight", "Tab"):
+                press(key)
+        press("Control+Enter")
+
+
+def _type_values(tab: Page, reply: dict[str, Any]) -> None:
+    for name, text in reply["replies"].items():
+        if name == "choice":
+            for _ in range(int(text) - 1):
+                tab.keyboard.press("ArrowDown")
+            tab.keyboard.press("Space")
+            tab.keyboard.press("Tab")
+            continue
+        for part in text.split(" .. "):
+            tab.keyboard.type(part)
+            tab.keyboard.press("Tab")
+    for _ in range(reply["confidence"] - 50):
+        tab.keyboard.press("ArrowRight")
+
+
+def begin(tab: Page, url: str) -> None:
+    """Begin an interview of 20 minutes from the form."""
+    tab.goto(url)
+    tab.get_by_role("button", name="Begin").wait_for()
+    tab.locator(AT_REST).wait_for()
+    tab.get_by_role("radiogroup", name="Minutes").get_by_role("radio", checked=True).focus()
+    tab.keyboard.press("ArrowLeft")
+    tab.get_by_role("button", name="Begin").focus()
+    tab.keyboard.press("Enter")
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"], indirect=True)
+def test_an_interview_by_keyboard(
+    url: str, tab: Page, picture: Callable[[Page, str], None], theme: str
+) -> None:
+    begin(tab, url)
+    pictured: set[str] = set()
+    with Runner() as runner:
+        candidate: Candidate | None = None
+        while (session := shown(tab)).turn is not None:
+            candidate = candidate or Candidate("excellent", session, runner)
+            candidate.session = session
+            kind = type(session.turn.want).__name__.lower()
+            if kind not in pictured or session.turn.chart:
+                picture(tab, f"{theme}-{kind}")
+                pictured.add(kind)
+            if kind == "menu" and "reloaded" not in pictured:
+                pictured.add("reloaded")
+                tab.reload()
+                assert shown(tab).turn.id == session.turn.id  # type: ignore[union-attr]
+            type_reply(tab, session.turn, candidate.reply(session.turn)[0])
+            tab.wait_for_timeout(300)
+            _until_answered(tab, session)
+    tab.get_by_role("button", name="Download as HTML").wait_for()
+    picture(tab, f"{theme}-report")
+    replies = [line["reply"] for line in sessions()[0].lines]
+    assert {"continue", "prose", "ask", "form", "menu", "mark", "rate"} <= pictured
+    assert next(reply for reply in replies if "ratings" in reply)["ratings"]["mechanism"] == 4
+
+
+def _until_answered(tab: Page, before: Session) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while len(sessions()[0].lines) <= len(before.past):
+        assert time.monotonic() < until, f"{before.turn and before.turn.id} has no reply"
+        tab.wait_for_timeout(100)
+
+
+def test_a_draft_survives_a_reload_and_the_clock_ticks_alone(url: str, tab: Page) -> None:
+    begin(tab, url)
+    with Runner() as runner:
+        session = shown(tab)
+        candidate = Candidate("excellent", session, runner)
+        while not isinstance(session.turn.want, Prose):  # type: ignore[union-attr]
+            candidate.session = session
+            type_reply(tab, session.turn, candidate.reply(session.turn)[0])  # type: ignore[arg-type]
+            _until_answered(tab, session)
+            session = shown(tab)
+    tab.keyboard.type("Slots are refilled")
+    tab.get_by_text("3 words; usually").wait_for()
+    before = tab.locator(".clock b").first.inner_text()
+    tab.wait_for_timeout(1500)
+    assert tab.locator(".clock b").first.inner_text() != before
+    tab.reload()
+    shown(tab)
+    tab.wait_for_function("document.querySelector('textarea').value === 'Slots are refilled'")
+
+
+def test_a_drawing_is_kept(url: str, tab: Page) -> None:
+    begin(tab, url)
+    shown(tab)
+    tab.get_by_text("Whiteboard", exact=True).click()
+    board = tab.locator("svg[viewBox='0 0 640 400']")
+    board.hover(position={"x": 20, "y": 20})  # waits until the opened expander stands still
+    tab.mouse.down()
+    board.hover(position={"x": 120, "y": 60})
+    tab.mouse.up()
+    board.locator("polyline").wait_for(state="attached")
+    tab.wait_for_timeout(1500)
+    tab.locator(AT_REST).wait_for()
+    tab.get_by_role("button", name="Begin").press("Enter")
+    until = time.monotonic() + PATIENCE_S
+    while not (notes := sessions()[0].notes):
+        assert time.monotonic() < until
+        tab.wait_for_timeout(100)
+    assert notes[0]["note"] == "drawing" and len(notes[0]["strokes"][0]) >= 4

@@ -1,0 +1,206 @@
+"""Evidence, marks, recommendations; and that nothing earns a mark that it should not."""
+
+import pytest
+
+from interview.mock import evidence as ev
+from interview.mock.assessment import AxisMark, anchor, assess, recommend, rubric
+from interview.mock.candidates import VAGUE, Candidate
+from interview.mock.evidence import Evidence
+from interview.mock.scenario import AXES, LEVELS
+from interview.mock.talk import Asked
+from quizzes.experiments.runner import Runner
+from quizzes.free_text.scoring import Mark
+from quizzes.grading import Graded, Part
+from quizzes.question import KeyPoint
+from tests.interview.helpers import start
+
+POINTS = [
+    KeyPoint(
+        id="a", say="Blocks run out.", must=True, good=["no block is free"], bad=["blocks never run out"]
+    ),
+    KeyPoint(id="b", say="A request is preempted.", must=True, good=["one is preempted"], bad=["all go on"]),
+]
+GOOD = (
+    "When 0 blocks are free, the scheduler preempts the request that came last. Its blocks go back to the pool. "
+    "Later its prompt and its tokens are computed again, so its TTFT does not change but its latency grows. "
+    "The counter of preemptions shows it, and the share of used blocks is at 100 % before each of them. "
+    "I would look at both before I add memory."
+)
+
+
+def number(
+    given: float, expected: float, interval: tuple[float, float] | None = None, ok: bool = False
+) -> Part:
+    hit = None if interval is None else interval[0] <= expected <= interval[1]
+    return Part("x", given, expected, ok, float(ok), 1.0, interval=interval, level=0.8, hit=hit)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        (number(100, 100, ok=True), 5),
+        (number(110, 100), 4),
+        (number(190, 100), 3),
+        (number(25, 100), 2),
+        (number(2, 100), 1),
+        (number(-100, 100), 1),
+        (Part("choice", ["a"], ["b"], False, 0.0, 1.0), 1),
+        (Part("choice", ["a"], ["a"], True, 1.0, 1.0), 5),
+        (Part("flag", True, False, False, 0.0, 1.0), 1),
+    ],
+)
+def test_closeness(part: Part, value: float) -> None:
+    assert ev.closeness(part) == value
+
+
+@pytest.mark.parametrize(
+    ("interval", "value"),
+    [((90, 120), 5), ((50, 1000), 3), ((1, 1e6), 1), ((200, 300), 1), (None, 1), ((100, 100), 5)],
+)
+def test_an_interval_earns_most_if_it_is_narrow_and_holds(
+    interval: tuple[float, float] | None, value: float
+) -> None:
+    assert ev.interval_value(number(1000, 100, interval)) == value
+
+
+def prose(
+    text: str, marks: dict[str, Mark], probes: dict[str, list[bool]], **more: float
+) -> dict[str, float]:
+    given = {"clarified": 0, "lo": 60, "hi": 150, "seconds": 60.0, "minutes": 3.0, **more}
+    found = ev.of_prose(text, POINTS, marks, probes, ["mechanism", "communication"], "s/x", **given)  # type: ignore[arg-type]
+    return {each.axis: each.value for each in found}
+
+
+def test_prose_without_probes_is_no_machine_evidence_of_its_mechanism() -> None:
+    assert "mechanism" not in prose(GOOD, {"a": "hit", "b": "hit"}, {})
+
+
+def test_own_marks_cannot_lift_an_answer_whose_probes_fail() -> None:
+    assert prose(GOOD, {"a": "hit", "b": "hit"}, {"a": [False], "b": [False]})["mechanism"] <= 2
+
+
+def test_own_marks_of_an_answer_without_a_word_of_any_key_point_do_not_count() -> None:
+    marks: dict[str, Mark] = {"a": "hit", "b": "hit"}
+    right = {"a": [True], "b": [True]}
+    elsewhere = (
+        "My favourite holiday was in the mountains, where it rained and we played cards all day long. " * 3
+    )
+    assert prose(GOOD, marks, right)["mechanism"] == 5
+    assert prose(elsewhere, marks, right)["mechanism"] == pytest.approx(1 + 4 * 0.6)
+
+
+def test_few_words_explain_nothing_even_if_the_probes_are_right() -> None:
+    found = prose("Preemption.", {"a": "hit", "b": "hit"}, {"a": [True], "b": [True]})
+    assert found == {"mechanism": 1.0, "communication": 2.0}
+
+
+@pytest.mark.parametrize("text", ["", ".", "..."])
+def test_silence_is_the_least(text: str) -> None:
+    assert set(prose(text, {}, {}).values()) == {1.0}
+
+
+def test_a_list_of_terms_is_as_little_as_silence_and_no_explanation() -> None:
+    terms = (
+        "KV cache, paged attention, chunked prefill, continuous batching, roofline, HBM, prefix hash, TTFT, "
+        * 3
+    )
+    assert prose(terms, {}, {})["communication"] == 1
+    assert not ev.explains(terms)
+    assert ev.explains(GOOD)
+
+
+def test_prose_outweighs_a_probe_only_as_evidence_of_mechanism() -> None:
+    found = ev.of_prose(
+        "Preemption.", POINTS, {}, {}, ["mechanism", "tradeoffs"], "s/x",
+        clarified=0, lo=60, hi=150, seconds=60.0, minutes=3.0,
+    )  # fmt: skip
+    assert {each.axis: each.weight for each in found} == {"mechanism": ev.PROSE_WEIGHT, "tradeoffs": 1.0}
+
+
+def test_communication_counts_questions_figures_length_and_time() -> None:
+    plain = prose(GOOD, {}, {})["communication"]
+    assert plain == 4
+    assert prose(GOOD, {}, {}, clarified=1)["communication"] == 5
+    assert prose(GOOD, {}, {}, seconds=400.0)["communication"] == 2.5
+    assert prose(VAGUE, {}, {})["communication"] == 3
+    assert prose(GOOD * 6, {}, {})["communication"] == 2
+
+
+def test_a_hint_caps_what_is_shown() -> None:
+    graded = Graded((number(100, 100, (90, 110), ok=True),), "exact")
+    assert {
+        e.value for e in ev.of_answers(graded, ["correctness", "quantification"], "s/x", rescued=True)
+    } == {3}
+
+
+@pytest.mark.parametrize(
+    ("met", "cost", "value"),
+    [([True, True], 10.0, 5), ([True, True], 14.0, 4), ([True, False], 1.0, 2), ([False, False], 1.0, 1)],
+)
+def test_a_design_needs_all_goals_then_its_cost_counts(met: list[bool], cost: float, value: float) -> None:
+    assert ev.of_canvas(met, cost, 10.0, ["tradeoffs"], "s/x", 2)[0].value == value
+
+
+def test_an_incident_rewards_the_cheapest_look_that_separates() -> None:
+    def value(cause: bool, solved: bool, cost: int, fixes: int) -> float:
+        found = ev.of_incident(
+            cause=cause, solved=solved, cost=cost, enough=3, fixes=fixes, axes=["diagnosis"], step="s/x"
+        )
+        return found[0].value
+
+    assert value(True, True, 3, 1) == 5
+    assert value(True, True, 9, 1) == 4
+    assert value(True, True, 3, 2) == 4.5
+    assert value(False, True, 3, 2) == 1.5
+    assert value(False, False, 3, 2) == 1
+
+
+def test_a_mark_needs_two_observations_and_rounds_halves_down() -> None:
+    one = Evidence("diagnosis", 5.0, "", "s/x")
+    assert AxisMark("diagnosis", (one,), None).value is None
+    assert AxisMark("diagnosis", (one, Evidence("diagnosis", 4.0, "", "s/y")), None).value == 4
+    assert AxisMark("diagnosis", (one, one), own=2).is_far_off
+
+
+def test_every_level_has_recommendations_in_order_and_every_mark_an_anchor() -> None:
+    assert set(rubric()["recommendations"]) == set(LEVELS)
+    for level in LEVELS:
+        order = [*rubric()["recommendations"][level], "strong no"]
+        found = [order.index(recommend(level, dict.fromkeys(AXES, value))) for value in (5, 4, 3, 2, 1)]
+        assert found == sorted(found) and found[0] == 0 and found[-1] == len(order) - 1
+    assert all(anchor(axis, value) for axis in AXES for value in range(1, 6))
+
+
+def test_a_higher_level_asks_for_more() -> None:
+    for value in (1, 2, 3, 4, 5):
+        order = [["strong yes", "yes", "lean yes", "lean no", "no", "strong no"].index(
+            recommend(level, dict.fromkeys(AXES, value))) for level in LEVELS]  # fmt: skip
+        assert order == sorted(order)
+
+
+def test_what_was_not_observed_is_no_number(runner: Runner) -> None:
+    assert recommend("mid", {"correctness": None, "mechanism": 5}) == "too little observed"
+    with start(minutes=20) as session:
+        Candidate("excellent", session, runner).hold()
+    assert assess(session.talk).mark("diagnosis").value is None
+
+
+def asked(n: int, value: float, replies: dict[str, str], *, sure: int = 99, stage: str = "probe") -> Asked:
+    found = Asked(
+        f"s/{n}", stage, "reverse" if stage == "reverse" else "ask", "", 1, replies={"replies": replies}
+    )
+    found.value, found.confidence = value, sure
+    return found
+
+
+@pytest.mark.parametrize(("right", "sure", "strong"), [(2, 99, []), (4, 99, [4, 3, 2]), (4, 50, [])])
+def test_a_right_option_is_a_strength_only_of_somebody_who_was_sure_and_mostly_right(
+    right: int, sure: int, strong: list[int]
+) -> None:
+    with start() as session:
+        talk = session.talk
+    talk.asked = [asked(n, 5.0 if n <= right else 1.0, {"choice": "1"}, sure=sure) for n in range(1, 6)]
+    shown = sorted((int(each.key[2:]) for each in assess(talk).strengths), reverse=True)
+    assert len(shown) == len(strong) and set(shown) <= set(range(1, right + 1))
+    talk.asked.append(asked(9, 5.0, {"steps": "620", "steps.interval": "600..640"}, sure=sure))
+    assert "s/9" in {each.key for each in assess(talk).strengths}, "a number is no luck"

@@ -1,0 +1,179 @@
+"""The engine core in a process of its own does what the core in this process does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+
+from engine.async_llm import AsyncLLM
+from engine.config import EngineArgs
+from engine.core.errors import EngineDeadError
+from engine.exec.core_process import CoreProcess
+from engine.frontend.llm_engine import LLMEngine
+from engine.sampling_params import RequestOutputKind, SamplingParams
+
+pytestmark = pytest.mark.slow
+ARGS = EngineArgs(
+    model="shop", max_num_seqs=4, num_gpu_blocks_override=128, enable_lora=True, max_lora_rank=16
+)
+
+
+@pytest.fixture(scope="module")
+def remote() -> Iterator[AsyncLLM]:
+    with AsyncLLM(ARGS, own_process=True) as llm:
+        yield llm
+
+
+def params(max_tokens: int) -> SamplingParams:
+    return SamplingParams(
+        max_tokens=max_tokens, temperature=0, ignore_eos=True, output_kind=RequestOutputKind.DELTA
+    )
+
+
+async def tokens(
+    llm: AsyncLLM, prompt: str, max_tokens: int = 24, request_id: str | None = None
+) -> list[int]:
+    found: list[int] = []
+    async for output in llm.generate(prompt, params(max_tokens)):
+        found += output.outputs[0].token_ids
+    return found
+
+
+async def all_blocks_are_back(llm: AsyncLLM) -> bool:
+    for _ in range(200):
+        if await llm.reset_prefix_cache():
+            return True
+        await asyncio.sleep(0)
+    return False
+
+
+def test_tokens_are_those_of_an_engine_in_this_process(remote: AsyncLLM) -> None:
+    prompts = [f"Order number {n}, please" for n in range(12)]
+
+    async def run(llm: AsyncLLM) -> list[list[int]]:
+        return await asyncio.gather(*(tokens(llm, prompt) for prompt in prompts))
+
+    with AsyncLLM(ARGS) as local:
+        assert asyncio.run(run(remote)) == asyncio.run(run(local))
+
+
+def test_clients_that_leave_give_their_blocks_back(remote: AsyncLLM) -> None:
+    async def run() -> None:
+        expected = await tokens(remote, "Hello")
+        for _ in range(10):
+            leaving = asyncio.create_task(tokens(remote, "The way", 400))
+            await asyncio.sleep(0.01)
+            leaving.cancel()
+            await asyncio.gather(leaving, return_exceptions=True)
+            assert await tokens(remote, "Hello") == expected
+        assert await all_blocks_are_back(remote)
+
+    asyncio.run(run())
+
+
+def test_the_id_of_an_aborted_request_can_be_used_again() -> None:
+    engine = LLMEngine.from_args(ARGS, own_process=True)
+
+    def submit(prompt: str, max_tokens: int) -> None:
+        engine.add(engine.input_processor.process("same", prompt, params(max_tokens)))
+
+    def finish() -> list[int]:
+        found: list[int] = []
+        while engine.has_unfinished():
+            for output in engine.step():
+                found += output.outputs[0].token_ids
+        return found
+
+    submit("Hello", 24)
+    expected = finish()
+    for _ in range(10):
+        submit("The way", 400)
+        engine.step()
+        engine.abort(["same"])
+        submit("Hello", 24)
+        assert finish() == expected
+    engine.shutdown()
+
+
+def test_a_rejected_request_and_an_unknown_adapter_leave_the_engine_alive(remote: AsyncLLM) -> None:
+    async def run() -> None:
+        with pytest.raises(ValueError, match="max_model_len"):
+            await tokens(remote, "a " * 20_000)
+        with pytest.raises(ValueError, match="adapter"):
+            await remote.load_lora_adapter("x", "/nowhere")
+        await remote.load_lora_adapter("recommend", "shop-lora-recommend")
+        await remote.unload_lora_adapter("recommend")
+        assert len(await tokens(remote, "Hello", 3)) == 3
+
+    asyncio.run(run())
+
+
+def test_clients_of_a_killed_engine_are_told_and_later_ones_too() -> None:
+    llm = AsyncLLM(ARGS, own_process=True)
+    core = llm.llm_engine.engine_core
+    assert isinstance(core, CoreProcess)
+
+    async def run() -> None:
+        running = asyncio.create_task(tokens(llm, "Hello", 400))
+        await asyncio.sleep(0.05)
+        os.kill(core.pid, signal.SIGKILL)
+        with pytest.raises(EngineDeadError, match="SIGKILL"):
+            await running
+        with pytest.raises(EngineDeadError):
+            await tokens(llm, "Hello")
+
+    asyncio.run(run())
+    assert llm.errored
+    llm.shutdown()
+
+
+def test_an_idle_engine_that_is_killed_is_noticed_at_once_and_one_that_sleeps_is_not_missed() -> None:
+    llm = AsyncLLM(ARGS, own_process=True)
+    core = llm.llm_engine.engine_core
+    assert isinstance(core, CoreProcess)
+
+    async def run() -> None:
+        await llm.sleep()
+        await llm.wake_up()
+        assert len(await tokens(llm, "Hello", 3)) == 3
+        os.kill(core.pid, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while not llm.errored:
+                await asyncio.sleep(0.01)
+        with pytest.raises(EngineDeadError, match="SIGKILL"):
+            await llm.check_health()
+
+    asyncio.run(run())
+    llm.shutdown()
+
+
+def test_settings_that_cannot_work_are_the_error_of_the_start() -> None:
+    with pytest.raises(ValueError, match="blocks"):
+        AsyncLLM(EngineArgs(model="shop", num_gpu_blocks_override=1, max_model_len=4096), own_process=True)
+
+
+def test_more_requests_than_a_pipe_holds_are_taken_while_outputs_wait() -> None:
+    """Neither process may wait for the other to read: requests go out while no output is fetched."""
+    engine = LLMEngine.from_args(EngineArgs(model="shop", max_num_seqs=64), own_process=True)
+    try:
+        prompt = {"prompt_token_ids": [300] * 200}
+
+        def submit() -> None:
+            for number in range(1500):
+                engine.add(engine.input_processor.process(f"r{number}", prompt, params(4)))
+
+        submitting = Thread(target=submit, daemon=True)
+        submitting.start()
+        submitting.join(120)
+        assert not submitting.is_alive()
+        ended = 0
+        while engine.has_unfinished():
+            ended += sum(output.finished for output in engine.step())
+        assert ended == 1500
+    finally:
+        engine.engine_core.shutdown()

@@ -1,0 +1,271 @@
+"""A real server process: the official client, clients that hang up, load, signals, a killed engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import openai
+import psutil
+import pytest
+
+from engine.llm import LLM
+from engine.sampling_params import SamplingParams
+from tests.server.conftest import Served, Start
+
+pytestmark = pytest.mark.slow
+BLOCKS = "512"
+OPTIONS = ("--num-gpu-blocks-override", BLOCKS, "--max-num-seqs", "32", "--enable-lora")
+
+
+@pytest.fixture(scope="module")
+def served(start: Start) -> Served:
+    return start(*OPTIONS, "--api-key", "secret", "--lora-modules", "recommend=shop-lora-recommend")
+
+
+@pytest.fixture(scope="module")
+def client(served: Served) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{served.url}/v1", api_key="secret", max_retries=0)
+
+
+def metrics(served: Served) -> dict[str, float]:
+    text = httpx.get(f"{served.url}/metrics", headers={"Authorization": "Bearer secret"}).text
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in lines}
+
+
+def level(served: Served, name: str) -> float:
+    return metrics(served)[f'vllm:{name}{{engine="0",model_name="shop"}}']
+
+
+def test_headers_without_end_are_refused(served: Served) -> None:
+    address = httpx.URL(served.url)
+    with socket.create_connection((address.host, address.port), timeout=20) as flood:
+        with suppress(ConnectionError):
+            flood.sendall(b"GET /health HTTP/1.1\r\n" + b"x: y\r\n" * 20_000)
+        assert flood.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def test_the_official_client_uses_every_endpoint(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["shop", "recommend"]
+    messages: Any = [{"role": "user", "content": "Hello"}]
+    whole = client.chat.completions.create(model="shop", messages=messages, temperature=0, max_tokens=30)
+    text = whole.choices[0].message.content
+    stream = client.chat.completions.create(
+        model="shop", messages=messages, temperature=0, max_tokens=30, stream=True,
+        stream_options={"include_usage": True},
+    )  # fmt: skip
+    chunks = list(stream)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
+    assert chunks[-1].usage == whole.usage
+    many = client.completions.create(model="shop", prompt="Hello", n=3, temperature=1, seed=1, max_tokens=4)
+    assert len(many.choices) == 3
+    schema = {"name": "answer", "schema": {"enum": ["yes", "no"]}}
+    forced = client.chat.completions.create(
+        model="shop",
+        messages=messages,
+        response_format={"type": "json_schema", "json_schema": schema},
+        max_tokens=9,
+    )  # type: ignore[call-overload]
+    assert forced.choices[0].message.content in ('"yes"', '"no"')
+    adapted = client.chat.completions.create(model="recommend", messages=messages, max_tokens=4)
+    assert adapted.model == "recommend"
+    extra = client.chat.completions.create(
+        model="shop", messages=messages, max_tokens=3, extra_body={"top_k": 1}
+    )
+    assert extra.choices[0].finish_reason == "length"
+
+
+def test_the_official_clients_errors_have_their_classes(client: openai.OpenAI, served: Served) -> None:
+    messages: Any = [{"role": "user", "content": "Hello"}]
+    with pytest.raises(openai.NotFoundError, match="does not exist"):
+        client.chat.completions.create(model="gpt-5", messages=messages)
+    with pytest.raises(openai.BadRequestError, match="temperature"):
+        client.chat.completions.create(model="shop", messages=messages, temperature=-1)
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=f"{served.url}/v1", api_key="wrong", max_retries=0).models.list()
+
+
+async def one(client: httpx.AsyncClient, number: int, hangs_up: bool) -> list[int] | None:
+    """Stream a completion; return its token ids, or None after hanging up in the middle."""
+    body = {
+        "prompt": f"Order number {number % 40}, please", "max_tokens": 12, "temperature": 0, "stream": True,
+        "ignore_eos": True, "return_token_ids": True,
+    }  # fmt: skip
+    found: list[int] = []
+    async with client.stream("POST", "/v1/completions", json=body) as response:
+        assert response.status_code == 200, await response.aread()
+        async for line in response.aiter_lines():
+            if line.startswith("data: {"):
+                found += httpx.Response(200, content=line[6:]).json()["choices"][0]["token_ids"]
+                if hangs_up and len(found) > 3:
+                    return None
+    return found
+
+
+def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(served: Served) -> None:
+    """A fifth of the clients hangs up, one in twenty bodies is malformed. PREP_STORM=10000: 1,000 at a time."""
+    num_requests = int(os.environ.get("PREP_STORM", "400"))
+    server = psutil.Process(served.process.pid)
+    processes = [server, *server.children()]
+    chance = random.Random(0)
+
+    async def run(count: int) -> list[Any]:
+        at_once, headers = asyncio.Semaphore(max(200, num_requests // 10)), {"Authorization": "Bearer secret"}
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(
+            base_url=served.url, limits=limits, headers=headers, timeout=600
+        ) as client:
+
+            async def send(number: int, hangs_up: bool) -> Any:
+                async with at_once:
+                    if number % 20:
+                        return await one(client, number, hangs_up)
+                    return (await client.post("/v1/completions", json={"prompt": {}})).status_code
+
+            return await asyncio.gather(*(send(number, chance.random() < 0.2) for number in range(count)))
+
+    asyncio.run(run(num_requests // 4))
+    files, memory = [each.num_fds() for each in processes], [each.memory_info().rss for each in processes]
+    answers = asyncio.run(run(num_requests))
+    assert sum(answer is None for answer in answers) > num_requests // 10, "some have hung up"
+    with LLM("shop", num_gpu_blocks_override=int(BLOCKS)) as llm:
+        params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+        prompts = [f"Order number {number}, please" for number in range(40)]
+        expected = [output.outputs[0].token_ids for output in llm.generate(prompts, params, use_tqdm=False)]
+    for number, answer in enumerate(answers):
+        if number % 20 == 0:
+            assert answer == 400
+        elif answer is not None:
+            assert answer == expected[number % 40], number
+    while level(served, "num_requests_running") or level(served, "kv_cache_usage_perc"):
+        httpx.post(
+            f"{served.url}/v1/completions", headers={"Authorization": "Bearer secret"}, timeout=30,
+            json={"prompt": "a", "max_tokens": 1},
+        )  # fmt: skip
+    for each, num_files, rss in zip(processes, files, memory, strict=True):
+        assert each.num_fds() <= num_files + 5
+        assert each.memory_info().rss < 1.05 * rss + (4 << 20)
+
+
+def test_a_client_that_hangs_up_frees_its_blocks(served: Served) -> None:
+    headers = {"Authorization": "Bearer secret"}
+    name = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="shop"}'
+    before, body = metrics(served)[name], {"prompt": "a", "max_tokens": 1800, "ignore_eos": True}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{served.url}/v1/completions", json=body, headers=headers, timeout=0.1)
+    streamed = {**body, "stream": True}
+    with httpx.stream("POST", f"{served.url}/v1/completions", json=streamed, headers=headers) as response:
+        assert next(response.iter_lines()).startswith("data: ")
+    while metrics(served)[name] < before + 2:
+        assert served.process.is_running
+    assert httpx.post(f"{served.url}/reset_prefix_cache", headers=headers).json() == {"success": True}
+
+
+def test_after_sigterm_running_requests_finish_and_new_ones_go_elsewhere(start: Start) -> None:
+    served = start(*OPTIONS)
+
+    async def run() -> None:
+        async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+            body = {"prompt": "a", "max_tokens": 400, "ignore_eos": True, "return_token_ids": True}
+            running = asyncio.create_task(client.post("/v1/completions", json=body))
+            while not level(served, "num_requests_running"):
+                await asyncio.sleep(0)
+            served.process.send_signal(signal.SIGTERM)
+            while (await client.get("/health")).status_code == 200:
+                await asyncio.sleep(0)
+            assert (await client.post("/v1/completions", json={"prompt": "b"})).status_code == 503
+            assert len((await running).json()["choices"][0]["token_ids"]) == 400
+
+    asyncio.run(run())
+    assert served.process.exit_code(30) == 0
+
+
+def test_a_killed_engine_ends_its_requests_and_the_server(start: Start) -> None:
+    served = start(*OPTIONS)
+    [engine] = psutil.Process(served.process.pid).children()
+    engine.suspend()
+
+    async def run() -> None:
+        async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+            running = asyncio.create_task(
+                client.post("/v1/completions", json={"prompt": "a", "max_tokens": 50})
+            )
+            await asyncio.sleep(0.2)
+            engine.kill()
+            response = await running
+            assert response.status_code == 500 and "SIGKILL" in response.json()["error"]["message"]
+
+    asyncio.run(run())
+    assert served.process.exit_code(30) not in (0, None)
+
+
+def test_a_stopped_engine_with_a_full_pipe_does_not_keep_the_server_from_ending(start: Start) -> None:
+    served = start(*OPTIONS, "--drain-timeout", "1")
+    [engine] = psutil.Process(served.process.pid).children()
+    engine.suspend()
+
+    async def run() -> None:
+        async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+            body = {"prompt": [300] * 1900, "max_tokens": 2}
+            jobs = [asyncio.create_task(client.post("/v1/completions", json=body)) for _ in range(80)]
+            await asyncio.sleep(1)
+            served.process.send_signal(signal.SIGTERM)
+            await asyncio.gather(*jobs, return_exceptions=True)
+
+    asyncio.run(run())
+    assert served.process.exit_code(30) is not None and not engine.is_running()
+
+
+def test_a_port_that_is_taken_is_told_before_the_model_is_loaded(served: Served) -> None:
+    import subprocess
+    import sys
+
+    port = served.url.rsplit(":", 1)[1]
+    ended = subprocess.run(
+        [sys.executable, "-m", "app.cli.main", "serve", "shop", "--port", port],
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 3 and "cannot listen" in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_a_sleeping_engine_gives_its_memory_back_and_wakes_up_with_its_adapters(start: Start) -> None:
+    served = start(*OPTIONS, "--enable-sleep-mode", "--lora-modules", "recommend=shop-lora-recommend")
+    server = psutil.Process(served.process.pid)
+    body = {"prompt": "Hello", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+    with httpx.Client(base_url=served.url, timeout=60) as client:
+        before = [
+            client.post("/v1/completions", json={**body, "model": name}).json()["choices"][0]["text"]
+            for name in ("shop", "recommend")
+        ]
+        long = {**body, "max_tokens": 1500, "stream": True}
+        with client.stream("POST", "/v1/completions", json=long) as running:
+            lines = running.iter_lines()
+            next(lines)
+            assert client.post("/sleep").json() == {"status": "sleeping", "level": 1}
+            assert '"finish_reason":"abort"' in "".join(lines), "it is told, not left waiting"
+        assert not server.children() and client.get("/is_sleeping").json() == {"is_sleeping": True}
+        assert client.post("/v1/completions", json=body).status_code == 503
+        assert (
+            client.post("/reset_prefix_cache").status_code == 400 and client.get("/health").status_code == 200
+        )
+        state = 'vllm:engine_sleep_state{{engine="0",model_name="shop",sleep_state="{}"}}'
+        assert (
+            metrics(served)[state.format("awake")],
+            metrics(served)[state.format("weights_offloaded")],
+        ) == (0, 1)
+        assert client.post("/sleep", params={"level": 7}).status_code == 400
+        assert client.post("/wake_up").json()["status"] == "awake"
+        after = [
+            client.post("/v1/completions", json={**body, "model": name}).json()["choices"][0]["text"]
+            for name in ("shop", "recommend")
+        ]
+        assert before == after and before[0] != before[1]
+        assert client.post("/wake_up").status_code == 200 and len(server.children()) == 1
