@@ -27,6 +27,8 @@ from typing import Any
 
 import torch
 
+from common.paths import built_dir
+
 SOURCES = Path(__file__).parent
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wall")
 COMPILE_TIMEOUT_S = 180
@@ -111,10 +113,8 @@ def _sha256(file: Path) -> str:
 
 def cache_folder() -> Path:
     """$PREP_CACHE/kernels, by default ~/.cache/prep/kernels."""
-    if root := os.environ.get("PREP_CACHE"):
-        return Path(root) / "kernels"
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prep" / "kernels"
+        return built_dir() / "kernels"
     except RuntimeError as error:  # a user without a home
         raise _no_place(error) from error
 
