@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
-_READ_FILE, _READ_DIR, _WRITE_FILE, _TRUNCATE = 1 << 2, 1 << 3, 1 << 1, 1 << 14
+_RUN, _READ_FILE, _READ_DIR, _WRITE_FILE, _TRUNCATE = 1 << 0, 1 << 2, 1 << 3, 1 << 1, 1 << 14
 _NO_NEW_PRIVS = 38
 
 
@@ -23,11 +23,14 @@ def abi() -> int:
     return max(0, int(_libc().syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))))
 
 
-def confine(readable: Iterable[str], listable: Iterable[str], writable: Iterable[str]) -> str:
+def confine(
+    readable: Iterable[str], listable: Iterable[str], writable: Iterable[str], runnable: Iterable[str] = ()
+) -> str:
     """Confine this process for ever. Return what is on: "landlock ABI 7"; "" without Landlock.
 
     Args:
         readable: files and folders. listable: folders whose names may be listed. writable: files and folders.
+        runnable: files and folders with programs that may be started.
     """
     version = abi()
     if not version:
@@ -42,6 +45,7 @@ def confine(readable: Iterable[str], listable: Iterable[str], writable: Iterable
         rules = [(path, _READ_FILE | _READ_DIR) for path in readable]
         rules += [(path, _READ_DIR) for path in listable]
         rules += [(path, files & ~1) for path in writable]
+        rules += [(path, _RUN | _READ_FILE | _READ_DIR) for path in runnable]
         for path, rights in rules:
             _allow(libc, ruleset, path, rights & files)
         libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -58,7 +62,7 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
         return
     try:
         if not os.path.isdir(path):
-            rights &= _READ_FILE | _WRITE_FILE | _TRUNCATE
+            rights &= _RUN | _READ_FILE | _WRITE_FILE | _TRUNCATE
         if rights:
             rule = struct.pack("=Qi", rights, place)
             libc.syscall(_ADD, ctypes.c_int(ruleset), ctypes.c_int(1), rule, ctypes.c_uint32(0))

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from common.sandbox import Guest, GuestError, GuestStopped, Limits
 from common.sandbox import callback as host_callback
-from lessons.course.lesson_files import find_exercise
+from lessons.course.lesson_files import Exercise, Lab, Lesson, find_exercise
 
 MEGABYTES = 1_536
 MAX_STOPS = 2
@@ -46,8 +46,9 @@ class Failed(AssertionError):
 class Learner:
     """The learner's module in the guest process."""
 
-    def __init__(self, guest: Guest) -> None:
+    def __init__(self, guest: Guest, language: str = "python") -> None:
         self._guest = guest
+        self.language = language
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a function of the cell. Raises GuestError, GuestStopped."""
@@ -126,7 +127,8 @@ def checks(exercise: str) -> list[CheckFunction]:
     """Return the checks of an exercise in source order."""
     lesson, _ = find_exercise(exercise)
     importlib.import_module(f"lessons.{lesson.name}.checks")
-    return _CHECKS[exercise]
+    shared = _CHECKS[lesson.checks_id] if isinstance(lesson, Lab) and lesson.checks_id != exercise else []
+    return [*shared, *_CHECKS[exercise]]
 
 
 def smallest(cases: Iterable[Case], run: Callable[[Case], object]) -> None:
@@ -169,7 +171,8 @@ def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report
 
     only: name of the one check to run. A stopped process is started again for the next check, once.
     """
-    _, facts = find_exercise(exercise)
+    lesson, facts = find_exercise(exercise)
+    language = lesson.language if isinstance(lesson, Lab) else "python"
     results: list[CheckResult] = []
     guest: Guest | None = None
     num_stopped = 0
@@ -182,13 +185,12 @@ def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report
                 results.append(_failed(function, f"not run: your code was stopped {MAX_STOPS} times before"))
                 continue
             if guest is None:
-                limits = Limits(seconds=facts.seconds, megabytes=MEGABYTES)
-                guest = Guest({"learner.py": source}, limits=limits, imports=tuple(facts.imports))
-                missing = [name for name in facts.objects if not guest.has(name)]
+                guest = _guest(lesson, facts, source)
+                missing = [name for name in facts.objects if language == "python" and not guest.has(name)]
                 if missing:
                     return Report(exercise, problem=f"it does not define {' or '.join(missing)}")
             try:
-                results.append(_run(function, Learner(guest)))
+                results.append(_run(function, Learner(guest, language)))
             except GuestError as error:
                 if error.is_stub:
                     return Report(exercise, problem=f"not written yet: {error.message}", is_stub=True)
@@ -205,10 +207,30 @@ def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report
         return Report(exercise, problem=str(error))
     except GuestStopped as stopped:
         return Report(exercise, problem=f"your code {stopped}")
+    except NotCompiled as error:
+        return Report(exercise, problem=str(error), is_stub=error.is_stub)
     finally:
         if guest is not None:
             guest.close()
     return Report(exercise, results, output=output[:2_000])
+
+
+class NotCompiled(ValueError):
+    """A file in C++ or CUDA gives no library: why, in one sentence."""
+
+    def __init__(self, why: str, *, is_stub: bool = False) -> None:
+        super().__init__(why)
+        self.is_stub = is_stub
+
+
+def _guest(lesson: Lesson | Lab, facts: Exercise, source: str) -> Guest:
+    """Start a process with the learner's code. Raises GuestError, GuestStopped, NotCompiled."""
+    limits = Limits(seconds=facts.seconds, megabytes=MEGABYTES)
+    if isinstance(lesson, Lab) and lesson.language != "python":
+        from lessons.course import native  # needs numpy and the kernels' packages
+
+        return Guest(native.guest_files(lesson, source), limits=limits, imports=native.IMPORTS)
+    return Guest({"learner.py": source}, limits=limits, imports=tuple(facts.imports))
 
 
 def _run(function: CheckFunction, learner: Learner) -> CheckResult:

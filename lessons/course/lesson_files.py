@@ -27,6 +27,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 FOLDER = Path(__file__).resolve().parents[1]
+SUFFIXES = {"python": ".py", "cpp": ".cpp", "cuda": ".cu"}
 TRACKS = ("memory", "policies", "decoding", "serving", "kernels")
 _CELL = re.compile(r"^# %%(?P<kind> \[markdown\])?(?P<rest>.*)$")
 _MARKER = re.compile(r"^# exercise (\d\d\.\d)\b")
@@ -100,9 +101,14 @@ class Lesson(Strict):
 
 
 class Lab(Strict):
-    """One larger exercise without a notebook: its meta.yaml. Its exercise has the lab's name as id."""
+    """One larger exercise without a notebook: its meta.yaml. Its exercise has the lab's name as id.
+
+    A folder of the track kernels holds a lab for each language, with the same checks: cpp-rms-norm, cuda-rms-norm.
+    """
 
     track: str
+    language: str = "python"
+    """A key of SUFFIXES."""
     order: int
     """Place in its track."""
     title: str
@@ -123,6 +129,20 @@ class Lab(Strict):
     def name(self) -> str:
         """Name of its package below `lessons`."""
         return f"labs.{self.folder.name}"
+
+    @property
+    def checks_id(self) -> str:
+        """What its checks are registered for."""
+        return self.folder.name.replace("_", "-")
+
+    @property
+    def file_name(self) -> str:
+        """Name of the learner's file."""
+        return self.number.replace("-", "_") + SUFFIXES[self.language]
+
+    def read(self, stem: str) -> str:
+        """Return the text of `stub` or `solution` in the lab's language."""
+        return (self.folder / f"{stem}{SUFFIXES[self.language]}").read_text(encoding="utf-8")
 
     @property
     def follow_ups(self) -> list[tuple[str, str]]:
@@ -181,14 +201,20 @@ def find_lesson(name: str) -> Lesson:
 @cache
 def labs() -> tuple[Lab, ...]:
     """Return all labs, track by track. Raises pydantic.ValidationError if a meta.yaml is wrong."""
-    found = [_read_lab(path.parent) for path in sorted((FOLDER / "labs").glob("*/meta.yaml"))]
+    found = [lab for path in sorted((FOLDER / "labs").glob("*/meta.yaml")) for lab in _read_labs(path.parent)]
     return tuple(sorted(found, key=lambda lab: (TRACKS.index(lab.track), lab.order)))
 
 
-def _read_lab(folder: Path) -> Lab:
+def _read_labs(folder: Path) -> list[Lab]:
+    """Return the lab of a folder, or one for each of its `languages`."""
     data: dict[str, Any] = yaml.safe_load((folder / "meta.yaml").read_text(encoding="utf-8"))
-    exercise = {"id": folder.name.replace("_", "-"), "title": data["title"], **data.pop("exercise")}
-    return Lab.model_validate({**data, "exercise": exercise, "folder": folder})
+    name, exercise = folder.name.replace("_", "-"), data.pop("exercise")
+    found = []
+    for language in data.pop("languages", ["python"]):
+        number = name if language == "python" else f"{language}-{name}"
+        facts = {"id": number, "title": data["title"], **exercise}
+        found.append(Lab.model_validate({**data, "language": language, "exercise": facts, "folder": folder}))
+    return found
 
 
 def find_lab(name: str) -> Lab:
@@ -269,7 +295,7 @@ def exercise_of(source: str) -> str | None:
 def stub(lesson: Lesson | Lab, exercise: str) -> str:
     """Return the source of the exercise's cell, or the lab's file, as the learner gets it."""
     if isinstance(lesson, Lab):
-        return (lesson.folder / "stub.py").read_text(encoding="utf-8")
+        return lesson.read("stub")
     return next(cell.text for cell in cells(lesson) if cell.exercise == exercise)
 
 
@@ -277,8 +303,9 @@ def stub(lesson: Lesson | Lab, exercise: str) -> str:
 def solution(exercise: str) -> str:
     """Return the reference solution of an exercise: its section of solution.py, or all of a lab's. Raises KeyError."""
     lesson, _ = find_exercise(exercise)
-    text = (lesson.folder / "solution.py").read_text(encoding="utf-8")
-    return text if isinstance(lesson, Lab) else split_sections(text)[exercise]
+    if isinstance(lesson, Lab):
+        return lesson.read("solution")
+    return split_sections((lesson.folder / "solution.py").read_text(encoding="utf-8"))[exercise]
 
 
 def split_sections(text: str) -> dict[str, str]:

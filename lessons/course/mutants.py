@@ -28,5 +28,7 @@ def mutants(lesson: Lesson | Lab) -> list[Mutant]:
         headline, _, diff = entry.partition("\n")
         target, _, why = headline.partition(": ")
         exercise, check = target.split()
+        if exercise not in lesson.exercises:  # of the same lab in another language
+            continue
         found.append(Mutant(exercise, check, why, apply_diff(solution(exercise), diff, headline)))
     return found

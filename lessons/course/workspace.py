@@ -178,7 +178,7 @@ def _write_text(path: Path, text: str) -> None:
 
 def lab_path(lab: Lab) -> Path:
     """Return where the learner's file of a lab lies."""
-    return folder() / "labs" / f"{lab.folder.name}.py"
+    return folder() / "labs" / lab.file_name
 
 
 def open_lab(lab: Lab) -> Opened:

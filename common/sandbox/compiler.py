@@ -1,0 +1,58 @@
+"""Compile learner code: the compiler runs confined, the library that it makes is for a guest."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from common.child_process import ROOT, ChildProcess
+from common.sandbox.places import SYSTEM
+
+TIMEOUT_S = 60.0
+
+
+class CompilerRefused(ValueError):
+    """The compiler ended with an error, or not in time; the message holds its first error."""
+
+
+def compiled(
+    command: Sequence[str], files: Mapping[str, str], result: str, readable: Sequence[str] = ()
+) -> bytes:
+    """Run a compiler in a folder that holds the files; return the file `result` that it makes.
+
+    command: absolute path of the program, and its arguments. readable: folders beside the system's.
+    Raises CompilerRefused.
+    """
+    with TemporaryDirectory(prefix="prep-compile-") as folder:
+        scratch = Path(folder).resolve()
+        for name, text in files.items():
+            (scratch / name).write_text(text, encoding="utf-8")
+        places = [*SYSTEM, str(Path(command[0]).resolve().parents[1]), *readable]
+        start = [sys.executable, "-I", "-S", str(ROOT / "common/guest/confined.py")]
+        variables = {"TMPDIR": folder, "PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8"}
+        with ChildProcess(
+            [*start, str(ROOT), str(os.getpid()), str(scratch), *places, "--", *command],
+            name="the compiler",
+            environment=variables,
+            inherit_environment=False,
+            keep_stderr=True,
+        ) as child:
+            code = child.exit_code(TIMEOUT_S)
+            if code is None:
+                child.kill()
+                raise CompilerRefused(f"the compiler did not end within {TIMEOUT_S:.0f} s")
+            if code:
+                raise CompilerRefused(_first_error(child.last_words(200), scratch))
+        try:
+            return (scratch / result).read_bytes()
+        except OSError:
+            raise CompilerRefused("the compiler made no library") from None
+
+
+def _first_error(said: str, scratch: Path) -> str:
+    lines = [line.replace(f"{scratch}/", "") for line in said.splitlines()]
+    errors = [line for line in lines if "error:" in line or "undefined" in line]
+    return (errors or lines or ["the compiler failed without a word"])[0]

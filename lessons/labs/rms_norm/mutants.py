@@ -1,0 +1,60 @@
+"""Plausible wrong kernels, each with the check that must catch it."""
+
+MUTANTS = """
+cpp-rms-norm a_row_by_the_definition: the residual is forgotten
+-            const float both = x[start + i] + residual[start + i];
++            const float both = x[start + i];
+cpp-rms-norm a_row_by_the_definition: total is not stored
+-            total[start + i] = both;
+-            squares += both * both;
++            squares += both * both;
+cpp-rms-norm a_row_by_the_definition: the mean is not squared
+-            squares += both * both;
++            squares += both;
+cpp-rms-norm each_row_has_its_own_scale: the sum runs on
+-        float squares = 0;  // the second loop finds the row in the first-level cache
++        static float squares;
++        if (row == 0) squares = 0;
+cpp-rms-norm any_hidden_size: whole vectors only
+-        for (int i = 0; i < hidden; i++) out[start + i] = total[start + i] * scale * weight[i];
++        for (int i = 0; i < hidden / 8 * 8; i++) out[start + i] = total[start + i] * scale * weight[i];
+cpp-rms-norm any_hidden_size: one vector too many
+-        for (int i = 0; i < hidden; i++) out[start + i] = total[start + i] * scale * weight[i];
++        for (int i = 0; i < (hidden + 7) / 8 * 8; i++) out[start + i] = total[start + i] * scale * weight[i];
+cpp-rms-norm eps_is_inside_the_root: eps behind the root
+-        const float scale = 1.0f / std::sqrt(squares / hidden + eps);
++        const float scale = 1.0f / (std::sqrt(squares / hidden) + eps);
+cpp-rms-norm the_mean_is_over_the_row: a sum and no mean
+-        const float scale = 1.0f / std::sqrt(squares / hidden + eps);
++        const float scale = 1.0f / std::sqrt(squares / 128 + eps);
+cpp-rms-norm large_and_small_numbers: the sum is kept in a half
+-        float squares = 0;  // the second loop finds the row in the first-level cache
++        _Float16 squares = 0;
+cuda-rms-norm a_row_by_the_definition: the residual is forgotten
+-        const float both = x[start + column] + residual[start + column];
++        const float both = x[start + column];
+cuda-rms-norm a_row_by_the_definition: only one warp is added up
+-    for (int warp = 0; warp < THREADS / WARP; ++warp) sum += sums[warp];
++    for (int warp = 0; warp < 1; ++warp) sum += sums[warp];
+cuda-rms-norm a_row_by_the_definition: the shuffle stops at distance 2
+-    for (int distance = WARP / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(ALL_LANES, value, distance);
++    for (int distance = WARP / 2; distance > 1; distance /= 2) value += __shfl_xor_sync(ALL_LANES, value, distance);
+cuda-rms-norm any_hidden_size: a column for each thread, no loop
+-    for (int column = threadIdx.x; column < hidden; column += THREADS) {
++    for (int column = threadIdx.x; column < hidden && column < THREADS; column += THREADS) {
+cuda-rms-norm any_hidden_size: whole warps only
+-    for (int column = threadIdx.x; column < hidden; column += THREADS)
+-        out[start + column] = total[start + column] * scale * weight[column];
++    for (int column = threadIdx.x; column < hidden / WARP * WARP; column += THREADS)
++        out[start + column] = total[start + column] * scale * weight[column];
+cuda-rms-norm the_mean_is_over_the_row: divided by the threads
+-    const float scale = rsqrtf(block_sum(squares) / hidden + eps);
++    const float scale = rsqrtf(block_sum(squares) / THREADS + eps);
+cuda-rms-norm eps_is_inside_the_root: eps behind the root
+-    const float scale = rsqrtf(block_sum(squares) / hidden + eps);
++    const float scale = 1.0f / (sqrtf(block_sum(squares) / hidden) + eps);
+cuda-rms-norm threads_run_in_any_order: no barrier
+-    if (lane_id() == 0) sums[warp_id()] = value;
+-    __syncthreads();
++    if (lane_id() == 0) sums[warp_id()] = value;
+"""
