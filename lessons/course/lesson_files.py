@@ -153,7 +153,7 @@ class Lab(Strict):
 
     @property
     def has_race(self) -> bool:
-        return (self.folder / "race.py").exists()
+        return self.language in ("python", "cpp") and (self.folder / "race.py").exists()
 
     @property
     def exercises(self) -> dict[str, Exercise]:

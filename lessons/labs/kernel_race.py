@@ -1,0 +1,80 @@
+"""Races of kernels in C++: yours, ours and the engine's on one thread, in turn; and what a GPU would need at least."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from lessons.course.lesson_files import find_lab
+from lessons.course.native import guest_of, seconds_per_call
+from lessons.labs.racing import Race
+
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Track:
+    """A workload."""
+
+    name: str
+    args: list[Any]
+    """Of the C++ function."""
+    engine: Callable[[], object]
+    """The same work with the engine's kernel."""
+    num_bytes: int
+    """The least that must be read and written."""
+
+
+@dataclass(frozen=True)
+class GpuWork:
+    """A launch of the GPU forms, for the compile report."""
+
+    says: str
+    num_bytes: int
+    flops: int
+    threads: int = 128
+    shared_bytes: int = 0
+    programs: int = 0
+    """Blocks of the launch."""
+
+
+def race_kernels(lab: str, function: str, yours: str, ours: str, tracks: Iterable[Track]) -> Race:
+    """Measure each workload in turn, three rounds; the ratio is the worst of yours over ours."""
+    rows, ratios = [], []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found = find_lab(lab)
+    try:
+        with guest_of(found, yours) as your_guest, guest_of(found, ours) as our_guest:
+            for track in tracks:
+                times: dict[str, list[float]] = {"yours": [], "ours": [], "prep's kernel": []}
+                for _ in range(ROUNDS):
+                    times["yours"].append(seconds_per_call(your_guest, function, track.args))
+                    times["ours"].append(seconds_per_call(our_guest, function, track.args))
+                    times["prep's kernel"].append(_engine_seconds(track.engine))
+                best = {name: median(each) for name, each in times.items()}
+                rows += [
+                    (track.name, name, f"{1e6 * seconds:,.1f} us", f"{track.num_bytes / seconds / 1e9:.1f}")
+                    for name, seconds in best.items()
+                ]
+                ratios.append(best["yours"] / best["ours"])
+    finally:
+        torch.set_num_threads(threads)
+    says = f"time of yours over ours on one thread, the worst of {len(ratios)} workloads; less is better"
+    return Race(("workload", "kernel", "time", "GB/s"), rows, max(ratios), says)
+
+
+def _engine_seconds(call: Callable[[], object]) -> float:
+    def timed(times: int) -> float:
+        start = time.perf_counter()
+        for _ in range(times):
+            call()
+        return (time.perf_counter() - start) / times
+
+    times = max(1, int(0.03 / max(timed(1), 1e-6)))
+    return median(timed(times) for _ in range(5))

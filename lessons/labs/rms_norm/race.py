@@ -1,0 +1,37 @@
+"""Race of the lab cpp-rms-norm, and the launch that the GPU report is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from kernels import ops
+from lessons.labs.kernel_race import GpuWork, Track, race_kernels
+from lessons.labs.racing import Race
+from lessons.labs.rms_norm.checks import EPS, THREADS, arguments
+
+GPU = GpuWork("4,096 rows of 4,096 numbers, fp32", 4096 * 4096 * 16 + 4096 * 4, 0, threads=THREADS, programs=4096)
+
+
+def tracks(seed: int) -> Iterator[Track]:
+    """Yield three fixed workloads, and one that the seed draws."""
+    rng = np.random.default_rng(seed)
+    drawn = int(rng.integers(1, 300)), int(rng.integers(30, 3000))
+    for name, rows, hidden in (
+        ("decode, 32 rows", 32, 512),
+        ("prefill, 512 rows", 512, 512),
+        ("wide, 64 rows", 64, 4096),
+        (f"seed {seed}, {drawn[0]} rows", *drawn),
+    ):
+        x, residual, weight = arguments(rows, hidden)
+        args = [x, residual, weight, np.empty_like(x), np.empty_like(x), rows, hidden, EPS]
+        tensors = [torch.from_numpy(each) for each in (x, residual, weight)]
+        yield Track(
+            f"{name} of {hidden}", args, lambda t=tensors: ops.fused_add_rms_norm(*t, EPS), 16 * rows * hidden
+        )
+
+
+def race(yours: str, ours: str, seed: int = 0) -> Race:
+    return race_kernels("cpp-rms-norm", "fused_add_rms_norm", yours, ours, tracks(seed))
