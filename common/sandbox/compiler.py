@@ -19,12 +19,16 @@ class CompilerRefused(ValueError):
 
 
 def compiled(
-    command: Sequence[str], files: Mapping[str, str], result: str, readable: Sequence[str] = ()
+    command: Sequence[str],
+    files: Mapping[str, str],
+    result: str,
+    readable: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> bytes:
     """Run a compiler in a folder that holds the files; return the file `result` that it makes.
 
-    command: absolute path of the program, and its arguments. readable: folders beside the system's.
-    Raises CompilerRefused.
+    command: absolute path of the program, and its arguments. readable: folders beside the system's; programs in them
+    may run. environment: variables to set; it has no others. Raises CompilerRefused.
     """
     with TemporaryDirectory(prefix="prep-compile-") as folder:
         scratch = Path(folder).resolve()
@@ -32,7 +36,12 @@ def compiled(
             (scratch / name).write_text(text, encoding="utf-8")
         places = [*SYSTEM, str(Path(command[0]).resolve().parents[1]), *readable]
         start = [sys.executable, "-I", "-S", str(ROOT / "common/guest/confined.py")]
-        variables = {"TMPDIR": folder, "PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8"}
+        variables = {
+            **(environment or {}),
+            "TMPDIR": folder,
+            "PATH": os.environ.get("PATH", ""),
+            "LC_ALL": "C.UTF-8",
+        }
         with ChildProcess(
             [*start, str(ROOT), str(os.getpid()), str(scratch), *places, "--", *command],
             name="the compiler",
@@ -54,5 +63,7 @@ def compiled(
 
 def _first_error(said: str, scratch: Path) -> str:
     lines = [line.replace(f"{scratch}/", "") for line in said.splitlines()]
-    errors = [line for line in lines if "error:" in line or "undefined" in line]
-    return (errors or lines or ["the compiler failed without a word"])[0]
+    signs = ("error:", "undefined", "not defined")
+    errors = [line for line in lines if any(sign in line for sign in signs) and not line.startswith("collect2")]
+    last = [line for line in lines if line.strip()][-1:]  # of a Python traceback
+    return (errors or last or ["the compiler failed without a message"])[0]

@@ -186,7 +186,8 @@ def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report
                 continue
             if guest is None:
                 guest = _guest(lesson, facts, source)
-                missing = [name for name in facts.objects if language == "python" and not guest.has(name)]
+                in_python = language in ("python", "triton")
+                missing = [name for name in facts.objects if in_python and not guest.has(name)]
                 if missing:
                     return Report(exercise, problem=f"it does not define {' or '.join(missing)}")
             try:
@@ -229,7 +230,9 @@ def _guest(lesson: Lesson | Lab, facts: Exercise, source: str) -> Guest:
     if isinstance(lesson, Lab) and lesson.language != "python":
         from lessons.course import native  # needs numpy and the kernels' packages
 
-        return Guest(native.guest_files(lesson, source), limits=limits, imports=native.IMPORTS)
+        return Guest(
+            native.guest_files(lesson, source), limits=limits, imports=native.IMPORTS[lesson.language]
+        )
     return Guest({"learner.py": source}, limits=limits, imports=tuple(facts.imports))
 
 

@@ -27,7 +27,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 FOLDER = Path(__file__).resolve().parents[1]
-SUFFIXES = {"python": ".py", "cpp": ".cpp", "cuda": ".cu"}
+SUFFIXES = {"python": ".py", "cpp": ".cpp", "cuda": ".cu", "triton": ".py"}
 TRACKS = ("memory", "policies", "decoding", "serving", "kernels")
 _CELL = re.compile(r"^# %%(?P<kind> \[markdown\])?(?P<rest>.*)$")
 _MARKER = re.compile(r"^# exercise (\d\d\.\d)\b")

@@ -1,37 +1,45 @@
-"""Labs in C++ and CUDA: compile a learner's file, call its functions in a guest, measure them.
+"""Labs of kernels: compile a learner's file, call its functions in a guest, measure them.
 
-    cpp    one translation unit, plain C++17              --g++--> kernel.so
-    cuda   the same with the host shim of kernels/cuda    --g++--> kernel.so; for GPUs: `gpu_reports`
+    cpp     one translation unit, plain C++17              --g++--> kernel.so
+    cuda    the same with the host shim of kernels/cuda    --g++--> kernel.so
+    triton  a Python file, in Triton's interpreter
 
-The compiler runs confined (`common/sandbox/compiler.py`), the library in a guest.
+What GPUs would make of a file: `gpu_report.py`. The compiler runs confined (`common/sandbox/compiler.py`), the library
+in a guest.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from common.sandbox import Guest, Limits
 from common.sandbox.compiler import CompilerRefused, compiled
-from kernels.compile_report import KernelReport, parse_ptxas
-from kernels.cpu.build import FLAGS, BuildError, find_compiler
-from kernels.cuda import compile as nvrtc
-from kernels.cuda.shim.build import FLAGS as SHIM_FLAGS
+from kernels.outside_sources import BuildError, cpp_plan, cuda_plan
 from lessons.course.checking import Failed, Learner, NotCompiled
 from lessons.course.lesson_files import Lab
 
-_GUEST = 'from pathlib import Path\n\nfrom lessons.given.native import Bench, run\n\nFOLDER = str(Path(__file__).parent)\n'
-IMPORTS = ("numpy", "ctypes", "lessons.given.native")
+_GUEST = """from pathlib import Path
+
+from lessons.given.native import Bench, run
+
+FOLDER = str(Path(__file__).parent)
+"""
+IMPORTS = {
+    "cpp": ("numpy", "ctypes", "lessons.given.native"),
+    "cuda": ("numpy", "ctypes", "lessons.given.native"),
+    "triton": ("lessons.given.triton_interpreter",),
+}
+"""Modules of a guest by language."""
 _WRITE_IT = "write it:"
 """Begins the text of `#error` in every stub."""
 
@@ -69,23 +77,13 @@ def library(lab: Lab, source: str) -> bytes:
 
 @cache
 def _library(language: str, source: str, names: tuple[str, ...]) -> bytes:
-    compiler = find_compiler()
-    if language == "cpp":
-        # a linker that is asked for a name that is missing says so
-        wanted = [f"-Wl,--require-defined={name}" for name in names] if sys.platform == "linux" else []
-        options = [*FLAGS, "-fopenmp-simd", "-shared", *wanted, "learner.cpp", "-o", "kernel.so"]
-        return compiled([compiler, *options], {"learner.cpp": source}, "kernel.so")
-    folder = nvrtc.source_folder()
-    exports = "".join(f"SHIM_EXPORT({name})\n" for name in names)
-    unit = f'#include "learner.cu"\n#include "shim/export.h"\n{exports}'
-    options = [*SHIM_FLAGS, "-DPREP_HOST_SHIM", f"-I{folder}", "unit.cpp", str(folder / "shim/runtime.cpp")]
-    files = {"learner.cu": source, "unit.cpp": unit}
-    return compiled([compiler, *options, "-o", "kernel.so"], files, "kernel.so", [str(folder)])
+    plan = cpp_plan(source, names) if language == "cpp" else cuda_plan(source, names)
+    return compiled(plan.command, plan.files, "kernel.so", plan.readable)
 
 
 def guest_files(lab: Lab, source: str) -> dict[str, str | bytes]:
     """Return the files of a guest for the learner's code in the lab's language. Raises as `library`."""
-    if lab.language == "python":
+    if lab.language == "triton":
         return {"learner.py": source}
     return {"learner.py": _GUEST, "kernel.so": library(lab, source)}
 
@@ -103,6 +101,47 @@ def run(
     if isinstance(found, str):
         raise Failed(found)
     return list(found)
+
+
+def run_triton(learner: Learner, name: str, *args: Any) -> list[NDArray[Any]]:
+    """Call a function of a Triton file with tensors; return its `Out` arguments, or without any what it returns."""
+    outs: list[Any] = []
+    values: list[Any] = []
+    for arg in args:
+        if isinstance(arg, Out):
+            outs.append(learner.put(torch.from_numpy(arg.array)))
+            values.append(outs[-1])
+        else:
+            values.append(torch.from_numpy(arg) if isinstance(arg, np.ndarray) else arg)
+    found = learner.call(name, *values)
+    results = [each.content() for each in outs] or (
+        list(found) if isinstance(found, tuple | list) else [found]
+    )
+    if not all(isinstance(each, torch.Tensor) for each in results):
+        raise Failed(f"{name} returns tensors; it returned {type(found).__name__}")
+    return [each.numpy() for each in results]
+
+
+@contextmanager
+def about(example: str) -> Iterator[None]:
+    """Name the example in a refusal that has none."""
+    try:
+        yield
+    except Failed as failed:
+        raise Failed(failed.why, example=failed.example or example) from None
+
+
+def near(
+    name: str, mine: NDArray[Any], wanted: NDArray[Any], size: Any, example: str, within: float = 1e-5
+) -> None:
+    """Raise Failed at the largest error, if it is over `within` of `size`, an array that broadcasts."""
+    if mine.shape != wanted.shape:
+        raise Failed(f"{name} has the shape {mine.shape}; expected {wanted.shape}", example=example)
+    error = np.abs(mine - wanted) / np.maximum(size, 1e-30)
+    error = np.where(np.isnan(error), np.inf, error)
+    at = tuple(int(index) for index in np.unravel_index(int(error.argmax()), error.shape))
+    if error[at] > within:
+        raise Failed(f"{name}{list(at)} is {mine[at]:.6g}; expected {wanted[at]:.6g}", example=example)
 
 
 def flatten(args: Sequence[Any]) -> tuple[str, list[Any], list[int]]:
@@ -137,30 +176,8 @@ def seconds_per_call(guest: Guest, name: str, args: Sequence[Any], *, grid: Grid
 
 def guest_of(lab: Lab, source: str, seconds: float = 60.0) -> Guest:
     """Return a guest with the compiled file, for measurements."""
-    return Guest(guest_files(lab, source), limits=Limits(seconds=seconds, megabytes=1_024), imports=IMPORTS)
-
-
-def gpu_reports(source: str, name: str, threads: int, shared_bytes: int = 0) -> list[KernelReport]:
-    """Compile a CUDA file for sm_80 and sm_90. Raises nvrtc.CompileError."""
-    found = []
-    with TemporaryDirectory(prefix="prep-nvrtc-") as scratch:
-        for path in nvrtc.source_folder().glob("*.cuh"):
-            (Path(scratch) / path.name).write_bytes(path.read_bytes())
-        (Path(scratch) / "learner.cu").write_text(source, encoding="utf-8")
-        for arch in (80, 90):
-            made = nvrtc.compiled("learner.cu", (), arch, Path(scratch))
-            usage = parse_ptxas(made.log)[name]
-            found.append(
-                KernelReport(
-                    name=name,
-                    file="learner.cu",
-                    arch=arch,
-                    registers=usage.registers,
-                    shared_bytes=usage.static_shared_bytes + shared_bytes,
-                    spill_store_bytes=usage.spill_store_bytes,
-                    spill_load_bytes=usage.spill_load_bytes,
-                    threads=threads,
-                    ptx=made.ptx,
-                )
-            )
-    return found
+    return Guest(
+        guest_files(lab, source),
+        limits=Limits(seconds=seconds, megabytes=1_024),
+        imports=IMPORTS[lab.language],
+    )

@@ -31,7 +31,10 @@ def run(folder: str, name: str, letters: str, args: list[Any], outputs: list[int
         return error
     for at, buffer in buffers.items():
         size = args[at].nbytes
-        if not (buffer[:GUARD] == _FILLER).all() or not (buffer[GUARD + size : 2 * GUARD + size] == _FILLER).all():
+        if (
+            not (buffer[:GUARD] == _FILLER).all()
+            or not (buffer[GUARD + size : 2 * GUARD + size] == _FILLER).all()
+        ):
             return f"{name} writes outside of argument {at + 1}"
     return [_content(buffers[at], args[at]) for at in outputs]
 

@@ -1,4 +1,4 @@
-"""Races of kernels in C++: yours, ours and the engine's on one thread, in turn; and what a GPU would need at least."""
+"""Races of kernels in C++: yours, ours and the engine's on one thread, in turn."""
 
 from __future__ import annotations
 
@@ -28,19 +28,6 @@ class Track:
     """The same work with the engine's kernel."""
     num_bytes: int
     """The least that must be read and written."""
-
-
-@dataclass(frozen=True)
-class GpuWork:
-    """A launch of the GPU forms, for the compile report."""
-
-    says: str
-    num_bytes: int
-    flops: int
-    threads: int = 128
-    shared_bytes: int = 0
-    programs: int = 0
-    """Blocks of the launch."""
 
 
 def race_kernels(lab: str, function: str, yours: str, ours: str, tracks: Iterable[Track]) -> Race:

@@ -4,12 +4,14 @@ names.py      operations and backends as users type them, and what runs where; p
 checking.py   prep kernels check
 benching.py   prep kernels bench
 explaining.py prep kernels explain
+lab.py        prep kernels lab
 """
 
 from app.cli import terminal
 from app.cli.kernels.benching import bench
 from app.cli.kernels.checking import check
 from app.cli.kernels.explaining import explain
+from app.cli.kernels.lab import lab
 from app.cli.kernels.names import list_
 
 kernels = terminal.command_app(
@@ -17,5 +19,6 @@ kernels = terminal.command_app(
     check,
     bench,
     explain,
-    help="The engine's operations in plain torch, C++, Triton and CUDA: list, check, measure, read.",
+    lab,
+    help="The engine's operations in plain torch, C++, Triton and CUDA: list, check, measure, read, write.",
 )

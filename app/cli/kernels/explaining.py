@@ -235,7 +235,7 @@ def _show_compiled(console: Console, op: str, reports: Sequence[KernelReport]) -
             console.print(f"  {terminal.literal(name)}", soft_wrap=True)
             for report in of_file:
                 if report.name == name:
-                    console.print(f"    {_used(report)}", soft_wrap=True)
+                    console.print(f"    {used(report)}", soft_wrap=True)
     if reports:
         console.print(
             "\n[dim]registers: per thread; shared memory: per block; spilled: bytes per thread that do not fit into\n"
@@ -244,7 +244,7 @@ def _show_compiled(console: Console, op: str, reports: Sequence[KernelReport]) -
         )
 
 
-def _used(report: KernelReport) -> str:
+def used(report: KernelReport) -> str:
     occupancy = report.occupancy
     spills = report.spill_store_bytes + report.spill_load_bytes
     told = f"[bold red]{spills} B spilled[/]" if spills else "no spills"

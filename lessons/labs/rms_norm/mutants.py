@@ -53,6 +53,24 @@ cuda-rms-norm the_mean_is_over_the_row: divided by the threads
 cuda-rms-norm eps_is_inside_the_root: eps behind the root
 -    const float scale = rsqrtf(block_sum(squares) / hidden + eps);
 +    const float scale = 1.0f / (sqrtf(block_sum(squares) / hidden) + eps);
+triton-rms-norm a_row_by_the_definition: the residual is forgotten
+-    both = tl.load(x + at, mask=inside, other=0.0) + tl.load(residual + at, mask=inside, other=0.0)
++    both = tl.load(x + at, mask=inside, other=0.0)
+triton-rms-norm any_hidden_size: what is masked counts
+-    both = tl.load(x + at, mask=inside, other=0.0) + tl.load(residual + at, mask=inside, other=0.0)
++    both = tl.load(x + at, mask=inside, other=1.0) + tl.load(residual + at, mask=inside, other=0.0)
+triton-rms-norm any_hidden_size: the mean is over the block
+-    scale = 1.0 / tl.sqrt(tl.sum(both * both, axis=0) / hidden + eps)
++    scale = 1.0 / tl.sqrt(tl.sum(both * both, axis=0) / BLOCK + eps)
+triton-rms-norm any_hidden_size: half a block
+-    block = triton.next_power_of_2(hidden)
++    block = max(1, triton.next_power_of_2(hidden) // 2)
+triton-rms-norm eps_is_inside_the_root: eps behind the root
+-    scale = 1.0 / tl.sqrt(tl.sum(both * both, axis=0) / hidden + eps)
++    scale = 1.0 / (tl.sqrt(tl.sum(both * both, axis=0) / hidden) + eps)
+triton-rms-norm each_row_has_its_own_scale: every program does the first row
+-    at = tl.program_id(0).to(tl.int64) * hidden + column
++    at = column
 cuda-rms-norm threads_run_in_any_order: no barrier
 -    if (lane_id() == 0) sums[warp_id()] = value;
 -    __syncthreads();

@@ -8,11 +8,20 @@ import numpy as np
 import torch
 
 from kernels import ops
-from lessons.labs.kernel_race import GpuWork, Track, race_kernels
+from lessons.course.gpu_report import GpuWork
+from lessons.labs.kernel_race import Track, race_kernels
 from lessons.labs.racing import Race
 from lessons.labs.rms_norm.checks import EPS, THREADS, arguments
 
-GPU = GpuWork("4,096 rows of 4,096 numbers, fp32", 4096 * 4096 * 16 + 4096 * 4, 0, threads=THREADS, programs=4096)
+ROWS = HIDDEN = 4096
+GPU = GpuWork(
+    f"{ROWS:,} rows of {HIDDEN:,} numbers, fp32",
+    num_bytes=16 * ROWS * HIDDEN + 4 * HIDDEN,
+    flops=5 * ROWS * HIDDEN,
+    args=[((ROWS, HIDDEN), "float32"), ((ROWS, HIDDEN), "float32"), ((HIDDEN,), "float32"), EPS],
+    blocks=ROWS,
+    threads=THREADS,
+)
 
 
 def tracks(seed: int) -> Iterator[Track]:

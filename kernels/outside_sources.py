@@ -1,0 +1,71 @@
+"""How a kernel that is not part of this package is compiled: the commands and reports, with the flags of our own.
+
+The labs (`lessons/course/native.py`) compile what learners write.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kernels.compile_report import ARCHITECTURES, KernelReport, parse_ptxas
+from kernels.cpu.build import FLAGS, BuildError, find_compiler
+from kernels.cuda import compile as nvrtc
+from kernels.cuda.shim.build import FLAGS as SHIM_FLAGS
+
+__all__ = ["BuildError", "CompilePlan", "cpp_plan", "cuda_plan", "cuda_reports"]
+
+
+@dataclass(frozen=True)
+class CompilePlan:
+    """A command that makes `kernel.so` of the files in its folder."""
+
+    command: list[str]
+    files: dict[str, str]
+    readable: list[str]
+    """Folders that it reads beside the system's."""
+
+
+def cpp_plan(source: str, names: Sequence[str]) -> CompilePlan:
+    """Plain C++ with the C functions `names`. Raises BuildError if there is no compiler."""
+    # a linker that is asked for a name that is missing says so
+    wanted = [f"-Wl,--require-defined={name}" for name in names] if sys.platform == "linux" else []
+    options = [*FLAGS, "-fopenmp-simd", "-shared", *wanted, "learner.cpp", "-o", "kernel.so"]
+    return CompilePlan([find_compiler(), *options], {"learner.cpp": source}, [])
+
+
+def cuda_plan(source: str, names: Sequence[str]) -> CompilePlan:
+    """CUDA C++ with the kernels `names`, for the host shim. Raises BuildError if there is no compiler."""
+    folder = nvrtc.source_folder()
+    exports = "".join(f"SHIM_EXPORT({name})\n" for name in names)
+    unit = f'#include "learner.cu"\n#include "shim/export.h"\n{exports}'
+    options = [*SHIM_FLAGS, "-DPREP_HOST_SHIM", f"-I{folder}", "unit.cpp", str(folder / "shim/runtime.cpp")]
+    command = [find_compiler(), *options, "-o", "kernel.so"]
+    return CompilePlan(command, {"learner.cu": source, "unit.cpp": unit}, [str(folder)])
+
+
+def cuda_reports(source: str, name: str, threads: int, shared_bytes: int) -> list[KernelReport]:
+    """Compile a kernel with NVRTC for each architecture. Raises BuildError."""
+    if (problem := nvrtc.problem()) is not None:
+        raise BuildError(problem)
+    found = []
+    with TemporaryDirectory(prefix="prep-nvrtc-") as scratch:
+        folder = Path(scratch)
+        for path in nvrtc.source_folder().glob("*.cuh"):
+            (folder / path.name).write_bytes(path.read_bytes())
+        (folder / "learner.cu").write_text(source, encoding="utf-8")
+        for arch in ARCHITECTURES:
+            try:
+                made = nvrtc.compiled("learner.cu", (), arch, folder)
+            except nvrtc.CompileError as error:
+                raise BuildError(str(error)) from None
+            used = parse_ptxas(made.log)[name]
+            spills = used.spill_store_bytes, used.spill_load_bytes
+            shared = used.static_shared_bytes + shared_bytes
+            found.append(
+                KernelReport(name, "learner.cu", arch, used.registers, shared, *spills, threads, made.ptx)
+            )
+    return found

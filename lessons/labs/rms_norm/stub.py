@@ -1,0 +1,30 @@
+"""Lab triton-rms-norm: the residual added, then RMSNorm; one program per row.
+
+The seam is fused_add_rms_norm of kernels/ops.py; a transformer layer calls it twice (Zhang and Sennrich 2019,
+1910.07467). vLLM: csrc/layernorm_kernels.cu.
+
+    total = x + residual                                       [rows, hidden], what the next layer adds to
+    out   = total / sqrt(mean(total^2) + eps) * weight         [rows, hidden], mean over the row
+
+Tensors are fp32 and contiguous. hidden is any size >= 1, not only a power of two: tl.arange needs a power of two, and
+what lies beyond the row is masked. Errors up to 1e-5 of the largest number of a row are accepted. The checks run it in
+Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _add_rms_norm(x, residual, weight, out, total, hidden, eps, BLOCK: tl.constexpr):
+    """Do one row. BLOCK: a power of two, at least hidden."""
+    row = tl.program_id(0)
+
+
+def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Return (out, total). x, residual [rows, hidden], weight [hidden]."""
+    raise NotImplementedError("write fused_add_rms_norm and its kernel")

@@ -1,0 +1,86 @@
+"""Labs of kernels: whatever a learner writes in C++ or CUDA ends in a sentence, and reports come from the compilers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import app
+from lessons.course.checking import run_checks
+from lessons.course.lesson_files import find_lab, solution
+
+CPP, CUDA, TRITON = (find_lab(f"{language}-rms-norm") for language in ("cpp", "cuda", "triton"))
+OURS = solution(CPP.number)
+SIGNATURE = OURS[OURS.index('extern "C"') : OURS.index("{") + 1]
+
+
+def body(text: str) -> str:
+    return f"#include <cstdlib>\n#include <cstdio>\n{SIGNATURE} {text} }}"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("", "fused_add_rms_norm"),
+        ("int x = ;", "learner.cpp:1"),
+        (f'#include "{CPP.folder / "solution.cpp"}"\n', "ermission denied"),
+        (f'asm(".incbin \\"{CPP.folder / "solution.cpp"}\\"");\n{SIGNATURE} }}', "solution.cpp"),
+        (f"#define fused_add_rms_norm other\n{SIGNATURE} }}", "fused_add_rms_norm"),
+        (body("*(volatile int*)0 = 1;"), "your code"),
+        (body("std::exit(0);"), "ended itself"),
+        (body("std::abort();"), "your code"),
+        (body("out[-1] = 0;"), "writes outside of argument 4"),
+        (body("total[rows * hidden] = 0;"), "writes outside of argument 5"),
+        (body("for (int i = 0; i < 100000; i++) std::printf(\"flood %d\", i);"), "expected"),
+        (body(f'if (!std::fopen("{CPP.folder / "solution.cpp"}", "r")) std::abort();'), "your code"),
+        (body('if (std::system("true")) std::abort();'), "your code"),
+        ("\ufeff" + OURS.replace("both * both", "both").replace("\n", "\r\n"), "expected"),
+    ],
+)  # fmt: skip
+def test_a_faulty_file_gets_a_sentence(source: str, said: str) -> None:
+    report = run_checks(CPP.number, source, only="a_row_by_the_definition")
+    told = report.problem or report.results[0].why
+    assert not report.ok and said in told, told
+    assert len(told) < 500 and "Traceback" not in told
+
+
+@pytest.mark.slow
+def test_a_kernel_that_never_ends_is_stopped() -> None:
+    report = run_checks(
+        CPP.number, body("for (volatile int i = 0;; i = i + 1) {}"), only="a_row_by_the_definition"
+    )
+    assert "stopped after" in report.results[0].why
+
+
+def test_a_launch_that_a_gpu_would_punish_is_told() -> None:
+    ours = solution(CUDA.number)
+    wrong = ours.replace("value += __shfl", "if (lane_id() < 16) value += __shfl")
+    [result] = run_checks(CUDA.number, wrong, only="a_row_by_the_definition").results
+    assert "lane" in result.why or "warp" in result.why, result.why
+    wrong = ours.replace("int hidden, float eps", "long hidden, float eps")
+    [result] = run_checks(CUDA.number, wrong, only="a_row_by_the_definition").results
+    assert "parameters" in result.why
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lab", [CUDA, TRITON], ids=lambda lab: lab.number)
+def test_the_report_of_the_reference(lab) -> None:  # type: ignore[no-untyped-def]
+    run = CliRunner().invoke(app, ["kernels", "lab", lab.number, "--solution", "--json"])
+    assert run.exit_code == 0, run.output
+    reports = json.loads(run.stdout)["gpu"]
+    assert [report["arch"] for report in reports] == [80, 90]
+    for report in reports:
+        assert (
+            16 <= report["registers"] <= 255 and report["threads"] == 128 and report["spill_store_bytes"] == 0
+        )
+        assert report["bound"] == "memory" and report["widest_access_bytes"] in (4, 16)
+    assert reports[0]["least_seconds"] == pytest.approx((16 * 4096**2 + 4 * 4096) / 2039e9)
+
+
+def test_the_list_names_labs_of_the_track_only() -> None:
+    listed = json.loads(CliRunner().invoke(app, ["kernels", "lab", "--json"]).stdout)
+    assert {lab["name"] for lab in listed} >= {"cpp-rms-norm", "cuda-rms-norm", "triton-rms-norm"}
+    refused = CliRunner().invoke(app, ["kernels", "lab", "fair-share"])
+    assert refused.exit_code == 2 and "track policies" in refused.output
