@@ -1,0 +1,93 @@
+"""Plausible wrong kernels, each with the check that must catch it."""
+
+MUTANTS = """
+cpp-paged-decode softmax_over_one_block: the scale is forgotten
+-            weights[g][t] = dot * scale;
++            weights[g][t] = dot;
+cpp-paged-decode softmax_over_one_block: never divided by the mass
+-        for (int i = 0; i < shape.head_dim; i++) out[g * shape.head_dim + i] = group.out[g][i] / group.mass[g];
++        for (int i = 0; i < shape.head_dim; i++) out[g * shape.head_dim + i] = group.out[g][i];
+cpp-paged-decode tokens_follow_the_table: blocks in order of their ids
+-        const long block = table[token / shape.block_size];
++        const long block = table[0] + token / shape.block_size;
+cpp-paged-decode tokens_follow_the_table: the output is not rescaled
+-            for (int i = 0; i < dim; i++) out[g][i] *= shrink;
+cpp-paged-decode tokens_follow_the_table: the mass is not rescaled
+-            mass[g] = mass[g] * shrink + sum;
++            mass[g] += sum;
+cpp-paged-decode the_last_block_is_cut: whole blocks
+-        count = std::min({KEYS, shape.block_size - slot, end - token});
++        count = std::min(KEYS, shape.block_size - slot);
+cpp-paged-decode every_row_has_its_own_table: the first row's table
+-            ATTEND[group - 1](query + head * head_dim, kv, table + long(row) * max_blocks, begin, end, kv_head,
++            ATTEND[group - 1](query + head * head_dim, kv, table, begin, end, kv_head,
+cpp-paged-decode heads_of_a_group_share_keys: groups in the other order
+-            const long head = long(row) * heads + kv_head * group;
++            const long head = long(row) * heads + (kv_heads - 1 - kv_head) * group;
+cpp-paged-decode large_scores: no maximum is taken off
+-            const float shrink = exponential(peak[g] - largest);
++            largest = 0;
++            const float shrink = 1;
+cpp-paged-decode large_scores: only the first chunk's maximum
+-            const float shrink = exponential(peak[g] - largest);
++            if (peak[g] > -INFINITY) largest = peak[g];
++            const float shrink = exponential(peak[g] - largest);
+cpp-paged-decode a_window_hides_old_tokens: one token too many
+-        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
++        const int end = seq_lens[row], begin = window ? std::max(0, end - window - 1) : 0;
+cpp-paged-decode a_window_hides_old_tokens: whole blocks of the window
+-        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
++        const int end = seq_lens[row], begin = window ? std::max(0, end - window) / block_size * block_size : 0;
+cpp-paged-decode any_head_size: whole vectors only
+-            for (int rest = i; rest < dim; rest++) dot += query[g * dim + rest] * key[rest];
+cuda-paged-decode softmax_over_one_block: the scale is forgotten
+-    for (int part = 0; part < MAX_PARTS; ++part) q[part] = part < parts ? query[part * WARP + lane] * scale : 0.0f;
++    for (int part = 0; part < MAX_PARTS; ++part) q[part] = part < parts ? query[part * WARP + lane] : 0.0f;
+cuda-paged-decode softmax_over_one_block: partial dot products
+-        score = warp_sum(score);
++        warp_sum(score);
+cuda-paged-decode one_token_is_its_value: a warp without keys gives NaN
+-    for (int w = 0; w < WARPS; ++w) mass += masses[w] * expf(peaks[w] - peak);
++    for (int w = 0; w < WARPS; ++w) mass += masses[w] * expf(peaks[w] - peaks[w]) * expf(peaks[w] - peak);
+cuda-paged-decode softmax_over_one_block: only the first warp's output
+-        for (int w = 0; w < WARPS; ++w) sum += outs[w][i] * expf(peaks[w] - peak);
++        for (int w = 0; w < 1; ++w) sum += outs[w][i] * expf(peaks[w] - peak);
+cuda-paged-decode large_scores: warps are merged without their maxima
+-        for (int w = 0; w < WARPS; ++w) sum += outs[w][i] * expf(peaks[w] - peak);
++        for (int w = 0; w < WARPS; ++w) sum += outs[w][i];
+cuda-paged-decode tokens_follow_the_table: the output is not rescaled
+-            if (part < parts) o[part] = o[part] * shrink + weight * value[part * WARP + lane];
++            if (part < parts) o[part] = o[part] + weight * value[part * WARP + lane];
+cuda-paged-decode heads_of_a_group_share_keys: heads are interleaved
+-    const int kv_head = head / (heads / kv_heads), parts = head_dim / WARP;
++    const int kv_head = head % kv_heads, parts = head_dim / WARP;
+cuda-paged-decode a_window_hides_old_tokens: one token too few
+-    const int end = seq_lens[row], begin = window && end > window ? end - window : 0;
++    const int end = seq_lens[row], begin = window && end > window ? end - window + 1 : 0;
+cuda-paged-decode other_sizes: the first 32 numbers only
+-    const int kv_head = head / (heads / kv_heads), parts = head_dim / WARP;
++    const int kv_head = head / (heads / kv_heads), parts = 1;
+cuda-paged-decode threads_run_in_any_order: no barrier before the merge
+-    __syncthreads();
++    if (head_dim == 0) __syncthreads();
+triton-paged-decode softmax_over_one_block: the scale is forgotten
+-    q = tl.load(query + at) * scale
++    q = tl.load(query + at)
+triton-paged-decode the_last_block_is_cut: hidden scores are 0
+-        scores = tl.where(seen, tl.sum(keys * q[None, :], axis=1), -float("inf"))
++        scores = tl.sum(keys * q[None, :], axis=1)
+triton-paged-decode tokens_follow_the_table: the output is not rescaled
+-        mixed = mixed * shrink + tl.sum(weights[:, None] * values, axis=0)
++        mixed = mixed + tl.sum(weights[:, None] * values, axis=0)
+triton-paged-decode heads_of_a_group_share_keys: heads are interleaved
+-        page = kv + (block * 2 * KV_HEADS + head // (HEADS // KV_HEADS)) * BLOCK * DIM
++        page = kv + (block * 2 * KV_HEADS + head % KV_HEADS) * BLOCK * DIM
+triton-paged-decode a_window_hides_old_tokens: whole blocks of the window
+-        seen = (position >= begin) & (position < end)
++        seen = position < end
+triton-paged-decode large_scores: no maximum is taken off
+-        larger = tl.maximum(peak, tl.max(scores, axis=0))
+-        shrink, weights = tl.exp(peak - larger), tl.exp(scores - larger)
++        larger = peak
++        shrink, weights = 1.0, tl.exp(scores)
+"""
