@@ -55,7 +55,13 @@ def test_its_files_are_complete(each: Lab) -> None:
     assert len(found) >= 5 and len({mutant.why for mutant in found}) == len(found)
 
 
-@EVERY
+@pytest.mark.parametrize(
+    "each",
+    [
+        pytest.param(each, id=each.number, marks=pytest.mark.slow if each.language == "triton" else [])
+        for each in labs()
+    ],
+)
 def test_the_solution_passes_and_the_stub_is_not_yet_written(each: Lab) -> None:
     report = run_checks(each.number, solution(each.number))
     assert report.ok, (report.problem, [result for result in report.results if not result.ok])
@@ -63,7 +69,10 @@ def test_the_solution_passes_and_the_stub_is_not_yet_written(each: Lab) -> None:
     assert report.is_stub and "not written yet" in report.problem
 
 
-@EVERY
+@pytest.mark.parametrize(
+    "each",
+    [pytest.param(each, id=each.number, marks=[] if each is LAB else pytest.mark.slow) for each in labs()],
+)
 def test_every_mutant_is_caught_by_the_check_it_names(each: Lab) -> None:
     for mutant in mutants(each):
         report = run_checks(mutant.exercise, mutant.source, only=mutant.check)
