@@ -155,7 +155,10 @@ class Server:
             return None
 
     def _content(self, target: Any) -> Any:
-        """Return the parts of a container by value, or the fields of an object."""
+        """Return the parts of a container by value, a tensor or an array, or the fields of an object."""
+        for module, name in (("torch", "Tensor"), ("numpy", "ndarray")):
+            if isinstance(target, getattr(sys.modules.get(module), name, ())):
+                return target
         for kind in (list, tuple, set, frozenset, dict):
             if isinstance(target, kind):
                 return kind(target)

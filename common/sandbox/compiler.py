@@ -64,6 +64,8 @@ def compiled(
 def _first_error(said: str, scratch: Path) -> str:
     lines = [line.replace(f"{scratch}/", "") for line in said.splitlines()]
     signs = ("error:", "undefined", "not defined")
-    errors = [line for line in lines if any(sign in line for sign in signs) and not line.startswith("collect2")]
+    errors = [
+        line for line in lines if any(sign in line for sign in signs) and not line.startswith("collect2")
+    ]
     last = [line for line in lines if line.strip()][-1:]  # of a Python traceback
     return (errors or last or ["the compiler failed without a message"])[0]

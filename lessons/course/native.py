@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sandbox import Guest, Limits
+from common.sandbox import Guest, GuestError, Limits
 from common.sandbox.compiler import CompilerRefused, compiled
 from kernels.outside_sources import BuildError, cpp_plan, cuda_plan
 from lessons.course.checking import Failed, Learner, NotCompiled
@@ -129,6 +129,10 @@ def about(example: str) -> Iterator[None]:
         yield
     except Failed as failed:
         raise Failed(failed.why, example=failed.example or example) from None
+    except GuestError as error:
+        if error.is_stub:
+            raise
+        raise Failed(str(error), example=example) from None
 
 
 def near(
