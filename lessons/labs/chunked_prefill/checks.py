@@ -34,7 +34,7 @@ class History:
         self.steps: list[tuple[int, float, float]] = []
         """(prompt tokens, seconds, base after it)."""
         self.lessons: list[float] = []
-        """What each step that teaches says of the cost."""
+        """Cost by each step that teaches."""
 
     def observe(self, decodes: int, prompt_tokens: int, seconds: float) -> None:
         before = self.steps[-1][2] if self.steps else 0.0
