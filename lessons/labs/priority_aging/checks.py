@@ -121,7 +121,7 @@ def the_key_is_arrival_and_handicap(learner: Learner) -> None:
 
 @check(LAB)
 def a_lower_number_goes_first(learner: Learner) -> None:
-    """Of requests that arrive about together, the one with the lower priority number goes first."""
+    """The lower priority number goes first among requests that arrive about together."""
     compare(learner, pushes((2, 1.0), (0, 3.0), (1, 2.0), (5, 0.0)))
 
 
@@ -148,7 +148,7 @@ def the_handicap_has_bounds(learner: Learner) -> None:
 
 @check(LAB)
 def equal_keys_go_by_arrival(learner: Learner) -> None:
-    """Of equal keys the earlier arrival goes first, then the smaller id."""
+    """Ties go to the earlier arrival, then to the smaller id."""
     compare(learner, pushes((0, 20.0), (1, 10.0), (2, 0.0)))
     compare(learner, [("push", name, 1, 4.0, 10) for name in ("9", "b", "10", "a")])
 
