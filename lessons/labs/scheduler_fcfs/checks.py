@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -176,7 +177,10 @@ def _shown(ask: Ask) -> str:
 
 def asks_of(*sizes: tuple[int, ...]) -> list[Ask]:
     """Return requests a, b, ... of (prompt, output) that come at once; a third number is the step of arrival."""
-    return [Ask("abcdefgh"[at], *(rest or [0]), prompt, out) for at, (prompt, out, *rest) in enumerate(sizes)]
+    return [
+        Ask("abcdefgh"[at], size[2] if len(size) > 2 else 0, size[0], size[1])
+        for at, size in enumerate(sizes)
+    ]
 
 
 # -- single rules
@@ -277,11 +281,8 @@ def the_impossible_is_refused(learner: Learner) -> None:
     fcfs = learner.new("Scheduler", 8, 1, 4, 4)
     fcfs.add("a", 13, 4)  # 16 computed tokens: 4 blocks
     fcfs.add("b", 4, 1)
-    for name, prompt, output in (("a", 1, 1), ("b", 1, 1), ("c", 13, 5), ("d", 17, 1), ("e", 1, 17)):
-        _refused(
-            lambda name=name, prompt=prompt, output=output: fcfs.add(name, prompt, output),
-            (name, prompt, output),
-        )
+    for call in (("a", 1, 1), ("b", 1, 1), ("c", 13, 5), ("d", 17, 1), ("e", 1, 17)):
+        _refused(partial(fcfs.add, *call), call)
     said = "Scheduler(8, 1, 4, 4); add('a', 13, 4); add('b', 4, 1); five calls that are refused"
     for rows in ([("a", 0, 8)], [("a", 8, 5)]):
         if (found := plan_of(fcfs.schedule())) != (rows, []):
@@ -431,7 +432,11 @@ def the_engine_decides_the_same(learner: Learner) -> None:
     for count in (1, 2, 3, 3, 4, 5, 6, 8, 10, 12):
         asks, limits = drawn(rng, count)
         if difference(asks, limits) is not None:
-            asks = fewest(asks, lambda some, limits=limits: bool(some) and bool(difference(some, limits)), 30)
+
+            def fails(some: Sequence[Ask], limits: Limits = limits) -> bool:
+                return bool(some) and difference(some, limits) is not None
+
+            asks = fewest(asks, fails, 30)
             raise Failed(
                 difference(asks, limits) or "two runs of the same requests differ",
                 example=f"Scheduler{tuple(limits)}; {', '.join(map(_shown, asks))}",
