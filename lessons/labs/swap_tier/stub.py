@@ -45,8 +45,8 @@ class HostTier:
         """Choose the host block to which step `step` copies this content, and pin it.
 
         Free blocks without content come first, in any order, then those with content, in the order in which they became
-        free; the old content is forgotten at once. Returns None, and changes nothing, if a host block holds this content
-        already, if an unfinished step is storing it, or if no block is free.
+        free; the old content is forgotten at once. Returns None, and changes nothing, if a host block holds this
+        content already, if an unfinished step is storing it, or if no block is free.
         """
         raise NotImplementedError("write store")
 
