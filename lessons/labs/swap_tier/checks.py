@@ -189,7 +189,7 @@ def probe(*texts: str) -> list[Op]:
 
 @check(LAB)
 def stored_is_found_after_its_step(learner: Learner) -> None:
-    """What a step stores is found once the step has ended, and not before; until then its block is not free."""
+    """Stored content is found once its step has ended, and not before; until then its block is not free."""
     expect(learner, [("store", 0, "a"), *probe("a"), ("finish", 0), *probe("a")])
     expect(
         learner,
