@@ -17,7 +17,7 @@ Track = tuple[str, list[SimRequest], dict[str, Any]]
 
 
 class NoRetries:
-    """vLLM's rule: neither its server nor its router sends a request again."""
+    """vLLM's rule: its server never sends a request again; that is left to what stands in front."""
 
     def request(self) -> None:
         pass
