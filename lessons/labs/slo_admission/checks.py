@@ -187,7 +187,12 @@ def the_limit_decides(learner: Learner) -> None:
 def ended_requests_are_forgotten(learner: Learner) -> None:
     """Requests that end or leave free their seat and their place; ids may return, unknown ids are no error."""
     came = [*arrive("abc"), step(0.1, 500, "a", "a")]
-    compare(learner, [*came, ("leave", "b"), ("leave", "b"), ("leave", "x"), *arrive("ab")], seats=2)
+    compare(
+        learner,
+        [*came, ("leave", "b"), ("leave", "b"), ("leave", "x"), *arrive("ab"), step(0.1, 500, "a")],
+        seats=2,
+    )
+    compare(learner, [*arrive("abc"), step(0.1, 50_000, "a", "a"), ("leave", "b"), *arrive("d")], seats=1)
     compare(learner, [*came, step(0.1, 50, "xb", "yx"), ("leave", "b"), *arrive("b")], seats=2)
     compare(learner, [*came, step(0.1, 50, "", "c"), *arrive("c")], seats=2)
 

@@ -95,6 +95,6 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                 rows.append((track, name, *map(str, counts), f"{goodput[name]:.1f}/s", f"{first.p99:.2f} s"))
             ratios.append(goodput["yours"] / goodput["ours"])
             differs = differs or first_difference(track, "arrival", told["yours"], told["ours"])
-    says = f"requests answered in time per second of arrivals, yours over ours, the worst of {len(ratios)} workloads; more is better"
+    says = f"requests in time per second of arrivals, yours over ours, worst of {len(ratios)} workloads; more is better"
     columns = ("workload", "admission", "refused", "late", "in time", "goodput", "TTFT p99")
     return Race(columns, rows, min(ratios), says, differs)
