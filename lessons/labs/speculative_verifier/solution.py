@@ -1,15 +1,17 @@
-"""Lab speculative-verifier: keep the drafts that the target model would have sampled, and lose nothing.
+"""Lab speculative-verifier: which drafts to keep, and which token follows them.
 
-The seam is `RejectionVerifier` of engine/sample/draft_acceptance.py; vLLM: v1/sample/rejection_sampler.py. Source:
-Leviathan et al. 2023 (2211.17192), algorithm 1, and Chen et al. 2023 (2302.01318).
+The seam is the verifier of engine/sample/draft_acceptance.py. A drafter has proposed k tokens; one forward pass of the
+target gave its distributions at all k + 1 positions. Keep drafts such that the output is distributed as if the target
+had sampled each token itself: Leviathan et al. 2023 (2211.17192), algorithm 1; vLLM v1/sample/rejection_sampler.py.
 
-    drafts            x0          x1          x2             k = 3 tokens, each drawn from its q
-    draft_probs       q0          q1          q2
-    target_probs      p0          p1          p2      p3     one more: the target has seen all drafts
-    keep x_i if       u_i < p_i(x_i) / q_i(x_i)
-    result            x0          recovered                  x1 was refused: a token of max(p1 - q1, 0), and the end
+    drafts          b        c        d
+    draft_probs     q0       q1       q2                 the distribution that each draft was drawn from
+    target_probs    p0       p1       p2       p3        after the context, after b, after b c, after b c d
+    uniforms        u0       u1       u2       u3
+    c is rejected   b        x                           x is drawn from max(0, p1 - q1), scaled to sum 1, by u3
+    none is         b        c        d        y         y, the bonus token, is drawn from p3, by u3
 
-Whatever q is, the tokens that come out have the target's distribution. Probabilities are plain lists that sum to 1.
+Token ids are indices into the distributions, which are lists of V numbers >= 0 with sum 1, up to rounding.
 """
 
 from __future__ import annotations
@@ -17,54 +19,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def draw(weights: Sequence[float], u: float) -> int:
-    """Return the token at u of a distribution: the first token whose running sum exceeds u times the total.
-
-    weights: at least 0, not necessarily with sum 1, not all 0. u: 0 <= u < 1. A token of weight 0 never comes out, also
-    if the running sum stays below u times the total because of rounding: then the last token with a weight does.
-    """
-    aim, running, last = u * sum(weights), 0.0, 0
-    for token, weight in enumerate(weights):
-        if weight > 0:
-            running += weight
-            if running > aim:
-                return token
-            last = token
-    return last
-
-
-def residual(p: Sequence[float], q: Sequence[float] | None, token: int) -> list[float]:
-    """Return the weights of the token that replaces a refused draft: max(p - q, 0), not normalised.
-
-    q: None stands for a drafter without probabilities, such as prompt lookup, which proposes `token` for certain.
-    If rounding leaves no weight at all, return p.
-    """
-    if q is None:
-        left = [0.0 if each == token else weight for each, weight in enumerate(p)]
-    else:
-        left = [max(target - draft, 0.0) for target, draft in zip(p, q, strict=True)]
-    return left if any(left) else list(p)
-
-
 def verify(
     drafts: Sequence[int],
-    draft_probs: Sequence[Sequence[float] | None],
+    draft_probs: Sequence[Sequence[float]] | None,
     target_probs: Sequence[Sequence[float]],
     uniforms: Sequence[float],
 ) -> list[int]:
-    """Return the tokens of this step: the kept drafts, then one more. At least 1, at most k + 1 tokens.
+    """Return the accepted drafts and one token more: 1 to k + 1 token ids.
 
-    drafts: k token ids, k >= 0. draft_probs: k distributions, or None as in `residual`, where q is 1 for the draft.
-    target_probs: k + 1 distributions. uniforms: k + 1 numbers in [0, 1); number i decides about draft i, and the
-    last of them draws the one more token: from the residual after a refusal, from target_probs[k] after none.
+    drafts: k >= 0 ids. draft_probs: k distributions q, or None for drafts that are no samples, such as those of an
+    n-gram lookup: then each was proposed with certainty, q is 1 at the draft and 0 elsewhere. target_probs: k + 1
+    distributions p. uniforms: k + 1 independent numbers in [0, 1). Raises ValueError if these lengths do not fit k.
 
-    A draft with p = 0 is refused, whatever u is. Compare by multiplying, so that q = 0 is no division by zero; a draft
-    with q = 0 and p > 0 cannot have been drawn from q, and is kept.
+    1. From the left, draft d at position i is accepted if uniforms[i] * q[d] < p[d]; so never if p[d] is 0.
+    2. The first draft that is not accepted ends the output. Instead of it, one token is drawn from the residual, the
+       weights max(0, p - q) of its position.
+    3. If all drafts are accepted, one token is drawn from target_probs[k].
+    4. Draw from weights w with u = uniforms[k]: the lowest id t at which w[0] + ... + w[t] exceeds u * sum(w). If
+       rounding leaves none, the last id with a weight above 0. A token of weight 0 is never drawn.
+    5. If rounding leaves no weight above 0 in the residual, draw from p of that position instead.
     """
-    kept: list[int] = []
-    for token, q, p, u in zip(drafts, draft_probs, target_probs, uniforms, strict=False):
-        drafted = 1.0 if q is None else q[token]
-        if not u * drafted < p[token]:
-            return [*kept, draw(residual(p, q, token), uniforms[-1])]
-        kept.append(token)
-    return [*kept, draw(target_probs[len(drafts)], uniforms[-1])]
+    k = len(drafts)
+    given = k if draft_probs is None else len(draft_probs)
+    if (given, len(target_probs), len(uniforms)) != (k, k + 1, k + 1):
+        raise ValueError(
+            f"{k} drafts need {k} draft distributions and {k + 1} target distributions and uniforms, "
+            f"got {given}, {len(target_probs)} and {len(uniforms)}"
+        )
+    accepted: list[int] = []
+    for place, draft in enumerate(drafts):
+        p = target_probs[place]
+        q = certain(draft, len(p)) if draft_probs is None else draft_probs[place]
+        if not uniforms[place] * q[draft] < p[draft]:
+            residual = [max(0.0, target - drafted) for target, drafted in zip(p, q, strict=True)]
+            return [*accepted, draw(residual if any(residual) else p, uniforms[k])]
+        accepted.append(draft)
+    return [*accepted, draw(target_probs[k], uniforms[k])]
+
+
+def certain(token: int, size: int) -> list[float]:
+    """Return the distribution of a draft that is no sample."""
+    return [1.0 if other == token else 0.0 for other in range(size)]
+
+
+def draw(weights: Sequence[float], u: float) -> int:
+    """Return the first token whose cumulative weight exceeds u times the total."""
+    bound, total, last = u * sum(weights), 0.0, 0
+    for token, weight in enumerate(weights):
+        total += weight
+        if total > bound:
+            return token
+        if weight > 0:
+            last = token
+    return last
