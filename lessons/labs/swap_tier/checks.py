@@ -166,7 +166,7 @@ class Play:
 
 def kept(text: str) -> list[Op]:
     """Return the calls that store the blocks of a prefix, the last one first, as a GPU evicts them."""
-    return [op for end in range(len(text), 0, -1) for op in (("store", text[:end]), ("end",))]
+    return [op for end in range(len(text), 0, -1) for op in (("store", text[:end]), ("end", -1))]
 
 
 # -- single rules
@@ -218,6 +218,10 @@ def the_end_of_a_prefix_goes_first(learner: Learner) -> None:
     """Of the blocks of one load, the last one is replaced first."""
     play = Play(learner, 4).run(*kept("abc"), ("load", "abc"), ("end",), *kept("x"), *kept("y"))
     play.run(("find", "abc"), *kept("z"), ("find", "abc"))
+    play = Play(learner, 3).run(
+        ("store", "a"), ("store", "ab"), ("store", "abc"), ("end",), ("end",), ("end",)
+    )
+    play.run(("load", "abc"), ("end",), *kept("x"), ("find", "abc"), *kept("y"), ("find", "abc"))
 
 
 @check(LAB)
@@ -405,7 +409,7 @@ def serve(asks: Sequence[Ask], host_blocks: int, lab: Any) -> list[str]:
     """Serve requests with the engine's scheduler and a host tier; return a line for each step."""
     largest = max(-(-(ask.common + ask.own + ask.output) // 4) for ask in asks)
     tiers = TierConfig(host_blocks, offload=True, block_bytes=1)
-    scheduler = LabScheduler(SchedulerConfig(24, 3, 64), CacheConfig(largest + 4, 4, tiers=tiers), lab)
+    scheduler = LabScheduler(SchedulerConfig(24, 3, 64), CacheConfig(largest + 3, 4, tiers=tiers), lab)
     requests = []
     for at, ask in enumerate(asks):
         params = SamplingParams(temperature=0, max_tokens=ask.output, ignore_eos=True)
@@ -430,10 +434,10 @@ def the_engine_offloads_to_it(learner: Learner) -> None:
         return None if len(ours) == len(yours) else f"it takes {len(yours)} steps, by the rules {len(ours)}"
 
     rng = Random(29)
-    for count in (2, 3, 4, 6, 10, 16, 24):
-        host_blocks = rng.choice([2, 4, 9])
+    for count in (2, 3, 4, 6, 10, 20, 30, 40):
+        host_blocks = rng.choice([6, 9, 14])
         asks = [
-            Ask(rng.randint(0, 3), rng.choice([0, 8, 13, 20]), rng.randint(1, 6), rng.randint(1, 5))
+            Ask(rng.randint(0, 3), rng.choice([8, 13, 20, 20]), rng.randint(1, 3), rng.randint(1, 4))
             for _ in range(count)
         ]
         if difference(asks, host_blocks) is not None:
