@@ -1,122 +1,126 @@
-"""Plausible wrong host tiers, each with the check that must catch it."""
+"""Plausible wrong tiers, each with the check that must catch it."""
 
 MUTANTS = """
-swap-tier found_when_the_copy_has_ended: readable as soon as the copy begins
--            if block is None or block in self.writing:
-+            if block is None:
-swap-tier found_when_the_copy_has_ended: every copy ends with the first
--        self.writing.remove(block)
-+        self.writing.clear()
-swap-tier the_host_continues_the_prefix: the search begins at the first block
--        for block_hash in hashes[start:]:
-+        for block_hash in hashes:
-swap-tier the_host_continues_the_prefix: blocks behind a gap are found
--            if block is None or block in self.writing:
+swap-tier stored_is_found_after_its_step: content is found while it is being copied
+-        self.stored.setdefault(step, []).append((block, block_hash))
++        self.stored.setdefault(step, []).append((block, block_hash))
++        self.content[block], self.block_of[block_hash] = block_hash, block
+swap-tier stored_is_found_after_its_step: a block that is written counts as free
+-        return len(self.empty) + len(self.idle)
++        return len(self.empty) + len(self.idle) + len(self.writing)
+swap-tier stored_is_found_after_its_step: a step publishes what a later one stores
+-        for each in sorted(number for number in {*self.stored, *self.loaded} if number <= step):
++        for each in sorted({*self.stored, *self.loaded}):
+@@
+-                if each == step:
++                if each >= step:
+swap-tier a_hit_spans_both_tiers: the host is asked for the whole chain
+-        for each in hashes[start:]:
++        for each in hashes:
+swap-tier a_hit_spans_both_tiers: gaps are skipped
 -                break
-+            if block is None or block in self.writing:
+-            found.append(block)
 +                continue
-swap-tier the_host_continues_the_prefix: one block is left to compute
--        for block_hash in hashes[start:]:
-+        for block_hash in hashes[start:-1]:
-swap-tier nothing_is_copied_twice: the old copy is forgotten
--        if block_hash in self.block_of:
--            self.block_of.move_to_end(block_hash)
--            return None
-+        pass
-swap-tier nothing_is_copied_twice: the readable block is returned again
--            self.block_of.move_to_end(block_hash)
--            return None
-+            self.block_of.move_to_end(block_hash)
-+            return self.block_of[block_hash]
-swap-tier empty_blocks_come_first: one block stays empty
++            found.append(block)
+swap-tier a_hit_spans_both_tiers: all device blocks are counted
+-        start = 0
+-        while start < len(hashes) and hashes[start] in device:
+-            start += 1
++        start = sum(each in device for each in hashes)
+swap-tier a_hit_spans_both_tiers: a device block in the middle ends the hit
+-        for each in hashes[start:]:
++        for each in hashes[start:]:
++            if each in device:
++                break
+swap-tier content_is_stored_once: content on the host is stored again
+-        if block_hash in self.block_of or block_hash in self.writing or not self.num_free:
++        if block_hash in self.writing or not self.num_free:
+swap-tier content_is_stored_once: content that is being stored is stored again
+-        if block_hash in self.block_of or block_hash in self.writing or not self.num_free:
++        if block_hash in self.block_of or not self.num_free:
+swap-tier content_is_stored_once: an offer of known content is a use
+-        if block_hash in self.block_of or block_hash in self.writing or not self.num_free:
++        if self.block_of.get(block_hash) in self.idle:
++            self.idle.move_to_end(self.block_of[block_hash])
++        if block_hash in self.block_of or block_hash in self.writing or not self.num_free:
+swap-tier reused_in_order: the newest content goes first
+-            block, _ = self.idle.popitem(last=False)
++            block, _ = self.idle.popitem()
+swap-tier reused_in_order: content is reused before an empty block
 -        if self.empty:
-+        if len(self.empty) > 1 or not self.block_of:
-swap-tier the_least_recently_used_is_replaced: first in, first out
--            self.block_of.move_to_end(self.hash_of[block])
-+            pass
-swap-tier the_least_recently_used_is_replaced: a second eviction is no use
--            self.block_of.move_to_end(block_hash)
--            return None
-+            return None
-swap-tier the_least_recently_used_is_replaced: the most recently used is replaced
--        for block_hash, block in self.block_of.items():
-+        for block_hash, block in reversed(self.block_of.items()):
-swap-tier the_least_recently_used_is_replaced: the lost hash is still found
--                del self.block_of[block_hash]
--                return block
-+                return block
-swap-tier the_end_of_a_prefix_goes_first: the start of a prefix is replaced first
--        for block in reversed(blocks):
-+        for block in blocks:
-swap-tier the_end_of_a_prefix_goes_first: only the first block of a load is used
--            self.block_of.move_to_end(self.hash_of[block])
-+            if block == blocks[0]:
-+                self.block_of.move_to_end(self.hash_of[block])
-swap-tier a_read_block_is_not_replaced: reading does not protect
--            if block not in self.writing and block not in self.readers:
-+            if block not in self.writing:
-swap-tier a_read_block_is_not_replaced: the first of two loads ends the protection
--        self.readers -= Counter(blocks)
-+        for block in blocks:
-+            del self.readers[block]
-swap-tier a_read_block_is_not_replaced: only the oldest block is looked at
--            if block not in self.writing and block not in self.readers:
-+            if block in self.writing or block in self.readers:
-+                return None
-+            else:
-swap-tier a_written_block_is_not_replaced: writing does not protect
--            if block not in self.writing and block not in self.readers:
-+            if block not in self.readers:
-swap-tier the_end_of_a_copy_is_no_use: a write counts when it ends
--        self.writing.remove(block)
-+        self.writing.remove(block)
-+        self.block_of.move_to_end(self.hash_of[block])
-swap-tier the_end_of_a_copy_is_no_use: a load counts when it ends
--        self.readers -= Counter(blocks)
-+        self.readers -= Counter(blocks)
-+        for block in reversed(blocks):
-+            self.block_of.move_to_end(self.hash_of[block])
-swap-tier a_failed_copy_leaves_nothing: a failure is a success
--        if not ok:
-+        if ok is None:
-swap-tier a_failed_copy_leaves_nothing: the block is lost
--            self.empty.append(block)
-+            pass
-swap-tier wrong_calls_are_refused: a block that is being written is loaded
--            if block not in self.hash_of or block in self.writing:
-+            if block not in self.hash_of:
-swap-tier wrong_calls_are_refused: half of a refused load is kept
++        if self.empty and not self.idle:
+swap-tier reused_in_order: the old content can still be found
+-            del self.block_of[self.content.pop(block)]
++            self.block_of[self.content.pop(block)] = block
+swap-tier the_end_of_a_chain_goes_first: the start of a chain is reused first
+-            for block in [*(block for block, _ in stored), *reversed(self.loaded.pop(each, []))]:
++            stored.reverse()
++            for block in [*(block for block, _ in stored), *reversed(self.loaded.pop(each, []))]:
+swap-tier a_load_is_a_use: first stored, first out
 -        for block in blocks:
--            if block not in self.hash_of or block in self.writing:
--                raise ValueError(f"block {block} is not readable")
--        for block in reversed(blocks):
+-            self.idle.pop(block, None)
+-            self.pins[block] += 1
+-        self.loaded.setdefault(step, []).extend(blocks)
 +        for block in blocks:
-+            if block not in self.hash_of or block in self.writing:
-+                raise ValueError(f"block {block} is not readable")
-swap-tier wrong_calls_are_refused: a load ends that never began
--            if block not in self.readers:
--                raise ValueError(f"block {block} is not being read")
-+            pass
-swap-tier random_calls: match is a use
++            self.pins[block] += 1
++        self.loaded.setdefault(step, []).extend(blocks)
+swap-tier a_load_is_a_use: the start of a hit is reused before its end
+-            for block in [*(block for block, _ in stored), *reversed(self.loaded.pop(each, []))]:
++            for block in [*(block for block, _ in stored), *self.loaded.pop(each, [])]:
+swap-tier a_load_is_a_use: loads become free before stores
+-            for block in [*(block for block, _ in stored), *reversed(self.loaded.pop(each, []))]:
++            for block in [*reversed(self.loaded.pop(each, [])), *(block for block, _ in stored)]:
+swap-tier a_look_is_no_use: match refreshes what it finds
 -            found.append(block)
 +            found.append(block)
-+            self.block_of.move_to_end(block_hash)
-swap-tier random_calls: a failed copy counts as free and as written
--        self.writing.remove(block)
--        if not ok:
-+        if ok:
-+            self.writing.remove(block)
-+        else:
-swap-tier the_engine_offloads_to_it: a replaced block keeps its old hash too
--                del self.block_of[block_hash]
--                return block
-+                return block
-swap-tier the_engine_offloads_to_it: a block is replaced while a load reads it
--        for block_hash, block in self.block_of.items():
--            if block not in self.writing and block not in self.readers:
-+        for block_hash, block in self.block_of.items():
-+            if block in self.readers or (not self.readers and block not in self.writing):
-swap-tier the_engine_offloads_to_it: the newest content goes first
--        for block_hash, block in self.block_of.items():
-+        for block_hash, block in reversed(self.block_of.items()):
++            if block in self.idle:
++                self.idle.move_to_end(block)
+swap-tier a_pinned_block_stays: a block that is read can be reused
+-        for block in blocks:
+-            self.idle.pop(block, None)
+-            self.pins[block] += 1
+-        self.loaded.setdefault(step, []).extend(blocks)
++        for block in blocks:
++            self.idle[block] = None
++            self.pins[block] += 1
++        self.loaded.setdefault(step, []).extend(blocks)
+swap-tier a_pinned_block_stays: a pin is a flag
+             self.idle.pop(block, None)
+-            self.pins[block] += 1
++            self.pins[block] = 1
+swap-tier a_pinned_block_stays: a full tier raises
+-        if block_hash in self.block_of or block_hash in self.writing or not self.num_free:
++        if block_hash in self.block_of or block_hash in self.writing:
+swap-tier a_failed_step_leaves_nothing: a failed step publishes
+-                if each == step:
++                if each <= step:
+swap-tier a_failed_step_leaves_nothing: a failed step keeps its pins
+-        for each in sorted(number for number in {*self.stored, *self.loaded} if number <= step):
++        for each in sorted(number for number in {*self.stored, *self.loaded} if number == step):
+swap-tier a_failed_step_leaves_nothing: what failed can never be stored again
+-                self.writing.discard(block_hash)
+-                if each == step:
++                if each == step:
++                    self.writing.discard(block_hash)
+swap-tier a_failed_step_leaves_nothing: the newest failed step is dropped first
+-        for each in sorted(number for number in {*self.stored, *self.loaded} if number <= step):
++        for each in sorted((number for number in {*self.stored, *self.loaded} if number <= step), reverse=True):
+swap-tier only_content_is_read: any block is pinned
+-        if any(block not in self.content for block in blocks):
++        if any(block not in range(1, 1 << 30) for block in blocks):
+swap-tier only_content_is_read: pinned before it is checked
+-        if any(block not in self.content for block in blocks):
++        for block in blocks:
++            self.idle.pop(block, None)
++        if any(block not in self.content for block in blocks):
+swap-tier random_copies: a second pin of a step is lost when the first step ends
+-        self.pins[block] -= 1
+-        if self.pins[block]:
+-            return
++        self.pins[block] -= 1 if self.pins[block] < 3 else 2
++        if self.pins[block]:
++            return
+swap-tier the_kv_manager_runs_on_it: only the last store of a step is published
+-                if each == step:
++                if each == step and (block, block_hash) == stored[-1]:
 """

@@ -1,19 +1,19 @@
-"""Lab swap-tier: keep KV blocks in host memory after the GPU has evicted them.
+"""Lab swap-tier: keep evicted KV blocks in host memory, and find a prefix over both tiers.
 
-The seam is the host tier (engine/core/host_tier.py). A prefix cache on the GPU evicts a block when it needs the room.
-Its content can be copied to host memory first, and a later request with the same prefix copies it back, which is faster
-than computing it. Your class decides which host block a copy goes to, finds prefixes, and protects the blocks of
-copies that still run. A hash names the content of a block and of all blocks before it, so hashes form chains.
+The seam is the host tier (engine/core/host_tier.py). Before the device's prefix cache reuses a block, its content can
+be copied to host memory; a later request copies it back instead of computing it again. The copies run within a step. A
+host block that a step writes or reads is pinned until that step has ended, so nothing else is copied there meanwhile.
 
-    prompt        h0   h1   h2   h3   h4        match([h0, h1, h2, h3, h4], 2) -> [5, 0]
-    on the GPU    yes  yes                      the GPU has 2 blocks, the host continues with h2 and h3; h4 is computed
-    on the host             5    0              load([5, 0]) ... copies run ... loaded([5, 0])
+    the device evicts h1       store(7, h1) -> 3      step 7 copies it to host block 3; it is not findable yet
+    step 7 has ended           finish(7)              block 3 holds h1: findable, free, and reusable
+    a prompt has h0, h1, h2    match([h0, h1, h2], {h0}) -> (1, [3])       share h0, copy in h1, compute h2
+    it starts in step 9        load(9, [3])           block 3 is not reused before finish(9)
 
-    a host block     empty --store--> being written --stored--> readable <--load, loaded--> being read
-                       ^------------- stored(ok=False)            |
-                       (replaced by `store`, when it is the least recently used one without a copy)
+A block's hash covers all tokens before the block too, so a chain of blocks is useful only from its start, and its end
+should be reused first. Sources: vLLM v1/kv_offload/cpu (manager.py, policies/lru.py); PagedAttention (Kwon et al.
+2023), section 4.5.
 
-Sources: PagedAttention (Kwon et al., SOSP 2023), section 4.5; vLLM v1/kv_offload/cpu/manager.py and policies/lru.py.
+A host block is free or pinned, and it has content (one hash) or none. Host blocks are 1 to num_blocks.
 """
 
 from __future__ import annotations
@@ -22,98 +22,102 @@ from collections import Counter, OrderedDict
 
 
 class HostTier:
-    """Host blocks by hash, their order of use, and the copies that run."""
+    """Content, pins and the order of reuse of the blocks in host memory."""
 
     def __init__(self, num_blocks: int) -> None:
-        """num_blocks: number of host blocks, at least 1, numbered from 0; all are empty."""
-        self.num_blocks = num_blocks
-        self.empty = list(range(num_blocks - 1, -1, -1))
-        self.block_of: OrderedDict[bytes, int] = OrderedDict()
-        """Blocks by hash, the least recently used first."""
-        self.hash_of: dict[int, bytes] = {}
-        self.writing: set[int] = set()
-        self.readers: Counter[int] = Counter()
-        """Running loads by block, without zeros."""
+        """Start with num_blocks free blocks without content, at least 1."""
+        self.empty = list(range(num_blocks, 0, -1))
+        """Free blocks without content."""
+        self.idle: OrderedDict[int, None] = OrderedDict()
+        """Free blocks with content, in the order in which they became free."""
+        self.content: dict[int, bytes] = {}
+        self.block_of: dict[bytes, int] = {}
+        """The inverse of content: what `match` finds."""
+        self.pins: Counter[int] = Counter()
+        self.stored: dict[int, list[tuple[int, bytes]]] = {}
+        """Unfinished step -> the blocks that it writes, with their future content."""
+        self.loaded: dict[int, list[int]] = {}
+        """Unfinished step -> the blocks that it reads."""
+        self.writing: set[bytes] = set()
 
     @property
     def num_free(self) -> int:
-        """Number of blocks that no copy reads or writes, with content or empty."""
-        return self.num_blocks - len(self.writing) - len(self.readers)
+        """Number of blocks without a pin, with content or without."""
+        return len(self.empty) + len(self.idle)
 
-    def match(self, hashes: list[bytes], start: int) -> list[int]:
-        """Return the host blocks that continue a prefix of which the GPU has the first `start` blocks.
+    def match(self, hashes: list[bytes], device: set[bytes]) -> tuple[int, list[int]]:
+        """Find the prefix of a chain that need not be computed: first a part on the device, then a part on the host.
 
-        They are the blocks of hashes[start], hashes[start + 1], ... up to the first hash without a readable block: a
-        block that is being written is not readable, one that is being read is. Changes nothing.
+        hashes: the chain, from its start. device: all hashes that the device's cache holds.
+        Returns the number of leading hashes that are in `device`, and the host blocks of the hashes that follow, up to
+        the first one that no host block holds (even if it is in `device`: a hit changes tiers only once). Changes
+        nothing, the order of reuse included.
         """
+        start = 0
+        while start < len(hashes) and hashes[start] in device:
+            start += 1
         found: list[int] = []
-        for block_hash in hashes[start:]:
-            block = self.block_of.get(block_hash)
-            if block is None or block in self.writing:
+        for each in hashes[start:]:
+            if (block := self.block_of.get(each)) is None:
                 break
             found.append(block)
-        return found
+        return start, found
 
-    def store(self, block_hash: bytes) -> int | None:
-        """Return the host block to which a block of this hash is copied, or None for no copy. The GPU evicts it next.
+    def store(self, step: int, block_hash: bytes) -> int | None:
+        """Choose the host block to which step `step` copies this content, and pin it.
 
-        None if a host block has this hash, readable or being written: that block is now the most recently used. None,
-        and nothing changes, if a copy reads or writes every block.
-        Otherwise an empty block is taken, whichever; without one, the least recently used of the blocks that no copy
-        reads or writes, whose content is lost. The block is being written until `stored`, and is now the most recently
-        used.
+        Free blocks without content come first, in any order, then those with content, in the order in which they became
+        free; the old content is forgotten at once. Returns None, and changes nothing, if a host block holds this
+        content already, if an unfinished step is storing it, or if no block is free.
         """
-        if block_hash in self.block_of:
-            self.block_of.move_to_end(block_hash)
+        if block_hash in self.block_of or block_hash in self.writing or not self.num_free:
             return None
-        block = self._take()
-        if block is not None:
-            self.block_of[block_hash] = block
-            self.hash_of[block] = block_hash
-            self.writing.add(block)
+        if self.empty:
+            block = self.empty.pop()
+        else:
+            block, _ = self.idle.popitem(last=False)
+            del self.block_of[self.content.pop(block)]
+        self.pins[block] += 1
+        self.writing.add(block_hash)
+        self.stored.setdefault(step, []).append((block, block_hash))
         return block
 
-    def _take(self) -> int | None:
-        """Return an empty block, or empty the least recently used one that no copy reads or writes."""
-        if self.empty:
-            return self.empty.pop()
-        for block_hash, block in self.block_of.items():
-            if block not in self.writing and block not in self.readers:
-                del self.block_of[block_hash]
-                return block
-        return None
+    def load(self, step: int, blocks: list[int]) -> None:
+        """Pin blocks with content that step `step` reads, in the order of `match`.
 
-    def stored(self, block: int, ok: bool) -> None:
-        """The copy to this block has ended. ok: it is readable from now on; otherwise it is empty.
-
-        The order of use does not change. Raises ValueError, and changes nothing, if the block is not being written.
+        A block may have several pins: two requests of one step, or of two steps, may read it. Raises ValueError, and
+        changes nothing, if a block has no content: a block that is still being stored has none.
         """
-        if block not in self.writing:
-            raise ValueError(f"block {block} is not being written")
-        self.writing.remove(block)
-        if not ok:
-            del self.block_of[self.hash_of.pop(block)]
+        if any(block not in self.content for block in blocks):
+            raise ValueError(f"a block of {blocks} has no content")
+        for block in blocks:
+            self.idle.pop(block, None)
+            self.pins[block] += 1
+        self.loaded.setdefault(step, []).extend(blocks)
+
+    def finish(self, step: int) -> None:
+        """Step `step` has ended: what it stored is content now, and its pins are dropped.
+
+        A block becomes free with its last pin. Within a step the stored blocks come first, in the order of the calls of
+        `store`, then all blocks passed to `load`, from the last to the first. Several steps may be unfinished; they end
+        in the order of their numbers. One with a smaller number that did not end has failed, so it is dropped before,
+        the smallest number first: its pins are dropped in the same way, and the blocks that it stored have no content.
+        A step without copies is no error.
+        """
+        for each in sorted(number for number in {*self.stored, *self.loaded} if number <= step):
+            stored = self.stored.pop(each, [])
+            for block, block_hash in stored:
+                self.writing.discard(block_hash)
+                if each == step:
+                    self.content[block], self.block_of[block_hash] = block_hash, block
+            for block in [*(block for block, _ in stored), *reversed(self.loaded.pop(each, []))]:
+                self._unpin(block)
+
+    def _unpin(self, block: int) -> None:
+        self.pins[block] -= 1
+        if self.pins[block]:
+            return
+        if block in self.content:
+            self.idle[block] = None
+        else:
             self.empty.append(block)
-
-    def load(self, blocks: list[int]) -> None:
-        """Copies from these blocks, as `match` returned them, begin. Several loads may read one block at a time.
-
-        They are the most recently used blocks now, the first of them the most recent: a prefix is of no use without
-        its start, so its end is replaced first. Raises ValueError, and changes nothing, if one of them is not readable.
-        """
-        for block in blocks:
-            if block not in self.hash_of or block in self.writing:
-                raise ValueError(f"block {block} is not readable")
-        for block in reversed(blocks):
-            self.readers[block] += 1
-            self.block_of.move_to_end(self.hash_of[block])
-
-    def loaded(self, blocks: list[int]) -> None:
-        """The copies of one `load` with these blocks have ended. The order of use does not change.
-
-        Raises ValueError, and changes nothing, if one of the blocks is not being read.
-        """
-        for block in blocks:
-            if block not in self.readers:
-                raise ValueError(f"block {block} is not being read")
-        self.readers -= Counter(blocks)

@@ -1,73 +1,70 @@
-"""Lab swap-tier: keep KV blocks in host memory after the GPU has evicted them.
+"""Lab swap-tier: keep evicted KV blocks in host memory, and find a prefix over both tiers.
 
-The seam is the host tier (engine/core/host_tier.py). A prefix cache on the GPU evicts a block when it needs the room.
-Its content can be copied to host memory first, and a later request with the same prefix copies it back, which is faster
-than computing it. Your class decides which host block a copy goes to, finds prefixes, and protects the blocks of
-copies that still run. A hash names the content of a block and of all blocks before it, so hashes form chains.
+The seam is the host tier (engine/core/host_tier.py). Before the device's prefix cache reuses a block, its content can
+be copied to host memory; a later request copies it back instead of computing it again. The copies run within a step. A
+host block that a step writes or reads is pinned until that step has ended, so nothing else is copied there meanwhile.
 
-    prompt        h0   h1   h2   h3   h4        match([h0, h1, h2, h3, h4], 2) -> [5, 0]
-    on the GPU    yes  yes                      the GPU has 2 blocks, the host continues with h2 and h3; h4 is computed
-    on the host             5    0              load([5, 0]) ... copies run ... loaded([5, 0])
+    the device evicts h1       store(7, h1) -> 3      step 7 copies it to host block 3; it is not findable yet
+    step 7 has ended           finish(7)              block 3 holds h1: findable, free, and reusable
+    a prompt has h0, h1, h2    match([h0, h1, h2], {h0}) -> (1, [3])       share h0, copy in h1, compute h2
+    it starts in step 9        load(9, [3])           block 3 is not reused before finish(9)
 
-    a host block     empty --store--> being written --stored--> readable <--load, loaded--> being read
-                       ^------------- stored(ok=False)            |
-                       (replaced by `store`, when it is the least recently used one without a copy)
+A block's hash covers all tokens before the block too, so a chain of blocks is useful only from its start, and its end
+should be reused first. Sources: vLLM v1/kv_offload/cpu (manager.py, policies/lru.py); PagedAttention (Kwon et al.
+2023), section 4.5.
 
-Sources: PagedAttention (Kwon et al., SOSP 2023), section 4.5; vLLM v1/kv_offload/cpu/manager.py and policies/lru.py.
+A host block is free or pinned, and it has content (one hash) or none. Host blocks are 1 to num_blocks.
 """
 
 from __future__ import annotations
 
 
 class HostTier:
-    """Host blocks by hash, their order of use, and the copies that run."""
+    """Content, pins and the order of reuse of the blocks in host memory."""
 
     def __init__(self, num_blocks: int) -> None:
-        """num_blocks: number of host blocks, at least 1, numbered from 0; all are empty."""
+        """Start with num_blocks free blocks without content, at least 1."""
         raise NotImplementedError("write HostTier")
 
     @property
     def num_free(self) -> int:
-        """Number of blocks that no copy reads or writes, with content or empty."""
+        """Number of blocks without a pin, with content or without."""
         raise NotImplementedError("write num_free")
 
-    def match(self, hashes: list[bytes], start: int) -> list[int]:
-        """Return the host blocks that continue a prefix of which the GPU has the first `start` blocks.
+    def match(self, hashes: list[bytes], device: set[bytes]) -> tuple[int, list[int]]:
+        """Find the prefix of a chain that need not be computed: first a part on the device, then a part on the host.
 
-        They are the blocks of hashes[start], hashes[start + 1], ... up to the first hash without a readable block: a
-        block that is being written is not readable, one that is being read is. Changes nothing.
+        hashes: the chain, from its start. device: all hashes that the device's cache holds.
+        Returns the number of leading hashes that are in `device`, and the host blocks of the hashes that follow, up to
+        the first one that no host block holds (even if it is in `device`: a hit changes tiers only once). Changes
+        nothing, the order of reuse included.
         """
         raise NotImplementedError("write match")
 
-    def store(self, block_hash: bytes) -> int | None:
-        """Return the host block to which a block of this hash is copied, or None for no copy. The GPU evicts it next.
+    def store(self, step: int, block_hash: bytes) -> int | None:
+        """Choose the host block to which step `step` copies this content, and pin it.
 
-        None if a host block has this hash, readable or being written: that block is now the most recently used. None,
-        and nothing changes, if a copy reads or writes every block.
-        Otherwise an empty block is taken, whichever; without one, the least recently used of the blocks that no copy
-        reads or writes, whose content is lost. The block is being written until `stored`, and is now the most recently
-        used.
+        Free blocks without content come first, in any order, then those with content, in the order in which they became
+        free; the old content is forgotten at once. Returns None, and changes nothing, if a host block holds this
+        content already, if an unfinished step is storing it, or if no block is free.
         """
         raise NotImplementedError("write store")
 
-    def stored(self, block: int, ok: bool) -> None:
-        """The copy to this block has ended. ok: it is readable from now on; otherwise it is empty.
+    def load(self, step: int, blocks: list[int]) -> None:
+        """Pin blocks with content that step `step` reads, in the order of `match`.
 
-        The order of use does not change. Raises ValueError, and changes nothing, if the block is not being written.
-        """
-        raise NotImplementedError("write stored")
-
-    def load(self, blocks: list[int]) -> None:
-        """Copies from these blocks, as `match` returned them, begin. Several loads may read one block at a time.
-
-        They are the most recently used blocks now, the first of them the most recent: a prefix is of no use without
-        its start, so its end is replaced first. Raises ValueError, and changes nothing, if one of them is not readable.
+        A block may have several pins: two requests of one step, or of two steps, may read it. Raises ValueError, and
+        changes nothing, if a block has no content: a block that is still being stored has none.
         """
         raise NotImplementedError("write load")
 
-    def loaded(self, blocks: list[int]) -> None:
-        """The copies of one `load` with these blocks have ended. The order of use does not change.
+    def finish(self, step: int) -> None:
+        """Step `step` has ended: what it stored is content now, and its pins are dropped.
 
-        Raises ValueError, and changes nothing, if one of the blocks is not being read.
+        A block becomes free with its last pin. Within a step the stored blocks come first, in the order of the calls of
+        `store`, then all blocks passed to `load`, from the last to the first. Several steps may be unfinished; they end
+        in the order of their numbers. One with a smaller number that did not end has failed, so it is dropped before,
+        the smallest number first: its pins are dropped in the same way, and the blocks that it stored have no content.
+        A step without copies is no error.
         """
-        raise NotImplementedError("write loaded")
+        raise NotImplementedError("write finish")
