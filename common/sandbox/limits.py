@@ -8,7 +8,8 @@ class Limits:
     """Limits of one guest, over its whole life."""
 
     seconds: float = 10.0
-    """Time in which the checker waits for the guest; the checker's own work and `imports` do not count."""
+    """Time in which the checker waits for the guest. The checker's own work and `imports` do not count, nor does the
+    time in which a busy machine gives the two no processor, up to a bound."""
     megabytes: int = 1024
     """Resident memory."""
     value_megabytes: int = 64

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from common.sandbox import Guest, GuestError, GuestStopped, Limits
 from common.sandbox import callback as host_callback
-from lessons.course.lesson_files import Exercise, Lab, Lesson, find_exercise
+from lessons.course.lesson_files import BugHunt, Exercise, Lab, Lesson, find_exercise
 
 MEGABYTES = 1_536
 MAX_STOPS = 2
@@ -34,13 +34,16 @@ _CHECKS: dict[str, list[CheckFunction]] = defaultdict(list)
 
 
 class Failed(AssertionError):
-    """A check's refusal: the reason in one sentence, the smallest counter-example, a trace to look at."""
+    """A check's refusal: the reason in one sentence, the smallest counter-example, its run as a trace.
+
+    traces: the learner's run, the right one, and the first step that differs.
+    """
 
     def __init__(
-        self, why: str, *, example: object = None, trace: Path | str | None = None, step: int = 0
+        self, why: str, *, example: object = None, traces: tuple[Path, Path, int] | None = None
     ) -> None:
         super().__init__(why)
-        self.why, self.example, self.trace, self.step = why, example, trace, step
+        self.why, self.example, self.traces = why, example, traces
 
 
 class Learner:
@@ -85,7 +88,10 @@ class CheckResult:
     why: str = ""
     example: str = ""
     trace: str = ""
+    """The learner's run of the example, for `prep app --trace`."""
+    right_trace: str = ""
     step: int = 0
+    """First step in which the two runs differ."""
 
 
 @dataclass(frozen=True)
@@ -144,10 +150,7 @@ def smallest(cases: Iterable[Case], run: Callable[[Case], object]) -> None:
             if isinstance(error, Failed) and error.example is not None:
                 raise
             raise Failed(
-                str(error) or "the result is wrong",
-                example=case,
-                trace=getattr(error, "trace", None),
-                step=getattr(error, "step", 0),
+                str(error) or "the result is wrong", example=case, traces=getattr(error, "traces", None)
             ) from None
 
 
@@ -172,6 +175,8 @@ def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report
     only: name of the one check to run. A stopped process is started again for the next check, once.
     """
     lesson, facts = find_exercise(exercise)
+    if isinstance(lesson, BugHunt):
+        return _check_repair(lesson, source, only)
     language = lesson.language if isinstance(lesson, Lab) else "python"
     results: list[CheckResult] = []
     guest: Guest | None = None
@@ -216,6 +221,25 @@ def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report
     return Report(exercise, results, output=output[:2_000])
 
 
+def _check_repair(hunt: BugHunt, source: str, only: str | None) -> Report:
+    """Run the checks of a program of quizzes/autopsies on its repair."""
+    from quizzes.autopsies import programs
+
+    limits = Limits(seconds=20, megabytes=MEGABYTES)
+    folder = hunt.folder.name
+    try:
+        with programs.guest_for(folder, source, limits) as guest:
+            guest.load()
+            output = guest.output()
+    except GuestError as error:
+        return Report(hunt.number, problem=str(error))
+    except GuestStopped as stopped:
+        return Report(hunt.number, problem=f"your code {stopped}")
+    found = programs.run_checks(folder, source, limits, () if only is None else (only,))
+    results = [CheckResult(each.name, each.says, each.ok, each.why) for each in found]
+    return Report(hunt.number, results, output=output[:2_000])
+
+
 class NotCompiled(ValueError):
     """A file in C++ or CUDA gives no library: why, in one sentence."""
 
@@ -242,7 +266,7 @@ def _run(function: CheckFunction, learner: Learner) -> CheckResult:
     except GuestError:
         raise  # it is also an instance of the error that the learner's code raised
     except Failed as failed:
-        return _failed(function, failed.why, failed.example, failed.trace, failed.step)
+        return _failed(function, failed.why, failed.example, failed.traces)
     except AssertionError as error:
         return _failed(function, str(error) or "the result is wrong")
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
@@ -252,11 +276,12 @@ def _run(function: CheckFunction, learner: Learner) -> CheckResult:
 
 
 def _failed(
-    function: CheckFunction, why: str, example: object = None, trace: Path | str | None = None, step: int = 0
+    function: CheckFunction, why: str, example: object = None, traces: tuple[Path, Path, int] | None = None
 ) -> CheckResult:
     shown = "" if example is None else example if isinstance(example, str) else repr(example)
+    mine, right, step = traces or ("", "", 0)
     return CheckResult(
-        function.__name__, requirement(function), False, why, shown[:500], str(trace or ""), step
+        function.__name__, requirement(function), False, why, shown[:500], str(mine), str(right), step
     )
 
 

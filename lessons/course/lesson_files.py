@@ -11,6 +11,9 @@ lessons/labs/block_manager/
   meta.yaml      track, title, goal, and its one exercise              -> Lab
   stub.py        the learner's file as they get it; solution.py, checks.py and mutants.py as in a lesson
   race.py        the learner's part against ours      follow_ups.md   what an interviewer asks next
+
+quizzes/autopsies/block_manager/                                       -> BugHunt, the lab mend-block-manager
+  given.py       the program with its faults; solution.py and checks.py; its question in the bank has the texts
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 FOLDER = Path(__file__).resolve().parents[1]
 SUFFIXES = {"python": ".py", "cpp": ".cpp", "cuda": ".cu", "triton": ".py"}
-TRACKS = ("memory", "policies", "decoding", "serving", "kernels")
+HUNTS = "bug hunts"
+TRACKS = ("memory", "policies", "decoding", "serving", "kernels", HUNTS)
+_PROGRAMS = FOLDER.parent / "quizzes" / "autopsies"
+_QUESTIONS = FOLDER.parent / "quizzes" / "bank" / "code_review"
 _CELL = re.compile(r"^# %%(?P<kind> \[markdown\])?(?P<rest>.*)$")
 _MARKER = re.compile(r"^# exercise (\d\d\.\d)\b")
 
@@ -53,7 +59,7 @@ class Exercise(Strict):
     """Modules imported in the learner's process before its time limit begins."""
     seconds: float = 10
     """Limit of a whole check."""
-    hints: list[str] = Field(min_length=3, max_length=3)
+    hints: list[str] = Field(min_length=2, max_length=3)
 
 
 class Probe(Strict):
@@ -160,6 +166,19 @@ class Lab(Strict):
         return {self.exercise.id: self.exercise}
 
 
+class BugHunt(Lab):
+    """A program of quizzes/autopsies to repair. Its question in the bank has the hints and the follow-ups."""
+
+    questions: list[tuple[str, str]] = []
+
+    def read(self, stem: str) -> str:
+        return super().read("given" if stem == "stub" else stem)
+
+    @property
+    def follow_ups(self) -> list[tuple[str, str]]:
+        return self.questions
+
+
 @dataclass(frozen=True)
 class Cell:
     """A cell of a lesson's source."""
@@ -202,6 +221,7 @@ def find_lesson(name: str) -> Lesson:
 def labs() -> tuple[Lab, ...]:
     """Return all labs, track by track. Raises pydantic.ValidationError if a meta.yaml is wrong."""
     found = [lab for path in sorted((FOLDER / "labs").glob("*/meta.yaml")) for lab in _read_labs(path.parent)]
+    found += _read_hunts()
     return tuple(sorted(found, key=lambda lab: (TRACKS.index(lab.track), lab.order)))
 
 
@@ -214,6 +234,36 @@ def _read_labs(folder: Path) -> list[Lab]:
         number = name if language == "python" else f"{language}-{name}"
         facts = {"id": number, "title": data["title"], **exercise}
         found.append(Lab.model_validate({**data, "language": language, "exercise": facts, "folder": folder}))
+    return found
+
+
+def _read_hunts() -> list[BugHunt]:
+    """Return a lab for each program of quizzes/autopsies, the short ones first."""
+    found = []
+    for path in sorted(_QUESTIONS.glob("mend_*.yaml")):
+        question = yaml.safe_load(path.read_text(encoding="utf-8"))
+        folder = _PROGRAMS / question["code"]["folder"]
+        program = ast.parse((folder / "given.py").read_text(encoding="utf-8"))
+        asked = [each for each in question.get("followups", ()) if "ask" in each]
+        exercise = {
+            "id": path.stem.replace("_", "-"),
+            "title": question["title"],
+            "minutes": question["minutes"],
+            "objects": [
+                each.name for each in program.body if isinstance(each, ast.ClassDef | ast.FunctionDef)
+            ],
+            "hints": [each["text"] for each in question["hints"]],
+        }
+        facts = {
+            "track": HUNTS,
+            "order": question["minutes"],
+            "title": question["title"],
+            "goal": " ".join(question["prompt"].split()),
+            "topics": ["code_review"],
+            "unlocks": [question["id"], *(each["goto"] for each in asked if "goto" in each)],
+            "questions": [(each["ask"], " ".join(question["explain"].split())) for each in asked],
+        }
+        found.append(BugHunt.model_validate({**facts, "exercise": exercise, "folder": folder}))
     return found
 
 

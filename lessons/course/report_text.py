@@ -31,8 +31,10 @@ def details(result: CheckResult) -> list[str]:
     found = [result.why] if result.why else []
     if result.example:
         found.append(f"smallest example: {result.example}")
+    if result.right_trace:
+        found.append(f"compare: prep trace diff {result.trace} {result.right_trace}")
     if result.trace:
-        found.append(f"look: prep app --trace {result.trace} --step {result.step}")
+        found.append(f"look at it: prep app --trace {result.trace} --step {result.step}")
     return found
 
 

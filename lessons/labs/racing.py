@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
+from pathlib import Path
 
 from common.sandbox import Guest, Limits
-from lessons.course.checking import MEGABYTES
+from engine.sim.recorder import RequestRecord
+from lessons.course.checking import MEGABYTES, Failed
+from lessons.labs.recording import record_both
+
+SAME_TOKENS = "every contestant gave each finished request all the tokens that it asked for"
+_FIGURE = re.compile(r"[\d,]+(?:\.\d+)?")
 
 
 @dataclass(frozen=True)
 class Race:
     columns: tuple[str, ...]
+    """The workload, the contestant, then figures."""
     rows: list[tuple[str, ...]]
     ratio: float
     """The learner's figure over ours, from one run."""
@@ -20,6 +29,21 @@ class Race:
     """What the ratio compares, and whether more or less is better."""
     differs: str = ""
     """The first decision that differs from ours, one sentence; empty if none does."""
+    chart: int = 2
+    """Column that the chart draws."""
+    traces: tuple[Path, Path, int] | None = None
+    """The learner's run and ours of the workload with the first decision that differs, and the step to look at."""
+    tokens: str = ""
+    """What was compared so that all contestants produce the same tokens, one sentence."""
+
+    def charts(self) -> list[tuple[str, list[tuple[str, float, str]]]]:
+        """Return for each workload its contestants: name, figure, and the figure as text."""
+        found: dict[str, list[tuple[str, float, str]]] = {}
+        for row in self.rows:
+            figure = _FIGURE.match(row[self.chart])
+            value = float(figure[0].replace(",", "")) if figure else 0.0
+            found.setdefault(row[0], []).append((row[1], value, row[self.chart]))
+        return list(found.items())
 
 
 def first_difference(track: str, what: str, yours: Sequence[str], ours: Sequence[str]) -> str:
@@ -31,6 +55,49 @@ def first_difference(track: str, what: str, yours: Sequence[str], ours: Sequence
         if your != our:
             return f"{track}, {what} {place}: yours {your}, ours {our}"
     return ""
+
+
+class Differences:
+    """The first decision that differs over all workloads of a race, and a recording of both runs."""
+
+    def __init__(self, lab: str, what: str) -> None:
+        """what: name of a decision, such as "admission"."""
+        self.lab, self.what = lab, what
+        self.first = ""
+        self.traces: tuple[Path, Path, int] | None = None
+
+    def look(
+        self,
+        track: str,
+        told: Mapping[str, Sequence[str]],
+        guests: tuple[Guest, Guest],
+        record: Callable[[Guest, Path], object] | None = None,
+    ) -> None:
+        """Compare the decisions of a workload; at the first that differs, record both runs once more.
+
+        told: decisions of "yours" and "ours". guests: the two files. record: serves the workload with the part in a
+        guest, and records the engine.
+        """
+        if self.first:
+            return
+        self.first = first_difference(track, self.what, told["yours"], told["ours"])
+        if self.first and record is not None:
+            mine, right = (partial(record, guest) for guest in guests)
+            self.traces = record_both(self.lab, mine, right)
+
+    def race(
+        self, columns: tuple[str, ...], rows: list[tuple[str, ...]], ratio: float, says: str, chart: str
+    ) -> Race:
+        """Return the result. chart: name of the column that the chart draws."""
+        return Race(columns, rows, ratio, says, self.first, columns.index(chart), self.traces, SAME_TOKENS)
+
+
+def all_served(who: str, finished: Iterable[RequestRecord]) -> None:
+    """Raise Failed unless each request has as many tokens as it asked for: in virtual time, a token has no content."""
+    for record in finished:
+        if record.num_tokens != record.request.output_len:
+            said = f"{record.num_tokens} of its {record.request.output_len} tokens"
+            raise Failed(f"{who}: request {record.request.index} got {said}")
 
 
 def racer(source: str, seconds: float = 60.0) -> Guest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ from engine.sim.router import LeastLoaded
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Failed, Learner, check, fewest, smallest
+from lessons.labs.recording import recorded_engine
 
 LAB = "autoscaler"
 TIMES = {"sustain_out": 30.0, "sustain_in": 60.0, "cooldown_out": 120.0, "cooldown_in": 600.0}
@@ -219,15 +221,19 @@ def settings_of(config: AutoscalerConfig) -> dict[str, Any]:
 
 
 def fleet(
-    scaler: Any, config: AutoscalerConfig, requests: Sequence[SimRequest]
+    scaler: Any, config: AutoscalerConfig, requests: Sequence[SimRequest], path: Path | None = None
 ) -> tuple[FleetReport, list[str]]:
-    """Serve requests on replicas of Llama-3 8B in virtual time; return the report and what was decided."""
+    """Serve requests on replicas of Llama-3 8B in virtual time; return the report and what was decided.
+
+    path: where to record a trace of the first replica.
+    """
     served = Fleet(
         partial(make_engine, deployment(), num_blocks=2000), config.min_replicas, LeastLoaded(), config
     )
     adapter = LabScaler(config, scaler)
     served.autoscaler = adapter  # type: ignore[assignment]
-    return served.run(requests), adapter.told
+    with recorded_engine(path, served.replicas[0].engine):
+        return served.run(requests), adapter.told
 
 
 CONFIG = AutoscalerConfig(

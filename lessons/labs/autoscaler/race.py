@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from common.sandbox import Guest
 from engine.sim.autoscaler import AutoscalerConfig
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
 from lessons.labs.autoscaler.checks import CONFIG, fleet, settings_of, wave
-from lessons.labs.racing import Race, first_difference, racer
+from lessons.labs.racing import Differences, Race, racer
 
 Track = tuple[str, AutoscalerConfig, list[SimRequest]]
 
@@ -46,8 +49,9 @@ def tracks(seed: int) -> Iterator[Track]:
 
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
-    rows, ratios, differs = [], [], ""
+    rows, ratios, differences = [], [], Differences("autoscaler", "change")
     with racer(yours) as your_guest, racer(ours) as our_guest:
+        guests = your_guest, our_guest
         for track, config, requests in tracks(seed):
             full = replace(config, min_replicas=config.max_replicas)
             scalers: dict[str, tuple[Any, AutoscalerConfig]] = {
@@ -72,7 +76,11 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                     )
                 )
             ratios.append(worst["yours"] / worst["ours"])
-            differs = differs or first_difference(track, "change", told["yours"], told["ours"])
+            differences.look(track, told, guests, partial(_record, config, requests))
     says = f"TTFT p99, yours over ours, the worst of {len(ratios)} loads; less is better"
     columns = ("load", "scaler", "TTFT p50", "p99", "replica hours", "changes")
-    return Race(columns, rows, max(ratios), says, differs)
+    return differences.race(columns, rows, max(ratios), says, "p99")
+
+
+def _record(config: AutoscalerConfig, requests: list[SimRequest], guest: Guest, path: Path) -> None:
+    fleet(Learner(guest).new("Scaler", **settings_of(config)), config, requests, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from engine.sim.report import percentiles
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Failed, Learner, check, fewest, smallest
+from lessons.labs.recording import recorded_engine
 
 LAB = "chunked-prefill"
 TARGET = 0.03
@@ -245,10 +247,11 @@ class Steered:
         self.controller.observe(stats.num_decode_tokens, stats.num_prefill_tokens, seconds)
 
 
-def serve(controller: Any, requests: Sequence[SimRequest]) -> Steered:
-    """Serve requests in virtual time, every budget from the controller."""
+def serve(controller: Any, requests: Sequence[SimRequest], path: Path | None = None) -> Steered:
+    """Serve requests in virtual time, every budget from the controller. path: where to record a trace."""
     steered = Steered(make_engine(deployment(), enable_prefix_caching=False), controller)
-    steered.engine.run(requests)
+    with recorded_engine(path, steered.engine):
+        steered.engine.run(requests)
     return steered
 
 

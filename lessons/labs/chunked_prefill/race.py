@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from common.sandbox import Guest
 from engine.sim.report import percentiles
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
 from lessons.labs.chunked_prefill.checks import TARGET, serve
-from lessons.labs.racing import Race, first_difference, racer
+from lessons.labs.racing import Differences, Race, all_served, racer
 
 Span = tuple[int, int]
 
@@ -52,8 +55,9 @@ def _load(
 
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
-    rows, ratios, differs = [], [], ""
+    rows, ratios, differences = [], [], Differences("chunked-prefill", "step")
     with racer(yours) as your_guest, racer(ours) as our_guest:
+        guests = your_guest, our_guest
         for track, requests in tracks(seed):
             controllers: dict[str, Any] = {
                 "yours": Learner(your_guest).new("ChunkController", TARGET),
@@ -65,6 +69,7 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
             for name, controller in controllers.items():
                 run = serve(controller, requests)
                 recorder = run.engine.recorder
+                all_served(name, recorder.finished)
                 first = percentiles([each.ttft for each in recorder.finished])
                 gaps = percentiles(recorder.gaps, recorder.gap_counts)
                 assert first is not None and gaps is not None
@@ -76,7 +81,11 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                 starts = (f"{1e3 * each:,.0f} ms" for each in (first.p50, first.p99))
                 rows.append((track, name, *times, f"{late:.1%}", *starts))
             ratios.append(max(ttft["yours"] / ttft["ours"], itl["yours"] / itl["ours"]))
-            differs = differs or first_difference(track, "step", told["yours"], told["ours"])
+            differences.look(track, told, guests, partial(_record, requests))
     says = f"the worse of TTFT p99 and ITL p99, yours over ours, the worst of {len(ratios)} workloads; less is better"
     columns = ("workload", "budget", "ITL p99", "longest", "over 30 ms", "TTFT p50", "p99")
-    return Race(columns, rows, max(ratios), says, differs)
+    return differences.race(columns, rows, max(ratios), says, "ITL p99")
+
+
+def _record(requests: list[SimRequest], guest: Guest, path: Path) -> None:
+    serve(Learner(guest).new("ChunkController", TARGET), requests, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from engine.sim.recorder import RequestRecord
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Failed, Learner, check, fewest, smallest
+from lessons.labs.recording import recorded_engine
 
 LAB = "fair-share"
 Op = tuple[str, str, int]
@@ -224,16 +226,21 @@ class Keys:
 
 
 def serve(
-    policy: Any, requests: Sequence[SimRequest], tenants: Sequence[str], slots: Deployment | None = None
+    policy: Any,
+    requests: Sequence[SimRequest],
+    tenants: Sequence[str],
+    slots: Deployment | None = None,
+    path: Path | None = None,
 ) -> list[RequestRecord]:
     """Serve requests with the engine's scheduler, in virtual time; return the records in order of admission.
 
-    policy: None leaves the scheduler's own order, first come, first served.
+    policy: None leaves the scheduler's own order, first come, first served. path: where to record a trace.
     """
     engine = make_engine(slots or deployment(), enable_prefix_caching=False)
     if policy is not None:
         engine.scheduler.sort_key = Keys(policy, engine, requests, tenants)
-    engine.run(requests)
+    with recorded_engine(path, engine):
+        engine.run(requests)
     return sorted(
         engine.recorder.finished,
         key=lambda record: (record.scheduled, record.first_token, record.request.index),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
-from engine.sim.memory import make_deployment
+from common.sandbox import Guest
+from engine.sim.memory import Deployment, make_deployment
 from engine.sim.recorder import RequestRecord
 from engine.sim.report import percentiles
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
 from lessons.labs.fair_share.checks import serve
-from lessons.labs.racing import Race, first_difference, racer
+from lessons.labs.racing import Differences, Race, all_served, racer
 
 FLOOD = "flood"
 Track = tuple[str, list[SimRequest], list[str]]
@@ -63,9 +66,10 @@ def _track(
 
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
-    rows, ratios, differs = [], [], ""
+    rows, ratios, differences = [], [], Differences("fair-share", "admission")
     slots = make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=16)
     with racer(yours) as your_guest, racer(ours) as our_guest:
+        guests = your_guest, our_guest
         for track, requests, tenants in tracks(seed):
             policies: dict[str, Any] = {
                 "yours": Learner(your_guest).new("FairShare"),
@@ -74,6 +78,8 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                 "by request": TurnsByRequest(),
             }
             runs = {name: serve(policy, requests, tenants, slots) for name, policy in policies.items()}
+            for name, run in runs.items():
+                all_served(name, run)
             worst = {}
             for name, run in runs.items():
                 quiet = percentiles([each.ttft for each in run if tenants[each.request.index] != FLOOD])
@@ -86,10 +92,17 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                 )
             ratios.append(worst["yours"] / worst["ours"])
             told = [[_said(each, tenants) for each in runs[name]] for name in ("yours", "ours")]
-            differs = differs or first_difference(track, "admission", *told)
+            record = partial(_record, requests, tenants, slots)
+            differences.look(track, dict(zip(("yours", "ours"), told, strict=True)), guests, record)
     says = f"TTFT p99 of the quiet tenants, yours over ours, the worst of {len(ratios)} workloads; less is better"
     columns = ("workload", "policy", "quiet p50", "p99", "flood p99", "all done")
-    return Race(columns, rows, max(ratios), says, differs)
+    return differences.race(columns, rows, max(ratios), says, "p99")
+
+
+def _record(
+    requests: list[SimRequest], tenants: list[str], slots: Deployment, guest: Guest, path: Path
+) -> None:
+    serve(Learner(guest).new("FairShare"), requests, tenants, slots, path)
 
 
 def _said(record: RequestRecord, tenants: list[str]) -> str:

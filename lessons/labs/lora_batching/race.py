@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from common.sandbox import Guest
+from engine.config import CacheConfig, SchedulerConfig
 from engine.core.lora_slots import LoRASlots
 from engine.core.request import Request
+from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
 from engine.sim.cost import CostModel, StepLoad, pairs_of
 from engine.sim.memory import make_deployment
 from engine.sim.report import percentiles
 from lessons.course.checking import Learner
-from lessons.labs.lora_batching.checks import Book, Plan
-from lessons.labs.racing import Race, first_difference, racer
+from lessons.labs.lora_batching.checks import Book, LabSlots, Plan
+from lessons.labs.racing import Differences, Race, racer
+from lessons.labs.serving import record_in_virtual_time
 
 ADAPTER_BYTES = 2 * 16 * 32 * 81_920
 """Rank 16 on all matrices of llama-3-8b, in 2 bytes: rank x (in + out) summed over a layer is 16 x 81,920."""
@@ -178,9 +184,10 @@ def _arrivals(
 
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
-    rows, ratios, differs = [], [], ""
+    rows, ratios, differences = [], [], Differences("lora-batching", "choice")
     cost = CostModel(make_deployment(model="llama-3-8b", gpu="h100"))
     with racer(yours) as your_guest, racer(ours) as our_guest:
+        guests = your_guest, our_guest
         for track, max_loras, seats, arrivals in tracks(seed):
             rules: dict[str, Any] = {
                 "yours": Learner(your_guest).new("AdapterSlots", max_loras),
@@ -201,7 +208,21 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                 shown = [f"{each:,.2f} s" for each in (every.p50, every.p99, rare.p50)]
                 rows.append((track, name, *shown, str(times.num_loads), f"{times.end:,.1f} s"))
             ratios.append(worst["yours"] / worst["ours"])
-            differs = differs or first_difference(track, "choice", told["yours"], told["ours"])
+            differences.look(track, told, guests, partial(_record, max_loras, seats, arrivals, cost))
     says = f"TTFT p99, yours over ours, the worst of {len(ratios)} workloads; less is better"
     columns = ("workload", "rule", "TTFT p50", "p99", "rare p50", "loads", "all done")
-    return Race(columns, rows, max(ratios), says, differs)
+    return differences.race(columns, rows, max(ratios), says, "p99")
+
+
+def _record(
+    max_loras: int, seats: int, arrivals: Sequence[Arrival], cost: CostModel, guest: Guest, path: Path
+) -> None:
+    """Serve a workload on the engine's scheduler, which admits as a file chooses."""
+    config = SchedulerConfig(1 << 20, seats, 1 << 16, max_loras=max_loras)
+    slots = LabSlots(Learner(guest).new("AdapterSlots", max_loras), config)
+    scheduler = Scheduler(config, CacheConfig(1 << 15, 16, False), make_resources=lambda *_: [slots])
+    requests = []
+    for at, each in enumerate(arrivals):
+        params = SamplingParams(temperature=0, max_tokens=each.output, ignore_eos=True)
+        requests.append((each.time, Request(f"r{at}", [5] * each.prompt, params, lora_key=each.adapter)))
+    record_in_virtual_time(scheduler, requests, cost, path)

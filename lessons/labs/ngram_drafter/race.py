@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from lessons.course.checking import Learner
-from lessons.labs.racing import Race, first_difference, racer
+from lessons.labs.racing import Differences, Race, racer
 
 DRAFTS, MIN_N, MAX_N = 4, 2, 5
 """Drafts per step, and the engine's default sizes of an ending."""
@@ -137,9 +137,9 @@ def write(drafter: Any, text: Text) -> tuple[list[list[int]], int]:
 
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
-    rows: list[tuple[str, ...]] = []
-    ratios, differs = [], ""
+    rows, ratios, differences = [], [], Differences("ngram-drafter", "proposal")
     with racer(yours) as your_guest, racer(ours) as our_guest:
+        guests = your_guest, our_guest
         for track, texts in tracks(seed):
             makers: dict[str, Any] = {
                 "yours": lambda: Learner(your_guest).new("NgramDrafter", MIN_N, MAX_N),
@@ -159,8 +159,7 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                 share = f"{accepted / proposed:.0%}" if proposed else "-"
                 rows.append((track, name, f"{steps[name]:,}", f"{num_tokens / steps[name]:.2f}", share))
             ratios.append(steps["yours"] / steps["ours"])
-            differs = differs or first_difference(track, "proposal", told["yours"], told["ours"])
+            differences.look(track, told, guests)
     says = f"your steps over ours for the same texts, the worst of {len(ratios)} workloads; less is better"
-    return Race(
-        ("workload", "drafter", "steps", "tokens per step", "accepted"), rows, max(ratios), says, differs
-    )
+    columns = ("workload", "drafter", "steps", "tokens per step", "accepted")
+    return differences.race(columns, rows, max(ratios), says, "steps")

@@ -16,7 +16,7 @@ from engine.core.request import Request
 from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
 from lessons.course.checking import Failed, Learner, check, fewest
-from lessons.labs.serving import decisions
+from lessons.labs.serving import Service, decide_the_same
 
 LAB = "prefix-cache"
 Call = tuple[Any, ...]
@@ -403,36 +403,27 @@ class Ask(NamedTuple):
     salt: str | None
 
 
-def serve(asks: list[Ask], num_blocks: int, cache: Any = None) -> list[str]:
-    """Serve requests with the engine's scheduler; return its decisions, a line for each step."""
-    config, cache_config = SchedulerConfig(16, 3, 64), CacheConfig(num_blocks, 4, True)
-    scheduler = (
-        Scheduler(config, cache_config) if cache is None else LabScheduler(config, cache_config, cache)
-    )
+def behind_engine(learner: Learner, config: SchedulerConfig, cache: CacheConfig) -> Scheduler:
+    """Return the engine's scheduler on the learner's cache."""
+    return LabScheduler(config, cache, learner.new("PrefixCache", cache.num_blocks, cache.block_size))
+
+
+def service(asks: list[Ask], learner: Learner | None = None) -> Service:
+    """Return the engine's scheduler, on its own cache or the learner's, and the requests."""
+    num_blocks = 2 + max(-(-(ask.common + ask.own + ask.output) // 4) for ask in asks) + len(asks) // 3
+    config, cache = SchedulerConfig(16, 3, 64), CacheConfig(num_blocks, 4, True)
+    scheduler = Scheduler(config, cache) if learner is None else behind_engine(learner, config, cache)
     requests = []
     for index, ask in enumerate(asks):
         params = SamplingParams(temperature=0, max_tokens=ask.output, ignore_eos=True)
         tokens = [100 * ask.prompt + at for at in range(ask.common)] + [1000 + index] * ask.own
         requests.append(Request(f"r{index}", tokens, params, cache_salt=ask.salt))
-    return decisions(scheduler, requests)
+    return scheduler, requests
 
 
 @check(LAB)
 def the_kv_manager_runs_on_it(learner: Learner) -> None:
     """The engine's scheduler and KV manager, with evictions and preemptions, find the same hits as on our cache."""
-
-    def difference(asks: list[Ask]) -> str | None:
-        num_blocks = 2 + max(-(-(ask.common + ask.own + ask.output) // 4) for ask in asks) + len(asks) // 3
-        ours = serve(asks, num_blocks)
-        try:
-            yours = serve(asks, num_blocks, learner.new("PrefixCache", num_blocks, 4))
-        except (Failed, LookupError, ValueError, TypeError) as error:
-            return str(error)
-        for step, (mine, theirs) in enumerate(zip(ours, yours, strict=False)):
-            if mine != theirs:
-                return f"step {step} is {theirs}; on our cache it is {mine}"
-        return None if len(ours) == len(yours) else f"it takes {len(yours)} steps, on our cache {len(ours)}"
-
     rng = Random(23)
     for count in (1, 2, 2, 3, 4, 6, 9, 12):
         asks = [
@@ -445,6 +436,4 @@ def the_kv_manager_runs_on_it(learner: Learner) -> None:
             )
             for _ in range(count)
         ]
-        if difference(asks) is not None:
-            asks = fewest(asks, lambda some: bool(some) and difference(some) is not None, 30)
-            raise Failed(difference(asks) or "two runs of the same requests differ", example=asks)
+        decide_the_same(LAB, asks, service, partial(service, learner=learner), "on our cache")

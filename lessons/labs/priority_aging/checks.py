@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from engine.sim.recorder import RequestRecord
 from engine.sim.run import make_engine, scheduler_config
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Failed, Learner, check, fewest, smallest
+from lessons.labs.recording import recorded_engine
 
 LAB = "priority-aging"
 SETTINGS: dict[str, float] = {"level": 10.0, "token": 0.0, "longest": 60.0}
@@ -307,11 +309,15 @@ class LabQueue(HeapQueue):
 
 
 def serve(
-    policy: Any, requests: Sequence[SimRequest], slots: Deployment | None = None, blocks: int | None = None
+    policy: Any,
+    requests: Sequence[SimRequest],
+    slots: Deployment | None = None,
+    blocks: int | None = None,
+    path: Path | None = None,
 ) -> list[RequestRecord]:
     """Serve requests in virtual time; return the records in order of admission.
 
-    policy: a queue, or the name of a policy of the scheduler. blocks: size of the KV cache.
+    policy: a queue, or the name of a policy of the scheduler. blocks: size of the KV cache. path: where to record.
     """
     where = slots or deployment()
     config = scheduler_config(where, policy) if isinstance(policy, str) else None
@@ -320,7 +326,8 @@ def serve(
         queue = LabQueue(policy)
         engine.scheduler.waiting = queue
         engine.scheduler.sort_key = queue.sort_key  # type: ignore[method-assign]
-    engine.run(requests)
+    with recorded_engine(path, engine):
+        engine.run(requests)
     return sorted(
         engine.recorder.finished,
         key=lambda record: (record.scheduled, record.first_token, record.request.index),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
-from engine.sim.memory import make_deployment
+from common.sandbox import Guest
+from engine.sim.memory import Deployment, make_deployment
 from engine.sim.recorder import RequestRecord
 from engine.sim.report import percentiles
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
 from lessons.labs.priority_aging.checks import Line, serve
-from lessons.labs.racing import Race, first_difference, racer
+from lessons.labs.racing import Differences, Race, all_served, racer
 
 Span = tuple[int, int]
 SETTINGS = {"level": 3.0, "token": 0.0005, "longest": 9.0}
@@ -52,9 +55,10 @@ def _load(name: str, count: int, rate: float, urgent: Span, output: Span, other:
 
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
-    rows, ratios, differs = [], [], ""
+    rows, ratios, differences = [], [], Differences("priority-aging", "admission")
     slots = make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=12)
     with racer(yours) as your_guest, racer(ours) as our_guest:
+        guests = your_guest, our_guest
         for track, requests in tracks(seed):
             policies: dict[str, Any] = {
                 "yours": Learner(your_guest).new("AgingQueue", **SETTINGS),
@@ -66,6 +70,7 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
             urgent, longest, told = {}, {}, {}
             for name, policy in policies.items():
                 run = serve(policy, requests, slots)
+                all_served(name, run)
                 first = percentiles(_waits(run, [0]))
                 others = percentiles(_waits(run, [1, 2]))
                 assert first is not None and others is not None
@@ -75,13 +80,17 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                 times = (first.p50, first.p99, others.p50, others.max, end)
                 rows.append((track, name, *(f"{each:,.2f} s" for each in times)))
             ratios.append(max(urgent["yours"] / urgent["ours"], longest["yours"] / longest["ours"]))
-            differs = differs or first_difference(track, "admission", told["yours"], told["ours"])
+            differences.look(track, told, guests, partial(_record, requests, slots))
     says = (
         f"the worse of the urgent requests' TTFT p99 and the longest TTFT of the others, yours over ours, the worst of "
         f"{len(ratios)} workloads; less is better"
     )
     columns = ("workload", "queue", "urgent p50", "p99", "others p50", "longest", "all done")
-    return Race(columns, rows, max(ratios), says, differs)
+    return differences.race(columns, rows, max(ratios), says, "p99")
+
+
+def _record(requests: Sequence[SimRequest], slots: Deployment, guest: Guest, path: Path) -> None:
+    serve(Learner(guest).new("AgingQueue", **SETTINGS), requests, slots, path=path)
 
 
 def _waits(run: Sequence[RequestRecord], priorities: Sequence[int]) -> list[float]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from fractions import Fraction
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from engine.sim.router import make_router
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Failed, Learner, check, fewest, smallest
+from lessons.labs.recording import recorded_engine
 
 LAB = "retry-budget"
 NOW = 1_800_000_000.0
@@ -306,10 +308,12 @@ def serve(
     max_waiting: int = 0,
     replicas: int = 1,
     down_at: float = -1.0,
+    path: Path | None = None,
 ) -> Clients:
     """Let clients with this policy send requests to simulated H100s of 8 slots until all have ended.
 
     max_waiting: a replica with so many waiting requests refuses more; 0: never. down_at: when a replica fails.
+    path: where to record a trace of the first replica.
     """
     deployment = make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=8)
     fleet = Fleet(
@@ -317,7 +321,8 @@ def serve(
     )
     clients = Clients(fleet, Patience(timeout_s, cancel=False), max_waiting)
     clients.policy, clients.deadline_s = policy, 30.0
-    clients.serve(requests, requests[-1].arrival, down_at)
+    with recorded_engine(path, fleet.replicas[0].engine):
+        clients.serve(requests, requests[-1].arrival, down_at)
     return clients
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from common.sandbox import Guest
 from engine.sim.report import percentiles
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
-from lessons.labs.racing import Race, first_difference, racer
+from lessons.labs.racing import Differences, Race, racer
 from lessons.labs.retry_budget.checks import Clients, draws, serve
 
 Track = tuple[str, list[SimRequest], dict[str, Any]]
@@ -73,9 +76,9 @@ def _requests(
 
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
-    rows: list[tuple[str, ...]] = []
-    ratios, differs = [], ""
+    rows, ratios, differences = [], [], Differences("retry-budget", "request")
     with racer(yours) as your_guest, racer(ours) as our_guest:
+        guests = your_guest, our_guest
         for track, requests, conditions in tracks(seed):
             runs: dict[str, Clients] = {}
             for name in ("yours", "ours", "no retries (vLLM)", "OpenAI client", "3 at once"):
@@ -106,13 +109,20 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                     )
                 )
             ratios.append((1 + lost["yours"]) / (1 + lost["ours"]))
-            told = [[_said(each) for each in runs[name].users] for name in ("yours", "ours")]
-            differs = differs or first_difference(track, "request", *told)
+            told = {name: [_said(each) for each in runs[name].users] for name in ("yours", "ours")}
+            differences.look(track, told, guests, partial(_record, requests, conditions, seed))
     says = (
         f"requests without an answer, yours over ours, the worst of {len(ratios)} workloads; less is better"
     )
     columns = ("workload", "policy", "answered", "attempts per request", "computed unread", "first token p99")
-    return Race(columns, rows, max(ratios), says, differs)
+    return differences.race(columns, rows, max(ratios), says, "answered")
+
+
+def _record(
+    requests: list[SimRequest], conditions: dict[str, Any], seed: int, guest: Guest, path: Path
+) -> None:
+    learner = Learner(guest)
+    serve(learner.new("RetryPolicy", learner.callback(draws(seed))), requests, **conditions, path=path)
 
 
 def _said(user: Any) -> str:

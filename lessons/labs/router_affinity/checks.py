@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache, partial
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from engine.sim.router import Replica
 from engine.sim.run import make_engine
 from engine.sim.workload import Lengths, SimRequest, Workload
 from lessons.course.checking import Failed, Learner, check, fewest, smallest
+from lessons.labs.recording import recorded_engine
 
 LAB = "router-affinity"
 
@@ -192,10 +194,21 @@ def deployment() -> Deployment:
     return make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=32)
 
 
-def fleet(router: Any, requests: Sequence[SimRequest], replicas: int = 3, num_blocks: int = 1500) -> Any:
-    """Serve requests on replicas of Llama-3 8B with a small KV cache, in virtual time."""
-    build = partial(make_engine, deployment(), num_blocks=num_blocks)
-    return Fleet(build, replicas, router).run(requests)
+def fleet(
+    router: Any,
+    requests: Sequence[SimRequest],
+    replicas: int = 3,
+    num_blocks: int = 1500,
+    path: Path | None = None,
+    shown: int = 0,
+) -> Any:
+    """Serve requests on replicas of Llama-3 8B with a small KV cache, in virtual time.
+
+    path: where to record a trace of the replica `shown`.
+    """
+    served = Fleet(partial(make_engine, deployment(), num_blocks=num_blocks), replicas, router)
+    with recorded_engine(path, served.replicas[shown].engine):
+        return served.run(requests)
 
 
 @check(LAB)

@@ -5,16 +5,19 @@ The scheduler, the KV cache and the router run for real; the cost model gives ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from common.sandbox import Guest
 from engine.core.request import Request
 from engine.sim.report import Percentiles
 from engine.sim.router import ConsistentHash, LeastLoaded, Replica, RoundRobin
 from engine.sim.workload import Lengths, SimRequest, Workload
 from lessons.course.checking import Learner
-from lessons.labs.racing import Race, first_difference, racer
+from lessons.labs.racing import Differences, Race, racer
 from lessons.labs.router_affinity.checks import LabRouter, fleet
 
 REPLICAS = 4
@@ -34,6 +37,25 @@ class Racing(LabRouter):
         state = next(each for each in seen if each.index == chosen.index)
         self.told.append(f"replica {state.index} (load {state.load}, {state.hit} blocks cached)")
         return chosen
+
+
+class DataParallel:
+    """vLLM's balancer of data-parallel engines (v1/engine/core_client.py), with counts that are always fresh."""
+
+    needs_state = True
+
+    def __init__(self) -> None:
+        self.first = 0
+        """Place from which equal scores are compared: it moves on with each request."""
+
+    def choose(self, request: SimRequest, core: Request, ready: Sequence[Replica]) -> Replica:
+        def score(replica: Replica) -> float:
+            waiting = len(replica.engine.scheduler.waiting)
+            return replica.load + 6.0 * waiting * max(0.0, replica.engine.kv_cache_usage - 0.5)
+
+        start = self.first % len(ready)
+        self.first += 1
+        return min((*ready[start:], *ready[:start]), key=score)
 
 
 def tracks(seed: int) -> Iterator[tuple[str, list[SimRequest]]]:
@@ -56,12 +78,14 @@ def _load(
 
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
-    rows, ratios, differs = [], [], ""
+    rows, ratios, differences = [], [], Differences("router-affinity", "request")
     with racer(yours) as your_guest, racer(ours) as our_guest:
+        guests = your_guest, our_guest
         for track, requests in tracks(seed):
             entries: dict[str, Any] = {
                 "yours": Racing(Learner(your_guest)),
                 "ours": Racing(Learner(our_guest)),
+                "vLLM": DataParallel(),
                 "round-robin": RoundRobin(),
                 "least-loaded": LeastLoaded(),
                 "consistent hash": ConsistentHash(),
@@ -82,9 +106,18 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                     )
                 )
             ratios.append(times["yours"] / times["ours"])
-            told = entries["yours"].told, entries["ours"].told
-            differs = differs or first_difference(track, "request", *told)
+            told = {name: entries[name].told for name in ("yours", "ours")}
+            differences.look(track, told, guests, partial(_record, requests, _first_replica(told)))
     says = f"your TTFT p99 over ours, the worst of {len(ratios)} workloads; less is better, 1 is equal"
-    return Race(
-        ("workload", "router", "TTFT p50", "p99", "hits", "balance"), rows, max(ratios), says, differs
-    )
+    columns = ("workload", "router", "TTFT p50", "p99", "hits", "balance")
+    return differences.race(columns, rows, max(ratios), says, "p99")
+
+
+def _first_replica(told: Mapping[str, Sequence[str]]) -> int:
+    """Return the replica that yours chose for the first request that ours sent elsewhere."""
+    pairs = zip(told["yours"], told["ours"], strict=True)
+    return next((int(mine.split()[1]) for mine, right in pairs if mine != right), 0)
+
+
+def _record(requests: list[SimRequest], shown: int, guest: Guest, path: Path) -> None:
+    fleet(Racing(Learner(guest)), requests, REPLICAS, num_blocks=2400, path=path, shown=shown)

@@ -18,7 +18,7 @@ from engine.core.scheduler import Scheduler, StepPlan
 from engine.core.stats import StepStats
 from engine.sampling_params import SamplingParams
 from lessons.course.checking import Failed, Learner, check, fewest
-from lessons.labs.serving import decisions
+from lessons.labs.serving import Service, decide_the_same
 
 LAB = "scheduler-fcfs"
 Row = tuple[str, int, int]
@@ -399,45 +399,37 @@ class LabScheduler(Scheduler):
         return outputs
 
 
-def serve(asks: Sequence[Ask], limits: Limits, lab: Any = None) -> list[str]:
-    """Serve requests with the engine's scheduler, on its own plans or the learner's; return a line for each step."""
+def behind_engine(learner: Learner, config: SchedulerConfig, cache: CacheConfig) -> Scheduler:
+    """Return the engine's scheduler on the learner's plans. One block of the cache is the null block."""
+    limits = Limits(
+        config.max_num_batched_tokens, config.max_num_seqs, cache.num_blocks - 1, cache.block_size
+    )
+    return LabScheduler(config, cache, learner.new("Scheduler", *limits))
+
+
+def service(asks: Sequence[Ask], limits: Limits, learner: Learner | None = None) -> Service:
+    """Return the engine's scheduler, on its own plans or the learner's, and the requests."""
     config = SchedulerConfig(limits.budget, limits.seqs, 256)
-    cache = CacheConfig(
-        limits.blocks + 1, limits.size, enable_prefix_caching=False
-    )  # one more: the null block
-    scheduler = Scheduler(config, cache) if lab is None else LabScheduler(config, cache, lab)
+    cache = CacheConfig(limits.blocks + 1, limits.size, enable_prefix_caching=False)
+    scheduler = Scheduler(config, cache) if learner is None else behind_engine(learner, config, cache)
     requests = []
     for ask in asks:
         params = SamplingParams(temperature=0, max_tokens=ask.output, ignore_eos=True)
         requests.append(Request(ask.name, [5] * ask.prompt, params))
-    return decisions(scheduler, requests)
+    return scheduler, requests
 
 
 @check(LAB)
 def the_engine_decides_the_same(learner: Learner) -> None:
     """The engine's scheduler plans the same rows and preemptions, and its invariants hold on the learner's plans."""
-
-    def difference(asks: Sequence[Ask], limits: Limits) -> str | None:
-        ours = serve(asks, limits)
-        try:
-            yours = serve(asks, limits, learner.new("Scheduler", *limits))
-        except (Failed, LookupError, ValueError, TypeError, RuntimeError) as error:
-            return str(error)
-        for step, (mine, theirs) in enumerate(zip(ours, yours, strict=False)):
-            if mine != theirs:
-                return f"step {step} is {theirs}; the engine plans {mine}"
-        return None if len(ours) == len(yours) else f"it takes {len(yours)} steps, the engine {len(ours)}"
-
     rng = Random(17)
     for count in (1, 2, 3, 3, 4, 5, 6, 8, 10, 12):
         asks, limits = drawn(rng, count)
-        if difference(asks, limits) is not None:
-
-            def fails(some: Sequence[Ask], limits: Limits = limits) -> bool:
-                return bool(some) and difference(some, limits) is not None
-
-            asks = fewest(asks, fails, 30)
-            raise Failed(
-                difference(asks, limits) or "two runs of the same requests differ",
-                example=f"Scheduler{tuple(limits)}; {', '.join(map(_shown, asks))}",
-            )
+        decide_the_same(
+            LAB,
+            asks,
+            partial(service, limits=limits),
+            partial(service, limits=limits, learner=learner),
+            "by the engine's own plan",
+            lambda some, limits=limits: f"Scheduler{tuple(limits)}; {', '.join(map(_shown, some))}",
+        )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from common.sandbox import Guest
 from engine.sim.cost import CostModel, StepLoad, pairs_of
 from engine.sim.memory import make_deployment
 from engine.sim.report import percentiles
 from lessons.course.checking import Learner
-from lessons.labs.racing import Race, first_difference, racer
-from lessons.labs.scheduler_fcfs.checks import Book, Limits, Row, plan_of
+from lessons.labs.racing import Differences, Race, racer
+from lessons.labs.scheduler_fcfs.checks import Ask, Book, Limits, Row, plan_of, service
+from lessons.labs.serving import record_in_virtual_time
 
 SIZE = 16
 
@@ -157,9 +161,10 @@ def _load(
 
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
-    rows, ratios, differs = [], [], ""
+    rows, ratios, differences = [], [], Differences("scheduler-fcfs", "step")
     cost = CostModel(make_deployment(model="llama-3-8b", gpu="h100"))
     with racer(yours) as your_guest, racer(ours) as our_guest:
+        guests = your_guest, our_guest
         for track, limits, arrivals in tracks(seed):
             schedulers: dict[str, Any] = {
                 "yours": Learner(your_guest).new("Scheduler", *limits),
@@ -178,7 +183,15 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                 shown += [f"{1e3 * gaps.p99:,.0f} ms", f"{means[name]:,.2f} s", f"{times.end:,.1f} s"]
                 rows.append((track, name, *shown, str(preempted)))
             ratios.append(means["yours"] / means["ours"])
-            differs = differs or first_difference(track, "step", told["yours"], told["ours"])
+            differences.look(track, told, guests, partial(_record, limits, arrivals, cost))
     says = f"mean seconds per request, yours over ours, the worst of {len(ratios)} workloads; less is better"
     columns = ("workload", "scheduler", "TTFT p50", "p99", "ITL p99", "mean", "all done", "preempted")
-    return Race(columns, rows, max(ratios), says, differs)
+    return differences.race(columns, rows, max(ratios), says, "mean")
+
+
+def _record(limits: Limits, arrivals: Sequence[Arrival], cost: CostModel, guest: Guest, path: Path) -> None:
+    """Serve a workload on the engine's scheduler, which carries out the plans of a file."""
+    asks = [Ask(f"r{at}", 0, each.prompt, each.output) for at, each in enumerate(arrivals)]
+    scheduler, requests = service(asks, limits, Learner(guest))
+    times = (each.time for each in arrivals)
+    record_in_virtual_time(scheduler, list(zip(times, requests, strict=True)), cost, path)

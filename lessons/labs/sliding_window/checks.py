@@ -7,15 +7,14 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from common.sandbox import GuestError
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.blocks import Block
 from engine.core.kv_manager import KVManager
 from engine.core.request import Request
 from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
-from lessons.course.checking import Failed, Learner, check, fewest, smallest
-from lessons.labs.serving import decisions
+from lessons.course.checking import Failed, Learner, check, smallest
+from lessons.labs.serving import Service, decide_the_same
 
 LAB = "sliding-window"
 
@@ -209,17 +208,21 @@ class Ask(NamedTuple):
     output: int
 
 
-def serve(asks: list[Ask], window: int, num_blocks: int, part: Any = None) -> list[str]:
-    """Serve requests with the engine's scheduler; return its decisions, a line for each step."""
-    config = SchedulerConfig(16, 3, 64)
-    cache = CacheConfig(num_blocks, 4, True, sliding_window=window)
-    scheduler = Scheduler(config, cache) if part is None else LabScheduler(config, cache, part)
+def behind_engine(learner: Learner, config: SchedulerConfig, cache: CacheConfig) -> Scheduler:
+    """Return the engine's scheduler with the learner's part."""
+    return LabScheduler(config, cache, learner.new("SlidingWindow", cache.sliding_window, cache.block_size))
+
+
+def service(asks: list[Ask], window: int, learner: Learner | None = None) -> Service:
+    """Return the engine's scheduler, alone or with the learner's part, and the requests."""
+    config, cache = SchedulerConfig(16, 3, 64), CacheConfig(18, 4, True, sliding_window=window)
+    scheduler = Scheduler(config, cache) if learner is None else behind_engine(learner, config, cache)
     requests = []
     for index, ask in enumerate(asks):
         params = SamplingParams(temperature=0, max_tokens=ask.output, ignore_eos=True)
         tokens = [100 * ask.text + at for at in range(ask.common)] + [1000 + index] * ask.own
         requests.append(Request(f"r{index}", tokens, params))
-    return decisions(scheduler, requests)
+    return scheduler, requests
 
 
 @check(LAB)
@@ -231,18 +234,11 @@ def the_scheduler_runs_on_it(learner: Learner) -> None:
             Ask(rng.randint(0, 1), rng.randint(4, 24), rng.randint(0, 6), rng.randint(1, 12))
             for _ in range(count)
         ]
-
-        def difference(some: list[Ask], window: int = window) -> str | None:
-            ours = serve(some, window, 18)
-            try:
-                yours = serve(some, window, 18, learner.new("SlidingWindow", window, 4))
-            except (Failed, GuestError, RuntimeError, LookupError, ValueError, TypeError) as error:
-                return str(error)
-            for step, (mine, theirs) in enumerate(zip(ours, yours, strict=False)):
-                if mine != theirs:
-                    return f"step {step} is {theirs}; with ours it is {mine}"
-            return None if len(ours) == len(yours) else f"it takes {len(yours)} steps, with ours {len(ours)}"
-
-        if difference(asks) is not None:
-            asks = fewest(asks, lambda some: bool(some) and difference(some) is not None, 30)
-            raise Failed(difference(asks) or "two runs differ", example=f"window {window}: {asks}")
+        decide_the_same(
+            LAB,
+            asks,
+            partial(service, window=window),
+            partial(service, window=window, learner=learner),
+            "with ours",
+            lambda some, window=window: f"window {window}: {some}",
+        )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from engine.sim.recorder import RequestRecord
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Failed, Learner, check, fewest, smallest
+from lessons.labs.recording import recorded_engine
 
 LAB = "slo-admission"
 Op = tuple[Any, ...]
@@ -292,8 +294,15 @@ class Service:
         self.admission.step(self.seconds, scheduler.stats.num_prefill_tokens, first, done)
         return outputs
 
-    def serve(self, requests: Sequence[SimRequest], limits: Sequence[float]) -> list[RequestRecord]:
-        """Serve what is admitted; return the records of the finished requests."""
+    def serve(
+        self, requests: Sequence[SimRequest], limits: Sequence[float], path: Path | None = None
+    ) -> list[RequestRecord]:
+        """Serve what is admitted; return the records of the finished requests. path: where to record a trace."""
+        with recorded_engine(path, self.engine):
+            self._serve(requests, limits)
+        return self.engine.recorder.finished
+
+    def _serve(self, requests: Sequence[SimRequest], limits: Sequence[float]) -> None:
         for request in requests:
             self.engine.run_until(request.arrival)
             admitted = self.admission.arrive(str(request.index), request.prompt_len, limits[request.index])
@@ -303,7 +312,6 @@ class Service:
             if admitted:
                 self.engine.add(request, request.arrival)
         self.engine.run_until(math.inf)
-        return self.engine.recorder.finished
 
 
 def service(admission: Any) -> Service:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from common.sandbox import Guest
 from engine.sim.report import percentiles
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
-from lessons.labs.racing import Race, first_difference, racer
+from lessons.labs.racing import Differences, Race, all_served, racer
 from lessons.labs.slo_admission.checks import SEATS, in_time, service
 
 Span = tuple[int, int]
@@ -72,8 +75,9 @@ def _track(
 
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
-    rows, ratios, differs = [], [], ""
+    rows, ratios, differences = [], [], Differences("slo-admission", "arrival")
     with racer(yours) as your_guest, racer(ours) as our_guest:
+        guests = your_guest, our_guest
         for track, requests, limits in tracks(seed):
             admissions: dict[str, Any] = {
                 "yours": Learner(your_guest).new("SloAdmission", SEATS),
@@ -86,6 +90,7 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
             for name, admission in admissions.items():
                 run = service(admission)
                 finished = run.serve(requests, limits)
+                all_served(name, finished)
                 good = in_time(finished, limits)
                 goodput[name] = good / requests[-1].arrival
                 told[name] = [f"{'admits' if each else 'refuses'} request {at}" for at, each in run.decisions]
@@ -94,7 +99,11 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                 counts = (len(requests) - len(finished), len(finished) - good, good)
                 rows.append((track, name, *map(str, counts), f"{goodput[name]:.1f}/s", f"{first.p99:.2f} s"))
             ratios.append(goodput["yours"] / goodput["ours"])
-            differs = differs or first_difference(track, "arrival", told["yours"], told["ours"])
+            differences.look(track, told, guests, partial(_record, requests, limits))
     says = f"requests in time per second of arrivals, yours over ours, worst of {len(ratios)} workloads; more is better"
     columns = ("workload", "admission", "refused", "late", "in time", "goodput", "TTFT p99")
-    return Race(columns, rows, min(ratios), says, differs)
+    return differences.race(columns, rows, min(ratios), says, "goodput")
+
+
+def _record(requests: list[SimRequest], limits: list[float], guest: Guest, path: Path) -> None:
+    service(Learner(guest).new("SloAdmission", SEATS)).serve(requests, limits, path)

@@ -18,7 +18,7 @@ from engine.core.request import Request
 from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
 from lessons.course.checking import Failed, Learner, check, fewest
-from lessons.labs.serving import decisions
+from lessons.labs.serving import Service, decide_the_same
 
 LAB = "swap-tier"
 Op = tuple[Any, ...]
@@ -459,40 +459,27 @@ class Ask(NamedTuple):
     output: int
 
 
-def serve(asks: Sequence[Ask], num_host: int, tier: Any = None) -> list[str]:
-    """Serve requests with the engine's scheduler and a small device cache; return a line for each step."""
+def behind_engine(learner: Learner, config: SchedulerConfig, cache: CacheConfig) -> Scheduler:
+    """Return the engine's scheduler on the learner's host tier."""
+    return LabScheduler(config, cache, learner.new("HostTier", cache.tiers.num_host_blocks))
+
+
+def service(asks: Sequence[Ask], num_host: int, learner: Learner | None = None) -> Service:
+    """Return the engine's scheduler with a small device cache, on its own host tier or the learner's; and requests."""
     config = SchedulerConfig(24, 2, 64)
     cache = CacheConfig(10, 4, True, tiers=TierConfig(num_host, offload=True))
-    scheduler = Scheduler(config, cache) if tier is None else LabScheduler(config, cache, tier)
+    scheduler = Scheduler(config, cache) if learner is None else behind_engine(learner, config, cache)
     requests = []
     for index, ask in enumerate(asks):
         params = SamplingParams(temperature=0, max_tokens=ask.output, ignore_eos=True)
         tokens = [100 * ask.text + at for at in range(ask.common)] + [1000 + index] * ask.own
         requests.append(Request(f"r{index}", tokens, params))
-    return decisions(scheduler, requests)
+    return scheduler, requests
 
 
 @check(LAB)
 def the_kv_manager_runs_on_it(learner: Learner) -> None:
     """The engine's scheduler and KV manager offload to it and copy back from it, with the hits of the engine's tier."""
-
-    def difference(asks: Sequence[Ask], num_host: int) -> str | None:
-        ours = serve(asks, num_host)
-        try:
-            yours = serve(asks, num_host, learner.new("HostTier", num_host))
-        except GuestError as error:
-            if error.is_stub:
-                raise
-            return str(error)
-        except (Failed, LookupError, ValueError, TypeError, RuntimeError) as error:
-            return str(error)
-        for step, (mine, theirs) in enumerate(zip(ours, yours, strict=False)):
-            if mine != theirs:
-                return f"step {step} is {theirs}; on the engine's tier it is {mine}"
-        return (
-            None if len(ours) == len(yours) else f"it takes {len(yours)} steps, on the engine's {len(ours)}"
-        )
-
     rng = Random(5)
     for count in (2, 3, 4, 6, 8, 10, 12, 14):
         num_host = rng.choice([4, 8, 16])
@@ -500,12 +487,11 @@ def the_kv_manager_runs_on_it(learner: Learner) -> None:
             Ask(rng.randint(0, 2), rng.randint(12, 20), rng.randint(0, 2), rng.randint(1, 6))
             for _ in range(count)
         ]
-        if difference(asks, num_host) is None:
-            continue
-
-        def fails(some: Sequence[Ask], num_host: int = num_host) -> bool:
-            return bool(some) and difference(some, num_host) is not None
-
-        asks = fewest(asks, fails, 30)
-        why = difference(asks, num_host) or "two runs of the same requests differ"
-        raise Failed(why, example=f"{num_host} host blocks, 9 device blocks of 4 tokens; {asks}")
+        decide_the_same(
+            LAB,
+            asks,
+            partial(service, num_host=num_host),
+            partial(service, num_host=num_host, learner=learner),
+            "on the engine's tier",
+            lambda some, num_host=num_host: f"{num_host} host blocks, 9 device blocks of 4 tokens; {some}",
+        )
