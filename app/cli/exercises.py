@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import select
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,23 +36,96 @@ def check_source(exercise: Exercise, source: str, *, keep: bool = True) -> Repor
     return report
 
 
+@dataclass(frozen=True)
+class Screen:
+    """What a watched file's screen shows around the verdict."""
+
+    title: str
+    path: str
+    keys: str
+
+
 def watch_sources(
-    targets: list[tuple[Exercise, Callable[[], str]]], command: str, *, seconds: float = 0.0
-) -> None:
-    """Check each source again whenever it changes, until Ctrl-C, or for some seconds."""
+    targets: list[tuple[Exercise, Callable[[], str]]],
+    command: str,
+    *,
+    seconds: float = 0.0,
+    screen: Screen | None = None,
+    after: Callable[[Report], None] | None = None,
+) -> str:
+    """Check each source again whenever it changes, until Ctrl-C, or for some seconds.
+
+    screen: on a terminal, each round begins with a clear screen, and keys are read. after: called with each report.
+    Returns the key that ended the watch, "q" or "n"; "" after `seconds`.
+    """
     terminal.note("[dim]checks run when you save; Ctrl-C ends[/]")
     seen: dict[str, str] = {}
     began = time.monotonic()
     while not seconds or time.monotonic() - began < seconds:
+        changed = []
         for exercise, read in targets:
             try:
                 source = read()
-            except workspace.WorkspaceError:
-                continue  # it is being written
+            except workspace.WorkspaceError as error:
+                source = f"{error}"
+                if seen.get(exercise.id) != source:
+                    terminal.say(f"[yellow]{terminal.literal(source)}[/]")
+                    seen[exercise.id] = source
+                continue
             if seen.get(exercise.id) != source:
                 seen[exercise.id] = source
-                print_report(check_source(exercise, source), command)
-        time.sleep(POLL_S)
+                changed.append((exercise, source))
+        if changed and screen is not None:
+            _begin(screen)
+        for exercise, source in changed:
+            report = check_source(exercise, source)
+            print_report(report, command)
+            if after is not None:
+                after(report)
+        if changed and screen is not None and sys.stdin.isatty():
+            terminal.note(f"[dim]{screen.keys}[/]")
+        key = _key(POLL_S) if screen is not None else _key(POLL_S, is_read=False)
+        if key in ("q", "n"):
+            return key
+        if key == "r":
+            seen.clear()
+        elif key == "h" and targets:
+            show_hint(targets[0][0], command)
+    return ""
+
+
+def _begin(screen: Screen) -> None:
+    """Clear the screen, and say what is watched."""
+    console = terminal.out()
+    if terminal.is_live(console):
+        console.clear()
+    terminal.say(f"[bold]{terminal.literal(screen.title)}[/]")
+    terminal.say(f"[dim]{terminal.literal(screen.path)}[/]", whole=True)
+
+
+def _key(seconds: float, *, is_read: bool = True) -> str:
+    """Wait, and return the letter of a line that is typed meanwhile; "" without one."""
+    if not is_read or not sys.stdin.isatty():
+        time.sleep(seconds)
+        return ""
+    if not select.select([sys.stdin], [], [], seconds)[0]:
+        return ""
+    line = sys.stdin.readline()
+    return line.strip().lower()[:1] if line else "q"
+
+
+def open_failure(report: Report) -> None:
+    """Open the first failure that has a trace in the debugger. Raises Problem if none has."""
+    from app.cli.app import app
+
+    found = next((result for result in report.results if result.trace), None)
+    if found is None:
+        raise terminal.Problem(
+            "no failure has a trace: a trace shows the engine's scheduler, and these checks fail before it runs",
+            f"prep lab hint {report.exercise}",
+            code=terminal.CHECKS_FAILED,
+        )
+    app(trace=Path(found.trace), step=found.step)
 
 
 def show_hint(found: Exercise, command: str) -> None:
@@ -85,11 +160,9 @@ def is_passed(done: dict[str, Any], exercise: Exercise) -> bool:
 def read_file(path: Path) -> str:
     """Return a learner's file as text. Raises Problem if it cannot be read or is not text."""
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise terminal.Problem(f"{path} is not a UTF-8 text file; save it as UTF-8") from None
-    except OSError as error:
-        raise terminal.Problem(f"cannot read {path}: {error.strerror or error}") from None
+        return workspace.read_source(path)
+    except workspace.WorkspaceError as error:
+        raise terminal.Problem(str(error)) from None
 
 
 def print_report(report: Report, command: str) -> None:

@@ -1,9 +1,8 @@
-"""`prep lab`: write a part of the engine in your own editor, let the engine judge it, then race it."""
+"""`prep lab`: write a part of the engine in your own editor, and let the engine judge it."""
 
 from __future__ import annotations
 
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +10,10 @@ import typer
 
 from app.cli import terminal
 from app.cli.exercises import (
+    Screen,
     check_source,
     is_passed,
+    open_failure,
     print_report,
     read_file,
     show_hint,
@@ -20,6 +21,7 @@ from app.cli.exercises import (
     watch_sources,
 )
 from app.cli.lab_interview import hold
+from app.cli.lab_race import race, submit_trace
 from app.cli.options import JsonOption, argument, option
 from lessons.course import progress, workspace
 from lessons.course.lesson_files import TRACKS, Lab, find_lab, labs, solution
@@ -28,10 +30,21 @@ LabArgument = Annotated[str, argument("Name of a lab: block-manager.", metavar="
 NextArgument = Annotated[str | None, argument("Name of a lab; the next one without.", metavar="[LAB]")]
 
 
-def overview(ctx: typer.Context) -> None:
+def overview(
+    ctx: typer.Context,
+    interview: Annotated[
+        float | None,
+        option("Hold the next lab as a coding round of so many minutes.", min=1, max=240, metavar="MINUTES"),
+    ] = None,
+) -> None:
     """List the labs by track, and what is next."""
     if ctx.invoked_subcommand is None:
-        list_()
+        list_() if interview is None else hold(_current(), interview)
+    elif interview is not None:
+        raise terminal.Problem(
+            "--interview stands alone: it takes the next lab",
+            f"prep lab interview LAB --minutes {interview:g} takes the one that you name",
+        )
 
 
 def list_(json: JsonOption = False) -> None:
@@ -79,6 +92,10 @@ def new(lab: NextArgument = None) -> None:
     terminal.say(terminal.literal(found.goal))
     words = "your file" if opened.created else "your file, kept as it is"
     terminal.say(f"{words}: {terminal.literal(opened.path)}", whole=True)
+    if change := workspace.contract_change(found):
+        terminal.say("[yellow]the contract has changed since your file was made:[/]")
+        print(change.rstrip())
+        workspace.accept_contract(found)
     terminal.next_command(f"prep lab watch {found.number}")
 
 
@@ -90,6 +107,9 @@ def check(
     reference: Annotated[
         bool, option("Check the reference solution instead: for authors.", "--solution")
     ] = False,
+    open_: Annotated[
+        bool, option("Open the first failure that has a trace in the debugger.", "--open")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Check your file: named checks, each failure with its smallest example.
@@ -100,6 +120,7 @@ def check(
     Examples:
       prep lab check block-manager
       prep lab check block-manager --file attempt.py
+      prep lab check scheduler-fcfs --open
     """
     found = _chosen(lab)
     if reference:
@@ -111,20 +132,42 @@ def check(
         terminal.print_json(report.to_json())
     else:
         print_report(report, "lab")
+        if file is None and not reference:
+            _say_contract(found)
         if report.ok:
             _say_what_follows(found)
+    if open_ and not report.ok:
+        open_failure(report)
     if not report.ok:
         raise typer.Exit(terminal.CHECKS_FAILED)
 
 
 def watch(lab: NextArgument = None, seconds: Annotated[float, option(hidden=True)] = 0.0) -> None:
-    """Check again whenever you save your file, until Ctrl-C.
+    """Check again whenever you save your file: one screen with the verdict and the next step. Ctrl-C ends.
+
+    In a terminal, a letter and Enter: h shows a hint, r checks again, n goes on to the next lab, q ends.
 
     Example: prep lab watch block-manager
     """
     found = _chosen(lab)
-    terminal.note(f"[dim]{terminal.literal(workspace.open_lab(found).path)}[/]")
-    watch_sources([(found.exercise, partial(workspace.lab_source, found))], "lab", seconds=seconds)
+    while True:
+        path = workspace.open_lab(found).path
+        screen = Screen(
+            f"{found.number}: {found.title}", str(path), "h hint · r check again · n next lab · q end"
+        )
+        key = watch_sources(
+            [(found.exercise, partial(workspace.lab_source, found))],
+            "lab",
+            seconds=seconds,
+            screen=screen,
+            after=lambda report, lab=found: _say_what_follows(lab) if report.ok else _say_contract(lab),
+        )
+        if key != "n":
+            return
+        following = _after(found)
+        if following is None:
+            return terminal.say("all labs are solved")
+        found = following
 
 
 def hint(lab: LabArgument) -> None:
@@ -154,87 +197,11 @@ def follow_ups(lab: LabArgument) -> None:
     Example: prep lab follow-ups block-manager
     """
     found = find_lab(lab)
-    print((found.folder / "follow_ups.md").read_text(encoding="utf-8").rstrip())
+    print(found.follow_up_page.rstrip())
     terminal.next_command(f"prep quiz --question {found.unlocks[0]}")
 
 
 follow_ups.__name__ = "follow-ups"
-
-
-def race(
-    lab: NextArgument = None,
-    seed: Annotated[int, option("Draws the last workload.", min=0)] = 0,
-    best: Annotated[bool, option("Run nothing: list your races so far.", "--best")] = False,
-    json: JsonOption = False,
-) -> None:
-    """Race your part against ours; the ratio comes from one run. Your file must pass its checks.
-
-    \b
-    Examples:
-      prep lab race router-affinity
-      prep lab race router-affinity --best
-    """
-    from common.sandbox import GuestError, GuestStopped
-    from lessons.course.checking import Failed
-
-    found = _chosen(lab)
-    if not found.has_race:
-        races = ", ".join(each.number for each in labs() if each.has_race)
-        raise terminal.Problem(f"{found.number} has no race", f"labs with one: {races}")
-    if best:
-        return _show_races(found, json)
-    source = workspace.lab_source(found)
-    report = check_source(found.exercise, source, keep=False)
-    if not report.ok:
-        raise terminal.Problem(
-            f"your {found.number} does not pass its checks yet",
-            f"prep lab check {found.number}",
-            code=terminal.CHECKS_FAILED,
-        )
-    try:
-        with terminal.status("racing, up to half a minute"):
-            result = import_module(f"lessons.{found.name}.race").race(source, solution(found.number), seed)
-    except (GuestError, GuestStopped) as error:
-        raise terminal.Problem(f"your code: {error}", f"prep lab check {found.number}") from None
-    except Failed as failed:
-        raise terminal.Problem(f"your code: {failed.why}", f"prep lab check {found.number}") from None
-    progress.record_race(found.number, seed, result.ratio, source)
-    if json:
-        rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
-        facts = {"lab": found.number, "seed": seed, "ratio": result.ratio, "differs": result.differs}
-        return terminal.print_json({**facts, "rows": rows})
-    left = result.columns[:2]
-    terminal.show(f"Race: {found.number}", terminal.table(*result.columns, left=left, rows=result.rows))
-    terminal.say(f"{result.ratio:.2f}: {terminal.literal(result.says)}")
-    if result.differs:
-        terminal.say(f"first decision that differs: {terminal.literal(result.differs)}")
-    terminal.next_command(f"prep lab follow-ups {found.number}")
-
-
-def _show_races(lab: Lab, json: bool) -> None:
-    """Print the learner's races of a lab, the best first; less is better in every race."""
-    races = sorted(progress.events(lab.number, "race"), key=lambda each: (each.answer, each.at))
-    facts = [
-        {
-            "ratio": each.answer,
-            "seed": each.detail["seed"],
-            "file": each.detail["digest"],
-            "at": each.at.isoformat(),
-        }
-        for each in races
-    ]
-    if json:
-        return terminal.print_json({"lab": lab.number, "races": facts})
-    if not races:
-        raise terminal.Problem(f"no race of {lab.number} so far", f"prep lab race {lab.number}")
-    rows = [
-        (f"{each.answer:.2f}", each.detail["seed"], each.detail["digest"][:8], f"{each.at:%Y-%m-%d %H:%M}")
-        for each in races
-    ]
-    terminal.show(
-        f"Your races: {lab.number}", terminal.table("ratio", "seed", "file", "when (UTC)", rows=rows)
-    )
-    terminal.next_command(f"prep lab race {lab.number} --seed {races[0].detail['seed'] + 1}")
 
 
 def reset(lab: LabArgument) -> None:
@@ -263,6 +230,30 @@ def interview(
     hold(_chosen(lab), minutes)
 
 
+def _say_what_follows(lab: Lab) -> None:
+    terminal.say(f"questions that you can answer now: {', '.join(lab.unlocks)}")
+    if lab.has_race:
+        terminal.say(f"what an interviewer asks next: prep lab follow-ups {lab.number}")
+        terminal.next_command(f"prep lab race {lab.number}")
+    else:
+        terminal.next_command(f"prep lab follow-ups {lab.number}")
+
+
+def _say_contract(lab: Lab) -> None:
+    """Say that the learner's file was made for an older contract, if so."""
+    if workspace.contract_change(lab):
+        terminal.say(
+            f"[yellow]the contract of {lab.number} has changed since your file was made[/]; your file is kept. "
+            f"prep lab new {lab.number} shows the change"
+        )
+
+
+def _after(lab: Lab) -> Lab | None:
+    """Return the first other lab that is not solved."""
+    done = progress.exercise_progress()
+    return next((each for each in labs() if each != lab and not is_passed(done, each.exercise)), None)
+
+
 def _chosen(name: str | None) -> Lab:
     return _current() if name is None else find_lab(name)
 
@@ -271,15 +262,6 @@ def _current() -> Lab:
     """Return the first lab that is not solved; the last one if all are."""
     done = progress.exercise_progress()
     return next((lab for lab in labs() if not is_passed(done, lab.exercise)), labs()[-1])
-
-
-def _say_what_follows(lab: Lab) -> None:
-    terminal.say(f"questions that you can answer now: {', '.join(lab.unlocks)}")
-    if lab.has_race:
-        terminal.say(f"what an interviewer asks next: prep lab follow-ups {lab.number}")
-        terminal.next_command(f"prep lab race {lab.number}")
-    else:
-        terminal.next_command(f"prep lab follow-ups {lab.number}")
 
 
 lab = terminal.command_app(
@@ -291,6 +273,7 @@ lab = terminal.command_app(
     solution_,
     follow_ups,
     race,
+    submit_trace,
     interview,
     reset,
     help="Write a part of the engine in your own editor; alone: what is next.",

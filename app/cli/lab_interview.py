@@ -39,7 +39,8 @@ def hold(lab: Lab, minutes: float) -> None:
     marks = {"correctness": sum(result.ok for result in report.results) / max(1, len(report.results))}
     if lab.probes:
         marks["cost"] = _probes(lab)
-    marks["discussion"] = _discuss(lab)
+    if lab.follow_ups:
+        marks["discussion"] = _discuss(lab)
     progress.record_interview(lab.number, marks, round(used / 60, 1))
     rows = [(name, f"{1 + 4 * share:.0f} of 5", f"{share:.0%}") for name, share in marks.items()]
     terminal.show("Marks", terminal.table("", "mark", "right", left=("",), rows=rows))

@@ -151,10 +151,16 @@ class Lab(Strict):
         return (self.folder / f"{stem}{SUFFIXES[self.language]}").read_text(encoding="utf-8")
 
     @property
+    def follow_up_page(self) -> str:
+        """What an interviewer asks once the code works, in Markdown."""
+        return (self.folder / "follow_ups.md").read_text(encoding="utf-8")
+
+    @property
     def follow_ups(self) -> list[tuple[str, str]]:
-        """What an interviewer asks once the code works: the question, and the rest of its paragraph."""
-        text = (self.folder / "follow_ups.md").read_text(encoding="utf-8")
-        found = re.findall(r"^\d+\. \*\*(.+?)\*\*(.*?)(?=^\d+\. |\Z)", text, re.MULTILINE | re.DOTALL)
+        """Each follow-up: the question, and the rest of its paragraph."""
+        found = re.findall(
+            r"^\d+\. \*\*(.+?)\*\*(.*?)(?=^\d+\. |\Z)", self.follow_up_page, re.MULTILINE | re.DOTALL
+        )
         return [(" ".join(question.split()), " ".join(answer.split())) for question, answer in found]
 
     @property
@@ -173,6 +179,13 @@ class BugHunt(Lab):
 
     def read(self, stem: str) -> str:
         return super().read("given" if stem == "stub" else stem)
+
+    @property
+    def follow_up_page(self) -> str:
+        asked = "".join(
+            f"{number}. **{question}**\n" for number, (question, _) in enumerate(self.questions, 1)
+        )
+        return f"# {self.title}: what an interviewer asks next\n\n{asked}\n{self.questions[0][1]}\n"
 
     @property
     def follow_ups(self) -> list[tuple[str, str]]:
@@ -273,8 +286,12 @@ def find_lab(name: str) -> Lab:
     wanted = name.strip().lower().replace("_", "-")
     if wanted not in known:
         close = get_close_matches(wanted, known, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise UnknownLesson(f"no lab is called {name!r}; {hint}the labs are {', '.join(known)}")
+        hint = (
+            f"did you mean {close[0]}? prep lab lists them all"
+            if close
+            else f"the labs are {', '.join(known)}"
+        )
+        raise UnknownLesson(f"no lab is called {name!r}; {hint}")
     return known[wanted]
 
 

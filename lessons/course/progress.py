@@ -90,9 +90,10 @@ def record_solution(exercise: str) -> None:
     _add(exercise, None, rating=1, detail={"event": "solution"})
 
 
-def record_race(lab: str, seed: int, ratio: float, source: str) -> None:
+def record_race(lab: str, seed: int, ratio: float, source: str, more_is_better: bool = False) -> None:
     """Keep the result of a lab's race."""
-    _add(lab, ratio, detail={"event": "race", "seed": seed, "digest": digest(source)})
+    detail = {"event": "race", "seed": seed, "digest": digest(source), "more": more_is_better}
+    _add(lab, ratio, detail=detail)
 
 
 def record_interview(lab: str, marks: dict[str, float], minutes: float) -> None:

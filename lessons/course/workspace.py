@@ -11,15 +11,19 @@ import os
 import shutil
 import time
 from dataclasses import dataclass
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
 from common.paths import data_dir, write_atomically
 from lessons.course.lesson_files import Lab, Lesson, cells, exercise_of, lessons, stub
 
+MOST_BYTES = 1 << 20
+"""Maximum size of a learner's file of code."""
+
 
 class WorkspaceError(ValueError):
-    """Raised if a notebook of the workspace cannot be read or written: what, why, next step."""
+    """Raised if a file of the workspace cannot be read or written: what, why, next step."""
 
 
 @dataclass(frozen=True)
@@ -187,26 +191,64 @@ def open_lab(lab: Lab) -> Opened:
     if path.exists():
         return Opened(path)
     _write_text(path, stub(lab, lab.number))
+    accept_contract(lab)
     return Opened(path, created=True)
 
 
 def lab_source(lab: Lab) -> str:
     """Return the learner's file of a lab, or the stub if there is none. Raises WorkspaceError if it is no text."""
     path = lab_path(lab)
+    return read_source(path) if path.exists() else stub(lab, lab.number)
+
+
+def read_source(path: Path) -> str:
+    """Return a learner's file as text, without a byte order mark. Raises WorkspaceError if it is no text."""
     try:
-        return path.read_text(encoding="utf-8-sig") if path.exists() else stub(lab, lab.number)
+        if not path.is_file():
+            raise WorkspaceError(
+                f"cannot read {path}: {'not a file' if path.exists() else 'it does not exist'}"
+            )
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise WorkspaceError(f"{path} has {size:,} bytes; a file of code has at most {MOST_BYTES:,}")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise WorkspaceError(f"{path} is not a UTF-8 text file; save it as UTF-8") from None
     except OSError as error:
         raise WorkspaceError(f"cannot read {path}: {error.strerror or error}") from None
 
 
+def _contract_path(lab: Lab) -> Path:
+    return folder() / "labs" / ".contracts" / lab.file_name
+
+
+def accept_contract(lab: Lab) -> None:
+    """Keep the lab's stub as the contract that the learner's file follows. Raises WorkspaceError."""
+    _write_text(_contract_path(lab), stub(lab, lab.number))
+
+
+def contract_change(lab: Lab) -> str:
+    """Return the difference between the contract that the learner's file was made for and the present one, or ""."""
+    path = _contract_path(lab)
+    try:
+        old = path.read_text(encoding="utf-8") if path.is_file() and lab_path(lab).exists() else None
+    except (OSError, UnicodeDecodeError):
+        old = None
+    new = stub(lab, lab.number)
+    if old is None or old == new:
+        return ""
+    return "".join(
+        unified_diff(
+            old.splitlines(True), new.splitlines(True), "your file's contract", "the contract now", n=1
+        )
+    )
+
+
 def reset_lab(lab: Lab) -> Path | None:
     """Move the learner's file aside and make a new one. Return where the old one is."""
     path = lab_path(lab)
     backup = _back_up(path) if path.exists() else None
-    path.unlink(missing_ok=True)
-    open_lab(lab)
+    _write_text(path, stub(lab, lab.number))
+    accept_contract(lab)
     return backup
 
 

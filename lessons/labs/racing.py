@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from textwrap import shorten
 
 from common.sandbox import Guest, Limits
 from engine.sim.recorder import RequestRecord
@@ -15,6 +16,8 @@ from lessons.course.checking import MEGABYTES, Failed
 from lessons.labs.recording import record_both
 
 SAME_TOKENS = "every contestant gave each finished request all the tokens that it asked for"
+LONGEST = 160
+"""Characters of a decision in a sentence about the first difference."""
 _FIGURE = re.compile(r"[\d,]+(?:\.\d+)?")
 
 
@@ -33,6 +36,8 @@ class Race:
     """Column that the chart draws."""
     traces: tuple[Path, Path, int] | None = None
     """The learner's run and ours of the workload with the first decision that differs, and the step to look at."""
+    more_is_better: bool = False
+    """Of the ratio."""
     tokens: str = ""
     """What was compared so that all contestants produce the same tokens, one sentence."""
 
@@ -53,8 +58,16 @@ def first_difference(track: str, what: str, yours: Sequence[str], ours: Sequence
     """
     for place, (your, our) in enumerate(zip_longest(yours, ours, fillvalue="none"), 1):
         if your != our:
-            return f"{track}, {what} {place}: yours {your}, ours {our}"
+            mine, right = (shorten(each, LONGEST, placeholder=" ...") for each in (your, our))
+            if mine == right:
+                mine, right = (f"... {each[_common(your, our) :][:LONGEST]}" for each in (your, our))
+            return f"{track}, {what} {place}: yours {mine}, ours {right}"
     return ""
+
+
+def _common(one: str, other: str) -> int:
+    """Return the number of characters that both texts begin with."""
+    return next(at for at, pair in enumerate(zip_longest(one, other)) if pair[0] != pair[1])
 
 
 class Differences:
@@ -86,10 +99,17 @@ class Differences:
             self.traces = record_both(self.lab, mine, right)
 
     def race(
-        self, columns: tuple[str, ...], rows: list[tuple[str, ...]], ratio: float, says: str, chart: str
+        self,
+        columns: tuple[str, ...],
+        rows: list[tuple[str, ...]],
+        ratio: float,
+        says: str,
+        chart: str,
+        more_is_better: bool = False,
     ) -> Race:
         """Return the result. chart: name of the column that the chart draws."""
-        return Race(columns, rows, ratio, says, self.first, columns.index(chart), self.traces, SAME_TOKENS)
+        at = columns.index(chart)
+        return Race(columns, rows, ratio, says, self.first, at, self.traces, more_is_better, SAME_TOKENS)
 
 
 def all_served(who: str, finished: Iterable[RequestRecord]) -> None:

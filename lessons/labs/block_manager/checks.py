@@ -283,7 +283,8 @@ class LabPool(BlockPool):
             if block.ref_count or block is self.null_block:
                 raise Failed(f"allocate({request!r}, ...) returned block {block.block_id}, which is in use")
             self.free.remove(block)
-            block.ref_count = 1
+            self.free.push_front(block)
+            super().take(1, request_id)
         self._held[request] = held + count
         return taken
 

@@ -40,7 +40,7 @@ class BlockManager:
         """Extend the request's table until `num_tokens` tokens have a slot.
 
         Returns the ids appended, [] if none is missing. Returns None and changes nothing if too few blocks are free.
-        An unknown request starts with an empty table. A table never shrinks here.
+        An unknown request starts with an empty table, also if 0 tokens are asked for. A table never shrinks here.
         """
         held = len(self._tables.get(request, ()))
         missing = max(0, -(-num_tokens // self._block_size) - held)

@@ -28,7 +28,8 @@ class RateLimiter:
 
         Otherwise take nothing and return the seconds until both would hold enough, if nothing else is taken;
         math.inf if tokens exceed token_burst, because such a request never fits. `now` may lie before an earlier call's
-        (threads): then nothing is gained, and nothing is lost.
+        (threads): then nothing is gained, and nothing is lost. The answer follows from the levels alone, (what lacks) /
+        rate, as if `now` were the latest time of a call for this tenant.
         """
         raise NotImplementedError("write take")
 

@@ -409,7 +409,7 @@ def behind_engine(learner: Learner, config: SchedulerConfig, cache: CacheConfig)
 
 def service(asks: Sequence[Ask], limits: Limits, learner: Learner | None = None) -> Service:
     """Return the engine's scheduler, on its own plans or the learner's, and the requests."""
-    config = SchedulerConfig(limits.budget, limits.seqs, 256)
+    config = SchedulerConfig(limits.budget, limits.seqs, 1 << 16)
     cache = CacheConfig(limits.blocks + 1, limits.size, enable_prefix_caching=False)
     scheduler = Scheduler(config, cache) if learner is None else behind_engine(learner, config, cache)
     requests = []

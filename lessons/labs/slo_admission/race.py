@@ -102,7 +102,7 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
             differences.look(track, told, guests, partial(_record, requests, limits))
     says = f"requests in time per second of arrivals, yours over ours, worst of {len(ratios)} workloads; more is better"
     columns = ("workload", "admission", "refused", "late", "in time", "goodput", "TTFT p99")
-    return differences.race(columns, rows, min(ratios), says, "goodput")
+    return differences.race(columns, rows, min(ratios), says, "goodput", more_is_better=True)
 
 
 def _record(requests: list[SimRequest], limits: list[float], guest: Guest, path: Path) -> None:

@@ -1,0 +1,218 @@
+"""`prep lab race` and `prep lab submit-trace`: the learner's part against ours, and on a recorded workload."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from app.cli import terminal
+from app.cli.exercises import check_source
+from app.cli.options import JsonOption, argument, option
+from common.text import counted
+from lessons.course import progress, workspace
+from lessons.course.lesson_files import Lab, find_lab, labs, solution
+
+if TYPE_CHECKING:
+    from lessons.labs.racing import Race
+
+BAR = 32
+"""Characters of the longest bar of a chart."""
+
+
+def race(
+    lab: Annotated[
+        str | None, argument("Name of a lab; the next one with a race without.", metavar="[LAB]")
+    ] = None,
+    seed: Annotated[int, option("Draws the last workload.", min=0)] = 0,
+    best: Annotated[bool, option("Run nothing: list your races so far, the best first.", "--best")] = False,
+    open_: Annotated[bool, option("Open the first decision that differs in the debugger.", "--open")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Race your part against ours, vLLM's rule and a naive one. Your file must pass its checks.
+
+    Three fixed workloads, and one that the seed draws. In races of policies, time is virtual: the same seed gives the
+    same table on every machine.
+
+    \b
+    Examples:
+      prep lab race router-affinity
+      prep lab race router-affinity --seed 5 --open
+      prep lab race router-affinity --best
+    """
+    found = _with_race(lab)
+    if best:
+        return _show_races(found, json)
+    source = workspace.lab_source(found)
+    result = _run(found, source, seed)
+    progress.record_race(found.number, seed, result.ratio, source, result.more_is_better)
+    if json:
+        rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
+        facts = {"lab": found.number, "seed": seed, "ratio": result.ratio, "differs": result.differs}
+        names = ("yours", "ours", "step")
+        traces = None if result.traces is None else dict(zip(names, map(_plain, result.traces), strict=True))
+        return terminal.print_json({**facts, "tokens": result.tokens, "traces": traces, "rows": rows})
+    _show(found, result)
+    if open_ and result.traces is not None:
+        _open(result.traces[0], result.traces[2])
+
+
+def _with_race(name: str | None) -> Lab:
+    """Return the lab of this name, or the first unsolved one with a race. Raises Problem if it has none."""
+    if name is None:
+        done = progress.passed()
+        with_race = [each for each in labs() if each.has_race]
+        return next((each for each in with_race if each.number not in done), with_race[-1])
+    found = find_lab(name)
+    if not found.has_race:
+        races = ", ".join(each.number for each in labs() if each.has_race)
+        raise terminal.Problem(f"{found.number} has no race", f"labs with one: {races}")
+    return found
+
+
+def _run(found: Lab, source: str, seed: int) -> Race:
+    """Check the file, then race it. Raises Problem for a file that does not pass, or fails in the race."""
+    from common.sandbox import GuestError, GuestStopped
+    from lessons.course.checking import Failed
+
+    _must_pass(found, source)
+    try:
+        with terminal.status("racing, up to half a minute"):
+            result: Race = import_module(f"lessons.{found.name}.race").race(
+                source, solution(found.number), seed
+            )
+            return result
+    except (GuestError, GuestStopped, RuntimeError) as error:
+        raise terminal.Problem(f"your code: {error}", f"prep lab check {found.number}") from None
+    except Failed as failed:
+        raise terminal.Problem(f"your code: {failed.why}", f"prep lab check {found.number}") from None
+
+
+def _must_pass(found: Lab, source: str) -> None:
+    if not check_source(found.exercise, source, keep=False).ok:
+        raise terminal.Problem(
+            f"your {found.number} does not pass its checks yet",
+            f"prep lab check {found.number}",
+            code=terminal.CHECKS_FAILED,
+        )
+
+
+def _show(found: Lab, result: Race) -> None:
+    """Print the table, the chart, the ratio, and the first decision that differs."""
+    left = result.columns[:2]
+    terminal.show(f"Race: {found.number}", terminal.table(*result.columns, left=left, rows=result.rows))
+    terminal.say(f"[bold]{terminal.literal(result.columns[result.chart])}[/]")
+    sign = "█" if terminal.unicode_ok() else "#"
+    width = max(len(name) for _, name, *_ in result.rows)
+    for workload, figures in result.charts():
+        terminal.say(f" {terminal.literal(workload)}")
+        most = max(value for _, value, _ in figures) or 1.0
+        for name, value, text in figures:
+            bar = sign * max(1, round(BAR * value / most))
+            colour = "bold cyan" if name == "yours" else "dim"
+            terminal.say(f"  {terminal.literal(name):<{width}}  [{colour}]{bar}[/] {terminal.literal(text)}")
+    terminal.say(f"{result.ratio:.2f}: {terminal.literal(result.says)}")
+    if result.tokens:
+        terminal.say(f"tokens: {terminal.literal(result.tokens)}")
+    if result.differs:
+        terminal.say(f"first decision that differs: {terminal.literal(result.differs)}")
+    if result.traces is not None:
+        mine, right, step = result.traces
+        terminal.say(f" look at it: prep app --trace {terminal.literal(mine)} --step {step}", whole=True)
+        terminal.say(
+            f" compare: prep trace diff {terminal.literal(mine)} {terminal.literal(right)}", whole=True
+        )
+    terminal.next_command(f"prep lab follow-ups {found.number}", "it explains the order of the contestants")
+
+
+def submit_trace(
+    lab: Annotated[str, argument("Name of a lab: scheduler-fcfs.", metavar="LAB")],
+    file: Annotated[Path, argument("A trace of an engine's run (*.itrace).", metavar="FILE")],
+    open_: Annotated[bool, option("Open the first decision that differs in the debugger.", "--open")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Serve the requests of a recorded run with your part behind the engine, and compare all decisions.
+
+    The trace gives the requests, their steps of arrival and the engine's settings. Your file must pass its checks. Labs
+    of a part that the engine's scheduler uses take traces: scheduler-fcfs, block-manager, prefix-cache, swap-tier,
+    sliding-window.
+
+    \b
+    Examples:
+      prep trace record -o run.itrace generate shop --chat -p "What do you recommend?"
+      prep lab submit-trace scheduler-fcfs run.itrace
+    """
+    from common.sandbox import GuestError, GuestStopped
+    from lessons.labs.submission import has_seam, submit
+
+    found = find_lab(lab)
+    if not has_seam(found):
+        names = ", ".join(each.number for each in labs() if has_seam(each))
+        raise terminal.Problem(f"{found.number} takes no trace", f"labs that do: {names}")
+    source = workspace.lab_source(found)
+    _must_pass(found, source)
+    try:
+        with terminal.status("serving the recorded requests twice"):
+            result = submit(found, source, file)
+    except (GuestError, GuestStopped) as error:
+        raise terminal.Problem(f"your code: {error}", f"prep lab check {found.number}") from None
+    if json:
+        terminal.print_json({**terminal.pick(result, "num_requests num_steps differs step"), "ok": result.ok})
+    else:
+        asked = counted(result.num_requests, "request")
+        terminal.say(f"{asked}, {counted(result.num_steps, 'step')} with the engine's own part")
+        if result.ok:
+            terminal.say(f" {terminal.mark(True)} your part makes the same decision in each of them")
+        else:
+            terminal.say(f" {terminal.mark(False)} {terminal.literal(result.differs)}")
+            terminal.say(
+                f" compare: prep trace diff {terminal.literal(result.yours)} {terminal.literal(result.ours)}",
+                whole=True,
+            )
+        terminal.next_command(f"prep app --trace {terminal.shown(result.yours)} --step {result.step}")
+    if open_:
+        _open(result.yours, result.step)
+    if not result.ok:
+        raise terminal.Problem("a decision differs", code=terminal.CHECKS_FAILED)
+
+
+submit_trace.__name__ = "submit-trace"
+
+
+def _open(path: Path, step: int) -> None:
+    from app.cli.app import app
+
+    app(trace=path, step=step)
+
+
+def _plain(value: Path | int) -> str | int:
+    return value if isinstance(value, int) else str(value)
+
+
+def _show_races(lab: Lab, json: bool) -> None:
+    """Print the learner's races of a lab, the best first."""
+    races = sorted(
+        progress.events(lab.number, "race"),
+        key=lambda each: (-each.answer if each.detail.get("more") else each.answer, each.at),
+    )
+    facts = [
+        {
+            "ratio": each.answer,
+            "seed": each.detail["seed"],
+            "file": each.detail["digest"],
+            "at": each.at.isoformat(),
+        }
+        for each in races
+    ]
+    if json:
+        return terminal.print_json({"lab": lab.number, "races": facts})
+    if not races:
+        raise terminal.Problem(f"no race of {lab.number} so far", f"prep lab race {lab.number}")
+    rows = [
+        (f"{each.answer:.2f}", each.detail["seed"], each.detail["digest"][:8], f"{each.at:%Y-%m-%d %H:%M}")
+        for each in races
+    ]
+    terminal.show(
+        f"Your races: {lab.number}", terminal.table("ratio", "seed", "file", "when (UTC)", rows=rows)
+    )
+    terminal.next_command(f"prep lab race {lab.number} --seed {races[0].detail['seed'] + 1}")
