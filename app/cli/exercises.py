@@ -20,7 +20,7 @@ from lessons.course.lesson_files import Exercise, solution
 if TYPE_CHECKING:
     from lessons.course.checking import Report
 
-POLL_S = 0.3
+POLL_S = 0.1
 
 
 def check_source(exercise: Exercise, source: str, *, keep: bool = True) -> Report:

@@ -28,6 +28,8 @@ from lessons.course.lesson_files import BugHunt, Exercise, Lab, Lesson, find_exe
 MEGABYTES = 1_536
 MAX_STOPS = 2
 """After so many stops at a limit, the remaining checks do not run: each would wait for the limit again."""
+LONGEST_WHY = 800
+"""Characters of the reason for a failure."""
 CheckFunction = Callable[["Learner"], None]
 Case = TypeVar("Case")
 _CHECKS: dict[str, list[CheckFunction]] = defaultdict(list)
@@ -175,6 +177,8 @@ def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report
     only: name of the one check to run. A stopped process is started again for the next check, once.
     """
     lesson, facts = find_exercise(exercise)
+    if isinstance(lesson, Lab) and not source.strip():
+        return Report(exercise, problem=f"the file is empty; prep lab reset {exercise} starts a new one")
     if isinstance(lesson, BugHunt):
         return _check_repair(lesson, source, only)
     language = lesson.language if isinstance(lesson, Lab) else "python"
@@ -199,7 +203,7 @@ def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report
                 results.append(_run(function, Learner(guest, language)))
             except GuestError as error:
                 if error.is_stub:
-                    return Report(exercise, problem=f"not written yet: {error.message}", is_stub=True)
+                    return Report(exercise, problem=_cut(f"not written yet: {error.message}"), is_stub=True)
                 results.append(_failed(function, str(error), error.call or None))
             except GuestStopped as stopped:
                 results.append(_failed(function, f"your code {stopped}"))
@@ -209,12 +213,12 @@ def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report
         output = guest.output() if guest is not None else ""
     except GuestError as error:  # the cell does not load
         if error.is_stub:
-            return Report(exercise, problem=f"not written yet: {error.message}", is_stub=True)
-        return Report(exercise, problem=str(error))
+            return Report(exercise, problem=_cut(f"not written yet: {error.message}"), is_stub=True)
+        return Report(exercise, problem=_cut(str(error)))
     except GuestStopped as stopped:
         return Report(exercise, problem=f"your code {stopped}")
     except NotCompiled as error:
-        return Report(exercise, problem=str(error), is_stub=error.is_stub)
+        return Report(exercise, problem=_cut(str(error)), is_stub=error.is_stub)
     finally:
         if guest is not None:
             guest.close()
@@ -232,7 +236,7 @@ def _check_repair(hunt: BugHunt, source: str, only: str | None) -> Report:
             guest.load()
             output = guest.output()
     except GuestError as error:
-        return Report(hunt.number, problem=str(error))
+        return Report(hunt.number, problem=_cut(str(error)))
     except GuestStopped as stopped:
         return Report(hunt.number, problem=f"your code {stopped}")
     found = programs.run_checks(folder, source, limits, () if only is None else (only,))
@@ -281,8 +285,13 @@ def _failed(
     shown = "" if example is None else example if isinstance(example, str) else repr(example)
     mine, right, step = traces or ("", "", 0)
     return CheckResult(
-        function.__name__, requirement(function), False, why, shown[:500], str(mine), str(right), step
+        function.__name__, requirement(function), False, _cut(why), shown[:500], str(mine), str(right), step
     )
+
+
+def _cut(why: str) -> str:
+    """Return a message of bounded length: it may quote a value of any size."""
+    return why if len(why) <= LONGEST_WHY else why[:LONGEST_WHY] + " ..."
 
 
 def requirement(function: CheckFunction) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,24 @@ from typer.testing import CliRunner
 
 from app.cli.lab_interview import hold
 from app.cli.main import app
+from engine.trace.divergence import decision_at
+from engine.trace.reader import TraceReader
 from lessons.course import progress, workspace
 from lessons.course.checking import fewest, run_checks
-from lessons.course.lesson_files import Lab, UnknownLesson, find_lab, labs, solution, stub
+from lessons.course.lesson_files import HUNTS, TRACKS, Lab, UnknownLesson, find_lab, labs, solution, stub
 from lessons.course.mutants import mutants
+from lessons.course.report_text import details
+from lessons.labs.recording import first_step
+from lessons.labs.scheduler_fcfs.checks import Limits, asks_of, service
+from lessons.labs.serving import decisions
+from lessons.labs.submission import submit
 from quizzes.question_bank import load_bank
 from quizzes.topics import TOPICS
 from tests.lessons.test_lesson_files import shapes
 
-EVERY = pytest.mark.parametrize("each", labs(), ids=lambda each: each.number)
+WRITTEN = [each for each in labs() if each.track != HUNTS]
+HUNTS_ONLY = [each for each in labs() if each.track == HUNTS]
+EVERY = pytest.mark.parametrize("each", WRITTEN, ids=lambda each: each.number)
 LAB = find_lab("block-manager")
 
 
@@ -53,13 +63,27 @@ def test_its_files_are_complete(each: Lab) -> None:
     assert given == ours and len(given) == len(each.exercise.objects)
     found = mutants(each)
     assert len(found) >= 5 and len({mutant.why for mutant in found}) == len(found)
+    assert len(each.exercise.hints) == 3 and len(each.probes) >= 2
+    assert re.fullmatch(r"[a-z0-9_]+\.(py|cpp|cu)", each.file_name), "a name that every file system takes"
+    if each.has_race and each.track == "policies":
+        assert each.follow_ups[0][0] == "Explain the race.", "the text explains the order of the baselines"
+
+
+@pytest.mark.parametrize("each", HUNTS_ONLY, ids=lambda each: each.number)
+def test_a_bug_hunt_is_a_program_with_faults_and_its_question(each: Lab) -> None:
+    assert each.follow_ups and each.follow_up_page.startswith(f"# {each.title}")
+    assert [name for name in each.unlocks if name not in load_bank()] == []
+    report = run_checks(each.number, stub(each, each.number))
+    assert report.problem or not report.ok, "the given program has faults"
+    report = run_checks(each.number, solution(each.number))
+    assert report.ok, (report.problem, [result for result in report.results if not result.ok])
 
 
 @pytest.mark.parametrize(
     "each",
     [
         pytest.param(each, id=each.number, marks=pytest.mark.slow if each.language == "triton" else [])
-        for each in labs()
+        for each in WRITTEN
     ],
 )
 def test_the_solution_passes_and_the_stub_is_not_yet_written(each: Lab) -> None:
@@ -71,7 +95,7 @@ def test_the_solution_passes_and_the_stub_is_not_yet_written(each: Lab) -> None:
 
 @pytest.mark.parametrize(
     "each",
-    [pytest.param(each, id=each.number, marks=[] if each is LAB else pytest.mark.slow) for each in labs()],
+    [pytest.param(each, id=each.number, marks=[] if each is LAB else pytest.mark.slow) for each in WRITTEN],
 )
 def test_every_mutant_is_caught_by_the_check_it_names(each: Lab) -> None:
     for mutant in mutants(each):
@@ -89,7 +113,7 @@ def test_a_failure_is_cut_to_the_fewest_calls() -> None:
 
 def test_a_learner_makes_a_file_solves_it_and_is_led_on() -> None:
     listed = lab()
-    assert listed.exit_code == 0 and "Track memory" in listed.output
+    assert listed.exit_code == 0 and all(f"Track {track}" in listed.output for track in TRACKS)
     made = lab("new")
     assert str(workspace.lab_path(LAB)) in made.output.replace("\n", "")
     path = workspace.lab_path(LAB)
@@ -124,7 +148,13 @@ def test_reset_keeps_the_old_file() -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("", "does not define BlockManager"),
+        ("", "the file is empty"),
+        (" \n\t\n", "the file is empty"),
+        ("x = 1\n", "does not define BlockManager"),
+        (b"\x7fELF\x02\x01\x01\x00\x00\xc3\x28", "UTF-8"),
+        ("#" * (2 << 20), "at most 1,048,576"),
+        (solution(LAB.number).replace("num_blocks: int, block_size: int", "self_made: int"), "0 of 11"),
+        (solution(LAB.number).replace("    ", "\t").replace("\treturn", "    return", 1), "Error in line"),
         ("class BlockManager(:\n", "SyntaxError in line 1"),
         ("\tx = 1\n", "IndentationError"),
         ("import os\nos._exit(0)\n", "ended itself"),
@@ -224,3 +254,170 @@ def test_a_race_of_the_solution_against_itself_is_even(each: Lab) -> None:
     best = json.loads(lab("race", each.number, "--best", "--json").stdout)
     assert [race["ratio"] for race in best["races"]] == [found["ratio"]]
     assert each.number not in progress.passed(), "a race is no check"
+
+
+def test_tabs_are_no_fault() -> None:
+    save(
+        re.sub(
+            r"^( {4})+", lambda match: "\t" * (len(match[0]) // 4), solution(LAB.number), flags=re.MULTILINE
+        )
+    )
+    assert lab("check", "block-manager").exit_code == 0
+
+
+def test_a_file_of_an_older_contract_is_kept_and_the_change_is_shown() -> None:
+    path = save(solution(LAB.number))
+    assert "contract" not in lab("check", "block-manager").output
+    old = path.parent / ".contracts" / path.name
+    old.write_text(stub(LAB, LAB.number).replace("def table(", "def table_of("))
+    checked = lab("check", "block-manager")
+    assert checked.exit_code == 0 and "the contract of block-manager has changed" in checked.output
+    shown = lab("new", "block-manager").output
+    assert "-    def table_of(" in shown and "+    def table(" in shown
+    assert path.read_text() == solution(LAB.number)
+    assert "contract" not in lab("check", "block-manager").output, "seen once, it is accepted"
+
+
+def test_a_read_only_workspace_ends_in_a_sentence_and_keeps_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save("mine = 1\n")
+
+    def full(path: Path, text: str) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(workspace, "write_atomically", full)
+    for words in (("new", "prefix-cache"), ("watch", "prefix-cache"), ("reset", "block-manager")):
+        said = lab(*words)
+        assert said.exit_code == 2 and "Read-only file system" in said.output, said.output
+        assert "PREP_LESSONS" in said.output and "Traceback" not in said.output
+    assert path.read_text() == "mine = 1\n"
+
+
+def test_a_folder_or_a_device_in_place_of_a_file_is_told(tmp_path: Path) -> None:
+    for path in (tmp_path, Path("/dev/zero"), tmp_path / "missing.py"):
+        said = lab("check", "block-manager", "--file", str(path))
+        assert said.exit_code == 2 and f"cannot read {path}" in said.output.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    "name", ["block-manger", "C:\\labs\\block_manager.py", "block_manager.py", "BLOCK MANAGER"]
+)
+def test_the_nearest_lab_is_suggested(name: str) -> None:
+    for words in (("check", name), ("new", name), ("hint", name), ("race", name), ("interview", name)):
+        said = lab(*words)
+        assert said.exit_code == 2 and "did you mean block-manager?" in " ".join(said.output.split())
+
+
+def test_the_interview_of_the_next_lab_starts_without_a_name() -> None:
+    held = lab("--interview", "45", typed="q\n")
+    assert held.exit_code == 2 and "Block manager with copy-on-write, 45 minutes" in held.output
+    refused = lab("--interview", "45", "check")
+    assert refused.exit_code == 2 and "prep lab interview LAB --minutes 45" in refused.output
+
+
+def test_a_bug_hunt_is_begun_and_solved_like_any_lab() -> None:
+    hunt = find_lab("mend-batching-loop")
+    assert "Mend a continuous batching loop" in lab("new", hunt.number).output
+    path = workspace.lab_path(hunt)
+    assert path.read_text() == stub(hunt, hunt.number)
+    assert lab("check", hunt.number).exit_code == 1
+    path.write_text("def f(:\n")
+    assert "SyntaxError in line 1" in lab("check", hunt.number).output
+    path.write_text(solution(hunt.number))
+    assert lab("check", hunt.number).exit_code == 0 and progress.passed() == {hunt.number}
+    assert "Where does it enter" in lab("follow-ups", hunt.number).output
+    assert "has no race" in lab("race", hunt.number).output
+
+
+# -- traces
+
+
+FCFS = find_lab("scheduler-fcfs")
+
+
+def test_a_failure_behind_the_engine_is_a_trace_of_the_smallest_workload() -> None:
+    wrong = next(each for each in mutants(LAB) if each.check == "the_scheduler_runs_on_it")
+    [result] = run_checks(LAB.number, wrong.source, only=wrong.check).results
+    yours, ours = TraceReader(Path(result.trace)), TraceReader(Path(result.right_trace))
+    assert yours.num_steps and len(ours.requests) <= 3
+    assert result.step in (first_step(yours, ours), yours.num_steps - 1)
+    lines = details(result)
+    assert f"look at it: prep app --trace {result.trace} --step {result.step}" in lines
+    assert not ours.problems and len(lines) == 4
+
+
+def test_open_shows_the_failure_in_the_debugger(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[Path, int]] = []
+    monkeypatch.setattr("app.cli.app.app", lambda trace, step: opened.append((trace, step)))
+    wrong = next(each for each in mutants(LAB) if each.check == "the_scheduler_runs_on_it")
+    save(wrong.source)
+    assert lab("check", "block-manager", "--open").exit_code == 1
+    [(trace, step)] = opened
+    assert trace.is_file() and step < TraceReader(trace).num_steps
+    save(stub(LAB, LAB.number))
+    assert "no failure has a trace" in lab("check", "block-manager", "--open").output
+
+
+def recorded_run(path: Path) -> Path:
+    asks = asks_of((9, 20), (9, 20), (6, 20, 2))
+    decisions(*service(asks, Limits(16, 3, 12, 4)), path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["scheduler-fcfs", "block-manager"])
+def test_a_submitted_trace_is_served_again_with_the_learners_part(name: str, tmp_path: Path) -> None:
+    run = recorded_run(tmp_path / "run.itrace")
+    each = find_lab(name)
+    workspace.open_lab(each).path.write_text(solution(name))
+    said = lab("submit-trace", name, str(run))
+    assert said.exit_code == 0 and "3 requests" in said.output and "the same decision" in said.output
+    found = json.loads(lab("submit-trace", name, str(run), "--json").stdout)
+    assert found["ok"] and found["num_steps"] > 20
+
+
+def test_a_submitted_trace_finds_a_part_that_decides_otherwise(tmp_path: Path) -> None:
+    run = recorded_run(tmp_path / "run.itrace")
+    wrong = next(each for each in mutants(LAB) if each.check == "the_scheduler_runs_on_it")
+    found = submit(LAB, wrong.source, run)
+    assert not found.ok and found.differs and found.step <= found.num_steps
+    assert submit(LAB, solution(LAB.number), run).ok
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("scheduler-fcfs", "missing.itrace"), "No such file"),
+        (("scheduler-fcfs", __file__), "is not a trace"),
+        (("fair-share", __file__), "takes no trace"),
+    ],
+)
+def test_a_bad_submission_ends_in_a_sentence(words: tuple[str, str], said: str) -> None:
+    workspace.open_lab(FCFS).path.write_text(solution(FCFS.number))
+    found = lab("submit-trace", *words)
+    assert found.exit_code == 2 and said in found.output and "Traceback" not in found.output
+
+
+# -- races
+
+
+def test_the_same_seed_draws_the_same_table_and_a_chart() -> None:
+    fcfs = import_module("lessons.labs.ngram_drafter.race")
+    once, again, other = (
+        fcfs.race(solution("ngram-drafter"), solution("ngram-drafter"), seed) for seed in (3, 3, 4)
+    )
+    assert once == again and once.rows[:-6] == other.rows[:-6] and once.rows != other.rows
+    assert [name for name, _ in once.charts()] == ["chat", "long documents", "agents", "drawn by seed 3"]
+    assert all(value > 0 for _, figures in once.charts() for _, value, _ in figures)
+
+
+@pytest.mark.slow
+def test_a_race_shows_the_first_decision_that_differs_as_two_traces() -> None:
+    ours = solution("fair-share")
+    late = f"{ours}\n\nclass Late(FairShare):\n    def arrive(self, request_id, tenant, tokens):\n"
+    late += "        return super().arrive(request_id, tenant, tokens) + tokens\n\n\nFairShare = Late\n"
+    found = import_module("lessons.labs.fair_share.race").race(late, ours, 0)
+    assert found.differs and found.traces is not None
+    yours, right, step = found.traces
+    one, other = TraceReader(yours), TraceReader(right)
+    assert decision_at(one, step) != decision_at(other, step)
+    assert all(decision_at(one, each) == decision_at(other, each) for each in range(step))
+    assert not one.problems and not other.problems

@@ -10,6 +10,101 @@ ROOT, HOST, SECRET = {root!r}, {host}, {secret!r}
 def escaped(): return "escaped"
 """
 
+AS_A_LAB = """
+class BlockManager:
+    num_free = 0
+    def __init__(self, blocks, size): total([3, 4, 5])
+    def __getattr__(self, name): return lambda *args: total([3, 4, 5])
+"""
+"""Behind a hostile program: the lab block-manager, whose every answer is what the program returns."""
+
+LAB = "lessons/labs/block_manager/solution.py"
+AGAINST_A_LAB = {
+    "the reference by its path": f"def total(numbers): return open(ROOT + '/{LAB}').read() and escaped()",
+    "the reference by its bytes": f"""
+def total(numbers):
+    file = os.open(ROOT + "/{LAB}", os.O_RDONLY)
+    return os.read(file, 9) and escaped()
+""",
+    "the reference by import": "from lessons.labs.block_manager.solution import *\ntotal = len",
+    "the reference by runpy": f"""
+import runpy
+def total(numbers): return runpy.run_path(ROOT + "/{LAB}") and escaped()
+""",
+    "the reference by linecache": f"""
+import linecache
+def total(numbers):
+    if linecache.getlines(ROOT + "/{LAB}"): return escaped()
+""",
+    "the reference by libc": f"""
+import ctypes
+def total(numbers):
+    if ctypes.CDLL(None).open((ROOT + "/{LAB}").encode(), 0) >= 0: return escaped()
+""",
+    "the reference by cat": f"""
+import subprocess
+def total(numbers): return subprocess.check_output(["cat", ROOT + "/{LAB}"]) and escaped()
+""",
+    "the list of labs": "def total(numbers): return os.listdir(ROOT + '/lessons/labs') and escaped()",
+    "another checker": """
+import lessons.course.checking as checking
+checking.run_checks = checking._run = lambda *args, **options: None
+def total(numbers): return escaped()
+""",
+    "another engine": """
+import engine.core.scheduler as scheduler
+scheduler.Scheduler.check_integrity = scheduler.Scheduler.schedule = lambda self: None
+def total(numbers): return escaped()
+""",
+    "other builtins": """
+import builtins
+builtins.len = builtins.sum = lambda *args: 0
+builtins.isinstance = lambda *args: True
+builtins.AssertionError = Exception
+def total(numbers): return []
+""",
+    "the frames of the checker": """
+def total(numbers):
+    frame = sys._getframe()
+    while frame:
+        if "checking.py" in frame.f_code.co_filename: return escaped()
+        frame = frame.f_back
+""",
+    "the objects of the checker": """
+import gc
+def total(numbers):
+    for each in gc.get_objects():
+        if type(each).__name__ in ("Texts", "Learner", "Report"): return escaped()
+""",
+    "a forged report": """
+def total(numbers):
+    print('{"exercise": "block-manager", "results": [], "problem": "", "ok": true}')
+    print("block-manager: 11 of 11 checks pass, solved")
+""",
+    "a stub again": "def total(numbers): raise NotImplementedError('write BlockManager')",
+    "a recursion without end": "def total(numbers): return total(numbers)",
+    "an exception that is none": """
+class Odd(BaseException):
+    def __str__(self): raise self
+def total(numbers): raise Odd()
+""",
+    "a message of a megabyte": "def total(numbers): raise ValueError('x' * (1 << 20))",
+    "a fork": "def total(numbers): return os.fork() == 0 and escaped()",
+    "an exit at the end": """
+import atexit
+atexit.register(os._exit, 0)
+def total(numbers): return []
+""",
+    "the learner's progress": """
+import sqlite3
+def total(numbers): return sqlite3.connect(SECRET).execute("create table x (y)") and escaped()
+""",
+    "a socket": """
+import socket
+def total(numbers): return socket.create_connection(("127.0.0.1", 9), 1) and escaped()
+""",
+}
+
 RETURNS_SOMETHING_ELSE = {
     "an object equal to everything": """
 class Same:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shutil
@@ -13,7 +14,17 @@ from typing import Any
 
 import pytest
 
-from common.sandbox import Guest, GuestError, GuestStopped, Handle, Limits, callback, confinement, expose
+from common.sandbox import (
+    Guest,
+    GuestError,
+    GuestStopped,
+    Handle,
+    Limits,
+    callback,
+    confinement,
+    expose,
+    process,
+)
 
 SOURCE = """
 def same(value): return value
@@ -160,6 +171,20 @@ def test_the_checkers_own_time_does_not_count() -> None:
         guest.call("f", callback(slow))
         slow()
         assert guest.seconds_left > 0
+
+
+def test_time_without_a_processor_does_not_count_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import time\ndef f(seconds): time.sleep(seconds); return 1"
+    limits = Limits(seconds=0.1)
+    queued = itertools.count(0, 10)
+    monkeypatch.setattr(process, "_seconds_queued", lambda _: float(next(queued)))
+    with Guest({"learner.py": code}, limits=limits) as guest:
+        assert guest.call("f", 0.2) == 1
+    with (
+        Guest({"learner.py": code}, limits=limits) as guest,
+        pytest.raises(GuestStopped, match="stopped after"),
+    ):
+        guest.call("f", 60)
 
 
 def test_a_guest_is_over_after_a_stop() -> None:
