@@ -1,7 +1,7 @@
 """`prep lab interview`: a lab as a coding round of an interview.
 
 write in your editor --Enter--> checks ... --d, or time is up--> last check
-    --> questions on cost --> three follow-ups, marked by yourself --> marks
+    --> questions on cost --> three follow-ups, each compared with our text and marked by yourself --> marks
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from lessons.course.checking import Report
 
 NUM_FOLLOW_UPS = 3
+RUBRIC = (
+    "Correctness: share of the checks that pass. Cost: right answers about complexity. Discussion: your own marks. "
+    "1 of 5 is nothing, 3 is half, 5 is all."
+)
 RULES = """\
 Read the contract in the file aloud and say your plan before you write. Hints are
 closed. Enter runs the checks; d ends the round, q leaves it without marks."""
@@ -44,7 +48,7 @@ def hold(lab: Lab, minutes: float) -> None:
     progress.record_interview(lab.number, marks, round(used / 60, 1))
     rows = [(name, f"{1 + 4 * share:.0f} of 5", f"{share:.0%}") for name, share in marks.items()]
     terminal.show("Marks", terminal.table("", "mark", "right", left=("",), rows=rows))
-    terminal.say(f"{used / 60:.0f} of {minutes:g} minutes used; discussion is your own mark")
+    terminal.say(f"{used / 60:.0f} of {minutes:g} minutes used. {RUBRIC}")
     if (opened_hints := _num_hints(lab) - hints_before) > 0:
         terminal.say(f"hints opened meanwhile: {opened_hints}. An interviewer would note that.")
     terminal.next_command(f"prep lab {'race' if report.ok and lab.has_race else 'watch'} {lab.number}")
@@ -95,12 +99,18 @@ def _probes(lab: Lab) -> float:
 
 
 def _discuss(lab: Lab) -> float:
-    """Ask follow-ups, which the candidate answers aloud and marks. Return the share of the marks."""
+    """Ask follow-ups, which the candidate answers aloud, compares with our text and marks. Return the share."""
     chosen = random.sample(lab.follow_ups, min(NUM_FOLLOW_UPS, len(lab.follow_ups)))
     total = 0
     for question, more in chosen:
-        terminal.say(f"[bold]{terminal.literal(question)}[/] {terminal.literal(more)}")
-        mark = _ask("say it aloud; then: 0 nothing to say, 1 in part, 2 all of it > ")
+        is_whole = question.endswith("?") or question.startswith("Explain")
+        terminal.say(
+            f"[bold]{terminal.literal(question)}[/] {'' if is_whole else terminal.literal(more)}".rstrip()
+        )
+        _ask("say it aloud, then Enter > ")
+        if is_whole and more:
+            terminal.say(f"compare: {terminal.literal(more)}")
+        mark = _ask("0 nothing of it, 1 in part, 2 all of it > ")
         while mark not in ("0", "1", "2"):
             mark = _ask("0, 1 or 2 > ")
         total += int(mark)

@@ -206,7 +206,7 @@ def test_a_lab_is_found_by_its_name_only() -> None:
 def test_an_interview_ends_with_marks_and_asks_about_cost() -> None:
     save(solution(LAB.number))
     probes = "".join(f"{probe.answer}\n" for probe in LAB.probes)
-    held = lab("interview", "block-manager", typed=f"\nd\n{probes}2\n9\n1\n0\n")
+    held = lab("interview", "block-manager", typed=f"\nd\n{probes}\n2\n\n9\n1\n\n0\n")
     assert held.exit_code == 0, held.output
     assert held.output.count("11 of 11 checks pass") == 2 and "Hints are" in held.output
     [kept] = progress.events(LAB.number, "interview")
@@ -399,6 +399,7 @@ def test_a_bad_submission_ends_in_a_sentence(words: tuple[str, str], said: str) 
 # -- races
 
 
+@pytest.mark.slow
 def test_the_same_seed_draws_the_same_table_and_a_chart() -> None:
     fcfs = import_module("lessons.labs.ngram_drafter.race")
     once, again, other = (

@@ -78,8 +78,8 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
             ratios.append(worst["yours"] / worst["ours"])
             differences.look(track, told, guests, partial(_record, config, requests))
     says = f"TTFT p99, yours over ours, the worst of {len(ratios)} loads; less is better"
-    columns = ("load", "scaler", "TTFT p50", "p99", "replica hours", "changes")
-    return differences.race(columns, rows, max(ratios), says, "p99")
+    columns = ("load", "scaler", "TTFT p50", "TTFT p99", "replica hours", "changes")
+    return differences.race(columns, rows, max(ratios), says, "TTFT p99")
 
 
 def _record(config: AutoscalerConfig, requests: list[SimRequest], guest: Guest, path: Path) -> None:

@@ -95,8 +95,8 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
             record = partial(_record, requests, tenants, slots)
             differences.look(track, dict(zip(("yours", "ours"), told, strict=True)), guests, record)
     says = f"TTFT p99 of the quiet tenants, yours over ours, the worst of {len(ratios)} workloads; less is better"
-    columns = ("workload", "policy", "quiet p50", "p99", "flood p99", "all done")
-    return differences.race(columns, rows, max(ratios), says, "p99")
+    columns = ("workload", "policy", "quiet p50", "quiet p99", "flood p99", "all done")
+    return differences.race(columns, rows, max(ratios), says, "quiet p99")
 
 
 def _record(

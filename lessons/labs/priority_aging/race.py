@@ -85,8 +85,8 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
         f"the worse of the urgent requests' TTFT p99 and the longest TTFT of the others, yours over ours, the worst of "
         f"{len(ratios)} workloads; less is better"
     )
-    columns = ("workload", "queue", "urgent p50", "p99", "others p50", "longest", "all done")
-    return differences.race(columns, rows, max(ratios), says, "p99")
+    columns = ("workload", "queue", "urgent p50", "urgent p99", "others p50", "longest", "all done")
+    return differences.race(columns, rows, max(ratios), says, "urgent p99")
 
 
 def _record(requests: Sequence[SimRequest], slots: Deployment, guest: Guest, path: Path) -> None:

@@ -109,8 +109,8 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
             told = {name: entries[name].told for name in ("yours", "ours")}
             differences.look(track, told, guests, partial(_record, requests, _first_replica(told)))
     says = f"your TTFT p99 over ours, the worst of {len(ratios)} workloads; less is better, 1 is equal"
-    columns = ("workload", "router", "TTFT p50", "p99", "hits", "balance")
-    return differences.race(columns, rows, max(ratios), says, "p99")
+    columns = ("workload", "router", "TTFT p50", "TTFT p99", "hits", "balance")
+    return differences.race(columns, rows, max(ratios), says, "TTFT p99")
 
 
 def _first_replica(told: Mapping[str, Sequence[str]]) -> int:

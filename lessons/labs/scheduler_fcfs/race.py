@@ -185,7 +185,7 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
             ratios.append(means["yours"] / means["ours"])
             differences.look(track, told, guests, partial(_record, limits, arrivals, cost))
     says = f"mean seconds per request, yours over ours, the worst of {len(ratios)} workloads; less is better"
-    columns = ("workload", "scheduler", "TTFT p50", "p99", "ITL p99", "mean", "all done", "preempted")
+    columns = ("workload", "scheduler", "TTFT p50", "TTFT p99", "ITL p99", "mean", "all done", "preempted")
     return differences.race(columns, rows, max(ratios), says, "mean")
 
 
