@@ -12,6 +12,8 @@ from textwrap import shorten
 
 from common.sandbox import Guest, Limits
 from engine.sim.recorder import RequestRecord
+from engine.sim.report import RunReport
+from engine.sim.workload import SimRequest
 from lessons.course.checking import MEGABYTES, Failed
 from lessons.labs.recording import record_both
 
@@ -106,10 +108,20 @@ class Differences:
         says: str,
         chart: str,
         more_is_better: bool = False,
+        tokens: str = "",
     ) -> Race:
-        """Return the result. chart: name of the column that the chart draws."""
-        at = columns.index(chart)
-        return Race(columns, rows, ratio, says, self.first, at, self.traces, more_is_better, SAME_TOKENS)
+        """Return the result. chart: name of the column that the chart draws. tokens: what was compared, if not all."""
+        return Race(
+            columns,
+            rows,
+            ratio,
+            says,
+            self.first,
+            columns.index(chart),
+            self.traces,
+            more_is_better,
+            tokens or SAME_TOKENS,
+        )
 
 
 def all_served(who: str, finished: Iterable[RequestRecord]) -> None:
@@ -118,6 +130,15 @@ def all_served(who: str, finished: Iterable[RequestRecord]) -> None:
         if record.num_tokens != record.request.output_len:
             said = f"{record.num_tokens} of its {record.request.output_len} tokens"
             raise Failed(f"{who}: request {record.request.index} got {said}")
+
+
+def all_generated(who: str, report: RunReport, requests: Iterable[SimRequest]) -> None:
+    """Raise Failed unless a fleet generated all tokens that the requests ask for."""
+    wanted = sum(each.output_len for each in requests)
+    if report.output_tokens != wanted:
+        raise Failed(
+            f"{who}: {report.output_tokens:,} tokens were generated; the requests ask for {wanted:,}"
+        )
 
 
 def racer(source: str, seconds: float = 60.0) -> Guest:

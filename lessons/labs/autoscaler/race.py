@@ -14,7 +14,7 @@ from engine.sim.autoscaler import AutoscalerConfig
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
 from lessons.labs.autoscaler.checks import CONFIG, fleet, settings_of, wave
-from lessons.labs.racing import Differences, Race, racer
+from lessons.labs.racing import Differences, Race, all_generated, racer
 
 Track = tuple[str, AutoscalerConfig, list[SimRequest]]
 
@@ -63,6 +63,7 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
             worst, told = {}, {}
             for name, (scaler, settings) in scalers.items():
                 report, told[name] = fleet(scaler, settings, requests)
+                all_generated(name, report.run, requests)
                 ttft = report.run.ttft
                 worst[name] = ttft.p99
                 rows.append(

@@ -12,7 +12,7 @@ from common.sandbox import Guest
 from engine.sim.report import percentiles
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
-from lessons.labs.racing import Differences, Race, racer
+from lessons.labs.racing import Differences, Race, all_served, racer
 from lessons.labs.retry_budget.checks import Clients, draws, serve
 
 Track = tuple[str, list[SimRequest], dict[str, Any]]
@@ -92,6 +92,7 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
             lost = {}
             for name, run in runs.items():
                 answered = [each for each in run.users if each.answer is not None]
+                all_served(name, (each.answer for each in answered if each.answer))
                 waits = percentiles(
                     [each.answer.first_token - each.request.arrival for each in answered if each.answer]
                 )

@@ -17,7 +17,7 @@ from engine.sim.report import Percentiles
 from engine.sim.router import ConsistentHash, LeastLoaded, Replica, RoundRobin
 from engine.sim.workload import Lengths, SimRequest, Workload
 from lessons.course.checking import Learner
-from lessons.labs.racing import Differences, Race, racer
+from lessons.labs.racing import Differences, Race, all_generated, racer
 from lessons.labs.router_affinity.checks import LabRouter, fleet
 
 REPLICAS = 4
@@ -93,6 +93,7 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
             times = {}
             for name, router in entries.items():
                 report = fleet(router, requests, REPLICAS, num_blocks=2400)
+                all_generated(name, report.run, requests)
                 ttft: Percentiles = report.run.ttft
                 times[name] = ttft.p99
                 rows.append(
