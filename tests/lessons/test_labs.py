@@ -6,6 +6,7 @@ import json
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -13,6 +14,8 @@ from typer.testing import CliRunner
 
 from app.cli.lab_interview import hold
 from app.cli.main import app
+from engine.sim.cost import CostModel
+from engine.sim.memory import make_deployment
 from engine.trace.divergence import decision_at
 from engine.trace.reader import TraceReader
 from lessons.course import progress, workspace
@@ -20,6 +23,8 @@ from lessons.course.checking import fewest, run_checks
 from lessons.course.lesson_files import HUNTS, TRACKS, Lab, UnknownLesson, find_lab, labs, solution, stub
 from lessons.course.mutants import mutants
 from lessons.course.report_text import details
+from lessons.labs.identity import same_tokens
+from lessons.labs.racing import racer
 from lessons.labs.recording import first_step
 from lessons.labs.scheduler_fcfs.checks import Limits, asks_of, service
 from lessons.labs.serving import decisions
@@ -422,3 +427,36 @@ def test_a_race_shows_the_first_decision_that_differs_as_two_traces() -> None:
     assert decision_at(one, step) != decision_at(other, step)
     assert all(decision_at(one, each) == decision_at(other, each) for each in range(step))
     assert not one.problems and not other.problems
+
+
+HARDWARE = make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "columns", "more"),
+    [
+        ("lora-batching", (1, 2, 3), (CostModel(HARDWARE),)),
+        ("router-affinity", (1,), (1,)),
+        ("slo-admission", (1, 2), ()),
+        ("retry-budget", (1, 2), (0,)),
+        ("chunked-prefill", (1,), ()),
+        ("priority-aging", (1,), (HARDWARE,)),
+    ],
+)
+def test_the_engine_behind_a_race_is_recorded_step_by_step(
+    name: str, columns: tuple[int, ...], more: tuple[Any, ...], tmp_path: Path
+) -> None:
+    racing = import_module(f"lessons.{find_lab(name).name}.race")
+    track = next(iter(racing.tracks(0)))
+    with racer(solution(name)) as guest:
+        racing._record(*(track[at] for at in columns), *more, guest, tmp_path / "run.itrace")
+    run = TraceReader(tmp_path / "run.itrace")
+    assert run.num_steps > 100 and run.is_complete and not run.problems
+
+
+@pytest.mark.slow
+def test_a_part_of_the_scheduler_reproduces_the_tokens_of_the_shipped_model() -> None:
+    with racer(solution("prefix-cache")) as guest:
+        said = same_tokens("prefix-cache", guest)
+    assert said.startswith("320 tokens of 8 requests") and " 0 preemptions" not in said
