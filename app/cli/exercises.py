@@ -38,7 +38,7 @@ def check_source(exercise: Exercise, source: str, *, keep: bool = True) -> Repor
 
 @dataclass(frozen=True)
 class Screen:
-    """What a watched file's screen shows around the verdict."""
+    """Texts that the screen of a watched file shows around the verdict."""
 
     title: str
     path: str

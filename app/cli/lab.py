@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,9 @@ from app.cli.lab_race import race, submit_trace
 from app.cli.options import JsonOption, argument, option
 from lessons.course import progress, workspace
 from lessons.course.lesson_files import TRACKS, Lab, find_lab, labs, solution
+
+if TYPE_CHECKING:
+    from lessons.course.checking import Report
 
 LabArgument = Annotated[str, argument("Name of a lab: block-manager.", metavar="LAB")]
 NextArgument = Annotated[str | None, argument("Name of a lab; the next one without.", metavar="[LAB]")]
@@ -149,8 +152,8 @@ def watch(lab: NextArgument = None, seconds: Annotated[float, option(hidden=True
 
     Example: prep lab watch block-manager
     """
-    found = _chosen(lab)
-    while True:
+    found: Lab | None = _chosen(lab)
+    while found is not None:
         path = workspace.open_lab(found).path
         screen = Screen(
             f"{found.number}: {found.title}", str(path), "h hint · r check again · n next lab · q end"
@@ -160,14 +163,12 @@ def watch(lab: NextArgument = None, seconds: Annotated[float, option(hidden=True
             "lab",
             seconds=seconds,
             screen=screen,
-            after=lambda report, lab=found: _say_what_follows(lab) if report.ok else _say_contract(lab),
+            after=partial(_say_next_step, found),
         )
         if key != "n":
             return
-        following = _after(found)
-        if following is None:
-            return terminal.say("all labs are solved")
-        found = following
+        found = _after(found)
+    terminal.say("all labs are solved")
 
 
 def hint(lab: LabArgument) -> None:
@@ -237,6 +238,12 @@ def _say_what_follows(lab: Lab) -> None:
         terminal.next_command(f"prep lab race {lab.number}")
     else:
         terminal.next_command(f"prep lab follow-ups {lab.number}")
+
+
+def _say_next_step(lab: Lab, report: Report) -> None:
+    _say_contract(lab)
+    if report.ok:
+        _say_what_follows(lab)
 
 
 def _say_contract(lab: Lab) -> None:

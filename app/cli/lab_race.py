@@ -49,8 +49,10 @@ def race(
     if json:
         rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
         facts = {"lab": found.number, "seed": seed, "ratio": result.ratio, "differs": result.differs}
-        names = ("yours", "ours", "step")
-        traces = None if result.traces is None else dict(zip(names, map(_plain, result.traces), strict=True))
+        traces = None
+        if result.traces is not None:
+            mine, right, step = result.traces
+            traces = {"yours": str(mine), "ours": str(right), "step": step}
         return terminal.print_json({**facts, "tokens": result.tokens, "traces": traces, "rows": rows})
     _show(found, result)
     if open_ and result.traces is not None:
@@ -183,10 +185,6 @@ def _open(path: Path, step: int) -> None:
     from app.cli.app import app
 
     app(trace=path, step=step)
-
-
-def _plain(value: Path | int) -> str | int:
-    return value if isinstance(value, int) else str(value)
 
 
 def _show_races(lab: Lab, json: bool) -> None:

@@ -39,9 +39,9 @@ class Race:
     traces: tuple[Path, Path, int] | None = None
     """The learner's run and ours of the workload with the first decision that differs, and the step to look at."""
     more_is_better: bool = False
-    """Of the ratio."""
+    """Whether a larger ratio is better."""
     tokens: str = ""
-    """What was compared so that all contestants produce the same tokens, one sentence."""
+    """Sentence about the comparison of the tokens of all contestants."""
 
     def charts(self) -> list[tuple[str, list[tuple[str, float, str]]]]:
         """Return for each workload its contestants: name, figure, and the figure as text."""

@@ -23,7 +23,7 @@ def body(text: str) -> str:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("", "fused_add_rms_norm"),
+        ("", "the file is empty"),
         ("int x = ;", "learner.cpp:1"),
         (f'#include "{CPP.folder / "solution.cpp"}"\n', "ermission denied"),
         (f'asm(".incbin \\"{CPP.folder / "solution.cpp"}\\"");\n{SIGNATURE} }}', "solution.cpp"),

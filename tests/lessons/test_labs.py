@@ -185,6 +185,13 @@ def test_a_faulty_file_gets_a_sentence(source: str | bytes, said: str) -> None:
     assert progress.passed() == set()
 
 
+def test_watch_says_why_a_file_is_unreadable() -> None:
+    save(b"\xff\xfe")
+    assert "is not a UTF-8 text file" in " ".join(
+        lab("watch", "block-manager", "--seconds", "0.1").output.split()
+    )
+
+
 def test_line_ends_of_windows_and_a_byte_order_mark_are_no_fault() -> None:
     save(b"\xef\xbb\xbf" + solution(LAB.number).replace("\n", "\r\n").encode())
     found = lab("check", "block-manager")
