@@ -378,7 +378,7 @@ def test_a_program_is_mended_with_checks_in_between(home: Path, tmp_path: Path) 
     assert "c prints the given program" in " ".join(done.stdout.split())
     assert "10/10 checks" in done.stdout and "1 of 1 points" in done.stdout, done.stdout + done.stderr
     assert "the second free of the same blocks was accepted" in done.stdout
-    assert (home / "workspace" / "block_manager.py").exists()
+    assert (home / "lessons" / "labs" / "mend_block_manager.py").exists()
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from rich.padding import Padding
 from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit, Skip
-from common.paths import data_dir
 from common.sandbox import Limits
 from quizzes.autopsies.programs import CheckResult, read, run_checks
 from quizzes.grading import Graded, Part
@@ -31,8 +30,11 @@ HELP = (
 
 
 def workspace_file(folder: str) -> Path:
-    """Return the path of the learner's copy of a program, which is created once and never overwritten."""
-    return data_dir() / "workspace" / f"{folder}.py"
+    """Return the path of the learner's copy of a program, the file of its bug hunt. It is never overwritten."""
+    from lessons.course.lesson_files import HUNTS, labs
+    from lessons.course.workspace import lab_path
+
+    return next(lab_path(lab) for lab in labs() if lab.track == HUNTS and lab.folder.name == folder)
 
 
 def ask_code(sitting: Sitting, instance: Instance, record: Record) -> None:
