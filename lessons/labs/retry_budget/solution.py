@@ -71,6 +71,9 @@ class RetryPolicy:
         wait = Retry-After in seconds (0 without one) + random() * window
         window = the smaller of cap_s and base_s * 2 ** (attempt - 1), for any number of attempts
 
+        `random` is called once for a request that is safe and has not started, with a status in RETRIED and retries
+        left, also if the deadline or the bucket then forbids the next attempt; otherwise it is not called.
+
         Retry-After is a number of ASCII digits ("7"), or a date ("Sun, 06 Nov 1994 08:49:37 GMT", the seconds from now
         until then, at least 0). Spaces around it do not matter. A header of any other form ("soon", "-1", "1.5") counts
         as none. `email.utils.parsedate_to_datetime` reads such dates and raises ValueError for others.
