@@ -44,6 +44,8 @@ HELP = {
     "max_num_batched_tokens": "Token budget of one step.",
     "max_num_seqs": "Maximum number of running requests.",
     "long_prefill_token_threshold": "Maximum tokens of one prompt in one step; 0: the budget.",
+    "scheduler_reserve_full_isl": "Start a request only with blocks for its whole prompt.",
+    "watermark": "Share of the KV blocks that stays free when a request starts beside others.",
     "scheduling_policy": "Order of requests: fcfs or priority.",
     "scheduler_cls": "Custom scheduler, as package.module:Class.",
     "attention_backend": "cpu, sdpa, triton, cuda or reference; by default the fastest available.",

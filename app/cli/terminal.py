@@ -77,7 +77,7 @@ def command_app(*commands: Callable[..., None], help: str = "") -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     if help:
-        app.info.help = help
+        app.callback(help=help)(lambda: None)  # without a callback, typer makes one command of a group of one
     for command in commands:
         app.command(command.__name__.strip("_"), context_settings=getattr(command, "context", None))(command)
     return app

@@ -138,7 +138,9 @@ def _is_plain(reader: Trace) -> bool:
         not {"max_num_batched_tokens", "max_num_seqs", "max_model_len"} <= scheduler.keys(),
         scheduler.get("max_concurrent_batches", 1) > 1,
         scheduler.get("num_lookahead_tokens", 0) > 0,
+        not scheduler.get("scheduler_reserve_full_isl", True),
         cache.get("sliding_window") is not None,
+        cache.get("watermark", 0.0) > 0,
     )
     return not any(unseen)
 

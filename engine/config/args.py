@@ -32,6 +32,8 @@ class EngineArgs(ModelArgs):
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
     long_prefill_token_threshold: int = 0
+    scheduler_reserve_full_isl: bool = True
+    watermark: float = 0.0
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     scheduler_cls: str | type | None = None
     """A class, or its path `package.module:Class`, that replaces the default scheduler."""

@@ -95,9 +95,13 @@ class CacheConfig:
     """Recompute the last block of a hit: the KV of an EAGLE head at its end depends on the next token."""
     tiers: TierConfig = TierConfig()
     """Host memory for swapped and evicted blocks."""
+    watermark: float = 0.0
+    """Share of `num_blocks` that stays free when a request starts beside running ones, in [0, 1)."""
 
     def __post_init__(self) -> None:
         require_at_least(1, block_size=self.block_size)
+        if not isinstance(self.watermark, int | float) or not 0 <= self.watermark < 1:
+            raise ConfigError(f"watermark must be a share of the KV blocks in [0, 1), got {self.watermark!r}")
         if self.num_blocks:
             require_at_least(2, num_blocks=self.num_blocks)
         check_combinations(

@@ -44,6 +44,8 @@ class SchedulerConfig:
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
     """Maximum tokens of a prompt per step; 0: limited by the budget alone."""
+    scheduler_reserve_full_isl: bool = True
+    """Start a request only with blocks for all its known tokens. False: for its first chunk; later ones may preempt."""
     max_concurrent_batches: int = 1
     """Steps under way at once (pipeline parallelism); requests are divided among them."""
     max_loras: int = 0

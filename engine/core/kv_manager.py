@@ -75,6 +75,7 @@ class KVManager:
         self.host = HostTier(config.tiers.num_host_blocks) if config.tiers.num_host_blocks else None
         self._swap = config.tiers.swap
         self._block_bytes = config.tiers.block_bytes
+        self._num_watermark_blocks = int(config.watermark * config.num_blocks)
         if self.host is not None and config.tiers.offload:
             self.pool.before_eviction = self.host.offload
         self.num_evictions_before = 0
@@ -88,6 +89,14 @@ class KVManager:
     def usage(self) -> float:
         """Share of the blocks that running requests own, 0 to 1."""
         return self.pool.num_used / self.pool.num_usable
+
+    @property
+    def num_kept_free(self) -> int:
+        """Free blocks that a request leaves when it starts beside others, so that these can grow: the watermark.
+
+        Source: vLLM v1/core/kv_cache_manager.py, allocate_slots.
+        """
+        return self._num_watermark_blocks if self.pool.num_used else 0
 
     def num_blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -203,10 +212,17 @@ class KVManager:
     def lack_of_blocks(
         self, request: Request, num_tokens: int, hit: PrefixHit | None = None
     ) -> dict[str, int]:
-        """Return the details of a refusal for lack of blocks: how many are needed and how many are available."""
-        num_revived = self.num_revived(hit) if hit is not None else 0
+        """Return the details of a refusal for lack of blocks: how many are needed and how many are available.
+
+        A request that wants to start (hit is not None) also needs the watermark to stay free.
+        """
+        num_revived, kept = (0, 0) if hit is None else (self.num_revived(hit), self.num_kept_free)
         free, evictable = len(self.pool.free) - num_revived, self.pool.num_evictable - num_revived
-        return {"need": self.num_missing(request, num_tokens, hit), "free": free, "evictable": evictable}
+        return {
+            "need": self.num_missing(request, num_tokens, hit) + kept,
+            "free": free,
+            "evictable": evictable,
+        }
 
     def allocate(self, request: Request, num_tokens: int) -> list[int] | None:
         """Extend the block table of a running request to `num_tokens` tokens.
@@ -224,7 +240,7 @@ class KVManager:
     def has_room_to_start(self, request: Request, hit: PrefixHit, num_tokens: int) -> bool:
         """Whether a waiting request can get blocks for `num_tokens` tokens, without those reserved for others."""
         missing = self.num_missing(request, num_tokens, hit)
-        return missing <= len(self.pool.free) - self.num_revived(hit) - self.num_claimed
+        return missing <= len(self.pool.free) - self.num_revived(hit) - self.num_claimed - self.num_kept_free
 
     def admit(self, request: Request, hit: PrefixHit, num_tokens: int) -> list[int] | None:
         """Build the block table of a waiting request for `num_tokens` tokens: first the hit, then fresh blocks.

@@ -265,8 +265,8 @@ class Scheduler:
     def _admit(self, request: Request, plan: StepPlan) -> NotScheduled | None:
         """Start a waiting request, or return why not.
 
-        It starts with blocks for all its known tokens; with a sliding window, for those of this step, since blocks
-        behind the window become free again.
+        It starts with blocks for all its known tokens; with a sliding window (blocks behind it become free again) or
+        without `scheduler_reserve_full_isl`, for those of this step.
         """
         plan.passed.face(request)
         for resource in self.resources:
@@ -283,7 +283,8 @@ class Scheduler:
             return NotScheduled(request.request_id, Reason.BUDGET_EXHAUSTED, details)
         if plan.passed.forbid(len(self.running), is_prompt_cut=num_tokens < need):
             return plan.passed.refusal(request.request_id)
-        reserve = request.num_tokens if self.kv.sliding_window is None else start + num_tokens
+        reserves_all = self.config.scheduler_reserve_full_isl and self.kv.sliding_window is None
+        reserve = request.num_tokens if reserves_all else start + num_tokens
         block_ids = self.kv.admit(request, hit, reserve)
         if block_ids is None:
             details = self.kv.lack_of_blocks(request, reserve, hit)

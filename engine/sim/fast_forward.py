@@ -59,7 +59,8 @@ class FastForwardScheduler(Scheduler):
         """Whether waiting requests cannot start while the running ones only decode."""
         if len(self.running) >= min(self.config.max_num_seqs, self.config.max_num_batched_tokens):
             return True
-        if not self.config.enable_chunked_prefill or self.kv.sliding_window is not None:
+        reserves_all = self.config.scheduler_reserve_full_isl and self.kv.sliding_window is None
+        if not self.config.enable_chunked_prefill or not reserves_all:
             return False  # the head's need depends on the budget
         head = self.waiting.peek()
         hit = self.kv.match(head)

@@ -67,16 +67,30 @@ class Driver:
         detect_collisions: bool = False,
         tiers: TierConfig = NO_TIERS,
         max_loras: int = 0,
+        reserve_full: bool = True,
+        watermark: float = 0.0,
         resources: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         """num_blocks: the usable ones, without the null block. resources: options of `default_resources`."""
         self.scheduler = Scheduler(
             SchedulerConfig(
-                budget, max_num_seqs, max_model_len, policy, chunked, long_prefill, max_loras=max_loras
+                budget,
+                max_num_seqs,
+                max_model_len,
+                policy,
+                chunked,
+                long_prefill,
+                reserve_full,
+                max_loras=max_loras,
             ),
             CacheConfig(
-                num_blocks + 1, block_size, caching, detect_hash_collisions=detect_collisions, tiers=tiers
+                num_blocks + 1,
+                block_size,
+                caching,
+                detect_hash_collisions=detect_collisions,
+                tiers=tiers,
+                watermark=watermark,
             ),
             make_resources=partial(default_resources, **(resources or {})),
             **options,

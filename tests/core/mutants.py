@@ -84,6 +84,10 @@ kv_manager
             params.skip_reading_prefix_cache or _ => params.skip_reading_prefix_cache
         claimed_blocks_can_be_taken in KVManager.has_room_to_start
             _1 - self.num_claimed => _1
+        a_start_may_take_the_watermark in KVManager.has_room_to_start
+            _1 - self.num_kept_free => _1
+        a_lone_request_leaves_the_watermark in KVManager.num_kept_free
+            return self._num_watermark_blocks if _ else 0 => return self._num_watermark_blocks
         a_victim_swaps_out_what_is_not_computed in KVManager.swap_out
             num_computed = _ => num_computed = min(len(request.blocks), len(request.block_hashes))
         a_swapped_request_finds_its_first_blocks_again in KVManager._match_host

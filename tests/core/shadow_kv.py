@@ -284,6 +284,7 @@ class StepRules:
         self.limits = workload.scheduler
         self.caching = workload.cache.enable_prefix_caching
         self.sliding_window = workload.cache.sliding_window
+        self.watermark = int(workload.cache.watermark * workload.cache.num_blocks)
         self.strict = strict
         self.order: dict[str, int] = {}
         """Order of addition, kept by the harness."""
@@ -296,6 +297,20 @@ class StepRules:
             self._importance(scheduler, out, running_before)
             self._truth_of_reasons(scheduler, out)
             self._claims(scheduler, out)
+            self._admissions(scheduler, out)
+
+    def _admissions(self, scheduler: Any, out: SchedulerOutput) -> None:
+        """A start reserves blocks for all known tokens or for a chunk, and beside others leaves the watermark."""
+        for row in out.scheduled:
+            known = scheduler.requests[row.request_id].num_tokens
+            if row.init is not None and self.sliding_window is None and not self.limits.num_lookahead_tokens:
+                reserved = known if self.limits.scheduler_reserve_full_isl else row.start + row.num_tokens
+                blocks = scheduler.kv.num_blocks_for(reserved)
+                require(
+                    len(row.new_block_ids) == blocks, f"starts with blocks for other than {reserved}", row
+                )
+        if self.admitted and len(scheduler.running) > 1 and not self.limits.num_lookahead_tokens:
+            require(len(scheduler.kv.pool.free) >= self.watermark, "the watermark is not free", self.admitted)
 
     def _limits(self, scheduler: Any, out: SchedulerOutput) -> None:
         limits = self.limits
@@ -384,7 +399,7 @@ class StepRules:
         most = sum(
             scheduler.kv.num_blocks_for(each.num_tokens) for each in [request, *(c for c, _ in claimants)]
         )
-        lacks_blocks = most > len(scheduler.kv.pool.free)
+        lacks_blocks = most + self.watermark > len(scheduler.kv.pool.free)
         starts_next = any(reason is Reason.PREFIX_IN_FLIGHT for _, reason in claimants)
         lacks_budget = starts_next and request.num_tokens > left
         require(bool(claimants), f"{request.request_id} waits behind claims, and there are none")

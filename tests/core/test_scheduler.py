@@ -103,6 +103,10 @@ def test_without_chunked_prefill_the_budget_must_hold_the_longest_sequence() -> 
         lambda: SchedulerConfig(8, 8, 100, policy="sjf"),  # type: ignore[arg-type]
         lambda: CacheConfig(1),
         lambda: CacheConfig(10, block_size=0),
+        lambda: CacheConfig(10, watermark=1.0),
+        lambda: CacheConfig(10, watermark=-0.1),
+        lambda: CacheConfig(10, watermark=float("nan")),
+        lambda: CacheConfig(10, watermark="0.1"),  # type: ignore[arg-type]
     ],
 )
 def test_settings_that_cannot_work_are_refused(make: object) -> None:
@@ -162,6 +166,31 @@ def test_a_request_starts_only_when_its_whole_prompt_has_a_place() -> None:
     assert refusal.details == {"need": 6, "free": 5, "evictable": 0}
     driver.run()
     assert not any(out.preempted_request_ids for out in driver.steps)
+
+
+def test_without_reservation_a_request_starts_with_blocks_for_its_first_chunk_and_may_lose_them() -> None:
+    driver = Driver(num_blocks=10, budget=8, reserve_full=False)
+    driver.add("a", 20)
+    driver.add("b", 24)
+    for _ in range(3):
+        driver.step()
+    assert len(driver.scheduler.requests["a"].blocks) == 5 and len(driver.scheduler.requests["b"].blocks) == 1
+    driver.run()
+    assert [out.preempted_request_ids for out in driver.steps if out.preempted_request_ids][0] == ["b"]
+
+
+def test_a_start_beside_others_leaves_the_watermark_free_and_a_lone_one_may_take_it() -> None:
+    driver = Driver(num_blocks=19, watermark=0.2)  # 4 of 20 blocks, the null block included
+    driver.add("a", 40, max_tokens=2)
+    driver.add("b", 24, max_tokens=2)
+    driver.add("large", 70, max_tokens=2)
+    out = driver.step()
+    refusal = reason_of(out, "b")
+    assert refusal is not None and refusal.reason is Reason.NO_BLOCKS
+    assert refusal.details == {"need": 6 + 4, "free": 9, "evictable": 0}
+    driver.run()
+    assert not any(out.preempted_request_ids for out in driver.steps)
+    assert len(driver.tokens("large")) == 2  # 18 blocks: more than the watermark ever leaves
 
 
 def test_no_request_overtakes_a_head_that_does_not_fit_so_it_cannot_starve() -> None:

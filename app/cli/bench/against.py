@@ -36,7 +36,7 @@ MAKE_ENVIRONMENT = """create an environment with vLLM once (3.5 GB):
 FOR_BOTH = set(
     "dtype seed max_model_len load_format hf_overrides block_size kv_cache_memory_bytes num_gpu_blocks_override "
     "enable_prefix_caching enable_chunked_prefill max_num_batched_tokens max_num_seqs long_prefill_token_threshold "
-    "scheduling_policy enforce_eager skip_tokenizer_init tokenizer".split()
+    "scheduler_reserve_full_isl watermark scheduling_policy enforce_eager skip_tokenizer_init tokenizer".split()
 )
 """Engine arguments passed to both sides, under the same names in vLLM."""
 SETTINGS = {"block_size": 32, "max_num_batched_tokens": 4096, "max_num_seqs": 256}

@@ -1,6 +1,5 @@
 """Admission rules on top of the real scheduler, and queues with and without a bound."""
 
-from collections.abc import Callable
 from random import Random
 from typing import Any, Literal
 
@@ -26,26 +25,10 @@ class ReservingScheduler(Scheduler):
         return -(-(request.max_num_tokens - 1) // self.kv.block_size)
 
 
-def watermarked(share: float) -> Callable[..., Scheduler]:
-    """A scheduler that keeps `share` of the blocks free whenever it admits, as vLLM's `watermark` does."""
-
-    class WatermarkScheduler(Scheduler):
-        def _admit(self, request: Request, plan: Any) -> NotScheduled | None:
-            need = -(-request.num_tokens // self.kv.block_size)
-            keep = int(share * self.kv.pool.num_usable)
-            free = len(self.kv.pool.free)
-            if self.running and free - need < keep:
-                details = {"need": need + keep, "free": free}
-                return NotScheduled(request.request_id, Reason.NO_BLOCKS, details)
-            return super()._admit(request, plan)
-
-    return WatermarkScheduler
-
-
 @experiment("E19")
 def admission(
     ctx: Context,
-    rule: Literal["prompt", "watermark", "full"] = "prompt",
+    rule: Literal["prompt", "chunk", "watermark", "full"] = "prompt",
     blocks: int = arg(40, 2, 2000),
     requests: int = arg(12, 1, 100),
     prompt: int = arg(60, 1, 2000),
@@ -54,12 +37,15 @@ def admission(
     max_num_seqs: int = arg(256, 1, 256),
     block_size: int = arg(16, 1, 64),
     watermark: float = arg(0.1, 0, below=1),
+    budget: int = arg(100_000, 256, 100_000),
 ) -> Result:
-    """Admit requests by one of three rules and count preemptions.
+    """Admit requests by one of four rules and count preemptions.
 
-    prompt: blocks for all known tokens, nothing for the output (this engine; vLLM with its default
-    scheduler_reserve_full_isl). watermark: the same, while a share of all blocks stays free. full: room for max_tokens
-    of every running request. A request generates `output` tokens and asks for at most max_tokens (0: the same number).
+    prompt: blocks for all known tokens must be free, and none are kept for the output (the default here and in vLLM).
+    chunk: blocks for the first chunk suffice (scheduler_reserve_full_isl=False, here and in vLLM). watermark: as
+    prompt, and this share of all blocks must stay free (watermark, here and in vLLM). full: room for max_tokens of
+    every running request. budget: tokens per step, which cut prompts into chunks. A request generates `output` tokens
+    and asks for at most max_tokens (0: the same number).
 
     Returns: Equal requests all wait at step 0.
         admitted_first [requests]: Requests admitted in the first step that admits any.
@@ -75,13 +61,14 @@ def admission(
     limit = max_tokens or output
     if limit < output:
         raise BadArguments(f"max_tokens {limit} is less than output {output}, so the output would be cut")
-    makers = {"prompt": Scheduler, "watermark": watermarked(watermark), "full": ReservingScheduler}
     engine = ctx.core(
         num_blocks=blocks,
         block_size=block_size,
         max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=100_000,
-        make_scheduler=makers[rule],
+        max_num_batched_tokens=budget,
+        scheduler_reserve_full_isl=rule != "chunk",
+        cache={"watermark": watermark if rule == "watermark" else 0.0},
+        make_scheduler=ReservingScheduler if rule == "full" else Scheduler,
         traced=True,
     )
     refused = 0
