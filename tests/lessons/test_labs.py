@@ -185,6 +185,13 @@ def test_a_faulty_file_gets_a_sentence(source: str | bytes, said: str) -> None:
     assert progress.passed() == set()
 
 
+def test_the_wait_for_a_verdict_is_measured_for_each_lab() -> None:
+    done = CliRunner().invoke(app, ["bench", "labs", "--only", "block-manager,mend-scheduler", "--json"])
+    measured = json.loads(done.stdout)
+    assert [each["lab"] for each in measured] == ["block-manager", "mend-scheduler"]
+    assert all(each["seconds"] > 0 and each["cpu_seconds"] > 0 for each in measured)
+
+
 def test_watch_says_why_a_file_is_unreadable() -> None:
     save(b"\xff\xfe")
     assert "is not a UTF-8 text file" in " ".join(

@@ -5,11 +5,13 @@ against.py   options and tables of comparisons with a second engine
 speed.py     throughput, latency, startup, scheduler, parallel
 features.py  speculation, quantization, lora, grammar, swap
 debugger.py  opening and seeking in traces
+labs.py      seconds from a save to the verdict on a lab
 """
 
 from app.cli import terminal
 from app.cli.bench.debugger import debugger
 from app.cli.bench.features import grammar, lora, quantization, speculation, swap
+from app.cli.bench.labs import labs
 from app.cli.bench.speed import latency, parallel, scheduler, startup, throughput
 
 bench = terminal.command_app(
@@ -24,5 +26,6 @@ bench = terminal.command_app(
     swap,
     parallel,
     debugger,
+    labs,
     help="Measure the engine. Ctrl-C ends a benchmark early and prints the results so far.",
 )
