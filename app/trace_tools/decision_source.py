@@ -314,8 +314,12 @@ def _file_of(module: str) -> Path | None:
     search: Sequence[str] | None = None
     spec = None
     parts = module.split(".")
-    for depth in range(len(parts)):
-        spec = PathFinder.find_spec(".".join(parts[: depth + 1]), search)
+    for depth, part in enumerate(parts):
+        try:
+            spec = PathFinder.find_spec(".".join(parts[: depth + 1]), search)
+        except KeyError:  # a folder without __init__.py, below a package that is not imported
+            search = [str(Path(place, part)) for place in search or ()]
+            continue
         if spec is None:
             return None
         search = spec.submodule_search_locations

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from app.cli.lab_interview import hold
 from app.cli.main import app
+from app.trace_tools.decision_source import deciding_line
 from engine.sim.cost import CostModel
 from engine.sim.memory import make_deployment
 from engine.trace.divergence import decision_at
@@ -362,6 +363,7 @@ def test_a_failure_behind_the_engine_is_a_trace_of_the_smallest_workload() -> No
     lines = details(result)
     assert f"look at it: prep app --trace {result.trace} --step {result.step}" in lines
     assert not ours.problems and len(lines) == 4
+    assert deciding_line(yours, result.step).code, "the debugger shows the line of the scheduler"
 
 
 def test_open_shows_the_failure_in_the_debugger(monkeypatch: pytest.MonkeyPatch) -> None:
