@@ -72,6 +72,7 @@ class Case:
             text = texts[-1] if texts else self.text
             if not self.is_allowed(text, token_id):
                 break
+            assert text is not None
             texts.append(None if token_id in self.eos else text + self.tokens[token_id])
         return texts
 
@@ -493,7 +494,8 @@ def answers(learner: Learner | None = None) -> list[list[int]]:
     drafts = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2, "prompt_lookup_min": 1}
     with LLM("shop", speculative_config=drafts, structured_outputs_config={"backend": "dfa"}) as llm:
         if learner is not None:
-            grammars: Any = llm.llm_engine.engine_core.grammars
+            core: Any = llm.llm_engine.engine_core
+            grammars = core.grammars
             compiler = LabCompiler(grammars._make_vocabulary(), grammars.config)
             compiler.learner, compiler.lock = learner, Lock()
             grammars._compiler = compiler
@@ -503,7 +505,7 @@ def answers(learner: Learner | None = None) -> list[list[int]]:
                 temperature=0.0 if number < len(ASKS) else 0.9,
                 seed=number,
                 max_tokens=24,
-                structured_outputs={**structure, "disable_any_whitespace": True},
+                structured_outputs=StructuredOutputsParams(**structure, disable_any_whitespace=True),
             )
             (output,) = llm.generate([prompt], params, use_tqdm=False)
             found.append(list(output.outputs[0].token_ids))

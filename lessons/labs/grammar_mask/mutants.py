@@ -53,7 +53,7 @@ grammar-mask nothing_comes_after_the_end: a second end is accepted
 grammar-mask tokens_without_bytes_are_never_allowed: they stay in the state
 -        if not self.tokens[token_id]:
 -            return None
-         here: int | None = number
+         for byte in self.tokens[token_id]:
 grammar-mask tokens_without_bytes_are_never_allowed: the mask allows them
 -            if spelled and token_id not in self.eos:
 +            if token_id not in self.eos:

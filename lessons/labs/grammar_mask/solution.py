@@ -72,12 +72,12 @@ class Grammar:
             return ENDED if self._state(number)[1] else None
         if not self.tokens[token_id]:
             return None
-        here: int | None = number
         for byte in self.tokens[token_id]:
-            here = self._state(here)[0].get(byte)
-            if here is None:
+            moves, _ = self._state(number)
+            if byte not in moves:
                 return None
-        return here
+            number = moves[byte]
+        return number
 
     def _mask(self, number: int) -> array[int]:
         found = self.masks.get(number)
