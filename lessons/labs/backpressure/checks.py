@@ -363,18 +363,18 @@ def random_lives(learner: Learner) -> None:
     rng = Random(6)
 
     def run(count: int) -> None:
-        now, names = 0.0, "abcdef"
+        now, names = 0.0, "abc"
         ops: list[Op] = []
         for _ in range(count):
-            now += rng.choice([0.0, 0.25, 0.5, 2.0])
+            now += rng.choice([0.0, 0.25, 0.5, 1.5])
             name = rng.choice(names)
             kinds: list[Op] = [("open", now, name, rng.choice([3, 6, 9, 20]))] * 3
-            kinds += [("put", now, name, rng.randint(0, 3)), ("put", now, name, rng.randint(0, 2), "stop")]
-            kinds += [("put", now, each, 1) for each in names] + [("read", now, name)] * 3
-            ops.append(rng.choice([*kinds, ("close", now, name), ("late", now)]))
+            kinds += [("put", now, name, rng.randint(0, 2), "stop"), ("close", now, name)] * 2
+            kinds += [("put", now, each, rng.randint(1, 2)) for each in names] + [("read", now, name)] * 2
+            ops.append(rng.choice([*kinds, ("late", now)]))
         expect(learner, ops, (20, rng.choice([1.0, 3.0]), rng.choice([2.0, 4.0])))
 
-    smallest([5 + number // 2 for number in range(40)], run)
+    smallest([6 + number for number in range(40)], run)
 
 
 # -- the engine's outputs

@@ -83,7 +83,7 @@ backpressure a_slow_reader_holds_up_no_one: a full buffer raises
 backpressure a_reader_that_is_too_slow_is_cut_off: the reader sees an ordinary end
 -        reason = "slow" if stream.is_cut_off else stream.reason
 +        reason = "stop" if stream.is_cut_off else stream.reason
-backpressure a_reader_that_is_too_slow_is_cut_off: its promise stays
+backpressure a_reader_that_is_too_slow_is_cut_off: a stream that is cut off keeps its promise
 -                stream.is_cut_off, stream.unread, stream.since = True, [], math.inf
 -                self._shrink(now, stream, 0)
 +                stream.is_cut_off, stream.unread, stream.since = True, [], math.inf
@@ -112,7 +112,7 @@ backpressure only_what_is_unread_ages: a stream ages from its opening on
 backpressure only_what_is_unread_ages: a read does not stop the time
 -        tokens, stream.unread, stream.since = stream.unread, [], math.inf
 +        tokens, stream.unread = stream.unread, []
-backpressure a_client_that_leaves: its promise stays
+backpressure a_client_that_leaves: the promise outlives the client
 -        self._shrink(now, stream, 0)
 -        return stream.reason is None and not stream.is_cut_off
 +        return stream.reason is None and not stream.is_cut_off
