@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from random import Random
 from typing import Any, NamedTuple
 
@@ -406,16 +405,6 @@ CLIENTS = (
 MAX_TOKENS, STEP_S, ROOM = 24, 0.25, 100
 
 
-@cache
-def right_tokens() -> list[list[int]]:
-    """Return the tokens of each client's prompt, from the engine's own batch interface."""
-    from engine.llm import LLM
-
-    with LLM("shop") as llm:
-        outputs = llm.generate([client.prompt for client in CLIENTS], _params(), use_tqdm=False)
-        return [list(each.outputs[0].token_ids) for each in outputs]
-
-
 def _params(**more: Any) -> Any:
     from engine.sampling_params import SamplingParams
 
@@ -487,33 +476,34 @@ class Server:
                 del self.since[place]
 
 
-def served(streams: Any) -> Server:
-    from engine.llm import LLM
-
-    with LLM("shop", debug_checks=True) as llm:
-        server = Server(llm, streams)
+def served(llm: Any, streams: Any) -> Server:
+    """Serve the clients to the end."""
+    server, core = Server(llm, streams), llm.llm_engine.engine_core
+    try:
         server.run()
-        core: Any = llm.llm_engine.engine_core
-        server.tell(0, f"{core.scheduler.kv.pool.num_used} blocks in use at the end")
-        return server
-
-
-@cache
-def expected() -> list[str]:
-    return served(Noted(ROOM, 4.0, 10.0)).told
+    finally:
+        llm.llm_engine.abort([f"client {place}" for place in range(len(CLIENTS))])
+    server.tell(0, f"{core.scheduler.kv.pool.num_used} blocks in use at the end")
+    return server
 
 
 @check(LAB)
 def the_engine_streams_through_it(learner: Learner) -> None:
     """Eight clients of the shop model: each that reads to the end gets the engine's tokens, and no block is left."""
-    server = served(learner.new("Streams", ROOM, 4.0, 10.0))
+    from engine.llm import LLM
+
     example = (
         f"eight clients, {MAX_TOKENS} tokens each, capacity {ROOM}, patience 4 s, a step each {STEP_S} s"
     )
-    for place, (line, right) in enumerate(zip([*server.told, *[""] * 400], expected(), strict=False)):
+    with LLM("shop", debug_checks=True) as llm:
+        outputs = llm.generate([client.prompt for client in CLIENTS], _params(), use_tqdm=False)
+        made = [list(each.outputs[0].token_ids) for each in outputs]
+        ours = served(llm, Noted(ROOM, 4.0, 10.0))
+        yours = served(llm, learner.new("Streams", ROOM, 4.0, 10.0))
+    for place, (line, right) in enumerate(zip([*yours.told, *[""] * 400], ours.told, strict=False)):
         if line != right:
             raise Failed(f"line {place} is {line!r}; by the rules it is {right!r}", example=example)
-    for place, reason in server.ends.items():
-        if reason != "slow" and server.got[place] != right_tokens()[place]:
-            words = f"client {place} got {server.got[place]}; the engine made {right_tokens()[place]}"
+    for place, reason in yours.ends.items():
+        if reason != "slow" and yours.got[place] != made[place]:
+            words = f"client {place} got {yours.got[place]}; the engine made {made[place]}"
             raise Failed(words, example=example)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from random import Random
 from threading import Lock
 from typing import Any
@@ -486,44 +486,42 @@ ASKS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def answers(learner: Learner | None = None) -> list[list[int]]:
-    """Serve requests with grammars, half of them sampled, with drafts that the grammars cut; return their tokens."""
-    from engine.llm import LLM
+def answers(llm: Any) -> list[list[int]]:
+    """Serve requests with grammars, the second half of them sampled; return their tokens."""
     from engine.sampling_params import SamplingParams
 
-    drafts = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2, "prompt_lookup_min": 1}
-    with LLM("shop", speculative_config=drafts, structured_outputs_config={"backend": "dfa"}) as llm:
-        if learner is not None:
-            core: Any = llm.llm_engine.engine_core
-            grammars = core.grammars
-            compiler = LabCompiler(grammars._make_vocabulary(), grammars.config)
-            compiler.learner, compiler.lock = learner, Lock()
-            grammars._compiler = compiler
-        found = []
-        for number, (prompt, structure) in enumerate(ASKS * 2):
-            params = SamplingParams(
-                temperature=0.0 if number < len(ASKS) else 0.9,
-                seed=number,
-                max_tokens=24,
-                structured_outputs=StructuredOutputsParams(**structure, disable_any_whitespace=True),
-            )
-            (output,) = llm.generate([prompt], params, use_tqdm=False)
-            found.append(list(output.outputs[0].token_ids))
-        return found
-
-
-@cache
-def ours() -> list[list[int]]:
-    return answers()
+    found = []
+    for number, (prompt, structure) in enumerate(ASKS * 2):
+        params = SamplingParams(
+            temperature=0.0 if number < len(ASKS) else 0.9,
+            seed=number,
+            max_tokens=24,
+            structured_outputs=StructuredOutputsParams(**structure, disable_any_whitespace=True),
+        )
+        (output,) = llm.generate([prompt], params, use_tqdm=False)
+        found.append(list(output.outputs[0].token_ids))
+    return found
 
 
 @check(LAB)
 def the_engine_samples_with_it(learner: Learner) -> None:
     """Eight requests to the shop model, greedy and sampled, with drafts, get the tokens of the engine's own backend."""
-    for number, (yours, theirs) in enumerate(zip(answers(learner), ours(), strict=True)):
-        if yours != theirs:
+    from engine.llm import LLM
+
+    drafts = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2, "prompt_lookup_min": 1}
+    with LLM("shop", speculative_config=drafts, structured_outputs_config={"backend": "dfa"}) as llm:
+        ours = answers(llm)
+        core: Any = llm.llm_engine.engine_core
+        core.grammars._compiler = compiler = LabCompiler(
+            core.grammars._make_vocabulary(), core.grammars.config
+        )
+        core.grammars._grammars.clear()
+        compiler.learner, compiler.lock = learner, Lock()
+        yours = answers(llm)
+    for number, (mine, theirs) in enumerate(zip(yours, ours, strict=True)):
+        if mine != theirs:
             prompt, structure = ASKS[number % len(ASKS)]
             raise Failed(
-                f"the tokens are {yours}; with the engine's grammar they are {theirs}",
+                f"the tokens are {mine}; with the engine's grammar they are {theirs}",
                 example=f"{prompt!r}, {structure}, {'greedy' if number < len(ASKS) else f'seed {number}'}",
             )
