@@ -287,7 +287,7 @@ def a_slow_reader_holds_up_no_one(learner: Learner) -> None:
 
 @check(LAB)
 def a_reader_that_is_too_slow_is_cut_off(learner: Learner) -> None:
-    """What is unread for more than patience_s is dropped, with its promise; the next read says "slow"."""
+    """Tokens that are unread for more than patience_s are dropped, and the promise; the next read says "slow"."""
     held = [*opened("a", "b"), ("put", 1.0, "a", 3), ("put", 5.0, "a", 2), ("put", 20.0, "b", 1)]
     after = [("put", 33.0, "a", 1), ("put", 33.0, "a", 0, "abort"), ("late", 34.0), ("open", 34.0, "c", 80)]
     expect(

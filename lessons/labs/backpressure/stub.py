@@ -1,6 +1,6 @@
 """Lab backpressure: buffers between the engine and the readers of its streams.
 
-The seam is what lies between a step of the engine and the clients: `OutputStream` of engine/async_llm.py, and the
+The seam is the path from a step of the engine to the clients: `OutputStream` of engine/async_llm.py, and the
 server's admission (engine/server/admission.py). One step makes tokens for all requests, so the engine cannot wait for a
 slow reader, and no token may be lost. So the room for a stream's tokens is promised before its request starts, and a
 request without room is refused at the door:

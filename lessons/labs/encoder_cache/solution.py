@@ -41,7 +41,7 @@ class EncoderCache:
         self.idle: OrderedDict[str, None] = OrderedDict()
         """Entries without owners, in the order of eviction."""
         self.evicted: dict[str, None] = {}
-        """What `dropped` returns next."""
+        """Hashes that `dropped` returns next."""
         self.num_cached = self.num_owned = 0
         """Embeddings of all entries, and of those with owners."""
 

@@ -349,7 +349,7 @@ def a_mask_is_built_once(learner: Learner) -> None:
 
 @check(LAB)
 def places_are_independent(learner: Learner) -> None:
-    """What one request accepts changes no other request's place."""
+    """Tokens that one request accepts change no other request's place."""
     words = case(learner, "ab|cd", "a", "b", "c", "d")
     other = words.yours.start()
     words.accept(0)
