@@ -138,7 +138,7 @@ class Streams:
         """Cut off each stream of which something has been unread for more than patience_s; return their ids.
 
         Ids come in order of opening, each once; the server aborts the requests that still run. The unread tokens are
-        dropped and the promise is 0. The reader learns it from its next `read`.
+        dropped and the promise is 0. The stream stays open until the reader learns of it from `read`, or closes it.
         """
         found = []
         for request_id, stream in self.streams.items():

@@ -82,9 +82,9 @@ class EncoderCache:
         """Let the images that these tokens overlap own their entries: a row of this step computes the tokens.
 
         Images whose content is cached become owners first, so that the row does not evict what it reads. Then the
-        missing entries are created; as long as all entries exceed the capacity, the one that has been without an owner
-        for the longest time is evicted. Returns the created hashes in order of position: the row encodes them. Rows
-        that follow in the same step find them. Raises ValueError, and changes nothing, if `fit` returns less than
+        missing entries are created; as long as all entries together exceed the capacity, the one that has been without
+        an owner for the longest time is evicted. Returns the created hashes in order of position: the row encodes them.
+        Rows that follow in the same step find them. Raises ValueError, and changes nothing, if `fit` returns less than
         `count`.
         """
         if self.fit(request_id, start, count) < count:
@@ -121,7 +121,8 @@ class EncoderCache:
     def remove(self, request_id: str) -> None:
         """Forget a request that has ended or is preempted; its images own nothing from now on.
 
-        No effect for an unknown id. The id may be registered again.
+        Entries become evictable in order of position, as in `computed`. No effect for an unknown id. The id may be
+        registered again.
         """
         for mm_hash, offset, _ in self.images.pop(request_id, []):
             self._let_go(request_id, mm_hash, offset)
