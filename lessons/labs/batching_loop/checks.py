@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from common.sandbox import GuestError
+from common.sandbox import GuestError, GuestStopped
 from lessons.course.checking import Failed, Learner, check, fewest
 
 LAB = "batching-loop"
@@ -479,7 +479,13 @@ def the_engines_worker_runs_on_it(learner: Learner) -> None:
             yours.add(prompt, list(output.prompt_token_ids), 20)
         reasons: dict[str, str | None] = {}
         for _ in range(MAX_STEPS):
-            for name, token, reason in yours.step(forward):
+            try:
+                outputs = yours.step(forward)
+            except RuntimeError as error:
+                if isinstance(error, (GuestError, GuestStopped)):
+                    raise
+                raise Failed(f"the engine's worker cannot compute the rows: {error}") from None
+            for name, token, reason in outputs:
                 found[name].append(token)
                 reasons[name] = reason
             if not yours.get("unfinished"):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from random import Random
 from typing import Any, NamedTuple
 
-from common.sandbox import GuestError
+from common.sandbox import GuestError, GuestStopped
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.encoder_cache import EncoderCache
 from engine.core.observer import StepObserver
@@ -412,6 +412,16 @@ class LabScheduler(Scheduler):
         self.images = LabEncoderCache(ROOM, LabScheduler.learner.new("EncoderCache", ROOM))
         others = [each for each in self.resources if not isinstance(each, EncoderCache)]
         self.resources = [*others, self.images]
+        self.num_idle = 0
+        """Steps without a row since the last one with rows."""
+
+    def schedule(self) -> SchedulerOutput:
+        out = super().schedule()
+        self.num_idle = 0 if out.scheduled else self.num_idle + 1
+        if self.running and self.num_idle > MAX_IDLE:
+            waits = ", ".join(f"{each.request_id} at {each.num_computed_tokens}" for each in self.running)
+            raise Failed(f"for {MAX_IDLE} steps no request computes a token; they wait at: {waits}")
+        return out
 
     def _num_new_tokens(self, request: Request, start: int, plan: StepPlan) -> int:
         count = super()._num_new_tokens(request, start, plan)
@@ -425,8 +435,10 @@ class LabScheduler(Scheduler):
         new_block_ids: list[int],
         is_new: bool = False,
     ) -> None:
+        if not num_tokens and is_new:
+            raise Failed(f"fit returned 0 for the text at the beginning of {request.request_id}")
         if not num_tokens:
-            return  # it waits for room; the engine's prompts begin with text, so a new request never does
+            return  # it waits for room
         if request.mm_features:
             self.images.take(request, num_tokens)
         super()._add_row(plan, request, num_tokens, new_block_ids, is_new)
@@ -454,6 +466,7 @@ class Served(NamedTuple):
 
 SEEN = ("ab", "cd", "aa", "b", "dc", "ba", "e", "ea")
 """The images in each of eight prompts, by a letter."""
+MAX_IDLE = 8
 ROOM = 32
 """Embeddings that fit: two of the engine's images."""
 
@@ -498,6 +511,13 @@ def ours() -> Served:
     return answers()
 
 
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, its cause, and so on: the engine's own error may hide the learner's."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 @check(LAB)
 def the_engine_reads_from_it(learner: Learner) -> None:
     """The engine serves eight prompts with images: the same tokens, and never more than the capacity in the worker."""
@@ -506,15 +526,16 @@ def the_engine_reads_from_it(learner: Learner) -> None:
     LabScheduler.learner = learner
     try:
         yours = answers(scheduler_cls=f"{__name__}:LabScheduler")
-    except EngineDeadError as dead:
-        cause = dead.__cause__
-        if isinstance(cause, (Failed, GuestError)):
-            raise cause from None
-        if isinstance(cause, KeyError):
+    except (EngineDeadError, LookupError) as error:
+        causes = list(_causes(error))
+        for cause in causes:
+            if isinstance(cause, (Failed, GuestError, GuestStopped)):
+                raise cause from None
+        if isinstance(causes[-1], KeyError):
             raise Failed(
                 "a row reads an image that the worker does not hold: dropped, or not encoded"
             ) from None
-        raise Failed(f"the engine stopped: {cause or dead}") from None
+        raise Failed(f"the engine stopped: {causes[-1]}") from None
     finally:
         LabScheduler.learner = None
     example = f"eight prompts, images by letter: {', '.join(SEEN)}; {ROOM} embeddings, 16 per image"

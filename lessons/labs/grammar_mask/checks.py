@@ -8,7 +8,7 @@ from random import Random
 from threading import Lock
 from typing import Any
 
-from common.sandbox import GuestError
+from common.sandbox import GuestError, GuestStopped
 from common.sandbox.handle import Handle
 from engine.grammar.dfa import DEAD, DFA, START
 from engine.grammar.manager import GrammarCompiler, pattern_tree
@@ -506,7 +506,9 @@ def answers(llm: Any) -> list[list[int]]:
 @check(LAB)
 def the_engine_samples_with_it(learner: Learner) -> None:
     """Eight requests to the shop model, greedy and sampled, with drafts, get the tokens of the engine's own backend."""
+    from engine.core.errors import EngineDeadError
     from engine.llm import LLM
+    from lessons.mine.identity import quiet_engine
 
     drafts = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2, "prompt_lookup_min": 1}
     with LLM("shop", speculative_config=drafts, structured_outputs_config={"backend": "dfa"}) as llm:
@@ -517,7 +519,14 @@ def the_engine_samples_with_it(learner: Learner) -> None:
         )
         core.grammars._grammars.clear()
         compiler.learner, compiler.lock = learner, Lock()
-        yours = answers(llm)
+        try:
+            with quiet_engine():
+                yours = answers(llm)
+        except EngineDeadError as dead:
+            cause = dead.__cause__
+            if isinstance(cause, (Failed, GuestError, GuestStopped)):
+                raise cause from None
+            raise Failed(f"the engine stopped: {cause or dead}") from None
     for number, (mine, theirs) in enumerate(zip(yours, ours, strict=True)):
         if mine != theirs:
             prompt, structure = ASKS[number % len(ASKS)]
