@@ -23,7 +23,7 @@ class Track:
 
     name: str
     args: list[Any]
-    """Of the C++ function."""
+    """Arguments of the C++ function."""
     engine: Callable[[], object]
     """The same work with the engine's kernel."""
     num_bytes: int

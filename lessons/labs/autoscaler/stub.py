@@ -1,4 +1,4 @@
-"""Lab autoscaler: when does a fleet start or drain a replica?
+"""Lab autoscaler: decide when a fleet starts or drains a replica.
 
 The seam is `Autoscaler.decide` of engine/sim/autoscaler.py: the simulated fleet calls it at every look, some seconds
 apart, with a signal such as "waiting requests per replica". Looks come in order of time, not always equally far apart.

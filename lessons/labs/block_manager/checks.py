@@ -246,7 +246,7 @@ def mistakes_are_refused(learner: Learner) -> None:
 
 @check(LAB)
 def random_families(learner: Learner) -> None:
-    """600 random calls agree with a model that stores who shares what; a failure is cut to its fewest calls."""
+    """600 random calls agree with a model that stores every block's sharers; a failure is cut to its fewest calls."""
     for seed in range(15):
         rng, size = Random(seed), (1, 2, 4)[seed % 3]
         expect(learner, random_ops(rng, 40), 6 + seed, size)

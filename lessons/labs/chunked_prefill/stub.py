@@ -1,4 +1,4 @@
-"""Lab chunked-prefill: how many tokens may the next step compute?
+"""Lab chunked-prefill: choose the token budget of the next step.
 
 The seam is `max_num_batched_tokens` of engine/core/scheduler.py: a constant there, set before every step here. A step
 computes one token for each request that decodes, then prompt tokens up to the budget. All requests of a step get their

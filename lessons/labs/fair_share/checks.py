@@ -124,7 +124,7 @@ def absence_earns_no_credit(learner: Learner) -> None:
 
 @check(LAB)
 def an_idle_server_forgets(learner: Learner) -> None:
-    """When nothing is unfinished, virtual time is the largest finish tag: all tenants start level again."""
+    """Without unfinished requests, virtual time is the largest finish tag: all tenants start level again."""
     came = [*arrivals(("a", 500)), ("finish", "a/0", 0)]
     compare(learner, [*came, ("arrive", "b/1", 20), ("arrive", "a/2", 10)])
 

@@ -34,7 +34,7 @@ class Ask(NamedTuple):
 
 
 class Book:
-    """A second opinion: it keeps who runs where, and when each slot was last used; all else is worked out from that."""
+    """A second opinion: the running requests, their slots, and the last use of each slot; the rest is derived."""
 
     def __init__(self, max_loras: int) -> None:
         self.adapters = [""] * max_loras

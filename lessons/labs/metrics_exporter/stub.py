@@ -1,6 +1,6 @@
 """Lab metrics-exporter: counters, gauges and histograms as the text that Prometheus reads, and a quantile from buckets.
 
-The seam is what keeps the engine's metrics (engine/server/metrics.py, GET /metrics; the names are vLLM's, see
+The seam is the registry of the engine's metrics (engine/server/metrics.py, GET /metrics; the names are vLLM's, see
 v1/metrics/loggers.py there). Format 0.0.4, one block per metric, in order of declaration:
 
     # HELP vllm:e2e_seconds Latency of a request.

@@ -27,7 +27,7 @@ _NAMES = ("block", "request", "token", "slot", "queue", "worker", "cache", "batc
 
 
 class Text(NamedTuple):
-    """A request as token ids: what is known at first, and what is written."""
+    """A request as token ids: its prompt and its output."""
 
     prompt: list[int]
     output: list[int]

@@ -28,7 +28,7 @@ class Case:
     block_size: int = 4
     window: int = 0
     size: float = 1.0
-    """Of the queries: large ones make large scores."""
+    """Standard deviation of the queries: large ones make large scores."""
     seed: int = 0
 
     def __str__(self) -> str:

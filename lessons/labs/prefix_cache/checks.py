@@ -22,7 +22,7 @@ LAB = "prefix-cache"
 Call = tuple[Any, ...]
 """A call of `lessons.given.prefix_load.replay`; the tokens of a start are a string of letters here."""
 Key = tuple[str | None, str | None, str]
-"""What a block holds: salt, adapter, and all letters up to its end."""
+"""Content of a block: salt, adapter, and all letters up to its end."""
 
 
 class Texts:
@@ -32,7 +32,7 @@ class Texts:
         self.ids, self.size, self.time = range(1, num_blocks), size, 0
         self.owners: Counter[int] = Counter()
         self.text: dict[int, Key] = {}
-        """Findable block -> what it holds."""
+        """Findable block -> its content."""
         self.freed: dict[int, int] = {}
         """Block -> when it became free last."""
         self.tables: dict[str, list[int]] = {}

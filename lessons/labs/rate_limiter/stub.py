@@ -34,7 +34,7 @@ class RateLimiter:
         raise NotImplementedError("write take")
 
     def settle(self, now: float, tenant: str, reserved: int, used: int) -> None:
-        """An answer has ended: give back what was reserved and not used. The bucket never holds more than its burst.
+        """Refund the tokens that an ended answer reserved and did not use. The bucket never holds more than its burst.
 
         used may exceed reserved: then the bucket owes, and its level is below 0 until it is refilled. A tenant that is
         not known is no error, and is not kept.

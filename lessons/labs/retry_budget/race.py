@@ -20,7 +20,7 @@ Track = tuple[str, list[SimRequest], dict[str, Any]]
 
 
 class NoRetries:
-    """vLLM's rule: its server never sends a request again; that is left to what stands in front."""
+    """vLLM's rule: its server never sends a request again; retries are left to the proxy in front."""
 
     def request(self) -> None:
         pass

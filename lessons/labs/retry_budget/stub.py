@@ -1,4 +1,4 @@
-"""Lab retry-budget: which failed requests are sent again, when, and how many in all.
+"""Lab retry-budget: decide which failed requests are sent again, when, and how many in all.
 
 The seam is the budget of the gateway (engine/gateway/limits.py, asked by `Gateway.send` after a failed attempt), and
 the clients of the simulator (engine/sim/clients.py). Time is an argument, chance is a function that you are given.

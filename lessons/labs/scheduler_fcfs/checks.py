@@ -375,9 +375,7 @@ class LabScheduler(Scheduler):
         request = self.requests.get(name)
         said = f"the row {(name, start, count)}"
         if request is None or not 1 <= count <= min(plan.budget_left, request.num_tokens - start):
-            raise Failed(
-                f"{said} computes what is not there, or more than the {plan.budget_left} tokens left"
-            )
+            raise Failed(f"{said} computes unknown tokens, or more than the {plan.budget_left} tokens left")
         is_new = request not in self.running
         if is_new:
             self.waiting.remove(request)

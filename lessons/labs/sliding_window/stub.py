@@ -1,4 +1,4 @@
-"""Lab sliding-window: which KV blocks a request gives back, and what a prefix hit means then.
+"""Lab sliding-window: free the KV blocks behind a window, and find prefix hits that the window allows.
 
 With a window of W, the token at position p attends to positions p - W + 1 to p: W tokens with itself. A request
 computes its tokens in order, so a block that its next token does not see is never read again. The engine frees it and

@@ -1,9 +1,9 @@
-"""Lab slo-admission: refuse at once what would come too late.
+"""Lab slo-admission: refuse a request at arrival if its first token would come too late.
 
 The seam lies before `Scheduler.add` of engine/core/scheduler.py: each request comes with a limit, the seconds that its
 client waits for the first token. A late answer is worth nothing, but costs as much as one in time, and delays those
-behind it. So forecast the first token at arrival, and refuse what would be late. Goodput is the number of requests per
-second that are answered within their limit.
+behind it. So forecast the first token at arrival, and refuse requests that would be late. Goodput is the number of
+requests per second that are answered within their limit.
 
     arrival     admitted, no first token yet             seats: requests that can run at once
        |        [ 900 ][ 300 ][ 2000 ]   then [ own ]    [ r ][ r ][ r ][ r ]

@@ -86,7 +86,7 @@ def a_character_comes_whole(learner: Learner) -> None:
 
 @check(LAB)
 def the_end_releases_the_rest(learner: Learner) -> None:
-    """`finish` gives what was held back, once, and U+FFFD for a character that never came."""
+    """`finish` returns the text that was held back, once, and U+FFFD for a character that never came."""
     compare(learner, [b"abc<", b"/s"], ["</s>"])
     compare(learner, [b"caf", b"\xc3"])
 

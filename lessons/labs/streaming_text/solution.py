@@ -1,8 +1,8 @@
 """Lab streaming-text: from bytes of tokens to the text that a client may see.
 
 The seam is `OutputText` of engine/frontend/detokenizer.py. A byte-level tokenizer gives each token as bytes; a token
-may hold half a character, and a stop string may begin in one token and end in another. What was sent cannot be taken
-back, and what is held back makes the stream late.
+may hold half a character, and a stop string may begin in one token and end in another. Sent text cannot be
+revoked, and text that is held back makes the stream late.
 
     tokens   "Hel"   "lo <"   "/s"    ">"           stop ["</s>"]
     push     "Hel"   "lo "    ""      ""            stopped == "</s>"
@@ -71,7 +71,7 @@ class StreamText:
         return max(lengths, default=0)
 
     def finish(self) -> str:
-        """The answer has ended without a stop string: return what was held back, U+FFFD for an unfinished character.
+        """Return the text that was held back when an answer ends without a stop string; U+FFFD for half a character.
 
         After a stop, and when called again, return "".
         """

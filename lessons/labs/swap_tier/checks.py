@@ -304,7 +304,7 @@ def a_pinned_block_stays(learner: Learner) -> None:
 
 @check(LAB)
 def a_failed_step_leaves_nothing(learner: Learner) -> None:
-    """When a later step ends, what an unfinished one stored is no content; its pins are dropped, its loads remain."""
+    """When a later step ends, an unfinished one has failed: its stores are no content, and all its pins are dropped."""
     expect(
         learner,
         [("store", 0, "a"), ("store", 1, "b"), ("finish", 1), *probe("a", "b"), *kept(2, "a"), *probe("a")],

@@ -59,7 +59,7 @@ class HostTier:
         raise NotImplementedError("write load")
 
     def finish(self, step: int) -> None:
-        """Step `step` has ended: what it stored is content now, and its pins are dropped.
+        """End step `step`: the contents that it stored can be found from now on, and its pins are dropped.
 
         A block becomes free with its last pin. Within a step the stored blocks come first, in the order of the calls of
         `store`, then all blocks passed to `load`, from the last to the first. Several steps may be unfinished; they end
