@@ -127,7 +127,7 @@ def softmax_over_one_block(learner: Learner) -> None:
 @check(LAB)
 def tokens_follow_the_table(learner: Learner) -> None:
     """Several blocks in an order that is not that of their ids."""
-    smallest([2, 3, 6], lambda blocks: compare(learner, Case((4 * blocks,), seed=blocks)))
+    smallest([2, 3, 6, 70], lambda blocks: compare(learner, Case((4 * blocks,), seed=blocks)))
 
 
 @check(LAB)
@@ -153,7 +153,8 @@ def heads_of_a_group_share_keys(learner: Learner) -> None:
 @check(LAB)
 def large_scores(learner: Learner) -> None:
     """Scores of thousands overflow nothing, wherever the largest stands."""
-    smallest(range(6), lambda seed: compare(learner, Case((24,), size=1000.0, seed=seed)))
+    cases = [(length, seed) for length in (24, 150) for seed in range(6)]
+    smallest(cases, lambda each: compare(learner, Case((each[0],), size=1000.0, seed=each[1])))
 
 
 @check(LAB)
