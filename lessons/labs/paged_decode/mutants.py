@@ -21,11 +21,11 @@ cpp-paged-decode the_last_block_is_cut: the last block is filled up with the las
 -                scores[part] = select(LANE + part * LANES < chunk.count, scores[part], splat(-INFINITY));
 +                scores[part] = select(LANE + part * LANES < (chunk.count + 3) / 4 * 4, scores[part], splat(-INFINITY));
 cpp-paged-decode every_row_has_its_own_table: the first row's table
--            ATTEND[group - 1](query + head * head_dim, kv, table + long(row) * max_blocks, begin, end, kv_head,
-+            ATTEND[group - 1](query + head * head_dim, kv, table, begin, end, kv_head,
-cpp-paged-decode heads_of_a_group_share_keys: groups in the other order
--            const long head = long(row) * heads + kv_head * group;
-+            const long head = long(row) * heads + (kv_heads - 1 - kv_head) * group;
+-            ATTEND[count - 1](query + at, kv, table + long(row) * max_blocks, begin, end, head / group, out + at,
++            ATTEND[count - 1](query + at, kv, table, begin, end, head / group, out + at,
+cpp-paged-decode heads_of_a_group_share_keys: heads are interleaved
+-            ATTEND[count - 1](query + at, kv, table + long(row) * max_blocks, begin, end, head / group, out + at,
++            ATTEND[count - 1](query + at, kv, table + long(row) * max_blocks, begin, end, head % kv_heads, out + at,
 cpp-paged-decode large_scores: no maximum is taken off
 -        if (candidate <= peak[g]) return;
 +        peak[g] = 0;
@@ -40,8 +40,8 @@ cpp-paged-decode a_window_hides_old_tokens: whole blocks of the window
 -        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
 +        const int end = seq_lens[row], begin = window ? std::max(0, end - window) / block_size * block_size : 0;
 cpp-paged-decode any_head_size: whole vectors only
--            for (int t = 0; t < LANES; t++) all[t] += query[i] * keys[t][i];
-+            all[0] += query[i] * keys[0][i];
+-        for (int t = 0; t < LANES; t++) all[t] += query[i] * keys[t][i];
++        all[0] += query[i] * keys[0][i];
 cuda-paged-decode softmax_over_one_block: the scale is forgotten
 -    for (int part = 0; part < MAX_PARTS; ++part) q[part] = part < parts ? query[part * WARP + lane] * scale : 0.0f;
 +    for (int part = 0; part < MAX_PARTS; ++part) q[part] = part < parts ? query[part * WARP + lane] : 0.0f;

@@ -45,6 +45,7 @@ typedef float Vector __attribute__((vector_size(4 * LANES)));
 constexpr int PARTS = 4;             // vectors of scores of a chunk
 constexpr int KEYS = PARTS * LANES;  // keys that share one rescaling
 constexpr int MAX_DIM = 256;
+constexpr int MAX_GROUP = 4;  // queries that share a pass over the keys
 
 inline Vector load(const float* from) {
     Vector x;
@@ -104,6 +105,21 @@ struct Chunk {
     int count;
 };
 
+// Scores of one query with LANES keys.
+Vector dots(const float* query, const float* const* keys, int dim) {
+    Vector sums[LANES] = {};
+    int i = 0;
+    for (; i + LANES <= dim; i += LANES) {
+        const Vector q = load(query + i);
+#pragma GCC unroll 16
+        for (int t = 0; t < LANES; t++) sums[t] += q * load(keys[t] + i);
+    }
+    Vector all = add_lanes(sums);
+    for (; i < dim; i++)
+        for (int t = 0; t < LANES; t++) all[t] += query[i] * keys[t][i];
+    return all;
+}
+
 // The G queries of one kv head, while they pass over its keys.
 template <int G>
 struct Group {
@@ -127,7 +143,7 @@ struct Group {
                 store(weights[g] + part * LANES, weight);
             }
         }
-        constexpr int WIDE = G == 1 ? 4 : G <= 4 ? 2 : 1;  // sums that stay in registers: G * WIDE
+        constexpr int WIDE = G == 1 ? 4 : 2;  // sums that stay in registers: G * WIDE
         int i = 0;
         for (; i + WIDE * LANES <= dim; i += WIDE * LANES) mix<WIDE>(chunk, i, weights);
         for (; i + LANES <= dim; i += LANES) mix<1>(chunk, i, weights);
@@ -148,21 +164,6 @@ struct Group {
         float sum = 0;
         for (int lane = 0; lane < LANES; lane++) sum += mass[g][lane];
         return sum;
-    }
-
-    // Scores of one query with LANES keys.
-    static Vector dots(const float* query, const float* const* keys, int dim) {
-        Vector sums[LANES] = {};
-        int i = 0;
-        for (; i + LANES <= dim; i += LANES) {
-            const Vector q = load(query + i);
-#pragma GCC unroll 16
-            for (int t = 0; t < LANES; t++) sums[t] += q * load(keys[t] + i);
-        }
-        Vector all = add_lanes(sums);
-        for (; i < dim; i++)
-            for (int t = 0; t < LANES; t++) all[t] += query[i] * keys[t][i];
-        return all;
     }
 
     // out += weights * values, for WIDE * LANES dimensions from i on.
@@ -215,7 +216,7 @@ void attend(const float* query, const float* kv, const int* table, int begin, in
 }
 
 using Attend = decltype(&attend<1>);
-constexpr Attend ATTEND[] = {attend<1>, attend<2>, attend<3>, attend<4>, attend<5>, attend<6>, attend<7>, attend<8>};
+constexpr Attend ATTEND[MAX_GROUP] = {attend<1>, attend<2>, attend<3>, attend<4>};
 
 }  // namespace
 
@@ -225,10 +226,11 @@ extern "C" void paged_decode(const float* query, const float* kv, const int* tab
     const int group = heads / kv_heads;
     for (int row = 0; row < rows; row++) {
         const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
-        for (int kv_head = 0; kv_head < kv_heads; kv_head++) {
-            const long head = long(row) * heads + kv_head * group;
-            ATTEND[group - 1](query + head * head_dim, kv, table + long(row) * max_blocks, begin, end, kv_head,
-                              out + head * head_dim, {kv_heads, head_dim, block_size, scale});
+        for (int head = 0, count; head < heads; head += count) {
+            count = std::min(MAX_GROUP, group - head % group);
+            const long at = (long(row) * heads + head) * head_dim;
+            ATTEND[count - 1](query + at, kv, table + long(row) * max_blocks, begin, end, head / group, out + at,
+                              {kv_heads, head_dim, block_size, scale});
         }
     }
 }
