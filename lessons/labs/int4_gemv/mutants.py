@@ -39,9 +39,6 @@ cuda-int4-gemv the_low_half_of_a_byte_comes_first: columns 0 to 3 in the low hal
 -            dot += second.at[i] * (float(word >> (4 * i + 16) & 15) - offset);
 +            dot += first.at[i] * (float(word >> 8 * i & 15) - offset);
 +            dot += second.at[i] * (float(word >> (8 * i + 4) & 15) - offset);
-cuda-int4-gemv one_group_by_the_definition: the zero point is scaled twice
--        sum += dot * scale[group];
-+        sum += (dot + offset * (1 - scale[group])) * scale[group];
 cuda-int4-gemv nibbles_have_no_sign: nibbles from -8 to 7
 -            dot += first.at[i] * (float(word >> 4 * i & 15) - offset);
 +            dot += first.at[i] * (float(int(word << (28 - 4 * i)) >> 28) - offset);

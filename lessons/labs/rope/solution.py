@@ -2,7 +2,7 @@
 
 The seam is rotary_embedding of kernels/ops.py; every attention layer calls it once a step, between the projection to
 qkv and the KV write (RoFormer: Su et al. 2021, 2104.09864; NeoX layout: dimension i turns with i + rotary_dim / 2).
-vLLM: csrc/pos_encoding_kernels.cu, in place as here.
+vLLM: _custom_ops.py, rotary_embedding: in place, too, on query and key as two views.
 
     qkv of a token   | query 0 | ... | query H - 1 | key 0 | ... | key K - 1 | value 0 | ... | value K - 1 |
                      |<------- heads + kv_heads heads are turned ----------->|<----- keep their bits ----->|
