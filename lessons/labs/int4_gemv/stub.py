@@ -16,7 +16,8 @@ x        fp32 [columns]                      scale  fp32 [rows, columns / group_
 qweight  uint8 [rows, columns / 2]           zero   uint8 [rows, columns / group_size]
 out      fp32 [rows]
 
-group_size is a power of two from 8 on; rows is any size >= 1. The checks run it in Triton's interpreter.
+group_size is a power of two from 8 on; rows is any size >= 1. The report counts a program for each 4 rows. The checks
+run it in Triton's interpreter.
 """
 
 from __future__ import annotations

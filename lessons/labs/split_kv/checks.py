@@ -203,7 +203,7 @@ def both_give_attention(learner: Learner) -> None:
 @check(LAB)
 def heads_of_a_group_share_keys(learner: Learner) -> None:
     """Query head h reads kv head h / (heads / kv_heads)."""
-    pairs = [(4, 2), (4, 1), (6, 2), (8, 1)]
+    pairs = [(4, 2), (3, 1), (6, 2), (8, 1)]
     smallest(pairs, lambda pair: compare_states(learner, Case((11, 5), *pair, seed=sum(pair))))
 
 
@@ -254,15 +254,15 @@ def other_sizes(learner: Learner) -> None:
 
 @check(LAB)
 def random_batches(learner: Learner) -> None:
-    """15 random batches with groups, windows and partial blocks."""
+    """12 random batches with groups, windows and partial blocks."""
     rng = Random(7)
     cases = []
-    for seed in range(15):
+    for seed in range(12):
         kv_heads, block = rng.choice([1, 2]), rng.choice([4, 8, 16])
-        lengths = tuple(rng.randint(1, 60) for _ in range(rng.randint(1, 3)))
+        lengths = tuple(rng.randint(1, 48) for _ in range(rng.randint(1, 2)))
         heads = kv_heads * rng.choice([1, 2, 3])
         case = Case(lengths, heads, kv_heads, 32, block, split_size=block * rng.choice([1, 2, 4]))
-        cases.append(replace(case, window=rng.choice([0, 0, rng.randint(1, 70)]), seed=seed))
+        cases.append(replace(case, window=rng.choice([0, 0, rng.randint(1, 50)]), seed=seed))
     smallest(sorted(cases, key=lambda case: sum(case.seq_lens)), lambda case: compare(learner, case))
 
 
