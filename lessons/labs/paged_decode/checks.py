@@ -127,7 +127,8 @@ def softmax_over_one_block(learner: Learner) -> None:
 @check(LAB)
 def tokens_follow_the_table(learner: Learner) -> None:
     """Several blocks in an order that is not that of their ids."""
-    smallest([2, 3, 6], lambda blocks: compare(learner, Case((4 * blocks,), seed=blocks)))
+    cases = [*(Case((4 * blocks,), seed=blocks) for blocks in (2, 3, 6)), Case((280,), block_size=16)]
+    smallest(cases, lambda case: compare(learner, case))
 
 
 @check(LAB)
@@ -153,7 +154,9 @@ def heads_of_a_group_share_keys(learner: Learner) -> None:
 @check(LAB)
 def large_scores(learner: Learner) -> None:
     """Scores of thousands overflow nothing, wherever the largest stands."""
-    smallest(range(6), lambda seed: compare(learner, Case((24,), size=1000.0, seed=seed)))
+    cases = [Case((24,), size=1000.0, seed=seed) for seed in range(6)]
+    cases += [Case((150,), block_size=16, size=1000.0, seed=seed) for seed in range(3)]
+    smallest(cases, lambda case: compare(learner, case))
 
 
 @check(LAB)

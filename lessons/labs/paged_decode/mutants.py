@@ -2,36 +2,37 @@
 
 MUTANTS = """
 cpp-paged-decode softmax_over_one_block: the scale is forgotten
--            weights[g][t] = dot * scale;
-+            weights[g][t] = dot;
+-                scores[part] = dots(query + g * dim, chunk.keys + part * LANES, dim) * scale;
++                scores[part] = dots(query + g * dim, chunk.keys + part * LANES, dim);
 cpp-paged-decode softmax_over_one_block: never divided by the mass
--        for (int i = 0; i < shape.head_dim; i++) out[g * shape.head_dim + i] = group.out[g][i] / group.mass[g];
+-        for (int i = 0; i < shape.head_dim; i++) out[g * shape.head_dim + i] = group.out[g][i] / mass;
 +        for (int i = 0; i < shape.head_dim; i++) out[g * shape.head_dim + i] = group.out[g][i];
+cpp-paged-decode softmax_over_one_block: the mass of one lane
+-        for (int lane = 0; lane < LANES; lane++) sum += mass[g][lane];
++        for (int lane = 0; lane < 1; lane++) sum += mass[g][lane];
 cpp-paged-decode tokens_follow_the_table: blocks in order of their ids
--        const long block = table[token / shape.block_size];
-+        const long block = table[0] + token / shape.block_size;
+-            const long block = table[column];
++            const long block = table[0] + column;
 cpp-paged-decode tokens_follow_the_table: the output is not rescaled
--            for (int i = 0; i < dim; i++) out[g][i] *= shrink;
+-        for (int i = 0; i < dim; i++) out[g][i] *= shrink;
 cpp-paged-decode tokens_follow_the_table: the mass is not rescaled
--            mass[g] = mass[g] * shrink + sum;
-+            mass[g] += sum;
-cpp-paged-decode the_last_block_is_cut: whole blocks
--        count = std::min({KEYS, shape.block_size - slot, end - token});
-+        count = std::min(KEYS, shape.block_size - slot);
+-        mass[g] *= shrink;
+cpp-paged-decode the_last_block_is_cut: the last block is filled up with the last key
+-                scores[part] = select(LANE + part * LANES < chunk.count, scores[part], splat(-INFINITY));
++                scores[part] = select(LANE + part * LANES < (chunk.count + 3) / 4 * 4, scores[part], splat(-INFINITY));
 cpp-paged-decode every_row_has_its_own_table: the first row's table
--            ATTEND[group - 1](query + head * head_dim, kv, table + long(row) * max_blocks, begin, end, kv_head,
-+            ATTEND[group - 1](query + head * head_dim, kv, table, begin, end, kv_head,
-cpp-paged-decode heads_of_a_group_share_keys: groups in the other order
--            const long head = long(row) * heads + kv_head * group;
-+            const long head = long(row) * heads + (kv_heads - 1 - kv_head) * group;
+-            ATTEND[count - 1](query + at, kv, table + long(row) * max_blocks, begin, end, head / group, out + at,
++            ATTEND[count - 1](query + at, kv, table, begin, end, head / group, out + at,
+cpp-paged-decode heads_of_a_group_share_keys: heads are interleaved
+-            ATTEND[count - 1](query + at, kv, table + long(row) * max_blocks, begin, end, head / group, out + at,
++            ATTEND[count - 1](query + at, kv, table + long(row) * max_blocks, begin, end, head % kv_heads, out + at,
 cpp-paged-decode large_scores: no maximum is taken off
--            const float shrink = exponential(peak[g] - largest);
-+            largest = 0;
-+            const float shrink = 1;
+-        if (candidate <= peak[g]) return;
++        peak[g] = 0;
++        if (candidate != 0) return;
 cpp-paged-decode large_scores: only the first chunk's maximum
--            const float shrink = exponential(peak[g] - largest);
-+            if (peak[g] > -INFINITY) largest = peak[g];
-+            const float shrink = exponential(peak[g] - largest);
+-        if (candidate <= peak[g]) return;
++        if (peak[g] > -INFINITY) return;
 cpp-paged-decode a_window_hides_old_tokens: one token too many
 -        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
 +        const int end = seq_lens[row], begin = window ? std::max(0, end - window - 1) : 0;
@@ -39,7 +40,8 @@ cpp-paged-decode a_window_hides_old_tokens: whole blocks of the window
 -        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
 +        const int end = seq_lens[row], begin = window ? std::max(0, end - window) / block_size * block_size : 0;
 cpp-paged-decode any_head_size: whole vectors only
--            for (int rest = i; rest < dim; rest++) dot += query[g * dim + rest] * key[rest];
+-        for (int t = 0; t < LANES; t++) all[t] += query[i] * keys[t][i];
++        all[0] += query[i] * keys[0][i];
 cuda-paged-decode softmax_over_one_block: the scale is forgotten
 -    for (int part = 0; part < MAX_PARTS; ++part) q[part] = part < parts ? query[part * WARP + lane] * scale : 0.0f;
 +    for (int part = 0; part < MAX_PARTS; ++part) q[part] = part < parts ? query[part * WARP + lane] : 0.0f;

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -12,7 +13,7 @@ from kernels import ops
 from kernels.attention_batch import AttentionBatch
 from lessons.course.gpu_report import GpuWork
 from lessons.labs.kernel_race import Track, race_kernels
-from lessons.labs.paged_decode.checks import THREADS, Case, arguments, make
+from lessons.labs.paged_decode.checks import THREADS, Case, Data, arguments, make
 from lessons.labs.racing import Race
 
 ROWS, TOKENS, HEADS, KV_HEADS, DIM, BLOCK = 64, 2048, 32, 8, 128, 16
@@ -34,29 +35,37 @@ GPU = GpuWork(
 )
 
 
-def tracks(seed: int) -> Iterator[Track]:
-    """Yield three fixed workloads, and one that the seed draws."""
+SHAPE = {"heads": 8, "kv_heads": 2, "head_dim": 64, "block_size": 16}
+
+
+def workloads(seed: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield name and lengths of the rows of three fixed workloads, and of one that the seed draws."""
     rng = Random(seed)
-    shape = {"heads": 8, "kv_heads": 2, "head_dim": 64, "block_size": 16}
     drawn = tuple(rng.randint(1, 900) for _ in range(rng.randint(2, 16)))
-    for name, lengths in (
-        ("chat, 16 rows", tuple(range(100, 740, 40))),
-        ("one long document", (6000,)),
-        ("agents, 8 rows", (1500,) * 8),
-        (f"seed {seed}, {len(drawn)} rows", drawn),
-    ):
-        case = Case(lengths, **shape)
+    yield "chat, 16 rows", tuple(range(100, 740, 40))
+    yield "one long document", (6000,)
+    yield "agents, 8 rows", (1500,) * 8
+    yield f"seed {seed}, {len(drawn)} rows", drawn
+
+
+def engine_call(case: Case, data: Data) -> Callable[[], object]:
+    """Return the same work with the engine's kernel."""
+    tensors = (data.query, data.kv, data.table, data.seq_lens)
+    query, kv, table, lens = (torch.from_numpy(each) for each in tensors)
+    batch = AttentionBatch(torch.arange(len(lens) + 1, dtype=torch.int32), lens, table, 1)
+    return partial(ops.paged_attention, query, kv, batch, scale=case.scale)
+
+
+def least_bytes(case: Case) -> int:
+    return 8 * sum(case.seq_lens) * case.kv_heads * case.head_dim
+
+
+def tracks(seed: int) -> Iterator[Track]:
+    for name, lengths in workloads(seed):
+        case = Case(lengths, **SHAPE)
         data = make(case)
-        query, kv, table, lens = (
-            torch.from_numpy(each) for each in (data.query, data.kv, data.table, data.seq_lens)
-        )
-        batch = AttentionBatch(torch.arange(len(lengths) + 1, dtype=torch.int32), lens, table, 1)
-        yield Track(
-            name,
-            arguments(case, data, np.empty_like(data.query)),
-            lambda q=query, k=kv, b=batch, s=case.scale: ops.paged_attention(q, k, b, scale=s),
-            8 * sum(lengths) * case.kv_heads * case.head_dim,
-        )
+        args = arguments(case, data, np.empty_like(data.query))
+        yield Track(name, args, engine_call(case, data), least_bytes(case))
 
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
