@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from common.child_process import ROOT
@@ -54,15 +55,23 @@ class GpuWork:
     """Of the CUDA launch, and of the Triton launch if it follows the contract."""
     threads: int = 128
     shared_bytes: int = 0
+    function: str = ""
+    """Function to launch, in a lab that has several."""
 
 
 class NotCompiledForGpu(ValueError):
     """The compiler refused the file, or is not installed."""
 
 
+def gpu_works(lab: Lab) -> tuple[GpuWork, ...]:
+    """Return the launches of a lab to report on: `GPU` of its race.py, one or several."""
+    found = import_module(f"lessons.{lab.name}.race").GPU
+    return found if isinstance(found, tuple) else (found,)
+
+
 def gpu_reports(lab: Lab, source: str, work: GpuWork) -> list[KernelReport]:
     """Compile a learner's file for sm_80 and sm_90. Raises NotCompiledForGpu."""
-    name = lab.exercise.objects[0]
+    name = work.function or lab.exercise.objects[0]
     try:
         if lab.language == "cuda":
             return cuda_reports(source, name, work.threads, work.shared_bytes)
@@ -82,13 +91,20 @@ def _triton(source: str, name: str, work: GpuWork) -> list[KernelReport]:
         [*readable, str(ROOT / "kernels")],
         environment={"TRITON_CACHE_DIR": "cache", "HOME": "."},
     )
-    return [KernelReport(**{**report, "file": "learner.py"}) for report in json.loads(text)]
+    own = {"file": "learner.py"}  # and a name without a case in brackets, of which there is one
+    return [
+        KernelReport(**{**report, **own, "name": report["name"].removesuffix("[]")})
+        for report in json.loads(text)
+    ]
 
 
 def widest_access(report: KernelReport) -> int:
-    """Return the bytes of the widest load or store of global memory in the PTX."""
+    """Return the bytes of the widest load, store or asynchronous copy of global memory in the PTX."""
     found = re.findall(r"(?:ld|st)\.global[\w.:]*?(?:\.v(\d))?\.[bfsu](\d+)", report.ptx)
-    return max((int(count or 1) * int(bits) // 8 for count, bits in found), default=0)
+    copies = re.findall(r"cp\.async\.c[ag]\.shared\.global[^,]*,[^,]*, (\w+)", report.ptx)
+    return max(
+        [int(count or 1) * int(bits) // 8 for count, bits in found] + [int(size, 0) for size in copies] + [0]
+    )
 
 
 def waves(report: KernelReport, work: GpuWork) -> float:

@@ -28,6 +28,10 @@ class Track:
     """The same work with the engine's kernel."""
     num_bytes: int
     """The least that must be read and written."""
+    function: str = ""
+    """Function to call, in a lab that has several."""
+    then: tuple[str, list[Any]] | None = None
+    """A second function that the same work takes, and its arguments."""
 
 
 def race_kernels(lab: str, function: str, yours: str, ours: str, tracks: Iterable[Track]) -> Race:
@@ -40,14 +44,15 @@ def race_kernels(lab: str, function: str, yours: str, ours: str, tracks: Iterabl
         with guest_of(found, yours) as your_guest, guest_of(found, ours) as our_guest:
             for track in tracks:
                 times: dict[str, list[float]] = {"yours": [], "ours": [], "prep's kernel": []}
+                calls = [(track.function or function, track.args), *([track.then] if track.then else [])]
                 for _ in range(ROUNDS):
-                    times["yours"].append(seconds_per_call(your_guest, function, track.args))
-                    times["ours"].append(seconds_per_call(our_guest, function, track.args))
+                    times["yours"].append(sum(seconds_per_call(your_guest, *call) for call in calls))
+                    times["ours"].append(sum(seconds_per_call(our_guest, *call) for call in calls))
                     times["prep's kernel"].append(_engine_seconds(track.engine))
-                best = {name: median(each) for name, each in times.items()}
+                best = {whose: median(each) for whose, each in times.items()}
                 rows += [
-                    (track.name, name, f"{1e6 * seconds:,.1f} us", f"{track.num_bytes / seconds / 1e9:.1f}")
-                    for name, seconds in best.items()
+                    (track.name, whose, f"{1e6 * seconds:,.1f} us", f"{track.num_bytes / seconds / 1e9:.1f}")
+                    for whose, seconds in best.items()
                 ]
                 ratios.append(best["yours"] / best["ours"])
     finally:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli import terminal
 from app.cli.exercises import check_source, print_report
-from app.cli.kernels.explaining import used
 from app.cli.options import JsonOption, argument, option
 from lessons.course import workspace
 from lessons.course.lesson_files import Lab, find_lab, labs, solution
@@ -44,13 +42,18 @@ def lab(
         )
     source = solution(found.number) if reference else workspace.lab_source(found)
     report = check_source(found.exercise, source, keep=not reference)
-    on_gpu = _on_gpu(found, source) if found.language != "cpp" and not report.is_stub else None
+    on_gpu = _on_gpu(found, source) if found.language != "cpp" and not report.is_stub else []
     if json:
-        terminal.print_json({**report.to_json(), "gpu": on_gpu and [_facts(*each) for each in on_gpu]})
+        facts = [_facts(each, work) for work, reports in on_gpu for each in reports]
+        terminal.print_json({**report.to_json(), "gpu": facts or None})
     else:
         print_report(report, "lab")
+        for work, reports in on_gpu:
+            _show(work, reports)
         if on_gpu:
-            _show(on_gpu)
+            terminal.say(
+                "[dim]Predicted time: bytes over bandwidth or FLOPs over the peak, the longer one.[/]"
+            )
         if report.ok:
             terminal.next_command(f"prep lab {'race' if found.has_race else 'follow-ups'} {found.number}")
     if not report.ok:
@@ -69,16 +72,16 @@ def _list(json: bool) -> None:
     terminal.next_command(f"prep lab new {rows[0][0]}")
 
 
-def _on_gpu(found: Lab, source: str) -> list[tuple[KernelReport, GpuWork]] | None:
-    from lessons.course.gpu_report import NotCompiledForGpu, gpu_reports
+def _on_gpu(found: Lab, source: str) -> list[tuple[GpuWork, list[KernelReport]]]:
+    """Return each launch of the lab with its reports by architecture; none if the file does not compile."""
+    from lessons.course.gpu_report import NotCompiledForGpu, gpu_reports, gpu_works
 
-    work: GpuWork = import_module(f"lessons.{found.name}.race").GPU
     try:
         with terminal.status("compiling for sm_80 and sm_90"):
-            return [(report, work) for report in gpu_reports(found, source, work)]
+            return [(work, gpu_reports(found, source, work)) for work in gpu_works(found)]
     except NotCompiledForGpu as error:
         terminal.note(f"no compile report: {terminal.literal(error)}")
-        return None
+        return []
 
 
 def _facts(report: KernelReport, work: GpuWork) -> dict[str, Any]:
@@ -96,21 +99,41 @@ def _facts(report: KernelReport, work: GpuWork) -> dict[str, Any]:
         "waves": waves(report, work),
         "gpu": gpu.name,
         "bytes": work.num_bytes,
+        "flops": work.flops,
         "least_seconds": max(memory, compute),
         "bound": "memory" if memory >= compute else "compute",
     }
 
 
-def _show(on_gpu: list[tuple[KernelReport, GpuWork]]) -> None:
-    work = on_gpu[0][1]
-    terminal.say(
-        f"\n[bold]on a GPU[/] {terminal.literal(work.says)}: at least {work.num_bytes / 1e6:,.1f} MB"
-    )
-    for report, _ in on_gpu:
-        facts = _facts(report, work)
-        terminal.say(f"  {terminal.literal(report.name)} {used(report)}")
-        terminal.say(
-            f"          widest access {facts['widest_access_bytes']} B, {facts['waves']:.1f} waves; "
-            f"{facts['gpu']}: at least {1e6 * facts['least_seconds']:,.1f} us, bound by {facts['bound']}"
-        )
-    terminal.say("[dim]at least: bytes over bandwidth, FLOPs over the peak; the compilers give the rest[/]")
+def _show(work: GpuWork, reports: list[KernelReport]) -> None:
+    """Print a table for each kernel of a launch, a column for each GPU."""
+    for name in dict.fromkeys(report.name for report in reports):
+        columns = {_gpu(report): _column(report, work) for report in reports if report.name == name}
+        what, *_ = columns.values()
+        rows = [(row, *(column[row] for column in columns.values())) for row in what]
+        table = terminal.table("on a GPU", *columns, rows=rows)
+        terminal.show(f"\n{terminal.literal(name)}[/]: {terminal.literal(work.says)}[bold]", table)
+
+
+def _gpu(report: KernelReport) -> str:
+    from lessons.course.gpu_report import GPUS
+
+    return f"{GPUS[report.arch].upper()} (sm_{report.arch})"
+
+
+def _column(report: KernelReport, work: GpuWork) -> dict[str, str]:
+    facts = _facts(report, work)
+    spilled = report.spill_store_bytes + report.spill_load_bytes
+    occupancy = report.occupancy
+    return {
+        "registers of a thread": str(report.registers),
+        "bytes spilled by a thread": f"[bold red]{spilled}[/]" if spilled else "0",
+        "shared memory of a block": f"{report.shared_bytes:,} B",
+        "occupancy": f"{occupancy.ratio:.0%}, {occupancy.warps} warps",
+        "occupancy limited by": occupancy.limited_by,
+        "widest load or store": f"{facts['widest_access_bytes']} B",
+        "waves of blocks": f"{facts['waves']:.1f}",
+        "bytes moved, at least": f"{facts['bytes'] / 1e6:,.1f} MB",
+        "predicted time, at least": f"{1e6 * facts['least_seconds']:,.1f} us",
+        "bound by": facts["bound"],
+    }
