@@ -112,7 +112,7 @@ class _Encoder:
             view, value = _strides(value), _whole(value)
             self._room(value.numel() * value.element_size())
             flat = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-            data = flat.view(torch.uint8).numpy().tobytes()
+            data = flat.view(torch.uint8).numpy().tobytes() if len(flat) else b""
             return {"t": "tensor", "dtype": name, "shape": list(value.shape), **view, **self._blob(data)}
         if torch is not None and isinstance(value, torch.dtype):
             return {"t": "dtype", "v": str(value).partition(".")[2]}

@@ -8,7 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import app
+from kernels.compile_report import KernelReport
 from lessons.course.checking import run_checks
+from lessons.course.gpu_report import widest_access
 from lessons.course.lesson_files import find_lab, solution
 
 CPP, CUDA, TRITON = (find_lab(f"{language}-rms-norm") for language in ("cpp", "cuda", "triton"))
@@ -77,6 +79,29 @@ def test_the_report_of_the_reference(lab) -> None:  # type: ignore[no-untyped-de
         )
         assert report["bound"] == "memory" and report["widest_access_bytes"] in (4, 16)
     assert reports[0]["least_seconds"] == pytest.approx((16 * 4096**2 + 4 * 4096) / 2039e9)
+
+
+def test_the_widest_access_counts_asynchronous_copies() -> None:
+    def widest(ptx: str) -> int:
+        return widest_access(KernelReport("k", "k.cu", 80, 32, 0, 0, 0, 128, ptx))
+
+    assert widest("ld.param.u64 %rd1, [a];") == 0
+    assert widest("ld.global.b32 %r1, [%rd1];  st.global.v2.b32 [%rd2], {%r1, %r2};") == 8
+    assert (
+        widest(
+            "ld.global.b32 %r1, [%rd1]; cp.async.cg.shared.global [ %r31 + 0 ], [ %rd16 + 0 ], 0x10, %r32;"
+        )
+        == 16
+    )
+
+
+@pytest.mark.slow
+def test_a_lab_of_two_kernels_reports_both_within_80_columns() -> None:
+    run = CliRunner().invoke(app, ["kernels", "lab", "cuda-lora-sgmv", "--solution"], env={"COLUMNS": "80"})
+    assert run.exit_code == 0, run.output
+    report = run.output[run.output.index("lora_shrink:") :]
+    assert "lora_expand:" in report and max(map(len, report.splitlines())) <= 80
+    assert report.count("predicted time, at least") == 2 and report.count("H100 (sm_90)") == 2
 
 
 def test_the_list_names_labs_of_the_track_only() -> None:

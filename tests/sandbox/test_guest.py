@@ -86,6 +86,8 @@ def test_a_view_arrives_as_a_view_so_that_wrong_strides_show() -> None:
         assert torch.equal(back, cache) and back.stride() == (12, 1)
         assert guest.call("look", spread)[0] == [1]
         assert guest.call("look", cache.T)[0] == [1, 12]
+        empty = torch.empty_strided((0,), (0,), dtype=torch.int32)  # as numpy makes them
+        assert guest.call("look", empty)[3].shape == (0,)
 
 
 def test_a_large_tensor_crosses_as_bytes_not_number_by_number() -> None:

@@ -1,0 +1,68 @@
+"""Plausible wrong kernels, each with the check that must catch it."""
+
+MUTANTS = """
+cpp-top-k-top-p temperature_0_is_greedy: the last of equals
+-    while (logits[at] != peak) at++;
++    while (logits[at] != peak) at++;
++    for (int other = at; other < vocab; other++)
++        if (logits[other] == peak) at = other;
+cpp-top-k-top-p temperature_flattens: the temperature is forgotten in the draw
+-        const vfloat score = (logit - peak) * inverse + load(noise + at, vocab - at);
++        const vfloat score = (logit - peak) + load(noise + at, vocab - at);
+cpp-top-k-top-p ties_with_the_kth_stay: only what is above the k-th stays
+-        for_each_between(logits, vocab, below(floor), peak, [&](int token) { kept.push_back(logits[token]); });
++        if (floor < peak) floor = std::nextafter(floor, INFINITY);
++        for_each_between(logits, vocab, below(floor), peak, [&](int token) { kept.push_back(logits[token]); });
+cpp-top-k-top-p top_p_is_a_share_of_what_top_k_keeps: the share is that of the whole row
+-        tokens = {kept.data(), nullptr, int(kept.size())};
++        if (top_p == 1) tokens = {kept.data(), nullptr, int(kept.size())};
+cpp-top-k-top-p temperature_comes_before_top_p: shares of the unscaled logits
+-        const vfloat weight = exponential((logit - peak) * inverse);
++        const vfloat weight = exponential(logit - peak);
+cpp-top-k-top-p a_large_vocabulary: what lies above the last interval is not counted
+-    float sum = at_high.sum, floor = high;
++    float sum = 0, floor = high;
+cuda-top-k-top-p temperature_0_is_greedy: the highest id of equals
+-    return uint64_t(ordered) << 32 | uint32_t(~token);
++    return uint64_t(ordered) << 32 | uint32_t(token | 0xff000000);
+cuda-top-k-top-p top_k_keeps_k: one token too many
+-    if (top_k[r] < vocab) limit = radix_search<false>(row, limit, float(top_k[r]), columns);
++    if (top_k[r] < vocab) limit = radix_search<false>(row, limit, float(top_k[r] + 1), columns);
+cuda-top-k-top-p top_p_is_a_share_of_what_top_k_keeps: top_p looks at the whole row
+-    if (top_p[r] < 1) limit = radix_search<true>(row, limit, top_p[r], columns);
++    if (top_p[r] < 1) limit = min(limit, radix_search<true>(row, __float_as_uint(INFINITY) - 1, top_p[r], columns));
+cuda-top-k-top-p other_vocabularies: only the first step of the row
+-    for (int first = threadIdx.x * 4; first < row.vocab; first += THREADS * 4) {
++    for (int first = threadIdx.x * 4; first < min(row.vocab, THREADS * 4); first += THREADS * 4) {
+cuda-top-k-top-p random_batches: what lies above the digit is forgotten in the next pass
+-            above = sum;
++            above = 0;
+cuda-top-k-top-p threads_run_in_any_order: no barrier before the bins are added up
+-        __syncthreads();
+-        for (int bin = warp_id(); bin < BINS; bin += WARPS) {
++        for (int bin = warp_id(); bin < BINS; bin += WARPS) {
+triton-top-k-top-p temperature_0_is_greedy: noise counts at temperature 0
+-        score = tl.load(noise_row + token, mask=stays & (not greedy), other=0.0) - distance
++        score = tl.load(noise_row + token, mask=stays, other=0.0) - distance
+triton-top-k-top-p noise_decides: the highest id of equals
+-    token = tl.min(tl.where(best == tl.max(best, axis=0), best_token, vocab), axis=0)
++    token = tl.max(tl.where(best == tl.max(best, axis=0), best_token, 0), axis=0)
+triton-top-k-top-p top_k_keeps_k: top_k needs one more than k
+-        reached = _weigh(row, vocab, peak, temperature, pivots, MASS, BLOCK) >= target
++        reached = _weigh(row, vocab, peak, temperature, pivots, MASS, BLOCK) > target
+triton-top-k-top-p top_p_is_a_share_of_what_top_k_keeps: top_p is not renormalised
+-            _weigh(row, vocab, peak, temperature, limit + tl.zeros([PIVOTS], tl.int32), MASS, BLOCK)
++            _weigh(row, vocab, peak, temperature, 0x7F7FFFFF + tl.zeros([PIVOTS], tl.int32), MASS, BLOCK)
+triton-top-k-top-p large_logits: exp of the logit itself
+-        weight = tl.exp(-distance) if MASS else tl.full([BLOCK], 1.0, tl.float32)
++        weight = tl.exp(peak / temperature - distance) if MASS else tl.full([BLOCK], 1.0, tl.float32)
+triton-top-k-top-p other_vocabularies: the filters see the first block only
+-    for start in range(0, vocab, BLOCK):
+-        token = start + tl.arange(0, BLOCK)
+-        logits = tl.load(row + token, mask=token < vocab, other=-float("inf"))
+-        distance, bits = _distance(logits, peak, temperature)
++    for start in range(0, BLOCK, BLOCK):
++        token = start + tl.arange(0, BLOCK)
++        logits = tl.load(row + token, mask=token < vocab, other=-float("inf"))
++        distance, bits = _distance(logits, peak, temperature)
+"""
