@@ -10,6 +10,7 @@ import uvicorn
 from engine.gateway.app import create_app
 from engine.gateway.config import GatewaySettings
 from engine.gateway.proxy import Gateway
+from engine.server.connection import server_config
 from engine.server.listen import listen
 
 
@@ -18,7 +19,7 @@ def serve(settings: GatewaySettings, host: str, port: int, ready: Callable[[int]
 
     async def run() -> None:
         app = create_app(Gateway(settings))
-        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=30)
+        config = server_config(app, timeout_graceful_shutdown=30)
         listener.listen(config.backlog)
         ready(listener.getsockname()[1])
         await uvicorn.Server(config).serve([listener])

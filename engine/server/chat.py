@@ -43,7 +43,7 @@ class Chat:
     async def full(self) -> dict[str, Any]:
         """Run to the end and return the answer."""
         found: RequestOutput | None = None
-        async with self.service.place(self.params.n), aclosing(self._outputs()) as outputs:
+        async with aclosing(self.service.run(self.params.n, self._outputs())) as outputs:
             async for output in outputs:
                 raise_if_failed(output)
                 self.answer.count(output)
@@ -62,7 +62,7 @@ class Chat:
         """Run and yield chunks: the role, what is generated, the reason of the end, and the usage if it is wanted."""
         usage = UsageChunks.of(self.request.stream_options)
         is_open = False
-        async with self.service.place(self.params.n), aclosing(self._outputs()) as outputs:
+        async with aclosing(self.service.run(self.params.n, self._outputs())) as outputs:
             async for output in outputs:
                 raise_if_failed(output)
                 more = {"usage": self.answer.usage()} if usage.always else {}

@@ -7,9 +7,9 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from engine.async_llm import AsyncLLM
@@ -23,6 +23,8 @@ from engine.server.models import Models
 from engine.server.protocol import GenerationRequest, StreamOptions
 
 logger = logging.getLogger(__name__)
+
+Output = TypeVar("Output")
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,23 @@ class Service:
         answer_id = new_id(prefix, headers.get("x-request-id") or request.request_id)
         return Answer(kind, model, answer_id, f"prep-{self.version}", trace_headers=trace_headers(headers))
 
-    @asynccontextmanager
-    async def place(self, num_completions: int) -> AsyncIterator[None]:
-        """A place in the server for so many completions, for at most `timeout_s`."""
-        async with self.admission.enter(num_completions), asyncio.timeout(self.timeout_s):
-            yield
+    async def run(
+        self, num_completions: int, outputs: AsyncGenerator[Output, None]
+    ) -> AsyncGenerator[Output, None]:
+        """Yield outputs from a place in the server for so many completions. Raises TimeoutError after `timeout_s`.
+
+        The deadline is checked at each output: one asyncio.timeout around all of them would belong to the task that
+        asked for the first, and a stream's later ones are asked for by another.
+        """
+        async with self.admission.enter(num_completions), aclosing(outputs):
+            deadline = None if self.timeout_s is None else asyncio.get_running_loop().time() + self.timeout_s
+            while True:
+                async with asyncio.timeout_at(deadline):
+                    try:
+                        output = await anext(outputs)
+                    except StopAsyncIteration:
+                        return
+                yield output
 
 
 @dataclass
