@@ -34,7 +34,7 @@ from engine.gateway.sending import Sending, headers_for
 from engine.sampling_params import check_depth
 from engine.server.connection import CLIENT_LEFT, until_hang_up
 from engine.server.errors import ApiError
-from engine.server.middleware import BodyLimit
+from engine.server.middleware import BodyLimit, sound_id
 
 MOST_DECISIONS = 100
 FORWARDED = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
@@ -125,7 +125,10 @@ async def _forward(gateway: Gateway, request: Request) -> Response:
 async def _send(gateway: Gateway, request: Request, tenant: Tenant | None, body: dict[str, Any]) -> Sending:
     trimmed = gateway.within_budget(body)
     name = "" if tenant is None else tenant.settings.name
-    routed = replace(GatewayRequest.of(_id(request), name, body), prompt=await gateway.prompt_of(body))
+    routed = replace(
+        GatewayRequest.of(sound_id(request.headers) or uuid4().hex, name, body),
+        prompt=await gateway.prompt_of(body),
+    )
     if tenant is not None and body.get("stream"):  # the usage of a stream comes only if it is asked for
         options = body.get("stream_options")
         body["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
@@ -234,8 +237,3 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(body.get("stream"), bool | None):
         raise ApiError(400, f"stream must be true or false, got {body['stream']!r}"[:200], param="stream")
     return body
-
-
-def _id(request: Request) -> str:
-    given = request.headers.get("x-request-id", "")
-    return given if 0 < len(given) <= 128 and given.isascii() and given.isprintable() else uuid4().hex

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 from prometheus_client import Counter
@@ -23,6 +23,12 @@ OPEN_PATHS = ("/health", "/ping")
 LONGEST_ID = 128
 
 
+def sound_id(headers: Mapping[str, str]) -> str | None:
+    """Return the client's X-Request-Id; None without one, or for one that is no name."""
+    given = headers.get("x-request-id", "")
+    return given if 0 < len(given) <= LONGEST_ID and given.isascii() and given.isprintable() else None
+
+
 class RequestId:
     """Answer with the client's X-Request-Id, or with a new one."""
 
@@ -32,9 +38,7 @@ class RequestId:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        given = Headers(scope=scope).get("x-request-id", "")
-        is_sound = 0 < len(given) <= LONGEST_ID and given.isascii() and given.isprintable()
-        scope.setdefault("state", {})["request_id"] = given if is_sound else uuid4().hex
+        scope.setdefault("state", {})["request_id"] = sound_id(Headers(scope=scope)) or uuid4().hex
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

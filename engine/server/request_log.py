@@ -42,7 +42,7 @@ class RequestLog:
         self, path: Path, model: str, block_size: int, decode: Callable[[list[int]], str] | None = None
     ) -> None:
         """Append to the file. decode: of the tokenizer, to write prompts. Raises OSError if it cannot be written."""
-        self._file = path.open("a", encoding="utf-8", buffering=1)
+        self._file = path.open("a", encoding="utf-8", errors="replace", buffering=1)
         self._model, self._block_size, self._decode = model, block_size, decode
         self._epoch = time.time() - time.monotonic()
         self._open: dict[str, SubmittedRequest] = {}

@@ -19,6 +19,7 @@ from engine.frontend.tokenizer import Tokenizer
 from engine.outputs import RequestOutput
 from engine.server.admission import Admission
 from engine.server.errors import ApiError, api_error
+from engine.server.middleware import sound_id
 from engine.server.models import Models
 from engine.server.protocol import GenerationRequest, StreamOptions
 
@@ -65,7 +66,7 @@ class Service:
     def answer(
         self, kind: str, model: str, prefix: str, request: GenerationRequest, headers: Mapping[str, str]
     ) -> Answer:
-        answer_id = new_id(prefix, headers.get("x-request-id") or request.request_id)
+        answer_id = new_id(prefix, sound_id(headers) or request.request_id)
         return Answer(kind, model, answer_id, f"prep-{self.version}", trace_headers=trace_headers(headers))
 
     async def run(
@@ -171,11 +172,14 @@ def engine_id(answer_id: str, number: int = 0) -> str:
     return f"{answer_id}-{number}-{uuid4().hex[:8]}"
 
 
+OF_THE_REQUEST = ("structured_outputs", "every token is forbidden")
+"""Beginnings of the engine's errors that the client can avoid."""
+
+
 def raise_if_failed(output: RequestOutput) -> None:
     """Raise the error with which a request ended in the engine."""
     if output.error is not None:
-        status = 400 if output.error.startswith("structured_outputs") else 500
-        raise ApiError(status, output.error)
+        raise ApiError(400 if output.error.startswith(OF_THE_REQUEST) else 500, output.error)
 
 
 def event(body: dict[str, Any]) -> bytes:

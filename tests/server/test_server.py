@@ -174,14 +174,15 @@ def test_after_sigterm_running_requests_finish_and_new_ones_go_elsewhere(start: 
     async def run() -> None:
         async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
             body = {"prompt": "a", "max_tokens": 400, "ignore_eos": True, "return_token_ids": True}
-            running = asyncio.create_task(client.post("/v1/completions", json=body))
-            while not level(served, "num_requests_running"):
+            running = [asyncio.create_task(client.post("/v1/completions", json=body)) for _ in range(20)]
+            while level(served, "num_requests_running") < 20:
                 await asyncio.sleep(0)
             served.process.send_signal(signal.SIGTERM)
             while (await client.get("/health")).status_code == 200:
                 await asyncio.sleep(0)
             assert (await client.post("/v1/completions", json={"prompt": "b"})).status_code == 503
-            assert len((await running).json()["choices"][0]["token_ids"]) == 400
+            for each in await asyncio.gather(*running):
+                assert len(each.json()["choices"][0]["token_ids"]) == 400
 
     asyncio.run(run())
     assert served.process.exit_code(30) == 0
@@ -204,6 +205,32 @@ def test_a_killed_engine_ends_its_requests_and_the_server(start: Start) -> None:
 
     asyncio.run(run())
     assert served.process.exit_code(30) not in (0, None)
+    again = start(*OPTIONS, "--port", served.url.rsplit(":", 1)[1])
+    assert again.url == served.url and httpx.get(f"{again.url}/health").status_code == 200
+
+
+def test_requests_of_a_stalled_engine_end_in_time_and_later_ones_are_served(start: Start) -> None:
+    served = start(*OPTIONS, "--request-timeout", "2")
+    [engine] = psutil.Process(served.process.pid).children()
+    body = {"prompt": "a", "max_tokens": 1900, "ignore_eos": True}
+
+    async def run() -> None:
+        async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+            async with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as begun:
+                lines = begun.aiter_lines()
+                assert (await anext(lines)).startswith("data: {")
+                engine.suspend()
+                refused = await client.post("/v1/completions", json=body)
+                assert refused.status_code == 408 and refused.json()["error"]["type"] == "TimeoutError"
+                assert '"code":408' in "".join([line async for line in lines])
+            engine.resume()
+            assert (await client.post("/v1/completions", json={**body, "max_tokens": 2})).status_code == 200
+            while not (await client.post("/reset_prefix_cache")).json()["success"]:
+                await asyncio.sleep(0)
+
+    asyncio.run(run())
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.exit_code(30) == 0
 
 
 def test_a_stopped_engine_with_a_full_pipe_does_not_keep_the_server_from_ending(start: Start) -> None:
