@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
 import socket
+from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,8 +28,14 @@ OPTIONS = ("--num-gpu-blocks-override", BLOCKS, "--max-num-seqs", "32", "--enabl
 
 
 @pytest.fixture(scope="module")
-def served(start: Start) -> Served:
-    return start(*OPTIONS, "--api-key", "secret", "--lora-modules", "recommend=shop-lora-recommend")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("log") / "requests.jsonl"
+
+
+@pytest.fixture(scope="module")
+def served(start: Start, log: Path) -> Served:
+    modules = ("--lora-modules", "recommend=shop-lora-recommend")
+    return start(*OPTIONS, "--api-key", "secret", "--request-log", str(log), *modules)
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +118,39 @@ async def one(client: httpx.AsyncClient, number: int, hangs_up: bool) -> list[in
     return found
 
 
-def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(served: Served) -> None:
+def counts(served: Served, log: Path) -> list[Counter[str]]:
+    """Return the sums of /metrics and those of the request log, which must be equal while no request runs."""
+    found = metrics(served)
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    begun = [entry for entry in entries if "TTFTMs" in entry]  # the others have computed nothing
+    reasons = Counter(f"request_success_total/{entry['finish_reason']}" for entry in entries)
+    logged = reasons + Counter(
+        {
+            "e2e_request_latency_seconds_count": len(entries),
+            "time_to_first_token_seconds_count": len(begun),
+            "generation_tokens_total": sum(entry["output"] for entry in entries),
+            "prompt_tokens_total": sum(entry["prompt"] for entry in begun),
+            "prompt_tokens_cached_total": sum(entry["prefix_len"] for entry in begun),
+            "request_num_preemptions_sum": sum(entry["num_preemptions"] for entry in entries),
+        }
+    )
+    scraped = Counter[str]()
+    for name in logged:
+        of, _, reason = name.partition("/")
+        series = [
+            value
+            for key, value in found.items()
+            if key.startswith(f"vllm:{of}{{") and (not reason or f'finished_reason="{reason}"' in key)
+        ]
+        scraped[name] = int(sum(series))
+    return [scraped, logged]
+
+
+def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(
+    served: Served, log: Path
+) -> None:
     """A fifth of the clients hangs up, one in twenty bodies is malformed. PREP_STORM=10000: 1,000 at a time."""
+    earlier = counts(served, log)
     num_requests = int(os.environ.get("PREP_STORM", "400"))
     server = psutil.Process(served.process.pid)
     processes = [server, *server.children()]
@@ -149,6 +189,8 @@ def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(ser
             f"{served.url}/v1/completions", headers={"Authorization": "Bearer secret"}, timeout=30,
             json={"prompt": "a", "max_tokens": 1},
         )  # fmt: skip
+    scraped, logged = (after - before for after, before in zip(counts(served, log), earlier, strict=True))
+    assert scraped == logged and logged["request_success_total/abort"] > num_requests // 10
     for each, num_files, rss in zip(processes, files, memory, strict=True):
         assert each.num_fds() <= num_files + 5
         assert each.memory_info().rss < 1.05 * rss + (4 << 20)
