@@ -11,6 +11,7 @@ Without these a client that stops in the middle would hold its socket, and its p
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -19,6 +20,8 @@ import uvicorn
 from starlette.requests import Request
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+logger = logging.getLogger(__name__)
 
 CLIENT_LEFT = 499
 IDLE_S = 75
@@ -44,15 +47,16 @@ class Connection(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._start("stall", self.stall_s, self.transport.abort)
+        self._start("stall", self.stall_s, self._cut_off)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop("stall")
 
     def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
-        self._start("stall", self.stall_s, self.transport.abort)  # the client may not read the last answer
+        if not self.transport.is_closing():  # after a reset uvicorn still calls this
+            super().timeout_keep_alive_handler()
+            self._start("stall", self.stall_s, self._cut_off)  # the client may not read the last answer
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop("head")
@@ -63,9 +67,17 @@ class Connection(H11Protocol):
         """Begin to count when a head is due; a byte now and then does not prolong it."""
         is_between = self.cycle is None or self.cycle.response_complete
         if is_between and self.conn.their_state is h11.IDLE:
-            self._start("head", self.head_s, self.timeout_keep_alive_handler)
+            self._start("head", self.head_s, self._close_without_request)
         else:
             self._stop("head")
+
+    def _close_without_request(self) -> None:
+        logger.info("closed a connection from %s: no request within %g s", self.client, self.head_s)
+        self.timeout_keep_alive_handler()
+
+    def _cut_off(self) -> None:
+        logger.info("cut off %s: it has read nothing for %g s", self.client, self.stall_s)
+        self.transport.abort()
 
     def _start(self, name: str, seconds: float, call: Callable[[], None]) -> None:
         if name not in self._timers:

@@ -9,7 +9,7 @@ import random
 import signal
 import socket
 from collections import Counter
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -157,14 +157,24 @@ def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(
     chance = random.Random(0)
 
     async def run(count: int) -> list[Any]:
-        at_once, headers = asyncio.Semaphore(max(200, num_requests // 10)), {"Authorization": "Bearer secret"}
-        limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(
-            base_url=served.url, limits=limits, headers=headers, timeout=600
-        ) as client:
+        at_once = max(200, num_requests // 10)
+        places, headers = asyncio.Semaphore(at_once), {"Authorization": "Bearer secret"}
+        async with AsyncExitStack() as stack:
+            clients = [  # one with all connections would search them all for every request
+                await stack.enter_async_context(
+                    httpx.AsyncClient(
+                        base_url=served.url,
+                        limits=httpx.Limits(max_connections=None),
+                        headers=headers,
+                        timeout=600,
+                    )
+                )
+                for _ in range(at_once // 50)
+            ]
 
             async def send(number: int, hangs_up: bool) -> Any:
-                async with at_once:
+                client = clients[number % len(clients)]
+                async with places:
                     if number % 20:
                         return await one(client, number, hangs_up)
                     return (await client.post("/v1/completions", json={"prompt": {}})).status_code
