@@ -25,6 +25,7 @@ from engine.gateway.metrics import GatewayMetrics
 from engine.gateway.route import Decision, Route
 from engine.gateway.sending import Failure, Sending, encoded, headers_for
 from engine.server.errors import ApiError
+from engine.server.pools import Pools
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +85,7 @@ class Gateway:
         self._fallback_bucket = TokenBucket(per_minute / 60, per_minute) if per_minute else None
         self._background: set[asyncio.Task[Any]] = set()
         self._followers: dict[str, asyncio.Task[None]] = {}
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        self.client = httpx.AsyncClient(limits=limits, timeout=settings.timeout_s)
+        self.client = httpx.AsyncClient(transport=Pools(), timeout=settings.timeout_s)
 
     def _breaker(self) -> CircuitBreaker:
         return CircuitBreaker(self.settings.breaker.failures, self.settings.breaker.open_s)

@@ -72,7 +72,9 @@ class RequestLog:
         values = {"E2EMs": 1000 * ((metrics.finished_time or time.monotonic()) - metrics.arrival_time)}
         if metrics.scheduled_ts:
             values["QueueWaitMs"] = 1000 * metrics.queued_time
-        if metrics.first_token_ts:
+        if (
+            metrics.num_generation_tokens
+        ):  # also of a request whose client left before the engine told its times
             values["TTFTMs"] = 1000 * metrics.first_token_latency
             values["PrefixCacheHit"] = output.num_cached_tokens / len(prompt)
         entry: dict[str, Any] = {

@@ -9,7 +9,7 @@ import random
 import signal
 import socket
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import pytest
 from engine.llm import LLM
 from engine.sampling_params import SamplingParams
 from tests.server.conftest import Served, Start
+from tests.server.raw_client import RawClient
 
 pytestmark = pytest.mark.slow
 BLOCKS = "512"
@@ -101,21 +102,22 @@ def test_the_official_clients_errors_have_their_classes(client: openai.OpenAI, s
         openai.OpenAI(base_url=f"{served.url}/v1", api_key="wrong", max_retries=0).models.list()
 
 
-async def one(client: httpx.AsyncClient, number: int, hangs_up: bool) -> list[int] | None:
-    """Stream a completion; return its token ids, or None after hanging up in the middle."""
+async def one(client: RawClient, number: int, hangs_up: bool) -> list[int] | int | None:
+    """Stream a completion; return its token ids, None after hanging up, or the status of a malformed body."""
+    if number % 20 == 0:
+        status, _ = await client.post("/v1/completions", {"prompt": {}})
+        return status
     body = {
         "prompt": f"Order number {number % 40}, please", "max_tokens": 12, "temperature": 0, "stream": True,
         "ignore_eos": True, "return_token_ids": True,
     }  # fmt: skip
-    found: list[int] = []
-    async with client.stream("POST", "/v1/completions", json=body) as response:
-        assert response.status_code == 200, await response.aread()
-        async for line in response.aiter_lines():
-            if line.startswith("data: {"):
-                found += httpx.Response(200, content=line[6:]).json()["choices"][0]["token_ids"]
-                if hangs_up and len(found) > 3:
-                    return None
-    return found
+    status, content = await client.post("/v1/completions", body, hang_up_after=0 if hangs_up else None)
+    assert status == 200, content
+    if content is None:
+        return None
+    events = [event.removeprefix(b"data: ") for event in content.split(b"\n\n") if event]
+    assert events.pop() == b"[DONE]"
+    return [token for event in events for token in json.loads(event)["choices"][0]["token_ids"]]
 
 
 def counts(served: Served, log: Path) -> list[Counter[str]]:
@@ -156,40 +158,32 @@ def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(
     processes = [server, *server.children()]
     chance = random.Random(0)
 
-    async def run(count: int) -> list[Any]:
-        at_once = max(200, num_requests // 10)
-        places, headers = asyncio.Semaphore(at_once), {"Authorization": "Bearer secret"}
-        async with AsyncExitStack() as stack:
-            clients = [  # one with all connections would search them all for every request
-                await stack.enter_async_context(
-                    httpx.AsyncClient(
-                        base_url=served.url,
-                        limits=httpx.Limits(max_connections=None),
-                        headers=headers,
-                        timeout=600,
-                    )
-                )
-                for _ in range(at_once // 50)
-            ]
+    address = httpx.URL(served.url)
 
-            async def send(number: int, hangs_up: bool) -> Any:
-                client = clients[number % len(clients)]
-                async with places:
-                    if number % 20:
-                        return await one(client, number, hangs_up)
-                    return (await client.post("/v1/completions", json={"prompt": {}})).status_code
+    async def run(count: int) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        waiting = [(number, chance.random() < 0.2) for number in range(count)]
 
-            return await asyncio.gather(*(send(number, chance.random() < 0.2) for number in range(count)))
+        async def work() -> None:
+            client = RawClient(address.host, address.port or 0, "secret")
+            while waiting:
+                number, hangs_up = waiting.pop()
+                found[number] = await one(client, number, hangs_up)
+            await client.close()
+
+        await asyncio.gather(*(work() for _ in range(max(200, num_requests // 10))))
+        return found
 
     asyncio.run(run(num_requests // 4))
     files, memory = [each.num_fds() for each in processes], [each.memory_info().rss for each in processes]
     answers = asyncio.run(run(num_requests))
-    assert sum(answer is None for answer in answers) > num_requests // 10, "some have hung up"
+    assert len(answers) == num_requests
+    assert sum(answer is None for answer in answers.values()) > num_requests // 10, "some have hung up"
     with LLM("shop", num_gpu_blocks_override=int(BLOCKS)) as llm:
         params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
         prompts = [f"Order number {number}, please" for number in range(40)]
         expected = [output.outputs[0].token_ids for output in llm.generate(prompts, params, use_tqdm=False)]
-    for number, answer in enumerate(answers):
+    for number, answer in answers.items():
         if number % 20 == 0:
             assert answer == 400
         elif answer is not None:
