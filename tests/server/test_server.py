@@ -194,7 +194,7 @@ def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(
             json={"prompt": "a", "max_tokens": 1},
         )  # fmt: skip
     scraped, logged = (after - before for after, before in zip(counts(served, log), earlier, strict=True))
-    assert scraped == logged and logged["request_success_total/abort"] > num_requests // 10
+    assert scraped == logged and logged["request_success_total/abort"] > num_requests // 20
     for each, num_files, rss in zip(processes, files, memory, strict=True):
         assert each.num_fds() <= num_files + 5
         assert each.memory_info().rss < 1.05 * rss + (4 << 20)
