@@ -7,6 +7,8 @@ look at a sixteenth each, and close what the server has closed.
 
 from __future__ import annotations
 
+import ssl
+from functools import cache
 from itertools import cycle
 from types import TracebackType
 from typing import Self
@@ -21,8 +23,9 @@ class Pools(httpx.AsyncBaseTransport):
 
     def __init__(self) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=None)
-        context = httpx.create_ssl_context()
-        self._pools = [httpx.AsyncHTTPTransport(verify=context, limits=limits) for _ in range(NUM_POOLS)]
+        self._pools = [
+            httpx.AsyncHTTPTransport(verify=_certificates(), limits=limits) for _ in range(NUM_POOLS)
+        ]
         self._turns = cycle(self._pools)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -44,3 +47,9 @@ class Pools(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         for pool in self._pools:
             await pool.aclose()
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Read the trusted certificates once per process: tens of milliseconds."""
+    return httpx.create_ssl_context()
