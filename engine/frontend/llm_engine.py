@@ -5,8 +5,9 @@ Source: vLLM v1/engine/llm_engine.py.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from engine.models.hf_config import find_model
 from engine.outputs import RequestOutput
 from engine.resolve import resolve
 from engine.sampling_params import SamplingParams
+
+logger = logging.getLogger(__name__)
 
 PROMPTS = ("messages", "prompt", "prompt_token_ids")
 OPTIONS = ("request_id", "max_tokens", "temperature", "seed", "ignore_eos", "priority", "lora")
@@ -77,8 +80,7 @@ class LLMEngine:
             self.engine_core.abort(added)
             raise
         self.output_processor.add(submitted)
-        for each in self.stat_loggers:
-            each.add(submitted)
+        self._tell(lambda each: each.add(submitted))
 
     def step(self) -> list[RequestOutput]:
         """Run one step of the core and return its outputs. Raises EngineDeadError if the engine is dead."""
@@ -94,9 +96,17 @@ class LLMEngine:
         outputs = processor.take_outputs()
         if self.stat_loggers:
             stats, when = self._last_step()
-            for each in self.stat_loggers:
-                each.step(stats, when, core_outputs, outputs)
+            self._tell(lambda each: each.step(stats, when, core_outputs, outputs))
         return outputs
+
+    def _tell(self, event: Callable[[StatLogger], None]) -> None:
+        """Tell every logger of an event. One that fails is removed: statistics must not end the engine."""
+        for each in list(self.stat_loggers):
+            try:
+                event(each)
+            except Exception:
+                self.stat_loggers.remove(each)
+                logger.exception("%s failed and gets no more events", type(each).__name__)
 
     def _last_step(self) -> tuple[StepStats | None, float]:
         """Return the figures of the last step, None if the core returned without one, and when it ended."""
@@ -142,8 +152,7 @@ class LLMEngine:
         processor = self.output_processor
         processor.update(self.engine_core.abort(processor.core_ids(request_ids)))
         outputs = processor.take_outputs()
-        for each in self.stat_loggers:
-            each.step(None, time.monotonic(), [], outputs)
+        self._tell(lambda each: each.step(None, time.monotonic(), [], outputs))
         return outputs
 
     def add_lora(self, request: LoRARequest) -> bool:

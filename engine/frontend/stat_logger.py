@@ -15,7 +15,7 @@ from engine.outputs import RequestOutput
 
 
 class StatLogger(Protocol):
-    """One of `LLMEngine.stat_loggers`. The engine thread calls it, between two steps."""
+    """One of `LLMEngine.stat_loggers`. The engine thread calls it, between two steps; one that raises is removed."""
 
     def add(self, submitted: SubmittedRequest) -> None:
         """A request was queued."""

@@ -1,7 +1,8 @@
 """The gateway's routes: OpenAI's API in front, and what it decided.
 
-POST /v1/...                    to a backend
+POST /v1/chat/completions ...   to a backend: FORWARDED
 GET  /v1/models  /health        of the backends; healthy while one is
+GET  /metrics                   responses, attempts, backends that are up: metrics.py
 GET  /gateway/state             backends, tenants, canary, shadow
 GET  /gateway/decisions[/ID]    why that backend
 POST /gateway/canary {"share"}  change the canary's share; 0 rolls back at once
@@ -18,18 +19,26 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from engine.gateway.backend import GatewayRequest
 from engine.gateway.kv_index import KVIndex
-from engine.gateway.proxy import Gateway, headers_for
+from engine.gateway.proxy import Gateway, Tenant
+from engine.gateway.sending import Sending, headers_for
+from engine.sampling_params import check_depth
+from engine.server.connection import CLIENT_LEFT, until_hang_up
 from engine.server.errors import ApiError
-from engine.server.middleware import BodyLimit
+from engine.server.middleware import BodyLimit, sound_id
 
 MOST_DECISIONS = 100
+FORWARDED = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+"""Paths for clients of the gateway. The administration of a backend, such as /v1/load_lora_adapter, is not."""
 
 
 def create_app(gateway: Gateway, *, max_body_bytes: int = 32 << 20) -> Starlette:
@@ -46,8 +55,9 @@ def create_app(gateway: Gateway, *, max_body_bytes: int = 32 << 20) -> Starlette
 
     routes = [
         Route("/v1/models", _bound(gateway, _models)),
-        Route("/v1/{path:path}", _bound(gateway, _forward), methods=["POST"]),
+        *(Route(path, _bound(gateway, _forward), methods=["POST"]) for path in FORWARDED),
         Route("/health", _bound(gateway, _health)),
+        Route("/metrics", _bound(gateway, _metrics)),
         Route("/gateway/state", _bound(gateway, _state)),
         Route("/gateway/decisions", _bound(gateway, _decisions)),
         Route("/gateway/decisions/{id:path}", _bound(gateway, _decision)),
@@ -58,7 +68,15 @@ def create_app(gateway: Gateway, *, max_body_bytes: int = 32 << 20) -> Starlette
         assert isinstance(error, ApiError)
         return JSONResponse(error.body(), error.status, error.headers)
 
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={ApiError: failed})
+    async def unknown(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        message = (
+            f"{request.method} {request.url.path[:80]} is not offered here; POST {', '.join(FORWARDED)} are"
+        )
+        return await failed(request, ApiError(error.status_code, message))
+
+    handlers: Any = {ApiError: failed, HTTPException: unknown}
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.add_middleware(BodyLimit, limit=max_body_bytes)
     return app
 
@@ -70,18 +88,51 @@ def _bound(gateway: Gateway, handle: Any) -> Any:
     return endpoint
 
 
+class _Passing(StreamingResponse):
+    """Passes an answer on. If the client leaves, the backend is told, also if nothing has been passed on yet."""
+
+    def __init__(self, sending: Sending, gateway: Gateway, tenant: Tenant | None) -> None:
+        super().__init__(sending.chunks(), sending.status, sending.headers)
+        self._sending, self._gateway, self._tenant = sending, gateway, tenant
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._gateway.count_tokens(self._tenant, self._sending.num_tokens)
+            await self._sending.close()
+
+
 async def _forward(gateway: Gateway, request: Request) -> Response:
-    tenant = gateway.tenant_of(request.headers.get("authorization", ""))
-    body = await _body(request)
-    gateway.admit(tenant)
+    name, status = "", 499
+    try:
+        tenant = gateway.tenant_of(request.headers.get("authorization", ""))
+        name = "" if tenant is None else tenant.settings.name
+        body = await _body(request)
+        gateway.admit(tenant)
+        sending = await until_hang_up(request, _send(gateway, request, tenant, body))
+        if sending is None:
+            return Response(status_code=CLIENT_LEFT)
+        status = sending.status
+        return _Passing(sending, gateway, tenant)
+    except ApiError as error:
+        status = error.status
+        raise
+    finally:
+        gateway.metrics.responses.labels(name, f"{status // 100}xx").inc()
+
+
+async def _send(gateway: Gateway, request: Request, tenant: Tenant | None, body: dict[str, Any]) -> Sending:
     trimmed = gateway.within_budget(body)
     name = "" if tenant is None else tenant.settings.name
-    routed = replace(GatewayRequest.of(_id(request), name, body), prompt=await gateway.prompt_of(body))
+    routed = replace(
+        GatewayRequest.of(sound_id(request.headers) or uuid4().hex, name, body),
+        prompt=await gateway.prompt_of(body),
+    )
     if tenant is not None and body.get("stream"):  # the usage of a stream comes only if it is asked for
         options = body.get("stream_options")
         body["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
-    sending = await gateway.send(request.url.path, body, routed, trimmed)
-    return StreamingResponse(sending.chunks(tenant), sending.status, sending.headers)
+    return await gateway.send(request.url.path, body, routed, trimmed)
 
 
 async def _models(gateway: Gateway, request: Request) -> Response:
@@ -102,6 +153,11 @@ async def _models(gateway: Gateway, request: Request) -> Response:
 
 async def _health(gateway: Gateway, _: Request) -> Response:
     return Response(status_code=200 if any(backend.is_healthy for backend in gateway.backends) else 503)
+
+
+async def _metrics(gateway: Gateway, request: Request) -> Response:
+    gateway.check_admin(request.headers.get("authorization", ""))
+    return Response(generate_latest(gateway.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 async def _state(gateway: Gateway, request: Request) -> Response:
@@ -170,13 +226,14 @@ async def _canary(gateway: Gateway, request: Request) -> Response:
 async def _body(request: Request) -> dict[str, Any]:
     try:
         body = json.loads(await request.body())
-    except (ValueError, RecursionError):
-        raise ApiError(400, "the body is not JSON") from None
+        check_depth("the request", body)
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply") from None
+    except ValueError as error:
+        message = str(error) if str(error).startswith("the request") else f"the body is not JSON: {error}"
+        raise ApiError(400, message) from None
     if not isinstance(body, dict):
         raise ApiError(400, "the body must be a JSON object")
+    if not isinstance(body.get("stream"), bool | None):
+        raise ApiError(400, f"stream must be true or false, got {body['stream']!r}"[:200], param="stream")
     return body
-
-
-def _id(request: Request) -> str:
-    given = request.headers.get("x-request-id", "")
-    return given if 0 < len(given) <= 128 and given.isascii() and given.isprintable() else uuid4().hex

@@ -181,9 +181,8 @@ class Backend:
         """The request has ended. ok: None if the client left, which says nothing about the backend."""
         self.load -= 1
         self.tokens -= request.num_tokens
-        if ok is not None:
-            self.breaker.record(now, ok)
-            self.num_failed += not ok
+        self.breaker.record(now, ok)
+        self.num_failed += ok is False
 
     def forget(self) -> None:
         """It was away: its cache is empty now."""

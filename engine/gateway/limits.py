@@ -83,9 +83,11 @@ class CircuitBreaker:
             self.state = "half open"
         self._trial = self.state == "half open"
 
-    def record(self, now: float, ok: bool) -> None:
-        """A request has ended."""
+    def record(self, now: float, ok: bool | None) -> None:
+        """A request has ended. ok: None if it says nothing; the next one decides then."""
         self._trial = False
+        if ok is None:
+            return
         if ok:
             self.state, self._in_a_row = "closed", 0
             return
@@ -107,14 +109,18 @@ class RetryBudget:
         self._retries: deque[float] = deque()
 
     def request(self, now: float) -> None:
+        self._forget(now)
         self._requests.append(now)
 
     def take(self, now: float) -> bool:
         """Take one retry; return whether there was one."""
-        for times in (self._requests, self._retries):
-            while times and times[0] <= now - self.WINDOW_S:
-                times.popleft()
+        self._forget(now)
         if len(self._retries) >= max(self.share * len(self._requests), self.LEAST if self.share else 0):
             return False
         self._retries.append(now)
         return True
+
+    def _forget(self, now: float) -> None:
+        for times in (self._requests, self._retries):
+            while times and times[0] <= now - self.WINDOW_S:
+                times.popleft()

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import anyio
 import httpx
 
 from engine.gateway.backend import Backend, GatewayRequest, by_name
@@ -24,13 +21,14 @@ from engine.gateway.canary import share_of
 from engine.gateway.config import BackendSettings, GatewaySettings, TenantSettings
 from engine.gateway.kv_index import KVIndex, PromptTokens, follow
 from engine.gateway.limits import CircuitBreaker, DailyQuota, RetryBudget, TokenBucket
+from engine.gateway.metrics import GatewayMetrics
 from engine.gateway.route import Decision, Route
+from engine.gateway.sending import Failure, Sending, encoded, headers_for
 from engine.server.errors import ApiError
+from engine.server.pools import Pools
 
 logger = logging.getLogger(__name__)
 
-RETRIED = (502, 503)
-"""Answers after which another backend is asked; 429 is for the client."""
 KEPT = 10_000
 """Decisions in memory."""
 OF_PROMPT = (
@@ -38,7 +36,6 @@ OF_PROMPT = (
     "chat_template", "chat_template_kwargs",
 )  # fmt: skip
 """Fields that decide a prompt's tokens."""
-PASSED_ON = ("content-type", "retry-after", "x-request-id")
 
 
 @dataclass
@@ -81,13 +78,14 @@ class Gateway:
         self.tenants = [Tenant.of(each) for each in settings.tenants]
         self.decisions: OrderedDict[str, Decision] = OrderedDict()
         self.shadowed = Shadowed()
+        fallback = settings.fallback
+        self.metrics = GatewayMetrics(self.backends, None if fallback is None else fallback.name)
         self._retries = RetryBudget(settings.retries.budget)
         per_minute = settings.fallback_per_minute
         self._fallback_bucket = TokenBucket(per_minute / 60, per_minute) if per_minute else None
         self._background: set[asyncio.Task[Any]] = set()
         self._followers: dict[str, asyncio.Task[None]] = {}
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        self.client = httpx.AsyncClient(limits=limits, timeout=settings.timeout_s)
+        self.client = httpx.AsyncClient(transport=Pools(), timeout=settings.timeout_s)
 
     def _breaker(self) -> CircuitBreaker:
         return CircuitBreaker(self.settings.breaker.failures, self.settings.breaker.open_s)
@@ -129,6 +127,14 @@ class Gateway:
             )
         tenant.num_requests += 1
 
+    def count_tokens(self, tenant: Tenant | None, count: int) -> None:
+        """Count the tokens of an answer against the tenant's quota."""
+        if tenant is not None:
+            tenant.num_tokens += count
+            self.metrics.tokens.labels(tenant.settings.name).inc(count)
+            if tenant.quota is not None:
+                tenant.quota.add(time.time(), count)
+
     def within_budget(self, body: dict[str, Any]) -> Trimmed | None:
         """Trim the messages of a body to the budget; return what that took. Raises ApiError 400 for a long text."""
         limit, messages = self.settings.max_prompt_tokens, body.get("messages")
@@ -136,6 +142,8 @@ class Gateway:
             return None
         if not isinstance(messages, list):
             raise ApiError(400, f"the prompt has more than {limit} tokens by estimate", param="prompt")
+        if not all(isinstance(message, dict) for message in messages):
+            raise ApiError(400, "messages must be a list of objects with role and content", param="messages")
         trimmed = trim(messages, limit)
         body["messages"] = trimmed.messages
         return trimmed
@@ -170,7 +178,7 @@ class Gateway:
         settings = backend.settings
         try:
             response = await self.client.post(
-                settings.url + "/tokenize", json=body, headers=headers_for(settings),
+                settings.url + "/tokenize", content=encoded(body), headers=headers_for(settings),
                 timeout=self.settings.health.timeout_s,
             )  # fmt: skip
             return list(response.raise_for_status().json()["tokens"])
@@ -186,6 +194,7 @@ class Gateway:
         """Send to the chosen backend, to others if it fails before its first byte, at last to the fallback."""
         self._retries.request(time.monotonic())
         tried: list[Backend] = []
+        failure: Failure | None = None
         while True:
             backend, decision = self.route.decide(request, time.monotonic(), tried)
             if trimmed is not None:
@@ -195,34 +204,43 @@ class Gateway:
                 }  # fmt: skip
             self._keep(decision)
             if backend is None:
-                return await self._fall_back(path, body, decision)
-            sending = Sending(self, backend, request, decision)
+                return await self._fall_back(path, body, request, decision, failure)
+            if tried:
+                self.metrics.retries.inc()
+            sending = Sending(self.client, self.metrics, backend, request, decision)
             failure = await sending.open(path, body)
             if failure is None:
                 self._shadow(path, body, request, backend)
                 return sending
             tried.append(backend)
-            is_last = len(tried) > self.settings.retries.most or not self._retries.take(time.monotonic())
-            if is_last and failure.status_code is not None:
+            may_retry = len(tried) <= self.settings.retries.most and self._retries.take(time.monotonic())
+            if not may_retry and failure.is_answer:
                 return sending
-            if is_last:
-                return await self._fall_back(path, body, decision)
-            await sending.close()
+            if not may_retry:
+                return await self._fall_back(path, body, request, decision, failure)
 
-    async def _fall_back(self, path: str, body: dict[str, Any], decision: Decision) -> Sending:
-        """Ask the fallback. Raises ApiError 503 without one, or if its rate is used up."""
+    async def _fall_back(
+        self,
+        path: str,
+        body: dict[str, Any],
+        request: GatewayRequest,
+        decision: Decision,
+        failure: Failure | None,
+    ) -> Sending:
+        """Ask the fallback. Raises ApiError 502, 503 or 504 without one, or if its rate is used up."""
         settings = self.settings.fallback
         bucket = self._fallback_bucket
         if settings is None or bucket is None or bucket.take(time.monotonic()) > 0:
             why = "" if settings is None else ", and the fallback's rate is used up"
-            raise ApiError(503, f"no backend can answer{why}: {decision.sentence()}", retry_after_s=2)
+            how = decision.sentence() if failure is None else f"the last one failed: {failure.what}"
+            raise unanswered(503 if failure is None else failure.status, f"no backend can answer{why}: {how}")
         backend = Backend(-1, settings, self._breaker())
         decision.backend, decision.reason = settings.name, "fallback: no backend can answer"
-        sending = Sending(self, backend, GatewayRequest(decision.request_id, "", None, "", 0, ()), decision)
-        if (failure := await sending.open(path, body)) is not None and failure.status_code is None:
-            raise ApiError(
-                503, f"no backend can answer, and the fallback failed: {failure.what}", retry_after_s=2
-            )
+        self.metrics.fallbacks.inc()
+        sending = Sending(self.client, self.metrics, backend, request, decision)
+        failed = await sending.open(path, body)
+        if failed is not None and not failed.is_answer:
+            raise unanswered(failed.status, f"no backend can answer, and the fallback failed: {failed.what}")
         return sending
 
     def _keep(self, decision: Decision) -> None:
@@ -259,7 +277,9 @@ class Gateway:
             self.shadowed.last_difference = {served.name: answers[0], shadow.name: answers[1]}
 
     async def _texts(self, path: str, body: dict[str, Any], settings: BackendSettings) -> list[str]:
-        response = await self.client.post(settings.url + path, json=body, headers=headers_for(settings))
+        response = await self.client.post(
+            settings.url + path, content=encoded(body), headers=headers_for(settings)
+        )
         response.raise_for_status()
         return [
             choice["text"] if "text" in choice else str(choice["message"]["content"])
@@ -330,121 +350,15 @@ class Gateway:
         await self.client.aclose()
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a backend's answer is not passed on."""
-
-    what: str
-    status_code: int | None
-    """None: there was no answer."""
-
-
-class Sending:
-    """One request at one backend."""
-
-    def __init__(
-        self, gateway: Gateway, backend: Backend, request: GatewayRequest, decision: Decision
-    ) -> None:
-        self.backend, self.decision = backend, decision
-        self._gateway, self._request = gateway, request
-        self._response: httpx.Response | None = None
-        self._is_open = False
-
-    async def open(self, path: str, body: dict[str, Any]) -> Failure | None:
-        """Send, and wait for the status. Return why the answer is not to be passed on, if so."""
-        settings = self.backend.settings
-        self.backend.begin(self._request, time.monotonic())
-        self._is_open = True
-        try:
-            headers = headers_for(settings) | {"X-Request-Id": self._request.id}
-            built = self._gateway.client.build_request(
-                "POST", settings.url + path, json=body, headers=headers
-            )
-            self._response = await self._gateway.client.send(built, stream=True)
-        except httpx.HTTPError as error:
-            if isinstance(
-                error, httpx.ConnectError
-            ):  # certain: do not wait for the health check or the breaker
-                self.backend.is_healthy = False
-            self._end(False, type(error).__name__)
-            return Failure(type(error).__name__, None)
-        except asyncio.CancelledError:
-            self._end(None, "client left")
-            raise
-        if self.status in RETRIED:
-            return Failure(f"HTTP {self.status}", self.status)
-        return None
-
-    @property
-    def status(self) -> int:
-        assert self._response is not None
-        return self._response.status_code
-
-    @property
-    def headers(self) -> dict[str, str]:
-        assert self._response is not None
-        found = {name: self._response.headers[name] for name in PASSED_ON if name in self._response.headers}
-        return found | {"X-Prep-Backend": self.backend.name}
-
-    async def chunks(self, tenant: Tenant | None) -> AsyncIterator[bytes]:
-        """Yield the body as it comes, and count its usage for the tenant at the end."""
-        assert self._response is not None
-        tail = b""
-        ok: bool | None = None
-        try:
-            async for chunk in self._response.aiter_bytes():
-                tail = (tail + chunk)[-4096:]
-                yield chunk
-            ok = self.status < 500
-        except httpx.HTTPError as error:
-            ok = False
-            logger.warning("backend %s broke off: %s", self.backend.name, type(error).__name__)
-            message = f"the backend broke off: {type(error).__name__}"
-            yield (
-                b"data: "
-                + json.dumps(ApiError(502, message, type="BadGatewayError").body()).encode()
-                + b"\n\n"
-            )
-        finally:  # what must happen comes before the first await: a client that left cancels each of them
-            self._end(
-                ok, "client left" if ok is None else "ok" if self.status < 400 else f"HTTP {self.status}"
-            )
-            if tenant is not None:
-                count = used_tokens(tail)
-                tenant.num_tokens += count
-                if tenant.quota is not None:
-                    tenant.quota.add(time.time(), count)
-            with anyio.CancelScope(shield=True):
-                await self._response.aclose()
-
-    async def close(self) -> None:
-        """Drop the answer."""
-        if self._response is not None:
-            await self._response.aclose()
-            self._end(False, f"HTTP {self.status}")
-
-    def _end(self, ok: bool | None, how: str) -> None:
-        if self._is_open:
-            self._is_open = False
-            self.backend.end(self._request, time.monotonic(), ok)
-            self.decision.ended = how
-
-
-def headers_for(settings: BackendSettings) -> dict[str, str]:
-    return {} if settings.api_key is None else {"Authorization": f"Bearer {settings.api_key}"}
-
-
 def is_key(authorization: str, key: str) -> bool:
     """Compare in constant time."""
     given = authorization.removeprefix("Bearer ").strip()
     return hmac.compare_digest(given.encode(errors="replace"), key.encode())
 
 
-def used_tokens(tail: bytes) -> int:
-    """Return the total tokens of the last usage in the end of an answer, 0 without one."""
-    start = tail.rfind(b'"total_tokens"')
-    if start < 0:
-        return 0
-    digits = tail[start + len(b'"total_tokens"') :].lstrip(b" :")
-    number = bytes(digits[: next((n for n, c in enumerate(digits) if not 48 <= c <= 57), len(digits))])
-    return int(number) if number else 0
+UNANSWERED = {502: "BadGatewayError", 503: "ServiceUnavailableError", 504: "GatewayTimeoutError"}
+
+
+def unanswered(status: int, message: str) -> ApiError:
+    """Return the error of a request that no backend has answered."""
+    return ApiError(status, message, type=UNANSWERED[status], retry_after_s=2)

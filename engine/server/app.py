@@ -10,9 +10,8 @@ Source: vLLM entrypoints/openai/api_server.py and entrypoints/serve.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request
@@ -23,7 +22,8 @@ from starlette.exceptions import HTTPException
 
 from engine.core.errors import EngineDeadError
 from engine.server import chat, completions
-from engine.server.errors import ApiError, api_error
+from engine.server.connection import CLIENT_LEFT, until_hang_up
+from engine.server.errors import TYPES, ApiError, api_error
 from engine.server.metrics import PrometheusLogger
 from engine.server.middleware import Authenticate, BodyLimit, CountResponses, RequestId
 from engine.server.protocol import (
@@ -39,7 +39,6 @@ from engine.server.service import Service, events
 
 logger = logging.getLogger(__name__)
 
-CLIENT_LEFT = 499
 MOST_ERRORS = 5
 """Validation errors that one answer lists."""
 
@@ -89,7 +88,7 @@ def _add_errors(app: FastAPI, service: Service, metrics: PrometheusLogger) -> No
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:
-        kind = {404: "NotFoundError", 405: "MethodNotAllowedError"}.get(error.status_code, "BadRequestError")
+        kind = TYPES.get(error.status_code, "BadRequestError")
         return answer(ApiError(error.status_code, str(error.detail), type=kind))
 
     @app.exception_handler(Exception)
@@ -220,24 +219,6 @@ def _add_sleep(app: FastAPI, service: Service, metrics: PrometheusLogger) -> Non
     @app.get("/is_sleeping")
     async def is_sleeping() -> dict[str, bool]:
         return {"is_sleeping": service.llm.is_sleeping}
-
-
-async def until_hang_up(request: Request, work: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the result; None if the client hung up first, which cancels the work."""
-    running = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_hang_up(request))
-    try:
-        await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
-        return await running if running.done() else None
-    finally:
-        for task in (running, gone):
-            task.cancel()
-        await asyncio.gather(running, gone, return_exceptions=True)
-
-
-async def _hang_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:

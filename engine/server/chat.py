@@ -21,6 +21,12 @@ from engine.server.params import check, check_room, sampling_params
 from engine.server.protocol import ChatCompletionRequest, ChatTemplateFields
 from engine.server.service import Answer, Service, UsageChunks, engine_id, raise_if_failed
 
+NO_VARIABLES = frozenset(
+    {"chat_template", "documents", "messages", "opening", "self", "template", "tokenize", "tools"}
+)
+FIELDS_OF_TEMPLATES = ("add_generation_prompt", "continue_final_message")
+"""The request's field decides, as in vLLM."""
+
 
 @dataclass
 class Chat:
@@ -43,7 +49,7 @@ class Chat:
     async def full(self) -> dict[str, Any]:
         """Run to the end and return the answer."""
         found: RequestOutput | None = None
-        async with self.service.place(self.params.n), aclosing(self._outputs()) as outputs:
+        async with aclosing(self.service.run(self.params.n, self._outputs())) as outputs:
             async for output in outputs:
                 raise_if_failed(output)
                 self.answer.count(output)
@@ -62,7 +68,7 @@ class Chat:
         """Run and yield chunks: the role, what is generated, the reason of the end, and the usage if it is wanted."""
         usage = UsageChunks.of(self.request.stream_options)
         is_open = False
-        async with self.service.place(self.params.n), aclosing(self._outputs()) as outputs:
+        async with aclosing(self.service.run(self.params.n, self._outputs())) as outputs:
             async for output in outputs:
                 raise_if_failed(output)
                 more = {"usage": self.answer.usage()} if usage.always else {}
@@ -251,9 +257,17 @@ def render(service: Service, request: ChatTemplateFields, plan: ToolPlan | None 
             continue_final_message=request.continue_final_message,
             tools=request.tools,
             **options,
-            **(request.chat_template_kwargs or {}),
+            **_template_variables(request.chat_template_kwargs or {}),
         )
     )
+
+
+def _template_variables(given: dict[str, Any]) -> dict[str, Any]:
+    """Return a request's own variables of the template: not the template, nor what has a field of its own."""
+    if wrong := sorted(given.keys() & NO_VARIABLES):
+        message = f"chat_template_kwargs must not have {wrong[0]}: it is no variable of the template"
+        raise ApiError(400, message, param="chat_template_kwargs")
+    return {name: value for name, value in given.items() if name not in FIELDS_OF_TEMPLATES}
 
 
 def plain_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

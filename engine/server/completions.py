@@ -43,7 +43,7 @@ class Completion:
     async def full(self) -> dict[str, Any]:
         """Run to the end and return the answer."""
         found: dict[int, RequestOutput] = {}
-        async with self.service.place(self.num_choices), aclosing(self._outputs()) as outputs:
+        async with aclosing(self.service.run(self.num_choices, self._outputs())) as outputs:
             async for number, output in outputs:
                 raise_if_failed(output)
                 self.answer.count(output, number)
@@ -63,7 +63,7 @@ class Completion:
         """Run and yield chunks."""
         usage = UsageChunks.of(self.request.stream_options)
         begun: set[int] = set()
-        async with self.service.place(self.num_choices), aclosing(self._outputs()) as outputs:
+        async with aclosing(self.service.run(self.num_choices, self._outputs())) as outputs:
             async for number, output in outputs:
                 raise_if_failed(output)
                 self.answer.count(output, number)

@@ -3,16 +3,17 @@
     400 BadRequestError          the request is wrong: types, values, combinations, a prompt that is too long
     401 AuthenticationError      no API key, or a wrong one
     404 NotFoundError            unknown model, adapter or path
-    405 Method Not Allowed
-    408 TimeoutError             not finished within --request-timeout
+    405 MethodNotAllowedError    the path has other methods
+    408 TimeoutError             not finished within --request-timeout, or its body did not come within 60 s
     413 ContentTooLargeError     the body is longer than --max-body-mib
     429 TooManyRequestsError     the queue is full: try again after Retry-After seconds (vLLM answers 503)
-    499                          the client hung up; only in the log
+    499                          the client hung up; only in http_requests_total
     500 InternalServerError      the engine failed; the server ends
     501 NotImplementedError      vLLM or OpenAI have it, this engine does not
-    503 ServiceUnavailableError  the server is shutting down
+    503 ServiceUnavailableError  the server is shutting down, or the engine sleeps
 
-Wrong types are 400 as in vLLM, not FastAPI's 422. Source: vLLM entrypoints/serve/exception_handling.
+Wrong types are 400 as in vLLM, not FastAPI's 422. In a stream that has begun the error
+is an event. Source: vLLM entrypoints/serve/exception_handling.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ TYPES = {
     400: "BadRequestError",
     401: "AuthenticationError",
     404: "NotFoundError",
+    405: "MethodNotAllowedError",
     408: "TimeoutError",
     413: "ContentTooLargeError",
     429: "TooManyRequestsError",

@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 
+from engine.server.pools import Pools
 from engine.sim.report import Percentiles, percentiles
 from engine.sim.workload import SimRequest
 
@@ -107,8 +108,7 @@ class Load:
         """url: without /v1. model: None takes the server's first."""
         self._url, self._model, self._objective = url, model, objective
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        self._client = httpx.AsyncClient(base_url=url, headers=headers, limits=limits, timeout=timeout_s)
+        self._client = httpx.AsyncClient(base_url=url, headers=headers, transport=Pools(), timeout=timeout_s)
         self._began = time.monotonic()
         self.sent: list[Sent] = []
         """Requests in the order in which they left."""

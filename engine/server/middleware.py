@@ -5,9 +5,10 @@ Source: vLLM entrypoints/serve/middleware.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 from prometheus_client import Counter
@@ -22,6 +23,12 @@ OPEN_PATHS = ("/health", "/ping")
 LONGEST_ID = 128
 
 
+def sound_id(headers: Mapping[str, str]) -> str | None:
+    """Return the client's X-Request-Id; None without one, or for one that is no name."""
+    given = headers.get("x-request-id", "")
+    return given if 0 < len(given) <= LONGEST_ID and given.isascii() and given.isprintable() else None
+
+
 class RequestId:
     """Answer with the client's X-Request-Id, or with a new one."""
 
@@ -31,9 +38,7 @@ class RequestId:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        given = Headers(scope=scope).get("x-request-id", "")
-        is_sound = 0 < len(given) <= LONGEST_ID and given.isascii() and given.isprintable()
-        scope.setdefault("state", {})["request_id"] = given if is_sound else uuid4().hex
+        scope.setdefault("state", {})["request_id"] = sound_id(Headers(scope=scope)) or uuid4().hex
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -87,7 +92,12 @@ class Authenticate:
 
 
 class BodyLimit:
-    """Refuse bodies of more than `limit` bytes before they are in memory, whatever Content-Length says."""
+    """Refuse bodies of more than `limit` bytes before they are in memory, whatever Content-Length says.
+
+    A body that has not come within `seconds` is status 408.
+    """
+
+    seconds = 60.0
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self.app, self.limit = app, limit
@@ -96,19 +106,29 @@ class BodyLimit:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         declared = Headers(scope=scope).get("content-length", "0")
+        too_long = ApiError(413, f"the body is longer than {self.limit:,} bytes (--max-body-mib)")
         if declared.isdigit() and int(declared) > self.limit:
-            return await self._refuse(scope, receive, send)
+            return await _refuse(too_long, scope, receive, send)
         num_bytes, is_answered = 0, False
+        deadline: float | None = asyncio.get_running_loop().time() + self.seconds
 
         async def receive_limited() -> Message:
-            nonlocal num_bytes, is_answered
-            message = await receive()
-            num_bytes += len(message.get("body", b""))
-            if num_bytes > self.limit and not is_answered:
-                is_answered = True
-                await self._refuse(scope, receive, send)
-                return {"type": "http.disconnect"}
-            return message
+            nonlocal num_bytes, is_answered, deadline
+            problem = too_long
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                problem = ApiError(408, f"the body did not come within {self.seconds:g} s")
+            else:
+                num_bytes += len(message.get("body", b""))
+                if not message.get("more_body"):
+                    deadline = None
+                if num_bytes <= self.limit or is_answered:
+                    return message
+            is_answered, deadline = True, None
+            await _refuse(problem, scope, receive, send)
+            return {"type": "http.disconnect"}
 
         async def send_unless_answered(message: Message) -> None:
             if not is_answered:
@@ -116,9 +136,9 @@ class BodyLimit:
 
         await self.app(scope, receive_limited, send_unless_answered)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = ApiError(413, f"the body is longer than {self.limit:,} bytes (--max-body-mib)")
-        await JSONResponse(error.body(), 413, {"Connection": "close"})(scope, receive, send)
+
+async def _refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    await JSONResponse(error.body(), error.status, {"Connection": "close"})(scope, receive, send)
 
 
 def _digest(key: str) -> bytes:

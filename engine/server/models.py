@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 from engine.async_llm import AsyncLLM
-from engine.frontend.input_processor import InvalidRequestError
 from engine.lora.request import LoRAError, LoRARequest
 from engine.server.errors import ApiError
 from engine.server.protocol import LoadLoRARequest
@@ -48,7 +47,7 @@ class Models:
             raise ApiError(400, f"{name!r} is the name of the base model; choose another", param="lora_name")
         try:
             loaded = await self._llm.load_lora_adapter(name, path, load_inplace=request.load_inplace)
-        except (InvalidRequestError, LoRAError, OSError) as error:
+        except (LoRAError, OSError, ValueError) as error:
             raise ApiError(400, str(error), param="lora_path") from None
         self._adapters[name] = loaded
         return f"Success: LoRA adapter '{name}' added successfully."

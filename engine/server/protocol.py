@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from engine.sampling_params import check_depth
 
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 TokenId = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+def _is_printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must have printable characters only")
+    return text
+
+
+Name = Annotated[str, Field(max_length=128), AfterValidator(_is_printable)]
+"""A text that goes into logs, metrics and answers."""
 
 
 class ApiModel(BaseModel):
@@ -78,7 +88,7 @@ class GenerationRequest(ApiModel):
     bad_words: list[str] | None = None
     structured_outputs: dict[str, Any] | None = None
     priority: Int64 = 0
-    request_id: str | None = None
+    request_id: Name | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
@@ -140,7 +150,7 @@ class DetokenizeRequest(ApiModel):
 
 
 class LoadLoRARequest(ApiModel):
-    lora_name: str
+    lora_name: Name
     lora_path: str
     load_inplace: bool = False
 

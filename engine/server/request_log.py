@@ -42,7 +42,7 @@ class RequestLog:
         self, path: Path, model: str, block_size: int, decode: Callable[[list[int]], str] | None = None
     ) -> None:
         """Append to the file. decode: of the tokenizer, to write prompts. Raises OSError if it cannot be written."""
-        self._file = path.open("a", encoding="utf-8", buffering=1)
+        self._file = path.open("a", encoding="utf-8", errors="replace", buffering=1)
         self._model, self._block_size, self._decode = model, block_size, decode
         self._epoch = time.time() - time.monotonic()
         self._open: dict[str, SubmittedRequest] = {}
@@ -72,7 +72,9 @@ class RequestLog:
         values = {"E2EMs": 1000 * ((metrics.finished_time or time.monotonic()) - metrics.arrival_time)}
         if metrics.scheduled_ts:
             values["QueueWaitMs"] = 1000 * metrics.queued_time
-        if metrics.first_token_ts:
+        if (
+            metrics.num_generation_tokens
+        ):  # also of a request whose client left before the engine told its times
             values["TTFTMs"] = 1000 * metrics.first_token_latency
             values["PrefixCacheHit"] = output.num_cached_tokens / len(prompt)
         entry: dict[str, Any] = {

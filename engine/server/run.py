@@ -25,6 +25,7 @@ from engine.config import EngineArgs
 from engine.sampling_params import SamplingParams
 from engine.server.admission import Admission
 from engine.server.app import create_app
+from engine.server.connection import server_config
 from engine.server.listen import listen
 from engine.server.metrics import PrometheusLogger
 from engine.server.models import Models
@@ -69,15 +70,7 @@ class DrainingServer(uvicorn.Server):
     ended: asyncio.Task[None]
 
     def __init__(self, app: FastAPI, service: Service, drain_timeout_s: float) -> None:
-        """Idle connections stay open for 75 s: longer than load balancers keep theirs, which is 60 s.
-
-        h11 refuses headers of more than 64 KiB; httptools reads on.
-        """
-        config = uvicorn.Config(
-            app, http="h11", log_config=None, access_log=False, lifespan="off",
-            timeout_keep_alive=75, timeout_graceful_shutdown=2,
-        )  # fmt: skip
-        super().__init__(config)
+        super().__init__(server_config(app, lifespan="off", timeout_graceful_shutdown=2))
         self._service, self._drain_timeout_s = service, drain_timeout_s
         self._deadline: float | None = None
 

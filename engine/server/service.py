@@ -7,9 +7,9 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from engine.async_llm import AsyncLLM
@@ -19,10 +19,13 @@ from engine.frontend.tokenizer import Tokenizer
 from engine.outputs import RequestOutput
 from engine.server.admission import Admission
 from engine.server.errors import ApiError, api_error
+from engine.server.middleware import sound_id
 from engine.server.models import Models
 from engine.server.protocol import GenerationRequest, StreamOptions
 
 logger = logging.getLogger(__name__)
+
+Output = TypeVar("Output")
 
 
 @dataclass(frozen=True)
@@ -63,14 +66,26 @@ class Service:
     def answer(
         self, kind: str, model: str, prefix: str, request: GenerationRequest, headers: Mapping[str, str]
     ) -> Answer:
-        answer_id = new_id(prefix, headers.get("x-request-id") or request.request_id)
+        answer_id = new_id(prefix, sound_id(headers) or request.request_id)
         return Answer(kind, model, answer_id, f"prep-{self.version}", trace_headers=trace_headers(headers))
 
-    @asynccontextmanager
-    async def place(self, num_completions: int) -> AsyncIterator[None]:
-        """A place in the server for so many completions, for at most `timeout_s`."""
-        async with self.admission.enter(num_completions), asyncio.timeout(self.timeout_s):
-            yield
+    async def run(
+        self, num_completions: int, outputs: AsyncGenerator[Output, None]
+    ) -> AsyncGenerator[Output, None]:
+        """Yield outputs from a place in the server for so many completions. Raises TimeoutError after `timeout_s`.
+
+        The deadline is checked at each output: one asyncio.timeout around all of them would belong to the task that
+        asked for the first, and a stream's later ones are asked for by another.
+        """
+        async with self.admission.enter(num_completions), aclosing(outputs):
+            deadline = None if self.timeout_s is None else asyncio.get_running_loop().time() + self.timeout_s
+            while True:
+                async with asyncio.timeout_at(deadline):
+                    try:
+                        output = await anext(outputs)
+                    except StopAsyncIteration:
+                        return
+                yield output
 
 
 @dataclass
@@ -157,11 +172,14 @@ def engine_id(answer_id: str, number: int = 0) -> str:
     return f"{answer_id}-{number}-{uuid4().hex[:8]}"
 
 
+OF_THE_REQUEST = ("structured_outputs", "every token is forbidden")
+"""Beginnings of the engine's errors that the client can avoid."""
+
+
 def raise_if_failed(output: RequestOutput) -> None:
     """Raise the error with which a request ended in the engine."""
     if output.error is not None:
-        status = 400 if output.error.startswith("structured_outputs") else 500
-        raise ApiError(status, output.error)
+        raise ApiError(400 if output.error.startswith(OF_THE_REQUEST) else 500, output.error)
 
 
 def event(body: dict[str, Any]) -> bytes:

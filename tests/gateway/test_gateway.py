@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 
 from engine.gateway.app import create_app
 from engine.gateway.config import GatewaySettings
-from engine.gateway.proxy import Gateway, used_tokens
+from engine.gateway.proxy import Gateway
+from engine.gateway.sending import used_tokens
 
 Answer = Callable[[httpx.Request], httpx.Response]
 

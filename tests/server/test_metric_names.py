@@ -19,6 +19,24 @@ MISSING = {
     "vllm:estimated_write_bytes_per_gpu": "the same",
 }
 """Metrics of vLLM that are not here, with the reason."""
+README = Path(__file__).resolve().parents[2] / "engine" / "server" / "README.md"
+OF_GUIDES = """
+num_requests_waiting num_requests_waiting_by_reason num_requests_running kv_cache_usage_perc num_preemptions
+request_num_preemptions request_prefill_kv_computed_tokens time_to_first_token_seconds inter_token_latency_seconds
+request_time_per_output_token_seconds request_queue_time_seconds request_prefill_time_seconds
+request_decode_time_seconds request_inference_time_seconds e2e_request_latency_seconds prefix_cache_hits
+prefix_cache_queries external_prefix_cache_hits external_prefix_cache_queries mm_cache_hits mm_cache_queries
+prompt_tokens generation_tokens request_success iteration_tokens_total spec_decode_num_drafts
+spec_decode_num_draft_tokens spec_decode_num_accepted_tokens spec_decode_num_accepted_tokens_per_pos
+lora_requests_info admission_rejections
+"""
+"""Names that interview guides use and vLLM 0.32 has."""
+NOT_HERE = """
+num_running_seqs gpu_cache_usage_perc num_swapped_seqs memory_usage kv_block_lifetime_seconds
+kv_block_idle_before_evict_seconds kv_block_reuse_gap_seconds QueueWaitMs TTFTMs PrefixCacheHit AdmissionRejected
+OOMCaught
+"""
+"""Names that guides use and /metrics lacks."""
 OTHER_LABELS = {"vllm:cache_config_info": "vLLM lists all its settings"}
 
 
@@ -57,6 +75,16 @@ def test_every_metric_of_vllm_is_here_or_has_a_reason(client: TestClient) -> Non
     for name, bounds in buckets(theirs).items():
         if name.startswith("vllm:"):
             assert buckets(ours)[name] == bounds, name
+
+
+def test_every_metric_of_the_guides_is_here_or_in_the_readme_with_its_reason(client: TestClient) -> None:
+    known = families(client.get("/metrics").text).keys()
+    names = {f"vllm:{name}" for name in OF_GUIDES.split()}
+    # A counter's name without _total, and a histogram whose name ends so.
+    assert names <= known | {f"{name}_total" for name in known}
+    explained = README.read_text().split("## Metrics that guides name")[1]
+    for name in [*NOT_HERE.split(), *(name.removeprefix("vllm:") for name in MISSING if "flops" in name)]:
+        assert f"vllm:{name}" not in known and name in explained, name
 
 
 def test_levels_fall_when_the_last_request_is_aborted_and_no_step_follows(

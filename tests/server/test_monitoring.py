@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from engine.async_llm import AsyncLLM
+from engine.gateway.metrics import GatewayMetrics
 from engine.server.metrics import PrometheusLogger
 from tests.server.conftest import Start
 
@@ -40,11 +41,14 @@ def expressions() -> list[str]:
 
 
 def test_everything_that_is_watched_exists(llm: AsyncLLM) -> None:
-    registry = PrometheusLogger("shop", llm.llm_engine.engine_core.config).registry
-    known = {name for metric in registry.collect() for name in names_of(metric)}
+    registries = [
+        PrometheusLogger("shop", llm.llm_engine.engine_core.config).registry,
+        GatewayMetrics([]).registry,
+    ]
+    known = {name for each in registries for metric in each.collect() for name in names_of(metric)}
     known |= {rule["record"] for rule in rules() if "record" in rule}
     for text in [*expressions(), *(rule["expr"] for rule in rules())]:
-        assert set(re.findall(r"(?:vllm|model):[\w:]+", text)) <= known
+        assert set(re.findall(r"(?:(?:vllm|model):|gateway_)[\w:]+", text)) <= known
 
 
 def names_of(metric: Any) -> list[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
 import socket
+from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,6 +21,7 @@ import pytest
 from engine.llm import LLM
 from engine.sampling_params import SamplingParams
 from tests.server.conftest import Served, Start
+from tests.server.raw_client import RawClient
 
 pytestmark = pytest.mark.slow
 BLOCKS = "512"
@@ -25,8 +29,14 @@ OPTIONS = ("--num-gpu-blocks-override", BLOCKS, "--max-num-seqs", "32", "--enabl
 
 
 @pytest.fixture(scope="module")
-def served(start: Start) -> Served:
-    return start(*OPTIONS, "--api-key", "secret", "--lora-modules", "recommend=shop-lora-recommend")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("log") / "requests.jsonl"
+
+
+@pytest.fixture(scope="module")
+def served(start: Start, log: Path) -> Served:
+    modules = ("--lora-modules", "recommend=shop-lora-recommend")
+    return start(*OPTIONS, "--api-key", "secret", "--request-log", str(log), *modules)
 
 
 @pytest.fixture(scope="module")
@@ -92,54 +102,88 @@ def test_the_official_clients_errors_have_their_classes(client: openai.OpenAI, s
         openai.OpenAI(base_url=f"{served.url}/v1", api_key="wrong", max_retries=0).models.list()
 
 
-async def one(client: httpx.AsyncClient, number: int, hangs_up: bool) -> list[int] | None:
-    """Stream a completion; return its token ids, or None after hanging up in the middle."""
+async def one(client: RawClient, number: int, hangs_up: bool) -> list[int] | int | None:
+    """Stream a completion; return its token ids, None after hanging up, or the status of a malformed body."""
+    if number % 20 == 0:
+        status, _ = await client.post("/v1/completions", {"prompt": {}})
+        return status
     body = {
         "prompt": f"Order number {number % 40}, please", "max_tokens": 12, "temperature": 0, "stream": True,
         "ignore_eos": True, "return_token_ids": True,
     }  # fmt: skip
-    found: list[int] = []
-    async with client.stream("POST", "/v1/completions", json=body) as response:
-        assert response.status_code == 200, await response.aread()
-        async for line in response.aiter_lines():
-            if line.startswith("data: {"):
-                found += httpx.Response(200, content=line[6:]).json()["choices"][0]["token_ids"]
-                if hangs_up and len(found) > 3:
-                    return None
-    return found
+    status, content = await client.post("/v1/completions", body, hang_up_after=0 if hangs_up else None)
+    assert status == 200, content
+    if content is None:
+        return None
+    events = [event.removeprefix(b"data: ") for event in content.split(b"\n\n") if event]
+    assert events.pop() == b"[DONE]"
+    return [token for event in events for token in json.loads(event)["choices"][0]["token_ids"]]
 
 
-def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(served: Served) -> None:
+def counts(served: Served, log: Path) -> list[Counter[str]]:
+    """Return the sums of /metrics and those of the request log, which must be equal while no request runs."""
+    found = metrics(served)
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    begun = [entry for entry in entries if "TTFTMs" in entry]  # the others have computed nothing
+    reasons = Counter(f"request_success_total/{entry['finish_reason']}" for entry in entries)
+    logged = reasons + Counter(
+        {
+            "e2e_request_latency_seconds_count": len(entries),
+            "time_to_first_token_seconds_count": len(begun),
+            "generation_tokens_total": sum(entry["output"] for entry in entries),
+            "prompt_tokens_total": sum(entry["prompt"] for entry in begun),
+            "prompt_tokens_cached_total": sum(entry["prefix_len"] for entry in begun),
+            "request_num_preemptions_sum": sum(entry["num_preemptions"] for entry in entries),
+        }
+    )
+    scraped = Counter[str]()
+    for name in logged:
+        of, _, reason = name.partition("/")
+        series = [
+            value
+            for key, value in found.items()
+            if key.startswith(f"vllm:{of}{{") and (not reason or f'finished_reason="{reason}"' in key)
+        ]
+        scraped[name] = int(sum(series))
+    return [scraped, logged]
+
+
+def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(
+    served: Served, log: Path
+) -> None:
     """A fifth of the clients hangs up, one in twenty bodies is malformed. PREP_STORM=10000: 1,000 at a time."""
+    earlier = counts(served, log)
     num_requests = int(os.environ.get("PREP_STORM", "400"))
     server = psutil.Process(served.process.pid)
     processes = [server, *server.children()]
     chance = random.Random(0)
 
-    async def run(count: int) -> list[Any]:
-        at_once, headers = asyncio.Semaphore(max(200, num_requests // 10)), {"Authorization": "Bearer secret"}
-        limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(
-            base_url=served.url, limits=limits, headers=headers, timeout=600
-        ) as client:
+    address = httpx.URL(served.url)
 
-            async def send(number: int, hangs_up: bool) -> Any:
-                async with at_once:
-                    if number % 20:
-                        return await one(client, number, hangs_up)
-                    return (await client.post("/v1/completions", json={"prompt": {}})).status_code
+    async def run(count: int) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        waiting = [(number, chance.random() < 0.2) for number in range(count)]
 
-            return await asyncio.gather(*(send(number, chance.random() < 0.2) for number in range(count)))
+        async def work() -> None:
+            client = RawClient(address.host, address.port or 0, "secret")
+            while waiting:
+                number, hangs_up = waiting.pop()
+                found[number] = await one(client, number, hangs_up)
+            await client.close()
+
+        await asyncio.gather(*(work() for _ in range(max(200, num_requests // 10))))
+        return found
 
     asyncio.run(run(num_requests // 4))
     files, memory = [each.num_fds() for each in processes], [each.memory_info().rss for each in processes]
     answers = asyncio.run(run(num_requests))
-    assert sum(answer is None for answer in answers) > num_requests // 10, "some have hung up"
+    assert len(answers) == num_requests
+    assert sum(answer is None for answer in answers.values()) > num_requests // 10, "some have hung up"
     with LLM("shop", num_gpu_blocks_override=int(BLOCKS)) as llm:
         params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
         prompts = [f"Order number {number}, please" for number in range(40)]
         expected = [output.outputs[0].token_ids for output in llm.generate(prompts, params, use_tqdm=False)]
-    for number, answer in enumerate(answers):
+    for number, answer in answers.items():
         if number % 20 == 0:
             assert answer == 400
         elif answer is not None:
@@ -149,6 +193,8 @@ def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(ser
             f"{served.url}/v1/completions", headers={"Authorization": "Bearer secret"}, timeout=30,
             json={"prompt": "a", "max_tokens": 1},
         )  # fmt: skip
+    scraped, logged = (after - before for after, before in zip(counts(served, log), earlier, strict=True))
+    assert scraped == logged and logged["request_success_total/abort"] > num_requests // 20
     for each, num_files, rss in zip(processes, files, memory, strict=True):
         assert each.num_fds() <= num_files + 5
         assert each.memory_info().rss < 1.05 * rss + (4 << 20)
@@ -174,14 +220,15 @@ def test_after_sigterm_running_requests_finish_and_new_ones_go_elsewhere(start: 
     async def run() -> None:
         async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
             body = {"prompt": "a", "max_tokens": 400, "ignore_eos": True, "return_token_ids": True}
-            running = asyncio.create_task(client.post("/v1/completions", json=body))
-            while not level(served, "num_requests_running"):
+            running = [asyncio.create_task(client.post("/v1/completions", json=body)) for _ in range(20)]
+            while level(served, "num_requests_running") < 20:
                 await asyncio.sleep(0)
             served.process.send_signal(signal.SIGTERM)
             while (await client.get("/health")).status_code == 200:
                 await asyncio.sleep(0)
             assert (await client.post("/v1/completions", json={"prompt": "b"})).status_code == 503
-            assert len((await running).json()["choices"][0]["token_ids"]) == 400
+            for each in await asyncio.gather(*running):
+                assert len(each.json()["choices"][0]["token_ids"]) == 400
 
     asyncio.run(run())
     assert served.process.exit_code(30) == 0
@@ -204,6 +251,32 @@ def test_a_killed_engine_ends_its_requests_and_the_server(start: Start) -> None:
 
     asyncio.run(run())
     assert served.process.exit_code(30) not in (0, None)
+    again = start(*OPTIONS, "--port", served.url.rsplit(":", 1)[1])
+    assert again.url == served.url and httpx.get(f"{again.url}/health").status_code == 200
+
+
+def test_requests_of_a_stalled_engine_end_in_time_and_later_ones_are_served(start: Start) -> None:
+    served = start(*OPTIONS, "--request-timeout", "2")
+    [engine] = psutil.Process(served.process.pid).children()
+    body = {"prompt": "a", "max_tokens": 1900, "ignore_eos": True}
+
+    async def run() -> None:
+        async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+            async with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as begun:
+                lines = begun.aiter_lines()
+                assert (await anext(lines)).startswith("data: {")
+                engine.suspend()
+                refused = await client.post("/v1/completions", json=body)
+                assert refused.status_code == 408 and refused.json()["error"]["type"] == "TimeoutError"
+                assert '"code":408' in "".join([line async for line in lines])
+            engine.resume()
+            assert (await client.post("/v1/completions", json={**body, "max_tokens": 2})).status_code == 200
+            while not (await client.post("/reset_prefix_cache")).json()["success"]:
+                await asyncio.sleep(0)
+
+    asyncio.run(run())
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.exit_code(30) == 0
 
 
 def test_a_stopped_engine_with_a_full_pipe_does_not_keep_the_server_from_ending(start: Start) -> None:

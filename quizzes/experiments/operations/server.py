@@ -101,7 +101,7 @@ def live_overload(
 
         too_long = await ask([300] * 300)
         burst = await asyncio.gather(*map(ask, prompts))
-        preemptions = _sums((await client.get("/metrics")).text)["num_preemptions_total"]
+        preemptions = sums((await client.get("/metrics")).text)["num_preemptions_total"]
         alone = [await ask(prompt) for prompt in prompts]
         return {
             "too_long": too_long.status_code,
@@ -161,10 +161,10 @@ def _serve(
     args = EngineArgs(model="shop", block_size=16, **engine)
     with listen("127.0.0.1", 0) as listener, AsyncLLM(args, own_process=True) as llm:
         result, text = asyncio.run(run(llm, listener))
-    return result, _sums(text)
+    return result, sums(text)
 
 
-def _sums(text: str) -> dict[str, Any]:
+def sums(text: str) -> dict[str, Any]:
     """Return the values of /metrics summed over labels, without the prefix `vllm:`."""
     from prometheus_client.parser import text_string_to_metric_families as families
 

@@ -1,0 +1,86 @@
+"""The gateway's own metrics: what clients were answered, what backends did, and their levels at the scrape.
+
+    error rate      sum(rate(gateway_responses_total{status="5xx"}[5m])) / sum(rate(gateway_responses_total[5m]))
+    timeout rate    sum(rate(gateway_attempts_total{outcome="timeout"}[5m])) / sum(rate(gateway_attempts_total[5m]))
+    availability    avg_over_time(gateway_backend_up[30d])
+
+An attempt is a request at one backend; a request that was tried again is several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from engine.gateway.backend import Backend
+
+OUTCOMES = ("ok", "client_error", "server_error", "timeout", "broken", "client_left")
+
+
+class GatewayMetrics:
+    """Counters of a gateway. `registry` is what /metrics shows."""
+
+    def __init__(self, backends: Sequence[Backend], fallback: str | None = None) -> None:
+        self.registry = CollectorRegistry()
+        self.responses = Counter(
+            "gateway_responses",
+            "Answers to clients by the class of their status.",
+            ["tenant", "status"],
+            registry=self.registry,
+        )
+        self.attempts = Counter(
+            "gateway_attempts",
+            "Requests at a backend by their end.",
+            ["backend", "outcome"],
+            registry=self.registry,
+        )
+        self.tokens = Counter(
+            "gateway_tokens",
+            "Prompt and output tokens by the usage in the answers.",
+            ["tenant"],
+            registry=self.registry,
+        )
+        self.retries = Counter(
+            "gateway_retries", "Requests that another backend was asked for.", registry=self.registry
+        )
+        self.fallbacks = Counter(
+            "gateway_fallbacks", "Requests that the fallback was asked for.", registry=self.registry
+        )
+        for name in [*(each.name for each in backends), *([] if fallback is None else [fallback])]:
+            for outcome in OUTCOMES:
+                self.attempts.labels(name, outcome)
+        self.registry.register(_Levels(backends))
+
+    def end(self, backend: str, how: str) -> None:
+        """An attempt has ended. how: as in `Decision.ended`."""
+        self.attempts.labels(backend, outcome(how)).inc()
+
+
+class _Levels(Collector):
+    """State of the backends now."""
+
+    def __init__(self, backends: Sequence[Backend]) -> None:
+        self._backends = backends
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily(
+            "gateway_backend_up", "1: healthy, and its breaker is closed.", labels=["backend"]
+        )
+        load = GaugeMetricFamily("gateway_backend_load", "Requests under way.", labels=["backend"])
+        for each in self._backends:
+            up.add_metric([each.name], each.is_healthy and each.breaker.state == "closed")
+            load.add_metric([each.name], each.load)
+        yield up
+        yield load
+
+
+def outcome(how: str) -> str:
+    """Return the outcome of an attempt that ended like this: "HTTP 404" -> "client_error"."""
+    if how in ("ok", "client left"):
+        return how.replace(" ", "_")
+    if how.startswith("HTTP "):
+        return "client_error" if how[5:] < "500" else "server_error"
+    return "timeout" if how.endswith("Timeout") else "broken"
