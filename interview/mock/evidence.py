@@ -194,7 +194,7 @@ def of_overtime(seconds: float, minutes: float, step: str) -> list[Evidence]:
 
 
 def of_pace(late: int, steps: int, *, explained: bool, asked: bool) -> list[Evidence]:
-    """Return the evidence of a whole session: the share of steps in time. Somebody who explained nothing, or asked
+    """Return the evidence of a whole session: the share of steps in time. A candidate who explained nothing, or asked
     nothing, cannot earn a 5 by being quick."""
     if not steps:
         return []
