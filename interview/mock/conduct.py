@@ -60,7 +60,7 @@ def conduct(talk: Talk, scenarios: list[Drawn], warm: Instance | None) -> Conver
     for number, drawn in enumerate(scenarios):
         brief = drawn.text(drawn.scenario.brief)
         talk.preface = "\n\n".join(text for text in (talk.preface, brief) if text)
-        for step in _line(drawn, spec.minutes, is_second=number > 0):
+        for step in line_of(drawn, spec.minutes, is_second=number > 0):
             if talk.elapsed + 60 * step.minutes > 66 * spec.minutes and _has_the_minimum(talk, step):
                 talk.unreached.append(_key(drawn, step))
                 continue
@@ -84,7 +84,7 @@ def _pace(talk: Talk) -> list[Evidence]:
     )
 
 
-def _line(drawn: Drawn, minutes: int, *, is_second: bool) -> Iterator[Step]:
+def line_of(drawn: Drawn, minutes: int, *, is_second: bool = False) -> Iterator[Step]:
     """Yield the steps of the main line that a session of this length has."""
     count: dict[str, int] = {}
     for step in drawn.scenario.main_line:

@@ -185,6 +185,17 @@ def test_what_was_not_observed_is_no_number(runner: Runner) -> None:
     assert assess(session.talk).mark("diagnosis").value is None
 
 
+def test_praise_needs_a_mark_on_each_axis_that_it_names_and_no_axis_in_doubt() -> None:
+    fives = dict.fromkeys(AXES, 5)
+    assert recommend("staff", {**fives, "tradeoffs": None}) == "lean yes"
+    assert recommend("mid", {**fives, "tradeoffs": None}) == "strong yes"  # mid does not name trade-offs
+    assert recommend("mid", {**fives, "tradeoffs": None}, ["tradeoffs"]) == "lean yes"
+    bad = Evidence("tradeoffs", 1.0, "2 of 4 goals met", "s/canvas")
+    assert AxisMark("tradeoffs", (bad,), None).is_in_doubt
+    assert not AxisMark("tradeoffs", (bad, bad), None).is_in_doubt  # it has a mark
+    assert not AxisMark("tradeoffs", (Evidence("tradeoffs", 5.0, "", "s/x"),), None).is_in_doubt
+
+
 def asked(n: int, value: float, replies: dict[str, str], *, sure: int = 99, stage: str = "probe") -> Asked:
     found = Asked(
         f"s/{n}", stage, "reverse" if stage == "reverse" else "ask", "", 1, replies={"replies": replies}
