@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from interview.mock.acting import code_step, design_step, incident_step, reverse_step
 from interview.mock.asking import ask_instance, ask_step
 from interview.mock.drawn import Drawn
-from interview.mock.evidence import SURE, Evidence, explains, of_pace
+from interview.mock.evidence import SURE, Evidence, explains, holds_up, of_pace
 from interview.mock.explaining import explain_step, judge_prose, listen, mark_points
 from interview.mock.scenario import AXES, Step, role_name
 from interview.mock.talk import Asked, Conversation, Talk
@@ -79,7 +79,7 @@ def _pace(talk: Talk) -> list[Evidence]:
     return of_pace(
         sum(asked.seconds > 60 * OVERTIME * asked.minutes for asked in steps),
         len(steps),
-        explained=any(explains(asked.replies.get("text", "")) for asked in steps),
+        explained=any(explains(a.replies.get("text", "")) and holds_up(a.probes) for a in steps),
         asked=any(each["fact"] for asked in steps for each in asked.clarified),
     )
 
