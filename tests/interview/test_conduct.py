@@ -8,8 +8,20 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from interview.mock.candidates import PERSONAS, Candidate
+from interview.mock.scenario import Pick
 from interview.mock.session import Session
-from interview.mock.turns import Ask, Continue, Form, Mark, Menu, Program, Prose, Rate, RunExperiment
+from interview.mock.turns import (
+    Ask,
+    Continue,
+    Form,
+    Mark,
+    Menu,
+    Program,
+    Prose,
+    Rate,
+    RunExperiment,
+    read_pick,
+)
 from quizzes.experiments.runner import Runner
 from quizzes.grading import ParseError
 from tests.interview.helpers import sample, start
@@ -153,6 +165,26 @@ def test_an_unusable_reply_is_refused_and_the_turn_stays(reply: dict[str, Any]) 
         with pytest.raises(ParseError):
             session.reply(reply)
         assert session.turn is turn
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("1e400", "is out of range"),
+        ("-3", "is out of range"),
+        ("nan", "is out of range"),
+        ("9" * 400, "9… is out of range"),
+        ("1,5", "is ambiguous"),
+        ("2.5", "is not a whole number"),
+        (None, "is not a number"),
+    ],
+)
+def test_a_number_that_cannot_be_used_is_named(value: object, says: str) -> None:
+    pick = Pick(id="n", ask="replicas", lo=1, hi=2000)
+    with pytest.raises(ParseError, match=says) as caught:
+        read_pick(pick, value)
+    assert len(str(caught.value)) < 100
+    assert read_pick(pick, "1,500") == read_pick(pick, "1_500") == read_pick(pick, 1500) == 1500
 
 
 ODD = st.one_of(
