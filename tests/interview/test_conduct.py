@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from interview.mock.assessment import assess
 from interview.mock.candidates import PERSONAS, Candidate
 from interview.mock.scenario import Pick
 from interview.mock.session import Session
@@ -24,6 +25,7 @@ from interview.mock.turns import (
 )
 from quizzes.experiments.runner import Runner
 from quizzes.grading import ParseError
+from tests.interview.cheaters import CHEATERS, Cheater
 from tests.interview.helpers import sample, start
 
 RESULT = {"static_steps": 176, "continuous_steps": 132, "static_slot_use": 0.6, "continuous_slot_use": 0.8}
@@ -242,7 +244,6 @@ def _some(data: st.DataObject, want: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("minutes", [20, 45])
 def test_personas_rank_alike(runner: Runner, minutes: int) -> None:
-    from interview.mock.assessment import assess
 
     overall = [assess(held(persona, runner, minutes).talk).overall for persona in PERSONAS]
     assert overall == sorted(overall, key=lambda value: -(value or 0)), dict(
@@ -277,3 +278,13 @@ def test_what_a_design_brought_is_shown_with_the_next_question_and_not_lost_in_a
     ]
     assert len(rounds) >= 2 and sum(each.weight for each in rounds) == pytest.approx(1)
     assert session.turn.chart is not None and len(session.turn.chart["rows"]) == 4
+
+
+@pytest.mark.parametrize("kind", CHEATERS)
+def test_a_candidate_who_knows_nothing_gets_no_praise(kind: str, runner: Runner) -> None:
+    for seed in range(4):
+        with start(f"s{seed}", seed=seed) as session:
+            Cheater(kind, session, runner).hold()
+        found = assess(session.talk)
+        assert found.recommendation in ("lean no", "no", "strong no"), (seed, found.recommendation)
+        assert (found.mark("communication").value or 0) <= 3
