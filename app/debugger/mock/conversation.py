@@ -65,7 +65,7 @@ def _pause(held: Held) -> None:
 def stages(held: Held) -> str:
     """Return the stages of the interview as HTML, the present one marked."""
     spec = held.session.spec
-    has = {step.stage for drawn in held.session.scenarios[:1] for step in line_of(drawn, spec.minutes)}
+    has: set[str] = {step.stage for d in held.session.scenarios[:1] for step in line_of(d, spec.minutes)}
     has |= {"warm"} if spec.warm else set()
     names = [name for name in SHOWN_STAGES if name in has or name == "self"]
     now = "core" if held.turn.stage == "probe" else held.turn.stage
