@@ -70,7 +70,7 @@ class Instance:
         name = answer.ask and self.render(answer.ask) or answer.id.replace("_", " ")
         kinds = {"bool": "yes or no", "ints": "numbers", "words": "words, separated by commas"}
         unit = answer.unit or kinds.get(answer.type, "")
-        return f"{name} ({unit})" if unit else name
+        return name if not unit or name.endswith(unit) else f"{name} ({unit})"
 
     def run_args(self) -> dict[str, Any]:
         """Return the arguments of its experiment for this seed."""

@@ -29,6 +29,7 @@ DETAILED_DAYS = 14
 """Days shown one by one; later weeks have a line each."""
 NAMES = {
     "lesson": "lessons",
+    "lab": "labs",
     "claim": "claims",
     "new": "new",
     "review": "reviews",
@@ -48,7 +49,7 @@ def plan(
     script: ScriptOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show every day until the interview: lessons, questions, reviews, claims and mock interviews.
+    """Show every day until the interview: lessons, labs, questions, reviews, claims and mock interviews.
 
     Options that you give are saved, as prep start does; without options the saved ones count. The plan follows what
     you have done: what you miss moves to the next days. Import the calendar file again to update its events.
@@ -232,16 +233,15 @@ def _print_lessons(found: Plan) -> None:
 
 def _print_left_out(found: Plan) -> None:
     label = " left out  "
-    for kind in dict.fromkeys(entry.kind for entry in found.left_out):
-        entries = [entry for entry in found.left_out if entry.kind == kind]
-        if kind == "lesson":
-            hours = sum(entry.minutes for entry in entries) / 60
-            head = (
-                f"{counted(len(entries), 'lesson')}, {hours:.1f} h, with their share of what you are asked:"
-            )
-            _print(label, [head])
-            label = " " * len(label)
-            _print(label, [entry.short for entry in entries])
-        else:
-            _print(label, [f"{entry.what}: {entry.why}" for entry in entries])
+    missed = [entry for entry in found.left_out if entry.kind == "lesson"]
+    rest = [entry for entry in found.left_out if entry.kind != "lesson"]
+    if missed:
+        hours = sum(entry.minutes for entry in missed) / 60
+        _print(
+            label,
+            [f"{counted(len(missed), 'lesson')}, {hours:.1f} h, with their share of what you are asked:"],
+        )
         label = " " * len(label)
+        _print(label, [entry.short for entry in missed])
+    if rest:
+        _print(label, [f"{entry.what}: {entry.why}" for entry in rest])

@@ -23,6 +23,10 @@ LEAST = 2
 FAR_OFF = 2
 """Difference between own rating and mark that is called out."""
 STRONG, WEAK = 4.0, 3.5
+DOUBTFUL = 3.0
+"""Value of a single observation below which an axis without a mark is in doubt."""
+PRAISE = ("strong yes", "yes")
+"""Recommendations that need a mark on each axis that they name, and no axis in doubt."""
 
 
 @cache
@@ -51,6 +55,11 @@ class AxisMark:
     def value(self) -> int | None:
         """Return 1 to 5, or None for not observed. Halves are rounded down: no false praise."""
         return None if self.mean is None else max(1, int(self.mean + 0.499))
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Return whether it has no mark, but an observation that went badly."""
+        return self.mean is None and any(e.value < DOUBTFUL for e in self.evidence)
 
     @property
     def is_far_off(self) -> bool:
@@ -90,7 +99,11 @@ def assess(talk: Talk) -> Assessment:
     return Assessment(
         talk.spec.level,
         marks,
-        recommend(talk.spec.level, {mark.axis: mark.value for mark in marks}),
+        recommend(
+            talk.spec.level,
+            {mark.axis: mark.value for mark in marks},
+            [m.axis for m in marks if m.is_in_doubt],
+        ),
         tuple(
             asked
             for asked in reversed(judged)
@@ -112,14 +125,19 @@ def _is_option(asked: Asked) -> bool:
     return asked.form == "reverse" or set(asked.replies.get("replies", ())) == {"choice"}
 
 
-def recommend(level: str, values: Mapping[str, int | None]) -> str:
-    """Return the best recommendation whose minima hold. An axis that was not observed does not count against anybody,
-    but without correctness and one more axis there is no recommendation."""
+def recommend(level: str, values: Mapping[str, int | None], doubtful: Sequence[str] = ()) -> str:
+    """Return the best recommendation whose minima hold.
+
+    An axis that was not observed does not count against the candidate, but it earns no praise: the best two
+    recommendations need a mark on each axis that they name, and none of the axes `doubtful`. Without correctness and
+    one more axis there is no recommendation."""
     seen = {axis: value for axis, value in values.items() if value is not None}
     if "correctness" not in seen or len(seen) < 2:
         return "too little observed"
     for name, minima in rubric()["recommendations"][level].items():
         needed = {axis: least for axis, least in minima.items() if axis != "every"}
+        if name in PRAISE and (doubtful or not needed.keys() <= seen.keys()):
+            continue
         if all(seen.get(axis, least) >= least for axis, least in needed.items()) and all(
             value >= minima.get("every", 1) for value in seen.values()
         ):

@@ -1,4 +1,4 @@
-"""Coding rounds: exercises of the lessons and programs to repair behind one interface. Labs can join it."""
+"""Coding rounds: exercises of the lessons, labs and programs to repair behind one interface."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ class Checked:
 
 def name_of(code: Code) -> str:
     """Return a name for the candidate's file."""
-    return f"exercise_{code.exercise.replace('.', '_')}" if code.exercise else str(code.program)
+    if code.exercise is not None:
+        return f"exercise_{code.exercise.replace('.', '_')}"
+    return str(code.program or code.lab).replace("-", "_")
 
 
 def start(code: Code) -> str:
     """Return what the candidate begins with: a stub, or the program with its faults."""
-    if code.exercise is not None:
+    if name := _exercise(code):
         from lessons.course.lesson_files import find_exercise, stub
 
-        return stub(find_exercise(code.exercise)[0], code.exercise)
+        return stub(find_exercise(name)[0], name)
     from quizzes.autopsies.programs import read
 
     return read(str(code.program))
@@ -43,10 +45,10 @@ def start(code: Code) -> str:
 
 def solution(code: Code) -> str:
     """Return a right program, for the report and for scripted candidates."""
-    if code.exercise is not None:
+    if name := _exercise(code):
         from lessons.course.lesson_files import solution as of_exercise
 
-        return of_exercise(code.exercise)
+        return of_exercise(name)
     from quizzes.autopsies.programs import read
 
     return read(str(code.program), "solution")
@@ -54,11 +56,11 @@ def solution(code: Code) -> str:
 
 def check(code: Code, source: str) -> Checked:
     """Run all checks on a program, in a process of its own within the limits of the sandbox."""
-    if code.exercise is not None:
+    if name := _exercise(code):
         from lessons.course.checking import run_checks
         from lessons.course.report_text import as_text, details
 
-        report = run_checks(code.exercise, source)
+        report = run_checks(name, source)
         names = [(result.name, result.ok) for result in report.results]
         shown = [(result.ok, result.says, details(result)) for result in report.results]
         return _checked(names, as_text(report).splitlines(), shown, report.problem)
@@ -68,6 +70,11 @@ def check(code: Code, source: str) -> Checked:
     lines = [f"{result.says} {result.why}" for result in results if not result.ok]
     shown = [(result.ok, result.says, [result.why] if result.why else []) for result in results]
     return _checked([(result.name, result.ok) for result in results], lines, shown)
+
+
+def _exercise(code: Code) -> str | None:
+    """Return the id under which the course keeps an exercise or a lab; None for a program to repair."""
+    return code.exercise or code.lab
 
 
 def _checked(

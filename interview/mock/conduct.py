@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from interview.mock.acting import code_step, design_step, incident_step, reverse_step
 from interview.mock.asking import ask_instance, ask_step
 from interview.mock.drawn import Drawn
-from interview.mock.evidence import SURE, Evidence, explains, of_pace
+from interview.mock.evidence import SURE, Evidence, explains, holds_up, of_pace
 from interview.mock.explaining import explain_step, judge_prose, listen, mark_points
 from interview.mock.scenario import AXES, Step, role_name
 from interview.mock.talk import Asked, Conversation, Talk
@@ -60,7 +60,7 @@ def conduct(talk: Talk, scenarios: list[Drawn], warm: Instance | None) -> Conver
     for number, drawn in enumerate(scenarios):
         brief = drawn.text(drawn.scenario.brief)
         talk.preface = "\n\n".join(text for text in (talk.preface, brief) if text)
-        for step in _line(drawn, spec.minutes, is_second=number > 0):
+        for step in line_of(drawn, spec.minutes, is_second=number > 0):
             if talk.elapsed + 60 * step.minutes > 66 * spec.minutes and _has_the_minimum(talk, step):
                 talk.unreached.append(_key(drawn, step))
                 continue
@@ -79,12 +79,12 @@ def _pace(talk: Talk) -> list[Evidence]:
     return of_pace(
         sum(asked.seconds > 60 * OVERTIME * asked.minutes for asked in steps),
         len(steps),
-        explained=any(explains(asked.replies.get("text", "")) for asked in steps),
+        explained=any(explains(a.replies.get("text", "")) and holds_up(a.probes) for a in steps),
         asked=any(each["fact"] for asked in steps for each in asked.clarified),
     )
 
 
-def _line(drawn: Drawn, minutes: int, *, is_second: bool) -> Iterator[Step]:
+def line_of(drawn: Drawn, minutes: int, *, is_second: bool = False) -> Iterator[Step]:
     """Yield the steps of the main line that a session of this length has."""
     count: dict[str, int] = {}
     for step in drawn.scenario.main_line:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from common.text import counted, figure
 from quizzes.free_text.lints import lints
-from quizzes.free_text.scoring import Mark, score
-from quizzes.free_text.sentences import sentences
+from quizzes.free_text.scoring import FreeGraded, Mark, score
+from quizzes.free_text.sentences import sentences, words
 from quizzes.grading import Graded, Part
 from quizzes.question import KeyPoint
 
@@ -29,6 +29,10 @@ PROSE_WEIGHT = 2.0
 """Weight of an explanation as evidence of mechanism, beside that of one probe."""
 SHORT = 25
 """Words below which prose explains nothing."""
+UNPROVEN = 3.0
+"""Most that the form of an explanation earns if most of its follow-ups went wrong."""
+RUN, ECHO = 5, 0.6
+"""Length of a run of words, and the share of an answer's runs above which it only repeats the question."""
 PAR = 1.3
 """Cost of a design, relative to the reference, that still scores 5."""
 
@@ -135,9 +139,11 @@ def of_prose(
     hi: int,
     seconds: float,
     minutes: float,
+    said: str = "",
 ) -> list[Evidence]:
-    """Return the evidence of prose. marks, probes: by key point. clarified: facts that questions brought."""
-    words = len(text.split())
+    """Return the evidence of prose. marks, probes: by key point. clarified: facts that questions brought. said: what
+    the interviewer told before."""
+    count = len(text.split())
     found = []
     graded = score(points, marks, probes, answer=text)
     own = f"own marks {_marked(marks)}"
@@ -147,33 +153,36 @@ def of_prose(
         if axis == "communication":
             continue
         weight = PROSE_WEIGHT if axis == "mechanism" else 1.0
-        if words < SHORT:
-            found.append(Evidence(axis, 1.0, f"{words} words: nothing explained", step, weight))
+        if count < SHORT:
+            found.append(Evidence(axis, 1.0, f"{count} words: nothing explained", step, weight))
         elif graded.grader == "probe":
             right = sum(each for probe in probes.values() for each in probe)
             asked = sum(len(probe) for probe in probes.values())
             why = f"{right} of {asked} follow-ups right, {own}"
             found.append(Evidence(axis, 1.0 + 4.0 * graded.share, why, step, weight))
     if "communication" in axes:
-        value, why = _told(text, words, clarified, lo, hi, seconds, minutes)
+        value, why = _told(text, count, clarified, lo, hi, seconds, minutes)
+        most, limit = _most_told(text, said, graded, probes)
+        if value > most:
+            value, why = most, f"{why}, but {limit}"
         found.append(Evidence("communication", value, why, step))
     return found
 
 
 def _told(
-    text: str, words: int, clarified: int, lo: int, hi: int, seconds: float, minutes: float
+    text: str, count: int, clarified: int, lo: int, hi: int, seconds: float, minutes: float
 ) -> tuple[float, str]:
     if not any(letter.isalnum() for letter in text):
         return 1.0, "silence"
     if _is_list(text):
-        return 1.0, f"{words} words, a list of terms, not sentences"
-    value, reasons = 3.0, [f"{words} words"]
-    if words < SHORT:
-        value, reasons = 2.0, [f"only {words} words"]
-    elif words > 1.6 * hi:
+        return 1.0, f"{count} words, a list of terms, not sentences"
+    value, reasons = 3.0, [f"{count} words"]
+    if count < SHORT:
+        value, reasons = 2.0, [f"only {count} words"]
+    elif count > 1.6 * hi:
         value -= 1.0
         reasons.append(f"{lo} to {hi} are usual")
-    elif words >= lo and len(sentences(text)) >= 3 and any(letter.isdigit() for letter in text):
+    elif count >= lo and len(sentences(text)) >= 3 and any(letter.isdigit() for letter in text):
         value += 1.0
         reasons.append("in sentences with figures, of the usual length")
     if clarified:
@@ -185,6 +194,36 @@ def _told(
     return max(1.0, min(5.0, value)), ", ".join(reasons)
 
 
+def _most_told(
+    text: str, said: str, graded: FreeGraded, probes: Mapping[str, Sequence[bool]]
+) -> tuple[float, str]:
+    """Return the most that prose can earn for its form, and why: fluent sentences may say nothing."""
+    if is_echo(text, said):
+        return 1.0, "it repeats the question"
+    if not graded.is_on_topic:
+        return 2.0, "it shares no word with most of the key points"
+    if not holds_up(probes):
+        return UNPROVEN, "most of its follow-ups went wrong"
+    return 5.0, ""
+
+
+def holds_up(probes: Mapping[str, Sequence[bool]]) -> bool:
+    """Return whether at least half of the follow-ups on an explanation were right; True without any."""
+    results = [each for probe in probes.values() for each in probe]
+    return 2 * sum(results) >= len(results)
+
+
+def is_echo(text: str, said: str) -> bool:
+    """Return whether most of a text, in runs of words, comes from what the interviewer said."""
+    runs, heard = _runs_of_words(text), set(_runs_of_words(said))
+    return bool(runs) and sum(run in heard for run in runs) > ECHO * len(runs)
+
+
+def _runs_of_words(text: str) -> list[tuple[str, ...]]:
+    found = words(text)
+    return [tuple(found[at : at + RUN]) for at in range(len(found) - RUN + 1)]
+
+
 def of_overtime(seconds: float, minutes: float, step: str) -> list[Evidence]:
     """Return the evidence of a step that took longer than 120 % of its time; nothing if it did not."""
     if seconds <= 72 * minutes:
@@ -194,7 +233,7 @@ def of_overtime(seconds: float, minutes: float, step: str) -> list[Evidence]:
 
 
 def of_pace(late: int, steps: int, *, explained: bool, asked: bool) -> list[Evidence]:
-    """Return the evidence of a whole session: the share of steps in time. Somebody who explained nothing, or asked
+    """Return the evidence of a whole session: the share of steps in time. A candidate who explained nothing, or asked
     nothing, cannot earn a 5 by being quick."""
     if not steps:
         return []

@@ -83,6 +83,7 @@ def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
         hi=hi,
         seconds=asked.seconds,
         minutes=asked.minutes,
+        said=f"{drawn.text(drawn.scenario.brief)} {asked.say}",
     )
     if asked.rescued:
         found = [

@@ -57,14 +57,16 @@ def _coverage(scenario: Scenario) -> Iterator[str]:
 
 
 def _links(scenario: Scenario) -> Iterator[str]:
-    from lessons.course.lesson_files import lessons
+    from lessons.course.lesson_files import labs, lessons
     from quizzes.claims.claim_list import load_claims
     from quizzes.question_bank import load_bank
 
-    known = (
-        {f"L{lesson.number}" for lesson in lessons()} | set(load_bank().entries) | set(load_claims().entries)
-    )
+    python_labs = {lab.number for lab in labs() if lab.language == "python"}
+    known = {f"L{lesson.number}" for lesson in lessons()} | {lab.number for lab in labs()}
+    known |= set(load_bank().entries) | set(load_claims().entries)
     for step in scenario.steps:
+        if step.code and step.code.lab and step.code.lab not in python_labs:
+            yield f"step {step.id}: no lab in Python is called {step.code.lab}"
         yield from (
             f"step {step.id}: nothing to learn is called {name}" for name in step.learn if name not in known
         )

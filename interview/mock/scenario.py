@@ -12,7 +12,7 @@ A step asks for exactly one thing. Its form follows from its fields:
     + experiment    predict, then the interviewer runs it; `picks` are the candidate's own numbers, its arguments
     canvas          a system design as fields; every change is checked by formula and simulation
     incident        look at metrics, name the cause, repair: in the simulator
-    code            an exercise of the lessons or a program of the bank to repair
+    code            an exercise of the lessons, a lab, or a program of the bank to repair
     reverse         refute a wrong answer by choosing the experiment that shows it
 
 Texts are Jinja templates over the params, `said` (numbers picked so far: said.<step>.<pick>) and, after a run,
@@ -161,15 +161,17 @@ class Incident(Strict):
 
 
 class Code(Strict):
-    """Exactly one of: an exercise of a lesson ("07.1"), a program to repair (a folder of quizzes/autopsies)."""
+    """Exactly one of: an exercise of a lesson ("07.1"), a lab in Python ("rate-limiter"), a program to repair (a folder
+    of quizzes/autopsies)."""
 
     exercise: Annotated[str | None, Field(pattern=r"^\d\d\.\d$")] = None
+    lab: Annotated[str | None, Field(pattern=r"^[a-z-]+$")] = None
     program: str | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if (self.exercise is None) == (self.program is None):
-            raise ValueError("code needs either exercise or program")
+        if sum(each is not None for each in (self.exercise, self.lab, self.program)) != 1:
+            raise ValueError("code needs exactly one of exercise, lab and program")
         return self
 
 
@@ -232,7 +234,7 @@ class Step(Strict):
     five: str = ""
     """An answer that would score 5, for the report."""
     learn: list[str] = []
-    """Where to learn it: L10 (lesson), an id of the bank, of a claim (S1-44)."""
+    """Where to learn it: L10 (lesson), swap-tier (lab), an id of the bank, of a claim (S1-44)."""
 
     @property
     def form(self) -> str:

@@ -6,6 +6,7 @@ A conversation is a generator of turns; what is sent back is the reply, plain JS
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from quizzes.question import KeyPoint
 
 MAX_CHARACTERS = 20_000
 MARKS = ("hit", "partial", "miss", "contradicted")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
 
 
 @dataclass(frozen=True)
@@ -196,13 +198,17 @@ def read_pick(pick: Pick, value: Any) -> Any:
         if str(value) not in pick.options:
             raise ParseError(f"{value!r} is not possible", f"use one of {', '.join(pick.options)}", pick.id)
         return int(value) if str(value).isdecimal() else str(value)
+    text = str(value).strip()
+    shown = text if len(text) <= 30 else f"{text[:30]}…"
+    if "," in text and not _THOUSANDS.fullmatch(text):
+        raise ParseError(f"{shown!r} is ambiguous", "write 1.5 or 1500", pick.id)
     try:
-        number = float(str(value).replace(",", "").replace("_", "").strip())
+        number = float(text.replace(",", "").replace("_", ""))
     except ValueError:
-        raise ParseError(f"{value!r} is not a number", "type a number", pick.id) from None
+        raise ParseError(f"{shown!r} is not a number", "type a number", pick.id) from None
     assert pick.lo is not None and pick.hi is not None
     if not pick.lo <= number <= pick.hi:  # also for NaN
-        raise ParseError(f"{value} is out of range", f"use {pick.lo:g} to {pick.hi:g}", pick.id)
+        raise ParseError(f"{shown} is out of range", f"use {pick.lo:g} to {pick.hi:g}", pick.id)
     if pick.whole and number != int(number):
-        raise ParseError(f"{value} is not a whole number", "type a whole number", pick.id)
+        raise ParseError(f"{shown} is not a whole number", "type a whole number", pick.id)
     return int(number) if pick.whole else number

@@ -11,7 +11,7 @@ from statistics import mean
 
 from interview.mock.session import Saved, sessions
 from interview.plan.layout import session_days
-from lessons.course.lesson_files import Lesson, lessons
+from lessons.course.lesson_files import Lesson, labs, lessons
 from lessons.course.progress import PREFIX
 from quizzes.claims.claim_list import Claims, load_claims
 from quizzes.learning.progress import Progress, asked, progress
@@ -129,11 +129,12 @@ def mock_date(saved: Saved) -> dt.date:
 
 
 def exercise_minutes(name: str) -> float:
-    """Return the share of its lesson's minutes that an exercise stands for, reading included; 0 if unknown."""
+    """Return a lab's minutes, or the share of its lesson's minutes that an exercise stands for, reading included; 0 if
+    it is unknown."""
     for lesson in lessons():
         if name in lesson.exercises:
             return parts(lesson)[name]
-    return 0.0
+    return float(sum(lab.exercise.minutes for lab in labs() if lab.number == name))
 
 
 def parts(lesson: Lesson) -> dict[str, float]:

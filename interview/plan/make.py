@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fsrs import Card as FsrsCard
 
 from common.text import counted
+from interview.plan.labs import Labs
 from interview.plan.layout import Activity, Day, LeftOut, Session, Task, lay_out
 from interview.plan.learner import Learner
 from interview.plan.mocks import mock_interviews
@@ -21,7 +22,7 @@ from interview.plan.sources import ClaimVotes, Lessons, NewQuestions, Source
 from quizzes.learning.plan import REVIEW_TIME, as_laid_out, new_card_reviews, review_days
 from quizzes.learning.plan import Plan as QuestionPlan
 
-SOURCES: tuple[Callable[[Learner], Source], ...] = (Lessons, ClaimVotes)
+SOURCES: tuple[Callable[[Learner], Source], ...] = (Lessons, Labs, ClaimVotes)
 """Kinds of practice besides questions and mock interviews. To add one, append its source."""
 LEAST_REVIEWS = 10
 """Minutes that a session must have for reviews."""

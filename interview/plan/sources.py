@@ -13,7 +13,7 @@ from typing import Protocol
 from common.text import counted
 from interview.plan.layout import Activity, Item, LeftOut, Task
 from interview.plan.learner import CLAIM_MINUTES, Learner, parts
-from lessons.course.lesson_files import Lesson, lessons
+from lessons.course.lesson_files import Lab, Lesson, lessons
 from quizzes.learning.plan import LAST_DAYS, REVIEW_TIME, Plan, plan
 from quizzes.topics import ROLES
 
@@ -57,7 +57,7 @@ class Lessons:
         return sum(map(self._minutes, self._open))
 
     def choose(self, minutes: float) -> Activity:
-        value = values(self._learner)
+        value = values(self._learner, lessons())
         chosen: set[str] = set()
         left = minutes
         for lesson in sorted(self._open, key=lambda each: -value[each.number] / self._minutes(each)):
@@ -79,7 +79,7 @@ class Lessons:
             ]
             return late + [self._left_out(lesson, value[lesson.number] / total) for lesson in rest]
 
-        return Activity("lesson", tuple(items), self._tasks, left_out, until=_end(self._learner))
+        return Activity("lesson", tuple(items), self._tasks, left_out, until=last_day(self._learner))
 
     def _left_out(self, lesson: Lesson, share: float) -> LeftOut:
         role = self._learner.settings.role
@@ -103,20 +103,20 @@ class Lessons:
         return tasks
 
 
-def values(learner: Learner) -> dict[str, float]:
-    """Return lesson -> how much the role is asked about it and the learner does not know yet.
+def values(learner: Learner, pieces: Sequence[Lesson | Lab]) -> dict[str, float]:
+    """Return lesson or lab -> how much the role is asked about it and the learner does not know yet.
 
-    A topic's questions are divided among its lessons, and count by the share of the lesson's own questions
-    (`unlocks`) that the role is asked.
+    A topic's questions are divided among its pieces, and count by the share of a piece's own questions (`unlocks`)
+    that the role is asked.
     """
-    lessons_on = Counter(topic for lesson in lessons() for topic in lesson.topics)
+    pieces_on = Counter(topic for piece in pieces for topic in piece.topics)
     known = {entry.id for entry in learner.entries}
     found = {}
-    for lesson in lessons():
-        unlocked = [name for name in lesson.unlocks if name in learner.bank]
+    for piece in pieces:
+        unlocked = [name for name in piece.unlocks if name in learner.bank]
         share = sum(name in known for name in unlocked) / len(unlocked) if unlocked else 1.0
-        on_topics = sum(learner.weights.get(topic, 0.0) / lessons_on[topic] for topic in lesson.topics)
-        found[lesson.number] = share * on_topics
+        on_topics = sum(learner.weights.get(topic, 0.0) / pieces_on[topic] for topic in piece.topics)
+        found[piece.number] = share * on_topics
     return found
 
 
@@ -145,7 +145,7 @@ class ClaimVotes:
             Item(ids[0], CLAIM_MINUTES * len(ids), ids=tuple(ids), count=len(ids))
             for ids in batched(self._ids[:count], CLAIMS)
         )
-        return Activity("claim", items, self._tasks, self._left_out(count), until=_end(self._learner))
+        return Activity("claim", items, self._tasks, self._left_out(count), until=last_day(self._learner))
 
     def _left_out(self, count: int) -> Callable[[Sequence[Item]], list[LeftOut]]:
         return lambda unplaced: _rest("claim", len(self._ids) - count, unplaced, "claim")
@@ -162,7 +162,7 @@ class ClaimVotes:
 class NewQuestions:
     """New questions on the weakest topics of the role; `quizzes.learning.plan` says how many."""
 
-    share = 0.45
+    share = 0.35
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
@@ -251,8 +251,8 @@ def batched(names: Sequence[str], size: int) -> list[Sequence[str]]:
     return [names[start : start + size] for start in range(0, len(names), size)]
 
 
-def _end(learner: Learner) -> dt.date:
-    """Return the day by which lessons and claims should be done: the last days belong to reviews."""
+def last_day(learner: Learner) -> dt.date:
+    """Return the day by which lessons, labs and claims should be done: the last days belong to reviews."""
     days = (learner.interview - learner.today).days
     return learner.today + dt.timedelta(days=min(days - 1 - min(2, days // 4), LONGEST_DAYS))
 

@@ -10,7 +10,7 @@ def pick(text: str, shown: list[str], *, key: str, every: bool = False, none: bo
 
     every: require each id exactly once, as for an order. none: accept "none".
     """
-    how = f"type numbers from 1 to {len(shown)}, or {', '.join(shown)}"
+    how = f"type numbers from 1 to {len(shown)}"
     if every:
         how = f"type all of 1 to {len(shown)} in order: {', '.join(map(str, range(len(shown), 0, -1)))}"
     try:

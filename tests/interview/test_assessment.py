@@ -1,5 +1,7 @@
 """Evidence, marks, recommendations; and that nothing earns a mark that it should not."""
 
+from typing import Any
+
 import pytest
 
 from interview.mock import evidence as ev
@@ -63,9 +65,7 @@ def test_an_interval_earns_most_if_it_is_narrow_and_holds(
     assert ev.interval_value(number(1000, 100, interval)) == value
 
 
-def prose(
-    text: str, marks: dict[str, Mark], probes: dict[str, list[bool]], **more: float
-) -> dict[str, float]:
+def prose(text: str, marks: dict[str, Mark], probes: dict[str, list[bool]], **more: Any) -> dict[str, float]:
     given = {"clarified": 0, "lo": 60, "hi": 150, "seconds": 60.0, "minutes": 3.0, **more}
     found = ev.of_prose(text, POINTS, marks, probes, ["mechanism", "communication"], "s/x", **given)  # type: ignore[arg-type]
     return {each.axis: each.value for each in found}
@@ -87,6 +87,20 @@ def test_own_marks_of_an_answer_without_a_word_of_any_key_point_do_not_count() -
     )
     assert prose(GOOD, marks, right)["mechanism"] == 5
     assert prose(elsewhere, marks, right)["mechanism"] == pytest.approx(1 + 4 * 0.6)
+
+
+def test_fluent_sentences_that_say_nothing_are_no_communication() -> None:
+    right, wrong = {"a": [True], "b": [True]}, {"a": [False], "b": [False]}
+    about_soup = "My grandmother says that soup is best when it is cold, and she made 7 of them. " * 6
+    assert prose(GOOD, {}, right, clarified=1)["communication"] == 5
+    assert prose(GOOD, {}, wrong, clarified=1)["communication"] == ev.UNPROVEN
+    assert prose(about_soup, {}, right, clarified=1)["communication"] == 2
+    assert prose(GOOD, {}, right, said=f"Here is a problem. {GOOD} What do you say?")["communication"] == 1
+    assert (
+        not ev.is_echo(GOOD, GOOD[: len(GOOD) // 2])
+        and not ev.is_echo("", "")
+        and not ev.is_echo("Yes.", "Yes.")
+    )
 
 
 def test_few_words_explain_nothing_even_if_the_probes_are_right() -> None:
@@ -122,7 +136,7 @@ def test_communication_counts_questions_figures_length_and_time() -> None:
     assert plain == 4
     assert prose(GOOD, {}, {}, clarified=1)["communication"] == 5
     assert prose(GOOD, {}, {}, seconds=400.0)["communication"] == 2.5
-    assert prose(VAGUE, {}, {})["communication"] == 3
+    assert prose(VAGUE, {}, {})["communication"] == 2
     assert prose(GOOD * 6, {}, {})["communication"] == 2
 
 
@@ -183,6 +197,17 @@ def test_what_was_not_observed_is_no_number(runner: Runner) -> None:
     with start(minutes=20) as session:
         Candidate("excellent", session, runner).hold()
     assert assess(session.talk).mark("diagnosis").value is None
+
+
+def test_praise_needs_a_mark_on_each_axis_that_it_names_and_no_axis_in_doubt() -> None:
+    fives = dict.fromkeys(AXES, 5)
+    assert recommend("staff", {**fives, "tradeoffs": None}) == "lean yes"
+    assert recommend("mid", {**fives, "tradeoffs": None}) == "strong yes"  # mid does not name trade-offs
+    assert recommend("mid", {**fives, "tradeoffs": None}, ["tradeoffs"]) == "lean yes"
+    bad = Evidence("tradeoffs", 1.0, "2 of 4 goals met", "s/canvas")
+    assert AxisMark("tradeoffs", (bad,), None).is_in_doubt
+    assert not AxisMark("tradeoffs", (bad, bad), None).is_in_doubt  # it has a mark
+    assert not AxisMark("tradeoffs", (Evidence("tradeoffs", 5.0, "", "s/x"),), None).is_in_doubt
 
 
 def asked(n: int, value: float, replies: dict[str, str], *, sure: int = 99, stage: str = "probe") -> Asked:

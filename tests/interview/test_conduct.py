@@ -7,11 +7,25 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from interview.mock.assessment import assess
 from interview.mock.candidates import PERSONAS, Candidate
+from interview.mock.scenario import Pick
 from interview.mock.session import Session
-from interview.mock.turns import Ask, Continue, Form, Mark, Menu, Program, Prose, Rate, RunExperiment
+from interview.mock.turns import (
+    Ask,
+    Continue,
+    Form,
+    Mark,
+    Menu,
+    Program,
+    Prose,
+    Rate,
+    RunExperiment,
+    read_pick,
+)
 from quizzes.experiments.runner import Runner
 from quizzes.grading import ParseError
+from tests.interview.cheaters import CHEATERS, Cheater
 from tests.interview.helpers import sample, start
 
 RESULT = {"static_steps": 176, "continuous_steps": 132, "static_slot_use": 0.6, "continuous_slot_use": 0.8}
@@ -155,6 +169,26 @@ def test_an_unusable_reply_is_refused_and_the_turn_stays(reply: dict[str, Any]) 
         assert session.turn is turn
 
 
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("1e400", "is out of range"),
+        ("-3", "is out of range"),
+        ("nan", "is out of range"),
+        ("9" * 400, "9… is out of range"),
+        ("1,5", "is ambiguous"),
+        ("2.5", "is not a whole number"),
+        (None, "is not a number"),
+    ],
+)
+def test_a_number_that_cannot_be_used_is_named(value: object, says: str) -> None:
+    pick = Pick(id="n", ask="replicas", lo=1, hi=2000)
+    with pytest.raises(ParseError, match=says) as caught:
+        read_pick(pick, value)
+    assert len(str(caught.value)) < 100
+    assert read_pick(pick, "1,500") == read_pick(pick, "1_500") == read_pick(pick, 1500) == 1500
+
+
 ODD = st.one_of(
     st.text(max_size=200),
     st.sampled_from(
@@ -210,7 +244,6 @@ def _some(data: st.DataObject, want: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("minutes", [20, 45])
 def test_personas_rank_alike(runner: Runner, minutes: int) -> None:
-    from interview.mock.assessment import assess
 
     overall = [assess(held(persona, runner, minutes).talk).overall for persona in PERSONAS]
     assert overall == sorted(overall, key=lambda value: -(value or 0)), dict(
@@ -245,3 +278,13 @@ def test_what_a_design_brought_is_shown_with_the_next_question_and_not_lost_in_a
     ]
     assert len(rounds) >= 2 and sum(each.weight for each in rounds) == pytest.approx(1)
     assert session.turn.chart is not None and len(session.turn.chart["rows"]) == 4
+
+
+@pytest.mark.parametrize("kind", CHEATERS)
+def test_a_candidate_who_knows_nothing_gets_no_praise(kind: str, runner: Runner) -> None:
+    for seed in range(4):
+        with start(f"s{seed}", seed=seed) as session:
+            Cheater(kind, session, runner).hold()
+        found = assess(session.talk)
+        assert found.recommendation in ("lean no", "no", "strong no"), (seed, found.recommendation)
+        assert (found.mark("communication").value or 0) <= 3

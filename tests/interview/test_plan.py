@@ -241,6 +241,16 @@ def test_the_role_decides_which_lessons_are_left_out(state: State) -> None:
     assert {"03", "08"} <= of_sre and "08" not in of_kernel, "rooflines and the attention kernel"
 
 
+def test_labs_of_the_role_are_planned_until_they_pass(state: State) -> None:
+    plan = planned(state, 40, 8, "platform")
+    found = ids(plan, "lab")
+    assert "rate-limiter" in found and not any(name.startswith(("cuda", "triton")) for name in found)
+    tasks = [task for day in plan.days for task in day.tasks if task.kind == "lab"]
+    assert all(task.command == f"prep lab new {task.ids[0]}" and task.minutes >= 20 for task in tasks)
+    pass_exercise(state, "rate-limiter")
+    assert "rate-limiter" not in ids(planned(state, 40, 8, "platform"), "lab")
+
+
 def test_what_is_done_is_not_planned_again(state: State) -> None:
     for exercise in ("09.1", "09.2"):
         pass_exercise(state, exercise)

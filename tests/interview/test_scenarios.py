@@ -57,6 +57,25 @@ def test_the_place_of_an_option_says_nothing_about_it() -> None:
                 assert len(places) > 1, (name, step.id)
 
 
+def test_the_length_of_an_option_says_nothing_about_it() -> None:
+    """The right option is the longest one about as often as by chance; a third of the options are right."""
+    places: Counter[str] = Counter()
+    for name in NAMES:
+        for step in SCENARIOS.scenario(name).steps:
+            lists = [step.choices, step.reverse.flaw if step.reverse else []]
+            lists += [step.incident.causes] if step.incident else []
+            for options in lists:
+                right = [option for option in options if option.right is True]
+                if len(right) == 1 and not any(isinstance(option.right, str) for option in options):
+                    longest = max(options, key=lambda option: len(option.text))
+                    shortest = min(options, key=lambda option: len(option.text))
+                    places["all"] += 1
+                    places["longest"] += longest is right[0]
+                    places["shortest"] += shortest is right[0]
+    assert places["all"] > 100
+    assert places["longest"] < 0.4 * places["all"] and places["shortest"] < 0.4 * places["all"], places
+
+
 def test_scenarios_and_settings_have_the_same_roles() -> None:
     assert get_args(Scenario.model_fields["role"].annotation) == tuple(ROLES)
 

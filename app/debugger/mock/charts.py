@@ -21,9 +21,13 @@ _MEASURED = re.compile(rf"({_NUMBER})(?:\s.*)?$", re.IGNORECASE)
 TIME = ("t", "time", "times", "time_s", "second", "seconds", "minute", "minutes", "at")
 """Names of a column of times in a result."""
 LOOK = {
-    "height": 150,
+    "height": 220,
     "background": "transparent",
-    "config": {"legend": {"orient": "top", "title": None}, "axis": {"labelAngle": 0, "titleFontSize": 11}},
+    "config": {
+        "range": {"category": [SAID, MEASURED, "#009E73", "#CC79A7"]},
+        "legend": {"orient": "top", "title": None},
+        "axis": {"labelAngle": 0, "titleFontSize": 11},
+    },
 }
 """Style of the charts that experiments bring along."""
 LEAST_POINTS = 6

@@ -8,6 +8,7 @@ from app.debugger.mock import replies, transcript
 from app.debugger.mock.desk import clock, desk, whiteboard
 from app.debugger.mock.held import Held
 from app.debugger.mock.texts import STAGES, markdown
+from interview.mock.conduct import line_of
 from interview.mock.turns import Mark, RunExperiment
 
 SHOWN_STAGES = ("warm", "core", "quantify", "experiment", "design", "curveball", "reverse", "self")
@@ -63,9 +64,10 @@ def _pause(held: Held) -> None:
 
 def stages(held: Held) -> str:
     """Return the stages of the interview as HTML, the present one marked."""
-    scenario = held.session.scenarios[0].scenario if held.session.scenarios else None
-    has = {step.stage for step in scenario.main_line} if scenario is not None else set()
-    names = [name for name in SHOWN_STAGES if name in has or name in ("warm", "self")]
+    spec = held.session.spec
+    has: set[str] = {step.stage for d in held.session.scenarios[:1] for step in line_of(d, spec.minutes)}
+    has |= {"warm"} if spec.warm else set()
+    names = [name for name in SHOWN_STAGES if name in has or name == "self"]
     now = "core" if held.turn.stage == "probe" else held.turn.stage
     place = names.index(now) if now in names else -1
     items = (

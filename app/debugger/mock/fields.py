@@ -78,9 +78,7 @@ def _value(
     want: Ask, answer: Answer, key: str, places: dict[str, Any], *, has_interval: bool
 ) -> dict[str, str]:
     """Show the field of an answer, and both ends of its interval."""
-    label = markdown(want.instance.render(answer.ask or answer.id.replace("_", " ")))
-    if answer.unit:
-        label += f" ({markdown(answer.unit)})"
+    label = markdown(want.instance.asked(answer.id))
     if answer.type == "bool":
         picked = st.radio(label, ("yes", "no"), index=None, horizontal=True, key=f"{key} {answer.id}")
         return {answer.id: picked or ""}

@@ -168,9 +168,11 @@ def _cell(value: Any) -> str:
 
 
 def command(name: str) -> str:
-    """Return the command that leads to what a gap names: a lesson, a claim, a question."""
+    """Return the command that leads to what a gap names: a lesson, a lab, a claim, a question."""
     if re.fullmatch(r"L\d\d", name):
         return f"prep lesson open {name[1:]}"
+    if re.fullmatch(r"[a-z-]+", name):  # ids of questions have a dot
+        return f"prep lab new {name}"
     return f"prep claims vote {name}" if re.match(r"[A-Z]", name) else f"prep answer {name}"
 
 

@@ -94,4 +94,4 @@ def service_chart(result: Result) -> dict[str, object]:
     """Draw waiting and running requests over time."""
     levels = {name: result.series[name] for name in ("waiting", "running")}
     columns = stacked("time_s", result.series["time_s"], "requests", **levels)
-    return vega(columns, LINE, x="time_s:Q", y="requests:Q", color="what:N")
+    return vega(columns, LINE, x=("time_s:Q", {"title": "time (s)"}), y="requests:Q", color="what:N")

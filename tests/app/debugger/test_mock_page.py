@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.debugger.mock import charts, desk, starting
 from app.debugger.mock import held as interviews
+from app.debugger.mock.conversation import stages
 from app.debugger.mock.held import Clock, Job
 from app.debugger.mock.texts import markdown, plain
 from app.debugger.mock.transcript import visible
@@ -30,6 +32,7 @@ from quizzes.free_text.settings import JudgeSettings, save
 from quizzes.question_bank import Bank
 from quizzes.state import State
 from tests.app.debugger.mock_candidate import SCRIPT, answer, button, go_to, held
+from tests.interview.helpers import start
 from tests.quizzes.test_free_text import Server, generous
 
 SAMPLE = Path(__file__).resolve().parents[1] / "mock_scenarios"
@@ -402,3 +405,13 @@ def test_a_judge_that_passed_its_test_marks_the_report_of_the_page(open_page: Op
         server.close()
     found = load("s1")
     assert found is not None and any(row.judge is not None for row in found.axes)
+
+
+def test_only_the_stages_of_a_session_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    shown = {}
+    for minutes in (20, 45):
+        with start(f"s{minutes}", minutes) as session:
+            shown[minutes] = stages(SimpleNamespace(session=session, turn=session.turn))  # type: ignore[arg-type]
+    assert "Refute it" in shown[45] and "Refute it" not in shown[20]
+    assert "Experiment" in shown[20] and "Warm-up" not in shown[20]
