@@ -4,10 +4,11 @@
 
 format  lines of at most 120 columns, as `prep bank lint --fix` writes them
 form    hints do not contain the answer, options differ, every wrong option says why, the text fits the minutes,
-        every follow-up leads to a run or another question
-truth   over 20 seeds: `require` can be met, experiment and oracle agree, exactly one choice is right, no mistake is a
+        every follow-up leads to a run or another question, an explanation that compares computed figures has `holds`
+truth   over 40 seeds: `require` can be met, experiment and oracle agree, exactly one choice is right, no mistake is a
         right answer, trivial guesses are wrong, a challenge has a witness, every text renders, statements in `holds`
-        hold, and numbers that the question does not show never decide between the options
+        hold, no text contradicts its own figures (`lint_texts.py`), and numbers that the question does not show never
+        decide between the options
 """
 
 import importlib
@@ -29,12 +30,13 @@ from quizzes.expressions import dotted, evaluate, is_expression, resolve
 from quizzes.grading import ParseError, grade, reply_keys
 from quizzes.grading.grade import typed_replies
 from quizzes.instance import Instance, draw, draw_params
+from quizzes.lint_texts import false_statements, needs_statement
 from quizzes.question import Answer, Question
 from quizzes.question_bank import BANK, Bank, load_bank
 from quizzes.yaml_files import read_file
 from quizzes.yaml_format import WIDTH, formatted, long_lines
 
-SEEDS = 20
+SEEDS = 40
 WORDS_PER_MINUTE = 220
 TRIVIAL_SHARE = 0.2
 MISTAKE_SHARE = 0.8
@@ -73,6 +75,8 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
     explained = question.interview is not None and FIRST_DOCUMENT.intersection(question.covers)
     if len(question.hints) < (wanted := 3 if explained else HINTS[question.difficulty]):
         yield found(f"{len(question.hints)} hints; difficulty {question.difficulty} needs {wanted}")
+    if not question.holds and (said := needs_statement(question.explain)):
+        yield found(f"the explanation compares a computed figure and `holds` is empty: {said[:80]!r}")
     if not question.followups:
         yield found("no follow-up")
     for follow_up in question.followups:
@@ -150,8 +154,8 @@ def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[s
         *(follow_up.ask for follow_up in question.followups),
         *(choice.why for choice in question.choices),
     ]
-    for text in told:
-        instance.render(text, result=result, expected=expected)
+    shown = [*hints, *(instance.render(text, result=result, expected=expected) for text in told)]
+    yield from (problem for text in shown for problem in false_statements(text))
     if question.choices:
         options = [instance.render(choice.text) for choice in question.choices]
         if len(set(options)) < len(options):

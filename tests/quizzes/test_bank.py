@@ -1,4 +1,4 @@
-"""The bank as a whole: sound in form, true for a few seeds (for twenty in the slow test), and nothing left out."""
+"""The bank as a whole: sound in form, true for a few seeds (for forty in the slow test), and nothing left out."""
 
 from __future__ import annotations
 
