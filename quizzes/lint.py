@@ -90,10 +90,7 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
     for choice in question.choices:
         if not choice.why and choice.right is not True:
             yield found(f"choice {choice.id} does not say why")
-    if question.experiment is not None and question.kind in ("predict", "numeric", "debug"):
-        for answer in question.answers:
-            if answer.id not in question.oracle and "result" in str(answer.expect) and is_exact(question):
-                yield found(f"answer {answer.id} has no oracle")
+    yield from (found(message) for message in _oracles(question))
     if bank is not None:
         for follow_up in question.followups:
             target = bank.entries.get(follow_up.goto or "")
@@ -111,6 +108,18 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
                     yield found(f"key point {point.id}: the probe {probe} is itself free text")
             if point.must and not point.probes:
                 yield found(f"key point {point.id} must be there and has no probe")
+
+
+def _oracles(question: Question) -> Iterator[str]:
+    """Yield answers that nothing independent computes; measurements have no oracle."""
+    measured = question.experiment is not None and not is_exact(question)
+    for answer in question.answers:
+        oracle = question.oracle.get(answer.id)
+        if oracle is None:
+            if is_expression(answer.expect) and not measured:
+                yield f"answer {answer.id} has no oracle"
+        elif oracle == answer.expect:
+            yield f"the oracle of {answer.id} is the expected value itself"
 
 
 def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> Iterator[Finding]:
