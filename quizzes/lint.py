@@ -4,7 +4,8 @@
 
 format  lines of at most 120 columns, as `prep bank lint --fix` writes them
 form    hints do not contain the answer, options differ, every wrong option says why, the text fits the minutes,
-        every follow-up leads to a run or another question, an explanation that compares computed figures has `holds`
+        every follow-up leads to a run or another question, an explanation that compares computed figures has `holds`,
+        a question about a live run says what is this engine's choice and what vLLM does
 truth   over 40 seeds: `require` can be met, experiment and oracle agree, exactly one choice is right, no mistake is a
         right answer, trivial guesses are wrong, a challenge has a witness, every text renders, statements in `holds`
         hold, no text contradicts its own figures (`lint_texts.py`), and numbers that the question does not show never
@@ -46,6 +47,7 @@ HINTS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3}
 """Difficulty -> number of hints."""
 FIRST_DOCUMENT = {f"Q{number:03d}" for number in range(1, 21)}
 """Numbered questions that the first source document asks; it gives three hints to each."""
+_SAYS_WHERE = re.compile(r"vLLM|[Tt]his engine|demo|[Tt]his machine")
 RunExperiment = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
@@ -91,6 +93,9 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
         if not choice.why and choice.right is not True:
             yield found(f"choice {choice.id} does not say why")
     yield from (found(message) for message in _oracles(question))
+    if question.experiment is not None and is_live(question.experiment.run):
+        if not _SAYS_WHERE.search(f"{question.prompt} {question.explain}"):
+            yield found("runs a live engine and says neither `this engine`, `demo` nor how vLLM does it")
     if bank is not None:
         for follow_up in question.followups:
             target = bank.entries.get(follow_up.goto or "")
@@ -250,6 +255,12 @@ def needs_model(experiment: str) -> bool:
     """Whether an experiment loads a model or computes tensors, and so takes seconds instead of milliseconds."""
     text = source_file(experiment).read_text(encoding="utf-8")
     return any(mark in text for mark in (".llm(", "AsyncLLM(", "torch"))
+
+
+def is_live(experiment: str) -> bool:
+    """Whether an experiment's file starts an engine with a model."""
+    text = source_file(experiment).read_text(encoding="utf-8")
+    return any(mark in text for mark in (".llm(", "AsyncLLM("))
 
 
 def is_exact(question: Question) -> bool:

@@ -103,10 +103,10 @@ def test_engine_and_oracle_agree_for_two_seeds(question_id: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("question_id", sorted(BANK.entries))
 def test_engine_and_oracle_agree(question_id: str) -> None:
-    """For the seeds of `prep bank lint --run`; for a quarter of them, too few to count draws, if something runs."""
+    """For the seeds of `prep bank lint --run`; for an eighth of them, too few to count draws, if something runs."""
     question = BANK.question(question_id)
     whole = question.experiment is None
-    findings = lint.lint_truth(question, run, seeds_of(question, lint.SEEDS if whole else lint.SEEDS // 4))
+    findings = lint.lint_truth(question, run, seeds_of(question, lint.SEEDS if whole else lint.SEEDS // 8))
     assert [finding for finding in findings if whole or finding.seed is not None] == []
 
 
@@ -225,6 +225,12 @@ def test_lint_finds_what_it_is_for() -> None:
         },
         "cannot be read in": {"prompt": "word " * 3000},
         "is undefined": {"explain": "{{ nothing }}"},
+        "`holds` is empty": {"explain": "Those are {{ result.continuous_steps }} steps, fewer than before."},
+        "does not hold": {"explain": "In all 3 x {{ result.continuous_steps }} = 1 step."},
+        "is the expected value itself": {
+            "answers": [{"id": "steps", "type": "int", "expect": "=len(lens)"}],
+            "oracle": {"steps": "=len(lens)"},
+        },
     }
     for words, change in faults.items():
         question = Question.model_validate({**sound, **change})
@@ -232,6 +238,14 @@ def test_lint_finds_what_it_is_for() -> None:
         assert any(words in str(finding) for finding in found), (words, found)
     question = Question.model_validate(sound)
     assert [*lint.lint_form(question), *lint.lint_truth(question, run, range(6))] == []
+
+
+def test_a_question_about_a_live_run_says_what_holds_for_vllm() -> None:
+    question = BANK.question("structured_output.broken_json_incident")
+    assert list(lint.lint_form(question)) == []
+    unlabelled = question.model_copy(update={"explain": question.explain.replace("vLLM", "It")})
+    [finding] = lint.lint_form(unlabelled)
+    assert "live engine" in finding.message
 
 
 def test_things_to_order_are_never_shown_in_the_order_in_which_they_are_written() -> None:
