@@ -203,7 +203,9 @@ def _not_a_share_for_percent(number: Fraction, asked: Unit | None) -> None:
     if asked.factor == 1 and number > 1:
         what = f"{figure} as a share would be {_figure(100 * float(number))} %"
         raise ParseError(what, f"type {figure} % or {_figure(float(number) / 100)}")
-    if asked.factor < 1 and 0 < number <= 1:
+    # 1.008 may be 100.8 %; a plain 1 as a share is 100 %
+    may_be_share = 0 < number <= 1 or (number < 2 and number.denominator > 1 and number > 0)
+    if asked.factor < 1 and may_be_share:
         what = f"{figure} may be {figure} % or {_figure(100 * float(number))} %"
         raise ParseError(what, "type the number with its % sign")
 

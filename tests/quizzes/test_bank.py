@@ -11,8 +11,10 @@ import pytest
 from quizzes import lint
 from quizzes.experiments import registry
 from quizzes.experiments.running import run_here
+from quizzes.grading import ParseError, parse
+from quizzes.grading.check import share_of_points
 from quizzes.instance import draw
-from quizzes.question import Question
+from quizzes.question import Answer, Question
 from quizzes.question_bank import codes, load_bank
 
 BANK = load_bank()
@@ -238,6 +240,46 @@ def test_lint_finds_what_it_is_for() -> None:
         assert any(words in str(finding) for finding in found), (words, found)
     question = Question.model_validate(sound)
     assert [*lint.lint_form(question), *lint.lint_truth(question, run, range(6))] == []
+
+
+def spellings(value: float, answer: Answer) -> list[str]:
+    """Return texts for one amount; a whole number is exact, a float may be rounded to four digits."""
+    unit = answer.unit or ""
+    texts = [f"{value}", f"{value} {unit}", f"{value:,} {unit}", f"about {value}{unit}", f"={value}"]
+    if answer.type == "int":
+        return [*texts, f"{value}.0", f"{value:.12e}"]
+    factors = {"%": ("", 100), "s": ("ms", 1e-3), "ms": ("s", 1e3), "GiB": ("MiB", 2**-10), "us": ("ms", 1e3)}
+    other, factor = factors.get(unit, (unit, 1))
+    return [
+        *texts,
+        f"{value:.4g}",
+        f"{value:.4g} {unit}",
+        f"{value / factor:.8g} {other}",
+        f"{value:.3e} {unit}",
+    ]
+
+
+def test_no_spelling_of_a_right_amount_is_scored_wrong() -> None:
+    """Every numeric answer that a formula gives: each spelling is right, or the learner is asked again."""
+    asked = 0
+    formulas = [q for q in map(BANK.question, BANK.entries) if q.experiment is None]
+    for question in formulas:
+        instance = draw(question, 3)
+        expected = instance.expected()
+        for answer in (each for each in question.answers if each.type in ("int", "float")):
+            for text in spellings(expected[answer.id], answer):
+                asked += 1
+                try:
+                    value = parse(text, answer).value
+                except ParseError as error:
+                    assert "may be" in error.what or "two ways" in error.what, (question.id, text, error)
+                else:
+                    assert share_of_points(value, expected[answer.id], answer) == 1, (
+                        question.id,
+                        text,
+                        value,
+                    )
+    assert asked > 1500
 
 
 def test_a_question_about_a_live_run_says_what_holds_for_vllm() -> None:

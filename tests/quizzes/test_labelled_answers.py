@@ -345,7 +345,7 @@ SPELLED: list[tuple[Answer, object, str, str]] = [
 ] + [
     (answer, expected, text, label)
     for answer, expected, label, texts in (
-        (PERCENT, 200 / 3, "refused", "2/3|0.667|.667|two thirds|1|0.5|66,7|66,667|0,667|66 to 67|2:3"),
+        (PERCENT, 200 / 3, "refused", "2/3|0.667|.667|two thirds|1|0.5|1.008|66,7|66,667|0,667|66 to 67|2:3"),
         (SHARE, 2 / 3, "refused", "66.7|67|0,667|,667|2/3 of it|1.5"),
         (MS, 7.36, "refused", "7,36|7,36 ms|7,360|7,360 us|7.36 parsecs|7 ms 360 us|7.36 tokens"),
         (BYTES, 336_000_000, "refused", "336M|336 million|336,0 MB|0,336 GB|336000 KB|336 Mb|336 tokens"),
