@@ -63,7 +63,8 @@ def needs_statement(template: str) -> str:
 
 def _holds(left: str, right: str) -> bool:
     """Return whether a formula gives its result, if each shown figure may be off by half of its last digit."""
-    lows, highs = _bounds(re.sub(rf"({_NUMBER}){_UNIT}", r"\1", left))
+    in_shares = re.sub(rf"({_NUMBER}) ?%", r"\1 / 100", left)
+    lows, highs = _bounds(re.sub(rf"({_NUMBER}){_UNIT}", r"\1", in_shares))
     near = _half(right) if "." in right else 0.5
     return any(
         lows / factor <= _value(right) + near and highs / factor >= _value(right) - near

@@ -13,6 +13,7 @@ TRUE = [
     "1,603,584 B / 8,192 = 195.8 tokens",
     "128 GPUs x 720 h / 50,000 h = 1.84 failures",
     "0.5 + 7 + 1 + 2.0 = 10.5 ms",
+    "60 x 10 % x 200 ms = 1.2 s",
     "(3 + 4) x 2 = 14, and a x 3 = 7",
     "311 steps instead of 420",
     "The mean falls from 12.5 to 3.1 ms and use grows from 40 % to 71 %",
