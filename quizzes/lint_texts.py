@@ -18,7 +18,7 @@ _EQUATION = re.compile(
     rf"(?P<left>(?:(?:{_NUMBER}){_UNIT}{_OPERATOR})+(?:{_NUMBER}){_UNIT})\s*=\s*(?P<right>{_NUMBER})\b"
 )
 _OPEN = re.compile(r"(?:[x\u00d7*/+\-\u2212^(=,.$]|\d)\s*$")
-"""What stands before a part of a longer formula."""
+"""Text before a part of a longer formula, which is not evaluated."""
 _DIFFER = re.compile(
     rf"(?P<one>{_NUMBER})(?: [^\W\d]+){{0,3}} (?:instead of|rather than) (?P<other>{_NUMBER})\b(?!\s*[x\u00d7*/+])"
 )
