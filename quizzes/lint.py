@@ -155,7 +155,7 @@ def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> 
             yield Finding(question.id, None, f"mistake {name} is right for {count} of {len(seeds)} seeds")
     if question.params and len(drawn) < min(4, len(seeds)):
         yield Finding(question.id, None, f"only {len(drawn)} different draws in {len(seeds)} seeds")
-    yield from _witnesses(question, run, seeds[0])
+    yield from (finding for seed in seeds for finding in _witnesses(question, run, seed))
 
 
 def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> Iterator[str]:
@@ -321,7 +321,7 @@ def _witnesses(question: Question, run: RunExperiment, seed: int) -> Iterator[Fi
         if follow_up.experiment is None or follow_up.pass_ is None:
             continue
         if follow_up.witness is None:
-            yield Finding(question.id, None, f"challenge without a witness: {follow_up.ask[:50]!r}")
+            yield Finding(question.id, seed, f"challenge without a witness: {follow_up.ask[:50]!r}")
             continue
         try:
             instance = draw(question, seed)

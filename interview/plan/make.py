@@ -134,8 +134,9 @@ def plan_without_date(learner: Learner) -> QuestionPlan:
     )
     hours = learner.settings.hours_per_week
     free = hours * 60 / 7 * HORIZON
-    sources: list[Source] = [*(make(ahead) for make in SOURCES), NewQuestions(ahead)]
-    share = divide(free, [(each.share, each.needed()) for each in sources])[-1] / free
+    questions = NewQuestions(ahead)
+    wishes = [(each.share, each.needed()) for each in (make(ahead) for make in SOURCES)]
+    share = divide(free, [*wishes, (questions.share, questions.needed())])[-1] / free
     found = plan_questions(learner, len(learner.unseen), hours * share, None)
     return replace(found, minutes_per_day=hours * 60 / 7)
 
