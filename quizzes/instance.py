@@ -1,11 +1,11 @@
 """A question drawn with a seed: its numbers, texts and right answers."""
 
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from random import Random
 from typing import Any
 
-from jinja2 import StrictUndefined
+from jinja2 import StrictUndefined, Template
 from jinja2.sandbox import SandboxedEnvironment
 
 from common.text import counted, gib
@@ -30,11 +30,17 @@ def _templates() -> SandboxedEnvironment:
     return environment
 
 
+@lru_cache(maxsize=256)
+def _template(text: str) -> Template:
+    """Return a compiled template: checks render the texts of one question for many seeds."""
+    return _templates().from_string(text)
+
+
 def render_text(text: str, names: dict[str, Any]) -> str:
     """Render a Jinja template. Keys of mappings can be read with a dot. Raises jinja2.TemplateError, or what the
     template's arithmetic raises."""
     shown = {name: dotted(value) for name, value in names.items()}
-    return _templates().from_string(text).render(shown).strip("\n").rstrip()
+    return _template(text).render(shown).strip("\n").rstrip()
 
 
 @dataclass(frozen=True)

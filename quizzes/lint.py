@@ -4,10 +4,12 @@
 
 format  lines of at most 120 columns, as `prep bank lint --fix` writes them
 form    hints do not contain the answer, options differ, every wrong option says why, the text fits the minutes,
-        every follow-up leads to a run or another question
-truth   over 20 seeds: `require` can be met, experiment and oracle agree, exactly one choice is right, no mistake is a
+        every follow-up leads to a run or another question, an explanation that compares computed figures has `holds`,
+        a question about a live run says what is this engine's choice and what vLLM does
+truth   over 40 seeds: `require` can be met, experiment and oracle agree, exactly one choice is right, no mistake is a
         right answer, trivial guesses are wrong, a challenge has a witness, every text renders, statements in `holds`
-        hold, and numbers that the question does not show never decide between the options
+        hold, no text contradicts its own figures (`lint_texts.py`), and numbers that the question does not show never
+        decide between the options
 """
 
 import importlib
@@ -29,12 +31,13 @@ from quizzes.expressions import dotted, evaluate, is_expression, resolve
 from quizzes.grading import ParseError, grade, reply_keys
 from quizzes.grading.grade import typed_replies
 from quizzes.instance import Instance, draw, draw_params
+from quizzes.lint_texts import false_statements, needs_statement
 from quizzes.question import Answer, Question
 from quizzes.question_bank import BANK, Bank, load_bank
 from quizzes.yaml_files import read_file
 from quizzes.yaml_format import WIDTH, formatted, long_lines
 
-SEEDS = 20
+SEEDS = 40
 WORDS_PER_MINUTE = 220
 TRIVIAL_SHARE = 0.2
 MISTAKE_SHARE = 0.8
@@ -44,6 +47,7 @@ HINTS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3}
 """Difficulty -> number of hints."""
 FIRST_DOCUMENT = {f"Q{number:03d}" for number in range(1, 21)}
 """Numbered questions that the first source document asks; it gives three hints to each."""
+_SAYS_WHERE = re.compile(r"vLLM|[Tt]his engine|demo|[Tt]his machine")
 RunExperiment = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
@@ -73,6 +77,8 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
     explained = question.interview is not None and FIRST_DOCUMENT.intersection(question.covers)
     if len(question.hints) < (wanted := 3 if explained else HINTS[question.difficulty]):
         yield found(f"{len(question.hints)} hints; difficulty {question.difficulty} needs {wanted}")
+    if not question.holds and (said := needs_statement(question.explain)):
+        yield found(f"the explanation compares a computed figure and `holds` is empty: {said[:80]!r}")
     if not question.followups:
         yield found("no follow-up")
     for follow_up in question.followups:
@@ -86,10 +92,10 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
     for choice in question.choices:
         if not choice.why and choice.right is not True:
             yield found(f"choice {choice.id} does not say why")
-    if question.experiment is not None and question.kind in ("predict", "numeric", "debug"):
-        for answer in question.answers:
-            if answer.id not in question.oracle and "result" in str(answer.expect) and is_exact(question):
-                yield found(f"answer {answer.id} has no oracle")
+    yield from (found(message) for message in _oracles(question))
+    if question.experiment is not None and is_live(question.experiment.run):
+        if not _SAYS_WHERE.search(f"{question.prompt} {question.explain}"):
+            yield found("runs a live engine and says neither `this engine`, `demo` nor how vLLM does it")
     if bank is not None:
         for follow_up in question.followups:
             target = bank.entries.get(follow_up.goto or "")
@@ -107,6 +113,18 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
                     yield found(f"key point {point.id}: the probe {probe} is itself free text")
             if point.must and not point.probes:
                 yield found(f"key point {point.id} must be there and has no probe")
+
+
+def _oracles(question: Question) -> Iterator[str]:
+    """Yield answers that nothing independent computes; measurements have no oracle."""
+    measured = question.experiment is not None and not is_exact(question)
+    for answer in question.answers:
+        oracle = question.oracle.get(answer.id)
+        if oracle is None:
+            if is_expression(answer.expect) and not measured:
+                yield f"answer {answer.id} has no oracle"
+        elif oracle == answer.expect:
+            yield f"the oracle of {answer.id} is the expected value itself"
 
 
 def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> Iterator[Finding]:
@@ -137,7 +155,7 @@ def lint_truth(question: Question, run: RunExperiment, seeds: Iterable[int]) -> 
             yield Finding(question.id, None, f"mistake {name} is right for {count} of {len(seeds)} seeds")
     if question.params and len(drawn) < min(4, len(seeds)):
         yield Finding(question.id, None, f"only {len(drawn)} different draws in {len(seeds)} seeds")
-    yield from _witnesses(question, run, seeds[0])
+    yield from (finding for seed in seeds for finding in _witnesses(question, run, seed))
 
 
 def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> Iterator[str]:
@@ -150,8 +168,8 @@ def _at_seed(instance: Instance, result: dict[str, Any] | None, expected: dict[s
         *(follow_up.ask for follow_up in question.followups),
         *(choice.why for choice in question.choices),
     ]
-    for text in told:
-        instance.render(text, result=result, expected=expected)
+    shown = [*hints, *(instance.render(text, result=result, expected=expected) for text in told)]
+    yield from (problem for text in shown for problem in false_statements(text))
     if question.choices:
         options = [instance.render(choice.text) for choice in question.choices]
         if len(set(options)) < len(options):
@@ -239,6 +257,12 @@ def needs_model(experiment: str) -> bool:
     return any(mark in text for mark in (".llm(", "AsyncLLM(", "torch"))
 
 
+def is_live(experiment: str) -> bool:
+    """Whether an experiment's file starts an engine with a model."""
+    text = source_file(experiment).read_text(encoding="utf-8")
+    return any(mark in text for mark in (".llm(", "AsyncLLM("))
+
+
 def is_exact(question: Question) -> bool:
     return question.experiment is not None and get(question.experiment.run).determinism == "exact"
 
@@ -297,7 +321,7 @@ def _witnesses(question: Question, run: RunExperiment, seed: int) -> Iterator[Fi
         if follow_up.experiment is None or follow_up.pass_ is None:
             continue
         if follow_up.witness is None:
-            yield Finding(question.id, None, f"challenge without a witness: {follow_up.ask[:50]!r}")
+            yield Finding(question.id, seed, f"challenge without a witness: {follow_up.ask[:50]!r}")
             continue
         try:
             instance = draw(question, seed)

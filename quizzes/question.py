@@ -264,7 +264,7 @@ class Question(Strict):
     code: Code | None = None
     oracle: dict[str, str] = {}
     """Answer id -> an =expression over params, or `module.function` in quizzes/oracles, called with the params that it
-    names. Independent of the experiment: lint compares the two over 20 seeds."""
+    names. Independent of the experiment: lint compares the two over 40 seeds."""
     confidence: bool = True
     hints: list[Hint] = []
     mistakes: list[Mistake] = []

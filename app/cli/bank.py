@@ -38,9 +38,9 @@ def list_(
 
 def lint(
     ids: Annotated[list[str] | None, argument("All of them by default.", metavar="[ID]...")] = None,
-    run: Annotated[bool, option("Also run the experiments, 20 seeds each.", "--run")] = False,
+    run: Annotated[bool, option("Also run the experiments, 40 seeds each.", "--run")] = False,
     fix: Annotated[bool, option("Format the files of questions and claims first.", "--fix")] = False,
-    seeds: Annotated[int, option("With --run.", min=1, max=200)] = 20,
+    seeds: Annotated[int, option("With --run.", min=1, max=200)] = 40,
     json: JsonOption = False,
 ) -> None:
     """Check the questions: format, form and references; with --run, compare the engine with independent oracles.

@@ -109,7 +109,7 @@ def _when_again(sitting: Sitting) -> None:
     """Print the rating of each answer and the day of its next review."""
     from app.cli.quiz import showing
 
-    graded = ("right", "partly", "wrong")
+    graded = ("right", "reviewed", "partly", "wrong")
     answered = {record.question_id for record in sitting.records if record.status in graded}
     known = cards(sitting.state)
     now = local_now()

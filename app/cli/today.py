@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import asdict, dataclass
-from statistics import mean
 from textwrap import shorten
 from typing import Any
 
@@ -18,17 +17,15 @@ from app.cli.review import run
 from common.text import counted
 from interview.plan.layout import Day
 from interview.plan.learner import Learner
-from interview.plan.make import make_plan
+from interview.plan.make import make_plan, plan_without_date
 from quizzes.learning.calibration import Calibration, calibration
-from quizzes.learning.plan import Plan, plan
+from quizzes.learning.plan import Plan
 from quizzes.learning.progress import Progress, asked, progress
 from quizzes.learning.review import cards
 from quizzes.learning.selection import due, local_now, pick
 from quizzes.question_bank import Bank
 from quizzes.state import Settings, State
 from quizzes.topics import ROLES, TOPICS
-
-TYPICAL_MINUTES = 3.0
 
 
 @dataclass(frozen=True)
@@ -108,22 +105,11 @@ def overview(bank: Bank, state: State, now: dt.datetime | None = None) -> Overvi
     settings = state.settings
     ready = due(bank, state, now=now)
     known = cards(state)
-    entries = asked(bank, settings.role, settings.level)
     left = (settings.interview_date - now.date()).days if settings.interview_date else None
     standing = progress(bank, state, now=now)
     kept = [card for name, card in known.items() if name in bank]
-    coming = make_plan(Learner.read(bank, state, now)) if left is not None and left > 0 else None
-    if coming is not None:
-        questions = coming.questions
-    else:
-        questions = plan(
-            kept,
-            unseen=sum(entry.id not in known for entry in entries),
-            minutes_per_question=mean(entry.minutes for entry in entries) if entries else TYPICAL_MINUTES,
-            hours_per_week=settings.hours_per_week,
-            interview=None,
-            now=now,
-        )
+    learner = Learner.read(bank, state, now)
+    coming = make_plan(learner) if left is not None and left > 0 else None
     return Overview(
         settings=settings,
         days_left=left if left is not None and left >= 0 else None,
@@ -134,7 +120,7 @@ def overview(bank: Bank, state: State, now: dt.datetime | None = None) -> Overvi
         topic=standing.lever,
         progress=standing,
         calibration=calibration(state.attempts(scored=True), state.votes()),
-        plan=questions,
+        plan=plan_without_date(learner) if coming is None else coming.questions,
         day=coming.days[0] if coming is not None else None,
     )
 

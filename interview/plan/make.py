@@ -18,8 +18,8 @@ from interview.plan.labs import Labs
 from interview.plan.layout import Activity, Day, LeftOut, Session, Task, lay_out
 from interview.plan.learner import Learner
 from interview.plan.mocks import mock_interviews
-from interview.plan.sources import ClaimVotes, Lessons, NewQuestions, Source
-from quizzes.learning.plan import REVIEW_TIME, as_laid_out, new_card_reviews, review_days
+from interview.plan.sources import ClaimVotes, Lessons, NewQuestions, Source, plan_questions
+from quizzes.learning.plan import HORIZON, REVIEW_TIME, as_laid_out, new_card_reviews, review_days
 from quizzes.learning.plan import Plan as QuestionPlan
 
 SOURCES: tuple[Callable[[Learner], Source], ...] = (Lessons, Labs, ClaimVotes)
@@ -123,6 +123,23 @@ def choose(learner: Learner, free: float) -> tuple[list[Activity], QuestionPlan]
     used = sum(item.minutes for activity in chosen for item in activity.items)
     found = questions.plan(max(free - used, 0.0) if minutes[-1] else 0.0)
     return [*chosen, questions.activity(found)], found
+
+
+def plan_without_date(learner: Learner) -> QuestionPlan:
+    """Return the new questions and reviews of the next four weeks, in the time that lessons and claims leave.
+
+    They get the same share of the time as before an interview, so that a date does not make the new questions fewer.
+    """
+    ahead = replace(
+        learner, settings=replace(learner.settings, interview_date=learner.today + dt.timedelta(days=HORIZON))
+    )
+    hours = learner.settings.hours_per_week
+    free = hours * 60 / 7 * HORIZON
+    questions = NewQuestions(ahead)
+    wishes = [(each.share, each.needed()) for each in (make(ahead) for make in SOURCES)]
+    share = divide(free, [*wishes, (questions.share, questions.needed())])[-1] / free
+    found = plan_questions(learner, len(learner.unseen), hours * share, None)
+    return replace(found, minutes_per_day=hours * 60 / 7)
 
 
 def _kept(learner: Learner, found: QuestionPlan, days: Sequence[dt.date]) -> dict[dt.date, float]:

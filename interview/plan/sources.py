@@ -198,7 +198,8 @@ class NewQuestions:
         )
 
     def _plan(self, hours: float) -> Plan:
-        return plan_questions(self._learner, len(self._learner.unseen), hours)
+        learner = self._learner
+        return plan_questions(learner, len(learner.unseen), hours, learner.interview)
 
     def _tasks(self, items: Sequence[Item]) -> list[Task]:
         role = f" --role {self._learner.settings.role}" if self._learner.settings.role else ""
@@ -213,13 +214,14 @@ class NewQuestions:
         return tasks
 
 
-def plan_questions(learner: Learner, unseen: int, hours: float) -> Plan:
+def plan_questions(learner: Learner, unseen: int, hours: float, interview: dt.date | None) -> Plan:
+    """Return the plan of questions until the interview; None: for four weeks."""
     return plan(
         learner.cards.values(),
         unseen=unseen,
         minutes_per_question=learner.minutes_per_question,
         hours_per_week=hours,
-        interview=learner.interview,
+        interview=interview,
         now=learner.now,
     )
 

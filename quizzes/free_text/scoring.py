@@ -1,10 +1,17 @@
 """Key points of prose and their points: the probes of each and its mark, weighted and added.
 
-The mark is a judge's where one is sure, else the learner's own. No answer is right on the learner's word alone: every
-required point needs a right probe or a judge's hit. A right answer shares a word with more than half of the points; one
-that shares none with any point has none of them. A right answer is neither a list of terms nor shorter than 25 words.
-A sentence that turns a point around contradicts it, unless a judge is sure of another mark. Long
-nonsense in the point's own words, and a wrong statement in other words than the point's, are seen by a judge only.
+The mark is a judge's where one is sure, else the learner's own. An answer has one of these outcomes:
+
+    right     a judge hears every required point; no point is contradicted
+    reviewed  every required point is hit, by the learner's own mark and right probes or by a judge
+    partly    anything else that earned points
+    wrong     nothing
+
+Only a judge makes prose right: no other rule here tells long nonsense in the words of the points, or a wrong statement
+in other words, from an answer. A reviewed answer counts as remembered, since its probes were right, but in no statistic
+of right answers. A right or reviewed answer shares a word with more than half of the points, and is neither a list of
+terms nor shorter than 25 words. A sentence that turns a point around contradicts it, unless a judge is sure of another
+mark.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +25,10 @@ from quizzes.instance import Instance
 from quizzes.question import KeyPoint
 
 Mark = Literal["hit", "partial", "miss", "contradicted", "unsure"]
+Outcome = Literal["right", "reviewed", "partly", "wrong"]
 PROBE_SHARE = 0.6
 SHORTEST = 25
-"""Words of the shortest answer that can be right."""
+"""Words of the shortest answer that can be right or reviewed."""
 VALUE: dict[Mark, float] = {"hit": 1.0, "partial": 0.5, "miss": 0.0, "contradicted": 0.0, "unsure": 0.0}
 
 
@@ -39,8 +47,13 @@ class PointScore:
     mark: Mark
     """Mark that counts: the judge's if it is sure, contradicted if a sentence turns the point around, else the
     learner's; a hit whose probe failed is partial."""
-    is_checked: bool
-    """Whether a right probe or a judge's hit supports the mark."""
+    is_heard: bool
+    """Whether a judge hears it in the answer."""
+
+    @property
+    def is_checked(self) -> bool:
+        """Return whether a right probe or a judge supports the mark."""
+        return self.is_heard or any(self.probes)
 
     @property
     def probe_share(self) -> float | None:
@@ -64,16 +77,20 @@ class FreeGraded:
     """Whether the answer has SHORTEST words and is no list of terms."""
 
     @property
-    def all_right(self) -> bool:
-        """Return whether every required point is hit and checked, and no point is contradicted.
+    def outcome(self) -> Outcome:
+        """Return the outcome. Without a required point, some point must be hit."""
+        required = [point for point in self.points if point.must]
+        hit = [point for point in required or self.points if point.mark == "hit" and point.is_checked]
+        is_whole = len(hit) == len(required) if required else bool(hit)
+        is_sound = self.is_on_topic and self.is_explained
+        if not is_whole or not is_sound or any(point.mark == "contradicted" for point in self.points):
+            return "partly" if self.share > 0 else "wrong"
+        heard = [point.is_heard for point in hit]
+        return "right" if (all(heard) if required else any(heard)) else "reviewed"
 
-        Without a required point, some point must be.
-        """
-        marks = [point.mark for point in self.points]
-        proven = [point.mark == "hit" and point.is_checked for point in self.points]
-        required = [is_proven for is_proven, point in zip(proven, self.points, strict=True) if point.must]
-        is_right = "contradicted" not in marks and self.is_on_topic and self.is_explained
-        return is_right and (all(required) if required else any(proven))
+    @property
+    def all_right(self) -> bool:
+        return self.outcome == "right"
 
 
 def key_points(instance: Instance, **more: Any) -> list[KeyPoint]:
@@ -139,8 +156,7 @@ def score(
 def _point(point: KeyPoint, marked: Mark, heard: Mark, probes: tuple[bool, ...], judged: Mark) -> PointScore:
     said = heard if judged == "unsure" else judged
     mark: Mark = "partial" if said == "hit" and not all(probes) else said
-    is_checked = judged == "hit" or any(probes)
-    return PointScore(point.id, point.say, point.weight, point.must, marked, probes, mark, is_checked)
+    return PointScore(point.id, point.say, point.weight, point.must, marked, probes, mark, judged == "hit")
 
 
 def _mean(weighted: Sequence[tuple[float, float]]) -> float:

@@ -50,6 +50,10 @@ ARITHMETIC = re.compile(
     rf"[\s(+-]*(?:{OPERAND})[\s)]*(?:(?:\*\*|[-+*/^])[\s(+-]*(?:{OPERAND})(?![\d.,_])[\s)]*)+"
 )
 ONE_COMMA = re.compile(r"[+-]?\d{1,3},\d{3}(?![\d,._])")
+THOUSANDS_BY_DOT = re.compile(r"[+-]?[1-9]\d{0,2}\.000(?!\d)")
+"""12.000 is twelve thousand in some countries; so many zeros are rarely typed behind a decimal point."""
+BINARY_THOUSANDS = re.compile(r"[kK](?: ?tok(?:en)?s?)?")
+POWER = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079", "0123456789")
 HEDGE_BEFORE = re.compile(
     r"""^(?:(?:it\ is|it's|i\ think|the\ answer\ is|answer:|about|approximately|approx\b\.?|roughly|around|circa|ca\b\.?
     |c\.|nearly|almost|exactly|[~≈=])\s*)+""",
@@ -115,6 +119,9 @@ def clean(text: str) -> str:
     if len(text) > MAX_CHARACTERS:
         what = f"that is {len(text):,} characters; {MAX_CHARACTERS:,} is the limit"
         raise ParseError(what, "type the answer alone")
+    text = re.sub(
+        r"(?<=\d)[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+", lambda up: f"^{up[0].translate(POWER)}", text
+    )
     text = unicodedata.normalize("NFKC", text).replace("\N{MINUS SIGN}", "-")
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if not text:
@@ -141,6 +148,9 @@ def _quantity(text: str, answer: Answer) -> Parsed:
     text = _in_digits(HEDGE_AFTER.sub("", HEDGE_BEFORE.sub("", text)))
     text = DOLLARS.sub(r"\1\2\3 $", text)
     number, rest = _split_number(text)
+    if answer.type == "float" and (match := THOUSANDS_BY_DOT.match(text)):
+        whole = match[0].split(".")[0]
+        raise ParseError(f"{match[0]} may be {whole} or {whole}000", "type one of these")
     if answer.type == "float" and (match := ONE_COMMA.match(text)):
         raise ParseError(
             f"{match[0]} may be {match[0].replace(',', '')} or {match[0].replace(',', '.')}",
@@ -152,16 +162,17 @@ def _quantity(text: str, answer: Answer) -> Parsed:
     if not rest:
         _not_a_share_for_percent(number, asked)
         return Parsed(number, face=float(number))
+    _not_a_binary_thousand(number, rest, asked, answer)
     factor, found = _unit_after_number(rest, asked, answer)
     typed = number * factor
     if found is None:
         return Parsed(typed, face=float(typed))
     if asked is None:  # only % gets here: without a unit, 63 % is 0.63
         return Parsed(typed * found.factor, found.text, float(typed))
-    if answer.type == "int" and re.match(r"KB|Kbyte", found.text):
+    if answer.type == "int" and re.match(r"KB|Kbyte|kb(?![a-z])", found.text):
         kilo, kibi = (_figure(float(typed * size)) for size in (1000, 1024))
         raise ParseError(
-            f"KB may be 1,000 or 1,024 bytes: {kilo} or {kibi}",
+            f"{found.text[:2]} may be 1,000 or 1,024 bytes: {kilo} or {kibi}",
             "write kB for 1,000 bytes, KiB for 1,024 bytes",
         )
     value = typed * found.factor / asked.factor
@@ -173,6 +184,17 @@ def _quantity(text: str, answer: Answer) -> Parsed:
     return Parsed(value, found.text, float(typed), remark)
 
 
+def _not_a_binary_thousand(number: Fraction, rest: str, asked: Unit | None, answer: Answer) -> None:
+    """Raise ParseError for "4k tokens", if a whole number of tokens is asked for: a context of 4k has 4,096."""
+    is_count = answer.type == "int" and asked is not None and (asked.kind, asked.factor) == ("tokens", 1)
+    whole = number.numerator
+    if not is_count or number.denominator != 1 or whole <= 0 or whole & (whole - 1):
+        return
+    if BINARY_THOUSANDS.fullmatch(rest):
+        kilo, kibi = (_figure(float(number * size)) for size in (1000, 1024))
+        raise ParseError(f"{whole}k may be {kilo} or {kibi} tokens", "type the number")
+
+
 def _not_a_share_for_percent(number: Fraction, asked: Unit | None) -> None:
     """Raise ParseError for a number without a unit that may be a share or a percentage."""
     if asked is None or asked.kind != "share":
@@ -181,7 +203,9 @@ def _not_a_share_for_percent(number: Fraction, asked: Unit | None) -> None:
     if asked.factor == 1 and number > 1:
         what = f"{figure} as a share would be {_figure(100 * float(number))} %"
         raise ParseError(what, f"type {figure} % or {_figure(float(number) / 100)}")
-    if asked.factor < 1 and 0 < number <= 1:
+    # 1.008 may be 100.8 %; a plain 1 as a share is 100 %
+    may_be_share = 0 < number <= 1 or (number < 2 and number.denominator > 1 and number > 0)
+    if asked.factor < 1 and may_be_share:
         what = f"{figure} may be {figure} % or {_figure(100 * float(number))} %"
         raise ParseError(what, "type the number with its % sign")
 

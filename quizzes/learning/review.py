@@ -73,7 +73,7 @@ def rate(
     """Return the rating of a graded answer: 1 Again, 2 Hard, 3 Good, 4 Easy.
 
     correct: all parts right. fraction: share of the points. minutes: expected time of the question; time matters only
-    for right answers. Do not rate an answer that was not scored.
+    for right answers. Prose that is reviewed counts as right here. Do not rate an answer that could not be graded.
     """
     if not correct:
         return HARD if fraction >= PARTIAL else AGAIN

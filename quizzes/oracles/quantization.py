@@ -75,7 +75,7 @@ def paired_interval(won: int, lost: int, cases: int) -> float:
     """Lower end of the 95 % interval of a paired difference of shares (Agresti & Min 2005), in points."""
     a, b, n = won + 0.5, lost + 0.5, cases + 2
     spread = sqrt(a + b - (a - b) ** 2 / n) / n
-    return 100 * ((a - b) / n - 1.959963984540054 * spread)
+    return 100 * ((a - b) / n - 1.96 * spread)
 
 
 def gate_passes(won: int, lost: int, cases: int, limit: float = -2.0) -> bool:

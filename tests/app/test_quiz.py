@@ -405,7 +405,7 @@ def test_prose_is_marked_by_its_author_and_probed_by_the_engine(home: Path, tmp_
     )
     result = as_json("quiz", "--question", question.id, "--seed", "1", "--script", path)
     item = result["items"][0]
-    assert item["status"] in ("right", "partly", "wrong") and 0 < item["points"] <= 1
+    assert item["status"] in ("partly", "wrong") and 0 < item["points"] <= 1
     with State.open() as state:
         attempt = next(a for a in state.attempts() if a.question_id == question.id)
         assert {mark.by for mark in attempt.marks} == {"self", "probe"} and attempt.grader == "probe"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from interview.plan.layout import Activity, Day, Item, Laid, LeftOut, Session, Task, lay_out, session_days
 from interview.plan.learner import Learner
-from interview.plan.make import Plan, divide, make_plan
+from interview.plan.make import Plan, divide, make_plan, plan_without_date
 from interview.plan.mocks import FIRST
 from interview.plan.sources import in_turn
 from interview.plan.writing import calendar, check_list
@@ -216,6 +216,14 @@ def test_the_plan_of_a_newcomer(state: State, days: int, hours: float) -> None:
         most = max((task.minutes for task in day.tasks), default=0.0)
         assert day.minutes <= max(day.budget - owed, 0.0) + most + 1e-6
         owed = max(0.0, owed + day.minutes - day.budget) if day.budget else owed
+
+
+@pytest.mark.parametrize("hours", [2, 5, 10])
+@pytest.mark.parametrize("days", [7, 14, 23, 28])
+def test_a_date_makes_new_questions_no_fewer(state: State, days: int, hours: float) -> None:
+    dated = planned(state, days, hours).questions
+    undated = plan_without_date(Learner.read(BANK, state, NOW))
+    assert dated.new_total >= sum(undated.new[:days]) > 0
 
 
 def check_mocks(plan: Plan, days: int) -> None:

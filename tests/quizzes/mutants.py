@@ -144,15 +144,20 @@ free_text.scoring
             not all(probes) => not any(probes)
         weights_are_ignored in _mean
             total = _1 => weighted = [(1.0, value) for _, value in weighted]\ntotal = _1
-    test_free_text.test_the_learners_word_alone_never_makes_an_answer_right
-        the_learners_word_is_enough in _point
-            is_checked = _ => is_checked = True
+    test_free_text.test_the_learners_word_alone_never_makes_an_answer_right_or_reviewed
+        the_learners_word_is_enough in PointScore.is_checked
+            self.is_heard or any(self.probes) => True
+    test_free_text.test_probes_and_own_marks_make_an_answer_reviewed_and_only_a_judge_makes_it_right
+        right_probes_make_prose_right in FreeGraded.outcome
+            all(heard) if required else any(heard) => True
+        one_heard_point_is_enough in FreeGraded.outcome
+            all(heard) if required else any(heard) => any(point.is_heard for point in self.points)
     test_free_text.test_nonsense_is_not_right_whatever_is_marked_and_probed
         nonsense_is_a_hit in score
             _1 if any(near) else 'miss' => _1
     test_free_text.test_a_contradicted_point_makes_an_answer_wrong
-        a_contradiction_is_forgiven in FreeGraded.all_right
-            'contradicted' not in marks and _1 and _2 => _1 and _2
+        a_contradiction_is_forgiven in FreeGraded.outcome
+            any(point.mark == 'contradicted' for point in self.points) => False
     test_prose_answers.test_a_dishonest_learner_gets_nothing_for_prose_that_is_not_right
         a_list_of_terms_is_right in score
             not is_salad(answer) => True

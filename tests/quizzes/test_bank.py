@@ -1,4 +1,4 @@
-"""The bank as a whole: sound in form, true for a few seeds (for twenty in the slow test), and nothing left out."""
+"""The bank as a whole: sound in form, true for a few seeds (for forty in the slow test), and nothing left out."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 from quizzes import lint
 from quizzes.experiments import registry
 from quizzes.experiments.running import run_here
+from quizzes.grading import ParseError, parse
+from quizzes.grading.check import share_of_points
 from quizzes.instance import draw
-from quizzes.question import Question
+from quizzes.question import Answer, Question
 from quizzes.question_bank import codes, load_bank
 
 BANK = load_bank()
@@ -103,10 +105,10 @@ def test_engine_and_oracle_agree_for_two_seeds(question_id: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("question_id", sorted(BANK.entries))
 def test_engine_and_oracle_agree(question_id: str) -> None:
-    """For the seeds of `prep bank lint --run`; for a quarter of them, too few to count draws, if something runs."""
+    """For the seeds of `prep bank lint --run`; for an eighth of them, too few to count draws, if something runs."""
     question = BANK.question(question_id)
     whole = question.experiment is None
-    findings = lint.lint_truth(question, run, seeds_of(question, lint.SEEDS if whole else lint.SEEDS // 4))
+    findings = lint.lint_truth(question, run, seeds_of(question, lint.SEEDS if whole else lint.SEEDS // 8))
     assert [finding for finding in findings if whole or finding.seed is not None] == []
 
 
@@ -225,6 +227,12 @@ def test_lint_finds_what_it_is_for() -> None:
         },
         "cannot be read in": {"prompt": "word " * 3000},
         "is undefined": {"explain": "{{ nothing }}"},
+        "`holds` is empty": {"explain": "Those are {{ result.continuous_steps }} steps, fewer than before."},
+        "does not hold": {"explain": "In all 3 x {{ result.continuous_steps }} = 1 step."},
+        "is the expected value itself": {
+            "answers": [{"id": "steps", "type": "int", "expect": "=len(lens)"}],
+            "oracle": {"steps": "=len(lens)"},
+        },
     }
     for words, change in faults.items():
         question = Question.model_validate({**sound, **change})
@@ -232,6 +240,54 @@ def test_lint_finds_what_it_is_for() -> None:
         assert any(words in str(finding) for finding in found), (words, found)
     question = Question.model_validate(sound)
     assert [*lint.lint_form(question), *lint.lint_truth(question, run, range(6))] == []
+
+
+def spellings(value: float, answer: Answer) -> list[str]:
+    """Return texts for one amount; a whole number is exact, a float may be rounded to four digits."""
+    unit = answer.unit or ""
+    texts = [f"{value}", f"{value} {unit}", f"{value:,} {unit}", f"about {value}{unit}", f"={value}"]
+    if answer.type == "int":
+        return [*texts, f"{value}.0", f"{value:.12e}"]
+    factors = {"%": ("", 100), "s": ("ms", 1e-3), "ms": ("s", 1e3), "GiB": ("MiB", 2**-10), "us": ("ms", 1e3)}
+    other, factor = factors.get(unit, (unit, 1))
+    return [
+        *texts,
+        f"{value:.4g}",
+        f"{value:.4g} {unit}",
+        f"{value / factor:.8g} {other}",
+        f"{value:.3e} {unit}",
+    ]
+
+
+def test_no_spelling_of_a_right_amount_is_scored_wrong() -> None:
+    """Every numeric answer that a formula gives: each spelling is right, or the learner is asked again."""
+    asked = 0
+    formulas = [q for q in map(BANK.question, BANK.entries) if q.experiment is None]
+    for question in formulas:
+        instance = draw(question, 3)
+        expected = instance.expected()
+        for answer in (each for each in question.answers if each.type in ("int", "float")):
+            for text in spellings(expected[answer.id], answer):
+                asked += 1
+                try:
+                    value = parse(text, answer).value
+                except ParseError as error:
+                    assert "may be" in error.what or "two ways" in error.what, (question.id, text, error)
+                else:
+                    assert share_of_points(value, expected[answer.id], answer) == 1, (
+                        question.id,
+                        text,
+                        value,
+                    )
+    assert asked > 1500
+
+
+def test_a_question_about_a_live_run_says_what_holds_for_vllm() -> None:
+    question = BANK.question("structured_output.broken_json_incident")
+    assert list(lint.lint_form(question)) == []
+    unlabelled = question.model_copy(update={"explain": question.explain.replace("vLLM", "It")})
+    [finding] = lint.lint_form(unlabelled)
+    assert "live engine" in finding.message
 
 
 def test_things_to_order_are_never_shown_in_the_order_in_which_they_are_written() -> None:
@@ -286,7 +342,7 @@ def test_lint_says_how_often_a_mistake_or_a_witness_fails() -> None:
     }
     question = Question.model_validate({**sound, "followups": [follow_up]})
     found = [str(finding) for finding in lint.lint_truth(question, run, range(2))]
-    assert any("witness does not meet" in finding for finding in found), found
+    assert sum("witness does not meet" in finding for finding in found) == 2, found
     assert not lint.agree(100, 101) and lint.agree(100.0, 100.00001) and not lint.agree(1, True)
 
 

@@ -16,6 +16,7 @@ from quizzes.claims.claim import RUNNABLE, Claim, Fact
 from quizzes.claims.claim_list import BANK, load_claims
 from quizzes.claims.court import CaseOutcome, check_flip, decide_test, judge
 from quizzes.experiments.running import run_here
+from quizzes.lint_texts import false_statements
 
 CLAIMS = load_claims()
 COUNTS = {"S0": 94, "S1": 125, "S2": 31, "S3": 133, "S4": 78}
@@ -81,7 +82,7 @@ def test_every_test_can_be_held(claim_id: str) -> None:
     if ruling.verdict in ("inconclusive", "skipped"):
         assert ruling.reason or any(case.reason or case.holds is None for case in ruling.cases)
     else:
-        assert ruling.wording
+        assert ruling.wording and list(false_statements(ruling.wording)) == []
     check_flip(claim, run)
 
 

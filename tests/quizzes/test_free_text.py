@@ -150,12 +150,12 @@ def test_terms_in_a_row_are_asked_about_and_prose_is_not() -> None:
 def test_probes_count_more_than_own_marks() -> None:
     points = [IDLE, ADMIT]
     right = score(points, {"idle": "hit", "admit": "hit"}, {"idle": [True], "admit": [True]})
-    assert (right.share, right.all_right, right.grader) == (1.0, True, "probe")
+    assert (right.share, right.outcome, right.grader) == (1.0, "reviewed", "probe")
     only_marked = score(points, {"idle": "hit", "admit": "hit"}, {"idle": [False]})
     assert only_marked.points[0].mark == "partial"
     assert only_marked.points[0].mark != only_marked.points[0].marked
     assert only_marked.share == pytest.approx(0.6 * 0 + 0.4 * (2 * 0.5 + 1) / 3)
-    assert not only_marked.all_right
+    assert only_marked.outcome == "partly"
     modest = score(points, {"idle": "miss"}, {"idle": [True]})
     assert modest.share == pytest.approx(0.6)
     assert modest.points[0].mark == "miss"
@@ -166,13 +166,22 @@ def test_without_probes_only_own_marks_are_there_and_said_to_be() -> None:
     assert (graded.share, graded.grader) == (0.5, "self")
 
 
-def test_the_learners_word_alone_never_makes_an_answer_right() -> None:
+def test_the_learners_word_alone_never_makes_an_answer_right_or_reviewed() -> None:
     marks = {"idle": "hit", "admit": "hit"}
-    assert not score([IDLE, ADMIT], marks, {}).all_right
-    assert not score([IDLE, ADMIT], marks, {"admit": [True]}).all_right
-    assert not score([ADMIT], {"admit": "hit"}, {}).all_right
+    assert score([IDLE, ADMIT], marks, {}).outcome == "partly"
+    assert score([IDLE, ADMIT], marks, {"admit": [True]}).outcome == "partly"
+    assert score([ADMIT], {"admit": "hit"}, {}).outcome == "partly"
     skipped = score([IDLE, ADMIT], marks, {"idle": [False]})
-    assert not skipped.all_right and skipped.share < 0.5
+    assert skipped.outcome == "partly" and skipped.share < 0.5
+    assert score([IDLE, ADMIT], {}, {"idle": [False]}).outcome == "wrong"
+
+
+def test_probes_and_own_marks_make_an_answer_reviewed_and_only_a_judge_makes_it_right() -> None:
+    marks = {"idle": "hit", "admit": "hit"}
+    assert score([IDLE, ADMIT], marks, {"idle": [True]}).outcome == "reviewed"
+    assert score([IDLE, ADMIT], marks, {"idle": [True]}, {"admit": "hit"}).outcome == "reviewed"
+    assert score([IDLE, ADMIT], marks, {"idle": [True]}, {"idle": "hit"}).outcome == "right"
+    assert score([ADMIT], marks, {"admit": [True]}).outcome == "reviewed"
 
 
 def test_a_judge_that_is_sure_replaces_the_learners_mark() -> None:
@@ -181,7 +190,7 @@ def test_a_judge_that_is_sure_replaces_the_learners_mark() -> None:
     refused = score([IDLE], marks, {}, {"idle": "miss"})
     assert (refused.points[0].mark, refused.share, refused.grader) == ("miss", 0.0, "judge")
     assert score([IDLE], {"idle": "miss"}, {}, {"idle": "hit"}).all_right
-    assert score([IDLE], marks, {"idle": [True]}, {"idle": "unsure"}).all_right
+    assert score([IDLE], marks, {"idle": [True]}, {"idle": "unsure"}).outcome == "reviewed"
     assert not score([IDLE], marks, {}, {"idle": "unsure"}).all_right
 
 
@@ -194,19 +203,22 @@ def test_nonsense_is_not_right_whatever_is_marked_and_probed(answer: str) -> Non
     probes = {"idle": [True], "admit": [True]}
     graded = score([IDLE, ADMIT], {"idle": "hit", "admit": "partial"}, probes, answer=answer)
     assert {point.mark for point in graded.points} == {"miss"} and not graded.all_right
-    assert score([IDLE, ADMIT], {"idle": "hit", "admit": "hit"}, probes, answer=ANSWER).all_right
+    assert score([IDLE, ADMIT], {"idle": "hit", "admit": "hit"}, probes, answer=ANSWER).outcome == "reviewed"
 
 
 @pytest.mark.slow
-def test_nonsense_is_right_for_no_question_of_the_bank_and_held_out_phrasings_are_not_refused() -> None:
+def test_short_nonsense_is_reviewed_for_no_question_of_the_bank_and_held_out_phrasings_are() -> None:
     bank = question_bank.load_bank()
     asked = [key_points(draw(bank.question(e.id), 1)) for e in bank if e.kind in ("free", "design")]
     for points in asked:
         marks, probes = {each.id: "hit" for each in points}, {each.id: [True] for each in points}
-        assert not any(score(points, marks, probes, answer=answer).all_right for answer in NONSENSE)
+        assert not any(
+            score(points, marks, probes, answer=answer).outcome in ("right", "reviewed")
+            for answer in NONSENSE
+        )
         said = [each.good[0] for each in points if each.good]
         held_out = [each.model_copy(update={"good": each.good[1:]}) for each in points]
-        assert score(held_out, marks, probes, answer=". ".join(said)).all_right, points[0].id
+        assert score(held_out, marks, probes, answer=". ".join(said)).outcome == "reviewed", points[0].id
     assert len(asked) >= 60
 
 
@@ -216,7 +228,8 @@ def test_only_what_is_there_earns_points() -> None:
 
 
 def test_a_contradicted_point_makes_an_answer_wrong() -> None:
-    assert not score([IDLE, ADMIT], {"idle": "hit", "admit": "contradicted"}, {"idle": [True]}).all_right
+    graded = score([IDLE, ADMIT], {"idle": "hit", "admit": "contradicted"}, {"idle": [True]})
+    assert graded.outcome == "partly"
 
 
 # ---- a judge over HTTP ------------------------------------------------------------------------------------------

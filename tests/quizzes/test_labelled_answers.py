@@ -345,11 +345,17 @@ SPELLED: list[tuple[Answer, object, str, str]] = [
 ] + [
     (answer, expected, text, label)
     for answer, expected, label, texts in (
-        (PERCENT, 200 / 3, "refused", "2/3|0.667|.667|two thirds|1|0.5|66,7|66,667|0,667|66 to 67|2:3"),
+        (PERCENT, 200 / 3, "refused", "2/3|0.667|.667|two thirds|1|0.5|1.008|66,7|66,667|0,667|66 to 67|2:3"),
         (SHARE, 2 / 3, "refused", "66.7|67|0,667|,667|2/3 of it|1.5"),
         (MS, 7.36, "refused", "7,36|7,36 ms|7,360|7,360 us|7.36 parsecs|7 ms 360 us|7.36 tokens"),
         (BYTES, 336_000_000, "refused", "336M|336 million|336,0 MB|0,336 GB|336000 KB|336 Mb|336 tokens"),
         (PER_TOKEN, 327_680, "refused", "320 KB per token|320 KB/token|320 KiB|320 kilo|320K"),
+        (NEAR, 4096, "refused", "4k|4K|4k tokens|4 ktok|4 Ki"),
+        (NEAR, 4096, "right", "4,096|4.096k|2^12|2\u00b9\u00b2|4 * 1024 tokens|4096 tok"),
+        (NEAR, 12_000, "right", "12k|12k tokens|12 ktok|12 thousand"),
+        (RATE, 12_000.0, "refused", "12.000|12.000 tok/s|12,000|12k/s|12000 t/s"),
+        (RATE, 12_000.0, "right", "1.2\u00d710\u2074|12 \u00d7 10\u00b3 tok/s|12000.0"),
+        (PER_TOKEN, 327_680, "refused", "320 kb per token|320 kb/token|327.68 kB|320 KiB for each token"),
         (STEPS, 320, "refused", "320 tokens|320 or 330|about|3,20|320,0|some|three twenty|3 hundred"),
         (STEPS, 320, "right", "ca. 320|approx. 320|c. 320|320ish|320 or so|320!|exactly 320|20*16|3.2e2"),
         (STEPS, 12, "right", "a dozen|one dozen|dozen|twelve|Twelve steps|roughly a dozen"),

@@ -10,13 +10,13 @@ import yaml
 
 from quizzes import question_bank
 from quizzes.free_text.lints import lints, says_opposite
-from quizzes.free_text.scoring import key_points, score
+from quizzes.free_text.scoring import Mark, Outcome, key_points, score
 from quizzes.free_text.sentences import sentences
 from quizzes.instance import draw
 from quizzes.question import KeyPoint
 
 Row = tuple[str, str, str, list[KeyPoint]]
-LABELS = ("right", "stuffed", "negated", "own_words", "nonsense")
+LABELS = ("right", "stuffed", "negated", "own_words", "nonsense", "long_nonsense")
 UNRECOGNISED = 4
 """Negations in own words that only a judge recognises, at most."""
 
@@ -35,20 +35,28 @@ def rows() -> list[Row]:
     ]
 
 
-def is_right(answer: str, points: list[KeyPoint]) -> bool:
-    marks = dict.fromkeys((point.id for point in points), "hit")
+def outcome(answer: str, points: list[KeyPoint], judged: dict[str, Mark] | None = None) -> Outcome:
+    marks: dict[str, Mark] = dict.fromkeys((point.id for point in points), "hit")
     probes = {point.id: [True] for point in points}
-    return score(points, marks, probes, answer=answer).all_right
+    return score(points, marks, probes, judged, answer).outcome
 
 
 def test_a_dishonest_learner_gets_nothing_for_prose_that_is_not_right(rows: list[Row]) -> None:
     asked = Counter(label for _, label, _, _ in rows)
-    passed = [(name, label, answer) for name, label, answer, points in rows if is_right(answer, points)]
-    right = Counter(label for _, label, _ in passed)
-    assert sum(asked.values()) >= 120 and len({name for name, *_ in rows}) >= 20
-    assert asked["right"] - right["right"] <= 0.05 * asked["right"]
-    assert [each for each in passed if each[1] in ("stuffed", "negated", "nonsense")] == []
-    assert right["own_words"] <= UNRECOGNISED
+    found = [(label, outcome(answer, points), answer) for _, label, answer, points in rows]
+    reviewed = Counter(label for label, result, _ in found if result == "reviewed")
+    assert sum(asked.values()) >= 170 and len({name for name, *_ in rows}) >= 20
+    assert [each for each in found if each[1] == "right"] == [], "without a judge no prose is right"
+    assert reviewed["right"] >= 0.95 * asked["right"]
+    assert reviewed["stuffed"] == reviewed["negated"] == reviewed["nonsense"] == 0
+    assert reviewed["own_words"] <= UNRECOGNISED
+
+
+def test_prose_is_right_if_and_only_if_a_judge_hears_the_points(rows: list[Row]) -> None:
+    for name, label, answer, points in rows:
+        hears: Mark = "hit" if label == "right" else "miss"
+        result = outcome(answer, points, dict.fromkeys((point.id for point in points), hears))
+        assert (result == "right") == (label == "right") and result != "reviewed", (name, label, result)
 
 
 def test_the_question_about_the_opposite_finds_negations_and_leaves_true_sentences_alone(

@@ -22,7 +22,9 @@ from quizzes.instance import QuestionError, draw
 from quizzes.learning.calibration import Forecast, brier_score
 from quizzes.learning.review import SURE
 
-STATUSES = ("right", "partly", "wrong", "skipped", "unscored")
+STATUSES = ("right", "reviewed", "partly", "wrong", "skipped", "unscored")
+NO_POINTS = ("reviewed", "skipped", "unscored")
+"""Statuses without points."""
 
 
 def ask_all(
@@ -76,7 +78,7 @@ def _ask(sitting: Sitting, question_id: str, seed: int, number: int, total: int)
 
 def figures(records: list[Record]) -> dict[str, Any]:
     """Return the summary as numbers. Scripts read these field names from --json."""
-    asked = [record for record in records if record.status not in ("skipped", "unscored")]
+    asked = [record for record in records if record.status not in NO_POINTS]
     brier = brier_score(_forecasts(records))
     return {
         "items": len(records),
@@ -100,7 +102,7 @@ def show(sitting: Sitting) -> None:
     if sitting.exam:
         _verdicts(sitting)
     parts = [f"{found['right']} right", f"{found['partly']} partly", f"{found['wrong']} wrong"]
-    parts += [f"{found[name]} {name}" for name in ("skipped", "unscored") if found[name]]
+    parts += [f"{found[name]} {name}" for name in NO_POINTS if found[name]]
     where.print(f" [bold]{found['points']:g} of {found['points_max']:g} points[/]   {', '.join(parts)}")
     if found["surprises"]:
         where.print(f" {counted(found['surprises'], 'surprise')}: you were sure and wrong")
@@ -144,5 +146,5 @@ def _forecasts(records: list[Record]) -> list[Forecast]:
     return [
         Forecast(record.confidence, record.status == "right")
         for record in records
-        if record.confidence is not None and record.status not in ("skipped", "unscored")
+        if record.confidence is not None and record.status not in NO_POINTS
     ]

@@ -61,7 +61,10 @@ def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
     kept = [KeypointMark(name, verdict, "self") for name, verdict in marks.items()]
     kept += [KeypointMark(name, "hit" if all(right) else "miss", "probe") for name, right in probes.items()]
     graded_once = Graded((part,), graded.grader)
-    sitting.keep(instance, record, graded_once, prediction.id, marks=(*kept, *judged))
+    is_reviewed = graded.outcome == "reviewed"
+    sitting.keep(
+        instance, record, graded_once, prediction.id, marks=(*kept, *judged), is_reviewed=is_reviewed
+    )
     if not sitting.quiet:
         _show(graded)
         if not sitting.exam:
@@ -189,14 +192,18 @@ def _show(graded: FreeGraded) -> None:
         table.add_row(showing.inline(point.say) + must, point.marked, probe, point.mark)
     showing.console().print(table)
     if not graded.is_explained:
-        why = f"an answer shorter than {SHORTEST} words or a list of terms is not counted as right"
+        why = f"an answer shorter than {SHORTEST} words or a list of terms counts as incomplete"
         showing.console().print(f" [yellow]{why}[/]")
     how = {
         "probe": "0.6 x probes + 0.4 x marks, weighted",
         "judge": "the judge's marks, yours where it is unsure",
         "self": "your own marks only, so the answer is not counted as right: no probe was answered",
     }[graded.grader]
-    showing.console().print(f" [bold]{graded.share:.0%}[/] [dim]{how}[/]\n")
+    if graded.outcome == "reviewed":
+        why = "the probes were right and you marked every required point; without a judge prose is not scored"
+        showing.console().print(f" [bold]reviewed[/] [dim]{why}[/]\n")
+    else:
+        showing.console().print(f" [bold]{graded.share:.0%}[/] [dim]{how}[/]\n")
 
 
 def _after(sitting: Sitting, instance: Instance) -> None:

@@ -35,7 +35,7 @@ class Record:
     question_id: str
     seed: int
     status: str
-    """asking at first, then right, partly, wrong, skipped or unscored."""
+    """asking at first, then right, reviewed (prose without a judge), partly, wrong, skipped or unscored."""
     points: float = 0.0
     points_max: float = 0.0
     confidence: int | None = None
@@ -161,16 +161,19 @@ class Sitting:
         prediction_id: str | None,
         *,
         marks: tuple[KeypointMark, ...] = (),
+        is_reviewed: bool = False,
     ) -> Attempt:
-        """Save a graded answer."""
+        """Save a graded answer. is_reviewed: remembered, but not scored, since no judge read it."""
         question = instance.question
         cost = sum(hint.cost for hint in question.hints[: record.hints])
         record.points = graded.points * max(0.0, 1.0 - cost)
         record.points_max = graded.max_points
         record.status = "right" if graded.all_right else "partly" if graded.points > 0 else "wrong"
+        if is_reviewed:
+            record.status = "reviewed"
         record.mistakes = list(graded.mistakes)
         rating = rate(
-            correct=graded.all_right,
+            correct=graded.all_right or is_reviewed,
             fraction=graded.points / graded.max_points if graded.max_points else 0.0,
             hints=record.hints,
             seconds=record.seconds,
@@ -186,6 +189,7 @@ class Sitting:
             instance,
             record,
             correct=graded.all_right,
+            scored=not is_reviewed,
             grader=graded.grader,
             hints=record.hints,
             mistake_id=graded.mistakes[0] if graded.mistakes else None,
