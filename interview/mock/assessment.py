@@ -113,8 +113,8 @@ def _is_option(asked: Asked) -> bool:
 
 
 def recommend(level: str, values: Mapping[str, int | None]) -> str:
-    """Return the best recommendation whose minima hold. An axis that was not observed does not count against anybody,
-    but without correctness and one more axis there is no recommendation."""
+    """Return the best recommendation whose minima hold. An axis that was not observed lowers nothing;
+    without correctness and one more axis there is no recommendation."""
     seen = {axis: value for axis, value in values.items() if value is not None}
     if "correctness" not in seen or len(seen) < 2:
         return "too little observed"

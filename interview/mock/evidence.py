@@ -1,4 +1,4 @@
-"""What a reply is evidence of: a value from 1 to 5 on an axis, with the reason and the words that it rests on.
+"""Evidence from replies: a value from 1 to 5 on an axis, with the reason and the words that it rests on.
 
 Machine evidence decides: graded numbers, intervals, options, runs, looks at an incident, clarifying questions, time. Of
 prose, only its probes, its length and the candidate's own marks (at 40 %, beside the probes) count: no code here
@@ -194,7 +194,7 @@ def of_overtime(seconds: float, minutes: float, step: str) -> list[Evidence]:
 
 
 def of_pace(late: int, steps: int, *, explained: bool, asked: bool) -> list[Evidence]:
-    """Return the evidence of a whole session: the share of steps in time. Somebody who explained nothing, or asked
+    """Return the evidence of a whole session: the share of steps in time. A candidate who explained nothing, or asked
     nothing, cannot earn a 5 by being quick."""
     if not steps:
         return []

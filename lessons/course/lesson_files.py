@@ -118,7 +118,7 @@ class Lab(Strict):
     """Ids of bank questions that the lab prepares for."""
     exercise: Exercise
     probes: list[Probe] = []
-    """What `prep lab interview` asks about the cost of the code."""
+    """Questions of `prep lab interview` about the cost of the code."""
     folder: Path
 
     @property
@@ -132,7 +132,7 @@ class Lab(Strict):
 
     @property
     def checks_id(self) -> str:
-        """What its checks are registered for."""
+        """Exercise number under which its checks are registered."""
         return self.folder.name.replace("_", "-")
 
     @property
@@ -146,7 +146,7 @@ class Lab(Strict):
 
     @property
     def follow_ups(self) -> list[tuple[str, str]]:
-        """What an interviewer asks once the code works: the question, and the rest of its paragraph."""
+        """Return an interviewer's questions once the code works: the question, and the rest of its paragraph."""
         text = (self.folder / "follow_ups.md").read_text(encoding="utf-8")
         found = re.findall(r"^\d+\. \*\*(.+?)\*\*(.*?)(?=^\d+\. |\Z)", text, re.MULTILINE | re.DOTALL)
         return [(" ".join(question.split()), " ".join(answer.split())) for question, answer in found]

@@ -1,4 +1,4 @@
-"""What a lesson's cells call: predict, reveal, check, hint, explore, say.
+"""Functions that a lesson's cells call: predict, reveal, check, hint, explore, say.
 
 this = open_lesson("07")
 this.predict("waste", 15, unit="slots")      committed to the learner's state before the run

@@ -4,7 +4,7 @@
 # ## Why an interviewer asks
 #
 # "What did Orca change?" The short answer is *iteration-level scheduling*: requests join and leave a batch between two
-# steps. The follow-ups separate those who have counted from those who have read:
+# steps. The follow-ups separate candidates who have counted from candidates who have read:
 #
 # * How many steps does it save on *these* lengths? Always?
 # * What happens to a request that arrives while a batch runs?

@@ -17,7 +17,7 @@ class Race:
     ratio: float
     """The learner's figure over ours, from one run."""
     says: str
-    """What the ratio compares, and whether more or less is better."""
+    """Meaning of the ratio, and whether more or less is better."""
     differs: str = ""
     """The first decision that differs from ours, one sentence; empty if none does."""
 

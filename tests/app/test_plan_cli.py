@@ -99,7 +99,9 @@ def test_a_far_interview_has_a_line_per_later_week() -> None:
     assert max(map(len, lines)) <= 80
     first = lines.index(" later weeks, by their first day") + 1
     later = lines[first : lines.index("", first)]
-    assert 11 <= len(later) <= 13 and all(" h  " in line for line in later)  # 100 days less the first three weeks
+    assert 11 <= len(later) <= 13 and all(
+        " h  " in line for line in later
+    )  # 100 days less the first three weeks
 
 
 def test_a_script_is_told_that_the_date_is_missing(tmp_path: Path) -> None:

@@ -70,7 +70,9 @@ def all_findings(folders: list[str]) -> list[str]:
     return [finding for name in names for finding in findings(name)]
 
 
-@pytest.mark.parametrize("folder", ["kernels", "engine", "quizzes", "app", "tests", "docs"])
+@pytest.mark.parametrize(
+    "folder", ["common", "kernels", "engine", "quizzes", "lessons", "interview", "app", "tests", "docs"]
+)
 def test_texts_avoid_the_worst_habits(folder: str) -> None:
     found = all_findings([folder])
     assert not found, f"{len(found)} findings:\n" + "\n".join(found[:40])

@@ -117,7 +117,7 @@ def cooldowns_follow_any_change(learner: Learner) -> None:
 
 @check(LAB)
 def a_cooldown_does_not_stop_the_count(learner: Learner) -> None:
-    """What was above throughout a cooldown acts at its end."""
+    """A signal that was above throughout a cooldown acts at its end."""
     compare(learner, looks((HIGH, 20)), sustain_out=60.0)
 
 
