@@ -292,6 +292,11 @@ def exercise_of(source: str) -> str | None:
     return match[1] if match else None
 
 
+def exercise_cell(lesson: Lesson, exercise: str) -> str:
+    """Return the id of the exercise's cell in the notebook."""
+    return f"{lesson.name[:3]}-{exercise.replace('.', '-')}"
+
+
 def stub(lesson: Lesson | Lab, exercise: str) -> str:
     """Return the source of the exercise's cell, or the lab's file, as the learner gets it."""
     if isinstance(lesson, Lab):
