@@ -332,7 +332,7 @@ class Gateway:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a backend's answer is not passed on."""
+    """Reason why a backend's answer is not passed on."""
 
     what: str
     status_code: int | None

@@ -18,7 +18,7 @@ class Checked:
     checks: list[tuple[bool, str, list[str]]] = field(default_factory=list)
     """Each check: whether it passes, its requirement, and why it fails."""
     problem: str = ""
-    """Why no check could run."""
+    """Reason why no check could run."""
 
     @property
     def all_pass(self) -> bool:

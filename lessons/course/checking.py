@@ -96,7 +96,7 @@ class Report:
     exercise: str
     results: list[CheckResult] = field(default_factory=list)
     problem: str = ""
-    """Why no check could run: not written yet, a syntax error, a missing name."""
+    """Reason why no check could run: not written yet, a syntax error, a missing name."""
     is_stub: bool = False
     output: str = ""
     """Shortened output of the learner's code."""

@@ -26,7 +26,7 @@ class Out:
 
 @dataclass(frozen=True)
 class Grid:
-    """How a CUDA kernel is launched."""
+    """Launch configuration of a CUDA kernel."""
 
     blocks: tuple[int, ...]
     threads: int

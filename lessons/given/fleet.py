@@ -36,7 +36,7 @@ class Brief:
 
 @dataclass(frozen=True)
 class Plan:
-    """How to serve it: Llama-3.1 8B on `replicas` replicas of `tp` GPUs each."""
+    """Deployment that serves it: Llama-3.1 8B on `replicas` replicas of `tp` GPUs each."""
 
     gpu: str
     replicas: int

@@ -55,7 +55,7 @@ class Piece:
 
     @property
     def says(self) -> str:
-        """How messages name it: "scheduler (exercise 10.1)"."""
+        """Name in messages: "scheduler (exercise 10.1)"."""
         return f"{self.name} (exercise {self.exercise})"
 
 

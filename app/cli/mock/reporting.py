@@ -28,7 +28,7 @@ def report(
     markdown: Annotated[bool, option("Print everything as Markdown.", "--markdown")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show what an interview showed, and what to practise.
+    """Show the report of an interview: marks with their evidence, and topics to practise.
 
     \b
     Examples:
