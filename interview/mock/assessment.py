@@ -52,11 +52,6 @@ class AxisMark:
         """Return 1 to 5, or None for not observed. Halves are rounded down: no false praise."""
         return None if self.mean is None else max(1, int(self.mean + 0.499))
 
-    @property
-    def is_far_off(self) -> bool:
-        """Return whether the own rating differs by two or more."""
-        return self.own is not None and self.value is not None and abs(self.own - self.value) >= FAR_OFF
-
 
 @dataclass(frozen=True)
 class Assessment:

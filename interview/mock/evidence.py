@@ -185,14 +185,6 @@ def _told(
     return max(1.0, min(5.0, value)), ", ".join(reasons)
 
 
-def of_overtime(seconds: float, minutes: float, step: str) -> list[Evidence]:
-    """Return the evidence of a step that took longer than 120 % of its time; nothing if it did not."""
-    if seconds <= 72 * minutes:
-        return []
-    why = f"{seconds / 60:.1f} min for what has {minutes:g}"
-    return [Evidence("communication", 2.0, why, step, 0.5)]
-
-
 def of_pace(late: int, steps: int, *, explained: bool, asked: bool) -> list[Evidence]:
     """Return the evidence of a whole session: the share of steps in time. A candidate who explained nothing, or asked
     nothing, cannot earn a 5 by being quick."""

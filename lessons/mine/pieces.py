@@ -116,11 +116,6 @@ def reference_pieces(reference: Callable[[str], str | None]) -> Pieces:
     )
 
 
-def engine_pieces() -> Pieces:
-    """Return no pieces: the engine's own code at every seam."""
-    return load_pieces({})
-
-
 def _choose(seam: Seam, sources: Mapping[str, str], why_not: Callable[[str, str], str]) -> Piece:
     """Return the learner's piece from the first exercise that is usable, else the engine's own."""
     first = Piece(seam.name, seam.exercises[0][0], "engine", "not written yet", seam.ours)

@@ -87,10 +87,6 @@ class Job:
         return not self._thread.is_alive()
 
     @property
-    def can_stop(self) -> bool:
-        return self._stop is not None
-
-    @property
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
