@@ -98,7 +98,6 @@ def _judged(session: Session) -> Verdicts | None:
 
 def show(found: Report) -> None:
     """Print the report: marks, strengths, gaps with their commands, each question in one line."""
-    from interview.mock.scenario import role_name
     from interview.mock.assessment import FAR_OFF
     from interview.mock.scenario import role_name
 
