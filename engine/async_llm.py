@@ -38,7 +38,7 @@ from engine.sampling_params import RequestOutputKind, SamplingParams
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.02
-"""How often `sleep` looks for the end of the requests."""
+"""Seconds between two looks of `sleep` for the end of the requests."""
 SHUTDOWN_S = 5.0
 """Time for an engine's process to finish its step; one that is stopped or stuck is killed then."""
 

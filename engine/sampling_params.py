@@ -110,7 +110,7 @@ STRUCTURE_KINDS = ("json", "regex", "choice", "grammar", "json_object", "structu
 
 @dataclass
 class SamplingParams:
-    """How to choose tokens, when to stop, and which details to report.
+    """Settings of a request: the choice of tokens, when to stop, and which details to report.
 
     Every value is checked on construction: a wrong one raises a ValueError that names the field, the
     value and the range. The order in which the sampler applies them is in engine/sample/sampler.py.

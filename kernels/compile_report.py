@@ -85,7 +85,7 @@ class KernelReport:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How many blocks of a kernel one SM holds at a time."""
+    """Number of blocks of a kernel that one SM holds at a time."""
 
     blocks: int
     warps: int

@@ -1,4 +1,4 @@
-"""How a kernel that is not part of this package is compiled: the commands and reports, with the flags of our own.
+"""Compilation of a kernel that is not part of this package: the commands and reports, with the flags of our own.
 
 The labs (`lessons/course/native.py`) compile what learners write.
 """

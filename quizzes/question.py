@@ -74,7 +74,7 @@ class FloatRange(Strict):
 
 
 class Param(Strict):
-    """How a number of the question is drawn: exactly one of these fields."""
+    """Distribution of a number of the question: exactly one of these fields."""
 
     const: Any = None
     choice: list[Any] | None = None
@@ -137,7 +137,7 @@ class Choice(Strict):
     right: bool | str = False
     """True, or an =expression over params and result."""
     why: str = ""
-    """Why it is right or wrong, shown after the answer."""
+    """Reason why it is right or wrong, shown after the answer."""
 
 
 class Item(Strict):

@@ -29,7 +29,7 @@ class SideDied(ProcessEnded):
 
 @dataclass(frozen=True)
 class SideSpec:
-    """How to start one side."""
+    """Command that starts one side."""
 
     name: str
     python: str

@@ -22,7 +22,7 @@ def export(
     role: Annotated[
         str | None, option("Only questions of this role: inference, kernel, platform, sre or applied.")
     ] = None,
-    seed: Annotated[int, option("For the numbers of the questions.")] = 0,
+    seed: Annotated[int, option("Seed of the numbers in the questions.")] = 0,
     force: Annotated[bool, option("Overwrite the file if it exists.", "--force")] = False,
 ) -> None:
     """Export the bank's questions and the cards as flash cards or as a cheat sheet.

@@ -1,4 +1,4 @@
-"""`prep gateway`: several servers behind one address, and why each request went where it went."""
+"""`prep gateway`: several servers behind one address, with a recorded reason for each routing decision."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run(
 
 
 def check(file: SettingsArgument, json: JsonOption = False) -> None:
-    """Read settings and say what they mean, without listening.
+    """Check a settings file and print its settings, without listening.
 
     \b
     Example: prep gateway check engine/gateway/example.yaml
@@ -128,7 +128,7 @@ def explain(
     api_key: KeyOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Say why requests went to their backends.
+    """Show the chosen backend of requests, and the reasons.
 
     \b
     Examples:
@@ -194,5 +194,5 @@ gateway = terminal.command_app(
     state,
     explain,
     canary,
-    help="Put servers behind one address, and ask why a request went where.",
+    help="Run a gateway in front of several servers, and show its routing decisions.",
 )

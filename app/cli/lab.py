@@ -283,7 +283,7 @@ lab = terminal.command_app(
     submit_trace,
     interview,
     reset,
-    help="Write a part of the engine in your own editor; alone: what is next.",
+    help="Write a part of the engine in your own editor. Without a subcommand: show what is next.",
 )
 lab.info.no_args_is_help = False
 lab.callback(invoke_without_command=True)(overview)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option, option_groups
 from app.cli.serve import KEY_VARIABLE
+from app.cli.traffic_options import DrawnRequests
 from common.text import counted, duration
-from engine.sim.workload import Lengths, SimRequest, Workload, read_trace
+from engine.sim.workload import SimRequest, read_trace
 
 if TYPE_CHECKING:
     from engine.server.load_client import Load, LoadReport
@@ -29,22 +30,17 @@ REFRESH_S = 0.5
 
 
 @dataclass(frozen=True)
-class Traffic:
+class Traffic(DrawnRequests):
     """Requests, drawn or listed in a file."""
 
     rate: Annotated[float, option("Requests per second.", min=0.001)] = 8.0
-    duration: Annotated[float, option("Seconds during which requests are sent.", min=0.1)] = 30.0
     prompt: Annotated[str, option("Prompt tokens: 100, 50-200 or lognormal:MEAN:SIGMA.")] = "50-150"
     output: Annotated[str, option("Generated tokens, in the same forms.")] = "32"
-    arrivals: Annotated[str, option("poisson, gamma (bursty, see --cv) or constant.")] = "poisson"
-    cv: Annotated[float, option("Gamma: standard deviation over mean of the gaps.")] = 2.0
-    num_prefixes: Annotated[int, option("Number of shared prompt prefixes; 0: none.", min=0)] = 0
-    prefix_len: Annotated[int, option("Tokens of a shared prefix.", min=0)] = 0
+    duration: Annotated[float, option("Seconds during which requests are sent.", min=0.1)] = 30.0
     replay: Annotated[
         Path | None,
         option("File of requests instead: from prep serve --request-log, or like prep sim's --requests."),
     ] = None
-    seed: Annotated[int, option("The same seed sends the same requests.")] = 0
 
     def requests(self) -> list[SimRequest]:
         """Return the requests in order of arrival. Raises ConfigError for wrong settings or a wrong file."""
@@ -53,18 +49,7 @@ class Traffic:
                 return read_trace(self.replay)
             except OSError as error:
                 raise terminal.Problem(f"cannot read {self.replay}: {error.strerror}") from None
-        work = Workload(
-            max(1, round(self.rate * self.duration)),
-            self.rate,
-            Lengths.parse(self.prompt),
-            Lengths.parse(self.output),
-            self.arrivals,  # type: ignore[arg-type]
-            self.cv,
-            self.num_prefixes,
-            self.prefix_len,
-            seed=self.seed,
-        )
-        return list(work)
+        return list(self.draw(max(1, round(self.rate * self.duration))))
 
 
 @dataclass(frozen=True)

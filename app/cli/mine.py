@@ -161,8 +161,8 @@ def serve(
         "the server needs", ["fastapi", "uvicorn", "uvloop", "prometheus_client"], "mine serve", "lesson"
     )
     from lessons.mine.engine import settings_for
-    from lessons.mine.pieces import using
     from lessons.mine.server import serve as run_server
+    from lessons.mine.workspace import using
 
     pieces = load(solutions)
     settings = settings_for(pieces, model="shop", max_num_seqs=max_running, trace=trace)

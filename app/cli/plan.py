@@ -42,7 +42,7 @@ def plan(
     hours: Annotated[float | None, option("Hours of practice per week.")] = None,
     role: Annotated[str | None, option("inference, kernel, platform, sre or applied.")] = None,
     level: Annotated[str | None, option("junior, mid, senior or staff.")] = None,
-    all_: Annotated[bool, option("Show every day, also of a far interview.", "--all")] = False,
+    all_: Annotated[bool, option("Show every day, however far the interview is.", "--all")] = False,
     ics: Annotated[Path | None, option("Write a calendar file.", metavar="FILE")] = None,
     at: Annotated[str, option("Hour of the calendar's events.", metavar="HH:MM")] = "19:00",
     markdown: Annotated[Path | None, option("Write a check-off list.", metavar="FILE")] = None,

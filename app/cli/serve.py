@@ -28,7 +28,7 @@ class Server:
         list[str] | None, option(f"Key that clients must send; repeatable. Also: {KEY_VARIABLE}.")
     ] = None
     served_model_name: Annotated[
-        list[str] | None, option("Name of the model in requests; repeatable. By default as started.")
+        list[str] | None, option("Name of the model in requests; repeatable. Default: MODEL.")
     ] = None
     lora_modules: Annotated[list[str] | None, option("NAME=PATH of an adapter to load; repeatable.")] = None
     max_num_queued_reqs: Annotated[
@@ -53,7 +53,7 @@ class Server:
         str | None, option("Address of an OpenTelemetry collector; it gets one span per request.")
     ] = None
     enable_sleep_mode: Annotated[
-        bool, option("Offer /sleep and /wake_up: give all memory back for a time.")
+        bool, option("Serve /sleep and /wake_up, which free and reload the engine's memory.")
     ] = False
     log_prompts: Annotated[bool, option("Write prompts to the request log.")] = False
     enable_prompt_tokens_details: Annotated[bool, option("Report cached prompt tokens in the usage.")] = False

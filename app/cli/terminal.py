@@ -175,6 +175,14 @@ def table(*headings: str, left: tuple[str, ...] = (), rows: Iterable[Iterable[ob
     return result
 
 
+def framed_table() -> Table:
+    """Return a table with a frame, for results beside a prediction and for forms; in ASCII where Unicode fails."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SQUARE if unicode_ok() else box.ASCII, pad_edge=True)
+
+
 def show(title: str, body: Table) -> None:
     """Print a heading and a table."""
     say(f"[bold]{title}[/]")

@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 def top(
     url: Annotated[str, argument("Address of the server, such as http://127.0.0.1:8000.")],
-    interval: Annotated[float, option("Seconds between two looks.", min=0.1)] = 2.0,
-    once: Annotated[bool, option("Print one look and end.", "--once")] = False,
+    interval: Annotated[float, option("Seconds between two samples.", min=0.1)] = 2.0,
+    once: Annotated[bool, option("Print one sample and exit.", "--once")] = False,
     api_key: Annotated[str | None, option(f"Key of the server. Also: {KEY_VARIABLE}.")] = None,
     json: JsonOption = False,
 ) -> None:

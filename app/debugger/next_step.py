@@ -46,7 +46,7 @@ class NextStep:
     evicted: list[int]
     """Cached blocks that are allocated, in order."""
     reasons: dict[str, tuple[Reason, dict[str, int]]]
-    """Why each waiting request keeps waiting."""
+    """Reason why each waiting request keeps waiting."""
     returned: dict[str, int]
     """Requests that reach their last token -> blocks that this frees."""
     held: dict[str, int]

@@ -37,7 +37,7 @@ class Quiz:
     num_right: int = 0
     num_answered: int = 0
     go: Callable[[int], None] = field(default=lambda step: None, repr=False)
-    """How the page that shows the panel moves to a step."""
+    """Function with which the page that shows the panel moves to a step."""
 
     def ask(self, run_id: str, question: Question | None) -> None:
         self.run_id, self.question, self.given = run_id, question, None

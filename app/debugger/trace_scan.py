@@ -121,7 +121,7 @@ class Scan:
     num_bytes: int = 0
     damage: str = ""
     malformed: str = ""
-    """Why the next line could not be read; reading stops there."""
+    """Reason why the next line could not be read; reading stops there."""
     last_offset: int = 0
     """Start of the first member that was not read."""
 

@@ -35,7 +35,7 @@ class Member(NamedTuple):
     end: int
     text: bytes
     damage: str
-    """How the member is damaged; empty if it is not."""
+    """Damage of the member; empty if it is not."""
 
 
 def members(data: mmap.mmap | bytes, start: int, stop: int) -> Iterator[Member]:

@@ -79,7 +79,7 @@ class Guest:
 
     @property
     def seconds_left(self) -> float:
-        """What is left of `limits.seconds`; at most 0 after a stop for time."""
+        """Remaining seconds of `limits.seconds`; at most 0 after a stop for time."""
         return self._process.seconds_left if self._process else 0.0
 
     def call(self, name: str, /, *args: Any, **keywords: Any) -> Any:

@@ -40,7 +40,7 @@ def readable(own: Sequence[str]) -> tuple[list[str], list[str]]:
     listed = {str(ROOT), *(str(path.parent) for path in packages if path.parent != ROOT)}
     for tree in dict.fromkeys(Path(os.path.realpath(place)) for place in (*SYSTEM, *python)):
         _without(tree, [path.resolve() for path in private], allowed, listed)
-    allowed.append("/proc/self")  # resolved by the guest: it is the folder of whoever reads it
+    allowed.append("/proc/self")  # resolved by the guest: it is the folder of the process that reads it
     return [*allowed, *map(str, packages), *map(str, files)], sorted(listed)
 
 

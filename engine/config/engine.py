@@ -20,7 +20,7 @@ from engine.config.scheduler import SchedulerConfig
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """How many workers an engine has, how many engines there are, and where their workers run."""
+    """Number of workers per engine, number of engines, and placement of the workers."""
 
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1

@@ -32,7 +32,7 @@ class Block:
     def __init__(self, block_id: int) -> None:
         self.block_id = block_id
         self.ref_count = 0
-        """How many running requests have it in their block table."""
+        """Number of running requests that have it in their block table."""
         self.block_hash: bytes | None = None
         """Set once its tokens are final and their KV is written; from then on it is read-only."""
         self.prev: Block | None = None

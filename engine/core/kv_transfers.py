@@ -61,7 +61,7 @@ class KVTransfers(AdmissionResource):
         self._new_saves: list[BlockTransfer] = []
         """Transfers that began since the last step that ran: after an interrupted step they are announced again."""
         self._num_told = (0, 0)
-        """How many of both the planned step announces to the worker."""
+        """Number of both that the planned step announces to the worker."""
 
     @property
     def num_unfinished(self) -> int:

@@ -16,7 +16,7 @@ from engine.sampling_params import SamplingParams
 
 
 class Reason(StrEnum):
-    """Why an unfinished request computes nothing in a step. Closed: a new cause needs a new member."""
+    """Reason why an unfinished request computes nothing in a step. Closed: a new cause needs a new member."""
 
     BUDGET_EXHAUSTED = "budget_exhausted"
     """The step's token budget is used up or, without chunked prefill, too little is left for the whole prompt.

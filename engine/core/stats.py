@@ -25,7 +25,7 @@ class StepStats:
     num_accepted_tokens: int = 0
     """Drafts accepted by the model."""
     num_accepted_tokens_per_pos: list[int] = field(default_factory=list)
-    """How often the first draft of a row was accepted, the second, ...; without trailing zeros."""
+    """Counts of accepted first drafts of a row, second drafts, ...; without trailing zeros."""
     num_admitted: int = 0
     num_preempted: int = 0
     num_finished: int = 0

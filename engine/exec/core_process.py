@@ -39,7 +39,7 @@ from engine.grammar.vocabulary import TokenSource
 logger = logging.getLogger(__name__)
 
 DEBUG_POLL_S = 0.05
-"""How often an idle engine with a debug port looks for commands of the debugger."""
+"""Seconds between two looks of an idle engine with a debug port for commands of the debugger."""
 
 
 @dataclass(slots=True)

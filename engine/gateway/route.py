@@ -32,7 +32,7 @@ class Seen:
     unit: str
     """Unit of `hit`: "tokens" by its KV events, "tokens by estimate", or "chunks" that it was sent."""
     excluded: str = ""
-    """Why it could not be chosen: "wrong model", "unhealthy", "breaker open", "tried", "version stable"."""
+    """Reason why it could not be chosen: "wrong model", "unhealthy", "breaker open", "tried", "version stable"."""
     adapter: str = ""
     """State of the request's adapter there, if that is known."""
 
@@ -43,7 +43,7 @@ class Seen:
 
 @dataclass
 class Decision:
-    """Why a request went where it went."""
+    """Reason for the choice of a backend."""
 
     request_id: str
     tenant: str

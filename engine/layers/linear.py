@@ -38,7 +38,7 @@ def empty_parameter(*shape: int, dtype: torch.dtype) -> nn.Parameter:
 
 
 class LinearMethod(Protocol):
-    """How a layer's weights are stored and multiplied: the seam for quantisation (`engine/quant`).
+    """Storage and multiplication of a layer's weights: the seam for quantisation (`engine/quant`).
 
     Life: `create_weights` when the model is built, the loader fills what `Linear.checkpoint_tensors` offers,
     `process_weights_after_loading` repacks it, `apply` runs in every step. Source: vLLM LinearMethodBase.

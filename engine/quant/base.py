@@ -34,7 +34,7 @@ class QuantizationConfig(Protocol):
     """A format's rules for one checkpoint."""
 
     def linear_method(self, name: str, layer: Linear) -> LinearMethod:
-        """How the layer that the model calls `name` is stored and multiplied."""
+        """Return the method that stores and multiplies the layer that the model calls `name`."""
         ...
 
 

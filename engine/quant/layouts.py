@@ -1,4 +1,4 @@
-"""How the public formats store a matrix [N, K], and what it means: weight[n, k] = (q - zero) * scale.
+"""Layouts of a matrix [N, K] in the public formats, and their meaning: weight[n, k] = (q - zero) * scale.
 
 AWQ, as AutoAWQ writes it (version "gemm"):
 

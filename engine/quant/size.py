@@ -1,4 +1,4 @@
-"""How large a quantised model is, from the shapes of its tensors alone.
+"""Size of a quantised model, from the shapes of its tensors alone.
 
     4 bits, groups of 128, fp16 scales, 4-bit zero points:   4 + 16 / 128 + 4 / 128 = 4.156 bits per weight
 

@@ -64,7 +64,7 @@ class Sent:
     num_tokens: int = 0
     gaps: list[float] = field(default_factory=list)
     error: str = ""
-    """Why it failed: "HTTP 429", "connection refused", ...; empty for a whole answer."""
+    """Reason why it failed: "HTTP 429", "connection refused", ...; empty for a whole answer."""
 
     @property
     def ttft(self) -> float:

@@ -109,7 +109,7 @@ class CompletionRequest(GenerationRequest):
 
 
 class ChatTemplateFields(ApiModel):
-    """How messages become a prompt."""
+    """Fields that determine how messages become a prompt."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None

@@ -14,15 +14,14 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from engine.core.sched_output import EngineCoreOutput
-from engine.core.stats import StepStats
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.outputs import RequestOutput
+from engine.server.ended_requests import EndedRequests
 
 logger = logging.getLogger(__name__)
 
@@ -35,32 +34,20 @@ UNITS = {
 NAMESPACE = "prep"
 
 
-class RequestLog:
+class RequestLog(EndedRequests):
     """A StatLogger that writes requests as they end. A disk that is full costs lines, not requests."""
 
     def __init__(
         self, path: Path, model: str, block_size: int, decode: Callable[[list[int]], str] | None = None
     ) -> None:
         """Append to the file. decode: of the tokenizer, to write prompts. Raises OSError if it cannot be written."""
+        super().__init__()
         self._file = path.open("a", encoding="utf-8", errors="replace", buffering=1)
         self._model, self._block_size, self._decode = model, block_size, decode
-        self._epoch = time.time() - time.monotonic()
-        self._open: dict[str, SubmittedRequest] = {}
         self._num_lost = 0
 
-    def add(self, submitted: SubmittedRequest) -> None:
-        self._open[submitted.request_id] = submitted
-
-    def step(
-        self,
-        stats: StepStats | None,
-        when: float,
-        core_outputs: Sequence[EngineCoreOutput],
-        outputs: Sequence[RequestOutput],
-    ) -> None:
-        for output in outputs:
-            if output.finished and (submitted := self._open.pop(output.request_id, None)) is not None:
-                self._write(self.entry(submitted, output))
+    def ended(self, submitted: SubmittedRequest, output: RequestOutput) -> None:
+        self._write(self.entry(submitted, output))
 
     def close(self) -> None:
         self._file.close()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -23,46 +22,30 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import SpanKind, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from engine.core.sched_output import EngineCoreOutput
-from engine.core.stats import StepStats
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.outputs import RequestMetrics, RequestOutput
+from engine.server.ended_requests import EndedRequests
 
 PROTOCOL_VARIABLE = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 
 
-class RequestTracer:
+class RequestTracer(EndedRequests):
     """A StatLogger that exports the spans of requests as they end, in a thread of its own."""
 
     def __init__(self, endpoint: str, model: str) -> None:
         """Raises ValueError for an unknown protocol."""
+        super().__init__()
         names = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "prep"}
         self._provider = TracerProvider(resource=Resource.create(names))
         self._provider.add_span_processor(BatchSpanProcessor(_exporter(endpoint)))
         self._tracer = self._provider.get_tracer("prep.engine.server")
         self._model = model
-        self._epoch = time.time() - time.monotonic()
-        self._open: dict[str, SubmittedRequest] = {}
-
-    def add(self, submitted: SubmittedRequest) -> None:
-        self._open[submitted.request_id] = submitted
-
-    def step(
-        self,
-        stats: StepStats | None,
-        when: float,
-        core_outputs: Sequence[EngineCoreOutput],
-        outputs: Sequence[RequestOutput],
-    ) -> None:
-        for output in outputs:
-            if output.finished and (submitted := self._open.pop(output.request_id, None)) is not None:
-                self._export(submitted, output)
 
     def close(self) -> None:
         """Send what has not been sent yet."""
         self._provider.shutdown()
 
-    def _export(self, submitted: SubmittedRequest, output: RequestOutput) -> None:
+    def ended(self, submitted: SubmittedRequest, output: RequestOutput) -> None:
         metrics = output.metrics
         end = metrics.finished_time or time.monotonic()
         context = TraceContextTextMapPropagator().extract(submitted.trace_headers or {})

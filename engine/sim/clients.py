@@ -26,7 +26,7 @@ MOST_SAMPLES = 60
 
 @dataclass(frozen=True)
 class Patience:
-    """How long clients wait for the first token, and what they do then."""
+    """Patience of clients: their wait for the first token, and their retries."""
 
     timeout: float = float("inf")  # seconds per attempt
     retries: int = 0

@@ -98,7 +98,7 @@ def diff(a: Trace, b: Trace) -> TraceDiff:
 
 
 def _workload_notes(a: RunTotals, b: RunTotals) -> list[str]:
-    """How the workloads differ, request by request."""
+    """Differences of the workloads, request by request."""
     ours, theirs = (dict(zip(run.keys, run.reader.requests, strict=True)) for run in (a, b))
     notes = []
     if only := [key for key in ours if key not in theirs]:

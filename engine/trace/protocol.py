@@ -158,7 +158,7 @@ class Trace(Protocol):
         )
 
     def reasons(self, step: int) -> list[NotScheduled]:
-        """Why requests were not scheduled; an entry for `None` stands for every waiting request not named."""
+        """Reason why requests were not scheduled; an entry for `None` stands for every waiting request not named."""
         return [
             NotScheduled(None if number is None else self._name(number), Reason(reason), details)
             for number, reason, details in self.record(step).get("why", ())

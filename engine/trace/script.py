@@ -24,7 +24,7 @@ from engine.trace.protocol import Trace
 from engine.trace.records import accepted_tokens
 
 End = Literal["stop", "length", "error", "abort", "stop_string", "unfinished"]
-"""How a request ended in the recording. `stop_string`: the frontend found a stop string and aborted it."""
+"""End of a request in the recording. `stop_string`: the frontend found a stop string and aborted it."""
 
 
 class DraftRow(NamedTuple):

@@ -33,7 +33,7 @@ class StepTimeLimit(BaseException):
 
 @dataclass(frozen=True)
 class Failure:
-    """How a scheduler broke its contract. The trace holds the run up to that step."""
+    """Violation of the contract by a scheduler. The trace holds the run up to that step."""
 
     scheduler_cls: str
     step: int

@@ -26,7 +26,7 @@ CPU_CACHE_CAP = 1 << 30
 
 
 class CacheSize(NamedTuple):
-    """How many blocks to allocate, the null block included, and why."""
+    """Number of blocks to allocate, the null block included, and why."""
 
     num_blocks: int
     reason: str

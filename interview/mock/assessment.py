@@ -61,11 +61,6 @@ class AxisMark:
         """Return whether it has no mark, but an observation that went badly."""
         return self.mean is None and any(e.value < DOUBTFUL for e in self.evidence)
 
-    @property
-    def is_far_off(self) -> bool:
-        """Return whether the own rating differs by two or more."""
-        return self.own is not None and self.value is not None and abs(self.own - self.value) >= FAR_OFF
-
 
 @dataclass(frozen=True)
 class Assessment:

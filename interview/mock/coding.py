@@ -14,11 +14,11 @@ class Checked:
     passed: list[str]
     failed: list[str]
     lines: list[str] = field(default_factory=list)
-    """What to show: per failed check its requirement and the smallest counter-example."""
+    """Lines to show: per failed check its requirement and the smallest counter-example."""
     checks: list[tuple[bool, str, list[str]]] = field(default_factory=list)
     """Each check: whether it passes, its requirement, and why it fails."""
     problem: str = ""
-    """Why no check could run."""
+    """Reason why no check could run."""
 
     @property
     def all_pass(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a reply is evidence of: a value from 1 to 5 on an axis, with the reason and the words that it rests on.
+"""Evidence from replies: a value from 1 to 5 on an axis, with the reason and the words that it rests on.
 
 Machine evidence decides: graded numbers, intervals, options, runs, looks at an incident, clarifying questions, time. Of
 prose, only its probes, its length and the candidate's own marks (at 40 %, beside the probes) count: no code here
@@ -222,14 +222,6 @@ def is_echo(text: str, said: str) -> bool:
 def _runs_of_words(text: str) -> list[tuple[str, ...]]:
     found = words(text)
     return [tuple(found[at : at + RUN]) for at in range(len(found) - RUN + 1)]
-
-
-def of_overtime(seconds: float, minutes: float, step: str) -> list[Evidence]:
-    """Return the evidence of a step that took longer than 120 % of its time; nothing if it did not."""
-    if seconds <= 72 * minutes:
-        return []
-    why = f"{seconds / 60:.1f} min for what has {minutes:g}"
-    return [Evidence("communication", 2.0, why, step, 0.5)]
 
 
 def of_pace(late: int, steps: int, *, explained: bool, asked: bool) -> list[Evidence]:

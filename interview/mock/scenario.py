@@ -129,7 +129,7 @@ class Look(Strict):
 
     id: Id
     ask: str
-    """What it is: "queue and waiting time"."""
+    """Topic in a few words: "queue and waiting time"."""
     cost: Annotated[int, Field(ge=1, le=3)] = 1
     shows: str
     """A template over `healthy` and `broken`, the results of the two runs."""
@@ -193,7 +193,7 @@ class Reverse(Strict):
     answer: str
     tests: Annotated[list[Test], Field(min_length=3)]
     flaw: Annotated[list[Choice], Field(min_length=3)]
-    """What is wrong with it; one option is right."""
+    """Options for the flaw; one is right."""
 
 
 class Step(Strict):
@@ -206,14 +206,14 @@ class Step(Strict):
     minutes: Annotated[float, Field(gt=0, le=30)] = 3
     difficulty: Annotated[int, Field(ge=1, le=5)] = 3
     axes: Annotated[list[Axis], Field(min_length=1)]
-    """What the answer is evidence of."""
+    """Axes on which the answer is evidence."""
     after: str | None = None
     """A follow-up of this step; without it the step is on the main line."""
     when: Annotated[
         str | None, Field(pattern=r"^(missing:\w+|contradicted:\w+|no_number|sure|missed|extension)$")
     ] = None
-    """Of a follow-up. missing, contradicted: about a key point (or its probe). no_number: the prose had none. sure:
-    confident and wrong, or an interval that missed. missed: the prediction was wrong. extension: it went well."""
+    """Cause of a follow-up. missing, contradicted: about a key point (or its probe). no_number: the prose had none.
+    sure: confident and wrong, or an interval that missed. missed: the prediction was wrong. extension: it went well."""
     picks: list[Pick] = []
     answers: list[Answer] = []
     choices: list[Choice] = []
@@ -228,7 +228,7 @@ class Step(Strict):
     code: Code | None = None
     reverse: Reverse | None = None
     explain: str = ""
-    """What the interviewer says about the result; a template. Told after an experiment, and in the report."""
+    """The interviewer's comment on the result; a template. Told after an experiment, and in the report."""
     rescue: str = ""
     """A hint after silence or a wrong try; caps the step's evidence at 3."""
     five: str = ""

@@ -57,9 +57,9 @@ class Asked:
     axes: tuple[str, ...] = ()
     seconds: float = 0.0
     why: str = ""
-    """Of a follow-up: what brought it, such as "missing:chunk"."""
+    """Reason for a follow-up, such as "missing:chunk"."""
     replies: dict[str, Any] = field(default_factory=dict)
-    """What was answered: {"text"}, {"replies", "confidence"}, {"values"}, {"looks", "cause", "fixes"} ..."""
+    """The candidate's answers: {"text"}, {"replies", "confidence"}, {"values"}, {"looks", "cause", "fixes"} ..."""
     clarified: list[dict[str, str]] = field(default_factory=list)
     """{"asked", "told"}; told is "" for a question that no fact answers."""
     heard: dict[str, str] = field(default_factory=dict)

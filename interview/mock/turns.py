@@ -1,4 +1,4 @@
-"""What the interviewer says and what it waits for: all that a terminal, a browser or a script needs to know.
+"""Turns of the interviewer: the text, and the reply that it waits for, for a terminal, a browser or a script.
 
 A conversation is a generator of turns; what is sent back is the reply, plain JSON values in the form that the turn's
 `want` describes. `want.check(reply)` raises ParseError for a reply that cannot be used: ask again, nothing is lost.
@@ -22,7 +22,7 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
 
 @dataclass(frozen=True)
 class Want:
-    """What a reply must look like."""
+    """Form of a reply."""
 
     def check(self, reply: dict[str, Any]) -> None:
         """Raise ParseError if the reply cannot be used."""
@@ -30,7 +30,7 @@ class Want:
 
 @dataclass(frozen=True)
 class Continue(Want):
-    """Nothing but Enter. Reply: {}."""
+    """The Enter key alone. Reply: {}."""
 
 
 @dataclass(frozen=True)

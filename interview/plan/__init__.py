@@ -1,1 +1,1 @@
-"""What to do on each day until the interview: activities, their layout, calendar files, check-off lists."""
+"""Daily plan until the interview: activities, their layout, calendar files, check-off lists."""

@@ -28,7 +28,7 @@ class Item:
     minutes: float
     topic: str = ""
     ids: tuple[str, ...] = ()
-    """What it consists of, if of several."""
+    """Ids of its parts, if it has several."""
     count: int = 1
     """Number of questions or claims."""
 
@@ -40,7 +40,7 @@ class Task:
     kind: str
     """Name of the activity: "lesson", "review", "mock" ..."""
     text: str
-    """What to do, in a few words."""
+    """Instruction in a few words."""
     minutes: float
     command: str
     ids: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Activity:
-    """What was chosen of a kind of practice, in the order in which to do it."""
+    """Chosen items of one kind of practice, in the order in which to do them."""
 
     kind: str
     items: tuple[Item, ...]

@@ -1,4 +1,4 @@
-"""What the plan is made from: settings, time until the interview, and what was done so far."""
+"""Input of a plan: settings, time until the interview, and what the learner has done so far."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quizzes.question_bank import Bank, Entry
 from quizzes.state import Attempt, Settings, State
 
 CLAIM_MINUTES = 4.0
-"""To vote on a claim, run its test and read the verdict."""
+"""Minutes to vote on a claim, run its test and read the verdict."""
 
 
 @dataclass(frozen=True)

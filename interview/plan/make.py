@@ -51,9 +51,6 @@ class Plan:
     def planned(self) -> float:
         return sum(day.minutes for day in self.days)
 
-    def minutes_of(self, kind: str) -> float:
-        return sum(task.minutes for day in self.days for task in day.tasks if task.kind == kind)
-
     @property
     def kinds(self) -> list[str]:
         return list(dict.fromkeys(task.kind for day in self.days for task in day.tasks))

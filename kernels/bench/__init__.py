@@ -1,4 +1,4 @@
-"""How far is an implementation from what this machine allows? Time, bytes and FLOPs, beside measured limits.
+"""Distance of an implementation from the limits of this machine. Time, bytes and FLOPs, beside measured limits.
 
 timing.py      medians, several candidates in turn
 limits.py      this machine: copy and read bandwidth, GEMM rates

@@ -165,7 +165,7 @@ def _cpu() -> str:
 
 
 def _output(*command: str) -> str | None:
-    """The first line a program prints; None if it cannot be had."""
+    """The first line a program prints; None if it fails."""
     try:
         finished = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -105,7 +105,7 @@ def split_size(
     model: Model = LLAMA,
     batches: Sequence[Sequence[tuple[int, int]]] = (((1, 32_768),), ((1, 4096),) * 8, ((1, 4096),) * 64),
 ) -> Answer:
-    """How many tokens should one split of split-KV decoding have?"""
+    """Best number of tokens per split of split-KV decoding."""
     lines, best = [], []
     for rows in batches:
         workload = attention(experiment.maker, model, list(rows))

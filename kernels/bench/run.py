@@ -73,7 +73,7 @@ class BenchReport:
         return limit(measurement.work, self.limits)
 
     def share(self, measurement: Measurement) -> float:
-        """How much of the limit is reached, 0 to 1."""
+        """Share of the limit that is reached, 0 to 1."""
         return self.limit(measurement).seconds / measurement.seconds
 
     def speedup(self, measurement: Measurement) -> tuple[float, str] | None:

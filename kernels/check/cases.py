@@ -32,7 +32,7 @@ STALE = (-7, 1_000_003)
 
 
 NAN_ROW = "a row of NaN"
-"""How the name of a case begins whose first tensor gets NaN in row 1."""
+"""Prefix in the name of a case whose first tensor gets NaN in row 1."""
 OPEN_FOR_NAN = ("int8_linear", "fp8_linear", "sample", "gather_logprobs")
 """Operations whose contract does not say what becomes of a row of NaN."""
 

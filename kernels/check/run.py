@@ -33,7 +33,7 @@ class CaseResult:
     status: str
     """passed, failed or unsupported"""
     message: str = ""
-    """Why it failed, or which inputs the implementation takes."""
+    """Reason why it failed, or which inputs the implementation takes."""
     share: float = 0.0
     """The largest error as a share of the tolerance."""
     arguments: str = ""

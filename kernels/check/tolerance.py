@@ -1,4 +1,4 @@
-"""How far from the float64 reference a right implementation may be.
+"""Tolerance for a right implementation against the float64 reference.
 
     |got - want| <= (ROUNDINGS * eps(storage type) + (TERMS + 2 sqrt(n)) * eps(fp32)) * (|want| + rms of want's row)
 

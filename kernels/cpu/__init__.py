@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def unavailable() -> str | None:
-    """Why the C++ kernels cannot be used in this process; None if they can."""
+    """Reason why the C++ kernels cannot be used in this process; None if they can."""
     from kernels.cpu.build import load_library
 
     return load_library().problem

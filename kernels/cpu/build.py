@@ -180,7 +180,7 @@ def _openmp_runtime() -> str | None:
 
 
 def _openmp_flags(compiler: str, runtime: str | None) -> tuple[str, ...]:
-    """How to make code for the OpenMP library of this process; nothing, and one thread, where it cannot be."""
+    """Compiler options for the OpenMP library of this process; nothing, and one thread, where it cannot be."""
     if runtime is None:
         return ()
     if sys.platform == "darwin":

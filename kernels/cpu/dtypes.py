@@ -10,7 +10,7 @@ CACHES = {**FLOATS, torch.float8_e4m3fn: 3, torch.int8: 4}
 
 
 def unlike(*tensors: Tensor) -> str | None:
-    """Why these tensors cannot go through one kernel: they must have one of three types, and the same."""
+    """Reason why these tensors cannot go through one kernel: they must have one of three types, and the same."""
     kinds = {tensor.dtype for tensor in tensors}
     if len(kinds) > 1 or not kinds <= FLOATS.keys():
         names = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))

@@ -35,7 +35,7 @@ def unsupported_reshape_and_cache(
 
 
 def unsupported_cache(kv: Tensor, kv_scale: Tensor | None) -> str | None:
-    """Why the C++ kernels cannot use a cache of this type or layout."""
+    """Reason why the C++ kernels cannot use a cache of this type or layout."""
     if kv.dtype not in CACHES:
         names = ", ".join(str(kind).removeprefix("torch.") for kind in CACHES)
         return f"a cache of {str(kv.dtype).removeprefix('torch.')}; supported: {names}"

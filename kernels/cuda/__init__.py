@@ -12,7 +12,7 @@ from __future__ import annotations
 
 
 def unavailable() -> str | None:
-    """Why the CUDA kernels cannot be used in this process; None if they can."""
+    """Reason why the CUDA kernels cannot be used in this process; None if they can."""
     from kernels.cuda.launch import problem
 
     return problem()

@@ -59,7 +59,7 @@ def unsupported_paged_attention(
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How a block of the decode kernels is laid out; see the drawing in paged_decode.cu."""
+    """Layout of a block of the decode kernels; see the drawing in paged_decode.cu."""
 
     scalar: torch.dtype
     cached: torch.dtype

@@ -117,7 +117,7 @@ class Launch:
 
 
 def problem() -> str | None:
-    """Why CUDA kernels cannot run in this process, neither on a GPU nor on the shim; None if they can."""
+    """Reason why CUDA kernels cannot run in this process, neither on a GPU nor on the shim; None if they can."""
     if torch.cuda.is_available():
         return nvrtc.problem()
     shim_problem = shim.problem()

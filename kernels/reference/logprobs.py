@@ -1,4 +1,4 @@
-"""How likely a given token was: its log-probability and its rank."""
+"""Likelihood of a given token: its log-probability and its rank."""
 
 from __future__ import annotations
 

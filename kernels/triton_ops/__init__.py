@@ -12,7 +12,7 @@ os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 
 def unavailable() -> str | None:
-    """Why the Triton kernels cannot be used in this process; None if they can."""
+    """Reason why the Triton kernels cannot be used in this process; None if they can."""
     import torch
 
     if find_spec("triton") is None:

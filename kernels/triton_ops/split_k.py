@@ -115,7 +115,7 @@ def plan(out: Tensor, tile: Tile, splits: int, dtype: torch.dtype) -> tuple[tupl
 
 
 def unlike(name: str, tensor: Tensor) -> str | None:
-    """Why this tensor's type is not supported; None if it is."""
+    """Reason why this tensor's type is not supported; None if it is."""
     if tensor.dtype in (torch.float16, torch.bfloat16, torch.float32):
         return None
     return f"{name} is {tensor.dtype}; supported: float16, bfloat16, float32"

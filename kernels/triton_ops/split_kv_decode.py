@@ -215,7 +215,7 @@ def split_kv_decode(
 
 
 def most_splits(max_seq_len: int, sliding_window: int | None, tile: int) -> int:
-    """How many splits a row of up to max_seq_len tokens can have."""
+    """Largest number of splits of a row of up to max_seq_len tokens."""
     visible = max_seq_len if sliding_window is None else min(max_seq_len, sliding_window + tile)
     return max(1, min(MAX_SPLITS, triton.cdiv(visible, SPLIT)))
 

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from common.sandbox import Guest, GuestError, GuestStopped, Limits
 from common.sandbox import callback as host_callback
 from lessons.course.lesson_files import BugHunt, Exercise, Lab, Lesson, find_exercise
+from lessons.course.native_guest import NotCompiled, compiled_guest
 
 MEGABYTES = 1_536
 MAX_STOPS = 2
@@ -103,10 +104,10 @@ class Report:
     exercise: str
     results: list[CheckResult] = field(default_factory=list)
     problem: str = ""
-    """Why no check could run: not written yet, a syntax error, a missing name."""
+    """Reason why no check could run: not written yet, a syntax error, a missing name."""
     is_stub: bool = False
     output: str = ""
-    """What the learner's code printed, shortened."""
+    """Shortened output of the learner's code."""
 
     @property
     def ok(self) -> bool:
@@ -244,23 +245,11 @@ def _check_repair(hunt: BugHunt, source: str, only: str | None) -> Report:
     return Report(hunt.number, results, output=output[:2_000])
 
 
-class NotCompiled(ValueError):
-    """A file in C++ or CUDA gives no library: why, in one sentence."""
-
-    def __init__(self, why: str, *, is_stub: bool = False) -> None:
-        super().__init__(why)
-        self.is_stub = is_stub
-
-
 def _guest(lesson: Lesson | Lab, facts: Exercise, source: str) -> Guest:
     """Start a process with the learner's code. Raises GuestError, GuestStopped, NotCompiled."""
     limits = Limits(seconds=facts.seconds, megabytes=MEGABYTES)
     if isinstance(lesson, Lab) and lesson.language != "python":
-        from lessons.course import native  # needs numpy and the kernels' packages
-
-        return Guest(
-            native.guest_files(lesson, source), limits=limits, imports=native.IMPORTS[lesson.language]
-        )
+        return compiled_guest(lesson, source, limits)
     return Guest({"learner.py": source}, limits=limits, imports=tuple(facts.imports))
 
 

@@ -1,4 +1,4 @@
-"""What the compilers make of a learner's GPU kernel, without a GPU: registers, spills, shared memory, occupancy.
+"""Report of the compilers on a learner's GPU kernel, without a GPU: registers, spills, shared memory, occupancy.
 
     cuda    NVRTC in this process                                          -> cubin for sm_80 and sm_90
     triton  a confined process that imports the file and compiles the launch of a call on meta tensors
@@ -50,9 +50,9 @@ class GpuWork:
     """The least that must be read and written."""
     flops: int
     args: Sequence[Any]
-    """Of the Triton function: (shape, dtype) for a tensor, or a number."""
+    """Arguments of the Triton function: (shape, dtype) for a tensor, or a number."""
     blocks: int
-    """Of the CUDA launch, and of the Triton launch if it follows the contract."""
+    """Blocks of the CUDA launch, and of the Triton launch if it follows the contract."""
     threads: int = 128
     shared_bytes: int = 0
     function: str = ""

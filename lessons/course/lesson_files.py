@@ -124,7 +124,7 @@ class Lab(Strict):
     """Ids of bank questions that the lab prepares for."""
     exercise: Exercise
     probes: list[Probe] = []
-    """What `prep lab interview` asks about the cost of the code."""
+    """Questions of `prep lab interview` about the cost of the code."""
     folder: Path
 
     @property
@@ -138,7 +138,7 @@ class Lab(Strict):
 
     @property
     def checks_id(self) -> str:
-        """What its checks are registered for."""
+        """Exercise number under which its checks are registered."""
         return self.folder.name.replace("_", "-")
 
     @property
@@ -152,12 +152,12 @@ class Lab(Strict):
 
     @property
     def follow_up_page(self) -> str:
-        """What an interviewer asks once the code works, in Markdown."""
+        """Return the questions that an interviewer asks once the code works, in Markdown."""
         return (self.folder / "follow_ups.md").read_text(encoding="utf-8")
 
     @property
     def follow_ups(self) -> list[tuple[str, str]]:
-        """Each follow-up: the question, and the rest of its paragraph."""
+        """Return each follow-up: the question, and the rest of its paragraph."""
         found = re.findall(
             r"^\d+\. \*\*(.+?)\*\*(.*?)(?=^\d+\. |\Z)", self.follow_up_page, re.MULTILINE | re.DOTALL
         )
@@ -357,6 +357,11 @@ def exercise_of(source: str) -> str | None:
     """Return the id in the first line of an exercise's cell, "# exercise 07.1", or None."""
     match = _MARKER.match(source.lstrip())
     return match[1] if match else None
+
+
+def exercise_cell(lesson: Lesson, exercise: str) -> str:
+    """Return the id of the exercise's cell in the notebook."""
+    return f"{lesson.name[:3]}-{exercise.replace('.', '-')}"
 
 
 def stub(lesson: Lesson | Lab, exercise: str) -> str:

@@ -1,20 +1,11 @@
-"""Labs of kernels: compile a learner's file, call its functions in a guest, measure them.
-
-    cpp     one translation unit, plain C++17              --g++--> kernel.so
-    cuda    the same with the host shim of kernels/cuda    --g++--> kernel.so
-    triton  a Python file, in Triton's interpreter
-
-What GPUs would make of a file: `gpu_report.py`. The compiler runs confined (`common/sandbox/compiler.py`), the library
-in a guest.
-"""
+"""Call the functions of a learner's kernel in a guest, compare and measure them. Compiling: `native_guest.py`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from statistics import median
 from typing import Any
 
@@ -22,26 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sandbox import Guest, GuestError, Limits
-from common.sandbox.compiler import CompilerRefused, compiled
-from kernels.outside_sources import BuildError, cpp_plan, cuda_plan
-from lessons.course.checking import Failed, Learner, NotCompiled
-from lessons.course.lesson_files import Lab
-
-_GUEST = """from pathlib import Path
-
-from lessons.given.native import Bench, run
-
-FOLDER = str(Path(__file__).parent)
-"""
-IMPORTS = {
-    "cpp": ("numpy", "ctypes", "lessons.given.native"),
-    "cuda": ("numpy", "ctypes", "lessons.given.native"),
-    "triton": ("lessons.given.triton_interpreter",),
-}
-"""Modules of a guest by language."""
-_WRITE_IT = "write it:"
-"""Begins the text of `#error` in every stub."""
+from common.sandbox import Guest, GuestError
+from lessons.course.checking import Failed, Learner
 
 
 @dataclass(frozen=True)
@@ -53,7 +26,7 @@ class Out:
 
 @dataclass(frozen=True)
 class Grid:
-    """How a CUDA kernel is launched."""
+    """Launch configuration of a CUDA kernel."""
 
     blocks: tuple[int, ...]
     threads: int
@@ -62,30 +35,6 @@ class Grid:
     def shape(self, backwards: bool) -> Any:
         grid = [*self.blocks, 1, 1][:3]
         return grid, [self.threads, 1, 1], self.shared_bytes, backwards
-
-
-def library(lab: Lab, source: str) -> bytes:
-    """Compile a learner's file. Raises NotCompiled, also if there is no compiler or a function is missing."""
-    try:
-        return _library(lab.language, source, tuple(lab.exercise.objects))
-    except (CompilerRefused, BuildError) as error:
-        _, is_stub, what = str(error).partition(_WRITE_IT)
-        if is_stub:
-            raise NotCompiled(f"not written yet: {what.strip().strip(chr(34))}", is_stub=True) from None
-        raise NotCompiled(str(error)) from None
-
-
-@cache
-def _library(language: str, source: str, names: tuple[str, ...]) -> bytes:
-    plan = cpp_plan(source, names) if language == "cpp" else cuda_plan(source, names)
-    return compiled(plan.command, plan.files, "kernel.so", plan.readable)
-
-
-def guest_files(lab: Lab, source: str) -> dict[str, str | bytes]:
-    """Return the files of a guest for the learner's code in the lab's language. Raises as `library`."""
-    if lab.language == "triton":
-        return {"learner.py": source}
-    return {"learner.py": _GUEST, "kernel.so": library(lab, source)}
 
 
 def run(
@@ -164,24 +113,23 @@ def flatten(args: Sequence[Any]) -> tuple[str, list[Any], list[int]]:
 
 
 def seconds_per_call(guest: Guest, name: str, args: Sequence[Any], *, grid: Grid | None = None) -> float:
-    """Return the median time of a call in the guest, from five rounds of about 30 ms, after one to warm up."""
+    """Return the median time of a call in the guest."""
     letters, values, _ = flatten(args)
     folder = guest.get("FOLDER")
     bench = guest.new("Bench", folder, name, letters, values, grid and grid.shape(False))
+    return median_seconds(bench.repeat)
+
+
+def median_seconds(repeat: Callable[[int], object]) -> float:
+    """Return the median time of a call from five rounds of about 30 ms, after one call to warm up.
+
+    repeat(n) makes n calls.
+    """
 
     def timed(times: int) -> float:
         start = time.perf_counter()
-        bench.repeat(times)
+        repeat(times)
         return (time.perf_counter() - start) / times
 
     times = max(1, int(0.03 / max(timed(1), 1e-6)))
     return median(timed(times) for _ in range(5))
-
-
-def guest_of(lab: Lab, source: str, seconds: float = 60.0) -> Guest:
-    """Return a guest with the compiled file, for measurements."""
-    return Guest(
-        guest_files(lab, source),
-        limits=Limits(seconds=seconds, megabytes=1_024),
-        imports=IMPORTS[lab.language],
-    )

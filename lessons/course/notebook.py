@@ -1,4 +1,4 @@
-"""What a lesson's cells call: predict, reveal, check, hint, explore, say.
+"""Functions that a lesson's cells call: predict, reveal, check, hint, explore, say.
 
 this = open_lesson("07")
 this.predict("waste", 15, unit="slots")      committed to the learner's state before the run
@@ -11,23 +11,36 @@ from __future__ import annotations
 import base64
 import json
 import os
+import textwrap
 from typing import Any
 
 from common.child_process import JsonChild, ProcessEnded
 from lessons.course import progress
 from lessons.course.checking import Report
-from lessons.course.lesson_files import Lesson, exercise_of, find_lesson, find_lesson_exercise, solution, stub
+from lessons.course.lesson_files import (
+    Lesson,
+    exercise_cell,
+    exercise_of,
+    find_lesson,
+    find_lesson_exercise,
+    solution,
+    stub,
+)
 from lessons.course.plots import png
 from lessons.course.report_text import as_html, as_text
 from lessons.course.widgets import Control, Draw, Explorer
 from lessons.course.workspace import WorkspaceError, digest, learner_source
 
 CHECK_SECONDS = 300.0
+LINE = 80
+"""Characters of a line: JupyterLab breaks longer ones within a word."""
+PUT_ANSWER = "Put your answer in place of ... and run this cell."
 _WRITES = "PREP_LESSON_RECORDS"
 
 
 def open_lesson(number: str) -> ThisLesson:
     """Return the lesson's object and print one line about it. Raises UnknownLesson."""
+    _watch_cells()
     return ThisLesson(find_lesson(number))
 
 
@@ -56,7 +69,7 @@ class ThisLesson:
     ) -> None:
         """Commit a prediction. The first one counts: the run below may already be known when it is changed."""
         if answer is ...:
-            print(f"{question} Put your answer in place of ... and run this cell.".strip())
+            print(textwrap.fill(question, LINE), PUT_ANSWER, sep="\n" if question else "")
             return
         if not isinstance(answer, int | float | str | bool | list):
             print(f"a prediction is a number, a word or a list, not {type(answer).__name__}")
@@ -105,8 +118,8 @@ class ThisLesson:
     def source(self, exercise: str) -> str:
         """Return the cell of an exercise as it was last run here, else as it was last saved."""
         lesson, _ = find_lesson_exercise(exercise)
-        for text in reversed(_cells_run()):
-            if exercise_of(text) == exercise:
+        for cell_id, text in reversed(_cells_run):
+            if exercise_of(text) == exercise or cell_id == exercise_cell(lesson, exercise):
                 return text
         try:
             saved = learner_source(lesson, exercise)
@@ -206,14 +219,25 @@ def _display(bundle: dict[str, Any]) -> None:
         print(bundle.get("text/plain", ""))
 
 
-def _cells_run() -> list[str]:
-    """Return the sources of the cells that this kernel has run, oldest first."""
+_cells_run: list[tuple[str | None, str]] = []
+"""Ids and sources of the cells that this kernel has run, oldest first."""
+
+
+def _watch_cells() -> None:
+    """Note the cells that this kernel runs: those of its history, and each one that follows."""
     try:
         from IPython import get_ipython
     except ImportError:
-        return []
+        return
     shell = get_ipython()
-    return [] if shell is None else [str(text) for text in shell.history_manager.input_hist_raw]
+    if shell is None or _note_cell in shell.events.callbacks["pre_run_cell"]:
+        return
+    _cells_run.extend((None, str(text)) for text in shell.history_manager.input_hist_raw)
+    shell.events.register("pre_run_cell", _note_cell)
+
+
+def _note_cell(info: Any) -> None:
+    _cells_run.append((info.cell_id, info.raw_cell))
 
 
 def _with_unit(value: Any, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""What the learner's state knows about lessons: predictions, checks, hints, solutions seen."""
+"""Lessons in the learner's state: predictions, checks, hints, solutions seen."""
 
 from __future__ import annotations
 

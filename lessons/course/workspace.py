@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from common.paths import data_dir, write_atomically
-from lessons.course.lesson_files import Lab, Lesson, cells, exercise_of, lessons, stub
+from lessons.course.lesson_files import Lab, Lesson, cells, exercise_cell, exercise_of, lessons, stub
 
 MOST_BYTES = 1 << 20
 """Maximum size of a learner's file of code."""
@@ -131,7 +131,7 @@ def learner_source(lesson: Lesson, exercise: str) -> str | None:
             text = source_of(cell)
             if exercise_of(text) == exercise:
                 return text
-            if cell.get("id") == f"{lesson.name[:3]}-{exercise.replace('.', '-')}":
+            if cell.get("id") == exercise_cell(lesson, exercise):
                 found = text
     return found
 

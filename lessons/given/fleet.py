@@ -20,7 +20,7 @@ PRICES = {"l4": 0.80, "a100-80": 2.20, "h100": 3.60, "h200": 4.40}
 
 @dataclass(frozen=True)
 class Brief:
-    """What a service must do. Prompts and answers vary by half around their means."""
+    """Requirements of a service. Prompts and answers vary by half around their means."""
 
     rate: float
     """Requests per second, mean."""
@@ -36,7 +36,7 @@ class Brief:
 
 @dataclass(frozen=True)
 class Plan:
-    """How to serve it: Llama-3.1 8B on `replicas` replicas of `tp` GPUs each."""
+    """Deployment that serves it: Llama-3.1 8B on `replicas` replicas of `tp` GPUs each."""
 
     gpu: str
     replicas: int

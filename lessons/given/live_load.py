@@ -28,7 +28,7 @@ class Measured:
     """One load on the server."""
 
     report: LoadReport
-    """What the clients saw; times in seconds."""
+    """Measurements of the clients; times in seconds."""
     looks: list[float] = field(default_factory=list)
     """Requests in the engine, running and waiting, whenever /metrics was read: ten times a second."""
 

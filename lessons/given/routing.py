@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Replica:
-    """What a router sees of a replica, as in engine/sim/router.py; it notes how often its cache is asked."""
+    """A router's view of a replica, as in engine/sim/router.py; it notes how often its cache is asked."""
 
     def __init__(self, index: int, load: int, tokens: int, hit: int) -> None:
         self.index, self.load, self.tokens = index, load, tokens

@@ -18,7 +18,7 @@ class Seq(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What one step computes."""
+    """Plan of one step: the tokens that it computes."""
 
     rows: list[tuple[str, int]]
     """(id, tokens computed in this step). A waiting id in a row is admitted."""

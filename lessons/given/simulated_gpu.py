@@ -38,7 +38,7 @@ class Step(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What the decoding requests and the long prompt saw."""
+    """Latencies of the decoding requests and of the long prompt."""
 
     steps: list[Step]
     """From the arrival of the long prompt on."""

@@ -56,7 +56,7 @@ def keys_and_values_differ(learner: Learner) -> None:
 
 @check("02.1")
 def layers_are_separate(learner: Learner) -> None:
-    """What one layer stores neither moves nor overwrites what another holds."""
+    """Storing in one layer neither moves nor overwrites the entries of another."""
     cache = learner.new("KVCache", 3, 1, 2, 8)
     held: dict[int, list[Tensor]] = {0: [], 1: [], 2: []}
     for step, count in enumerate([3, 1, 2]):
@@ -193,7 +193,7 @@ def positions_start_at_first_position(learner: Learner) -> None:
 
 @check("02.2")
 def neighbouring_heads_share(learner: Learner) -> None:
-    """With g query heads per key head, query head h reads key head h // g."""
+    """Query head h reads key head h // g if there are g query heads per key head."""
     smallest(
         [(1, 2, 1, 4, 0), (1, 4, 2, 4, 2), (3, 8, 4, 8, 2), (2, 6, 2, 8, 3), (2, 4, 1, 8, 3)],
         lambda case: compare(learner, *case),

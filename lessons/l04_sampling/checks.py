@@ -114,7 +114,7 @@ def filters_come_after_temperature(learner: Learner) -> None:
 
 @check("04.1")
 def survivors_keep_their_ratios(learner: Learner) -> None:
-    """What is left is scaled to a sum of 1: the ratio of two survivors does not change. 60 random rows."""
+    """The rest is scaled to a sum of 1: the ratio of two survivors does not change. 60 random rows."""
     rng = Random(402)
 
     def run(size: int) -> None:
@@ -170,7 +170,7 @@ ROW = [3.0, 2.0, -1.0, 0.5]
 
 @check("04.2")
 def defaults_change_nothing(learner: Learner) -> None:
-    """With the defaults the logits stay the same."""
+    """The logits stay the same with the defaults."""
     expect_logits(learner, (ROW, [0, 2], [1, 1]), {}, ROW)
 
 

@@ -110,7 +110,7 @@ this.record(nucleus=found[1.0, 0], cooled=found[0.5, 0])
 # distribution: the same `top_p` lets a handful of tokens through, or hundreds. A filter that ran before the
 # temperature would give every temperature the same set.
 #
-# Now the second half of the question: who can change a token that nobody draws?
+# Now the second half of the question: which settings can change a token that is not drawn at random?
 
 # %% name="run-greedy"
 from engine.zoo.corpus import draw_cases

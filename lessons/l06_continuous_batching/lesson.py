@@ -4,7 +4,7 @@
 # ## Why an interviewer asks
 #
 # "What did Orca change?" The short answer is *iteration-level scheduling*: requests join and leave a batch between two
-# steps. The follow-ups separate those who have counted from those who have read:
+# steps. The follow-ups separate candidates who have counted from candidates who have read:
 #
 # * How many steps does it save on *these* lengths? Always?
 # * What happens to a request that arrives while a batch runs?
@@ -100,11 +100,11 @@ def place(lens, slots, continuous):
     return bars
 
 
-def gantt(axes, bars, title):
+def gantt(axes, bars, title, names="0123456789AB"):
     cycle = ("blue", "orange", "green", "sky", "purple")
     for number, slot, start, length in bars:
         axes.barh(slot, length, left=start, height=0.8, color=COLOURS[cycle[number % 5]], edgecolor="white")
-        axes.text(start + length / 2, slot, str(number), ha="center", va="center", fontsize=7)
+        axes.text(start + length / 2, slot, names[number], ha="center", va="center", fontsize=7)
     axes.set(title=title, xlabel="step", ylabel="slot", yticks=range(max(bar[1] for bar in bars) + 1))
 
 
@@ -161,7 +161,7 @@ def draw_order(order, slots, policy):
     bars = place(chosen, slots, policy == "continuous")
     steps = max(start + length for _, _, start, length in bars)
     drawing, axes = figure(6.4, 2.2)
-    gantt(axes, bars, f"{policy}, {slots} slots")
+    gantt(axes, bars, f"{policy}, {slots} slots", names=[name[0] for name in order])
     use = sum(chosen) / (slots * steps)
     return drawing, f"{policy}: {steps} steps for {sum(chosen)} tokens on {slots} slots, slot use {use:.0%}"
 

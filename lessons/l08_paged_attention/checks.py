@@ -279,7 +279,7 @@ def one_block_at_a_time(learner: Learner) -> None:
 
 @check("08.2")
 def bf16_is_summed_in_fp32(learner: Learner) -> None:
-    """With a bf16 cache and query, sums are kept in fp32, and the result is bf16."""
+    """Sums are kept in fp32 for a bf16 cache and query, and the result is bf16."""
     case = make_case([Row(600)], Shape(1, 1, block_size=1), filler=0.0)
     case.cache[:] = 0.0
     for position in range(300):

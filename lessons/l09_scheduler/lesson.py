@@ -412,8 +412,8 @@ this.record(newest_first=newest[0].finished[0], oldest_first=oldest[0].finished[
 # %% [markdown] name="order"
 # Look at the totals first: about the same work in about the same time. A throughput benchmark would not notice. But
 # with `newest` requests finish in the order of arrival, and the first one is never disturbed; with `oldest` each
-# newcomer takes memory from those who are nearly done, and no request has a bound on its waiting time. Preempting from
-# the tail of a fixed order is what guarantees progress.
+# new request takes memory from requests that are nearly done, and no request has a bound on its waiting time.
+# Preempting from the tail of a fixed order is what guarantees progress.
 
 # %% [markdown] name="say"
 # ## Say it in 60 seconds

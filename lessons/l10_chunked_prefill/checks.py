@@ -327,7 +327,7 @@ def the_slo_comes_first(learner: Learner) -> None:
 
 @check("10.2")
 def the_lowest_ttft_wins(learner: Learner) -> None:
-    """Of the budgets that meet the SLO the one with the lowest mean TTFT wins, which may not be the largest."""
+    """The budget with the lowest mean TTFT wins among those that meet the SLO; it may not be the largest."""
     answers: Answers = {
         (256, 0): (0.9, [0.01]), (256, 1): (0.1, [0.01]),
         (512, 0): (0.3, [0.01]), (512, 1): (0.3, [0.01]),

@@ -42,7 +42,7 @@ def the_longest_ending_counts_first(learner: Learner) -> None:
 
 @check("12.1")
 def the_most_recent_match_counts(learner: Learner) -> None:
-    """Of several earlier occurrences the last one counts."""
+    """The last of several earlier occurrences counts."""
     compare_drafts(learner, [5, 10, 5, 20, 5, 30, 5], 1, 1, [30])
     compare_drafts(learner, [1, 2, 10, 1, 2, 20, 1, 2], 1, 4, [20])
 

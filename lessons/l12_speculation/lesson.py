@@ -4,7 +4,7 @@
 # ## Why an interviewer asks
 #
 # A decode step reads all weights to compute one token. Checking five tokens costs nearly the same read. So let
-# something cheap guess four, and check them in one pass. The follow-ups separate those who read the abstract:
+# something cheap guess four, and check them in one pass. The follow-ups show who read more than the abstract:
 #
 # * Is the output the same? In which sense?
 # * The drafter is right 80 % of the time. How much faster is it, with four drafts?

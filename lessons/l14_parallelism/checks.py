@@ -199,7 +199,7 @@ def unknown_prompts_go_to_the_least_loaded(learner: Learner) -> None:
 
 @check("14.2")
 def the_longest_prefix_wins(learner: Learner) -> None:
-    """Of the replicas with room, one with the longest known prefix is chosen, though another has less to do."""
+    """The longest known prefix decides among the replicas with room, though another has less to do."""
     ab = name(1, 2)
     matches_rule(
         learner,

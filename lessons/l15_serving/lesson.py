@@ -52,7 +52,8 @@ this.predict(
 # ## Run it
 #
 # An *open* loop sends requests at their arrival times, whatever the server does. That is how users behave who do not
-# know each other. `open_loop` drives the real scheduler in virtual time; your admission control decides at the door.
+# know each other. `open_loop` drives the real scheduler in virtual time; your admission control decides which
+# requests to take.
 
 # %% name="two-queues"
 from lessons.given.load import closed_loop, open_loop

@@ -13,7 +13,7 @@ MUTANTS = """
 +        following = self._waiting.pop()
 15.1 slots_go_to_the_first_in_line: takes a request out of the queue and forgets that it runs
 -        self._running.add(following)
-15.1 aborts_free_what_was_held: frees the slot of an aborted request and starts nobody
+15.1 aborts_free_what_was_held: frees the slot of an aborted request and starts no other
 -            return self.finish(request_id)
 +            self._running.remove(request_id)
 15.1 aborts_free_what_was_held: leaves aborted requests in the queue

@@ -408,7 +408,7 @@ for other in candidates:
 this.record(first_in_time=verdict_now.is_in_time, met=len(met))
 
 # %% [markdown] name="capstone-words"
-# Not GPUs ran out, but slots: with 64 of them a burst waits at the door of a GPU that has KV memory for far more.
+# Not GPUs ran out, but slots: with 64 of them a burst waits in front of a GPU that has KV memory for far more.
 # Twice the slots cost nothing and some TPOT, which the SLO has to spare. fp8 meets the brief with half the money, if
 # lesson 13's evaluation says the answers are still right. One seed is one sample of the bursts: run the plans that
 # passed on others.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
@@ -10,11 +9,14 @@ from typing import Any
 
 import torch
 
+from common.sandbox import Limits
 from lessons.course.lesson_files import find_lab
-from lessons.course.native import guest_of, seconds_per_call
+from lessons.course.native import median_seconds, seconds_per_call
+from lessons.course.native_guest import compiled_guest
 from lessons.labs.racing import Race
 
 ROUNDS = 3
+LIMITS = Limits(seconds=60.0, megabytes=1_024)
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,10 @@ def race_kernels(lab: str, function: str, yours: str, ours: str, tracks: Iterabl
     torch.set_num_threads(1)
     found = find_lab(lab)
     try:
-        with guest_of(found, yours) as your_guest, guest_of(found, ours) as our_guest:
+        with (
+            compiled_guest(found, yours, LIMITS) as your_guest,
+            compiled_guest(found, ours, LIMITS) as our_guest,
+        ):
             for track in tracks:
                 times: dict[str, list[float]] = {"yours": [], "ours": [], "prep's kernel": []}
                 calls = [(track.function or function, track.args), *([track.then] if track.then else [])]
@@ -62,11 +67,8 @@ def race_kernels(lab: str, function: str, yours: str, ours: str, tracks: Iterabl
 
 
 def _engine_seconds(call: Callable[[], object]) -> float:
-    def timed(times: int) -> float:
-        start = time.perf_counter()
+    def repeat(times: int) -> None:
         for _ in range(times):
             call()
-        return (time.perf_counter() - start) / times
 
-    times = max(1, int(0.03 / max(timed(1), 1e-6)))
-    return median(timed(times) for _ in range(5))
+    return median_seconds(repeat)

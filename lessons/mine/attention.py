@@ -10,7 +10,7 @@ from torch import Tensor
 from engine.attention.backend import AttentionMetadata, AttentionShape
 from kernels import ops
 from lessons.mine.errors import PieceError, ask
-from lessons.mine.pieces import current
+from lessons.mine.workspace import current
 
 
 class MineAttention:

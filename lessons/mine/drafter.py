@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.core.sched_output import RequestInit
 from engine.spec.base import DrafterContext, DraftStep
 from lessons.mine.errors import PieceError, ask
-from lessons.mine.pieces import current
+from lessons.mine.workspace import current
 
 SETTINGS = {"num_speculative_tokens": 4, "disable_by_batch_size": 4}
 """Drafts in large batches cost more than they save: the rows already fill the processor."""

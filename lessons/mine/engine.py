@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lessons.mine.pieces import Pieces, using
+from lessons.mine.pieces import Pieces
+from lessons.mine.workspace import using
 
 if TYPE_CHECKING:
     from engine.llm import LLM

@@ -24,7 +24,8 @@ from engine.core.hashing import BlockHasher, encode_fields
 from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.request import Request
 from lessons.mine.errors import PieceError, ask
-from lessons.mine.pieces import Pieces, current
+from lessons.mine.pieces import Pieces
+from lessons.mine.workspace import current
 
 MAX_KNOWN_HASHES = 1 << 18
 """Hashes whose content is remembered to detect equal hashes of different prefixes."""

@@ -1,11 +1,7 @@
 """The learner's pieces, and which code fills each seam of the engine.
 
-    exercise cells of the notebooks --> checked? --> yours
-                                          `- no ---> ours, with the reason
-
-`current()` returns the pieces that the adapters of this package use: those of an enclosing `using(pieces)`, else those
-of the learner's notebooks. So `lessons.mine.scheduler:MineScheduler` works as a path wherever the engine takes one:
-`pytest tests/contracts --impl`, `scheduler_cls`, forks in the debugger.
+exercise cells of the notebooks --> checked? --> yours
+                                      `- no ---> ours, with the reason
 """
 
 from __future__ import annotations
@@ -13,8 +9,6 @@ from __future__ import annotations
 import linecache
 import types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -61,7 +55,7 @@ class Piece:
 
     @property
     def says(self) -> str:
-        """How messages name it: "scheduler (exercise 10.1)"."""
+        """Name in messages: "scheduler (exercise 10.1)"."""
         return f"{self.name} (exercise {self.exercise})"
 
 
@@ -122,11 +116,6 @@ def reference_pieces(reference: Callable[[str], str | None]) -> Pieces:
     )
 
 
-def engine_pieces() -> Pieces:
-    """Return no pieces: the engine's own code at every seam."""
-    return load_pieces({})
-
-
 def _choose(seam: Seam, sources: Mapping[str, str], why_not: Callable[[str, str], str]) -> Piece:
     """Return the learner's piece from the first exercise that is usable, else the engine's own."""
     first = Piece(seam.name, seam.exercises[0][0], "engine", "not written yet", seam.ours)
@@ -166,25 +155,3 @@ def run_piece(
 
 def _ours(piece: Piece, why: str) -> Piece:
     return Piece(piece.name, piece.exercise, "engine", why, piece.ours)
-
-
-_current: ContextVar[Pieces | None] = ContextVar("pieces", default=None)
-
-
-@contextmanager
-def using(pieces: Pieces) -> Iterator[None]:
-    """Make adapters that are created inside use these pieces."""
-    token = _current.set(pieces)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-def current() -> Pieces:
-    """Return the pieces for a new adapter."""
-    if (pieces := _current.get()) is not None:
-        return pieces
-    from lessons.mine.workspace import learner_pieces
-
-    return learner_pieces()

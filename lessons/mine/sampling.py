@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.core.sched_output import RequestInit
 from engine.sample.processors import SampleBatch
 from lessons.mine.errors import PieceError, ask
-from lessons.mine.pieces import current
+from lessons.mine.workspace import current
 
 
 class MineFilter:

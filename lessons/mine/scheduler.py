@@ -22,8 +22,9 @@ from engine.core.scheduler import MAX_DEFERRED_PER_STEP, Scheduler, StepPlan
 from lessons.given.scheduling import Seq
 from lessons.mine.errors import PieceError, ask
 from lessons.mine.memory import MineKV
-from lessons.mine.pieces import Pieces, current
+from lessons.mine.pieces import Pieces
 from lessons.mine.plan_rules import BrokenRule, Situation, check_plan
+from lessons.mine.workspace import current
 
 
 class MineScheduler(Scheduler):

@@ -1,11 +1,22 @@
-"""Where pieces come from: the learner's notebooks, and the reference solutions."""
+"""Sources of pieces: the learner's notebooks, and the reference solutions.
+
+`current()` returns the pieces that the adapters of this package use: those of an enclosing `using(pieces)`, else those
+of the learner's notebooks. So `lessons.mine.scheduler:MineScheduler` works as a path wherever the engine takes one:
+`pytest tests/contracts --impl`, `scheduler_cls`, forks in the debugger.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from lessons.course.lesson_files import UnknownLesson, solution
 from lessons.course.progress import exercise_progress
 from lessons.course.workspace import digest, learner_sources
 from lessons.mine.pieces import Pieces, load_pieces, reference_pieces
+
+_current: ContextVar[Pieces | None] = ContextVar("pieces", default=None)
 
 
 def learner_pieces() -> Pieces:
@@ -34,3 +45,18 @@ def reference(exercise: str) -> str | None:
         return solution(exercise)
     except (UnknownLesson, KeyError):
         return None
+
+
+@contextmanager
+def using(pieces: Pieces) -> Iterator[None]:
+    """Make adapters that are created inside use these pieces."""
+    token = _current.set(pieces)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current() -> Pieces:
+    """Return the pieces for a new adapter."""
+    return _current.get() or learner_pieces()

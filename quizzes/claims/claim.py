@@ -36,7 +36,7 @@ class Case(Strict):
     fails: str | None = None
     """For measurements: true if the claim is wrong; neither true: inconclusive. Default: not holds."""
     outside: str = ""
-    """Why the case lies outside the claim's own conditions; shown, not counted."""
+    """Reason why the case lies outside the claim's own conditions; shown, not counted."""
     setting: str = ""
     """Setting of a conjunctive claim: cases that share it are the parts of one conjunction."""
     until: Source | None = None

@@ -45,13 +45,13 @@ class CaseOutcome:
     holds: bool | None
     """None if undecided."""
     outside: str = ""
-    """Why it is not counted."""
+    """Reason why it is not counted."""
     until: str = ""
     """The last release for which it speaks; "" for today."""
     exhibit: dict[str, Any] = field(default_factory=dict)
     """The values of the result that the rule uses."""
     reason: str = ""
-    """Why it is undecided."""
+    """Reason why it is undecided."""
     result: dict[str, Any] | None = field(default=None, repr=False)
     measured: bool = False
     """Whether the values come from a clock and differ between runs."""
@@ -80,7 +80,7 @@ class Ruling:
     wording: str = ""
     """The sentence to say, with the numbers of this run."""
     reason: str = ""
-    """Why it was skipped or is inconclusive."""
+    """Reason why it was skipped or is inconclusive."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values without the full results."""

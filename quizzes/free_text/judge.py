@@ -52,7 +52,7 @@ class JudgeMark:
     quote: str = ""
     """Verbatim from the answer; "" for a miss and for unsure."""
     reason: str = ""
-    """Why it is unsure."""
+    """Reason why it is unsure."""
 
 
 def prompt_hash() -> str:

@@ -116,7 +116,7 @@ def statements(script: str) -> Iterator[str]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Run a transaction that takes the write lock at its start, so that it cannot fail later for want of it."""
+    """Run a transaction that takes the write lock at its start: no later statement can fail for lack of it."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -173,7 +173,6 @@ def test_a_mark_needs_two_observations_and_rounds_halves_down() -> None:
     one = Evidence("diagnosis", 5.0, "", "s/x")
     assert AxisMark("diagnosis", (one,), None).value is None
     assert AxisMark("diagnosis", (one, Evidence("diagnosis", 4.0, "", "s/y")), None).value == 4
-    assert AxisMark("diagnosis", (one, one), own=2).is_far_off
 
 
 def test_every_level_has_recommendations_in_order_and_every_mark_an_anchor() -> None:

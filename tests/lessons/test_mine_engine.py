@@ -17,9 +17,10 @@ from engine.zoo.corpus import draw_cases
 from lessons.mine.engine import open_mine
 from lessons.mine.errors import PieceError
 from lessons.mine.identity import compare, serve, tight_limits
-from lessons.mine.pieces import load_pieces, using
+from lessons.mine.pieces import load_pieces
 from lessons.mine.quantiser import write_quantised
 from lessons.mine.race import contestants, race, tracks
+from lessons.mine.workspace import using
 from tests.contracts.test_attention_backend import Workload, assert_agrees
 from tests.lessons.mine_pieces import pieces, sources
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import nbformat
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
 
 from common.child_process import ROOT
 from lessons.course import workspace
 from lessons.course.lesson_files import Lesson, find_lesson, lessons, stub
+from lessons.course.notebook import open_lesson
 from lessons.course.notebook_build import build
 
 LESSON = find_lesson("07")
@@ -165,3 +167,17 @@ def test_a_plain_kernel_in_the_workspace_shows_results_as_text_and_pictures(
     explored, said = (notebook.cells[at].outputs[-1]["data"] for at in (-2, -1))
     assert "long prompt: 9 steps" in explored["text/plain"] and explored["image/png"]
     assert "Then test yourself:" in said["text/plain"]
+
+
+def test_the_check_takes_the_cell_that_ran_last_though_its_first_line_is_gone() -> None:
+    shell = InteractiveShell.instance()
+    try:
+        this = open_lesson("06")
+        shell.run_cell("# exercise 06.1\nx = 1", cell_id="l06-06-1")
+        shell.run_cell("# exercise 06.2\ny = 1", cell_id="l06-06-2")
+        assert this.source("06.1").endswith("x = 1")
+        shell.run_cell("x = (", cell_id="l06-06-1")
+        assert this.source("06.1") == "x = ("
+        assert this.source("06.2").endswith("y = 1")
+    finally:
+        InteractiveShell.clear_instance()

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("common", "kernels", "engine", "quizzes", "app")
+PACKAGES = ("common", "kernels", "engine", "quizzes", "lessons", "interview", "app")
 
 Graph = dict[str, set[str]]
 

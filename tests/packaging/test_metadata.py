@@ -87,7 +87,7 @@ def test_our_version_is_outside_the_window_that_transformers_accepts() -> None:
     assert not low <= ours < high
 
 
-@pytest.mark.parametrize("folder", ["common", "kernels", "engine", "quizzes", "app"])
+@pytest.mark.parametrize("folder", ["common", "kernels", "engine", "quizzes", "lessons", "interview", "app"])
 def test_every_top_level_package_is_installed(folder: str) -> None:
     patterns = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
     assert (ROOT / folder / "__init__.py").exists()
@@ -97,10 +97,13 @@ def test_every_top_level_package_is_installed(folder: str) -> None:
 def test_every_data_file_of_a_package_travels_with_it() -> None:
     """Weights, tokenizers and templates that code reads at run time; pages for readers stay behind."""
     listed = subprocess.run(
-        ["git", "ls-files", "engine", "app", "kernels"], cwd=ROOT, capture_output=True, text=True
+        ["git", "ls-files", "engine", "app", "kernels", "lessons", "interview", "quizzes"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     files = {Path(line) for line in listed.stdout.splitlines()}
-    data = {file for file in files if file.suffix not in {".py", ".md"} and (ROOT / file).exists()}
+    data = {file for file in files if file.suffix not in {".py", ".md", ".tsv"} and (ROOT / file).exists()}
     packed = {
         found.relative_to(ROOT)
         for package, patterns in PROJECT["tool"]["setuptools"]["package-data"].items()

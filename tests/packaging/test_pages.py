@@ -38,7 +38,7 @@ def lines(*patterns: str) -> int:
 
 def test_the_sizes_in_the_readme_are_true() -> None:
     readme = (ROOT / "README.md").read_text()
-    order = readme.split("Then read in this order")[1].split("The tree has floors")[0]
+    order = readme.split("Then read in this order")[1].split("The code is organised in layers")[0]
     reading = re.findall(r"`([\w/]+\.(?:py|cpp))`", order)
     assert len(reading) >= 15
     true = [

@@ -22,7 +22,9 @@ def python_files(*folders: str) -> list[Path]:
     ]
 
 
-@pytest.mark.parametrize("folder", ["common", "kernels", "engine", "quizzes", "app", "tests"])
+@pytest.mark.parametrize(
+    "folder", ["common", "kernels", "engine", "quizzes", "lessons", "interview", "app", "tests"]
+)
 def test_a_function_fits_on_a_screen(folder: str) -> None:
     long = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {length} lines"

@@ -42,7 +42,7 @@ class Workload:
     near_tie: float = 0.02
     """Nats between two tokens that rounding may exchange."""
     not_in_vllm: str = ""
-    """Why its CPU build cannot run this. If it can after all, the outputs must agree."""
+    """Reason why its CPU build cannot run this. If it can after all, the outputs must agree."""
 
     @property
     def prompts(self) -> list[list[int]]:

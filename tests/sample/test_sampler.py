@@ -24,7 +24,7 @@ LOGITS = torch.tensor([3.0, 2.5, 2.5, 2.0, 1.5, 1.0, 1.0, 1.0, 0.5, 0.0, -0.5, -
 
 
 def draw(settings: dict) -> np.ndarray:
-    """How often each token is sampled in DRAWS tries: one request, asked at DRAWS positions.
+    """Return the count of samples of each token in DRAWS tries: one request, asked at DRAWS positions.
 
     The edits of the logits are the oracle's here: what is tested is the choice.
     """

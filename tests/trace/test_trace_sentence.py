@@ -127,7 +127,7 @@ def test_costs_and_sentences_have_the_figures_of_the_schedulers_own_objects(
 
 
 def check_costs(reader: TraceReader, witness: Witness) -> int:
-    """How many of the preempted came back."""
+    """Return the number of preempted requests that came back."""
     num_back = 0
     for loss in witness.losses:
         if loss.request_id not in reader.step(loss.step).preempted:

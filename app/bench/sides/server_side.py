@@ -6,6 +6,7 @@ starts it. Processor time of this side includes the client's.
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import httpx
 import uvloop
 
 from app.bench.sides.side_protocol import serve
+from common.child_process import ChildProcess
 from engine.server.load_client import Due, Load, Objective
 
 PATIENCE_S = 600.0
@@ -34,10 +36,16 @@ class Server:
             port = free.getsockname()[1]
         self._url = f"http://127.0.0.1:{port}"
         command = [*engine.pop("server"), model, "--served-model-name", "it", "--port", str(port)]
-        self._process = subprocess.Popen([*command, *flags(engine)], stdin=subprocess.DEVNULL)
+        self._process = ChildProcess(
+            [*command, *flags(engine)],
+            name="the server",
+            stop_signal=signal.SIGTERM,
+            own_group=False,
+            stdin=subprocess.DEVNULL,
+        )
         deadline = time.monotonic() + PATIENCE_S
         while not self._is_ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if not self._process.is_running or time.monotonic() > deadline:
                 raise SystemExit("the server did not start")
             time.sleep(0.1)
 

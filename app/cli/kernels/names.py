@@ -67,7 +67,7 @@ def backends(name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class How:
-    """How the kernels of a backend run on this machine."""
+    """Way in which the kernels of a backend run on this machine."""
 
     state: Literal["native", "slow", "not"]
     """slow: on the CPU, thread by thread, for checking only."""

@@ -21,7 +21,7 @@ lesson = terminal.command_app(
     run,
     build,
     mutants,
-    help="Build an inference engine in sixteen notebooks; alone: what is next.",
+    help="Build an inference engine in sixteen notebooks. Without a subcommand: show what is next.",
 )
 lesson.info.no_args_is_help = False
 lesson.callback(invoke_without_command=True)(next_lesson)

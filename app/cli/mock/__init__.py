@@ -26,7 +26,7 @@ mock = terminal.command_app(
     scenarios,
     peer,
     lint,
-    help="""Sit a mock interview; the interviewer runs experiments. Alone: continue one, or begin.
+    help="""Take a mock interview in which the interviewer runs experiments. Without a subcommand: continue, or begin.
 
     \b
     Examples:

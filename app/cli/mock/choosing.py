@@ -32,8 +32,10 @@ class Wanted:
     role: Annotated[str | None, option("inference, kernel, platform, sre or applied.")] = None
     level: Annotated[str | None, option("mid, senior or staff.")] = None
     minutes: Annotated[int | None, option("20, 45 or 60.")] = None
-    scenario: Annotated[str | None, option("This scenario of prep mock scenarios.", metavar="ID")] = None
-    coach: Annotated[bool, option("Tell verdicts at once, not only in the report.", "--coach")] = False
+    scenario: Annotated[
+        str | None, option("Id of a scenario; prep mock scenarios lists them.", metavar="ID")
+    ] = None
+    coach: Annotated[bool, option("Show verdicts at once, not only in the report.", "--coach")] = False
     seed: Annotated[int | None, option("The same seed gives the same interview.")] = None
     script: ScriptOption = None
     json: JsonOption = False

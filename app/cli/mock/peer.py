@@ -37,7 +37,9 @@ def peer(
     role: Annotated[str | None, option("inference, kernel, platform, sre or applied.")] = None,
     level: Annotated[str | None, option("mid, senior or staff.")] = None,
     minutes: Annotated[int, option("20, 45 or 60.")] = 45,
-    scenario: Annotated[str | None, option("This scenario of prep mock scenarios.", metavar="ID")] = None,
+    scenario: Annotated[
+        str | None, option("Id of a scenario; prep mock scenarios lists them.", metavar="ID")
+    ] = None,
     seed: Annotated[int | None, option("The same seed gives the same round.")] = None,
     script: ScriptOption = None,
 ) -> None:

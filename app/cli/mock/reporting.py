@@ -28,7 +28,7 @@ def report(
     markdown: Annotated[bool, option("Print everything as Markdown.", "--markdown")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show what an interview showed, and what to practise.
+    """Show the report of an interview: marks with their evidence, and topics to practise.
 
     \b
     Examples:
@@ -98,6 +98,7 @@ def _judged(session: Session) -> Verdicts | None:
 
 def show(found: Report) -> None:
     """Print the report: marks, strengths, gaps with their commands, each question in one line."""
+    from interview.mock.assessment import FAR_OFF
     from interview.mock.scenario import role_name
 
     where = showing.console()
@@ -113,7 +114,7 @@ def show(found: Report) -> None:
         table.add_row(escape(row.title), *cells, str(row.observations))
     where.print(Padding(table, (0, 0, 0, 1)))
     for row in found.axes:
-        if row.machine is not None and row.own is not None and abs(row.own - row.machine) >= 2:
+        if row.machine is not None and row.own is not None and abs(row.own - row.machine) >= FAR_OFF:
             far = f"you rated {row.title.lower()} {row.own}, the evidence says {row.machine}"
             where.print(f" [yellow]{escape(far)}[/]")
     _questions(found)

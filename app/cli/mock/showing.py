@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from app.cli import terminal
@@ -95,7 +93,7 @@ def chart(found: dict[str, Any], *, coach: bool, who: str = "you") -> None:
         return
     is_prediction = any(said for _, said, *_ in rows)
     with_marks = coach or not is_prediction
-    table = Table(box=box.SQUARE if terminal.unicode_ok() else box.ASCII, pad_edge=True)
+    table = terminal.framed_table()
     headings = ["", f"{who} said", "measured"] if is_prediction else ["", "measured"]
     is_long = any(len(str(cell)) > LONG_CELL for row in rows for cell in row[1:3])
     for number, heading in enumerate(headings):
@@ -158,7 +156,7 @@ def exhibit(text: str) -> None:
 
 def fields(want: Form, values: dict[str, Any]) -> None:
     """Print the fields of a design with their values and limits."""
-    table = Table(box=box.SQUARE if terminal.unicode_ok() else box.ASCII, pad_edge=True)
+    table = terminal.framed_table()
     for heading, side in (("field", "left"), ("", "left"), ("value", "right"), ("possible", "left")):
         table.add_column(heading, justify=side, overflow="fold")  # type: ignore[arg-type]
     for pick in want.fields:

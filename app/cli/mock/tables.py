@@ -16,7 +16,7 @@ from quizzes.topics import ROLES, resolve
 
 
 def list_(json: JsonOption = False) -> None:
-    """List your interviews: when, for which role, on what, and how they ended.
+    """List your interviews: date, role, scenario and result.
 
     Example: prep mock list
     """

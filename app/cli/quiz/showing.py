@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
@@ -139,7 +138,7 @@ def verdict(instance: Instance, graded: Graded, *, surprise: bool) -> None:
     """Print the prediction beside the result, part by part."""
     where = console()
     decided = "engine" if graded.grader == "experiment" else "answer"
-    table = Table(box=box.SQUARE if terminal.unicode_ok() else box.ASCII, pad_edge=True)
+    table = terminal.framed_table()
     table.add_column("")
     table.add_column("you", justify="right", overflow="fold")
     table.add_column(decided, justify="right", overflow="fold")

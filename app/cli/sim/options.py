@@ -10,9 +10,10 @@ from typing import Annotated
 
 from app.cli import terminal
 from app.cli.options import option
+from app.cli.traffic_options import DrawnRequests
 from common.text import counted
 from engine.sim.memory import Deployment, make_deployment
-from engine.sim.workload import Lengths, SimRequest, Workload, parse_phases, read_trace
+from engine.sim.workload import SimRequest, Workload, parse_phases, read_trace
 
 
 @dataclass(frozen=True)
@@ -66,24 +67,17 @@ class DeploymentOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
-class WorkOptions:
+class WorkOptions(DrawnRequests):
     """Requests, drawn or listed in a file."""
 
     rate: Annotated[float, option("Requests per second; inf: all at once.")] = 4.0
     num_requests: Annotated[int, option("Requests to simulate.", min=1)] = 1000
-    prompt: Annotated[str, option("Prompt tokens: 1000, 500-1500 or lognormal:MEAN:SIGMA.")] = "1000"
-    output: Annotated[str, option("Generated tokens, in the same forms.")] = "200"
-    arrivals: Annotated[str, option("poisson, gamma (bursty, see --cv) or constant.")] = "poisson"
-    cv: Annotated[float, option("Gamma: standard deviation over mean of the gaps.")] = 2.0
-    num_prefixes: Annotated[int, option("Number of shared prompt prefixes; 0: none.", min=0)] = 0
-    prefix_len: Annotated[int, option("Tokens of a shared prefix.", min=0)] = 0
     requests: Annotated[
         Path | None,
         option(
             'File of requests instead of random ones; lines {"arrival": 0.5, "prompt": 800, "output": 100}.'
         ),
     ] = None
-    seed: Annotated[int, option("The same seed gives the same run.")] = 0
 
     @cached_property
     def listed(self) -> list[SimRequest] | None:
@@ -103,17 +97,7 @@ class WorkOptions:
 
     @cached_property
     def _drawn(self) -> Workload:
-        return Workload(
-            self.num_requests,
-            self.rate,
-            Lengths.parse(self.prompt),
-            Lengths.parse(self.output),
-            self.arrivals,  # type: ignore[arg-type]
-            self.cv,
-            self.num_prefixes,
-            self.prefix_len,
-            seed=self.seed,
-        )
+        return self.draw(self.num_requests)
 
     @property
     def longest(self) -> int:

@@ -55,7 +55,7 @@ class Check:
         self.report: RunReport | None = None
         self.error = ""
         self.stopped_because = ""
-        """Why the run stopped early; empty if it did not."""
+        """Reason why the run stopped early; empty if it did not."""
         self._limit_s, self._clock = limit_s, clock
         self._cancelled = threading.Event()
         self._thread = threading.Thread(target=self._run, name="capacity-check", daemon=True)

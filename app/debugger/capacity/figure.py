@@ -45,7 +45,7 @@ class Capacity:
     state: SteadyState | None = None
     """The state of one replica; None if the model does not fit."""
     problem: str = ""
-    """Why the scenario is not possible, by how much, and what would help."""
+    """Reason why the scenario is not possible, by how much, and what would help."""
     verdicts: list[str] = field(default_factory=list)
 
     @property

@@ -1,1 +1,1 @@
-"""How paged attention walks a request's block table at one step: pages, running softmax, bytes."""
+"""Walk of paged attention over a request's block table at one step: pages, running softmax, bytes."""

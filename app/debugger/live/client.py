@@ -108,7 +108,7 @@ class LiveRun:
         self.port = port
         self.lines = TraceFeed()
         self.end: str | None = None
-        """Why the trace ended; None while the engine runs."""
+        """Reason why the trace ended; None while the engine runs."""
         self.num_steps = 0
         """Number of steps received."""
         self.continued_as: str | None = None

@@ -35,7 +35,7 @@ class EngineProcess:
         self.refused: dict[str, str] = {}
         """Rejected requests and the reasons."""
         self.failure: str | None = None
-        """Why the engine did not start, or why it died."""
+        """Reason why the engine did not start, or why it died."""
         self._replayed: dict[str, Any] | None = None
         self._urls: deque[str] = deque()
         self._heard = threading.Condition()

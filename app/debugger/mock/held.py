@@ -22,7 +22,7 @@ from interview.mock.turns import Mark, Rate, RunExperiment, Turn
 from quizzes.experiments.runner import Runner
 
 PATIENCE_S = 2.0
-"""How long a new tab waits for the old one to close: a reload opens the new connection first, sometimes."""
+"""Seconds that a new tab waits for the old one to close: a reload opens the new connection first, sometimes."""
 LEFT_S = 10.0
 """Seconds after which the interview of a closed tab is released."""
 LOOK_S = 1.0
@@ -85,10 +85,6 @@ class Job:
     @property
     def is_done(self) -> bool:
         return not self._thread.is_alive()
-
-    @property
-    def can_stop(self) -> bool:
-        return self._stop is not None
 
     @property
     def seconds(self) -> float:

@@ -46,7 +46,7 @@ class History:
         self.looks: deque[Look] = deque()
         self.marks: list[Mark] = []
         self.error: ScrapeError | None = None
-        """Why the last look failed."""
+        """Reason why the last look failed."""
         self.last: Scrape | None = None
         self.now = 0.0
 

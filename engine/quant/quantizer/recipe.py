@@ -25,7 +25,7 @@ METHODS = tuple(BITS)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to quantise. Make one with `Recipe.create`, which checks that it exists."""
+    """Settings of a quantisation. Make one with `Recipe.create`, which checks that it exists."""
 
     method: str
     bits: int

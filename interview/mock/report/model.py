@@ -1,4 +1,4 @@
-"""What a report says, as plain values."""
+"""Contents of a report, as plain values."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StepRow:
     stage: str
     asked: str
     why: str
-    """What brought a follow-up."""
+    """Reason for a follow-up."""
     minutes: float
     seconds: float
     answer: str

@@ -65,7 +65,7 @@ class HostKernel:
 
 
 def problem() -> str | None:
-    """Why the shim cannot be used here; None if it can."""
+    """Reason why the shim cannot be used here; None if it can."""
     if not sys.platform.startswith("linux"):
         return f"the host shim for CUDA kernels needs Linux, this is {sys.platform}"
     try:

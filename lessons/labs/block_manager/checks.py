@@ -186,7 +186,7 @@ def a_table_grows_by_blocks(learner: Learner) -> None:
 
 @check(LAB)
 def all_or_nothing(learner: Learner) -> None:
-    """With too few free blocks allocate returns None and changes nothing; exactly enough is enough."""
+    """allocate returns None and changes nothing if free blocks are too few; exactly enough is enough."""
     expect(learner, [("allocate", "a", 8), ("allocate", "b", 12), ("allocate", "b", 8)], 5)
     expect(learner, [("allocate", "a", 16), ("allocate", "a", 17), ("allocate", "b", 1)], 5)
 

@@ -221,7 +221,7 @@ class Keys:
         index = int(request.request_id)
         key = self.policy.arrive(request.request_id, self.tenants[index], self.sizes[index])
         if not isinstance(key, int | float) or key != key:
-            raise Failed(f"arrive returned {key!r}, which is no number")
+            raise Failed(f"arrive returned {key!r}, which is not a number")
         return 0, float(key), order
 
 

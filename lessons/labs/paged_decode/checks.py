@@ -161,7 +161,7 @@ def large_scores(learner: Learner) -> None:
 
 @check(LAB)
 def a_window_hides_old_tokens(learner: Learner) -> None:
-    """With a window of w the last w tokens are seen, also if it begins within a block."""
+    """A window of w shows the last w tokens, also if it begins within a block."""
     windows = [1, 2, 3, 4, 5, 8, 13, 100]
     smallest(windows, lambda window: compare(learner, Case((13, 6), window=window, seed=window)))
 
@@ -200,5 +200,5 @@ def any_head_size(learner: Learner) -> None:
 
 @check("cuda-paged-decode")
 def threads_run_in_any_order(learner: Learner) -> None:
-    """With the threads of a block from the last to the first, nothing changes."""
+    """Running the threads of a block from the last to the first changes nothing."""
     smallest([3, 9, 40], lambda length: compare(learner, Case((length, 2), seed=length), backwards=True))

@@ -250,7 +250,7 @@ def one_token_is_computed(learner: Learner) -> None:
 
 @check(LAB)
 def all_or_nothing(learner: Learner) -> None:
-    """With too few free blocks besides those of the hit, allocate returns None and changes nothing."""
+    """allocate returns None and changes nothing if free blocks besides those of the hit are too few."""
     kept = served("a", "aabb")
     expect(learner, [*kept, start("b", "aabbccdde"), start("c", "aabbccd")], 5)
     expect(learner, [*kept, start("b", "aabbccddee"), start("c", "aabbc")], 5)

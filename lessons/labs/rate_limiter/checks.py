@@ -234,7 +234,7 @@ class Bucket:
     def take(self, now: float) -> float:
         wait = self.limiter.take(self.now, self.tenant, self.tokens)
         if not isinstance(wait, int | float) or isinstance(wait, bool) or wait < 0:
-            raise Failed(f"take returned {wait!r}, which is no number of seconds")
+            raise Failed(f"take returned {wait!r}, which is not a number of seconds")
         return float(wait)
 
 

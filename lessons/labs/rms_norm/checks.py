@@ -100,5 +100,5 @@ def random_shapes(learner: Learner) -> None:
 
 @check("cuda-rms-norm")
 def threads_run_in_any_order(learner: Learner) -> None:
-    """With the threads of a block from the last to the first, nothing changes."""
+    """Running the threads of a block from the last to the first changes nothing."""
     smallest([40, 128, 300], lambda size: compare(learner, arguments(4, size, seed=size), backwards=True))

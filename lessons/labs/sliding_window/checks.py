@@ -114,7 +114,7 @@ def a_hit_needs_what_the_next_token_sees(learner: Learner) -> None:
 
 @check(LAB)
 def the_longest_hit_counts(learner: Learner) -> None:
-    """Of several hits the longest is returned; a gap in its window rules one out, a gap elsewhere does not."""
+    """The longest of several hits is returned; a gap in its window rules one out, a gap elsewhere does not."""
     expect_hit(learner, [Cached(6, 4, each, 21) for each in ("xx.xx", "xxx.x", "xxxx.", "x.xx.", ".xx.x")])
 
 

@@ -29,7 +29,7 @@ def case(length: int, head_dim: int, block_size: int, seed: int = 0) -> dict[str
 
 
 def numbers_returned(given: ModuleType, *, length: int = 20, head_dim: int = 8) -> int:
-    """How many numbers come back for one query of head_dim numbers."""
+    """Return the count of numbers that come back for one query of head_dim numbers."""
     found = given.attention(**case(length, head_dim, 4))
     return len(found) if isinstance(found, list) else 1
 

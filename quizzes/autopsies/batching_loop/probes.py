@@ -62,7 +62,7 @@ def largest_batch(given: ModuleType, *, slots: int = 2, requests: int = 9, steps
 
 
 def releases_of_the_first(given: ModuleType, *, length: int = 3, steps: int = 8) -> int:
-    """How often the memory of one request is given back."""
+    """Return how often the memory of one request is freed."""
     return _run(given, (length,), 1, steps)[1].releases.count("r0")
 
 

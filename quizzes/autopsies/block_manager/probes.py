@@ -54,7 +54,7 @@ def grow(given: ModuleType, *, block_size: int = 4, prompt: int = 4, generated: 
 
 
 def blocks_looked_at(given: ModuleType, *, num_blocks: int = 1000, num_tokens: int = 16) -> int:
-    """How many blocks an allocation looks at."""
+    """Return the number of blocks that an allocation looks at."""
     manager = given.BlockManager(num_blocks, 16)
     looked = 0
 

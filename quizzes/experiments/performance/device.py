@@ -1,4 +1,4 @@
-"""How kernels fill a GPU: residency on an SM, launches of a step, tiles of a mixture. Models, no measurement."""
+"""Occupancy of a GPU by kernels: residency on an SM, launches of a step, tiles of a mixture. Models, no measurement."""
 
 from itertools import accumulate
 from typing import Literal

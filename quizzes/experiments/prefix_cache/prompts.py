@@ -1,4 +1,4 @@
-"""How prompts are written decides what hits."""
+"""Prefix hits by the way in which prompts are written."""
 
 import json
 import os

@@ -1,0 +1,73 @@
+"""Start a guest with a learner's kernel, compiled if its language needs it.
+
+    cpp     one translation unit, plain C++17              --g++--> kernel.so
+    cuda    the same with the host shim of kernels/cuda    --g++--> kernel.so
+    triton  a Python file, in Triton's interpreter
+
+The compiler runs confined (`common/sandbox/compiler.py`), the library in a guest. Registers and occupancy on GPUs:
+`gpu_report.py`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from common.sandbox import Guest, Limits
+from common.sandbox.compiler import CompilerRefused, compiled
+from lessons.course.lesson_files import Lab
+
+_GUEST = """from pathlib import Path
+
+from lessons.given.native import Bench, run
+
+FOLDER = str(Path(__file__).parent)
+"""
+IMPORTS = {
+    "cpp": ("numpy", "ctypes", "lessons.given.native"),
+    "cuda": ("numpy", "ctypes", "lessons.given.native"),
+    "triton": ("lessons.given.triton_interpreter",),
+}
+"""Modules of a guest by language."""
+_WRITE_IT = "write it:"
+"""Begins the text of `#error` in every stub."""
+
+
+class NotCompiled(ValueError):
+    """A file in C++ or CUDA gives no library: why, in one sentence."""
+
+    def __init__(self, why: str, *, is_stub: bool = False) -> None:
+        super().__init__(why)
+        self.is_stub = is_stub
+
+
+def compiled_guest(lab: Lab, source: str, limits: Limits) -> Guest:
+    """Start a guest with the learner's file. Raises NotCompiled, GuestError, GuestStopped."""
+    return Guest(guest_files(lab, source), limits=limits, imports=IMPORTS[lab.language])
+
+
+def library(lab: Lab, source: str) -> bytes:
+    """Compile a learner's file. Raises NotCompiled, also if there is no compiler or a function is missing."""
+    from kernels.outside_sources import BuildError  # imports the compilers' packages
+
+    try:
+        return _library(lab.language, source, tuple(lab.exercise.objects))
+    except (CompilerRefused, BuildError) as error:
+        _, is_stub, what = str(error).partition(_WRITE_IT)
+        if is_stub:
+            raise NotCompiled(f"not written yet: {what.strip().strip(chr(34))}", is_stub=True) from None
+        raise NotCompiled(str(error)) from None
+
+
+@cache
+def _library(language: str, source: str, names: tuple[str, ...]) -> bytes:
+    from kernels.outside_sources import cpp_plan, cuda_plan
+
+    plan = cpp_plan(source, names) if language == "cpp" else cuda_plan(source, names)
+    return compiled(plan.command, plan.files, "kernel.so", plan.readable)
+
+
+def guest_files(lab: Lab, source: str) -> dict[str, str | bytes]:
+    """Return the files of a guest for the learner's code in the lab's language. Raises as `library`."""
+    if lab.language == "triton":
+        return {"learner.py": source}
+    return {"learner.py": _GUEST, "kernel.so": library(lab, source)}
