@@ -34,7 +34,7 @@ MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a backend's answer is not passed on."""
+    """Reason why a backend's answer is not passed on."""
 
     what: str
     status: int

@@ -234,7 +234,7 @@ class Step(Strict):
     five: str = ""
     """An answer that would score 5, for the report."""
     learn: list[str] = []
-    """Where to learn it: L10 (lesson), swap-tier (lab), an id of the bank, of a claim (S1-44)."""
+    """References for learning it: L10 (lesson), swap-tier (lab), an id of the bank, of a claim (S1-44)."""
 
     @property
     def form(self) -> str:

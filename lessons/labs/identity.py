@@ -32,7 +32,7 @@ def same_tokens(lab: str, guest: Guest) -> str:
     num_preemptions = 0
 
     class Behind:
-        """What the engine takes for its scheduler: it makes the one that runs on the learner's part."""
+        """Factory in place of the scheduler class: it makes the scheduler that runs on the learner's part."""
 
         def __new__(cls, config: Any, cache: Any, **options: Any) -> Scheduler:  # type: ignore[misc]
             made: Scheduler = behind_engine(Learner(guest), config, cache)

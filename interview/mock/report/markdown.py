@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.text import counted
-from interview.mock.assessment import titles
+from interview.mock.assessment import FAR_OFF, titles
 from interview.mock.report.model import Report, StepRow
 from interview.mock.scenario import STAGE_NAMES, role_name
 
@@ -55,7 +55,7 @@ def _axes(report: Report, charts: bool) -> Iterator[str]:
     yield "An axis with fewer than two observations has no mark. An explanation with its probes counts as two, each "
     yield "round of a design as one. Only the machine's marks decide.\n"
     for row in report.axes:
-        if row.machine is not None and row.own is not None and abs(row.own - row.machine) >= 2:
+        if row.machine is not None and row.own is not None and abs(row.own - row.machine) >= FAR_OFF:
             yield f"* You rated {row.title.lower()} {row.own}; the evidence says {row.machine}."
     yield ""
     for row in report.axes:

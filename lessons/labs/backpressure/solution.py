@@ -3,7 +3,7 @@
 The seam is the path from a step of the engine to the clients: `OutputStream` of engine/async_llm.py, and the
 server's admission (engine/server/admission.py). One step makes tokens for all requests, so the engine cannot wait for a
 slow reader, and no token may be lost. So the room for a stream's tokens is promised before its request starts, and a
-request without room is refused at the door:
+request without room is refused on arrival:
 
     Streams(capacity=100, patience_s=30)                        promised
     open(0.0, "a", 60)            -> 200, {}                    60      all that "a" may ever leave unread

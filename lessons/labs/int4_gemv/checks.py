@@ -27,7 +27,7 @@ class Case:
     columns: int
     group_size: int
     size: float = 1.0
-    """Of x."""
+    """Scale of x."""
     seed: int = 0
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ SHRINK, EXPAND = "lora_shrink", "lora_expand"
 THREADS, WARPS, TILE = 128, 4, 8
 NO_ADAPTER = -1
 WITHIN = 1e-6
-"""Of the sum of the absolute terms."""
+"""Error bound, as a share of the sum of the absolute terms."""
 KEPT = np.float32(7)
 """In `low` where lora_shrink writes nothing."""
 Array = NDArray[np.float32]
@@ -26,7 +26,7 @@ Array = NDArray[np.float32]
 class Case:
     token_adapter: tuple[int, ...]
     ranks: tuple[int, ...] = (4,)
-    """Of each adapter."""
+    """Rank of each adapter."""
     max_rank: int = 8
     depth: int = 32
     columns: int = 32
@@ -228,6 +228,6 @@ def a_row_has_the_same_bits_alone(learner: Learner) -> None:
 
 @check("cuda-lora-sgmv")
 def threads_run_in_any_order(learner: Learner) -> None:
-    """With the threads of a block from the last to the first, nothing changes."""
+    """The result stays the same if the threads of a block run from the last to the first."""
     cases = [Case((0, 0, 1), (8, 3), seed=1), Case((0,) * 11 + (1,), (8, 16), 16, 260, 520, seed=2)]
     smallest(cases, lambda case: compare(learner, case, backwards=True))

@@ -97,7 +97,7 @@ def values_stay(learner: Learner) -> None:
 
 @check(LAB)
 def keys_turn_like_queries(learner: Learner) -> None:
-    """With fewer kv heads than heads, each head of both is turned once."""
+    """Each query head and each kv head is turned once, also with fewer kv heads."""
     smallest([(2, 1), (4, 2), (8, 1), (7, 1)], lambda heads: compare(learner, Case((9, 3), *heads)))
 
 
@@ -109,7 +109,7 @@ def positions_follow_the_list(learner: Learner) -> None:
 
 @check(LAB)
 def dimensions_behind_stay(learner: Learner) -> None:
-    """With rotary_dim < head_dim the rest of a head passes through, and pairs are rotary_dim / 2 apart."""
+    """The rest of a head passes through if rotary_dim < head_dim; pairs are rotary_dim / 2 apart."""
     sizes = [(16, 8), (12, 8), (64, 16), (128, 64)]
     smallest(sizes, lambda size: compare(learner, Case((4, 11), 2, 1, *size)))
 
@@ -143,13 +143,13 @@ def any_head_size(learner: Learner) -> None:
 
 @check("triton-rope")
 def sizes_that_are_no_power_of_two(learner: Learner) -> None:
-    """What lies beyond the heads or the pairs of a token is masked."""
+    """Lanes beyond the heads or the pairs of a token are masked."""
     sizes = [(6, 6), (9, 6), (24, 20)]
     smallest(sizes, lambda size: compare(learner, Case((7, 18), 3, 2, *size)))
 
 
 @check("cuda-rope")
 def threads_run_in_any_order(learner: Learner) -> None:
-    """With the threads of a block from the last to the first, nothing changes."""
+    """The result stays the same if the threads of a block run from the last to the first."""
     sizes = [8, 64, 128]
     smallest(sizes, lambda size: compare(learner, Case((6, 45), 6, 2, size, size), backwards=True))

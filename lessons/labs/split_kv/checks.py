@@ -282,6 +282,6 @@ def long_splits(learner: Learner) -> None:
 
 @check("cuda-split-kv")
 def threads_run_in_any_order(learner: Learner) -> None:
-    """With the threads of a block from the last to the first, nothing changes."""
+    """The result stays the same if the threads of a block run from the last to the first."""
     lengths = [3, 9, 40]
     smallest(lengths, lambda length: compare(learner, Case((length, 2), seed=length), backwards=True))

@@ -322,7 +322,7 @@ def a_large_vocabulary(learner: Learner) -> None:
 
 @check("cuda-top-k-top-p")
 def threads_run_in_any_order(learner: Learner) -> None:
-    """With the threads of a block from the last to the first, nothing changes."""
+    """The result stays the same if the threads of a block run from the last to the first."""
     for seed in range(3):
         row = Row(grid_logits(700, seed), 1.0, 60, 0.8, seed=seed)
         at_the_edges(learner, row, backwards=True)

@@ -44,7 +44,7 @@ _LARGEST_FINITE = tl.constexpr(0x7F7FFFFF)
 
 @triton.jit
 def _distance(logits, peak, temperature):
-    """How far below the peak, and its bits: they have the order of the distances."""
+    """Return the distance below the peak, and its bits, which have the order of the distances."""
     distance = (peak - logits) / temperature
     return distance, distance.to(tl.int32, bitcast=True)
 
