@@ -38,6 +38,8 @@ def list_(solutions: SolutionsOption = False, json: JsonOption = False) -> None:
       prep mine list
       prep mine list --solutions
     """
+    from lessons.mine.pieces import is_lab
+
     pieces = load(solutions)
     if json:
         return terminal.print_json([terminal.pick(each, "name exercise whose why ours") for each in pieces])
@@ -45,11 +47,14 @@ def list_(solutions: SolutionsOption = False, json: JsonOption = False) -> None:
         (each.name, each.exercise, WHOSE[each.whose], terminal.literal(each.why or "its checks pass"))
         for each in pieces
     ]
-    body = terminal.table("piece", "exercise", "whose", "why", left=("exercise", "whose", "why"), rows=rows)
+    body = terminal.table(
+        "piece", "exercise or lab", "whose", "why", left=("exercise or lab", "whose", "why"), rows=rows
+    )
     terminal.show(f"{len(pieces.yours)} of {counted(len(rows), 'piece')} are yours", body)
     missing = next((each.exercise for each in pieces if each.whose == "engine"), None)
     if missing and not solutions:
-        terminal.next_command(f"prep lesson open {missing[:2]}", f"write the piece of exercise {missing}")
+        begin = f"prep lab new {missing}" if is_lab(missing) else f"prep lesson open {missing[:2]}"
+        terminal.next_command(begin, f"write the piece {missing}")
     else:
         terminal.next_command("prep mine eval", "check that your engine gives the right tokens")
 

@@ -35,6 +35,7 @@ def pieces_explained() -> Iterator[None]:
     """Report a broken rule of a piece as an error with a next step."""
     from lessons.mine.errors import piece_error
     from lessons.mine.identity import quiet_engine
+    from lessons.mine.workspace import check_command
 
     try:
         with quiet_engine():
@@ -42,6 +43,5 @@ def pieces_explained() -> Iterator[None]:
     except Exception as error:
         if (broken := piece_error(error)) is None:
             raise
-        exercise = broken.piece.partition("(exercise ")[2].rstrip(")")
-        step = f"prep lesson check {exercise}"
+        step = check_command(broken.piece.rpartition(" ")[2].rstrip(")"))
         raise terminal.Problem(str(broken), step, code=terminal.CHECKS_FAILED) from error

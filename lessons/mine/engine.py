@@ -17,7 +17,7 @@ WHOLE_PROMPTS = "09.2"
 def settings_for(pieces: Pieces, **engine: Any) -> dict[str, Any]:
     """Return the arguments of `LLM` that put the pieces behind their seams. Arguments of the caller win."""
     settings: dict[str, Any] = {"scheduler_cls": "lessons.mine.scheduler:MineScheduler"}
-    if pieces.has("attention"):
+    if pieces.has("attention") or pieces.has("decode"):
         settings["attention_backend"] = "lessons.mine.attention:MineAttention"
     if pieces.has("sampler"):
         settings["logits_processors"] = ["lessons.mine.sampling:MineFilter"]

@@ -1,7 +1,7 @@
 """The learner's pieces, and which code fills each seam of the engine.
 
-exercise cells of the notebooks --> checked? --> yours
-                                      `- no ---> ours, with the reason
+exercise cells of the notebooks, files of labs --> checked? --> yours
+                                                    `- no ---> ours, with the reason
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from lessons.course.lesson_files import find_lab
+from lessons.course.native_guest import NotCompiled, library
 from lessons.mine.errors import SOURCE
+from lessons.mine.native_decode import NativeDecode
 
 
 class Seam(NamedTuple):
@@ -20,7 +23,7 @@ class Seam(NamedTuple):
 
     name: str
     exercises: tuple[tuple[str, str], ...]
-    """(exercise, name of its object), the preferred one first."""
+    """(exercise or lab, name of its object), the preferred one first."""
     ours: str
     """File of the engine's own code."""
 
@@ -29,6 +32,7 @@ SEAMS = (
     Seam("sampler", (("04.1", "filter_probs"),), "engine/sample/sampler.py"),
     Seam("allocator", (("07.1", "BlockAllocator"),), "engine/core/blocks.py"),
     Seam("attention", (("08.3", "paged_attention"),), "engine/attention/kernel_backends.py"),
+    Seam("decode", (("cpp-paged-decode", "paged_decode"),), "kernels/cpu/attention.cpp"),
     Seam("scheduler", (("10.1", "ChunkedScheduler"), ("09.2", "Scheduler")), "engine/core/scheduler.py"),
     Seam("block_hashes", (("11.1", "block_hashes"),), "engine/core/hashing.py"),
     Seam("prefix_cache", (("11.2", "PrefixCache"),), "engine/core/kv_manager.py"),
@@ -37,6 +41,11 @@ SEAMS = (
     Seam("router", (("14.2", "route"),), "engine/core/router.py"),
     Seam("admission", (("15.1", "AdmissionControl"),), "lessons/l15_serving/solution.py"),
 )
+
+
+def is_lab(exercise: str) -> bool:
+    """Whether a name is that of a lab; exercises have numbers."""
+    return not exercise[0].isdigit()
 
 
 @dataclass(frozen=True)
@@ -55,8 +64,8 @@ class Piece:
 
     @property
     def says(self) -> str:
-        """Name in messages: "scheduler (exercise 10.1)"."""
-        return f"{self.name} (exercise {self.exercise})"
+        """Name in messages: "scheduler (exercise 10.1)", "decode (lab cpp-paged-decode)"."""
+        return f"{self.name} ({'lab' if is_lab(self.exercise) else 'exercise'} {self.exercise})"
 
 
 @dataclass(frozen=True)
@@ -136,7 +145,14 @@ def _choose(seam: Seam, sources: Mapping[str, str], why_not: Callable[[str, str]
 def run_piece(
     base: Piece, exercise: str, source: str, whose: Literal["yours", "reference"] = "yours"
 ) -> Piece:
-    """Run a cell and take its object. A cell that fails becomes the engine's own code, with the reason."""
+    """Run a cell and take its object, or compile a lab. What fails becomes the engine's own code, with the reason."""
+    why = "" if whose == "yours" else base.why
+    if is_lab(exercise):
+        try:
+            kernel = NativeDecode(library(find_lab(exercise), source))
+        except (NotCompiled, OSError, AttributeError) as error:
+            return _ours(base, f"does not compile: {error}")
+        return Piece(base.name, exercise, whose, why, base.ours, kernel)
     wanted = next(name for seam in SEAMS for number, name in seam.exercises if number == exercise)
     file = SOURCE.format(exercise)
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
@@ -147,7 +163,6 @@ def run_piece(
         return _ours(base, f"does not run: {type(error).__name__}: {error}")
     if wanted not in module.__dict__:
         return _ours(base, f"does not define {wanted}")
-    why = "" if whose == "yours" else base.why
     return Piece(
         base.name, exercise, whose, why, base.ours, module.__dict__[wanted], namespace=module.__dict__
     )

@@ -8,13 +8,13 @@ of the learner's notebooks. So `lessons.mine.scheduler:MineScheduler` works as a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
-from lessons.course.lesson_files import UnknownLesson, solution
+from lessons.course.lesson_files import UnknownLesson, find_lab, solution, stub
 from lessons.course.progress import exercise_progress
-from lessons.course.workspace import digest, learner_sources
-from lessons.mine.pieces import Pieces, load_pieces, reference_pieces
+from lessons.course.workspace import WorkspaceError, digest, lab_path, lab_source, learner_sources
+from lessons.mine.pieces import SEAMS, Pieces, is_lab, load_pieces, reference_pieces
 
 _current: ContextVar[Pieces | None] = ContextVar("pieces", default=None)
 
@@ -24,14 +24,32 @@ def learner_pieces() -> Pieces:
     progress = exercise_progress()
 
     def why_not(exercise: str, source: str) -> str:
-        done = progress.get(exercise)
+        done, check = progress.get(exercise), check_command(exercise)
         if done is None or not done.passed:
-            return f"has not passed its checks: prep lesson check {exercise}"
+            return f"has not passed its checks: {check}"
         if digest(source) not in done.digests:
-            return f"changed since it passed: prep lesson check {exercise}"
+            return f"changed since it passed: {check}"
         return ""
 
-    return load_pieces(learner_sources(), why_not, reference)
+    return load_pieces(learner_sources() | _lab_sources(), why_not, reference)
+
+
+def check_command(exercise: str) -> str:
+    """Return the command that checks an exercise or a lab."""
+    return f"prep {'lab' if is_lab(exercise) else 'lesson'} check {exercise}"
+
+
+def _lab_sources() -> dict[str, str]:
+    """Return lab -> the learner's file, for labs behind a seam that the learner has begun."""
+    found = {}
+    for lab in (find_lab(name) for seam in SEAMS for name, _ in seam.exercises if is_lab(name)):
+        with suppress(WorkspaceError):
+            if (
+                lab_path(lab).exists()
+                and (source := lab_source(lab)).strip() != stub(lab, lab.number).strip()
+            ):
+                found[lab.number] = source
+    return found
 
 
 def solution_pieces() -> Pieces:

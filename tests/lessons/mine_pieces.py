@@ -1,4 +1,4 @@
-"""Pieces for the tests of `prep mine`: the reference solutions, where lessons exist, else stand-ins."""
+"""Pieces for the tests of `prep mine`: the reference solutions."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from functools import cache
 
 from lessons.mine.pieces import SEAMS, Pieces, load_pieces
 from lessons.mine.workspace import reference
-from tests.lessons.mine_solutions import SOURCES
 
 
 @cache
 def sources() -> dict[str, str]:
     """Return exercise -> source of every piece."""
     exercises = [exercise for seam in SEAMS for exercise, _ in seam.exercises]
-    found = {exercise: reference(exercise) or SOURCES.get(exercise) for exercise in exercises}
-    return {exercise: text for exercise, text in found.items() if text is not None}
+    return {exercise: text for exercise in exercises if (text := reference(exercise)) is not None}
 
 
 def pieces(*exercises: str, **extra: str) -> Pieces:

@@ -52,7 +52,9 @@ def test_all_pieces_give_the_tokens_of_shop_on_200_prompts() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exercise", ["07.1", "08.3", "09.2", "10.1", "11.1", "11.2", "12.1"])
+@pytest.mark.parametrize(
+    "exercise", ["07.1", "08.3", "cpp-paged-decode", "09.2", "10.1", "11.1", "11.2", "12.1"]
+)
 def test_each_piece_alone_gives_the_tokens_of_shop(exercise: str, shop: LLM) -> None:
     asked = prompts(24)
     alone = pieces(exercise)
