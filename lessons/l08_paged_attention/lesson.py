@@ -370,7 +370,7 @@ this.check("08.3")
 #
 # The same loop in C++ needs no copy and no Python. `kernels/` compiles and checks it in the form you like:
 #
-# * **C++**: the cell below, or edit `kernels/cpu/attention.cpp`, then `prep kernels check --op paged_attention`.
+# * **C++**: the cell below, or `prep lab new cpp-paged-decode`: once its checks pass, your engine decodes with it.
 # * **Triton**, in its interpreter: `kernels/triton_ops/split_kv_decode.py`; `prep kernels explain paged_decode`
 #   prints it with registers and occupancy.
 # * **CUDA C++**, on the host shim: `kernels/cuda/paged_decode.cu`; the same commands.

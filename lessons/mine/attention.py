@@ -6,8 +6,8 @@ others to `paged_attention` of lesson 08. Our kernel takes the place of a missin
 
 from __future__ import annotations
 
-from itertools import accumulate
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,9 +17,19 @@ from kernels import ops
 from lessons.mine.errors import PieceError, ask
 from lessons.mine.workspace import current
 
-
 FEW = 8
 """Queries of a row that each become a row of the decode kernel, which sees the tokens up to its own."""
+
+
+class Part(NamedTuple):
+    """Tokens of a step that one piece computes, and its rows; every layer takes the same."""
+
+    tokens: Tensor
+    """Places in the packed queries."""
+    starts: list[int]
+    """Start of each row in `tokens`, and the end."""
+    seq_lens: list[int]
+    table: Tensor
 
 
 class MineAttention:
@@ -31,8 +41,8 @@ class MineAttention:
         pieces = current()
         piece = pieces["attention"]
         self._says, self._attend, self._decode = piece.says, piece.item, pieces["decode"].item
-        self._table = torch.empty(0, 0, dtype=torch.int64)
-        self._block_size = 0
+        self._parts: tuple[Part, Part] | None = None
+        """Rows with few queries, each query a row of its own; all other rows."""
 
     @classmethod
     def unsupported(cls, shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str | None:
@@ -42,8 +52,8 @@ class MineAttention:
         )
 
     def build(self, metadata: AttentionMetadata) -> None:
-        """Forget the table of the last step."""
-        self._block_size = 0
+        """Forget the rows of the last step."""
+        self._parts = None
 
     def write(self, key: Tensor, value: Tensor, kv: Tensor, metadata: AttentionMetadata) -> None:
         ops.reshape_and_cache(key, value, kv, metadata.slot_mapping)
@@ -59,43 +69,54 @@ class MineAttention:
     ) -> Tensor:
         if sliding_window is not None:
             return ops.paged_attention(query, kv, metadata, scale=scale, sliding_window=sliding_window)
-        if self._block_size != kv.shape[3]:
-            self._block_size = kv.shape[3]
-            self._table = visible_table(metadata, self._block_size)
-        starts, rows = metadata.query_start_loc_cpu, range(len(metadata.seq_lens_cpu))
-        few: list[int] = []
-        if self._decode is not None and self._decode.takes(query, kv):
-            few = [row for row in rows if starts[row + 1] - starts[row] <= FEW]
-        others = sorted(set(rows) - set(few))
-        if self._attend is None and others:
+        if self._parts is None:
+            decodes = self._decode is not None and self._decode.takes(query, kv)
+            self._parts = share_out(metadata, kv.shape[3], FEW if decodes else 0)
+        few, others = self._parts
+        if others.seq_lens and self._attend is None:
             out = ops.paged_attention(query, kv, metadata, scale=scale)
         else:
             out = torch.zeros_like(query)  # also behind the last token
-            if others:
-                tokens = torch.cat([torch.arange(starts[row], starts[row + 1]) for row in others])
-                out[tokens] = self._attend_rows(query[tokens], kv, metadata, others, scale)
-        if self._decode is not None and few:
-            ends = metadata.seq_lens_cpu
-            each = [(at, row) for row in few for at in range(starts[row], starts[row + 1])]
-            tokens, chosen = torch.tensor(each).unbind(1)
-            seq_lens = torch.tensor([ends[row] - (starts[row + 1] - 1 - at) for at, row in each])
-            out[tokens] = self._decode(query[tokens], kv, self._table[chosen], seq_lens, scale)
+            if others.seq_lens:
+                out[others.tokens] = self._attend_rows(query[others.tokens], kv, others, scale)
+        if self._decode is not None and few.seq_lens:
+            seq_lens = torch.tensor(few.seq_lens, dtype=torch.int32)
+            out[few.tokens] = self._decode(query[few.tokens], kv, few.table, seq_lens, scale)
         return out
 
-    def _attend_rows(
-        self, query: Tensor, kv: Tensor, metadata: AttentionMetadata, rows: list[int], scale: float
-    ) -> Tensor:
-        """Return the attention of some rows by the learner's `paged_attention`; query: their tokens, packed."""
-        starts, lens = metadata.query_start_loc_cpu, metadata.seq_lens_cpu
-        packed = [0, *accumulate(starts[row + 1] - starts[row] for row in rows)]
-        table = self._table if len(rows) == len(lens) else self._table[torch.tensor(rows)]
-        arguments: tuple[Any, ...] = (query, kv, packed, [lens[row] for row in rows], table, scale)
-        out = ask(self._says, f"{len(rows)} rows", self._attend, *arguments)
+    def _attend_rows(self, query: Tensor, kv: Tensor, part: Part, scale: float) -> Tensor:
+        """Return the attention of rows by the learner's `paged_attention`; query: their tokens."""
+        arguments: tuple[Any, ...] = (query, kv, part.starts, part.seq_lens, part.table, scale)
+        out = ask(self._says, f"{len(part.seq_lens)} rows", self._attend, *arguments)
         if not isinstance(out, Tensor) or out.shape != query.shape or out.dtype != query.dtype:
             got = f"{tuple(out.shape)} {out.dtype}" if isinstance(out, Tensor) else type(out).__name__
             expected = f"{tuple(query.shape)} {query.dtype}"
             raise PieceError(self._says, "the result is like query", f"query is {expected}, the result {got}")
         return out
+
+
+def share_out(metadata: AttentionMetadata, block_size: int, few: int) -> tuple[Part, Part]:
+    """Return the queries of rows with at most `few` queries as rows of their own, and the other rows."""
+    starts, ends = metadata.query_start_loc_cpu, metadata.seq_lens_cpu
+    table = visible_table(metadata, block_size)
+    spans = [range(begin, end) for begin, end in pairwise(starts)]
+    short = [(at, row) for row, span in enumerate(spans) if len(span) <= few for at in span]
+    rest = [row for row, span in enumerate(spans) if len(span) > few]
+    lens = [ends[row] - (spans[row][-1] - at) for at, row in short]
+    return (
+        Part(
+            torch.tensor([at for at, _ in short]),
+            [*range(len(short) + 1)],
+            lens,
+            table[[r for _, r in short]],
+        ),
+        Part(
+            torch.tensor([at for row in rest for at in spans[row]]),
+            [0, *accumulate(len(spans[row]) for row in rest)],
+            [ends[row] for row in rest],
+            table[rest],
+        ),
+    )
 
 
 def visible_table(metadata: AttentionMetadata, block_size: int) -> Tensor:
