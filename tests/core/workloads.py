@@ -134,8 +134,8 @@ class Workload:
         cache = replace(cache, tiers=_random_tiers(rng, cache))
         interrupts = [rng.randint(1, 15)] if rng.random() < 0.25 else []
         admission = random.Random(f"admission-{seed}")
-        cache = replace(cache, watermark=admission.choice([0.0, 0.0, 0.1, 0.4]))
-        scheduler = replace(scheduler, scheduler_reserve_full_isl=admission.random() < 0.7)
+        cache = replace(cache, watermark=admission.choice([0.0] * 6 + [0.1, 0.4]))
+        scheduler = replace(scheduler, scheduler_reserve_full_isl=admission.random() < 0.85)
         scheduler = replace(scheduler, max_loras=rng.choice([0, 0, 0, 1, 2]))
         if scheduler.max_loras:
             asks = [replace(ask, lora_key=rng.choice([ask.lora_key, "b", "c"])) for ask in asks]
