@@ -12,7 +12,7 @@ MUTANTS = """
 -        hashes.append(parent)
 +        hashes.append(sha256(b"block" + parent + block).digest())
 11.1 a_hash_covers_all_tokens_before: looks at the first token of a block only
--        block = b"".join(token.to_bytes(8, "little") for token in token_ids[start : start + block_size])
+-        block = array("q", token_ids[start : start + block_size]).tobytes()  # 8 bytes per token
 +        block = token_ids[start].to_bytes(8, "little")
 11.1 equal_prefixes_have_equal_hashes: the length of the prompt is part of the root
 -    parent = sha256(b"salt" + salt).digest()  # tagged: no salt can imitate a block
@@ -21,13 +21,13 @@ MUTANTS = """
 -        parent = sha256(b"block" + parent + block).digest()
 +        parent = sha256(b"block" + salt + block).digest()
 11.1 different_tokens_never_collide: joins decimal digits
--        block = b"".join(token.to_bytes(8, "little") for token in token_ids[start : start + block_size])
+-        block = array("q", token_ids[start : start + block_size]).tobytes()  # 8 bytes per token
 +        block = b"".join(str(token).encode() for token in token_ids[start : start + block_size])
 11.1 different_tokens_never_collide: 32 bits per token
--        block = b"".join(token.to_bytes(8, "little") for token in token_ids[start : start + block_size])
+-        block = array("q", token_ids[start : start + block_size]).tobytes()  # 8 bytes per token
 +        block = b"".join((token % 2**32).to_bytes(4, "little") for token in token_ids[start : start + block_size])
 11.1 different_tokens_never_collide: sorts the tokens of a block
--        block = b"".join(token.to_bytes(8, "little") for token in token_ids[start : start + block_size])
+-        block = array("q", token_ids[start : start + block_size]).tobytes()  # 8 bytes per token
 +        block = b"".join(token.to_bytes(8, "little") for token in sorted(token_ids[start : start + block_size]))
 11.1 a_salt_separates: ignores the salt
 -    parent = sha256(b"salt" + salt).digest()  # tagged: no salt can imitate a block

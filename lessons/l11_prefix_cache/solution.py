@@ -3,6 +3,7 @@
 # ruff: noqa: E402
 
 # exercise 11.1
+from array import array
 from hashlib import sha256
 
 
@@ -14,7 +15,7 @@ def block_hashes(token_ids: list[int], block_size: int, salt: bytes = b"") -> li
     parent = sha256(b"salt" + salt).digest()  # tagged: no salt can imitate a block
     hashes = []
     for start in range(0, len(token_ids) - block_size + 1, block_size):
-        block = b"".join(token.to_bytes(8, "little") for token in token_ids[start : start + block_size])
+        block = array("q", token_ids[start : start + block_size]).tobytes()  # 8 bytes per token
         parent = sha256(b"block" + parent + block).digest()
         hashes.append(parent)
     return hashes
