@@ -29,7 +29,7 @@ MAX_WORKERS = 4  # each holds torch and a model: more would exhaust memory befor
 def test(
     ctx: typer.Context,
     fast: Annotated[bool, option("Only the fast tier: under a minute.", "--fast")] = False,
-    slow: Annotated[bool, option("Also the slow tier: about 40 minutes in all.", "--slow")] = False,
+    slow: Annotated[bool, option("Also the slow tier: about 30 minutes in all.", "--slow")] = False,
     lint: Annotated[bool, option("Run ruff, import-linter and mypy first.")] = True,
 ) -> None:
     """Run the linters and the tests. Other arguments go to pytest.
