@@ -56,5 +56,6 @@ class NativeDecode:
         threads = torch.get_num_threads()
         share = -(-len(query) // threads)
         parts = [range(first, min(first + share, len(query))) for first in range(0, len(query), share)]
-        list(self._pool.map(attend, parts)) if len(parts) > 1 else attend(parts[0])  # ctypes releases the GIL
+        for _ in self._pool.map(attend, parts):  # ctypes releases the GIL
+            pass
         return out
