@@ -48,7 +48,7 @@ def read_prompts(path: Path, tokenizer: Tokenizer) -> list[LoggedPrompt]:
 
 def _read_line(line: bytes, where: str, tokenizer: Tokenizer) -> LoggedPrompt:
     try:
-        body = json.loads(line)
+        body = _parse(line)
         if isinstance(body, dict) and isinstance(body.get("body"), dict):
             body = body["body"]
         if not isinstance(body, dict):
@@ -59,6 +59,13 @@ def _read_line(line: bytes, where: str, tokenizer: Tokenizer) -> LoggedPrompt:
         return LoggedPrompt(tokens, _text(body, "model"), _text(body, "cache_salt"))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ConfigError(f"{where}: {error}; expected an object such as {EXAMPLE}") from None
+
+
+def _parse(line: bytes) -> Any:
+    try:
+        return json.loads(line.decode())
+    except ValueError:
+        raise ValueError("the line is not JSON in UTF-8") from None
 
 
 def _tokenize(body: dict[str, Any], tokenizer: Tokenizer) -> list[int]:
@@ -74,6 +81,8 @@ def _tokenize(body: dict[str, Any], tokenizer: Tokenizer) -> list[int]:
         "the log holds no prompt texts; start the server with --log-prompts"
         if "finish_reason" in body
         else f"no prompt among the keys {sorted(body)}"
+        if prompt is None
+        else f"the prompt is a string or a list of token ids, got {str(prompt)[:40]}"
     )
 
 

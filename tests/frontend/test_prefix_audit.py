@@ -112,11 +112,12 @@ def test_bodies_batch_lines_and_server_logs_are_read(tmp_path: Path, tokenizer: 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (b"hello", "line 1: Expecting value"),
+        (b"hello", "line 1: the line is not JSON"),
         (b"[1]", "line 1: got '[1]'"),
         (b"{}", "no prompt among the keys []"),
         (b'{"prompt": ""}', "the prompt is empty"),
-        (b'{"prompt": [-1]}', "no prompt among the keys"),
+        (b'{"prompt": [-1]}', "got [-1]"),
+        (b'{"prompt": 5}', "the prompt is a string or a list of token ids, got 5"),
         (b'{"prompt": "a", "cache_salt": 7}', "cache_salt must be a string, got 7"),
         (b'{"messages": [7]}', "line 1: "),
         (b'{"prompt": "\\ud800"}', "not Unicode"),
