@@ -14,7 +14,7 @@ from app.cli.serve import KEY_VARIABLE
 from common.text import duration
 
 if TYPE_CHECKING:
-    from app.scrape import Activity, Scrape
+    from engine.server.scrape import Activity, Scrape
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def top(
       prep top http://127.0.0.1:8000 --once --json
     """
     terminal.need_libraries("top needs", ["httpx", "prometheus_client"], "top", "serve")
-    from app.scrape import Activity, base_of
+    from engine.server.scrape import Activity, base_of
 
     base = _told(lambda: base_of(url))
     before = look(base, api_key)
@@ -58,13 +58,13 @@ def top(
 
 def look(base: str, api_key: str | None) -> Scrape:
     """Scrape the server once. Raises a Problem if there is no such server."""
-    from app.scrape import fetch
+    from engine.server.scrape import fetch
 
     return _told(lambda: fetch(base, api_key or os.environ.get(KEY_VARIABLE, "")))
 
 
 def _told(action: Callable[[], T]) -> T:
-    from app.scrape import ScrapeError
+    from engine.server.scrape import ScrapeError
 
     try:
         return action()

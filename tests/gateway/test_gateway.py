@@ -248,7 +248,7 @@ def test_two_real_servers_stream_share_prefixes_and_survive_a_kill(
         while any(each["load"] for each in client.get("/gateway/state").json()["backends"]):
             pass
         assert any(each["ended"] == "client left" for each in client.get("/gateway/decisions").json())
-        servers[0].process.kill()
+        servers[0].kill()
         answers = [
             client.post("/v1/completions", json={"prompt": f"After {n}", "max_tokens": 3}) for n in range(8)
         ]

@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.processes import Served, start_gateway, start_server
+from engine.server.child_server import ChildServer
+from tests.server.processes import start_gateway, start_server
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def servers(folder: Path) -> Iterator[list[Served]]:
+def servers(folder: Path) -> Iterator[list[ChildServer]]:
     with ExitStack() as stack:
         yield [
             start_server(stack, folder, *OPTIONS, "--kv-events-config", json.dumps(events(folder, number)))
@@ -50,7 +51,7 @@ def events(folder: Path, number: int) -> dict[str, str]:
 
 
 @pytest.fixture
-def start(servers: list[Served], folder: Path, tmp_path: Path) -> Iterator[StartGateway]:
+def start(servers: list[ChildServer], folder: Path, tmp_path: Path) -> Iterator[StartGateway]:
     """Start a gateway with a policy in front of both servers."""
     with ExitStack() as stack:
 
@@ -120,7 +121,7 @@ def cached(client: httpx.Client, request_id: str) -> dict[str, int]:
 
 
 def test_the_gateway_knows_what_each_server_caches_and_follows_evictions(
-    servers: list[Served], start: StartGateway
+    servers: list[ChildServer], start: StartGateway
 ) -> None:
     prompt = "Ann asks for the opening hours of the shop in Basel. " * 8
     direct = dict(
@@ -174,13 +175,15 @@ def kv_blocks(client: httpx.Client) -> dict[str, int | None]:
     return {each["name"]: each["kv_blocks"] for each in client.get("/gateway/state").json()["backends"]}
 
 
-def test_true_prefixes_hit_more_often_than_round_robin(servers: list[Served], start: StartGateway) -> None:
+def test_true_prefixes_hit_more_often_than_round_robin(
+    servers: list[ChildServer], start: StartGateway
+) -> None:
     rates = {policy: hit_rate(servers, start(policy)) for policy in ("round-robin", "prefix-affinity")}
     print(rates)
     assert rates["prefix-affinity"] > rates["round-robin"] + 0.1, rates
 
 
-def hit_rate(servers: list[Served], client: httpx.Client) -> float:
+def hit_rate(servers: list[ChildServer], client: httpx.Client) -> float:
     """Return the share of cached prompt tokens over five conversations of four turns, by the servers' own counters."""
     for each in servers:
         httpx.post(f"{each.url}/reset_prefix_cache")
@@ -193,7 +196,7 @@ def hit_rate(servers: list[Served], client: httpx.Client) -> float:
     return hits / queries
 
 
-def prefix_counters(server: Served) -> tuple[float, float]:
+def prefix_counters(server: ChildServer) -> tuple[float, float]:
     text = httpx.get(f"{server.url}/metrics").text
     found = [
         re.search(rf"^vllm:prefix_cache_{name}_total{{.*}} (.*)$", text, re.MULTILINE)

@@ -13,10 +13,11 @@ from engine.async_llm import AsyncLLM
 from engine.config import EngineArgs
 from engine.server.admission import Admission
 from engine.server.app import create_app
+from engine.server.child_server import ChildServer
 from engine.server.metrics import PrometheusLogger
 from engine.server.models import Models
 from engine.server.service import Service
-from tests.server.processes import Served, start_server
+from tests.server.processes import start_server
 
 BLOCKS = 512
 
@@ -41,11 +42,13 @@ def client(llm: AsyncLLM) -> TestClient:
     return application(llm)[0]
 
 
-Start = Callable[..., Served]
+Start = Callable[..., ChildServer]
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Return a function that starts a server with these options and waits until it answers."""
     with ExitStack() as stack:
-        yield lambda *options: start_server(stack, tmp_path_factory.mktemp("serve"), *options)
+        yield lambda *options, port=0: start_server(
+            stack, tmp_path_factory.mktemp("serve"), *options, port=port
+        )

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import re
-import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from common.child_process import ChildProcess
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-class Served:
-    """A running server."""
-
-    def __init__(self, process: ChildProcess, url: str) -> None:
-        self.process, self.url = process, url
+from common.child_process import ROOT as ROOT
+from engine.server.child_server import PREP, ChildServer
 
 
-def start_server(stack: ExitStack, folder: Path, *options: str) -> Served:
+def start_server(stack: ExitStack, folder: Path, *options: str, port: int = 0) -> ChildServer:
     """Start `prep serve shop` with these options; return when it answers."""
-    return _start(stack, folder, "serve", "shop", "--port", "0", *options)
+    return _start(stack, folder, "/health", "serve", "shop", *options, port=port)
 
 
-def start_gateway(stack: ExitStack, folder: Path, settings: Path) -> Served:
+def start_gateway(stack: ExitStack, folder: Path, settings: Path) -> ChildServer:
     """Start a gateway; return when it listens."""
-    return _start(stack, folder, "gateway", "run", str(settings), "--port", "0")
+    return _start(stack, folder, "/gateway/state", "gateway", "run", str(settings))
 
 
-def _start(stack: ExitStack, folder: Path, *words: str) -> Served:
+def _start(stack: ExitStack, folder: Path, path: str, *words: str, port: int = 0) -> ChildServer:
     handle, name = tempfile.mkstemp(dir=folder)
-    log = Path(name)
-    with open(handle, "wb") as output:
-        command = [sys.executable, "-m", "app.cli.main", *words]
-        process = ChildProcess(command, name=f"prep {words[0]}", stderr=output, cwd=ROOT)
-    stack.callback(process.kill)
-    while (found := re.search(r"http://127.0.0.1:\d+", log.read_text())) is None:
-        assert process.is_running, log.read_text()
-        time.sleep(0.05)
-    return Served(process, found[0])
+    open(handle).close()
+    server = ChildServer(
+        PREP, args=words, name=f"prep {words[0]}", path=path, port=port, log=Path(name), wait=False
+    )
+    stack.callback(server.kill)
+    server.wait_until_ready()
+    return server

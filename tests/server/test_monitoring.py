@@ -151,7 +151,7 @@ def test_prometheus_scrapes_a_server_and_an_alert_fires_when_it_dies(start: Star
     until(lambda: value("sum(vllm:generation_tokens_total)") == 21)
     assert value('sum(vllm:request_success_total{finished_reason="length"})') == 3
     assert not alerts("pending") and not alerts("firing")
-    server.process.kill()
+    server.kill()
     until(lambda: alerts("pending"))
     assert value("up") == 0
     [fired] = until(lambda: alerts("firing"))

@@ -20,7 +20,8 @@ import pytest
 
 from engine.llm import LLM
 from engine.sampling_params import SamplingParams
-from tests.server.conftest import Served, Start
+from engine.server.child_server import ChildServer
+from tests.server.conftest import Start
 from tests.server.raw_client import RawClient
 
 pytestmark = pytest.mark.slow
@@ -34,27 +35,27 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(start: Start, log: Path) -> Served:
+def served(start: Start, log: Path) -> ChildServer:
     modules = ("--lora-modules", "recommend=shop-lora-recommend")
     return start(*OPTIONS, "--api-key", "secret", "--request-log", str(log), *modules)
 
 
 @pytest.fixture(scope="module")
-def client(served: Served) -> openai.OpenAI:
+def client(served: ChildServer) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{served.url}/v1", api_key="secret", max_retries=0)
 
 
-def metrics(served: Served) -> dict[str, float]:
+def metrics(served: ChildServer) -> dict[str, float]:
     text = httpx.get(f"{served.url}/metrics", headers={"Authorization": "Bearer secret"}).text
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, value in lines}
 
 
-def level(served: Served, name: str) -> float:
+def level(served: ChildServer, name: str) -> float:
     return metrics(served)[f'vllm:{name}{{engine="0",model_name="shop"}}']
 
 
-def test_headers_without_end_are_refused(served: Served) -> None:
+def test_headers_without_end_are_refused(served: ChildServer) -> None:
     address = httpx.URL(served.url)
     with socket.create_connection((address.host, address.port), timeout=20) as flood:
         with suppress(ConnectionError):
@@ -92,7 +93,7 @@ def test_the_official_client_uses_every_endpoint(client: openai.OpenAI) -> None:
     assert extra.choices[0].finish_reason == "length"
 
 
-def test_the_official_clients_errors_have_their_classes(client: openai.OpenAI, served: Served) -> None:
+def test_the_official_clients_errors_have_their_classes(client: openai.OpenAI, served: ChildServer) -> None:
     messages: Any = [{"role": "user", "content": "Hello"}]
     with pytest.raises(openai.NotFoundError, match="does not exist"):
         client.chat.completions.create(model="gpt-5", messages=messages)
@@ -120,7 +121,7 @@ async def one(client: RawClient, number: int, hangs_up: bool) -> list[int] | int
     return [token for event in events for token in json.loads(event)["choices"][0]["token_ids"]]
 
 
-def counts(served: Served, log: Path) -> list[Counter[str]]:
+def counts(served: ChildServer, log: Path) -> list[Counter[str]]:
     """Return the sums of /metrics and those of the request log, which must be equal while no request runs."""
     found = metrics(served)
     entries = [json.loads(line) for line in log.read_text().splitlines()]
@@ -149,12 +150,12 @@ def counts(served: Served, log: Path) -> list[Counter[str]]:
 
 
 def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(
-    served: Served, log: Path
+    served: ChildServer, log: Path
 ) -> None:
     """A fifth of the clients hangs up, one in twenty bodies is malformed. PREP_STORM=10000: 1,000 at a time."""
     earlier = counts(served, log)
     num_requests = int(os.environ.get("PREP_STORM", "400"))
-    server = psutil.Process(served.process.pid)
+    server = psutil.Process(served.pid)
     processes = [server, *server.children()]
     chance = random.Random(0)
 
@@ -200,7 +201,7 @@ def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(
         assert each.memory_info().rss < 1.05 * rss + (4 << 20)
 
 
-def test_a_client_that_hangs_up_frees_its_blocks(served: Served) -> None:
+def test_a_client_that_hangs_up_frees_its_blocks(served: ChildServer) -> None:
     headers = {"Authorization": "Bearer secret"}
     name = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="shop"}'
     before, body = metrics(served)[name], {"prompt": "a", "max_tokens": 1800, "ignore_eos": True}
@@ -210,7 +211,7 @@ def test_a_client_that_hangs_up_frees_its_blocks(served: Served) -> None:
     with httpx.stream("POST", f"{served.url}/v1/completions", json=streamed, headers=headers) as response:
         assert next(response.iter_lines()).startswith("data: ")
     while metrics(served)[name] < before + 2:
-        assert served.process.is_running
+        assert served.is_running
     assert httpx.post(f"{served.url}/reset_prefix_cache", headers=headers).json() == {"success": True}
 
 
@@ -223,7 +224,7 @@ def test_after_sigterm_running_requests_finish_and_new_ones_go_elsewhere(start: 
             running = [asyncio.create_task(client.post("/v1/completions", json=body)) for _ in range(20)]
             while level(served, "num_requests_running") < 20:
                 await asyncio.sleep(0)
-            served.process.send_signal(signal.SIGTERM)
+            served.send_signal(signal.SIGTERM)
             while (await client.get("/health")).status_code == 200:
                 await asyncio.sleep(0)
             assert (await client.post("/v1/completions", json={"prompt": "b"})).status_code == 503
@@ -231,12 +232,12 @@ def test_after_sigterm_running_requests_finish_and_new_ones_go_elsewhere(start: 
                 assert len(each.json()["choices"][0]["token_ids"]) == 400
 
     asyncio.run(run())
-    assert served.process.exit_code(30) == 0
+    assert served.exit_code(30) == 0
 
 
 def test_a_killed_engine_ends_its_requests_and_the_server(start: Start) -> None:
     served = start(*OPTIONS)
-    [engine] = psutil.Process(served.process.pid).children()
+    [engine] = psutil.Process(served.pid).children()
     engine.suspend()
 
     async def run() -> None:
@@ -250,14 +251,14 @@ def test_a_killed_engine_ends_its_requests_and_the_server(start: Start) -> None:
             assert response.status_code == 500 and "SIGKILL" in response.json()["error"]["message"]
 
     asyncio.run(run())
-    assert served.process.exit_code(30) not in (0, None)
-    again = start(*OPTIONS, "--port", served.url.rsplit(":", 1)[1])
+    assert served.exit_code(30) not in (0, None)
+    again = start(*OPTIONS, port=served.port)
     assert again.url == served.url and httpx.get(f"{again.url}/health").status_code == 200
 
 
 def test_requests_of_a_stalled_engine_end_in_time_and_later_ones_are_served(start: Start) -> None:
     served = start(*OPTIONS, "--request-timeout", "2")
-    [engine] = psutil.Process(served.process.pid).children()
+    [engine] = psutil.Process(served.pid).children()
     body = {"prompt": "a", "max_tokens": 1900, "ignore_eos": True}
 
     async def run() -> None:
@@ -275,13 +276,13 @@ def test_requests_of_a_stalled_engine_end_in_time_and_later_ones_are_served(star
                 await asyncio.sleep(0)
 
     asyncio.run(run())
-    served.process.send_signal(signal.SIGTERM)
-    assert served.process.exit_code(30) == 0
+    served.send_signal(signal.SIGTERM)
+    assert served.exit_code(30) == 0
 
 
 def test_a_stopped_engine_with_a_full_pipe_does_not_keep_the_server_from_ending(start: Start) -> None:
     served = start(*OPTIONS, "--drain-timeout", "1")
-    [engine] = psutil.Process(served.process.pid).children()
+    [engine] = psutil.Process(served.pid).children()
     engine.suspend()
 
     async def run() -> None:
@@ -289,14 +290,14 @@ def test_a_stopped_engine_with_a_full_pipe_does_not_keep_the_server_from_ending(
             body = {"prompt": [300] * 1900, "max_tokens": 2}
             jobs = [asyncio.create_task(client.post("/v1/completions", json=body)) for _ in range(80)]
             await asyncio.sleep(1)
-            served.process.send_signal(signal.SIGTERM)
+            served.send_signal(signal.SIGTERM)
             await asyncio.gather(*jobs, return_exceptions=True)
 
     asyncio.run(run())
-    assert served.process.exit_code(30) is not None and not engine.is_running()
+    assert served.exit_code(30) is not None and not engine.is_running()
 
 
-def test_a_port_that_is_taken_is_told_before_the_model_is_loaded(served: Served) -> None:
+def test_a_port_that_is_taken_is_told_before_the_model_is_loaded(served: ChildServer) -> None:
     import subprocess
     import sys
 
@@ -311,7 +312,7 @@ def test_a_port_that_is_taken_is_told_before_the_model_is_loaded(served: Served)
 
 def test_a_sleeping_engine_gives_its_memory_back_and_wakes_up_with_its_adapters(start: Start) -> None:
     served = start(*OPTIONS, "--enable-sleep-mode", "--lora-modules", "recommend=shop-lora-recommend")
-    server = psutil.Process(served.process.pid)
+    server = psutil.Process(served.pid)
     body = {"prompt": "Hello", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
     with httpx.Client(base_url=served.url, timeout=60) as client:
         before = [

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import app
 from app.cli.top import table
-from app.scrape import Activity, Scrape, ScrapeError, base_of, quantile
+from engine.server.scrape import Activity, Scrape, ScrapeError, base_of, quantile
 
 
 @pytest.mark.parametrize(

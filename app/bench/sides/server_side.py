@@ -6,11 +6,7 @@ starts it. Processor time of this side includes the client's.
 
 from __future__ import annotations
 
-import signal
-import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +16,8 @@ import httpx
 import uvloop
 
 from app.bench.sides.side_protocol import serve
-from common.child_process import ChildProcess
+from common.child_process import ProcessEnded
+from engine.server.child_server import ChildServer
 from engine.server.load_client import Due, Load, Objective
 
 PATIENCE_S = 600.0
@@ -31,29 +28,12 @@ class Server:
     """A server with vLLM's flags, driven over HTTP."""
 
     def __init__(self, model: str, engine: dict[str, Any]) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self._url = f"http://127.0.0.1:{port}"
-        command = [*engine.pop("server"), model, "--served-model-name", "it", "--port", str(port)]
-        self._process = ChildProcess(
-            [*command, *flags(engine)],
-            name="the server",
-            stop_signal=signal.SIGTERM,
-            own_group=False,
-            stdin=subprocess.DEVNULL,
-        )
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._is_ready():
-            if not self._process.is_running or time.monotonic() > deadline:
-                raise SystemExit("the server did not start")
-            time.sleep(0.1)
-
-    def _is_ready(self) -> bool:
+        command = [*engine.pop("server"), model, "--served-model-name", "it", *flags(engine)]
         try:
-            return httpx.get(f"{self._url}/health", timeout=5).status_code == 200
-        except httpx.HTTPError:
-            return False
+            self._server = ChildServer(command, name="the server", patience_s=PATIENCE_S, own_group=False)
+        except ProcessEnded as error:
+            raise SystemExit(str(error)) from None
+        self._url = self._server.url
 
     def describe(self) -> dict[str, Any]:
         version = httpx.get(f"{self._url}/version").json()["version"]

@@ -12,8 +12,8 @@ from app.debugger import session
 from app.debugger.charts.lines import time_charts
 from app.debugger.page_frame import in_words, told
 from app.debugger.views.server_history import COLUMN_S, History, lines_of, times_of
-from app.scrape import PERCENTILES, Activity, ScrapeError, base_of, fetch
 from common.text import duration
+from engine.server.scrape import PERCENTILES, Activity, ScrapeError, base_of, fetch
 
 EVERY_S = 1.0
 TIMEOUT_S = 3.0

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from app.scrape import Activity, Scrape, ScrapeError, is_restart
 from common.text import duration
+from engine.server.scrape import Activity, Scrape, ScrapeError, is_restart
 
 KEPT_S = 300.0
 SLACK_S = 1.5

@@ -65,9 +65,9 @@ def test_watch_a_server_under_load_that_dies_and_comes_back(app_url: str, tab: P
         tab.keyboard.press("ArrowLeft")
         tab.get_by_text(re.compile(r"\d s ago: running \d")).wait_for()
 
-        served.process.kill()
+        served.kill()
         assert f"no server at {served.url}" in wait_for_state(tab, "away")
-        start_server(stack, tmp_path, *options, "--port", served.url.rpartition(":")[2])
+        start_server(stack, tmp_path, *options, port=served.port)
         wait_for_state(tab, "answers")
         totals = tab.locator("table").last.locator("tr", has_text="output tokens")
         totals.get_by_text("0", exact=True).wait_for()

@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.debugger.pages.server import Watch
 from app.debugger.views.server_history import History, lines_of, times_of
-from app.scrape import Scrape, ScrapeError, fetch
+from engine.server.scrape import Scrape, ScrapeError, fetch
 
 RECORDED = Path(__file__).with_name("metrics")
 CACHED_TOKENS = {"prep": 160, "vllm": 0}
@@ -227,7 +227,7 @@ def test_a_key_that_no_header_can_contain_and_a_page_without_end(
 ) -> None:
     with pytest.raises(ScrapeError, match="no HTTP header"):
         fetch(server.url, "schlüssel")
-    monkeypatch.setattr("app.scrape.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("engine.server.scrape.MAX_BYTES", 1 << 20)
     server.text = "# more\n" * 200_000
     with pytest.raises(ScrapeError, match="does not end within 1 MiB"):
         fetch(server.url)
