@@ -10,8 +10,8 @@ import sys
 
 __version__ = "0.0.1"
 
-# OpenMP reads this when torch is imported. Our kernels have threads of their own (cpu/threads.h), so a thread of torch's
-# is needed rarely: by default it would spin for milliseconds after each operation, on a core that ours need.
+# OpenMP reads this when torch is imported. Our kernels have threads of their own (cpu/threads.h); one of torch's
+# is needed rarely, and by default it would spin for milliseconds after each operation, on a core that ours need.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 INSTALL_COMPILERS = f"in the checkout: {sys.executable} -m pip install -e '.[cuda]'   (Linux)"
