@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,7 @@ from engine.server.pools import Pools
 from engine.sim.report import Percentiles, percentiles
 from engine.sim.workload import SimRequest
 
+USAGE = re.compile(rb'"usage"\s*:\s*\{')
 LOWEST_ID = 100
 """Token ids below are often special tokens."""
 
@@ -188,15 +190,20 @@ class Load:
                 await response.aread()
                 sent.error = f"HTTP {response.status_code}"
                 return
-            async for line in response.aiter_lines():
-                if line.startswith("data: {"):
-                    self._take(line, sent)
+            rest = b""
+            async for received in response.aiter_bytes():
+                *lines, rest = (rest + received).split(b"\n")
+                for line in lines:
+                    if line.startswith(b"data: {"):
+                        self._take(line, sent)
         if not sent.error and not sent.num_tokens:
             sent.error = "stream ended early"
 
-    def _take(self, line: str, sent: Sent) -> None:
+    def _take(self, line: bytes, sent: Sent) -> None:
         """Count a chunk: the first, one more, the usage at the end, or an error."""
-        chunk, now = json.loads(line[6:]), self._now()
+        now = self._now()
+        # Most chunks are only counted: parsing all of them would take as long as the server takes to write them.
+        chunk = json.loads(line[6:]) if b'"error"' in line or USAGE.search(line) else {}
         if "error" in chunk:
             sent.error = f"error {chunk['error'].get('code')} in the stream"
         elif usage := chunk.get("usage"):
