@@ -84,9 +84,8 @@ class CoreProcess:
     def _start(self) -> EngineConfig:
         """Start the child; return the configuration with all settings resolved.
 
-        One core is left to this process, as vLLM does: the threads of a step wait for the slowest of them, and that is
-        the one which shares its core with JSON and clients (two cores, 128 streams: 2,750 tokens/s with one thread,
-        2,350 with two).
+        One core is left to this process, as vLLM does. Two cores, 128 streams: with prompts of 64 tokens and answers of
+        256, one thread makes 8,751 tokens/s and two make 8,290; with 128 to 256 and 64 to 128, 4,752 and 5,532.
         """
         threads = threads_per_worker(self._to_build[0].parallel.world_size, num_reserved=1)
         self._child = PipeChild(
