@@ -62,7 +62,7 @@ class SideReport:
     cpu_seconds: list[float] = field(default_factory=list)
     """Processor time of all threads: near threads * seconds if the engine used the whole machine alone."""
     itl_p99_seconds: list[float] = field(default_factory=list)
-    """Of a server: 99th percentile of the times between two chunks of a stream."""
+    """99th percentile of the times between two chunks of a stream; servers only."""
     idle_seconds: float = 0.0
     idle_cpu_seconds: float = 0.0
     """Processor time used while the other side computed; an idle engine should use none."""
