@@ -10,6 +10,7 @@ from quizzes.experiments.performance.device import launches, moe_tiles, occupanc
 from quizzes.experiments.performance.feeding import host_overlap, tokeniser_load
 from quizzes.experiments.performance.host import PARTS, cpu_path
 from quizzes.experiments.performance.kernels import coalescing, gemm_tiles, graph_padding, reduction_order
+from quizzes.experiments.performance.overlap import step_gap
 from quizzes.experiments.performance.products import batch_invariance, gemm_tokens, rows_computed
 from quizzes.experiments.performance.roofline import batch_scaling, moe_reads, precision_speedup, roofline
 from quizzes.experiments.registry import BadArguments
@@ -143,3 +144,10 @@ def test_tiles_of_a_mixture_never_cross_experts() -> None:
     assert moe_tiles(Context(0), skew=1.5, top_k=1).largest > moe_tiles(Context(0), top_k=1).largest
     with pytest.raises(BadArguments, match="cannot choose"):
         moe_tiles(Context(0), num_experts=4, top_k=8)
+
+
+def test_planning_ahead_hands_over_a_step_before_the_last_one_ends() -> None:
+    found = step_gap(Context(), rows=4, output=12)
+    assert found.same_tokens
+    assert found.planned_ahead == 0.0 < found.planned_ahead_overlapped
+    assert min(found.gaps_us) >= 0.0 and len(found.gaps_us) == 10  # 12 tokens, of which the prefill gives one
