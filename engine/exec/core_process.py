@@ -102,7 +102,9 @@ class CoreProcess:
         except BaseException:
             self._child.kill()
             raise
-        config: EngineConfig = started
+        config: EngineConfig
+        config, description = started
+        logger.info("%s", description)
         return config
 
     def sleep(self) -> None:
@@ -358,7 +360,7 @@ def serve(connection: Connection) -> None:
     except Exception as error:
         connection.send(portable(error))
         return
-    connection.send(core.config)
+    connection.send((core.config, core.executor.collective_rpc("describe")[0]))
     CoreServer(connection, core).run()
 
 
