@@ -60,6 +60,7 @@ COMMANDS = {
     "load": Entry("app.cli.load", "Send load to a server and measure what its clients see.", LOOK),
     "top": Entry("app.cli.top", "Watch a running server: batch, KV cache, latencies.", LOOK),
     "cache": Entry("app.cli.cache", "Find what keeps prompts from hitting the prefix cache.", LOOK),
+    "upgrade": Entry("app.cli.upgrade", "Compare two versions of a server before the upgrade.", LOOK),
     "trace": Entry("app.cli.trace", "Record every step of a run, then ask why.", LOOK),
     "disagg": Entry("app.cli.disagg", "Run prefill and decode in two processes.", LOOK),
     "kernels": Entry("app.cli.kernels", "List, check, measure and explain the kernels.", LOOK),

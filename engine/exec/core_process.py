@@ -24,6 +24,7 @@ from typing import Any
 
 from common.child_process import PipeChild, ProcessEnded
 from common.parent_link import serve_pipe
+from common.stages import Stages, process_began
 from engine.config import EngineConfig
 from engine.core.admission_checks import check_can_run
 from engine.core.errors import EngineDeadError, RequestRejected
@@ -76,6 +77,8 @@ class CoreProcess:
         self._wake_reader, self._wake_writer = Pipe(duplex=False)
         self._is_woken = False
         self._failure: str | None = None
+        self.start_seconds: dict[str, float] = {}
+        """Seconds of the process's start by stage."""
         self.last_step: StepDone | None = None
         """The step that the last call of `step` returned; None if it returned without one."""
         self.is_asleep = False
@@ -103,7 +106,7 @@ class CoreProcess:
             self._child.kill()
             raise
         config: EngineConfig
-        config, description = started
+        config, description, self.start_seconds = started
         logger.info("%s", description)
         return config
 
@@ -355,12 +358,15 @@ def serve(connection: Connection) -> None:
     """Build the core that the first message describes, and serve it."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # systemd sends it to all processes; the parent decides
     config, tokenizer = connection.recv()
+    stages = Stages(process_began())
+    stages.end("engine's imports")
     try:
         core = EngineCore.create(config, tokenizer)
     except Exception as error:
         connection.send(portable(error))
         return
-    connection.send((core.config, core.executor.collective_rpc("describe")[0]))
+    description = core.executor.collective_rpc("describe")[0]
+    connection.send((core.config, description, stages.seconds | core.start_seconds))
     CoreServer(connection, core).run()
 
 

@@ -178,13 +178,14 @@ async def _state(gateway: Gateway, request: Request) -> Response:
         }
         for each in gateway.tenants
     ]  # fmt: skip
-    canary = gateway.route.canary
+    canary, watch = gateway.route.canary, gateway.canary_watch
     return JSONResponse(
         {
             "policy": gateway.settings.policy,
             "backends": backends,
             "tenants": tenants,
             "canary": None if canary is None else canary.model_dump(),
+            "canary_look": None if watch is None or watch.last is None else watch.last.as_json(),
             "shadow": vars(gateway.shadowed),
         }
     )
@@ -219,8 +220,8 @@ async def _canary(gateway: Gateway, request: Request) -> Response:
         raise ApiError(400, "this gateway has no canary; add one to its settings")
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
         raise ApiError(400, f"share must be a number from 0 to 1, got {share!r}", param="share")
-    gateway.route.canary = canary.model_copy(update={"share": float(share)})
-    return JSONResponse(gateway.route.canary.model_dump())
+    gateway.set_canary_share(float(share))
+    return JSONResponse({"version": canary.version, "share": float(share)})
 
 
 async def _body(request: Request) -> dict[str, Any]:

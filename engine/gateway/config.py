@@ -65,10 +65,39 @@ class TenantSettings(_Settings):
     """Prompt and output tokens; counted from the answers' usage."""
 
 
+class WatchSettings(_Settings):
+    """When a canary counts as worse than the other versions; then its share becomes 0 at once."""
+
+    alpha: float = Field(default=0.05, gt=0, lt=1)
+    """Probability of a rollback of a canary that is not worse, over all looks together."""
+    power: float = Field(default=0.8, gt=0, lt=1)
+    """Probability of finding an error rate that is higher by `detect`, for the stated number of requests."""
+    more_errors: float = Field(default=0.0, ge=0, lt=1)
+    """Difference of the error rates that is allowed."""
+    detect: float = Field(default=0.02, gt=0, lt=1)
+    """Difference of the error rates worth finding."""
+    quantile: float = Field(default=0.9, gt=0, lt=1)
+    """Of the latencies that are compared."""
+    slower: float = Field(default=0.25, ge=0)
+    """Share by which that latency may be higher."""
+    first_look: int = Field(default=50, ge=2)
+    """Requests of each side before the first look; the next ones come at each doubling."""
+
+    @model_validator(mode="after")
+    def _detects_more_than_it_allows(self) -> WatchSettings:
+        if self.detect <= self.more_errors:
+            raise ValueError(
+                f"detect must be above more_errors, got {self.detect:g} and {self.more_errors:g}"
+            )
+        return self
+
+
 class CanarySettings(_Settings):
     version: str
     share: float = Field(ge=0, le=1)
     """Share of the users, not of the requests: a user stays on one version while the share stays."""
+    watch: WatchSettings | None = None
+    """Roll back by itself; None: only by POST /gateway/canary."""
 
 
 class ShadowSettings(_Settings):

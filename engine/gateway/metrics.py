@@ -49,6 +49,11 @@ class GatewayMetrics:
         self.fallbacks = Counter(
             "gateway_fallbacks", "Requests that the fallback was asked for.", registry=self.registry
         )
+        self.canary_rollbacks = Counter(
+            "gateway_canary_rollbacks",
+            "Canaries whose share became 0 because they were worse.",
+            registry=self.registry,
+        )
         for name in [*(each.name for each in backends), *([] if fallback is None else [fallback])]:
             for outcome in OUTCOMES:
                 self.attempts.labels(name, outcome)

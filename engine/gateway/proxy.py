@@ -17,7 +17,7 @@ import httpx
 
 from engine.gateway.backend import Backend, GatewayRequest, by_name
 from engine.gateway.budgeter import Trimmed, estimated_tokens, trim
-from engine.gateway.canary import share_of
+from engine.gateway.canary import CanaryWatch, share_of
 from engine.gateway.config import BackendSettings, GatewaySettings, TenantSettings
 from engine.gateway.kv_index import KVIndex, PromptTokens, follow
 from engine.gateway.limits import CircuitBreaker, DailyQuota, RetryBudget, TokenBucket
@@ -75,6 +75,8 @@ class Gateway:
             for index, each in enumerate(settings.backends)
         ]
         self.route = Route(self.backends, settings.policy, settings.canary)
+        watch = None if settings.canary is None else settings.canary.watch
+        self.canary_watch = None if watch is None else CanaryWatch(watch)
         self.tenants = [Tenant.of(each) for each in settings.tenants]
         self.decisions: OrderedDict[str, Decision] = OrderedDict()
         self.shadowed = Shadowed()
@@ -207,7 +209,7 @@ class Gateway:
                 return await self._fall_back(path, body, request, decision, failure)
             if tried:
                 self.metrics.retries.inc()
-            sending = Sending(self.client, self.metrics, backend, request, decision)
+            sending = Sending(self.client, self.metrics, backend, request, decision, self._watch_canary)
             failure = await sending.open(path, body)
             if failure is None:
                 self._shadow(path, body, request, backend)
@@ -248,6 +250,30 @@ class Gateway:
         self.decisions.move_to_end(decision.request_id)
         while len(self.decisions) > KEPT:
             self.decisions.popitem(last=False)
+
+    # -- canary
+
+    def set_canary_share(self, share: float) -> None:
+        """Change the canary's share at once; what its watch counted so far no longer counts. Needs a canary."""
+        assert self.route.canary is not None
+        self.route.canary = self.route.canary.model_copy(update={"share": share})
+        if self.canary_watch is not None:
+            self.canary_watch.restart()
+
+    def _watch_canary(self, backend: Backend, failed: bool, latency_s: float | None) -> None:
+        """Count an ended request; roll back if the canary is worse."""
+        canary, watch = self.route.canary, self.canary_watch
+        if canary is None or watch is None or not canary.share:
+            return
+        found = watch.add(backend.settings.version == canary.version, failed, latency_s)
+        if found is None:
+            return
+        if not found.is_worse:
+            logger.info("canary %s keeps its share of %g: %s", canary.version, canary.share, found.sentence())
+            return
+        logger.warning("canary %s is rolled back from %g: %s", canary.version, canary.share, found.sentence())
+        self.metrics.canary_rollbacks.inc()
+        self.set_canary_share(0.0)
 
     # -- shadow
 

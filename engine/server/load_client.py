@@ -13,7 +13,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,8 @@ class Sent:
     gaps: list[float] = field(default_factory=list)
     error: str = ""
     """Reason why it failed: "HTTP 429", "connection refused", ...; empty for a whole answer."""
+    choices: list[dict[str, Any]] = field(default_factory=list)
+    """Choices of all chunks in their order, if the load keeps them."""
 
     @property
     def ttft(self) -> float:
@@ -106,9 +108,20 @@ class LoadReport:
 class Load:
     """A run of a workload against one server."""
 
-    def __init__(self, url: str, key: str, model: str | None, objective: Objective, timeout_s: float) -> None:
-        """url: without /v1. model: None takes the server's first."""
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        model: str | None,
+        objective: Objective,
+        timeout_s: float,
+        *,
+        body: Mapping[str, Any] | None = None,
+        keeps_choices: bool = False,
+    ) -> None:
+        """url: without /v1. model: None takes the server's first. body: further fields of each request."""
         self._url, self._model, self._objective = url, model, objective
+        self._body, self._keeps_choices = dict(body or {}), keeps_choices
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx.AsyncClient(base_url=url, headers=headers, transport=Pools(), timeout=timeout_s)
         self._began = time.monotonic()
@@ -176,6 +189,7 @@ class Load:
             "stream": True,
             "stream_options": {"include_usage": True},
             **({"priority": due.priority} if due.priority else {}),
+            **self._body,
         }
         try:
             await self._stream(body, sent)
@@ -203,7 +217,10 @@ class Load:
         """Count a chunk: the first, one more, the usage at the end, or an error."""
         now = self._now()
         # Most chunks are only counted: parsing all of them would take as long as the server takes to write them.
-        chunk = json.loads(line[6:]) if b'"error"' in line or USAGE.search(line) else {}
+        whole = self._keeps_choices or b'"error"' in line or USAGE.search(line)
+        chunk = json.loads(line[6:]) if whole else {}
+        if self._keeps_choices:
+            sent.choices += chunk.get("choices", ())
         if "error" in chunk:
             sent.error = f"error {chunk['error'].get('code')} in the stream"
         elif usage := chunk.get("usage"):

@@ -8,6 +8,7 @@ the engine dies     its requests end with an error, the server stops with exit c
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,6 +21,7 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
+from common.stages import Stages, process_began
 from engine.async_llm import AsyncLLM
 from engine.config import EngineArgs
 from engine.sampling_params import SamplingParams
@@ -33,6 +35,8 @@ from engine.server.protocol import LoadLoRARequest
 from engine.server.request_log import RequestLog
 from engine.server.service import Service
 from engine.server.stat_line import log_stats
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -98,15 +102,25 @@ def serve(
     ready: called with the port once requests are answered. Raises OSError if the address cannot be used, before the
     model is loaded.
     """
+    stages = Stages(process_began())
+    stages.end("imports")
     with listen(args.host, args.port) as listener, AsyncLLM(engine, own_process=True) as llm:
+        stages.end("rest of the engine", getattr(llm.llm_engine.engine_core, "start_seconds", None))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(model, llm, listener, args, ready))
+            return runner.run(_serve(model, llm, listener, args, ready, stages))
 
 
 async def _serve(
-    model: str, llm: AsyncLLM, listener: socket.socket, args: ServerArgs, ready: Callable[[int], None]
+    model: str,
+    llm: AsyncLLM,
+    listener: socket.socket,
+    args: ServerArgs,
+    ready: Callable[[int], None],
+    stages: Stages,
 ) -> bool:
     async with running(model, llm, listener, args) as server:
+        stages.end("adapters and warm-up")
+        logger.info("started in %.2f s: %s", stages.total, stages.text())
         ready(listener.getsockname()[1])
         await server.ended
     return not llm.errored
