@@ -56,6 +56,7 @@ COMMANDS = {
     "gateway": Entry("app.cli.gateway", "Put several servers behind one address.", RUN),
     "zoo": Entry("app.cli.zoo", "List, evaluate, train and quantise the shipped models.", RUN),
     "sim": Entry("app.cli.sim", "Simulate serving any model on any GPU.", LOOK),
+    "capacity": Entry("app.cli.capacity", "Size a service from a plan: GPUs, cost, failures.", LOOK),
     "bench": Entry("app.cli.bench", "Measure throughput, latency and features.", LOOK),
     "load": Entry("app.cli.load", "Send load to a server and measure what its clients see.", LOOK),
     "top": Entry("app.cli.top", "Watch a running server: batch, KV cache, latencies.", LOOK),
