@@ -67,9 +67,9 @@ class AutoscalerConfig:
                 f"in_below ({self.in_below}) must be less than out_above ({self.out_above}): "
                 "between them the number of replicas stays"
             )
-        if not 1 <= self.min_replicas <= self.max_replicas:
+        if not 0 <= self.min_replicas <= self.max_replicas or self.max_replicas < 1:
             given = f"{self.min_replicas} and {self.max_replicas}"
-            raise ConfigError(f"1 <= min_replicas <= max_replicas, got {given}")
+            raise ConfigError(f"0 <= min_replicas <= max_replicas, which is at least 1, got {given}")
         if not self.interval > 0:
             raise ConfigError(f"interval must be positive, got {self.interval}")
         times = ("sustain_out", "sustain_in", "cooldown_out", "cooldown_in", "cold_start", "warm_start")
@@ -105,7 +105,8 @@ class Autoscaler:
     def decide(self, now: float, signal: float, num_replicas: int) -> int:
         """Return 1, -1 or 0. `num_replicas` includes starting replicas."""
         config = self.config
-        if num_replicas < self.least(now):
+        wakes = num_replicas == 0 and signal > 0  # of the requests that wait; no cooldown keeps them waiting
+        if num_replicas < self.least(now) or wakes:
             return self._change(now, 1)
         self._above_since = _since(self._above_since, now, signal > config.out_above)
         self._below_since = _since(self._below_since, now, signal < config.in_below)
