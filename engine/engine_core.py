@@ -21,6 +21,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from common.memory import free_host_bytes
 from common.stages import Stages
 from engine.config import ConfigError, EngineArgs, EngineConfig, TierConfig
 from engine.core.errors import EngineDeadError, RequestRejected
@@ -40,7 +41,6 @@ from engine.grammar.vocabulary import TokenSource, Vocabulary
 from engine.resolve import resolve, trace_path
 from engine.trace.format import TraceError
 from engine.transfer import connector_class
-from engine.worker.kv_cache import free_host_bytes
 
 if TYPE_CHECKING:
     from engine.debug.port import DebugPort

@@ -54,6 +54,7 @@ COMMANDS = {
     "generate": Entry("app.cli.generate", "Complete prompts with the shipped model or any checkpoint.", RUN),
     "serve": Entry("app.cli.serve", "Serve a model over HTTP, as OpenAI and vLLM do.", RUN),
     "gateway": Entry("app.cli.gateway", "Put several servers behind one address.", RUN),
+    "fleet": Entry("app.cli.fleet", "Run replicas, gateway and autoscaler on this machine.", RUN),
     "zoo": Entry("app.cli.zoo", "List, evaluate, train and quantise the shipped models.", RUN),
     "sim": Entry("app.cli.sim", "Simulate serving any model on any GPU.", LOOK),
     "capacity": Entry("app.cli.capacity", "Size a service from a plan: GPUs, cost, failures.", LOOK),

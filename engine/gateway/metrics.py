@@ -55,9 +55,13 @@ class GatewayMetrics:
             registry=self.registry,
         )
         for name in [*(each.name for each in backends), *([] if fallback is None else [fallback])]:
-            for outcome in OUTCOMES:
-                self.attempts.labels(name, outcome)
+            self.add(name)
         self.registry.register(_Levels(backends))
+
+    def add(self, backend: str) -> None:
+        """Show a backend's counters from 0 on."""
+        for outcome in OUTCOMES:
+            self.attempts.labels(backend, outcome)
 
     def end(self, backend: str, how: str) -> None:
         """An attempt has ended. how: as in `Decision.ended`."""

@@ -69,9 +69,9 @@ class AutoscalerConfig:
                 f"in_below ({self.in_below}) must be less than out_above ({self.out_above}): "
                 "between them the number of replicas stays"
             )
-        if not 1 <= self.min_replicas <= self.max_replicas:
+        if not 0 <= self.min_replicas <= self.max_replicas or self.max_replicas < 1:
             given = f"{self.min_replicas} and {self.max_replicas}"
-            raise ConfigError(f"1 <= min_replicas <= max_replicas, got {given}")
+            raise ConfigError(f"0 <= min_replicas <= max_replicas, which is at least 1, got {given}")
         if not self.interval > 0:
             raise ConfigError(f"interval must be positive, got {self.interval}")
         if not 0 <= self.max_step <= 10:
@@ -112,6 +112,8 @@ class Autoscaler:
     def decide(self, now: float, signal: float, num_replicas: int) -> int:
         """Return the change. `num_replicas` includes starting replicas."""
         config, least = self.config, self.least(now)
+        if num_replicas == 0 and signal > 0:  # of the requests that wait; no cooldown keeps them waiting
+            least = max(1, least)
         if num_replicas < least:
             return self._change(now, least - num_replicas if config.max_step else 1)
         self._above_since = _since(self._above_since, now, signal > config.out_above)

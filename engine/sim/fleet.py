@@ -56,6 +56,10 @@ class Fleet:
         """policy: instead of `autoscaler`, which has starting times of its own."""
         if num_replicas < 1:
             raise ConfigError(f"a fleet has at least one replica, got {num_replicas}")
+        if autoscaler is not None and autoscaler.min_replicas < 1:
+            raise ConfigError(
+                "a simulated fleet holds no requests, so min_replicas must be at least 1, got 0"
+            )
         self.make_engine = make_engine
         self.router = router
         self.replicas = [Replica(index, make_engine()) for index in range(num_replicas)]

@@ -170,7 +170,7 @@ def test_thrash_is_a_change_undone_soon() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"signal": "cpu"}, {"in_below": 10.0}, {"min_replicas": 0}, {"cooldown_in": -1.0}, {"interval": 0.0}],
+    [{"signal": "cpu"}, {"in_below": 10.0}, {"min_replicas": -1}, {"cooldown_in": -1.0}, {"interval": 0.0}],
 )
 def test_rules_that_cannot_work_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
@@ -277,3 +277,11 @@ def test_kv_that_does_not_fit_is_computed_again() -> None:
     assert place_blocks(kv, core, 1000) == 10
     assert len(kv.match(core).device) == 10
     assert kv.pool.check_integrity() == []
+
+
+def test_no_replica_is_enough_for_the_rule_but_not_for_a_simulated_fleet() -> None:
+    rule = replace(SCALING, min_replicas=0)
+    assert Autoscaler(rule).decide(0.0, 0.0, 0) == 0
+    assert Autoscaler(rule).decide(0.0, 0.1, 0) == 1, "requests wait"
+    with pytest.raises(ConfigError, match="holds no requests"):
+        Fleet(engine_with(), 1, make_router("round-robin"), rule)
