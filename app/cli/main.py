@@ -61,6 +61,7 @@ COMMANDS = {
     "bench": Entry("app.cli.bench", "Measure throughput, latency and features.", LOOK),
     "load": Entry("app.cli.load", "Send load to a server and measure what its clients see.", LOOK),
     "top": Entry("app.cli.top", "Watch a running server: batch, KV cache, latencies.", LOOK),
+    "diagnose": Entry("app.cli.diagnose", "Name the cause of a slow or failing server.", LOOK),
     "cache": Entry("app.cli.cache", "Find what keeps prompts from hitting the prefix cache.", LOOK),
     "upgrade": Entry("app.cli.upgrade", "Compare two versions of a server before the upgrade.", LOOK),
     "trace": Entry("app.cli.trace", "Record every step of a run, then ask why.", LOOK),
