@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 def speculation(
     model: ModelArgument = "shop",
     method: Annotated[
-        str, option("Drafters to compare, comma-separated: ngram, draft_model, eagle.")
-    ] = "ngram,draft_model,eagle",
+        str, option("Drafters to compare, comma-separated: ngram, suffix, draft_model, eagle.")
+    ] = "ngram,suffix,draft_model,eagle",
     tokens: Annotated[int, option("Drafts per request and step.", min=1)] = 4,
     batch_sizes: Annotated[str, option("Requests at once, comma-separated numbers.")] = "1,4,16,64,128",
-    workload: Annotated[str, option("Comma-separated: repetitive, json, free.")] = "repetitive,json,free",
+    workload: Annotated[
+        str, option("Comma-separated: repetitive, agentic, json, free.")
+    ] = "repetitive,agentic,json,free",
     requests: Annotated[int, option("Requests of each workload.", min=1)] = 64,
     json: JsonOption = False,
     *,

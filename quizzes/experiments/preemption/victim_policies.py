@@ -19,7 +19,7 @@ VICTIM_KEYS: dict[str, Callable[[Request], Any]] = {
     "most_blocks": lambda request: len(request.blocks),
     "lowest_priority": lambda request: (request.priority, *request.sort_key[1:]),
 }
-"""By rule: a key of running requests; the one with the largest key is preempted."""
+"""Keys of running requests by rule: the request with the largest key is preempted."""
 
 
 class VictimScheduler(Scheduler):
