@@ -57,6 +57,10 @@ class Server:
     ] = False
     log_prompts: Annotated[bool, option("Write prompts to the request log.")] = False
     enable_prompt_tokens_details: Annotated[bool, option("Report cached prompt tokens in the usage.")] = False
+    tool_call_parser: Annotated[
+        str,
+        option("Format of the model's tool calls: hermes, llama3_json, llama4_json, mistral or pythonic."),
+    ] = "hermes"
 
 
 @engine_options
@@ -106,6 +110,7 @@ def serve(
         enable_sleep_mode=server.enable_sleep_mode,
         log_prompts=server.log_prompts,
         enable_prompt_tokens_details=server.enable_prompt_tokens_details,
+        tool_call_parser=server.tool_call_parser,
         version=version_of("prep-workbench") or "0.1.0",
     )
     terminal.note(f"[dim]loading {terminal.literal(model)}[/]")

@@ -24,6 +24,7 @@ from fastapi import FastAPI
 from common.stages import Stages, process_began
 from engine.async_llm import AsyncLLM
 from engine.config import EngineArgs
+from engine.frontend.tool_parsers import check_tool_parser
 from engine.sampling_params import SamplingParams
 from engine.server.admission import Admission
 from engine.server.app import create_app
@@ -55,6 +56,8 @@ class ServerArgs:
     drain_timeout_s: float = 30.0
     max_body_mib: float = 32.0
     enable_prompt_tokens_details: bool = False
+    tool_call_parser: str = "hermes"
+    """Format of the model's tool calls: a name in engine/frontend/tool_parsers."""
     stats_interval_s: float = 10.0
     """Seconds between two lines of statistics in the log; 0: none."""
     request_log: Path | None = None
@@ -66,6 +69,9 @@ class ServerArgs:
     log_prompts: bool = False
     """Write prompts to the request log."""
     version: str = "0"
+
+    def __post_init__(self) -> None:
+        check_tool_parser(self.tool_call_parser)
 
 
 class DrainingServer(uvicorn.Server):
@@ -159,6 +165,7 @@ async def building(
         admission or Admission(config.scheduler.max_num_seqs, args.max_num_queued_reqs),
         timeout_s=args.request_timeout_s,
         shows_cached_tokens=args.enable_prompt_tokens_details,
+        tool_call_parser=args.tool_call_parser,
         version=args.version,
     )
     for name, path in args.lora_modules:
