@@ -51,7 +51,7 @@ class Divergence:
     """Its token; None: the answer ended."""
     new: int | None
     margin: float | None
-    """Of the base's answer at this position; None if unknown."""
+    """Margin of the base's answer at this position; None if unknown."""
 
     def is_near_tie(self, limit: float) -> bool:
         """Whether rounding may explain it: the base's two most likely tokens were this close, in nats."""

@@ -23,7 +23,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Limits:
-    """What the new version may be worse by."""
+    """Tolerated deterioration of the new version."""
 
     near_tie: float = 0.01
     """Nats between the two most likely tokens up to which a difference counts as rounding."""
@@ -38,11 +38,11 @@ class Limits:
 
 @dataclass
 class SideFigures:
-    """What one side did. `ttft` and `itl`: the median of each round, in seconds."""
+    """Figures of one side. `ttft` and `itl`: the median of each round, in seconds."""
 
     name: str
     hit_rate: float | None = None
-    """Of the requests one after another; None if the server has no such metric."""
+    """Prefix hit rate of the requests one after another; None if the server has no such metric."""
     ttft: list[float] = field(default_factory=list)
     itl: list[float] = field(default_factory=list)
     peak_bytes: int | None = None

@@ -34,7 +34,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What the new version may be worse by."""
+    """Tolerated deterioration of the new version."""
 
     near_tie: Annotated[
         float, option("A token may differ where the two most likely ones are this close, in nats.", min=0)
