@@ -54,6 +54,7 @@ COMMANDS = {
     "generate": Entry("app.cli.generate", "Complete prompts with the shipped model or any checkpoint.", RUN),
     "serve": Entry("app.cli.serve", "Serve a model over HTTP, as OpenAI and vLLM do.", RUN),
     "gateway": Entry("app.cli.gateway", "Put several servers behind one address.", RUN),
+    "adapter": Entry("app.cli.adapter", "Keep versions of LoRA adapters; promote, roll back.", RUN),
     "zoo": Entry("app.cli.zoo", "List, evaluate, train and quantise the shipped models.", RUN),
     "sim": Entry("app.cli.sim", "Simulate serving any model on any GPU.", LOOK),
     "bench": Entry("app.cli.bench", "Measure throughput, latency and features.", LOOK),
