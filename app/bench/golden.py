@@ -1,7 +1,7 @@
 """Golden traces: seeded requests with arrival times, and the tokens that a server gave for them.
 
     {"prep_golden": 1, "seed": 0, "recorded_with": "..."}
-    {"at": 0.0, "prompt": [411, 87, ...], "output_len": 24, "tokens": [...], "margins": [...]}
+    {"at": 0.0, "prompt": [411, 87, ...], "output_len": 24, "tokens": [...], "margins": [...], "logprobs": [...]}
 
 Groups of requests share a prefix, so that a broken prefix cache shows itself. A margin is the difference between the
 logprobs of the two most likely tokens at a position: two servers may differ where it is almost zero, by rounding.
@@ -27,10 +27,11 @@ PER_PREFIX = 4
 
 @dataclass(frozen=True)
 class GoldenAnswer:
-    """Greedy tokens of one request. margins: of each position, empty if the server gave no logprobs."""
+    """Greedy tokens of one request, their logprobs and margins; the two are empty if the server gave none."""
 
     tokens: list[int]
     margins: list[float] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Divergence:
     """Its token; None: the answer ended."""
     new: int | None
     margin: float | None
-    """Of the base's answer at this position; None if unknown."""
+    """Margin of the base's answer at this position; None if unknown."""
 
     def is_near_tie(self, limit: float) -> bool:
         """Whether rounding may explain it: the base's two most likely tokens were this close, in nats."""
@@ -88,6 +89,20 @@ def first_divergence(request: int, base: GoldenAnswer, new: GoldenAnswer) -> Div
     return Divergence(request, at, get(base.tokens), get(new.tokens), get(base.margins))
 
 
+def drift(base: Sequence[GoldenAnswer], new: Sequence[GoldenAnswer]) -> float | None:
+    """Return the mean absolute difference of the logprobs of equal tokens, in nats; None without logprobs.
+
+    Answers count up to their first difference: after it, the two sides have different contexts.
+    """
+    differences = []
+    for one, two in zip(base, new, strict=True):
+        same = first_divergence(0, one, two)
+        count = len(one.tokens) if same is None else same.position
+        if one.logprobs and two.logprobs:
+            differences += [abs(one.logprobs[at] - two.logprobs[at]) for at in range(count)]
+    return sum(differences) / len(differences) if differences else None
+
+
 def write_golden(
     path: Path, requests: Sequence[GoldenRequest], answers: Sequence[GoldenAnswer], header: dict[str, Any]
 ) -> None:
@@ -114,9 +129,7 @@ def read_golden(path: Path) -> tuple[list[GoldenRequest], list[GoldenAnswer]]:
                     )
                 continue
             requests.append(_request(value))
-            answers.append(
-                GoldenAnswer([int(id) for id in value["tokens"]], [float(m) for m in value["margins"]])
-            )
+            answers.append(_answer(value))
         except ConfigError:
             raise
         except (ValueError, KeyError, TypeError) as error:
@@ -127,6 +140,14 @@ def read_golden(path: Path) -> tuple[list[GoldenRequest], list[GoldenAnswer]]:
     if not requests:
         raise ConfigError(f"{path} has no requests; write one with `prep upgrade record`")
     return requests, answers
+
+
+def _answer(value: dict[str, Any]) -> GoldenAnswer:
+    margins, logprobs = ([float(number) for number in value[name]] for name in ("margins", "logprobs"))
+    answer = GoldenAnswer([int(id) for id in value["tokens"]], margins, logprobs)
+    if {len(margins), len(logprobs)} - {0, len(answer.tokens)}:
+        raise ValueError("margins and logprobs have one number for each token, or none")
+    return answer
 
 
 def _request(value: dict[str, Any]) -> GoldenRequest:

@@ -20,7 +20,7 @@ from uuid import uuid4
 import httpx
 import uvloop
 
-from app.bench.golden import Divergence, GoldenAnswer, GoldenRequest, first_divergence
+from app.bench.golden import Divergence, GoldenAnswer, GoldenRequest, drift, first_divergence
 from app.bench.timing import Tell, partial_results
 from app.bench.upgrade_sides import RunningSide, Target, start_side
 from app.bench.upgrade_verdict import Check, Limits, SideFigures, Verdict, checks_of, overall
@@ -87,7 +87,13 @@ def check(
         for side, figure in zip(reversed(sides), reversed(figures), strict=False):
             figure.peak_bytes = side.peak_bytes()
         report.checks = checks_of(
-            figures[0], figures[1], report.divergences, report.unstable, len(requests), limits
+            figures[0],
+            figures[1],
+            report.divergences,
+            report.unstable,
+            len(requests),
+            limits,
+            drift(*answers),
         )
         report.verdict = overall(report.checks)
     return report
@@ -192,12 +198,16 @@ def _run(
 def _answer(sent: Sent) -> GoldenAnswer:
     tokens: list[int] = []
     margins: list[float] = []
+    logprobs: list[float] = []
     for choice in sent.choices:
         tokens += choice.get("token_ids") or []
-        for top in (choice.get("logprobs") or {}).get("top_logprobs") or []:
+        found = choice.get("logprobs") or {}
+        logprobs += [round(value, 6) for value in found.get("token_logprobs") or [] if value is not None]
+        for top in found.get("top_logprobs") or []:
             best = sorted((top or {}).values(), reverse=True)
             margins.append(round(best[0] - best[1], 6) if len(best) > 1 else 0.0)
-    return GoldenAnswer(tokens, margins if len(margins) == len(tokens) else [])
+    whole = len(margins) == len(logprobs) == len(tokens)
+    return GoldenAnswer(tokens, margins, logprobs) if whole else GoldenAnswer(tokens)
 
 
 def _scrape(side: RunningSide, key: str) -> Scrape | None:

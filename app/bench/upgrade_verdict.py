@@ -23,10 +23,12 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Limits:
-    """What the new version may be worse by."""
+    """Tolerated deterioration of the new version."""
 
     near_tie: float = 0.01
     """Nats between the two most likely tokens up to which a difference counts as rounding."""
+    drift: float = 0.01
+    """Mean absolute difference of the logprobs of equal tokens, in nats."""
     slower: float = 0.10
     """Share by which the median TTFT and ITL may grow."""
     hit_drop: float = 0.01
@@ -38,11 +40,11 @@ class Limits:
 
 @dataclass
 class SideFigures:
-    """What one side did. `ttft` and `itl`: the median of each round, in seconds."""
+    """Figures of one side. `ttft` and `itl`: the median of each round, in seconds."""
 
     name: str
     hit_rate: float | None = None
-    """Of the requests one after another; None if the server has no such metric."""
+    """Prefix hit rate of the requests one after another; None if the server has no such metric."""
     ttft: list[float] = field(default_factory=list)
     itl: list[float] = field(default_factory=list)
     peak_bytes: int | None = None
@@ -69,6 +71,7 @@ def checks_of(
     unstable: Sequence[int],
     num_requests: int,
     limits: Limits,
+    drift: float | None = None,
 ) -> list[Check]:
     """Return the checks of all properties.
 
@@ -77,6 +80,7 @@ def checks_of(
     return [
         _failures(base, new),
         _tokens(divergences, unstable, num_requests, limits),
+        _drift(drift, limits),
         _hit_rate(base, new, limits),
         _time("TTFT", base.ttft, new.ttft, limits),
         _time("ITL", base.itl, new.itl, limits),
@@ -117,6 +121,14 @@ def _tokens(
         )
     verdict: Verdict = "fail" if broken else "inconclusive" if unstable else "pass"
     return Check("equal answers", num_requests, same, verdict, why)
+
+
+def _drift(drift: float | None, limits: Limits) -> Check:
+    name = "drift of logprobs"
+    if drift is None:
+        return Check(name, None, None, "not measured", "a side gives no logprobs, or no tokens are equal")
+    why = f"equal tokens differ by {drift:.2g} nats on average (limit {limits.drift:g})"
+    return Check(name, 0.0, drift, "fail" if drift > limits.drift else "pass", why)
 
 
 def _hit_rate(base: SideFigures, new: SideFigures, limits: Limits) -> Check:

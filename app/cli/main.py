@@ -55,6 +55,7 @@ COMMANDS = {
     "serve": Entry("app.cli.serve", "Serve a model over HTTP, as OpenAI and vLLM do.", RUN),
     "gateway": Entry("app.cli.gateway", "Put several servers behind one address.", RUN),
     "fleet": Entry("app.cli.fleet", "Run replicas, gateway and autoscaler on this machine.", RUN),
+    "adapter": Entry("app.cli.adapter", "Keep versions of LoRA adapters; promote, roll back.", RUN),
     "zoo": Entry("app.cli.zoo", "List, evaluate, train and quantise the shipped models.", RUN),
     "sim": Entry("app.cli.sim", "Simulate serving any model on any GPU.", LOOK),
     "capacity": Entry("app.cli.capacity", "Size a service from a plan: GPUs, cost, failures.", LOOK),

@@ -34,11 +34,12 @@ class Trace:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What the new version may be worse by."""
+    """Tolerated deterioration of the new version."""
 
     near_tie: Annotated[
         float, option("A token may differ where the two most likely ones are this close, in nats.", min=0)
     ] = 0.01
+    drift: Annotated[float, option("Mean difference of the logprobs of equal tokens, in nats.", min=0)] = 0.01
     slower: Annotated[float, option("Growth of the median TTFT and ITL, in percent.", min=0)] = 10.0
     hit_drop: Annotated[float, option("Fall of the prefix hit rate, in percentage points.", min=0)] = 1.0
     more_memory: Annotated[float, option("Growth of the peak memory, in percent.", min=0)] = 5.0
@@ -67,7 +68,7 @@ def check(
     api_key: Annotated[str | None, option(f"Key of both servers. Also: {KEY_VARIABLE}.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare two versions: greedy tokens, prefix hits, TTFT, ITL, memory, preemptions.
+    """Compare two versions: greedy tokens, logprobs, prefix hits, TTFT, ITL, memory, preemptions.
 
     Both run side by side and get the same requests in turn. Exit code 0: pass, 1: fail, 4: inconclusive.
 
@@ -92,6 +93,7 @@ def check(
         requests, answers = read_golden(golden)
     limits = Limits(
         near_tie=tolerance.near_tie,
+        drift=tolerance.drift,
         slower=tolerance.slower / 100,
         hit_drop=tolerance.hit_drop / 100,
         more_memory=tolerance.more_memory / 100,

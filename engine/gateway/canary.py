@@ -62,9 +62,9 @@ class Look:
     canary_latency_at_least: float
     """Bounds of the latency quantile in seconds; infinite without enough requests."""
     reason: str
-    """Why the canary is worse; empty if nothing shows that it is."""
+    """Reason to call the canary worse; empty without one."""
     requests_needed: int
-    """Of each side, to find the difference worth finding with the power of the settings."""
+    """Requests of each side that find the difference worth finding with the power of the settings."""
 
     @property
     def is_worse(self) -> bool:

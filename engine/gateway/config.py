@@ -82,7 +82,7 @@ class WatchSettings(StrictModel):
     detect: float = Field(default=0.02, gt=0, lt=1)
     """Difference of the error rates worth finding."""
     quantile: float = Field(default=0.9, gt=0, lt=1)
-    """Of the latencies that are compared."""
+    """Quantile of the latencies that is compared."""
     slower: float = Field(default=0.25, ge=0)
     """Share by which that latency may be higher."""
     first_look: int = Field(default=50, ge=2)

@@ -26,6 +26,7 @@ from engine.async_llm import AsyncLLM
 from engine.config import EngineArgs
 from engine.frontend.tool_parsers import check_tool_parser
 from engine.sampling_params import SamplingParams
+from engine.server.adapter_versions import PromotedAdapters
 from engine.server.admission import Admission
 from engine.server.app import create_app
 from engine.server.connection import server_config
@@ -51,6 +52,8 @@ class ServerArgs:
     """Names of the model in requests and answers; by default the one it was started with."""
     lora_modules: Sequence[tuple[str, str]] = ()
     """(name, folder) of adapters to load at the start."""
+    lora_registry: Path | None = None
+    """File of adapter versions; the promoted ones are served, also those that are promoted later."""
     max_num_queued_reqs: int | None = None
     request_timeout_s: float | None = None
     drain_timeout_s: float = 30.0
@@ -170,8 +173,14 @@ async def building(
     )
     for name, path in args.lora_modules:
         await service.models.load(LoadLoRARequest(lora_name=name, lora_path=path))
+    promoted = None
+    if args.lora_registry is not None:
+        promoted = PromotedAdapters(service.models, args.lora_registry)
+        await promoted.load()
     await warm_up(llm)
     with ExitStack() as stack:
+        if promoted is not None:
+            stack.callback(asyncio.create_task(promoted.follow()).cancel)
         llm.llm_engine.stat_loggers = [metrics]
         if args.request_log is not None:
             decode = service.tokenizer.decode if args.log_prompts else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from typing import Any
 
 import psutil
 import pytest
+from safetensors.torch import load_file, save_file
 
 from common.child_process import ROOT
+from engine.zoo.registry import resolve
 
 PREP = [sys.executable, "-m", "app.cli.main", "upgrade"]
 SMALL = ("--requests", "6", "--rounds", "1", "--rate", "40")
@@ -55,7 +58,7 @@ def test_a_commit_and_this_checkout_agree_and_a_lost_prefix_cache_is_found(tmp_p
 
 
 @pytest.mark.slow
-def test_another_model_differs_from_the_recorded_answers(tmp_path: Path) -> None:
+def test_another_model_and_slightly_scaled_weights_differ_from_the_recorded_answers(tmp_path: Path) -> None:
     golden = tmp_path / "golden.jsonl"
     recorded = run("record", "--output", str(golden), "--requests", "6", temp=tmp_path)
     assert recorded.returncode == 0, recorded.stderr
@@ -65,6 +68,24 @@ def test_another_model_differs_from_the_recorded_answers(tmp_path: Path) -> None
     other = run("check", "--golden", str(golden), "--new", command, "--json", temp=tmp_path)
     assert other.returncode == 1
     assert checks_in(other)["equal answers"]["verdict"] == "fail"
+    scaled = run(
+        "check", "--golden", str(golden), "--new", ".", "--model", str(scaled_shop(tmp_path)), "--json",
+        "--near-tie", "100", temp=tmp_path,
+    )  # fmt: skip
+    checks = checks_in(scaled)
+    assert scaled.returncode == 1, "any token may change here: the drift alone fails the check"
+    assert [name for name, each in checks.items() if each["verdict"] == "fail"] == ["drift of logprobs"]
+
+
+def scaled_shop(folder: Path) -> Path:
+    """Return a copy of the model whose output norm is 5 % too large, as by a wrong scale of a quantised tensor."""
+    copy = folder / "scaled"
+    shutil.copytree(resolve("shop"), copy)
+    file = copy / "model.safetensors"
+    tensors = load_file(file)
+    tensors["model.norm.weight"] = tensors["model.norm.weight"] * 1.05
+    save_file(tensors, file, metadata={"format": "pt"})
+    return copy
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from app.bench.golden import (
     Divergence,
     GoldenAnswer,
     draw_golden,
+    drift,
     first_divergence,
     read_golden,
     write_golden,
@@ -28,10 +29,13 @@ SOUND: dict[str, Any] = {
 
 
 def verdict_of(
-    new: dict[str, Any], divergences: list[Divergence] | None = None, unstable: list[int] | None = None
+    new: dict[str, Any],
+    divergences: list[Divergence] | None = None,
+    unstable: list[int] | None = None,
+    drifted: float | None = 0.0,
 ) -> tuple[str, dict[str, Check]]:
     base, other = SideFigures("base", **SOUND), SideFigures("new", **{**SOUND, **new})
-    checks = checks_of(base, other, divergences or [], unstable or [], 24, Limits())
+    checks = checks_of(base, other, divergences or [], unstable or [], 24, Limits(), drifted)
     return overall(checks), {each.name: each for each in checks}
 
 
@@ -75,10 +79,21 @@ def test_a_near_tie_passes_and_a_clear_change_fails_unless_the_base_changes_too(
     assert verdict_of({}, [clear, Divergence(6, 0, 1, 2, 2.0)], [5])[0] == "fail"
 
 
+def test_a_drift_of_the_logprobs_fails_before_any_token_changes() -> None:
+    base = [GoldenAnswer([1, 2, 3], [1.0] * 3, [-0.1, -0.2, -0.3])]
+    same = [GoldenAnswer([1, 2, 3], [1.0] * 3, [-0.12, -0.2, -0.34])]
+    assert drift(base, same) == pytest.approx(0.02)
+    other = [GoldenAnswer([1, 9, 3], [1.0] * 3, [-0.12, -5.0, -9.0])]
+    assert drift(base, other) == pytest.approx(0.02), "tokens from the first difference on do not count"
+    assert drift(base, [GoldenAnswer([1, 2, 3])]) is None
+    verdict, checks = verdict_of({}, drifted=0.02)
+    assert verdict == "fail" and "0.02 nats" in checks["drift of logprobs"].why
+
+
 def test_what_a_side_cannot_tell_is_not_measured() -> None:
     nothing = {"hit_rate": None, "peak_bytes": None, "preemptions": None, "ttft": [], "itl": []}
-    verdict, checks = verdict_of(nothing)
-    assert verdict == "pass" and sum(each.verdict == "not measured" for each in checks.values()) == 5
+    verdict, checks = verdict_of(nothing, drifted=None)
+    assert verdict == "pass" and sum(each.verdict == "not measured" for each in checks.values()) == 6
 
 
 def test_the_first_divergence_is_a_token_or_the_end_of_the_shorter_answer() -> None:
@@ -94,7 +109,7 @@ def test_a_trace_is_drawn_from_its_seed_with_shared_prefixes_and_survives_a_file
     assert requests == draw_golden(9, 4, 1000, 8.0) != draw_golden(9, 5, 1000, 8.0)
     assert len({tuple(each.prompt[:96]) for each in requests}) == 3
     assert [each.at for each in requests] == sorted(each.at for each in requests)
-    answers = [GoldenAnswer([1, 2], [0.5, 0.25])] * 9
+    answers = [GoldenAnswer([1, 2], [0.5, 0.25], [-0.5, -0.25])] * 9
     write_golden(tmp_path / "golden", requests, answers, {"seed": 4})
     assert read_golden(tmp_path / "golden") == (requests, answers)
 
