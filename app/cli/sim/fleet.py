@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -28,7 +29,9 @@ class PoolOptions:
     replicas: Annotated[int, option("Replicas at the start.", min=1)] = 4
     router: Annotated[
         str,
-        option("round-robin, least-loaded, token-aware, prefix-affinity, consistent-hash or bounded-load."),
+        option(
+            "round-robin, least-loaded, two-choices, token-aware, prefix-affinity, consistent-hash or bounded-load."
+        ),
     ] = "least-loaded"
     prefill_replicas: Annotated[int, option("Replicas of a prefill pool; with --decode-replicas.", min=0)] = 0
     decode_replicas: Annotated[int, option("Replicas of a decode pool.", min=0)] = 0
@@ -123,6 +126,8 @@ def fleet(
             fleet = DisaggregatedFleet(engine, engine, *sizes, *routers, get_link(pools.link))
         else:
             fleet = Fleet(engine, pools.replicas, make_router(pools.router), scaling.config())
+        gc.collect()
+        gc.freeze()  # collections would visit the blocks of all replicas, again and again
         report = fleet.run(work, tell)
     if json:
         return terminal.print_json(asdict(report))
