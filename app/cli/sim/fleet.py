@@ -90,6 +90,7 @@ def fleet(
     \b
     Examples:
       prep sim fleet --replicas 4 --router prefix-affinity --num-prefixes 40 --prefix-len 800
+      prep sim fleet --replicas 1000 --router two-choices --rate 8000 --num-requests 100000
       prep sim fleet --prefill-replicas 2 --decode-replicas 2 --link ib-ndr --prompt 4000
       prep sim fleet --replicas 2 --autoscale load --phases 600:5,600:40 --num-requests 20000
     """
@@ -128,7 +129,10 @@ def fleet(
             fleet = Fleet(engine, pools.replicas, make_router(pools.router), scaling.config())
         gc.collect()
         gc.freeze()  # collections would visit the blocks of all replicas, again and again
-        report = fleet.run(work, tell)
+        try:
+            report = fleet.run(work, tell)
+        finally:
+            gc.unfreeze()
     if json:
         return terminal.print_json(asdict(report))
     terminal.say(f"[bold]{describe(deployment)}, {pools.router}[/]")
