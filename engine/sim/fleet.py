@@ -65,6 +65,8 @@ class Fleet:
         self.replicas = [Replica(index, make_engine()) for index in range(num_replicas)]
         self.policy = Asymmetric(autoscaler) if autoscaler else policy
         self.config = autoscaler
+        self._ready = list(self.replicas)  # the replicas in the state "ready", in order
+        self._narrow = getattr(router, "narrow", None)
         self.events: list[ScaleEvent] = []
         self._cold_start = autoscaler.cold_start if autoscaler else cold_start
         self._next_look = self.policy.interval if self.policy else float("inf")
@@ -91,9 +93,11 @@ class Fleet:
 
     def choose(self, request: SimRequest, core: Request) -> Replica | None:
         """Route a request and advance its replica to the arrival. Return None if no replica is ready."""
-        now, ready = request.arrival, [replica for replica in self.replicas if replica.state == "ready"]
+        now, ready = request.arrival, self._ready
         if not ready:
             return None
+        if self._narrow is not None:
+            ready = self._narrow(ready)
         if self.router.needs_state:
             for replica in ready:
                 replica.engine.run_until(now)
@@ -126,6 +130,7 @@ class Fleet:
             if replica.state == "draining" and not replica.engine.num_unfinished:
                 replica.state, replica.stopped = "stopped", now
                 self._log(now, "stopped", replica, 0.0)
+        self.change_states()
         look = self._see(now, policy.interval)
         change = policy.desired(look) - look.serving
         signal = signal_of(look, self.config.signal if self.config else "load", look.ready)
@@ -133,9 +138,10 @@ class Fleet:
             self._start(now, signal)
         for _ in range(-change):
             self._remove(now, signal)
+        self.change_states()
 
     def _see(self, now: float, interval: float) -> Look:
-        ready = [replica.engine for replica in self.replicas if replica.state == "ready"]
+        ready = [replica.engine for replica in self._ready]
         starting = sum(replica.state == "starting" for replica in self.replicas)
         arrivals, self._arrivals = self._arrivals, 0
         before = self._busy_seconds
@@ -172,6 +178,10 @@ class Fleet:
             replica = min(ready, key=lambda each: (each.engine.num_unfinished, -each.index))
             replica.state = "draining"
         self._log(now, "in", replica, signal)
+
+    def change_states(self) -> None:
+        """Take note of changed states."""
+        self._ready = [replica for replica in self.replicas if replica.state == "ready"]
 
     def _num_serving(self) -> int:
         return sum(replica.state in ("starting", "ready") for replica in self.replicas)

@@ -3,14 +3,14 @@
 common.py    run times, the warning on a busy machine, exit codes
 against.py   options and tables of comparisons with a second engine
 speed.py     throughput, latency, startup, scheduler, parallel
-features.py  speculation, quantization, lora, grammar, swap
+features.py  speculation, quantization, lora, grammar, swap, sleep
 debugger.py  opening and seeking in traces
 labs.py      seconds from a save to the verdict on a lab
 """
 
 from app.cli import terminal
 from app.cli.bench.debugger import debugger
-from app.cli.bench.features import grammar, lora, quantization, speculation, swap
+from app.cli.bench.features import grammar, lora, quantization, sleep, speculation, swap
 from app.cli.bench.labs import labs
 from app.cli.bench.speed import latency, parallel, scheduler, startup, throughput
 
@@ -24,6 +24,7 @@ bench = terminal.command_app(
     lora,
     grammar,
     swap,
+    sleep,
     parallel,
     debugger,
     labs,

@@ -63,6 +63,8 @@ class HardwarePart(Part):
     """Speed at which a new replica reads its weights."""
     start_overhead: Time = 60.0
     """Start of a replica without reading its weights: machine, image, compilation, warm-up."""
+    wake: Time | None = None
+    """Measured wake-up of a sleeping model; by default its weights over the link to the host."""
 
     @field_validator("gpu")
     @classmethod
