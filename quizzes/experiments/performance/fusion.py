@@ -1,76 +1,11 @@
 """Memory traffic of an elementwise chain, computed operator by operator and in one fused kernel."""
 
-from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from kernels import ops
-from kernels.reference import activation, norm, rotary
 from quizzes.experiments import Result, arg, experiment
 from quizzes.experiments.charts import vega
 
 Op = Literal["fused_add_rms_norm", "rms_norm", "silu_and_mul", "rotary_embedding"]
-UNFUSED: dict[str, Callable[..., Any]] = {
-    "fused_add_rms_norm": norm.fused_add_rms_norm,
-    "rms_norm": norm.rms_norm,
-    "silu_and_mul": activation.silu_and_mul,
-    "rotary_embedding": rotary.rotary_embedding,
-}
-"""The definitions in plain torch: an operator of theirs is a kernel of its own on a GPU."""
-
-
-class CountTraffic(TorchDispatchMode):
-    """Counts the operators that run, and the bytes of the tensors that each reads and writes. Views move nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operators: list[str] = []
-        self.bytes_read = self.bytes_written = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        read, written = list(_tensors(args)), list(_tensors([result]))
-        known = {tensor.untyped_storage().data_ptr() for tensor in read}
-        is_view = all(tensor.untyped_storage().data_ptr() in known for tensor in written)
-        if is_view and not func._schema.is_mutable:
-            return result
-        self.operators.append(func._schema.name.removeprefix("aten::"))
-        self.bytes_read += sum(map(_num_bytes, read))
-        self.bytes_written += sum(map(_num_bytes, written))
-        return result
-
-
-def _tensors(values: Iterable[Any]) -> Iterable[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from _tensors(value)
-
-
-def _num_bytes(tensor: Tensor) -> int:
-    """Return the bytes of the elements that exist: a broadcast dimension counts once."""
-    sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride]
-    return int(torch.Size(sizes).numel()) * tensor.element_size()
-
-
-def _arguments(op: str, tokens: int, width: int, dtype: torch.dtype) -> tuple[Any, ...]:
-    random = torch.Generator().manual_seed(0)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=random).to(dtype)
-
-    if op == "silu_and_mul":
-        return (normal(tokens, 2 * width),)
-    if op == "rotary_embedding":
-        head_dim = 64
-        angles = torch.rand(tokens, head_dim // 2, generator=random)
-        return normal(tokens, max(1, width // head_dim), head_dim), angles.cos(), angles.sin()
-    inputs = [normal(tokens, width)] * (1 + (op == "fused_add_rms_norm"))
-    return *(each.clone() for each in inputs), normal(width), 1e-5
 
 
 @experiment("E65", "E27")
@@ -96,13 +31,21 @@ def fusion(
         unfused_us, fused_us [us]: Bytes over bandwidth, and launches.
         max_error: Largest difference between the two results.
     """
-    arguments = _arguments(op, tokens, width, getattr(torch, dtype))
+    import torch
+
+    from kernels import ops, registry
+    from quizzes.experiments.performance._traffic import CountTraffic, arguments_of, num_bytes, tensors
+
+    arguments = arguments_of(op, tokens, width, getattr(torch, dtype))
+    unfused = registry.get(
+        op, "reference"
+    ).load()  # in plain torch: each operator is a kernel of its own on a GPU
     with CountTraffic() as traffic:
-        expected = UNFUSED[op](*arguments)
+        expected = unfused(*arguments)
     found = getattr(ops, op)(*arguments)
-    pairs = zip(_tensors([expected]), _tensors([found]), strict=True)
-    read = sum(map(_num_bytes, _tensors(arguments)))
-    written = sum(map(_num_bytes, _tensors([found])))
+    pairs = zip(tensors([expected]), tensors([found]), strict=True)
+    read = sum(map(num_bytes, tensors(arguments)))
+    written = sum(map(num_bytes, tensors([found])))
     moved = traffic.bytes_read + traffic.bytes_written
     per_us = gb_per_s * 1e3
     return Result(
