@@ -60,8 +60,8 @@ class Figures:
     """Share of the looks in which requests waited and none ran."""
     kv: float
     kv_max: float
-    kv_idle: float | None
-    """KV usage in looks without a request; None: there was none."""
+    kv_unowned: float | None
+    """Mean KV usage in looks in which nothing ran; None: there was none."""
     kv_least: float
     """Least KV usage in the last third of the looks."""
     prompt_tokens: float
@@ -148,7 +148,7 @@ class Figures:
 
         running, waiting = level("num_requests_running"), level("num_requests_waiting")
         kv = level("kv_cache_usage_perc")
-        idle = [usage for usage, one, two in zip(kv, running, waiting, strict=True) if not one and not two]
+        unowned = [usage for usage, number in zip(kv, running, strict=True) if not number]
         cache = scrapes[-1].infos.get("cache_config_info", {})
         answers = [look.answer_s for look in looks if look.answer_s is not None]
         clocks = [look.clock_s for look in looks if look.clock_s is not None]
@@ -164,7 +164,7 @@ class Figures:
             stuck=fmean([bool(two) and not one for one, two in zip(running, waiting, strict=True)]),
             kv=fmean(kv),
             kv_max=max(kv),
-            kv_idle=max(idle) if idle else None,
+            kv_unowned=fmean(unowned) if unowned else None,
             kv_least=min(kv[-third:]),
             prompt_tokens=span.more("prompt_tokens_total"),
             output_tokens=span.more("generation_tokens_total"),

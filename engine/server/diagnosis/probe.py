@@ -21,7 +21,7 @@ REPEATS = 3
 NUM_TOKENS = 12
 CHAT_TOKENS = 160
 WORDS = "the quick brown fox jumps over the lazy dog and runs home "
-NUM_WORDS = 240
+NUM_CHARACTERS = 400
 TIMEOUT_S = 5.0
 MOST_ERRORS = 2
 """After so many the rest would fail, too, and would take the time-out each."""
@@ -50,16 +50,16 @@ def _bodies(client: httpx.Client, model: str, logged: Sequence[str]) -> Iterator
         "model": model, "temperature": 0, "stream": True, "stream_options": {"include_usage": True},
     }  # fmt: skip
     short = common | {"max_tokens": NUM_TOKENS, "ignore_eos": True}
-    text = (WORDS * NUM_WORDS)[: NUM_WORDS * 5]
+    text = (WORDS * 10)[:NUM_CHARACTERS]
     ids = _ids(client, model, text)
     for _ in range(REPEATS):
         if ids:
             yield "ids", short | {"prompt": ids, "cache_salt": uuid4().hex}
         yield "text", short | {"prompt": text, "cache_salt": uuid4().hex}
-    for _ in range(2):
+    for greeting in GREETINGS:
         yield (
             "chat",
-            common | {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": CHAT_TOKENS},
+            common | {"messages": [{"role": "user", "content": greeting}], "max_tokens": CHAT_TOKENS},
         )
     for prompt in list(dict.fromkeys(logged))[-REPEATS:]:
         yield "shared", short | {"prompt": prompt}

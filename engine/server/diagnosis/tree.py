@@ -19,8 +19,8 @@ CLOCK_S = 3.0
 """The header Date has a resolution of 1 s, and a look takes part of another."""
 STUCK = 0.5
 """A queue may have nothing running at one look; at half of them something holds it."""
-LEFT_KV = 0.02
-"""KV usage without requests. vLLM counts cached blocks without an owner as free, so it is 0 when healthy."""
+LEFT_KV = 0.05
+"""KV usage while nothing runs. vLLM counts cached blocks without an owner as free, so it is 0 when healthy."""
 LEAK = 1.5
 """KV usage over what all running requests at their full length need."""
 LOST = 0.15
@@ -28,7 +28,7 @@ LOST = 0.15
 RETRIED = 1.3
 """Attempts per request. A healthy retry budget is 0.1."""
 ALL = 0.95
-PREEMPTED = 0.2
+PREEMPTED = 0.1
 """Preemptions per ended request; each repeats its prefill."""
 FULL = 0.9
 SANE_FIT = 8.0
@@ -44,7 +44,7 @@ MIN_WAITING = 2.0
 SLOWER = 1.6
 """Ratio to the baseline that noise of a busy machine does not reach in a mean over a window."""
 EARLY = 3.0
-PEAK = 8.0
+PEAK = 10.0
 """ITL p99 over its mean. A step with one more chunk takes a few times as long as one without."""
 JITTER = 0.6
 LAG_S = 0.05
@@ -86,7 +86,7 @@ def _block_leak(case: Case) -> list[Reply]:
     return [
         either(
             "Is KV in use that no request can need?",
-            more("without requests", now.kv_idle, LEFT_KV, percent),
+            more("while nothing runs", now.kv_unowned, LEFT_KV, percent),
             more("over the need of all running requests", ratio(now.kv_least, needed), LEAK, times),
         )
     ]
@@ -352,11 +352,26 @@ def _noisy_tenant(case: Case) -> list[Reply]:
 
 
 def _overload(case: Case) -> list[Reply]:
-    now = case.now
+    now, was = case.now, case.was
     return [
         _waits(case),
         more("How many requests wait?", now.waiting, MIN_WAITING),
-        more("By how many did the queue grow in the window?", now.waiting_growth, 0.0),
+        either(
+            "Does the queue grow?",
+            more(
+                "growth in the window over the largest batch",
+                ratio(now.waiting_growth, now.running_max),
+                1.0,
+                times,
+            ),
+            more(
+                "queue over the baseline's",
+                ratio(now.waiting, was and max(was.waiting, 0.5)),
+                TWICE,
+                times,
+                BASELINE,
+            ),
+        ),
     ]
 
 
@@ -421,24 +436,37 @@ def _slower(case: Case) -> Reply:
     )
 
 
+def _spread(case: Case, is_even: bool) -> Reply:
+    question = "Spread of the mean ITL between looks"
+    return (less if is_even else more)(question, case.now.itl_spread, JITTER, percent)
+
+
+def _prefill_slower(case: Case) -> float | None:
+    """Return the slow-down of prefill over that of decode; 1 if every step takes the same multiple of its time."""
+    now, was = case.now, case.was
+    return ratio(ratio(now.prefill, was and was.prefill), ratio(now.itl, was and was.itl))
+
+
 def _neighbour(case: Case) -> list[Reply]:
+    return [_slower(case), _spread(case, False)]
+
+
+def _unbalanced(case: Case) -> list[Reply]:
+    question = "Slow-down of prefill over that of decode: does it grow with the work?"
+    return [_slower(case), more(question, _prefill_slower(case), SLOWER, times, BASELINE)]
+
+
+def _export(case: Case) -> list[Reply]:
+    question = "Slow-down of prefill over that of decode: is a step longer by a constant?"
     return [
-        more("Spread of the mean ITL between looks", case.now.itl_spread, JITTER, percent),
         _slower(case),
+        _spread(case, True),
+        less(question, _prefill_slower(case), HALVED, times, BASELINE),
     ]
 
 
 def _straggler(case: Case) -> list[Reply]:
-    return [_slower(case), less("Spread of the mean ITL between looks", case.now.itl_spread, JITTER, percent)]
-
-
-def _unbalanced(case: Case) -> list[Reply]:
-    now, was = case.now, case.was
-    itl, prefill = ratio(now.itl, was and was.itl), ratio(now.prefill, was and was.prefill)
-    return [
-        _slower(case),
-        more("Slow-down of prefill over that of decode", ratio(prefill, itl), SLOWER, times, BASELINE),
-    ]
+    return [_slower(case), _spread(case, True)]
 
 
 def _abs(value: float | None) -> float | None:
@@ -449,7 +477,7 @@ TREE = (
     Branch("Can the times be trusted?", {Cause.CLOCK_SKEW: _clock_skew}),
     Branch(
         "Do requests make progress?",
-        {Cause.REQUEST_NEVER_FITS: _never_fits, Cause.ABORT_LEAK: _block_leak},
+        {Cause.ABORT_LEAK: _block_leak, Cause.REQUEST_NEVER_FITS: _never_fits},
     ),
     Branch(
         "Do requests fail or come again?",
@@ -494,8 +522,9 @@ TREE = (
             Cause.DRAFT_MISMATCH: _draft,
             Cause.CHUNKING_OFF: _chunking_off,
             Cause.UNBALANCED_RANK: _unbalanced,
-            Cause.STRAGGLER: _straggler,
             Cause.NOISY_NEIGHBOUR: _neighbour,
+            Cause.EXPORT_IN_STEP: _export,
+            Cause.STRAGGLER: _straggler,
         },
     ),
     Branch(
