@@ -41,6 +41,7 @@ COMMANDS = {
     "quiz": Entry("app.cli.quiz", "Answer interview questions; the live engine grades them.", PRACTISE),
     "review": Entry("app.cli.review", "Repeat the questions that are due, with new numbers.", PRACTISE),
     "mock": Entry("app.cli.mock", "Sit a mock interview; the interviewer runs experiments.", PRACTISE),
+    "drill": Entry("app.cli.drill", "Be on call: find and repair what is wrong with a server.", PRACTISE),
     "answer": Entry(
         "app.cli.answer", "Read the spoken answer to a question: 30 seconds, 2 minutes, more.", PRACTISE
     ),

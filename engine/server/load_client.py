@@ -12,7 +12,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,8 @@ from engine.sim.workload import SimRequest
 
 LOWEST_ID = 100
 """Token ids below are often special tokens."""
+LEFT = "client left"
+"""Error of a request whose client hung up after its `patience_s`."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,14 @@ class Due:
     prompt: list[int]
     output_len: int
     priority: int = 0
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the request; they replace those of the same name, such as `prompt`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    patience_s: float | None = None
+    """The client hangs up after this time; None: it waits for the answer."""
+    name: str = ""
+    attempts: int = 1
+    """A client that got no answer sends the request again at once, up to so many times in all."""
 
 
 @dataclass(slots=True)
@@ -64,7 +74,10 @@ class Sent:
     num_tokens: int = 0
     gaps: list[float] = field(default_factory=list)
     error: str = ""
-    """Reason why it failed: "HTTP 429", "connection refused", ...; empty for a whole answer."""
+    """Reason why it failed: "HTTP 429", "connection refused", "client left", ...; empty for a whole answer."""
+    name: str = ""
+    """Name of the group of requests that it belongs to."""
+    attempt: int = 1
 
     @property
     def ttft(self) -> float:
@@ -126,7 +139,7 @@ class Load:
                 for due in work:
                     if (early := due.at - self._now()) > 0:
                         await asyncio.sleep(early)
-                    tasks.create_task(self._send(due, model))
+                    tasks.create_task(self._insist(due, model))
         return self.report()
 
     def report(self) -> LoadReport:
@@ -162,9 +175,15 @@ class Load:
         response.raise_for_status()
         return str(response.json()["data"][0]["id"])
 
-    async def _send(self, due: Due, model: str) -> None:
-        sent = Sent(due.at, len(due.prompt))
-        self.sent.append(sent)
+    async def _insist(self, due: Due, model: str) -> None:
+        for attempt in range(1, due.attempts + 1):
+            sent = Sent(due.at, len(due.prompt), name=due.name, attempt=attempt)
+            self.sent.append(sent)
+            await self._send(due, model, sent)
+            if not sent.error:
+                return
+
+    async def _send(self, due: Due, model: str, sent: Sent) -> None:
         body = {
             "model": model,
             "prompt": due.prompt,
@@ -174,16 +193,21 @@ class Load:
             "stream": True,
             "stream_options": {"include_usage": True},
             **({"priority": due.priority} if due.priority else {}),
+            **due.body,
         }
         try:
-            await self._stream(body, sent)
+            async with asyncio.timeout(due.patience_s):
+                await self._stream(body, due.headers, sent)
         except httpx.HTTPError as error:
             sent.error = type(error).__name__
+        except TimeoutError:
+            sent.error = LEFT
         finally:
             self._num_ended += 1
 
-    async def _stream(self, body: dict[str, Any], sent: Sent) -> None:
-        async with self._client.stream("POST", "/v1/completions", json=body) as response:
+    async def _stream(self, body: dict[str, Any], headers: Mapping[str, str], sent: Sent) -> None:
+        path = "/v1/completions"
+        async with self._client.stream("POST", path, json=body, headers=dict(headers)) as response:
             if response.status_code != 200:
                 await response.aread()
                 sent.error = f"HTTP {response.status_code}"

@@ -1,0 +1,340 @@
+"""`prep drill`: incidents on a real server of this machine, to diagnose and repair."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from app.cli import terminal
+from app.cli.options import JsonOption, ScriptOption, argument, option
+from common.text import counted
+
+if TYPE_CHECKING:
+    from interview.drills.checking import Proof
+    from interview.drills.drill import Drill
+    from interview.drills.session import Result, Session
+
+HELP = """look NAME ...             see figures; the cheaper, the better      looks   list them
+hypothesis N SURE FIGURES the cause, your confidence in percent, and the figures that decide
+fix N | fix OPTION=VALUE  apply a fix and run the same load again
+done                      end, and see the score                    quit    leave"""
+
+
+def list_(
+    level: Annotated[int | None, option("Only this level, 1 to 3.")] = None, json: JsonOption = False
+) -> None:
+    """List the drills: the symptom, never the cause.
+
+    \b
+    Example: prep drill list --level 1
+    """
+    chosen = _chosen(level)
+    if json:
+        terminal.print_json([terminal.pick(each, "id title level") for each in chosen])
+        return
+    rows = [(each.id, each.level, each.title) for each in chosen]
+    terminal.out().print(terminal.table("drill", "level", "symptom", left=("symptom",), rows=rows))
+    terminal.next_command("prep drill start random")
+
+
+def start(
+    drill: Annotated[str, argument("A drill of prep drill list, or random.", metavar="ID|random")] = "random",
+    level: Annotated[int | None, option("Choose among drills of this level, 1 to 3.")] = None,
+    minutes: Annotated[float, option("Time to find the cause.", min=0.1, max=120)] = 15.0,
+    script: ScriptOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Be on call: a server runs under load with one thing wrong. Find out what, and repair it.
+
+    First the healthy server runs (yesterday), then the faulty one, about 15 s each. Looks cost points, cheap ones
+    least. A fix is applied for real, and the same load runs again. A script has one command per line.
+
+    \b
+    Examples:
+      prep drill start random --level 1
+      prep drill start seqs-too-high --script commands.txt --json
+    """
+    terminal.need_libraries(
+        "drills need", ["fastapi", "uvicorn", "uvloop", "prometheus_client"], "drill", "serve"
+    )
+    from interview.drills.drill import find_drill
+    from interview.drills.session import Session
+
+    chosen = random.choice(_chosen(level)) if drill == "random" else find_drill(drill)
+    if script is None and not sys.stdin.isatty():
+        raise terminal.Problem(
+            "a drill needs a terminal, or its commands in a file", "prep drill start ID --script FILE"
+        )
+    lines = None if script is None else _script(script)
+    signal.signal(signal.SIGTERM, terminal.interrupt)
+    session = Session.start(chosen)
+    say = terminal.err() if json else terminal.out()
+    terminal.say(f"[bold]{terminal.literal(chosen.title)}[/]   level {chosen.level}", say)
+    with terminal.status("yesterday", lines_in_pipe=False) as tell:
+        before = session.run_healthy(lambda text: tell(f"yesterday, 1 of 2: {text}"))
+        now = session.run_faulty(lambda text: tell(f"today, 2 of 2: {text}"))
+    terminal.say(_objective(chosen), say)
+    terminal.say(f"today {now.good:.0%} of the requests meet it, yesterday {before.good:.0%} did", say)
+    _Floor(session, minutes, say).hold(lines)
+    _finish(session, json)
+
+
+def report(
+    session: Annotated[
+        str, argument("Id of a session, or of a drill: its newest session.", metavar="ID")
+    ] = "",
+    markdown: Annotated[bool, option("A post-mortem in Markdown, with the timeline.", "--markdown")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show what happened in a drill, or write its post-mortem. Without ID, list the sessions.
+
+    \b
+    Example: prep drill report seqs-too-high --markdown
+    """
+    from interview.drills.post_mortem import post_mortem
+    from interview.drills.session import read, sessions
+
+    if not session:
+        for name in sessions():
+            print(name)
+        if not sessions():
+            terminal.note("no drill was held yet")
+        return
+    events = read(session)
+    if json:
+        terminal.print_json(events)
+    elif markdown:
+        print(post_mortem(events), end="")
+    else:
+        for line in post_mortem(events).split("## Evidence")[0].splitlines():
+            print(line)
+        terminal.next_command(f"prep drill report {session} --markdown")
+
+
+def check(
+    drills: Annotated[list[str] | None, argument("Drills; by default all.", metavar="[ID]...")] = None,
+    write: Annotated[bool, option("Keep the figures in signatures.json.", "--write")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Prove drills, for their authors: run each healthy, faulty and fixed, and compare the signatures of all.
+
+    A drill takes about 40 s. Exit code 1 if one is unfair.
+
+    \b
+    Example: prep drill check seqs-too-high
+    """
+    from interview.drills import checking
+    from interview.drills.drill import find_drill, load_drills
+
+    index = load_drills()
+    for problem in index.problems:
+        terminal.say(f"{terminal.mark(False)} {terminal.literal(problem)}")
+    names = drills or list(index.entries)
+    chosen = [find_drill(name) for name in names]
+    proofs: dict[str, Proof] = {}
+    bad = len(index.problems)
+    with terminal.progress(len(chosen), "drills") as advance, terminal.status(lines_in_pipe=False) as tell:
+        for each in chosen:
+            proof = proofs[each.id] = checking.prove(each, tell)
+            if write:
+                checking.write({each.id: proof})
+            bad += len(proof.problems(each))
+            if not json:
+                _show_proof(each, proof)
+            advance(each.id)
+    same = [pair for pair in checking.same_signature(checking.recorded() | proofs) if set(pair) & set(proofs)]
+    for first, second in same:
+        terminal.say(f"{terminal.mark(False)} {first} and {second} have the same signature", terminal.err())
+    if json:
+        terminal.print_json({name: {"signature": p.signature, "good": p.good} for name, p in proofs.items()})
+    if bad or same:
+        raise SystemExit(terminal.CHECKS_FAILED)
+
+
+def _show_proof(drill: Drill, proof: Proof) -> None:
+    from interview.drills.figures import shown
+
+    problems = proof.problems(drill)
+    shares = "  ".join(f"{name} {share:.0%}" for name, share in proof.good.items())
+    terminal.say(f"{terminal.mark(not problems)} [bold]{drill.id}[/]  good: {shares}")
+    rows = [
+        (f"{name}{' *' if name in drill.evidence else ''}", "up" if sign > 0 else "down",
+         shown(name, proof.faulty[name]), shown(name, proof.healthy[name]))
+        for name, sign in proof.signature.items()
+    ]  # fmt: skip
+    terminal.out().print(terminal.table("figure (*: decides)", "direction", "faulty", "healthy", rows=rows))
+    for problem in problems:
+        terminal.say(f"  {terminal.mark(False)} {problem}")
+
+
+def _chosen(level: int | None) -> list[Drill]:
+    from interview.drills.drill import load_drills
+
+    if level is not None and not 1 <= level <= 3:
+        raise terminal.Problem(f"levels are 1 to 3, got {level}", "prep drill list")
+    return [each for each in load_drills() if level in (None, each.level)]
+
+
+def _script(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise terminal.Problem(f"cannot read {path}: {error}") from None
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _objective(drill: Drill) -> str:
+    names = {
+        "ttft_ms": "TTFT",
+        "tpot_ms": "time per token",
+        "e2e_ms": "whole answer",
+        "gap_ms": "longest pause",
+    }
+    limits = [
+        f"{words} ≤ {value:,.0f} ms"
+        for name, words in names.items()
+        if (value := getattr(drill.objective, name)) is not None
+    ]
+    if drill.objective.least_tokens:
+        limits.append(f"at least {counted(drill.objective.least_tokens, 'token')}")
+    return f"objective: {', '.join(limits) or 'an answer'} for {drill.objective.share:.0%} of the requests"
+
+
+class _Floor:
+    """The dialogue of a session: commands from a terminal or a script."""
+
+    def __init__(self, session: Session, minutes: float, console: Any) -> None:
+        self.session, self.console = session, console
+        self._deadline = time.monotonic() + 60 * minutes
+
+    def hold(self, lines: list[str] | None) -> None:
+        """Follow commands until one of them, or the script, ends the drill. Raises Problem for a wrong script."""
+        self._tell_choices()
+        for number, line in enumerate(self._typed() if lines is None else lines, 1):
+            if lines is not None:
+                self._say(f"[dim]> {terminal.literal(line)}[/]")
+            word, _, rest = line.partition(" ")
+            if word in ("done", "quit", "q"):
+                return
+            try:
+                self._follow(word, rest.split())
+            except ValueError as error:
+                if lines is not None:
+                    raise terminal.Problem(f"line {number} of the script: {error}") from None
+                self._say(f"[yellow]{terminal.literal(error)}[/]")
+
+    def _typed(self) -> Iterator[str]:
+        while True:
+            left = max(0, int(self._deadline - time.monotonic()))
+            try:
+                line = input(f"{left // 60}:{left % 60:02} > ").strip()
+            except EOFError:
+                return
+            if line:
+                yield line
+
+    def _follow(self, word: str, rest: list[str]) -> None:
+        if word in ("look", "l"):
+            self._look(rest)
+        elif word in ("hypothesis", "h"):
+            self._guess(rest)
+        elif word == "fix":
+            self._fix(rest)
+        elif word == "looks":
+            self._tell_looks()
+        elif word in ("help", "?"):
+            self._say(HELP)
+            self._tell_choices()
+        else:
+            raise ValueError(f"{word!r} is no command; help lists them")
+
+    def _look(self, names: list[str]) -> None:
+        if time.monotonic() > self._deadline:
+            raise ValueError("the time is over: state your hypothesis, apply a fix, or type done")
+        if not names:
+            raise ValueError("which look? looks lists them")
+        for name in names:
+            for line in self.session.look(name):
+                self.console.print(f" {line}", markup=False, soft_wrap=True)
+
+    def _guess(self, rest: list[str]) -> None:
+        names = self.session.drill.hypotheses
+        if len(rest) < 3 or not rest[1].rstrip("%").isdigit():
+            raise ValueError("like this: hypothesis 2 80 preemptions   (cause, percent, figures that decide)")
+        number = rest[0]
+        cause = names[int(number) - 1] if number.isdigit() and 1 <= int(number) <= len(names) else number
+        evidence = [name for part in rest[2:] for name in part.split(",") if name]
+        self.session.guess(cause, int(rest[1].rstrip("%")), evidence)
+        self._say("noted; now a fix:" if self.session.fixed is None else "noted")
+
+    def _fix(self, rest: list[str]) -> None:
+        if not rest:
+            raise ValueError("which fix? a number, or options such as max-num-seqs=8")
+        wanted = int(rest[0]) if rest[0].isdigit() else " ".join(rest)
+        with terminal.status("fix", lines_in_pipe=False) as tell:
+            result: Result = self.session.fix(wanted, lambda text: tell(f"the same load again: {text}"))
+        was = self.session.faulty
+        assert was is not None
+        words = "objective met" if result.is_met else "objective missed"
+        self._say(f"{terminal.mark(result.is_met)} {was.good:.0%} -> {result.good:.0%} good, {words}")
+
+    def _tell_choices(self) -> None:
+        from interview.drills.drill import causes
+
+        self._say("hypotheses")
+        for number, name in enumerate(self.session.drill.hypotheses, 1):
+            self._say(f" {number} {causes()[name]}")
+        self._say("fixes")
+        for number, fix in enumerate(self.session.drill.fixes, 1):
+            self._say(f" {number} {terminal.literal(fix.say)}")
+        self._say("[dim]help shows the commands; looks lists the looks[/]")
+
+    def _tell_looks(self) -> None:
+        from interview.drills.figures import LOOKS
+
+        for name, each in LOOKS.items():
+            self._say(f" {name:12} cost {each.cost}  {each.shows}")
+
+    def _say(self, text: str) -> None:
+        terminal.say(text, self.console)
+
+
+def _finish(session: Session, json: bool) -> None:
+    """Print the score and the debrief."""
+    from interview.drills.drill import causes
+
+    score = session.end()
+    drill = session.drill
+    if json:
+        terminal.print_json(
+            {"session": session.id, "drill": drill.id, "total": score.total, "solved": score.is_solved}
+            | terminal.pick(score, "cause evidence fix looks brier cost seconds")
+        )
+        return
+    parts = (
+        ("cause", score.cause, 40),
+        ("evidence", score.evidence, 20),
+        ("fix", score.fix, 30),
+        ("looks", score.looks, 10),
+    )
+    terminal.say(
+        "  ".join(f"{name} {terminal.mark(points == most)} {points}/{most}" for name, points, most in parts)
+        + f"   [bold]{score.total}[/] of 100"
+    )
+    if score.brier is not None:
+        terminal.say(f"Brier score of your confidence: {score.brier:.2f} (0 is best, 0.25 is a coin)")
+    terminal.say(f"[bold]It was:[/] {causes()[drill.cause]}")
+    terminal.say(terminal.literal(drill.debrief.say))
+    terminal.say(f"[bold]Not this:[/] {causes()[drill.debrief.runner_up]}")
+    terminal.say(f"Ask: {terminal.literal(drill.debrief.question)}")
+    terminal.next_command(f"prep drill report {session.id} --markdown", "the post-mortem")
+
+
+drill = terminal.command_app(
+    list_, start, report, check, help="Diagnose a server of this machine that has one thing wrong."
+)

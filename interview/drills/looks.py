@@ -1,0 +1,136 @@
+"""Render what a look shows, as lines of at most 78 characters. Figures stand beside those of the healthy twin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from interview.drills.figures import FIGURES, LOOKS, Figures, shown
+from interview.drills.running import Record
+
+WIDTH = 78
+ROWS = 16
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def look(name: str, record: Record, now: Figures, before: Figures) -> list[str]:
+    """Return the lines of a look. Raises KeyError for an unknown one."""
+    lines = list(_DETAILS.get(name, _nothing)(record))
+    told = [each for each, figure in FIGURES.items() if figure.look == name]
+    if told:
+        lines.append(f"{'figure':20} {'now':>16} {'yesterday':>16}")
+    for each in told:
+        says = FIGURES[each].says
+        row = f"{each:20} {shown(each, now[each]):>16} {shown(each, before[each]):>16}"
+        lines.append(row)
+        if says:
+            lines[-1] = f"{row}  {says}" if len(row) + len(says) + 2 <= WIDTH else row
+    return [line[:WIDTH] for line in lines]
+
+
+def cost(name: str) -> int:
+    return LOOKS[name].cost
+
+
+def figures_of(names: list[str]) -> set[str]:
+    """Return the figures that these looks show."""
+    return {each for each, figure in FIGURES.items() if figure.look in names}
+
+
+def _nothing(record: Record) -> Iterator[str]:
+    yield from ()
+
+
+def _bars(values: list[float]) -> str:
+    """Return a sparkline of at most WIDTH - 10 columns; each column is the largest of its values."""
+    if not values:
+        return ""
+    size = -(-len(values) // (WIDTH - 10))
+    columns = [max(values[at : at + size]) for at in range(0, len(values), size)]
+    top = max(max(columns), 1e-9)
+    return "".join(BARS[min(7, int(8 * value / top))] for value in columns)
+
+
+def _top(record: Record) -> Iterator[str]:
+    yield f"{'s':>5} {'running':>8} {'waiting':>8} {'KV cache':>9} {'preempt/s':>10} {'tokens/s':>9} {'hits':>6}"
+    samples = record.samples[:: max(1, len(record.samples) // ROWS)]
+    at = 0.0
+    for each in samples:
+        at += each.seconds * max(1, len(record.samples) // ROWS)
+        hits = "-" if each.prefix_hit_rate is None else f"{each.prefix_hit_rate:.0%}"
+        yield (
+            f"{at:5.1f} {each.running:8.0f} {each.waiting:8.0f} {each.kv_cache_usage:9.0%} "
+            f"{each.preemptions_per_s:10.1f} {each.output_tokens_per_s:9.0f} {hits:>6}"
+        )
+
+
+def _steps(record: Record) -> Iterator[str]:
+    for number, steps in enumerate(record.steps):
+        timed = [
+            (1000 * (step["when"] - before["when"]), step)
+            for before, step in zip(steps, steps[1:], strict=False)
+            if before.get("num_running")
+        ]
+        name = f"server {number}: " if len(record.steps) > 1 else ""
+        yield f"{name}{len(steps)} steps"
+        yield f"ms      {_bars([ms for ms, _ in timed])}"
+        yield f"prompts {_bars([step.get('num_prefill_tokens', 0) for _, step in timed])}"
+        longest = sorted(timed, key=lambda pair: -pair[0])[:3]
+        for ms, step in longest:
+            yield (
+                f"  {ms:,.0f} ms: {step.get('num_prefill_tokens', 0):,} prompt tokens, "
+                f"{step.get('num_decode_tokens', 0)} decode tokens"
+            )
+
+
+def _requests(record: Record) -> Iterator[str]:
+    head = f"{'prompt':>6} {'hit':>5} {'output':>6} {'ends':>7} {'queue ms':>9} {'TTFT ms':>9} {'E2E ms':>9}"
+    yield f"{head} {'preempt':>8}"
+    entries: list[dict[str, Any]] = [entry for server in record.log for entry in server]
+    for entry in entries[:: max(1, -(-len(entries) // ROWS))]:
+        yield (
+            f"{entry['prompt']:6} {entry['prefix_len']:5} {entry['output']:6} {entry['finish_reason']:>7} "
+            f"{entry.get('QueueWaitMs', float('nan')):9,.0f} {entry.get('TTFTMs', float('nan')):9,.0f} "
+            f"{entry['E2EMs']:9,.0f} {entry['num_preemptions']:8}"
+        )
+
+
+def _clients(record: Record) -> Iterator[str]:
+    errors: dict[str, int] = {}
+    for each in record.sent:
+        kind = each.error or ("answered" if each.last else "no answer")
+        errors[kind] = errors.get(kind, 0) + 1
+    yield f"{len(record.sent)} requests: " + ", ".join(f"{number} {kind}" for kind, number in errors.items())
+
+
+def _replicas(record: Record) -> Iterator[str]:
+    for number, entries in enumerate(record.log):
+        hits, total = sum(each["prefix_len"] for each in entries), sum(each["prompt"] for each in entries)
+        mean = sum(each["E2EMs"] for each in entries) / max(1, len(entries))
+        yield (
+            f"server {number}: {len(entries)} requests, hits {hits / max(1, total):.0%} of {total:,} prompt tokens, "
+            f"mean {mean:,.0f} ms"
+        )
+
+
+def _config(record: Record) -> Iterator[str]:
+    for command in record.commands:
+        for start in range(0, len(command), WIDTH):
+            yield command[start : start + WIDTH]
+
+
+def _log(record: Record) -> Iterator[str]:
+    for line in record.last_lines.splitlines():
+        for start in range(0, len(line), WIDTH):
+            yield line[start : start + WIDTH]
+
+
+_DETAILS = {
+    "top": _top,
+    "steps": _steps,
+    "requests": _requests,
+    "clients": _clients,
+    "replicas": _replicas,
+    "config": _config,
+    "log": _log,
+}

@@ -1,0 +1,59 @@
+"""The score of a session: cause 40, evidence 20, fix 30, looks 10. Confidence has a score of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from interview.drills.figures import LOOKS
+from interview.drills.looks import figures_of
+from quizzes.learning.calibration import Forecast, brier_score
+
+if TYPE_CHECKING:
+    from interview.drills.session import Session
+
+CHEAP = 4
+"""Cost of looks that loses no point."""
+PASS = 70
+
+
+@dataclass(frozen=True)
+class Score:
+    cause: int
+    evidence: int
+    fix: int
+    looks: int
+    brier: float | None
+    cost: int
+    seconds: int
+
+    @property
+    def total(self) -> int:
+        return self.cause + self.evidence + self.fix + self.looks
+
+    @property
+    def is_solved(self) -> bool:
+        """Cause, evidence and fix: a guess without a look solves nothing."""
+        return self.cause > 0 and self.evidence > 0 and self.fix > 0
+
+
+def score(session: Session) -> Score:
+    """Score what was done so far."""
+    drill = session.drill
+    cause, confidence, named = session.guessed or ("", 0, [])
+    is_right = cause == drill.cause
+    seen = figures_of(session.looked)
+    decides = [name for name in named if name in drill.evidence and name in seen]
+    wrong = [name for name in named if name not in drill.evidence]
+    evidence = 0 if not decides else 20 if len(wrong) <= len(decides) else 10
+    fixed = session.fixed is not None and session.fixed[1].is_met
+    cost = sum(LOOKS[name].cost for name in session.looked)
+    return Score(
+        40 if is_right else 0,
+        evidence,
+        max(10, 30 - 10 * (session.num_fixes - 1)) if fixed else 0,
+        max(0, 10 - max(0, cost - CHEAP)) if session.looked else 0,
+        brier_score([Forecast(confidence, is_right)]) if session.guessed else None,
+        cost,
+        round(session.seconds),
+    )

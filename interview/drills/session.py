@@ -1,0 +1,195 @@
+"""A drill that is being held: its runs, looks, hypothesis, fix and score. The learner's state gets a line per event.
+
+    session = Session.start(drill)
+    session.run_healthy(tell)
+    session.run_faulty(tell)
+    session.look("queue")
+    session.guess("seqs_too_high", 85, ["preemptions"])
+    session.fix(1, tell)
+    session.end()
+
+A session that was interrupted stays readable: `report` shows it as far as it went.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from common.paths import data_dir
+from engine.config import ConfigError
+from interview.drills import looks
+from interview.drills.drill import Change, Drill, Fix, find_drill
+from interview.drills.figures import FIGURES, LOOKS, Figures
+from interview.drills.measure import figures, good_share, is_met
+from interview.drills.running import Record, Tell, run
+from interview.drills.score import Score, score
+
+FORMAT = 1
+
+
+class NoSession(ValueError):
+    """Raised for an unknown session."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run, in figures."""
+
+    figures: Figures
+    good: float
+    is_met: bool
+
+
+def folder() -> Path:
+    return data_dir().absolute() / "drills"
+
+
+class Session:
+    """One drill of one learner."""
+
+    def __init__(self, drill: Drill, path: Path) -> None:
+        self.drill, self.path, self.id = drill, path, path.stem
+        self._began = dt.datetime.now()
+        self.record: Record | None = None
+        self.healthy: Result | None = None
+        self.faulty: Result | None = None
+        self.looked: list[str] = []
+        self.guessed: tuple[str, int, list[str]] | None = None
+        self.fixed: tuple[str, Result] | None = None
+        self.num_fixes = 0
+
+    @classmethod
+    def start(cls, drill: Drill) -> Self:
+        """Begin a session and its file. Raises OSError if it cannot be written."""
+        moment = dt.datetime.now().strftime("%Y%m%d-%H%M%S")
+        path = folder() / f"{moment}-{drill.id}.jsonl"
+        number = 1
+        while path.exists():
+            number += 1
+            path = folder() / f"{moment}-{drill.id}-{number}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        session = cls(drill, path)
+        session._write("start", format=FORMAT, drill=drill.id, level=drill.level)
+        return session
+
+    @property
+    def seconds(self) -> float:
+        return (dt.datetime.now() - self._began).total_seconds()
+
+    def run_healthy(self, tell: Tell) -> Result:
+        """Run the healthy twin: the figures of yesterday."""
+        _, self.healthy = self._run("healthy", [], tell)
+        return self.healthy
+
+    def run_faulty(self, tell: Tell) -> Result:
+        """Run the faulty stage, which all looks show."""
+        self.record, self.faulty = self._run("faulty", [self.drill.fault], tell)
+        return self.faulty
+
+    def look(self, name: str) -> list[str]:
+        """Return the lines of a look. It is paid once. Raises ConfigError for an unknown one."""
+        if name not in LOOKS:
+            raise ConfigError(f"no look is called {name!r}; looks are {', '.join(LOOKS)}")
+        assert self.record and self.faulty and self.healthy
+        if name not in self.looked:
+            self.looked.append(name)
+            self._write("look", name=name, cost=LOOKS[name].cost)
+        return looks.look(name, self.record, self.faulty.figures, self.healthy.figures)
+
+    def guess(self, cause: str, confidence: int, evidence: list[str]) -> None:
+        """State the cause, the confidence in percent and the deciding figures. The last guess counts.
+
+        Raises ConfigError.
+        """
+        if cause not in self.drill.hypotheses:
+            raise ConfigError(f"{cause!r} is no hypothesis; they are {', '.join(self.drill.hypotheses)}")
+        if not 1 <= confidence <= 99:
+            raise ConfigError(f"the confidence is 1 to 99 percent, got {confidence}")
+        if not evidence:
+            raise ConfigError("name the figures that decide, as a look shows them")
+        if wrong := [name for name in evidence if name not in FIGURES]:
+            raise ConfigError(f"no figure is called {wrong[0]!r}; take names from the looks")
+        self.guessed = (cause, confidence, evidence)
+        self._write("hypothesis", cause=cause, confidence=confidence, evidence=evidence)
+
+    def fix(self, wanted: int | str, tell: Tell) -> Result:
+        """Apply a fix to the faulty stage and run the same load again. Raises ConfigError.
+
+        wanted: the number of a fix of the drill, or options such as "max-num-seqs=8".
+        """
+        change = self._change(wanted)
+        self.num_fixes += 1
+        words = change.say if isinstance(change, Fix) else str(wanted)
+        _, result = self._run("fix", [self.drill.fault, change], tell, fix=words)
+        if self.fixed is None or not self.fixed[1].is_met:
+            self.fixed = (words, result)
+        return result
+
+    def end(self) -> Score:
+        """Score the session."""
+        found = score(self)
+        self._write("end", **asdict(found))
+        return found
+
+    def _change(self, wanted: int | str) -> Change:
+        if isinstance(wanted, int):
+            if not 1 <= wanted <= len(self.drill.fixes):
+                raise ConfigError(f"fixes are numbered 1 to {len(self.drill.fixes)}, got {wanted}")
+            return self.drill.fixes[wanted - 1]
+        settings: dict[str, Any] = {}
+        for part in wanted.replace(",", " ").split():
+            match = re.fullmatch(r"-*([a-z][a-z-]+)=([\w.:-]+)", part)
+            if match is None:
+                raise ConfigError(f"a fix is a number, or options such as max-num-seqs=8; got {part!r}")
+            name, value = match.groups()
+            if name in FORBIDDEN:
+                raise ConfigError(f"{name} belongs to the drill; choose another option")
+            settings[name] = {"true": True, "false": False}.get(value, value)
+        return Change(set=settings)
+
+    def _run(self, kind: str, changes: list[Change], tell: Tell, **more: Any) -> tuple[Record, Result]:
+        stage, load = self.drill.changed(*changes)
+        record = run(stage, load, tell)
+        good = good_share(record, load, self.drill.objective)
+        result = Result(figures(record, load), round(good, 3), is_met(self.drill, good))
+        self._write(kind, good=result.good, is_met=result.is_met, figures=result.figures, **more)
+        return record, result
+
+    def _write(self, event: str, **fields: Any) -> None:
+        entry = {"at": dt.datetime.now().isoformat(timespec="seconds"), "event": event, **fields}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+FORBIDDEN = ("port", "host", "request-log", "stats-interval", "api-key", "served-model-name")
+
+
+def read(session_id: str) -> list[dict[str, Any]]:
+    """Return the events of a session; without its id, of the newest. Raises NoSession."""
+    names = sessions()
+    found = [name for name in names if name == session_id or name.endswith(f"-{session_id}")]
+    if not found:
+        known = (
+            f"sessions are {', '.join(names[:5])}" if names else "none is kept; prep drill start begins one"
+        )
+        raise NoSession(f"no session of a drill is called {session_id!r}; {known}")
+    events = []
+    for line in (folder() / f"{found[0]}.jsonl").read_text(encoding="utf-8").splitlines():
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            break  # cut off by a crash
+    if not events or events[0].get("format") != FORMAT:
+        raise NoSession(f"the file of {found[0]} is damaged, or of another version")
+    find_drill(events[0]["drill"])
+    return events
+
+
+def sessions() -> list[str]:
+    """Return the ids of all sessions, the newest first."""
+    return sorted((path.stem for path in folder().glob("*.jsonl")), reverse=True)
