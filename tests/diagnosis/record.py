@@ -55,7 +55,6 @@ class Scenario:
 
 
 CHAT = (Traffic(20, "90-140", "120-200"),)
-DOCUMENTS = (Traffic(15, "20-60", "150"), Traffic(3, "1400-1800", "8"))
 FEW_BLOCKS = ("--num-gpu-blocks-override", "80")
 SCENARIOS = {
     each.cause.value: each
@@ -65,18 +64,12 @@ SCENARIOS = {
             Cause.SEQS_TOO_HIGH,
             [*FEW_BLOCKS, "--max-num-seqs", "4"],
             [*FEW_BLOCKS, "--max-num-seqs", "64"],
-            [Traffic(24, "60", "240", 0)],
+            [Traffic(14, "60", "240", 0)],
         ),
         Scenario(
             Cause.CHUNK_TOO_SMALL,
             fault=["--max-num-batched-tokens", "8", "--max-num-seqs", "8"],
             traffic=[Traffic(8, "400-600", "12", 0)],
-        ),
-        Scenario(
-            Cause.CHUNKING_OFF,
-            ["--max-num-batched-tokens", "128"],
-            ["--no-enable-chunked-prefill", "--max-num-batched-tokens", "2048"],
-            DOCUMENTS,
         ),
         Scenario(Cause.CACHING_OFF, fault=["--no-enable-prefix-caching"]),
         Scenario(
@@ -87,16 +80,12 @@ SCENARIOS = {
             [Traffic(160, output="120-200")],
         ),
         Scenario(Cause.SEQS_TOO_LOW, fault=["--max-num-seqs", "1"], traffic=CHAT),
-        Scenario(Cause.MODEL_LEN_TOO_SHORT, fault=["--max-model-len", "150"]),
+        Scenario(Cause.MODEL_LEN_TOO_SHORT, fault=["--max-model-len", "116"]),
         Scenario(
             Cause.QUEUE_LIMIT,
             ["--max-num-seqs", "3"],
             ["--max-num-seqs", "3", "--max-num-queued-reqs", "0"],
             CHAT,
-        ),
-        Scenario(
-            Cause.DRAFT_MISMATCH,
-            fault=["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}'],
         ),
         Scenario(Cause.TIMESTAMP_AT_HEAD, fault_traffic=[Traffic(num_prefixes=0)]),
         Scenario(Cause.TEMPLATE_CHANGED, fault_traffic=[Traffic(prefix_len=20)]),

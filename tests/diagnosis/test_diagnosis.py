@@ -92,19 +92,22 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("template_changed", {"now": {"hit_rate": 0.1}}),
     ("missing_salt", {"probe": {"differs": True}}),
     ("lora_storm", {"now": {"lora_slots": 1.0, "lora_wanted": 3.0, "lora_waits": 0.8}}),
-    ("chunk_too_small", {"now": {"step_tokens_p99": 16.0, "prefill": 0.09, "ttft": 0.1}}),
+    ("chunk_too_small", {"now": {"step_tokens_max": 8.0, "prefill": 0.09, "ttft": 0.1}}),
     ("seqs_too_low", {"now": {"queue": 0.5, "ttft": 0.6, "running_max": 1.0, "kv_max": 0.1}}),
     ("slow_tokenizer", {"now": {"answer": 0.3}, "probe": {"ttft_text": 0.5}}),
     ("slow_event_loop", {"now": {"answer": 0.3, "cpu": 0.9}}),
     ("cold_start", {"now": {"ttft_early": 1.0, "ttft_late": 0.02}}),
     ("draft_mismatch", {"now": {"acceptance": 0.1}}),
-    ("chunking_off", {"now": {"itl": 0.01, "itl_p99": 0.3, "step_tokens_p99": 1600.0}}),
+    ("chunking_off", {"now": {"itl": 0.01, "itl_p99": 0.3, "step_tokens_max": 1600.0}}),
     ("straggler", {"now": {"itl": 0.03, "prefill": 0.06, "ttft": 0.07}}),
     ("export_in_step", {"now": {"itl": 0.03}}),
     ("noisy_neighbour", {"now": {"itl": 0.03, "itl_spread": 1.2}}),
     ("unbalanced_rank", {"now": {"itl": 0.03, "prefill": 0.1, "ttft": 0.2}}),
     ("noisy_tenant", {"now": {"queue": 0.5, "ttft": 0.6}, "gateway": {"tenant_share": 0.9}}),
-    ("overload", {"now": {"queue": 0.5, "ttft": 0.6, "waiting": 20.0, "waiting_growth": 30.0}}),
+    (
+        "overload",
+        {"now": {"arrivals": 60.0, "queue": 0.5, "ttft": 0.6, "waiting": 20.0, "waiting_growth": 30.0}},
+    ),
 ]
 
 
@@ -114,7 +117,8 @@ def sound_case() -> Case:
     sizes = {"prompt_len": 100.0, "output_len": 30.0, "num_blocks": 1000.0, "block_size": 16.0}
     now = replace(
         now, ended=ENDED, hit_rate=0.5, itl=0.01, itl_p99=0.02, itl_spread=0.1, prefill=0.02, ttft=0.03,
-        queue=0.001, running_max=6.0, waiting=0.0, waiting_growth=0.0, answer=0.005, step_tokens_p99=200.0, **sizes,
+        queue=0.001, arrivals=8.0, running_max=6.0, waiting=0.0, waiting_growth=0.0, answer=0.005,
+        step_tokens_max=200.0, **sizes,
     )  # fmt: skip
     return Case(now, LOG, PROBE, GATEWAY, replace(now), LOG)
 

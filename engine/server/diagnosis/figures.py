@@ -57,7 +57,9 @@ class Figures:
     waiting_growth: float
     """Waiting requests in the last third of the looks minus those in the first third."""
     stuck: float
-    """Share of the looks in which requests waited and none ran."""
+    """Share of the looks in which requests waited, none ran, and no token came since the look before."""
+    arrivals: float
+    """Requests per second that came: ended, rejected, and more than before under way."""
     kv: float
     kv_max: float
     kv_unowned: float | None
@@ -90,7 +92,8 @@ class Figures:
     """Standard deviation over mean of the ITL of the pairs of looks."""
     steps: float
     step_tokens: float | None
-    step_tokens_p99: float | None
+    step_tokens_max: float | None
+    """Upper bound of the largest step's bucket."""
     prompt_len: float | None
     output_len: float | None
     acceptance: float | None
@@ -161,7 +164,8 @@ class Figures:
             running_max=max(running),
             waiting=fmean(waiting),
             waiting_growth=fmean(waiting[-third:]) - fmean(waiting[:third]),
-            stuck=fmean([bool(two) and not one for one, two in zip(running, waiting, strict=True)]),
+            stuck=fmean(map(_is_stuck, pairwise(scrapes))),
+            arrivals=_arrivals(span) / max(span.seconds, 1e-9),
             kv=fmean(kv),
             kv_max=max(kv),
             kv_unowned=fmean(unowned) if unowned else None,
@@ -190,7 +194,7 @@ class Figures:
             itl_spread=_spread(scrapes),
             steps=span.more("iteration_tokens_total_count"),
             step_tokens=span.mean("iteration_tokens_total"),
-            step_tokens_p99=span.quantile("iteration_tokens_total", 0.99),
+            step_tokens_max=span.quantile("iteration_tokens_total", 1.0),
             prompt_len=span.mean("request_prompt_tokens"),
             output_len=span.mean("request_generation_tokens"),
             acceptance=span.share(
@@ -207,6 +211,21 @@ class Figures:
             clock=median(clocks) if clocks else None,
             negative=_impossible(span, scrapes[-1]),
         )
+
+
+def _is_stuck(pair: tuple[Scrape, Scrape]) -> bool:
+    values, moved = pair[1].values, Between(*pair).more("generation_tokens_total")
+    return bool(values.get("num_requests_waiting") and not values.get("num_requests_running") and not moved)
+
+
+def _arrivals(span: Between) -> float:
+    names = (
+        "num_requests_running",
+        "num_requests_waiting",
+        "request_success_total",
+        "admission_rejections_total",
+    )
+    return sum(map(span.more, names))
 
 
 def _number(text: str | None) -> float | None:

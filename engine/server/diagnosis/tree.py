@@ -37,6 +37,8 @@ FEW_HITS = 0.05
 WAS_HITS = 0.15
 HALVED = 0.6
 TWICE = 2.0
+MANY_STEPS = 4.0
+"""A budget below a quarter of the usual prompt gives no prompt and no decode the steps that they could fill."""
 OFTEN = 0.3
 MOST = 0.5
 MAIN_TENANT = 0.6
@@ -68,7 +70,7 @@ def _clock_skew(case: Case) -> list[Reply]:
     now, log = case.now, case.log
     impossible = Reply("durations that cannot be:", ", ".join(now.negative) or "none", bool(now.negative))
     header = more("server's clock differs by", _abs(now.clock), CLOCK_S, seconds)
-    logged = more("arrivals in the log differ by", _abs(log and log.skew), CLOCK_S, seconds, LOG)
+    logged = more("arrivals in the log differ by", _abs(log.skew if log else None), CLOCK_S, seconds, LOG)
     return [either("Do the clocks contradict each other?", impossible, header, logged)]
 
 
@@ -118,7 +120,7 @@ def _gateway_retry_storm(case: Case) -> list[Reply]:
     return [
         more(
             "How many attempts does the gateway make per request?",
-            gateway and gateway.attempts_per_response, RETRIED, number, GATEWAY,
+            gateway.attempts_per_response if gateway else None, RETRIED, number, GATEWAY,
         )
     ]  # fmt: skip
 
@@ -127,7 +129,7 @@ def _retry_storm(case: Case) -> list[Reply]:
     log = case.log
     return [
         _aborts(case),
-        more("What share came again after an abort?", log and log.again, LOST / 3, percent, LOG),
+        more("What share came again after an abort?", log.again if log else None, LOST / 3, percent, LOG),
     ]
 
 
@@ -171,10 +173,10 @@ def _wrong_stop_ids(case: Case) -> list[Reply]:
         more("What share of the answers ends at max_tokens?", at_length, ALL, percent),
         either(
             "Should answers end earlier?",
-            less("greetings end by themselves in", probe and probe.ends, 0.0, percent, PROBE),
+            less("greetings end by themselves in", probe.ends if probe else None, 0.0, percent, PROBE),
             less(
                 "the baseline ended at max_tokens in",
-                was and was.end_share("length"),
+                was.end_share("length") if was else None,
                 HALVED,
                 percent,
                 BASELINE,
@@ -190,7 +192,7 @@ def _preempts(case: Case) -> Reply:
 
 def _max_num_seqs(case: Case) -> list[Reply]:
     now, was = case.now, case.was
-    blocks = ratio(was and was.num_blocks, now.num_blocks)
+    blocks = ratio(was.num_blocks if was else None, now.num_blocks)
     pool = (
         more("How many requests of this length does the KV pool hold?", now.fits, SANE_FIT)
         if blocks is None
@@ -201,7 +203,7 @@ def _max_num_seqs(case: Case) -> list[Reply]:
 
 def _kv_pool(case: Case) -> list[Reply]:
     now, was = case.now, case.was
-    blocks = ratio(was and was.num_blocks, now.num_blocks)
+    blocks = ratio(was.num_blocks if was else None, now.num_blocks)
     small = (
         less("How many requests of this length does the KV pool hold?", now.fits, SANE_FIT)
         if blocks is None
@@ -237,11 +239,17 @@ def _caching_off(case: Case) -> list[Reply]:
             "Would it help?",
             Reply(
                 "the baseline's cache is on:",
-                str(was and was.caching),
+                str(was.caching if was else None),
                 was.caching if was else None,
                 BASELINE,
             ),
-            more("requests with one common first block", log and log.most_common_head, OFTEN, percent, LOG),
+            more(
+                "requests with one common first block",
+                log.most_common_head if log else None,
+                OFTEN,
+                percent,
+                LOG,
+            ),
         ),
     ]
 
@@ -249,7 +257,7 @@ def _caching_off(case: Case) -> list[Reply]:
 def _fell(case: Case) -> Reply:
     return less(
         "What is the hit rate, relative to the baseline?",
-        ratio(case.now.hit_rate, case.was and case.was.hit_rate), HALVED, times, BASELINE,
+        ratio(case.now.hit_rate, case.was.hit_rate if case.was else None), HALVED, times, BASELINE,
     )  # fmt: skip
 
 
@@ -260,7 +268,7 @@ def _volatile_head(case: Case) -> list[Reply]:
         _fell(case),
         more(
             "How many requests have a first block of their own?",
-            log and log.distinct_heads,
+            log.distinct_heads if log else None,
             0.7,
             percent,
             LOG,
@@ -274,7 +282,7 @@ def _template(case: Case) -> list[Reply]:
         _fell(case),
         less(
             "How many requests have a first block of their own?",
-            log and log.distinct_heads,
+            log.distinct_heads if log else None,
             0.7,
             percent,
             LOG,
@@ -292,7 +300,7 @@ def _poisoned(case: Case) -> list[Reply]:
             Reply("one prompt with and without a salt gets", answers, differs, PROBE),
             more(
                 "hit rate over the baseline's",
-                ratio(now.hit_rate, was and was.hit_rate),
+                ratio(now.hit_rate, was.hit_rate if was else None),
                 SLOWER,
                 times,
                 BASELINE,
@@ -318,7 +326,11 @@ def _chunk_small(case: Case) -> list[Reply]:
     now = case.now
     computed = (now.prompt_len or 0.0) * (1 - (now.hit_rate or 0.0))
     return [
-        more("Steps at full budget (p99) that one prompt takes", ratio(computed, now.step_tokens_p99), TWICE),
+        more(
+            "Steps as large as the largest that one prompt takes",
+            ratio(computed, now.step_tokens_max),
+            MANY_STEPS,
+        ),
         either(
             "Does TTFT go into queue and prefill?",
             _waits(case),
@@ -329,7 +341,7 @@ def _chunk_small(case: Case) -> list[Reply]:
 
 def _seqs_low(case: Case) -> list[Reply]:
     now, was = case.now, case.was
-    batch = ratio(now.running_max, was and was.running_max)
+    batch = ratio(now.running_max, was.running_max if was else None)
     return [
         _waits(case),
         less("KV usage at most", now.kv_max, MOST, percent),
@@ -339,8 +351,8 @@ def _seqs_low(case: Case) -> list[Reply]:
 
 def _noisy_tenant(case: Case) -> list[Reply]:
     gateway, log = case.gateway, case.log
-    tenant = gateway and (gateway.tenant_share if gateway.num_tenants > 1 else 0.0)
-    group = log and (log.heaviest_share if log.heaviest else 0.0)
+    tenant = (gateway.tenant_share if gateway.num_tenants > 1 else 0.0) if gateway else None
+    group = (log.heaviest_share if log.heaviest else 0.0) if log else None
     return [
         _waits(case, OFTEN),
         either(
@@ -351,27 +363,21 @@ def _noisy_tenant(case: Case) -> list[Reply]:
     ]
 
 
+def _arrivals(case: Case) -> float | None:
+    return ratio(case.now.arrivals, case.was.arrivals if case.was else None)
+
+
 def _overload(case: Case) -> list[Reply]:
-    now, was = case.now, case.was
+    now, was, arrivals = case.now, case.was, _arrivals(case)
+    growth = more(
+        "growth in the window over the largest batch", ratio(now.waiting_growth, now.running_max), 1.0, times
+    )
+    queue = ratio(now.waiting, max(was.waiting, 0.5) if was else None)
     return [
         _waits(case),
         more("How many requests wait?", now.waiting, MIN_WAITING),
-        either(
-            "Does the queue grow?",
-            more(
-                "growth in the window over the largest batch",
-                ratio(now.waiting_growth, now.running_max),
-                1.0,
-                times,
-            ),
-            more(
-                "queue over the baseline's",
-                ratio(now.waiting, was and max(was.waiting, 0.5)),
-                TWICE,
-                times,
-                BASELINE,
-            ),
-        ),
+        either("Does the queue grow?", growth, more("queue over the baseline's", queue, TWICE, times)),
+        *([] if arrivals is None else [more("Arrivals over the baseline's", arrivals, 1.3, times)]),
     ]
 
 
@@ -391,10 +397,10 @@ def _lags(case: Case) -> Reply:
 
 def _tokeniser(case: Case) -> list[Reply]:
     probe = case.probe
+    by_text = ratio(probe.ttft_text, probe.ttft_ids) if probe else None
     return [
         _lags(case),
-        more("TTFT of a text over that of its token ids", ratio(probe and probe.ttft_text, probe and probe.ttft_ids),
-             TWICE, times, PROBE),
+        more("TTFT of a text over that of its token ids", by_text, TWICE, times, PROBE),
     ]  # fmt: skip
 
 
@@ -404,7 +410,13 @@ def _event_loop(case: Case) -> list[Reply]:
         either(
             "Is the process that speaks HTTP late?",
             _lags(case),
-            more("client's ITL over the server's", ratio(probe and probe.itl, now.itl), TWICE, times, PROBE),
+            more(
+                "client's ITL over the server's",
+                ratio(probe.itl if probe else None, now.itl),
+                TWICE,
+                times,
+                PROBE,
+            ),
         ),
         more("Processor time of the process that speaks HTTP", now.cpu, MOST, percent),
     ]
@@ -419,21 +431,21 @@ def _draft(case: Case) -> list[Reply]:
 def _chunking_off(case: Case) -> list[Reply]:
     now = case.now
     return [
+        more("ITL p99", now.itl_p99, LAG_S, seconds),
         more("ITL p99 over its mean", ratio(now.itl_p99, now.itl), PEAK, times),
-        more("Tokens of the largest steps (p99) over the mean prompt", ratio(now.step_tokens_p99, now.prompt_len),
-             1.0, times),
+        more(
+            "Tokens of the largest step over the mean prompt",
+            ratio(now.step_tokens_max, now.prompt_len),
+            1.0,
+            times,
+        ),
         less("TTFT spent in the queue", now.of_ttft(now.queue), MOST, percent),
-    ]  # fmt: skip
+    ]
 
 
 def _slower(case: Case) -> Reply:
-    return more(
-        "ITL, relative to the baseline",
-        ratio(case.now.itl, case.was and case.was.itl),
-        SLOWER,
-        times,
-        BASELINE,
-    )
+    itl = ratio(case.now.itl, case.was.itl if case.was else None)
+    return more("ITL over the baseline's", itl, SLOWER, times, BASELINE)
 
 
 def _spread(case: Case, is_even: bool) -> Reply:
@@ -444,7 +456,7 @@ def _spread(case: Case, is_even: bool) -> Reply:
 def _prefill_slower(case: Case) -> float | None:
     """Return the slow-down of prefill over that of decode; 1 if every step takes the same multiple of its time."""
     now, was = case.now, case.was
-    return ratio(ratio(now.prefill, was and was.prefill), ratio(now.itl, was and was.itl))
+    return ratio(ratio(now.prefill, was.prefill if was else None), ratio(now.itl, was.itl if was else None))
 
 
 def _neighbour(case: Case) -> list[Reply]:
@@ -517,6 +529,10 @@ TREE = (
         },
     ),
     Branch(
+        "Throughput: do requests arrive faster than they end?",
+        {Cause.NOISY_TENANT: _noisy_tenant, Cause.OVERLOAD: _overload},
+    ),
+    Branch(
         "ITL: is a step slow, or some steps?",
         {
             Cause.DRAFT_MISMATCH: _draft,
@@ -526,10 +542,6 @@ TREE = (
             Cause.EXPORT_IN_STEP: _export,
             Cause.STRAGGLER: _straggler,
         },
-    ),
-    Branch(
-        "Throughput: do requests arrive faster than they end?",
-        {Cause.NOISY_TENANT: _noisy_tenant, Cause.OVERLOAD: _overload},
     ),
 )
 """Every cause stands in exactly one branch."""
