@@ -59,7 +59,7 @@ def test_every_cause_stands_in_one_branch_and_is_explained() -> None:
 
 
 LOG = LogFigures(100, 0.1, 0.4, 0.5, 48, 0.0, 0.0, "", 1.0, 0.0, False)
-PROBE = ProbeFigures(0.01, 0.01, 0.001, 1.0, False, 0.0, "")
+PROBE = ProbeFigures(0.01, 0.01, 0.01, 1.0, False, 0.0, "")
 GATEWAY = GatewayFigures(
     True, 2, 0.8, 0.7, 0.9, 1.0, 0.0, "a", 0.5, 2, "new", 0.0, 0.0, 0.02, 0.02, 0.01, 0.01
 )
@@ -80,6 +80,10 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
         "timeout_too_short",
         {"now": {"ended": ENDED | {"abort": 60.0}, "responses": {"2xx": 100.0, "4xx": 60.0}}},
     ),
+    (
+        "timeout_too_short",
+        {"now": {"ended": ENDED | {"abort": 60.0}}, "probe": {"said": "error 408 in the stream"}},
+    ),
     ("model_len_too_short", {"now": {"responses": {"2xx": 100.0, "4xx": 60.0}}}),
     ("queue_limit", {"now": {"rejections": 30.0, "responses": {"2xx": 100.0, "4xx": 30.0}}}),
     ("wrong_stop_id", {"now": {"ended": {"length": 100.0}}, "probe": {"ends": 0.0}}),
@@ -95,7 +99,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("chunk_too_small", {"now": {"step_tokens_max": 8.0, "prefill": 0.09, "ttft": 0.1}}),
     ("seqs_too_low", {"now": {"queue": 0.5, "ttft": 0.6, "running_max": 1.0, "kv_max": 0.1}}),
     ("slow_tokenizer", {"now": {"answer": 0.3}, "probe": {"ttft_text": 0.5}}),
-    ("slow_event_loop", {"now": {"answer": 0.3, "cpu": 0.9}}),
+    ("slow_event_loop", {"now": {"answer": 0.3}, "probe": {"itl": 0.05}}),
     ("cold_start", {"now": {"ttft_early": 1.0, "ttft_late": 0.02}}),
     ("draft_mismatch", {"now": {"acceptance": 0.1}}),
     ("chunking_off", {"now": {"itl": 0.01, "itl_p99": 0.3, "step_tokens_max": 1600.0}}),

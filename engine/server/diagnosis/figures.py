@@ -103,7 +103,7 @@ class Figures:
     lora_waits: float
     """Share of the looks in which an adapter waited."""
     answer: float | None
-    """Median seconds until GET /health was answered."""
+    """Mean seconds until GET /health was answered."""
     answer_max: float | None
     cpu: float | None
     """Processor time of the process that speaks HTTP, per second."""
@@ -203,7 +203,7 @@ class Figures:
             lora_slots=slots,
             lora_wanted=adapters,
             lora_waits=lora_waits,
-            answer=median(answers) if answers else None,
+            answer=fmean(answers) if answers else None,
             answer_max=max(answers) if answers else None,
             cpu=None
             if "process_cpu_seconds_total" not in scrapes[-1].values
@@ -369,7 +369,7 @@ class ProbeFigures:
 
         chats = [answer for answer in good if answer.kind == "chat"]
         pairs = [[answer.text for answer in good if answer.kind == kind] for kind in ("shared", "salted")]
-        gaps = [answer.itl for answer in good if answer.num_tokens > 1]
+        gaps = [answer.itl for answer in good if answer.kind == "long"]
         return cls(
             ttft_ids=middle("ids"),
             ttft_text=middle("text"),

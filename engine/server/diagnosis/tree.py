@@ -145,7 +145,14 @@ def _aborts(case: Case, least: float = LOST) -> Reply:
 
 
 def _timeout(case: Case) -> list[Reply]:
-    return [_refused(case), _aborts(case)]
+    said = case.probe.said if case.probe else None
+    early = Reply(
+        "a request of the probe ends with",
+        said or "an answer",
+        None if said is None else "408" in said,
+        PROBE,
+    )
+    return [_aborts(case), either("Does the server end requests early?", early, _refused(case))]
 
 
 def _model_len(case: Case) -> list[Reply]:
@@ -392,7 +399,7 @@ def _cold(case: Case) -> list[Reply]:
 def _lags(case: Case) -> Reply:
     now = case.now
     least = max(LAG_S, 2 * (now.itl or 0.0))
-    return more("How long does GET /health wait for an answer?", now.answer, least, seconds)
+    return more("How long does GET /health wait for an answer, in the mean?", now.answer, least, seconds)
 
 
 def _tokeniser(case: Case) -> list[Reply]:
@@ -400,25 +407,17 @@ def _tokeniser(case: Case) -> list[Reply]:
     by_text = ratio(probe.ttft_text, probe.ttft_ids) if probe else None
     return [
         _lags(case),
+        less("What share of TTFT is spent in the queue?", case.now.of_ttft(case.now.queue), MOST, percent),
         more("TTFT of a text over that of its token ids", by_text, TWICE, times, PROBE),
     ]  # fmt: skip
 
 
 def _event_loop(case: Case) -> list[Reply]:
-    now, probe = case.now, case.probe
+    client = ratio(case.probe.itl, case.now.itl) if case.probe else None
     return [
-        either(
-            "Is the process that speaks HTTP late?",
-            _lags(case),
-            more(
-                "client's ITL over the server's",
-                ratio(probe.itl if probe else None, now.itl),
-                TWICE,
-                times,
-                PROBE,
-            ),
-        ),
-        more("Processor time of the process that speaks HTTP", now.cpu, MOST, percent),
+        _lags(case),
+        less("What share of TTFT is spent in the queue?", case.now.of_ttft(case.now.queue), MOST, percent),
+        more("Client's ITL over the server's", client, TWICE, times, PROBE),
     ]
 
 
