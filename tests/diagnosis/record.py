@@ -55,17 +55,10 @@ class Scenario:
 
 
 CHAT = (Traffic(20, "90-140", "120-200"),)
-FEW_BLOCKS = ("--num-gpu-blocks-override", "80")
 SCENARIOS = {
     each.cause.value: each
     for each in (
         Scenario(Cause.KV_TOO_SMALL, fault=["--num-gpu-blocks-override", "26"], traffic=CHAT),
-        Scenario(
-            Cause.SEQS_TOO_HIGH,
-            [*FEW_BLOCKS, "--max-num-seqs", "4"],
-            [*FEW_BLOCKS, "--max-num-seqs", "64"],
-            [Traffic(14, "60", "240", 0)],
-        ),
         Scenario(
             Cause.CHUNK_TOO_SMALL,
             fault=["--max-num-batched-tokens", "8", "--max-num-seqs", "8"],

@@ -19,12 +19,13 @@ from engine.server.diagnosis.verdict import CannotJudge, diagnose, judge
 from engine.server.scrape import Scrape
 from tests.diagnosis.record import FOLDER, SCENARIOS, recorded
 
-HEALTHY = sorted(FOLDER.glob("*.healthy*.gz"))
-FAULTS = sorted(FOLDER.glob("*.fault.gz"))
+DRILLS = FOLDER.parent / "recorded_drills"
+HEALTHY = sorted([*FOLDER.glob("*.healthy*.gz"), *DRILLS.glob("*.healthy*.gz")])
+FAULTS = sorted([*FOLDER.glob("*.fault.gz"), *DRILLS.glob("*.fault.gz")])
 
 
 def healthy_twin(path: Path) -> Evidence:
-    return load(FOLDER / f"{path.name.split('.')[0]}.healthy.gz")
+    return load(path.parent / f"{path.name.split('.')[0]}.healthy.gz")
 
 
 @pytest.mark.parametrize("path", FAULTS, ids=lambda path: path.name)
@@ -49,7 +50,7 @@ def test_nothing_is_wrong_with_a_healthy_server(path: Path) -> None:
 
 
 def test_every_scenario_is_recorded() -> None:
-    names = {path.name.split(".")[0] for path in FAULTS}
+    names = {path.name.split(".")[0] for path in FAULTS if path.parent == FOLDER}
     assert names == set(SCENARIOS) and len(HEALTHY) >= 10
 
 
@@ -99,7 +100,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("chunk_too_small", {"now": {"step_tokens_max": 8.0, "prefill": 0.09, "ttft": 0.1}}),
     ("seqs_too_low", {"now": {"queue": 0.5, "ttft": 0.6, "running_max": 1.0, "kv_max": 0.1}}),
     ("slow_tokenizer", {"now": {"answer": 0.3}, "probe": {"ttft_text": 0.5}}),
-    ("slow_event_loop", {"now": {"answer": 0.3}, "probe": {"itl": 0.05}}),
+    ("slow_event_loop", {"now": {"answer": 0.3}, "probe": {"ttft_ids": 0.2, "ttft_text": 0.2}}),
     ("cold_start", {"now": {"ttft_early": 1.0, "ttft_late": 0.02}}),
     ("draft_mismatch", {"now": {"acceptance": 0.1}}),
     ("chunking_off", {"now": {"itl": 0.01, "itl_p99": 0.3, "step_tokens_max": 1600.0}}),
@@ -201,7 +202,7 @@ def test_the_command_prints_the_path_and_ends_with_the_codes_of_its_answers() ->
             "diagnose",
             str(FAULTS[0]),
             "--baseline",
-            str(FOLDER / f"{FAULTS[0].name.split('.')[0]}.healthy.gz"),
+            str(FAULTS[0]).replace("fault", "healthy"),
         ],
     )
     assert wrong.exit_code == 1 and "Cause:" in wrong.output and "Runner-up:" in wrong.output

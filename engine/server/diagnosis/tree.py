@@ -46,11 +46,15 @@ MIN_WAITING = 2.0
 SLOWER = 1.6
 """Ratio to the baseline that noise of a busy machine does not reach in a mean over a window."""
 EARLY = 3.0
+COLD_S = 0.2
+"""A first prompt of a prefix takes several times a hit, but a user does not notice it; a compilation lasts longer."""
 PEAK = 10.0
 """ITL p99 over its mean. A step with one more chunk takes a few times as long as one without."""
 JITTER = 0.6
 LAG_S = 0.05
 """A client notices 50 ms; an idle event loop answers in a few."""
+EXTRA_S = 0.1
+"""Time between a client and the engine that a user notices; HTTP itself takes a few milliseconds."""
 BUSY = 0.85
 REJECTED_DRAFTS = 0.3
 """Below, a draft of 4 tokens yields about 0.4 more tokens per step, less than it costs."""
@@ -391,9 +395,15 @@ def _overload(case: Case) -> list[Reply]:
 def _cold(case: Case) -> list[Reply]:
     now = case.now
     return [
-        more("TTFT at the window's start over that at its end", ratio(now.ttft_early, now.ttft_late), EARLY, times),
+        more("TTFT at the window's start", now.ttft_early, COLD_S, seconds),
+        more(
+            "TTFT at the window's start over that at its end",
+            ratio(now.ttft_early, now.ttft_late),
+            EARLY,
+            times,
+        ),
         less("By how many did the queue grow in the window?", now.waiting_growth, 0.0),
-    ]  # fmt: skip
+    ]
 
 
 def _lags(case: Case) -> Reply:
@@ -413,12 +423,19 @@ def _tokeniser(case: Case) -> list[Reply]:
 
 
 def _event_loop(case: Case) -> list[Reply]:
-    client = ratio(case.probe.itl, case.now.itl) if case.probe else None
+    now, was, probe = case.now, case.was, case.probe
+    extra = probe.ttft_ids - (now.ttft or 0.0) if probe and probe.ttft_ids else None
+    health = ratio(now.answer, was.answer if was else None)
     return [
         _lags(case),
-        less("What share of TTFT is spent in the queue?", case.now.of_ttft(case.now.queue), MOST, percent),
-        more("Client's ITL over the server's", client, TWICE, times, PROBE),
-    ]
+        less("What share of TTFT is spent in the queue?", now.of_ttft(now.queue), MOST, percent),
+        either(
+            "Do clients wait, and the engine does not?",
+            more("client's TTFT less the server's", extra, EXTRA_S, seconds, PROBE),
+            more("wait of /health over the baseline's", health, TWICE, times, BASELINE),
+            more("processor time of the process that speaks HTTP", now.cpu, BUSY, percent),
+        ),
+    ]  # fmt: skip
 
 
 def _draft(case: Case) -> list[Reply]:
