@@ -118,12 +118,14 @@ def _of_log(record: Record, log: Sequence[dict[str, Any]]) -> Figures:
     if not log:
         return {}
     waits = [entry["QueueWaitMs"] for entry in log if "QueueWaitMs" in entry]
-    sending = record.began + median(each.due for each in record.sent)
+    done = [each.due for each in record.sent if each.last and not each.error]
+    arrived = [entry["arrival"] for entry in log if entry["finish_reason"] in ("stop", "length")]
+    skew = median(arrived) - record.began - median(done) if arrived and done else 0.0
     return {
         "queue_ms_p50": _p(waits, 50),
         "queue_ms_p99": _p(waits, 99),
         "prompt_tokens_p50": median(entry["prompt"] for entry in log),
-        "clock_skew_ms": 1000 * abs(median(entry["arrival"] for entry in log) - sending),
+        "clock_skew_ms": 1000 * abs(skew),
     }
 
 
@@ -136,7 +138,7 @@ def _of_replicas(record: Record) -> Figures:
     spread = [len(set(servers)) for servers in seen.values() if len(servers) > 1]
     return {
         "replica_imbalance": max(counts) / fmean(counts) if sum(counts) else 0.0,
-        "replica_spread": fmean(spread) if spread else 0.0,
+        "replica_spread": fmean(spread) if spread and len(counts) > 1 else 0.0,
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -41,7 +42,7 @@ Tell = Callable[[str], None]
 
 @dataclass
 class Record:
-    """What a run left: all that looks and figures are made of."""
+    """The data of a run, from which looks and figures are made."""
 
     sent: list[Sent]
     due: list[Due]
@@ -147,7 +148,7 @@ def _child(log: Path, args: list[str], path: str = "/health") -> ChildServer:
         log=log,
         path=path,
         wait=False,
-        stdin=-1,
+        stdin=subprocess.PIPE,
         stop_signal=None,
     )
 
