@@ -118,7 +118,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
 
 def sound_case() -> Case:
     """Return the figures of a recorded healthy server, with further inputs that show nothing wrong."""
-    now = Case.of(load(HEALTHY[0])).now
+    now = Case.of(load(FOLDER / "caching_off.healthy.gz")).now
     sizes = {"prompt_len": 100.0, "output_len": 30.0, "num_blocks": 1000.0, "block_size": 16.0}
     now = replace(
         now, ended=ENDED, hit_rate=0.5, itl=0.01, itl_p99=0.02, itl_spread=0.1, prefill=0.02, ttft=0.03,

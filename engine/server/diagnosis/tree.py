@@ -50,6 +50,8 @@ COLD_S = 0.2
 """A first prompt of a prefix takes several times a hit, but a user does not notice it; a compilation lasts longer."""
 PEAK = 10.0
 """ITL p99 over its mean. A step with one more chunk takes a few times as long as one without."""
+LARGE = 3.0
+"""Mean prompts in the largest step: a prompt far longer than most is computed whole."""
 JITTER = 0.6
 LAG_S = 0.05
 """A client notices 50 ms; an idle event loop answers in a few."""
@@ -452,7 +454,7 @@ def _chunking_off(case: Case) -> list[Reply]:
         more(
             "Tokens of the largest step over the mean prompt",
             ratio(now.step_tokens_max, now.prompt_len),
-            1.0,
+            LARGE,
             times,
         ),
         less("TTFT spent in the queue", now.of_ttft(now.queue), MOST, percent),
