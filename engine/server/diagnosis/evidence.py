@@ -45,8 +45,8 @@ class Answer:
     """A request of the probe as its client saw it. Times in seconds."""
 
     kind: str
-    """"ids": token ids; "text": the same length as text; "chat": a greeting, whose answer has a natural end; "salted" and
-    "shared": one logged prompt with a new cache salt and without."""
+    """"ids": token ids; "text": the same length as text; "long": more tokens; "chat": a greeting with a short answer;
+    "salted" and "shared": one logged prompt with a new cache salt and without."""
     ttft: float
     itl: float
     num_tokens: int

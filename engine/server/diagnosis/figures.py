@@ -57,11 +57,13 @@ class Figures:
     waiting_growth: float
     """Waiting requests in the last third of the looks minus those in the first third."""
     stuck: float
-    """Share of the looks in which requests waited and none ran."""
+    """Share of the looks in which requests waited, none ran, and no token came since the look before."""
+    arrivals: float
+    """Requests per second that came: ended, rejected, and more than before under way."""
     kv: float
     kv_max: float
-    kv_idle: float | None
-    """KV usage in looks without a request; None: there was none."""
+    kv_unowned: float | None
+    """Mean KV usage in looks in which nothing ran; None: there was none."""
     kv_least: float
     """Least KV usage in the last third of the looks."""
     prompt_tokens: float
@@ -90,7 +92,8 @@ class Figures:
     """Standard deviation over mean of the ITL of the pairs of looks."""
     steps: float
     step_tokens: float | None
-    step_tokens_p99: float | None
+    step_tokens_max: float | None
+    """Upper bound of the largest step's bucket."""
     prompt_len: float | None
     output_len: float | None
     acceptance: float | None
@@ -100,7 +103,7 @@ class Figures:
     lora_waits: float
     """Share of the looks in which an adapter waited."""
     answer: float | None
-    """Median seconds until GET /health was answered."""
+    """Mean seconds until GET /health was answered."""
     answer_max: float | None
     cpu: float | None
     """Processor time of the process that speaks HTTP, per second."""
@@ -148,7 +151,7 @@ class Figures:
 
         running, waiting = level("num_requests_running"), level("num_requests_waiting")
         kv = level("kv_cache_usage_perc")
-        idle = [usage for usage, one, two in zip(kv, running, waiting, strict=True) if not one and not two]
+        unowned = [usage for usage, number in zip(kv, running, strict=True) if not number]
         cache = scrapes[-1].infos.get("cache_config_info", {})
         answers = [look.answer_s for look in looks if look.answer_s is not None]
         clocks = [look.clock_s for look in looks if look.clock_s is not None]
@@ -161,10 +164,11 @@ class Figures:
             running_max=max(running),
             waiting=fmean(waiting),
             waiting_growth=fmean(waiting[-third:]) - fmean(waiting[:third]),
-            stuck=fmean([bool(two) and not one for one, two in zip(running, waiting, strict=True)]),
+            stuck=fmean(map(_is_stuck, pairwise(scrapes))),
+            arrivals=_arrivals(span) / max(span.seconds, 1e-9),
             kv=fmean(kv),
             kv_max=max(kv),
-            kv_idle=max(idle) if idle else None,
+            kv_unowned=fmean(unowned) if unowned else None,
             kv_least=min(kv[-third:]),
             prompt_tokens=span.more("prompt_tokens_total"),
             output_tokens=span.more("generation_tokens_total"),
@@ -190,7 +194,7 @@ class Figures:
             itl_spread=_spread(scrapes),
             steps=span.more("iteration_tokens_total_count"),
             step_tokens=span.mean("iteration_tokens_total"),
-            step_tokens_p99=span.quantile("iteration_tokens_total", 0.99),
+            step_tokens_max=span.quantile("iteration_tokens_total", 1.0),
             prompt_len=span.mean("request_prompt_tokens"),
             output_len=span.mean("request_generation_tokens"),
             acceptance=span.share(
@@ -199,7 +203,7 @@ class Figures:
             lora_slots=slots,
             lora_wanted=adapters,
             lora_waits=lora_waits,
-            answer=median(answers) if answers else None,
+            answer=fmean(answers) if answers else None,
             answer_max=max(answers) if answers else None,
             cpu=None
             if "process_cpu_seconds_total" not in scrapes[-1].values
@@ -207,6 +211,21 @@ class Figures:
             clock=median(clocks) if clocks else None,
             negative=_impossible(span, scrapes[-1]),
         )
+
+
+def _is_stuck(pair: tuple[Scrape, Scrape]) -> bool:
+    values, moved = pair[1].values, Between(*pair).more("generation_tokens_total")
+    return bool(values.get("num_requests_waiting") and not values.get("num_requests_running") and not moved)
+
+
+def _arrivals(span: Between) -> float:
+    names = (
+        "num_requests_running",
+        "num_requests_waiting",
+        "request_success_total",
+        "admission_rejections_total",
+    )
+    return sum(map(span.more, names))
 
 
 def _number(text: str | None) -> float | None:
@@ -350,7 +369,7 @@ class ProbeFigures:
 
         chats = [answer for answer in good if answer.kind == "chat"]
         pairs = [[answer.text for answer in good if answer.kind == kind] for kind in ("shared", "salted")]
-        gaps = [answer.itl for answer in good if answer.num_tokens > 1]
+        gaps = [answer.itl for answer in good if answer.kind == "long"]
         return cls(
             ttft_ids=middle("ids"),
             ttft_text=middle("text"),

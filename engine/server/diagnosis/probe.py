@@ -20,8 +20,10 @@ from engine.server.diagnosis.evidence import Answer
 REPEATS = 3
 NUM_TOKENS = 12
 CHAT_TOKENS = 160
+LONG_TOKENS = 100
+"""Enough for a pause between chunks to be a mean, and for a time-out that is too short."""
 WORDS = "the quick brown fox jumps over the lazy dog and runs home "
-NUM_WORDS = 240
+NUM_CHARACTERS = 400
 TIMEOUT_S = 5.0
 MOST_ERRORS = 2
 """After so many the rest would fail, too, and would take the time-out each."""
@@ -50,16 +52,17 @@ def _bodies(client: httpx.Client, model: str, logged: Sequence[str]) -> Iterator
         "model": model, "temperature": 0, "stream": True, "stream_options": {"include_usage": True},
     }  # fmt: skip
     short = common | {"max_tokens": NUM_TOKENS, "ignore_eos": True}
-    text = (WORDS * NUM_WORDS)[: NUM_WORDS * 5]
+    text = (WORDS * 10)[:NUM_CHARACTERS]
     ids = _ids(client, model, text)
     for _ in range(REPEATS):
         if ids:
             yield "ids", short | {"prompt": ids, "cache_salt": uuid4().hex}
         yield "text", short | {"prompt": text, "cache_salt": uuid4().hex}
-    for _ in range(2):
+    yield "long", short | {"prompt": text, "max_tokens": LONG_TOKENS, "cache_salt": uuid4().hex}
+    for greeting in GREETINGS:
         yield (
             "chat",
-            common | {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": CHAT_TOKENS},
+            common | {"messages": [{"role": "user", "content": greeting}], "max_tokens": CHAT_TOKENS},
         )
     for prompt in list(dict.fromkeys(logged))[-REPEATS:]:
         yield "shared", short | {"prompt": prompt}
@@ -95,7 +98,7 @@ def _send(client: httpx.Client, kind: str, body: dict[str, Any]) -> Answer:
                     continue
                 chunk = json.loads(line[6:])
                 if "error" in chunk:
-                    error = "error in the stream"
+                    error = f"error {chunk['error'].get('code')} in the stream"
                 elif usage := chunk.get("usage"):
                     num_tokens = int(usage["completion_tokens"])
                 if not chunk.get("choices"):
@@ -106,7 +109,7 @@ def _send(client: httpx.Client, kind: str, body: dict[str, Any]) -> Answer:
                 if part:
                     last = time.monotonic()
                     first, seen = (first, True) if seen else (last, True)
-    except (httpx.HTTPError, ValueError, KeyError, TypeError) as failure:
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as failure:
         error = type(failure).__name__
     itl = (last - first) / max(1, num_tokens - 1)
     return Answer(kind, first - start, itl, num_tokens, reason, text, error or ("" if seen else "no tokens"))

@@ -19,8 +19,8 @@ CLOCK_S = 3.0
 """The header Date has a resolution of 1 s, and a look takes part of another."""
 STUCK = 0.5
 """A queue may have nothing running at one look; at half of them something holds it."""
-LEFT_KV = 0.02
-"""KV usage without requests. vLLM counts cached blocks without an owner as free, so it is 0 when healthy."""
+LEFT_KV = 0.05
+"""KV usage while nothing runs. vLLM counts cached blocks without an owner as free, so it is 0 when healthy."""
 LEAK = 1.5
 """KV usage over what all running requests at their full length need."""
 LOST = 0.15
@@ -28,7 +28,7 @@ LOST = 0.15
 RETRIED = 1.3
 """Attempts per request. A healthy retry budget is 0.1."""
 ALL = 0.95
-PREEMPTED = 0.2
+PREEMPTED = 0.1
 """Preemptions per ended request; each repeats its prefill."""
 FULL = 0.9
 SANE_FIT = 8.0
@@ -37,6 +37,8 @@ FEW_HITS = 0.05
 WAS_HITS = 0.15
 HALVED = 0.6
 TWICE = 2.0
+MANY_STEPS = 4.0
+"""A budget below a quarter of the usual prompt gives no prompt and no decode the steps that they could fill."""
 OFTEN = 0.3
 MOST = 0.5
 MAIN_TENANT = 0.6
@@ -44,11 +46,17 @@ MIN_WAITING = 2.0
 SLOWER = 1.6
 """Ratio to the baseline that noise of a busy machine does not reach in a mean over a window."""
 EARLY = 3.0
-PEAK = 8.0
+COLD_S = 0.2
+"""A first prompt of a prefix takes several times a hit, but a user does not notice it; a compilation lasts longer."""
+PEAK = 10.0
 """ITL p99 over its mean. A step with one more chunk takes a few times as long as one without."""
+LARGE = 3.0
+"""Mean prompts in the largest step: a prompt far longer than most is computed whole."""
 JITTER = 0.6
 LAG_S = 0.05
 """A client notices 50 ms; an idle event loop answers in a few."""
+EXTRA_S = 0.1
+"""Time between a client and the engine that a user notices; HTTP itself takes a few milliseconds."""
 BUSY = 0.85
 REJECTED_DRAFTS = 0.3
 """Below, a draft of 4 tokens yields about 0.4 more tokens per step, less than it costs."""
@@ -68,7 +76,7 @@ def _clock_skew(case: Case) -> list[Reply]:
     now, log = case.now, case.log
     impossible = Reply("durations that cannot be:", ", ".join(now.negative) or "none", bool(now.negative))
     header = more("server's clock differs by", _abs(now.clock), CLOCK_S, seconds)
-    logged = more("arrivals in the log differ by", _abs(log and log.skew), CLOCK_S, seconds, LOG)
+    logged = more("arrivals in the log differ by", _abs(log.skew if log else None), CLOCK_S, seconds, LOG)
     return [either("Do the clocks contradict each other?", impossible, header, logged)]
 
 
@@ -86,7 +94,7 @@ def _block_leak(case: Case) -> list[Reply]:
     return [
         either(
             "Is KV in use that no request can need?",
-            more("without requests", now.kv_idle, LEFT_KV, percent),
+            more("while nothing runs", now.kv_unowned, LEFT_KV, percent),
             more("over the need of all running requests", ratio(now.kv_least, needed), LEAK, times),
         )
     ]
@@ -118,7 +126,7 @@ def _gateway_retry_storm(case: Case) -> list[Reply]:
     return [
         more(
             "How many attempts does the gateway make per request?",
-            gateway and gateway.attempts_per_response, RETRIED, number, GATEWAY,
+            gateway.attempts_per_response if gateway else None, RETRIED, number, GATEWAY,
         )
     ]  # fmt: skip
 
@@ -127,7 +135,7 @@ def _retry_storm(case: Case) -> list[Reply]:
     log = case.log
     return [
         _aborts(case),
-        more("What share came again after an abort?", log and log.again, LOST / 3, percent, LOG),
+        more("What share came again after an abort?", log.again if log else None, LOST / 3, percent, LOG),
     ]
 
 
@@ -143,7 +151,14 @@ def _aborts(case: Case, least: float = LOST) -> Reply:
 
 
 def _timeout(case: Case) -> list[Reply]:
-    return [_refused(case), _aborts(case)]
+    said = case.probe.said if case.probe else None
+    early = Reply(
+        "a request of the probe ends with",
+        said or "an answer",
+        None if said is None else "408" in said,
+        PROBE,
+    )
+    return [_aborts(case), either("Does the server end requests early?", early, _refused(case))]
 
 
 def _model_len(case: Case) -> list[Reply]:
@@ -171,10 +186,10 @@ def _wrong_stop_ids(case: Case) -> list[Reply]:
         more("What share of the answers ends at max_tokens?", at_length, ALL, percent),
         either(
             "Should answers end earlier?",
-            less("greetings end by themselves in", probe and probe.ends, 0.0, percent, PROBE),
+            less("greetings end by themselves in", probe.ends if probe else None, 0.0, percent, PROBE),
             less(
                 "the baseline ended at max_tokens in",
-                was and was.end_share("length"),
+                was.end_share("length") if was else None,
                 HALVED,
                 percent,
                 BASELINE,
@@ -190,7 +205,7 @@ def _preempts(case: Case) -> Reply:
 
 def _max_num_seqs(case: Case) -> list[Reply]:
     now, was = case.now, case.was
-    blocks = ratio(was and was.num_blocks, now.num_blocks)
+    blocks = ratio(was.num_blocks if was else None, now.num_blocks)
     pool = (
         more("How many requests of this length does the KV pool hold?", now.fits, SANE_FIT)
         if blocks is None
@@ -201,7 +216,7 @@ def _max_num_seqs(case: Case) -> list[Reply]:
 
 def _kv_pool(case: Case) -> list[Reply]:
     now, was = case.now, case.was
-    blocks = ratio(was and was.num_blocks, now.num_blocks)
+    blocks = ratio(was.num_blocks if was else None, now.num_blocks)
     small = (
         less("How many requests of this length does the KV pool hold?", now.fits, SANE_FIT)
         if blocks is None
@@ -237,11 +252,17 @@ def _caching_off(case: Case) -> list[Reply]:
             "Would it help?",
             Reply(
                 "the baseline's cache is on:",
-                str(was and was.caching),
+                str(was.caching if was else None),
                 was.caching if was else None,
                 BASELINE,
             ),
-            more("requests with one common first block", log and log.most_common_head, OFTEN, percent, LOG),
+            more(
+                "requests with one common first block",
+                log.most_common_head if log else None,
+                OFTEN,
+                percent,
+                LOG,
+            ),
         ),
     ]
 
@@ -249,7 +270,7 @@ def _caching_off(case: Case) -> list[Reply]:
 def _fell(case: Case) -> Reply:
     return less(
         "What is the hit rate, relative to the baseline?",
-        ratio(case.now.hit_rate, case.was and case.was.hit_rate), HALVED, times, BASELINE,
+        ratio(case.now.hit_rate, case.was.hit_rate if case.was else None), HALVED, times, BASELINE,
     )  # fmt: skip
 
 
@@ -260,7 +281,7 @@ def _volatile_head(case: Case) -> list[Reply]:
         _fell(case),
         more(
             "How many requests have a first block of their own?",
-            log and log.distinct_heads,
+            log.distinct_heads if log else None,
             0.7,
             percent,
             LOG,
@@ -274,7 +295,7 @@ def _template(case: Case) -> list[Reply]:
         _fell(case),
         less(
             "How many requests have a first block of their own?",
-            log and log.distinct_heads,
+            log.distinct_heads if log else None,
             0.7,
             percent,
             LOG,
@@ -292,7 +313,7 @@ def _poisoned(case: Case) -> list[Reply]:
             Reply("one prompt with and without a salt gets", answers, differs, PROBE),
             more(
                 "hit rate over the baseline's",
-                ratio(now.hit_rate, was and was.hit_rate),
+                ratio(now.hit_rate, was.hit_rate if was else None),
                 SLOWER,
                 times,
                 BASELINE,
@@ -318,7 +339,11 @@ def _chunk_small(case: Case) -> list[Reply]:
     now = case.now
     computed = (now.prompt_len or 0.0) * (1 - (now.hit_rate or 0.0))
     return [
-        more("Steps at full budget (p99) that one prompt takes", ratio(computed, now.step_tokens_p99), TWICE),
+        more(
+            "Steps as large as the largest that one prompt takes",
+            ratio(computed, now.step_tokens_max),
+            MANY_STEPS,
+        ),
         either(
             "Does TTFT go into queue and prefill?",
             _waits(case),
@@ -329,7 +354,7 @@ def _chunk_small(case: Case) -> list[Reply]:
 
 def _seqs_low(case: Case) -> list[Reply]:
     now, was = case.now, case.was
-    batch = ratio(now.running_max, was and was.running_max)
+    batch = ratio(now.running_max, was.running_max if was else None)
     return [
         _waits(case),
         less("KV usage at most", now.kv_max, MOST, percent),
@@ -339,8 +364,8 @@ def _seqs_low(case: Case) -> list[Reply]:
 
 def _noisy_tenant(case: Case) -> list[Reply]:
     gateway, log = case.gateway, case.log
-    tenant = gateway and (gateway.tenant_share if gateway.num_tenants > 1 else 0.0)
-    group = log and (log.heaviest_share if log.heaviest else 0.0)
+    tenant = (gateway.tenant_share if gateway.num_tenants > 1 else 0.0) if gateway else None
+    group = (log.heaviest_share if log.heaviest else 0.0) if log else None
     return [
         _waits(case, OFTEN),
         either(
@@ -351,48 +376,68 @@ def _noisy_tenant(case: Case) -> list[Reply]:
     ]
 
 
+def _arrivals(case: Case) -> float | None:
+    return ratio(case.now.arrivals, case.was.arrivals if case.was else None)
+
+
 def _overload(case: Case) -> list[Reply]:
-    now = case.now
+    now, was, arrivals = case.now, case.was, _arrivals(case)
+    growth = more(
+        "growth in the window over the largest batch", ratio(now.waiting_growth, now.running_max), 1.0, times
+    )
+    queue = ratio(now.waiting, max(was.waiting, 0.5) if was else None)
     return [
         _waits(case),
         more("How many requests wait?", now.waiting, MIN_WAITING),
-        more("By how many did the queue grow in the window?", now.waiting_growth, 0.0),
+        either("Does the queue grow?", growth, more("queue over the baseline's", queue, TWICE, times)),
+        *([] if arrivals is None else [more("Arrivals over the baseline's", arrivals, 1.3, times)]),
     ]
 
 
 def _cold(case: Case) -> list[Reply]:
     now = case.now
     return [
-        more("TTFT at the window's start over that at its end", ratio(now.ttft_early, now.ttft_late), EARLY, times),
+        more("TTFT at the window's start", now.ttft_early, COLD_S, seconds),
+        more(
+            "TTFT at the window's start over that at its end",
+            ratio(now.ttft_early, now.ttft_late),
+            EARLY,
+            times,
+        ),
         less("By how many did the queue grow in the window?", now.waiting_growth, 0.0),
-    ]  # fmt: skip
+    ]
 
 
 def _lags(case: Case) -> Reply:
     now = case.now
     least = max(LAG_S, 2 * (now.itl or 0.0))
-    return more("How long does GET /health wait for an answer?", now.answer, least, seconds)
+    return more("How long does GET /health wait for an answer, in the mean?", now.answer, least, seconds)
 
 
 def _tokeniser(case: Case) -> list[Reply]:
     probe = case.probe
+    by_text = ratio(probe.ttft_text, probe.ttft_ids) if probe else None
     return [
         _lags(case),
-        more("TTFT of a text over that of its token ids", ratio(probe and probe.ttft_text, probe and probe.ttft_ids),
-             TWICE, times, PROBE),
+        less("What share of TTFT is spent in the queue?", case.now.of_ttft(case.now.queue), MOST, percent),
+        more("TTFT of a text over that of its token ids", by_text, TWICE, times, PROBE),
     ]  # fmt: skip
 
 
 def _event_loop(case: Case) -> list[Reply]:
-    now, probe = case.now, case.probe
+    now, was, probe = case.now, case.was, case.probe
+    extra = probe.ttft_ids - (now.ttft or 0.0) if probe and probe.ttft_ids else None
+    health = ratio(now.answer, was.answer if was else None)
     return [
+        _lags(case),
+        less("What share of TTFT is spent in the queue?", now.of_ttft(now.queue), MOST, percent),
         either(
-            "Is the process that speaks HTTP late?",
-            _lags(case),
-            more("client's ITL over the server's", ratio(probe and probe.itl, now.itl), TWICE, times, PROBE),
+            "Do clients wait, and the engine does not?",
+            more("client's TTFT less the server's", extra, EXTRA_S, seconds, PROBE),
+            more("wait of /health over the baseline's", health, TWICE, times, BASELINE),
+            more("processor time of the process that speaks HTTP", now.cpu, BUSY, percent),
         ),
-        more("Processor time of the process that speaks HTTP", now.cpu, MOST, percent),
-    ]
+    ]  # fmt: skip
 
 
 def _draft(case: Case) -> list[Reply]:
@@ -404,41 +449,54 @@ def _draft(case: Case) -> list[Reply]:
 def _chunking_off(case: Case) -> list[Reply]:
     now = case.now
     return [
+        more("ITL p99", now.itl_p99, LAG_S, seconds),
         more("ITL p99 over its mean", ratio(now.itl_p99, now.itl), PEAK, times),
-        more("Tokens of the largest steps (p99) over the mean prompt", ratio(now.step_tokens_p99, now.prompt_len),
-             1.0, times),
+        more(
+            "Tokens of the largest step over the mean prompt",
+            ratio(now.step_tokens_max, now.prompt_len),
+            LARGE,
+            times,
+        ),
         less("TTFT spent in the queue", now.of_ttft(now.queue), MOST, percent),
-    ]  # fmt: skip
+    ]
 
 
 def _slower(case: Case) -> Reply:
-    return more(
-        "ITL, relative to the baseline",
-        ratio(case.now.itl, case.was and case.was.itl),
-        SLOWER,
-        times,
-        BASELINE,
-    )
+    itl = ratio(case.now.itl, case.was.itl if case.was else None)
+    return more("ITL over the baseline's", itl, SLOWER, times, BASELINE)
+
+
+def _spread(case: Case, is_even: bool) -> Reply:
+    question = "Spread of the mean ITL between looks"
+    return (less if is_even else more)(question, case.now.itl_spread, JITTER, percent)
+
+
+def _prefill_slower(case: Case) -> float | None:
+    """Return the slow-down of prefill over that of decode; 1 if every step takes the same multiple of its time."""
+    now, was = case.now, case.was
+    return ratio(ratio(now.prefill, was.prefill if was else None), ratio(now.itl, was.itl if was else None))
 
 
 def _neighbour(case: Case) -> list[Reply]:
+    return [_slower(case), _spread(case, False)]
+
+
+def _unbalanced(case: Case) -> list[Reply]:
+    question = "Slow-down of prefill over that of decode: does it grow with the work?"
+    return [_slower(case), more(question, _prefill_slower(case), SLOWER, times, BASELINE)]
+
+
+def _export(case: Case) -> list[Reply]:
+    question = "Slow-down of prefill over that of decode: is a step longer by a constant?"
     return [
-        more("Spread of the mean ITL between looks", case.now.itl_spread, JITTER, percent),
         _slower(case),
+        _spread(case, True),
+        less(question, _prefill_slower(case), HALVED, times, BASELINE),
     ]
 
 
 def _straggler(case: Case) -> list[Reply]:
-    return [_slower(case), less("Spread of the mean ITL between looks", case.now.itl_spread, JITTER, percent)]
-
-
-def _unbalanced(case: Case) -> list[Reply]:
-    now, was = case.now, case.was
-    itl, prefill = ratio(now.itl, was and was.itl), ratio(now.prefill, was and was.prefill)
-    return [
-        _slower(case),
-        more("Slow-down of prefill over that of decode", ratio(prefill, itl), SLOWER, times, BASELINE),
-    ]
+    return [_slower(case), _spread(case, True)]
 
 
 def _abs(value: float | None) -> float | None:
@@ -449,7 +507,7 @@ TREE = (
     Branch("Can the times be trusted?", {Cause.CLOCK_SKEW: _clock_skew}),
     Branch(
         "Do requests make progress?",
-        {Cause.REQUEST_NEVER_FITS: _never_fits, Cause.ABORT_LEAK: _block_leak},
+        {Cause.ABORT_LEAK: _block_leak, Cause.REQUEST_NEVER_FITS: _never_fits},
     ),
     Branch(
         "Do requests fail or come again?",
@@ -489,18 +547,19 @@ TREE = (
         },
     ),
     Branch(
+        "Throughput: do requests arrive faster than they end?",
+        {Cause.NOISY_TENANT: _noisy_tenant, Cause.OVERLOAD: _overload},
+    ),
+    Branch(
         "ITL: is a step slow, or some steps?",
         {
             Cause.DRAFT_MISMATCH: _draft,
             Cause.CHUNKING_OFF: _chunking_off,
             Cause.UNBALANCED_RANK: _unbalanced,
-            Cause.STRAGGLER: _straggler,
             Cause.NOISY_NEIGHBOUR: _neighbour,
+            Cause.EXPORT_IN_STEP: _export,
+            Cause.STRAGGLER: _straggler,
         },
-    ),
-    Branch(
-        "Throughput: do requests arrive faster than they end?",
-        {Cause.NOISY_TENANT: _noisy_tenant, Cause.OVERLOAD: _overload},
     ),
 )
 """Every cause stands in exactly one branch."""
