@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from importlib import import_module
 from itertools import count
 from typing import Any, Literal
 
@@ -40,6 +41,7 @@ def hook(*processes: Process) -> Callable[[Callable[..., None]], Callable[..., N
 
 def apply(process: Process) -> None:
     """Call the hooks of the environment that belong to this process."""
+    import_module("interview.drills.platform_faults")  # registers more hooks
     for wanted in json.loads(os.environ.get(VARIABLE) or "[]"):
         processes, function = HOOKS[wanted["name"]]
         if process in processes:
