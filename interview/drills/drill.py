@@ -78,7 +78,7 @@ class Group(_Part):
     output: str
     start_s: float = Field(default=0, ge=0)
     seconds: float | None = Field(default=None, gt=0)
-    """By default until the load ends."""
+    """Duration; by default until the load ends."""
     arrivals: Literal["poisson", "gamma", "constant"] = "poisson"
     cv: float = 2.0
     num_prefixes: int = Field(default=0, ge=0)
@@ -87,6 +87,8 @@ class Group(_Part):
     """Another group, which sends the same prefixes."""
     text: bool = False
     """Prompts are text, which the server tokenises: `prompt` counts words."""
+    frame: str = "{}"
+    """Text around these words, such as the roles of a chat."""
     patience_s: float | None = Field(default=None, gt=0)
     attempts: int = Field(default=1, ge=1, le=5)
     backoff_s: float = Field(default=0, ge=0)
@@ -117,6 +119,8 @@ class Pace(_Part):
     step_ms: float = Field(default=10.0, ge=0)
     token_ms: float = Field(default=0.15, ge=0)
     """Per prompt token in the step."""
+    row_ms: float = Field(default=0.0, ge=0)
+    """Per answer that gets a token in the step."""
 
 
 class Stage(_Part):

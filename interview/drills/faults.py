@@ -49,8 +49,8 @@ def apply(process: Process) -> None:
 
 
 @hook("core")
-def pace(step_ms: float, token_ms: float) -> None:
-    """Let each step take so long at least, plus a time per prompt token, as on a larger model.
+def pace(step_ms: float, token_ms: float, row_ms: float) -> None:
+    """Let each step take so long at least, plus a time per prompt token and per answer, as on a larger model.
 
     It is no fault: all servers of a drill have it. A step of the model `shop` takes less than a millisecond, and the
     queues of a few requests per second would be empty.
@@ -62,8 +62,8 @@ def pace(step_ms: float, token_ms: float) -> None:
         found = step(self)
         stats = self.scheduler.stats
         if self.scheduler.requests or stats.num_scheduled_tokens:
-            due = start + (step_ms + token_ms * stats.num_prefill_tokens) / 1000
-            time.sleep(max(0.0, due - time.monotonic()))
+            ms = step_ms + token_ms * stats.num_prefill_tokens + row_ms * stats.num_decode_tokens
+            time.sleep(max(0.0, start + ms / 1000 - time.monotonic()))
         return found
 
     EngineCore.step = paced  # type: ignore[method-assign]
@@ -105,8 +105,8 @@ def compile_on_first_use(ms: float, warm: bool) -> None:
     """Pay for a compilation at the first step of each size of batch, or for all sizes at the start."""
     step, seen = EngineCore.step, set[int]()
     if warm:
-        seen.update(range(16))
-        time.sleep(16 * ms / 1000)
+        seen.update(range(12))
+        time.sleep(12 * ms / 1000)
 
     def compiling(self: EngineCore) -> Any:
         found = step(self)

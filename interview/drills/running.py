@@ -41,7 +41,7 @@ Tell = Callable[[str], None]
 
 @dataclass
 class Record:
-    """What a run left: all that looks and figures are made of."""
+    """The data of a run, from which looks and figures are made."""
 
     sent: list[Sent]
     due: list[Due]

@@ -123,9 +123,9 @@ class Session:
         wanted: the number of a fix of the drill, or options such as "max-num-seqs=8".
         """
         change = self._change(wanted)
-        self.num_fixes += 1
         words = change.say if isinstance(change, Fix) else str(wanted)
         _, result = self._run("fix", [self.drill.fault, change], tell, fix=words)
+        self.num_fixes += 1
         if self.fixed is None or not self.fixed[1].is_met:
             self.fixed = (words, result)
         return result

@@ -52,7 +52,8 @@ def _due(drawn: SimRequest, name: str, group: Group, number: int, shared: int) -
     body = dict(group.body)
     if group.text:
         rng = Random(f"words-{own.index}")
-        body["prompt"] = " ".join(rng.choice(WORDS) for _ in range(own.prompt_len))
+        words = " ".join(rng.choice(WORDS) for _ in range(own.prompt_len))
+        body["prompt"] = group.frame.replace("{}", words)
     return Due(
         group.start_s + own.arrival,
         prompt_ids(own, VOCABULARY),

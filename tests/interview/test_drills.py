@@ -1,0 +1,213 @@
+"""Drills: their files, the proofs that are kept, scores, and what is left after a bad end."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import app
+from interview.drills.checking import Proof, recorded, same_signature
+from interview.drills.drill import FOLDER, Drill, load_drills
+from interview.drills.faults import HOOKS
+from interview.drills.figures import FIGURES, LOOKS, Signature
+from interview.drills.session import Result, Session, read
+
+ROOT = Path(__file__).resolve().parents[2]
+DRILLS = load_drills()
+PROOFS = recorded()
+TODAYS = sorted(DRILLS.entries)[dt.date.today().toordinal() % len(DRILLS)]
+"""The drill that the slow test runs today: one a day, in turn."""
+
+
+def prep(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["drill", *arguments])
+    return done.exit_code, done.output
+
+
+def test_every_file_is_a_drill_with_its_own_name() -> None:
+    assert not DRILLS.problems
+    assert sorted(DRILLS.entries) == sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    assert len({each.cause for each in DRILLS}) == len(DRILLS), "no cause is the most frequent one"
+
+
+@pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: drill.id)
+def test_hooks_exist_and_take_their_arguments(drill: Drill) -> None:
+    for hook in (drill.stage.hook, drill.fault.hook, *(fix.hook for fix in drill.fixes)):
+        if hook is not None:
+            inspect.signature(HOOKS[hook.name][1]).bind(**hook.args)
+
+
+@pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: drill.id)
+def test_the_fault_breaks_the_objective_and_each_right_fix_restores_it(drill: Drill) -> None:
+    assert PROOFS[drill.id].problems(drill) == []
+
+
+def test_signatures_are_pairwise_distinct() -> None:
+    assert PROOFS.keys() == DRILLS.entries.keys(), "prep drill check --write"
+    assert same_signature(PROOFS) == []
+
+
+def follow_evidence(drill: Drill, seen: Signature) -> tuple[str, list[str], list[str]]:
+    """Return cause, evidence and looks: the hypothesis whose recorded signature is closest to the one seen."""
+
+    def likeness(other: Drill) -> float:
+        known = PROOFS[other.id].signature
+        return len(known.items() & seen.items()) / max(1, len(known.items() | seen.items()))
+
+    known = [each for each in DRILLS if each.cause in drill.hypotheses and holds(each, seen)]
+    best = max(known, key=likeness)
+    cheapest = min(best.evidence, key=lambda name: LOOKS[FIGURES[name].look].cost)
+    return best.cause, [cheapest], [FIGURES[cheapest].look]
+
+
+def holds(drill: Drill, seen: Signature) -> bool:
+    return all(seen.get(name) == sign for name, sign in drill.evidence.items())
+
+
+def held(drill: Drill, proof: Proof, looks: list[str], cause: str, evidence: list[str], fix: int) -> Session:
+    """Return a session with the recorded runs."""
+    session = Session.start(drill)
+    session.looked = looks
+    session.guess(cause, 80, evidence)
+    session.num_fixes = 1
+    good = proof.good.get(str(fix), proof.good["faulty"])
+    session.fixed = ("", Result(proof.faulty, good, good >= drill.objective.share))
+    return session
+
+
+@pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: drill.id)
+def test_following_the_evidence_solves_each_drill_and_guessing_solves_none(drill: Drill) -> None:
+    proof = PROOFS[drill.id]
+    cause, evidence, looks = follow_evidence(drill, proof.signature)
+    score = held(drill, proof, looks, cause, evidence, drill.right_fixes[0]).end()
+    assert score.is_solved and score.total == 100
+    frequent = Counter(name for each in DRILLS for name in each.hypotheses).most_common()
+    guess = next(name for name, _ in frequent if name in drill.hypotheses)
+    figure = Counter(name for each in DRILLS for name in each.evidence).most_common(1)[0][0]
+    blind = held(drill, proof, [], guess, [figure], 1).end()
+    assert not blind.is_solved
+
+
+def test_confidence_further_fixes_and_dear_looks_have_their_price() -> None:
+    drill = DRILLS.entries["seqs-too-high"]
+    proof = PROOFS[drill.id]
+    session = held(
+        drill, proof, ["queue", "config", "top"], drill.cause, ["preemptions"], drill.right_fixes[0]
+    )
+    session.num_fixes = 2
+    score = session.end()
+    assert (score.cause, score.evidence, score.fix, score.looks) == (40, 20, 20, 8)
+    assert score.brier == pytest.approx(0.04)
+    unseen = held(drill, proof, ["cache"], drill.cause, ["preemptions"], drill.right_fixes[0]).end()
+    assert unseen.evidence == 0 and not unseen.is_solved
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["start", "seqs-to-high", "--script", "x"], "did you mean seqs-too-high?"),
+        (["list", "--level", "4"], "levels are 1 to 3, got 4"),
+        (["start", "seqs-too-high"], "needs a terminal, or its commands in a file"),
+        (["start", "seqs-too-high", "--script", "none.txt"], "cannot read none.txt"),
+        (["report", "yesterday"], "no session of a drill is called 'yesterday'"),
+        (["check", "nothing"], "no drill is called 'nothing'"),
+    ],
+)
+def test_wrong_words_get_a_clear_answer(arguments: list[str], says: str) -> None:
+    code, output = prep(*arguments)
+    assert code == 2 and says in " ".join(output.split())
+
+
+def test_the_list_tells_symptoms_at_80_columns() -> None:
+    code, output = prep("list")
+    assert code == 0 and max(map(len, output.splitlines())) <= 80
+    assert all(each.id in output for each in DRILLS)
+
+
+@pytest.mark.slow
+def test_a_script_solves_todays_drill_on_a_real_server(tmp_path: Path) -> None:
+    drill = DRILLS.entries[TODAYS]
+    cause, evidence, looks = follow_evidence(drill, PROOFS[drill.id].signature)
+    script = tmp_path / "commands.txt"
+    lines = [f"look {looks[0]}", f"hypothesis {cause} 90 {evidence[0]}", f"fix {drill.right_fixes[0]}"]
+    script.write_text("\n".join(lines))
+    code, output = prep("start", drill.id, "--script", str(script), "--json")
+    result = json.loads(output[output.index("{") :])
+    assert code == 0 and result["solved"] and result["total"] == 100, output
+    events = read(drill.id)
+    kinds = ["start", "healthy", "faulty", "look", "hypothesis", "fix", "end"]
+    assert [event["event"] for event in events] == kinds
+    seen = {name for name, sign in drill.evidence.items() if sign}
+    assert seen <= events[1]["figures"].keys()
+    code, document = prep("report", drill.id, "--markdown")
+    assert code == 0 and document.startswith(f"# Post-mortem: {drill.title}") and "## Timeline" in document
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_drill_that_is_interrupted_leaves_no_process_and_no_file(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    script = tmp_path / "commands.txt"
+    script.write_text("done")
+    command = [sys.executable, "-m", "app.cli.main", "drill", "start", "overload", "--script", str(script)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    running = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        until(lambda: processes_with(str(tmp_path / "prep-drill-")))
+        servers = processes_with(str(tmp_path / "prep-drill-"))
+        until(lambda: any(children_of(server) for server in servers))
+        engines = [child for server in servers for child in children_of(server)]
+        running.send_signal(number)
+        running.wait(30)
+        until(lambda: not any(alive(pid) for pid in [*servers, *engines]))
+        until(lambda: not list(tmp_path.glob("prep-drill-*")))
+    finally:
+        running.kill()
+        running.wait()
+
+
+def until(holds: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, inspect.getsource(holds)
+        time.sleep(0.05)
+
+
+def processes_with(text: str) -> list[int]:
+    """Return the servers whose command line has the text."""
+    found = []
+    for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue
+        if text in line and "faulty_server" in line:
+            found.append(pid)
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
