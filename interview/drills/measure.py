@@ -130,10 +130,14 @@ def _of_log(record: Record, log: Sequence[dict[str, Any]]) -> Figures:
 
 def skew_ms(record: Record) -> float:
     """Return the difference between the request log's times of arrival and the clients' times of sending."""
-    log = [entry["arrival"] for server in record.log for entry in server]
-    if not log:
-        return 0.0
-    return 1000 * abs(median(log) - record.began - median(each.due for each in record.sent))
+    done = [each.due for each in record.sent if each.last and not each.error]
+    arrived = [
+        entry["arrival"]
+        for server in record.log
+        for entry in server
+        if entry["finish_reason"] in ("stop", "length")
+    ]
+    return 1000 * abs(median(arrived) - record.began - median(done)) if arrived and done else 0.0
 
 
 def _of_replicas(record: Record) -> Figures:
@@ -145,7 +149,7 @@ def _of_replicas(record: Record) -> Figures:
     spread = [len(set(servers)) for servers in seen.values() if len(servers) > 1]
     return {
         "replica_imbalance": max(counts) / fmean(counts) if sum(counts) else 0.0,
-        "replica_spread": fmean(spread) if spread else 0.0,
+        "replica_spread": fmean(spread) if spread and len(counts) > 1 else 0.0,
     }
 
 
