@@ -17,21 +17,21 @@ from interview.drills.timed_rank import SlowRankWorker, TimedRankWorker
 
 NEIGHBOUR = """
 import os, sys, time
-busy, every, end = float(sys.argv[1]), float(sys.argv[2]), time.monotonic() + 60
-while time.monotonic() < end and os.getppid() == int(sys.argv[3]):
-    start = time.monotonic()
-    while time.monotonic() < start + busy:
+busy, every, parent = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+start = time.time()
+while time.time() < start + 60 and os.getppid() == parent:
+    time.sleep(every - time.time() % every)
+    while time.time() % every < busy:
         pass
-    time.sleep(every - busy)
 """
 """A program that is busy for a part of each period, and ends with its parent, or after 60 s."""
 
 
 @hook("core")
-def shared_processor(busy_ms: float, every_ms: float, processes: int = 1, moved: bool = False) -> None:
-    """Run the engine on the first processor, and there, with a higher priority, a program that is busy now and then.
+def shared_processor(busy_ms: float, every_ms: float, processes: int = 4, moved: bool = False) -> None:
+    """Run the engine on the first processor, and there, at a higher priority, a program that is busy now and then.
 
-    moved: the program runs on the last processor instead. busy_ms: 0 starts no program.
+    moved: the program runs on the last processor instead. busy_ms: 0 starts no program. processes: of the program.
     """
     processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if busy_ms:
@@ -49,7 +49,7 @@ def shared_processor(busy_ms: float, every_ms: float, processes: int = 1, moved:
                 os.sched_setaffinity(neighbour.pid, processors[-1:] if moved else processors[:1])
     if processors:
         os.sched_setaffinity(0, processors[:1])
-    os.nice(10)
+    os.nice(19)
 
 
 @hook("core")
