@@ -36,7 +36,7 @@ class Hook(_Part):
 
 
 class Special(_Part):
-    """What one server has of its own, as a candidate version has."""
+    """Options and a hook of one server, as a candidate version has them."""
 
     set: Settings = {}
     hook: Hook | None = None
@@ -52,7 +52,7 @@ class Change(_Part):
     """Settings of the gateway to replace."""
     replicas: int | None = Field(default=None, ge=1, le=3)
     last: Special | None = None
-    """What the last server has of its own."""
+    """Options and a hook of the last server alone."""
     load: dict[str, dict[str, Any]] = {}
     """Group of the load -> fields to replace: a fault, or a fix, on the side of the clients."""
 
