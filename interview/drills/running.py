@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -152,7 +153,7 @@ def _child(log: Path, args: list[str], path: str = "/health") -> ChildServer:
         log=log,
         path=path,
         wait=False,
-        stdin=-1,
+        stdin=subprocess.PIPE,
         stop_signal=None,
     )
 
