@@ -62,7 +62,9 @@ class Due:
     """The client hangs up after this time; None: it waits for the answer."""
     name: str = ""
     attempts: int = 1
-    """A client that got no answer sends the request again at once, up to so many times in all."""
+    """A client that got no answer sends the request again, up to so many times in all."""
+    backoff_s: float = 0.0
+    """Pause before the second attempt; each further one is twice as long."""
 
 
 @dataclass(slots=True)
@@ -197,6 +199,8 @@ class Load:
             await self._send(due, model, sent)
             if not sent.error:
                 return
+            if due.backoff_s and attempt < due.attempts:
+                await asyncio.sleep(due.backoff_s * 2 ** (attempt - 1))
 
     async def _send(self, due: Due, model: str, sent: Sent) -> None:
         body = {

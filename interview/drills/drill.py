@@ -21,7 +21,7 @@ from quizzes.yaml_files import Index
 HERE = Path(__file__).parent
 FOLDER = HERE / "catalogue"
 Value = str | int | float | bool
-Settings = dict[str, Value | None]
+Settings = dict[str, Value | list[str] | None]
 
 
 class _Part(BaseModel):
@@ -35,6 +35,13 @@ class Hook(_Part):
     args: dict[str, Any] = {}
 
 
+class Special(_Part):
+    """Options and a hook of one server, as a candidate version has them."""
+
+    set: Settings = {}
+    hook: Hook | None = None
+
+
 class Change(_Part):
     """A change of a stage: options of the servers, hooks, settings of the gateway, the number of servers."""
 
@@ -44,6 +51,8 @@ class Change(_Part):
     gateway: dict[str, Any] = {}
     """Settings of the gateway to replace."""
     replicas: int | None = Field(default=None, ge=1, le=3)
+    last: Special | None = None
+    """Options and a hook of the last server alone."""
     load: dict[str, dict[str, Any]] = {}
     """Group of the load -> fields to replace: a fault, or a fix, on the side of the clients."""
 
@@ -74,12 +83,16 @@ class Group(_Part):
     cv: float = 2.0
     num_prefixes: int = Field(default=0, ge=0)
     prefix_len: int = Field(default=0, ge=0)
+    prefixes_of: str | None = None
+    """Another group, which sends the same prefixes."""
     text: bool = False
     """Prompts are text, which the server tokenises: `prompt` counts words."""
     frame: str = "{}"
     """Text around these words, such as the roles of a chat."""
     patience_s: float | None = Field(default=None, gt=0)
     attempts: int = Field(default=1, ge=1, le=5)
+    backoff_s: float = Field(default=0, ge=0)
+    """Pause before the second attempt; each further one is twice as long."""
     body: dict[str, Any] = {}
     """Further fields of each request."""
     headers: dict[str, str] = {}
@@ -114,6 +127,8 @@ class Stage(_Part):
     """Servers on this machine, behind a gateway if there is one."""
 
     model: str = "shop"
+    last: Special | None = None
+    """The last server differs from the others."""
     pace: Pace = Pace()
     set: Settings = {}
     replicas: int = Field(default=1, ge=1, le=3)
@@ -132,6 +147,10 @@ class Objective(_Part):
     """Longest pause within an answer."""
     least_tokens: int | None = Field(default=None, ge=1)
     """Shortest whole answer."""
+    least_ttft_ms: float | None = Field(default=None, gt=0)
+    """An answer that begins sooner tells a tenant what others asked."""
+    clock_ms: float | None = Field(default=None, gt=0)
+    """Difference between the time in the request log and the client's."""
     sheds: bool = False
     """Requests refused with status 429 are left out: the service may protect itself."""
     share: float = Field(default=0.9, gt=0, le=1)
@@ -181,6 +200,9 @@ class Drill(_Part):
             raise ValueError("the fault changes nothing")
         if sum(fix.helps for fix in self.fixes) == 0 or all(fix.helps for fix in self.fixes):
             raise ValueError("at least one fix helps, and at least one does not")
+        if wrong := [each.prefixes_of for each in self.load.groups.values() if each.prefixes_of]:
+            if unknown := [name for name in wrong if name not in self.load.groups]:
+                raise ValueError(f"prefixes_of names {unknown[0]!r}, which is no group of the load")
         for change in (self.fault, *self.fixes):
             if wrong := [name for name in change.load if name not in self.load.groups]:
                 raise ValueError(f"the load has no group {wrong[0]!r}")
@@ -207,6 +229,8 @@ class Drill(_Part):
             if change.gateway:
                 stage["gateway"] = {**(stage["gateway"] or {}), **change.gateway}
             stage["replicas"] = change.replicas or stage["replicas"]
+            if change.last is not None:
+                stage["last"] = change.last.model_dump()
             for name, fields in change.load.items():
                 load["groups"][name] |= fields
         return Stage.model_validate(stage), Load.model_validate(load)

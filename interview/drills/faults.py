@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from importlib import import_module
 from itertools import count
 from typing import Any, Literal
 
@@ -38,10 +39,16 @@ def hook(*processes: Process) -> Callable[[Callable[..., None]], Callable[..., N
     return register
 
 
+def hooks() -> dict[str, tuple[tuple[Process, ...], Callable[..., None]]]:
+    """Return all hooks, those of platform_faults.py included: name -> processes and function."""
+    import_module("interview.drills.platform_faults")
+    return HOOKS
+
+
 def apply(process: Process) -> None:
     """Call the hooks of the environment that belong to this process."""
     for wanted in json.loads(os.environ.get(VARIABLE) or "[]"):
-        processes, function = HOOKS[wanted["name"]]
+        processes, function = hooks()[wanted["name"]]
         if process in processes:
             function(**wanted["args"])
 

@@ -91,6 +91,10 @@ FIGURES = {
     "prompt_tokens_p50": Figure("requests", "tokens", 20, 1.3, "median length of a prompt"),
     "clock_skew_ms": Figure("requests", "ms", 200, 3, "log's arrival less the client's sending time"),
     "replica_imbalance": Figure("replicas", "ratio", 0.5, 1.4, "busiest server over the mean"),
+    "replica_step_ratio": Figure("replicas", "ratio", 0.5, 1.4, "median step of the slowest server over the fastest"),
+    "tenant_share": Figure("clients", "share", 0.2, 1.4, "the largest tenant's share of the requests"),
+    "foreign_hits": Figure("requests", "", 3, 2, "requests that hit a prefix of another tenant"),
+    "rank_gap_ms": Figure("log", "ms", 8, 3, "own work of the slowest rank less the fastest"),
     "replica_spread": Figure("replicas", "servers", 0.5, 1.4, "servers that saw a prefix, mean"),
 }  # fmt: skip
 """Every figure of a run. A figure that a run cannot have, such as the acceptance without drafts, is 0."""

@@ -11,6 +11,7 @@ from common.percentile import percentile
 from engine.server.load_client import LEFT, Sent
 from interview.drills.drill import Drill, Load, Objective
 from interview.drills.figures import FIGURES, Figures
+from interview.drills.platform_figures import platform_figures
 from interview.drills.running import Record
 
 
@@ -24,6 +25,7 @@ def figures(record: Record, load: Load) -> Figures:
     found |= {name: fmean(part[name] for part in parts) for name in (parts[0] if parts else {})}
     found |= _of_log(record, log)
     found |= _of_replicas(record)
+    found |= platform_figures(record)
     return {name: round(float(found.get(name, 0.0)), 4) for name in FIGURES}
 
 
@@ -118,15 +120,24 @@ def _of_log(record: Record, log: Sequence[dict[str, Any]]) -> Figures:
     if not log:
         return {}
     waits = [entry["QueueWaitMs"] for entry in log if "QueueWaitMs" in entry]
-    done = [each.due for each in record.sent if each.last and not each.error]
-    arrived = [entry["arrival"] for entry in log if entry["finish_reason"] in ("stop", "length")]
-    skew = median(arrived) - record.began - median(done) if arrived and done else 0.0
     return {
         "queue_ms_p50": _p(waits, 50),
         "queue_ms_p99": _p(waits, 99),
         "prompt_tokens_p50": median(entry["prompt"] for entry in log),
-        "clock_skew_ms": 1000 * abs(skew),
+        "clock_skew_ms": skew_ms(record),
     }
+
+
+def skew_ms(record: Record) -> float:
+    """Return the difference between the request log's times of arrival and the clients' times of sending."""
+    done = [each.due for each in record.sent if each.last and not each.error]
+    arrived = [
+        entry["arrival"]
+        for server in record.log
+        for entry in server
+        if entry["finish_reason"] in ("stop", "length")
+    ]
+    return 1000 * abs(median(arrived) - record.began - median(done)) if arrived and done else 0.0
 
 
 def _of_replicas(record: Record) -> Figures:
@@ -148,6 +159,8 @@ def good_share(record: Record, load: Load, objective: Objective) -> float:
     for each in record.sent:
         if load.groups[each.name].counts and not (objective.sheds and each.error == "HTTP 429"):
             last[each.name, each.due] = each
+    if objective.clock_ms is not None and skew_ms(record) > objective.clock_ms:
+        return 0.0
     good = sum(_is_good(each, objective) for each in last.values())
     return good / len(last) if last else 0.0
 
@@ -161,8 +174,10 @@ def _is_good(sent: Sent, objective: Objective) -> bool:
         (objective.e2e_ms, sent.e2e),
         (objective.gap_ms, max(sent.gaps, default=0.0)),
     )
-    return all(limit is None or 1000 * value <= limit for limit, value in limits) and (
-        objective.least_tokens is None or sent.num_tokens >= objective.least_tokens
+    return (
+        all(limit is None or 1000 * value <= limit for limit, value in limits)
+        and (objective.least_ttft_ms is None or 1000 * sent.ttft >= objective.least_ttft_ms)
+        and (objective.least_tokens is None or sent.num_tokens >= objective.least_tokens)
     )
 
 

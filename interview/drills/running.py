@@ -96,7 +96,8 @@ def options(settings: files.Settings) -> list[str]:
         if value is True or value is False:
             found.append(f"--{name}" if value else f"--no-{name}")
         elif value is not None:
-            found += [f"--{name}", str(value)]
+            for each in value if isinstance(value, list) else [value]:
+                found += [f"--{name}", str(each)]
     return found
 
 
@@ -111,16 +112,20 @@ def started(stage: files.Stage) -> Iterator[Rig]:
         hooks = [{"name": "pace", "args": stage.pace.model_dump()}]
         if stage.hook is not None:
             hooks.append(stage.hook.model_dump())
-        visible = ["serve", stage.model, *options(stage.set)]
-        servers = []
+        servers, commands = [], []
         for number in range(stage.replicas):
+            own, chosen = hooks, stage.set
+            if stage.last is not None and number == stage.replicas - 1:
+                own = hooks + ([stage.last.hook.model_dump()] if stage.last.hook else [])
+                chosen = stage.set | stage.last.set
+            visible = ["serve", stage.model, *options(chosen)]
+            commands.append(f"prep {' '.join(visible)}")
             more = ["--request-log", str(folder / f"{number}.requests"), "--stats-interval", "1"]
-            args = [json.dumps(hooks), name, str(number), "--", *visible, *more]
+            args = [json.dumps(own), name, str(number), "--", *visible, *more]
             servers.append(stack.enter_context(_child(folder / f"{number}.log", args)))
         for server in servers:
             server.wait_until_ready()
         urls = [server.url for server in servers]
-        commands = [f"prep {' '.join(visible)}"] * stage.replicas
         entry = urls[0]
         if stage.gateway is not None:
             backends = [{"name": f"r{number}", "url": url} for number, url in enumerate(urls)]

@@ -42,11 +42,12 @@ def _of_group(load: Load, name: str, group: Group, number: int) -> list[Due]:
         group.prefix_len,
         seed=load.seed + 100 * number,
     )
-    return [_due(each, name, group, number) for each in workload]
+    shared = list(load.groups).index(group.prefixes_of or name)
+    return [_due(each, name, group, number, shared) for each in workload]
 
 
-def _due(drawn: SimRequest, name: str, group: Group, number: int) -> Due:
-    prefix = drawn.prefix_id + number * APART if drawn.prefix_id >= 0 else -1
+def _due(drawn: SimRequest, name: str, group: Group, number: int, shared: int) -> Due:
+    prefix = drawn.prefix_id + shared * APART if drawn.prefix_id >= 0 else -1
     own = replace(drawn, index=drawn.index + number * APART, prefix_id=prefix)
     body = dict(group.body)
     if group.text:
@@ -62,4 +63,5 @@ def _due(drawn: SimRequest, name: str, group: Group, number: int) -> Due:
         patience_s=group.patience_s,
         name=name,
         attempts=group.attempts,
+        backoff_s=group.backoff_s,
     )

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from app.cli.main import app
 from interview.drills.checking import Proof, recorded, same_signature
 from interview.drills.drill import FOLDER, Drill, load_drills
-from interview.drills.faults import HOOKS
+from interview.drills.faults import hooks
 from interview.drills.figures import FIGURES, LOOKS, Signature
 from interview.drills.session import Result, Session, read
 
@@ -44,9 +44,10 @@ def test_every_file_is_a_drill_with_its_own_name() -> None:
 
 @pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: drill.id)
 def test_hooks_exist_and_take_their_arguments(drill: Drill) -> None:
-    for hook in (drill.stage.hook, drill.fault.hook, *(fix.hook for fix in drill.fixes)):
+    last = drill.fault.last.hook if drill.fault.last else None
+    for hook in (drill.stage.hook, drill.fault.hook, last, *(fix.hook for fix in drill.fixes)):
         if hook is not None:
-            inspect.signature(HOOKS[hook.name][1]).bind(**hook.args)
+            inspect.signature(hooks()[hook.name][1]).bind(**hook.args)
 
 
 @pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: drill.id)
