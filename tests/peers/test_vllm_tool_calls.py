@@ -53,7 +53,7 @@ DIFFERENT = {
     ("pythonic", "Yes.\n[open_today()]"): "a list of calls may begin a line",
     ("hermes", '<tool_call>{"name": "open_today"}</tool_call>'): "a call without arguments is one",
 }
-"""Text -> what this engine does with it; vLLM does something else."""
+"""Behaviour of this engine that vLLM lacks."""
 
 pytestmark = [
     pytest.mark.slow,
