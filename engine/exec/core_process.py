@@ -79,6 +79,8 @@ class CoreProcess:
         self.last_step: StepDone | None = None
         """The step that the last call of `step` returned; None if it returned without one."""
         self.is_asleep = False
+        self.start_seconds: dict[str, float] = {}
+        """Seconds of the last start by stage."""
         self.config = self._start()
 
     def _start(self) -> EngineConfig:
@@ -88,6 +90,7 @@ class CoreProcess:
         the one which shares its core with JSON and clients (two cores, 128 streams: 2,750 tokens/s with one thread,
         2,350 with two).
         """
+        began = time.monotonic()
         threads = threads_per_worker(self._to_build[0].parallel.world_size, num_reserved=1)
         self._child = PipeChild(
             "engine.exec.core_process",
@@ -97,12 +100,15 @@ class CoreProcess:
         self._num_sent = 0
         try:
             self._child.write(self._to_build)
+            self._child.read()
+            imported = time.monotonic()
             started = self._child.read()
             if isinstance(started, Exception):
                 raise started
         except BaseException:
             self._child.kill()
             raise
+        self.start_seconds = {"engine process": imported - began, "weights": time.monotonic() - imported}
         config: EngineConfig = started
         return config
 
@@ -353,6 +359,7 @@ class CoreServer:
 def serve(connection: Connection) -> None:
     """Build the core that the first message describes, and serve it."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # systemd sends it to all processes; the parent decides
+    connection.send(None)  # all is imported
     config, tokenizer = connection.recv()
     try:
         core = EngineCore.create(config, tokenizer)

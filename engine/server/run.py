@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import psutil
 import uvicorn
 import uvloop
 from fastapi import FastAPI
@@ -149,7 +150,9 @@ async def building(
     )
     for name, path in args.lora_modules:
         await service.models.load(LoadLoRARequest(lora_name=name, lora_path=path))
+    loaded = time.time()
     await warm_up(llm)
+    metrics.tell_start(_stages(llm, loaded))
     with ExitStack() as stack:
         llm.llm_engine.stat_loggers = [metrics]
         if args.request_log is not None:
@@ -176,6 +179,15 @@ async def building(
             ),
             service,
         )
+
+
+def _stages(llm: AsyncLLM, loaded: float) -> dict[str, float]:
+    """Return the seconds of this server's start by stage; empty for an engine without a process of its own."""
+    engine = getattr(llm.llm_engine.engine_core, "start_seconds", None)
+    if engine is None:
+        return {}
+    before = loaded - psutil.Process().create_time() - sum(engine.values())
+    return {"server process": before, **engine, "warm-up": time.time() - loaded}
 
 
 async def warm_up(llm: AsyncLLM) -> None:
