@@ -2,11 +2,11 @@
 
     prep fleet up ---> in-process probe: rates of a step          (app/bench/calibrate.py)
                        one request at a time: HTTP path
-                       bursts on 1, 2, 3 replicas: slowdown by busy replicas   (engine/sim/shared_cores.py)
-                  ---> each scenario live, by the open-loop client, then simulated
+                  ---> each scenario: bursts on 1, 2, 3 replicas: slowdown by busy replicas (engine/sim/shared_cores.py)
+                       live, by the open-loop client; bursts again; then simulated
 
-Everything is measured in one run, since rates of a shared machine drift. The model is a shape with random weights whose
-step takes about 10 ms: much longer than the HTTP path, so that engines, not JSON, decide.
+Everything is measured in one run, next to what it is for, since the speed of a shared machine drifts. The model is a
+shape with random weights whose step takes about 10 ms, much longer than the HTTP path: engines decide, not JSON.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
@@ -41,7 +42,7 @@ from engine.sim.memory import Deployment
 from engine.sim.recorder import RequestRecord
 from engine.sim.router import make_router
 from engine.sim.run import scheduler_config
-from engine.sim.shared_cores import Change, Cores, SharedCost, SharedFleet
+from engine.sim.shared_cores import Change, Cores, SharedCost, SharedFleet, Slowdown
 from engine.sim.workload import Lengths, SimRequest, Workload
 from engine.zoo.registry import resolve
 
@@ -116,6 +117,7 @@ class Outcome:
     num_requests: int
     live: Figures
     simulated: Figures
+    slowdown: list[Slowdown] = field(default_factory=list)
 
     def errors(self) -> dict[str, float]:
         """Return (simulated - live) / live by figure."""
@@ -138,8 +140,6 @@ class FleetCheck:
 
     http_s: float = 0.0
     """Client to engine and back, of the first token."""
-    slowdown: list[float] = field(default_factory=list)
-    start_s: float = 0.0
     outcomes: list[Outcome] = field(default_factory=list)
     interrupted: bool = False
 
@@ -150,17 +150,16 @@ def check(tell: Tell, names: Sequence[str] = (), *, seconds: float = 8.0) -> Fle
     report = FleetCheck()
     torch.set_num_threads(1)  # as the replicas
     tell("timing steps")
-    deployment, rates = _probe()
+    plain = _probe()
     with partial_results(report):
         for policy in dict.fromkeys(each.policy for each in chosen):
             mine = [each for each in chosen if each.policy == policy]
             tell(f"starting a fleet, {policy}")
             with live_fleet(policy, max(each.replicas for each in mine)) as fleet:
-                tell("calibrating")
-                model = _calibrate(fleet, deployment, rates, report)
+                report.http_s = _http_seconds(fleet, plain)
                 for scenario in mine:
                     tell(f"{scenario.name}: {seconds:g} s")
-                    report.outcomes.append(_compare(fleet, model, scenario, seconds, report))
+                    report.outcomes.append(_compare(fleet, plain, scenario, seconds, report.http_s))
     return report
 
 
@@ -170,7 +169,7 @@ class Model:
 
     deployment: Deployment
     rates: Rates
-    slowdown: Sequence[float] = (1.0,)
+    slowdown: Sequence[Slowdown] = (Slowdown(),)
 
     def run(
         self, requests: Sequence[SimRequest], replicas: int, policy: str, changes: Sequence[Change] = ()
@@ -188,15 +187,34 @@ class Model:
         return [record for each in fleet.replicas for record in each.engine.recorder.finished]
 
 
+class Prompts:
+    """Requests of equal lengths whose prompts were never sent before."""
+
+    def __init__(self) -> None:
+        self._next = 900_000
+
+    def equal(
+        self, count: int, *, prompt: int = 48, output: int = 16, spacing: float = 0.0
+    ) -> list[SimRequest]:
+        """Return requests of equal lengths."""
+        self._next += count
+        first = self._next - count
+        return [SimRequest(first + index, index * spacing, prompt, output) for index in range(count)]
+
+
 class LiveFleet:
     """A running `prep fleet up`."""
 
-    def __init__(self, address: Address, most: int) -> None:
-        self.address, self.most = address, most
+    def __init__(self, address: Address) -> None:
+        self.address, self.prompts = address, Prompts()
 
     def scale(self, number: int) -> None:
-        """Return when so many replicas are routed, and the processes of others have ended."""
+        """Change the number of replicas, and wait."""
         ask(self.address, "scale", {"replicas": number})
+        self.wait(number)
+
+    def wait(self, number: int) -> None:
+        """Return when so many replicas are routed, and the processes of others have ended."""
         fleet = psutil.Process(self.address.pid)
         while (
             [each["state"] for each in self.status()["replicas"]] != ["ready"] * number
@@ -207,22 +225,44 @@ class LiveFleet:
     def status(self) -> dict[str, Any]:
         return ask(self.address, "status")
 
-    def send(self, requests: Sequence[SimRequest], scale: tuple[float, int] | None = None) -> list[Sent]:
-        """Send requests at their times; change the number of replicas in the middle."""
+    def urls(self) -> list[str]:
+        return [each["url"] for each in self.status()["replicas"]]
+
+    def warm_up(self) -> None:
+        """Let every replica compute batches and prompts of many sizes: the first of each size is slower."""
+        for url in self.urls():
+            work = [self.prompts.equal(1, prompt=24 + 8 * n, output=4 + 2 * n)[0] for n in range(16)]
+            asyncio.run(_send(url, work))
+
+    def burst(self, urls: Sequence[str]) -> list[Sent]:
+        """Send BURST requests at once to each of these replicas."""
 
         async def run() -> list[Sent]:
-            load = Load(self.address.url, "", None, GOOD, timeout_s=60)
-            changing = asyncio.create_task(self._scale_later(*scale)) if scale else None
-            await load.run(due(requests, DUMMIES[MODEL]["vocab_size"]))
-            if changing is not None:
-                await changing
-            return load.sent
+            sent = await asyncio.gather(*(_send(url, self.prompts.equal(BURST)) for url in urls))
+            return [each for part in sent for each in part]
 
         return asyncio.run(run())
 
-    async def _scale_later(self, at: float, number: int) -> None:
-        await asyncio.sleep(at)
-        await asyncio.to_thread(ask, self.address, "scale", {"replicas": number})
+    def send(self, requests: Sequence[SimRequest], scale: tuple[float, int] | None = None) -> list[Sent]:
+        """Send requests to the gateway at their times; change the number of replicas in the middle."""
+
+        async def change(at: float, number: int) -> None:
+            await asyncio.sleep(at)
+            await asyncio.to_thread(ask, self.address, "scale", {"replicas": number})
+
+        async def run() -> list[Sent]:
+            changing = [change(*scale)] if scale else []
+            sending = asyncio.create_task(_send(self.address.url, requests))
+            await asyncio.gather(sending, *changing)
+            return await sending
+
+        return asyncio.run(run())
+
+
+async def _send(url: str, requests: Sequence[SimRequest]) -> list[Sent]:
+    load = Load(url, "", None, GOOD, timeout_s=60)
+    await load.run(due(requests, DUMMIES[MODEL]["vocab_size"]))
+    return load.sent
 
 
 @contextmanager
@@ -246,12 +286,13 @@ def live_fleet(policy: str, replicas: int) -> Iterator[LiveFleet]:
             with ChildServer(
                 PREP, args=["fleet", "up", str(file)], name="the fleet", log=Path(folder, "log"), grace_s=40
             ):
-                fleet = LiveFleet(choose(name), replicas)
-                fleet.scale(replicas)
+                fleet = LiveFleet(choose(name))
+                fleet.wait(replicas)
+                fleet.warm_up()
                 yield fleet
 
 
-def _probe() -> tuple[Deployment, Rates]:
+def _probe() -> Model:
     """Fit the rates of a step to the engine in this process."""
     settings = {**ENGINE, "enable_prefix_caching": True}
     with live_core(MODEL, settings) as core:
@@ -259,49 +300,53 @@ def _probe() -> tuple[Deployment, Rates]:
         cases = LARGE_PARAMS + 1  # the shorter list of steps
         probe(core, cases, seed=-1)
         timed = [step for number in range(2) for step in probe(core, cases, number)]
-        return deployment, fit(MODEL, deployment, timed).rates
+        return Model(deployment, fit(MODEL, deployment, timed).rates)
 
 
-def _calibrate(fleet: LiveFleet, deployment: Deployment, rates: Rates, report: FleetCheck) -> Model:
-    """Measure the HTTP path, and the slowdown by busy replicas, from the most replicas down to one."""
-    bursts = {}
-    for number in range(fleet.most, 0, -1):
-        fleet.scale(number)
-        repeats = [_burst(fleet, number, repeat) for repeat in range(4)]
-        bursts[number] = median(repeats[1:])  # the first one warms caches and connections
-    plain, alone = Model(deployment, rates), _equal(6, spacing=0.3, first=900_000)
-    expected = mean(each.e2e for each in plain.run(_equal(BURST, first=910_000), 1, ROUND_ROBIN))
-    simulated = median(each.ttft for each in plain.run(alone, 1, ROUND_ROBIN))
-    report.http_s = max(0.0, median(each.ttft for each in fleet.send(alone)) - simulated)
-    report.slowdown = [(bursts[number] - report.http_s) / expected for number in sorted(bursts)]
-    report.start_s = median(each["start_s"] for each in fleet.status()["replicas"])
-    fleet.scale(fleet.most)
-    return replace(plain, slowdown=report.slowdown)
+def _http_seconds(fleet: LiveFleet, plain: Model) -> float:
+    """Measure the path from client to engine and back, by prompts of two tokens that are alone."""
+    alone = fleet.prompts.equal(8, prompt=2, spacing=0.25)
+    live, simulated = fleet.send(alone)[2:], plain.run(alone, 1, ROUND_ROBIN)
+    slowdown = median(each.tpot for each in live) / median(each.tpot for each in simulated)
+    return max(0.0, median(each.ttft for each in live) - slowdown * median(each.ttft for each in simulated))
 
 
-def _equal(count: int, *, first: int, spacing: float = 0.0) -> list[SimRequest]:
-    return [SimRequest(first + index, index * spacing, 48, 16) for index in range(count)]
+def _slowdowns(fleet: LiveFleet, plain: Model, http_s: float) -> list[Slowdown]:
+    """Measure steps with 1, 2, ... busy replicas: bursts at the replicas themselves, against the plain simulation."""
+    simulated = plain.run(fleet.prompts.equal(BURST), 1, ROUND_ROBIN)
+    ttft, rest = mean(each.ttft for each in simulated), mean(each.e2e - each.ttft for each in simulated)
+    found = []
+    for urls in accumulate([url] for url in fleet.urls()):
+        sent = [each for _ in range(2) for each in fleet.burst(urls)]
+        prompt = (mean(each.ttft for each in sent) - http_s) / ttft
+        found.append(Slowdown(prompt, mean(each.e2e - each.ttft for each in sent) / rest))
+    return found
 
 
-def _burst(fleet: LiveFleet, number: int, repeat: int) -> float:
-    """Return the mean end-to-end seconds of BURST requests at once for each replica."""
-    sent = fleet.send(_equal(BURST * number, first=920_000 + 1000 * number + 100 * repeat))
-    return mean(each.e2e for each in sent)
+def _mean_slowdowns(one: Sequence[Slowdown], other: Sequence[Slowdown]) -> list[Slowdown]:
+    """Return the mean where both have a figure."""
+    pairs = zip_longest(one, other)
+    both = [[each for each in pair if each is not None] for pair in pairs]
+    return [Slowdown(mean(e.prompt for e in pair), mean(e.decode for e in pair)) for pair in both]
 
 
-def _compare(
-    fleet: LiveFleet, model: Model, scenario: Scenario, seconds: float, report: FleetCheck
-) -> Outcome:
+def _compare(fleet: LiveFleet, plain: Model, scenario: Scenario, seconds: float, http_s: float) -> Outcome:
+    """Run one scenario live, between two calibrations, then simulated: the speed of a shared machine drifts."""
     number = SCENARIOS.index(scenario)
     requests = scenario.requests(seconds, number)
     fleet.scale(scenario.replicas)
+    before = _slowdowns(fleet, plain, http_s)
     sent = fleet.send(requests, scenario.scale)
-    changes = [Change(*scenario.scale, start_s=report.start_s)] if scenario.scale else []
-    records = model.run(requests, scenario.replicas, scenario.policy, changes)
-    simulated = [(each.ttft + report.http_s, each.e2e + report.http_s, each.last_token) for each in records]
+    if scenario.scale:
+        fleet.wait(scenario.scale[1])
+    slowdown = _mean_slowdowns(before, _slowdowns(fleet, plain, http_s))
+    start_s = float(fleet.status()["replicas"][-1]["start_s"])
+    changes = [Change(*scenario.scale, start_s=start_s)] if scenario.scale else []
+    records = replace(plain, slowdown=slowdown).run(requests, scenario.replicas, scenario.policy, changes)
+    simulated = [(each.ttft + http_s, each.e2e + http_s, each.last_token) for each in records]
     live = [(each.ttft, each.e2e, each.last) for each in sent if not each.error]
     return Outcome(
-        scenario.name, len(requests), _figures(live, len(sent) - len(live)), _figures(simulated, 0)
+        scenario.name, len(requests), _figures(live, len(sent) - len(live)), _figures(simulated, 0), slowdown
     )
 
 

@@ -1,10 +1,12 @@
 """Replicas that share the processors of one machine, so that a busy replica slows the others down.
 
-    seconds of a step = cost model x slowdown(k)         k: replicas that are busy or start at that moment
+    seconds of a step = cost model x slowdown(k, kind)   k: replicas that are busy or start at that moment
+                                                         kind: with a prompt, or decodes only
 
 With c processors and a demand of d processors per busy replica (its engine, and its share of the HTTP path), plain
-time sharing gives slowdown(k) = max(1, k d / c). Memory bandwidth and caches are shared too, so `prep bench fleet`
-measures slowdown(1), slowdown(2), ... instead. All replicas advance together in slices of SLICE_S.
+time sharing gives slowdown(k) = max(1, k d / c). Prompts are bound by arithmetic and decodes by memory bandwidth, which
+cores share in different ways, so `prep bench fleet` measures both for 1, 2, ... replicas instead. All replicas advance
+together in slices of SLICE_S.
 """
 
 from __future__ import annotations
@@ -23,15 +25,23 @@ from engine.sim.workload import SimRequest
 SLICE_S = 0.002
 
 
+@dataclass(frozen=True)
+class Slowdown:
+    """Factors on the seconds of a step that computes a prompt, and of one that decodes only."""
+
+    prompt: float = 1.0
+    decode: float = 1.0
+
+
 @dataclass
 class Cores:
     """Slowdown of a step by the number of busy replicas; the last one holds for more."""
 
-    slowdown: Sequence[float]
+    slowdown: Sequence[Slowdown]
     num_busy: int = 0
 
     @property
-    def factor(self) -> float:
+    def now(self) -> Slowdown:
         return self.slowdown[min(max(1, self.num_busy), len(self.slowdown)) - 1]
 
 
@@ -43,10 +53,11 @@ class SharedCost(CostModel):
         self._cores = cores
 
     def seconds(self, load: StepLoad) -> float:
-        return super().seconds(load) * self._cores.factor
+        slowdown = self._cores.now
+        return super().seconds(load) * (slowdown.decode if load.is_decode else slowdown.prompt)
 
     def decode_seconds(self, num_rows: int, context: int) -> float:
-        return super().decode_seconds(num_rows, context) * self._cores.factor
+        return super().decode_seconds(num_rows, context) * self._cores.now.decode
 
 
 @dataclass(frozen=True)

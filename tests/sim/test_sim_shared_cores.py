@@ -13,7 +13,7 @@ from engine.sim.memory import Deployment
 from engine.sim.models import get_model
 from engine.sim.router import make_router
 from engine.sim.run import scheduler_config
-from engine.sim.shared_cores import Change, Cores, SharedCost, SharedFleet
+from engine.sim.shared_cores import Change, Cores, SharedCost, SharedFleet, Slowdown
 from engine.sim.workload import Lengths, SimRequest, Workload
 
 DEPLOYMENT = Deployment(get_model("dummy-103m"), get_hardware("a10g"), max_model_len=512)
@@ -30,13 +30,13 @@ def engine(cores: Cores) -> SimEngine:
 def serve(
     slowdown: list[float], replicas: int, work: list[SimRequest], changes: tuple[Change, ...] = ()
 ) -> FleetReport:
-    cores = Cores(slowdown)
+    cores = Cores([Slowdown(factor, factor) for factor in slowdown])
     fleet = SharedFleet(lambda: engine(cores), replicas, make_router("round-robin"), cores)
     return fleet.serve(work, changes)
 
 
 def test_without_slowdown_it_is_a_fleet_as_any() -> None:
-    cores = Cores([1.0])
+    cores = Cores([Slowdown()])
     plain = Fleet(lambda: engine(cores), 2, make_router("round-robin")).run(WORK)
     assert serve([1.0], 2, WORK).run == plain.run
 
@@ -48,6 +48,17 @@ def test_a_request_takes_as_much_longer_as_the_busy_replicas_say(busy: int) -> N
     assert alone is not None and together is not None
     factor = (1.0, 1.5, 2.5)[busy - 1]
     assert together.mean == pytest.approx(factor * alone.mean, rel=0.1)
+
+
+def test_prompts_and_decodes_slow_down_each_by_its_own_factor() -> None:
+    def times(slowdown: Slowdown) -> tuple[float, float]:
+        cores = Cores([slowdown])
+        run = SharedFleet(lambda: engine(cores), 1, make_router("round-robin"), cores).serve(ONE_EACH[:1]).run
+        assert run.ttft is not None and run.tpot is not None
+        return run.ttft.mean, run.tpot.mean
+
+    ttft, tpot = times(Slowdown())
+    assert times(Slowdown(2.0, 3.0)) == pytest.approx((2 * ttft, 3 * tpot))
 
 
 def test_idle_replicas_slow_nothing_down() -> None:

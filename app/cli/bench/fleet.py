@@ -36,11 +36,12 @@ def fleet(
             raise terminal.Problem(f"no scenario {name!r}; there are: {'; '.join(known)}", "prep bench fleet")
 
     def show(report: fleet_check.FleetCheck) -> None:
-        slow = ", ".join(f"{factor:.2f}" for factor in report.slowdown)
-        terminal.say(
-            f"HTTP path {duration(report.http_s)}; slowdown with 1, 2, ... busy replicas: {slow}; "
-            f"a replica starts in {duration(report.start_s)}"
-        )
+        terminal.say(f"HTTP path: {duration(report.http_s)}")
+        for each in report.outcomes:
+            factors = ", ".join(f"{one.prompt:.2f} / {one.decode:.2f}" for one in each.slowdown)
+            terminal.say(
+                f"[dim]{each.scenario}: slowdown with 1, 2, ... busy replicas (prompt / decode): {factors}[/]"
+            )
         headings = ("scenario", "requests", "", "live", "simulated", "error", "within 15 %")
         table = terminal.table(*headings, left=("",))
         for each in report.outcomes:
