@@ -136,7 +136,7 @@ COMPARED = ("goodput", "ttft_p99", "e2e_p99")
 
 @dataclass
 class FleetCheck:
-    """What was calibrated, and every scenario on both sides."""
+    """Results of the calibration, and of every scenario on both sides."""
 
     http_s: float = 0.0
     """Client to engine and back, of the first token."""

@@ -116,7 +116,7 @@ class _Tracked:
 
 
 START = "prep:startup_seconds"
-"""Not one of vLLM's: the timeline of a cold start, read by `prep fleet`."""
+"""Timeline of a cold start, read by `prep fleet`. vLLM has no such metric."""
 
 
 class PrometheusLogger:
