@@ -87,6 +87,10 @@ def status(name: NameArgument = None, json: JsonOption = False) -> None:
         "replica", "state", "process", "load", "requests", "memory", "start", left=("state",), rows=rows
     )
     terminal.show(f"{found['name']}: {found['wanted']} of {found['model']} wanted, {found['policy']}", table)
+    cold = next((each for each in found["replicas"] if each["stages"]), None)
+    if cold is not None:
+        stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in cold["stages"].items())
+        terminal.say(f"cold start of {cold['name']}: {stages}")
     scaler = found["autoscaler"]
     if scaler is not None:
         terminal.say(

@@ -23,7 +23,7 @@ from common.text import gib
 from engine.fleet.config import FleetSettings, memory_of_replica, serve_words
 from engine.fleet.events import EventLog
 from engine.fleet.replica import Replica, start
-from engine.fleet.signals import read_signal
+from engine.fleet.signals import read_signal, read_stages
 from engine.gateway.backend import by_name
 from engine.gateway.config import BackendSettings
 from engine.gateway.proxy import Gateway
@@ -139,6 +139,7 @@ class Fleet:
             if await self._answers(replica):
                 replica.start_s = time.monotonic() - replica.began
                 replica.state = "warm"
+                replica.stages = await read_stages(self.gateway, replica.server.url)
                 await asyncio.to_thread(replica.measure_memory)
                 self._failures = 0
                 self._log("warm", replica, why=f"started in {replica.start_s:.2f} s")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 
 import httpx
 
 from engine.gateway.backend import Backend
 from engine.gateway.proxy import Gateway
+from engine.server.metrics import START
 from engine.server.scrape import Scrape
 from engine.sim.autoscaler import AutoscalerConfig
 
@@ -29,6 +31,16 @@ async def read_signal(
         return (sum(each.load for each in backends) + gateway.num_held) / number
     values = await asyncio.gather(*(_scrape(gateway, each, METRICS[config.signal]) for each in backends))
     return (sum(values) + (gateway.num_held if config.signal == "queue" else 0)) / number
+
+
+async def read_stages(gateway: Gateway, url: str) -> dict[str, float]:
+    """Return the seconds of a server's start by stage; empty if it does not tell."""
+    try:
+        text = (await gateway.client.get(f"{url}/metrics", timeout=2)).raise_for_status().text
+    except httpx.HTTPError:
+        return {}
+    found = re.findall(rf'^{START}{{stage="([^"]+)"}} (\S+)$', text, re.MULTILINE)
+    return {stage: float(seconds) for stage, seconds in found}
 
 
 async def _scrape(gateway: Gateway, backend: Backend, name: str) -> float:

@@ -127,8 +127,7 @@ async def _serve(
     ready: Callable[[int], None],
     stages: Stages,
 ) -> bool:
-    async with running(model, llm, listener, args) as server:
-        stages.end("adapters and warm-up")
+    async with running(model, llm, listener, args, stages=stages) as server:
         logger.info("started in %.2f s: %s", stages.total, stages.text())
         ready(listener.getsockname()[1])
         await server.ended
@@ -137,13 +136,18 @@ async def _serve(
 
 @asynccontextmanager
 async def running(
-    model: str, llm: AsyncLLM, listener: socket.socket, args: ServerArgs, admission: Admission | None = None
+    model: str,
+    llm: AsyncLLM,
+    listener: socket.socket,
+    args: ServerArgs,
+    admission: Admission | None = None,
+    stages: Stages | None = None,
 ) -> AsyncIterator[DrainingServer]:
     """Serve in this event loop until a signal, or until the context ends. `server.ended` waits for the former.
 
-    admission: by default at most `args.max_num_queued_reqs` wait beside those that run.
+    admission: by default at most `args.max_num_queued_reqs` wait beside those that run. stages: of the start so far.
     """
-    async with building(model, llm, args, admission) as (app, service):
+    async with building(model, llm, args, admission, stages) as (app, service):
         server = DrainingServer(app, service, args.drain_timeout_s)
         listener.listen(server.config.backlog)
         server.ended = asyncio.create_task(server.serve([listener]))
@@ -156,7 +160,11 @@ async def running(
 
 @asynccontextmanager
 async def building(
-    model: str, llm: AsyncLLM, args: ServerArgs, admission: Admission | None = None
+    model: str,
+    llm: AsyncLLM,
+    args: ServerArgs,
+    admission: Admission | None = None,
+    stages: Stages | None = None,
 ) -> AsyncIterator[tuple[FastAPI, Service]]:
     """Return the application over a warm engine, for this server or for another that speaks ASGI."""
     names = list(args.served_model_name) or [model]
@@ -178,6 +186,9 @@ async def building(
         promoted = PromotedAdapters(service.models, args.lora_registry)
         await promoted.load()
     await warm_up(llm)
+    if stages is not None:
+        stages.end("adapters and warm-up")
+        metrics.tell_start(stages.seconds)
     with ExitStack() as stack:
         if promoted is not None:
             stack.callback(asyncio.create_task(promoted.follow()).cancel)
