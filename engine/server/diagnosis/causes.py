@@ -43,7 +43,7 @@ class Cause(StrEnum):
 
 
 class Told(NamedTuple):
-    """What a cause is, and what to do about it in vLLM's words."""
+    """Meaning of a cause, and the next step in vLLM's words."""
 
     meaning: str
     next_step: str

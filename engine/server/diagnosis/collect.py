@@ -25,7 +25,7 @@ TAIL_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the evidence comes from. base: as `scrape.base_of` returns it."""
+    """Sources of the evidence. base: as `scrape.base_of` returns it."""
 
     base: str
     api_key: str = ""

@@ -347,7 +347,7 @@ def _float(value: object) -> float:
 
 @dataclass(frozen=True)
 class ProbeFigures:
-    """What clients saw of the probe's requests, beside the server."""
+    """Figures of the probe's requests as clients saw them, beside the server."""
 
     ttft_ids: float | None
     ttft_text: float | None
@@ -383,12 +383,12 @@ class ProbeFigures:
 
 @dataclass(frozen=True)
 class GatewayFigures:
-    """How the replicas behind a gateway compare."""
+    """A comparison of the replicas behind a gateway."""
 
     affinity: bool
     num_replicas: int
     hit_rate: float | None
-    """Of all replicas together."""
+    """The rate of all replicas together."""
     least_hits: float | None
     most_hits: float | None
     attempts_per_response: float | None

@@ -24,7 +24,7 @@ LEFT_KV = 0.05
 LEAK = 1.5
 """KV usage over what all running requests at their full length need."""
 LOST = 0.15
-"""Share of requests that fail or are aborted. Users hang up in a few per cent."""
+"""Share of requests that fail or are aborted. A few users in a hundred hang up."""
 RETRIED = 1.3
 """Attempts per request. A healthy retry budget is 0.1."""
 ALL = 0.95
