@@ -123,7 +123,7 @@ def check(
 ) -> None:
     """Prove drills, for their authors: run each healthy, faulty and fixed, and compare the signatures of all.
 
-    A drill takes about 40 s. Exit code 1 if one is unfair.
+    A drill takes about 70 s. Exit code 1 if one is unfair.
 
     \b
     Example: prep drill check seqs-too-high

@@ -28,7 +28,7 @@ class Proof:
     healthy: Figures
     faulty: Figures
     good: dict[str, float]
-    """"healthy", "faulty" and each fix that helps, as its number -> share of good requests."""
+    """"healthy", "faulty" and each fix, as its number -> share of good requests."""
 
     @property
     def signature(self) -> Signature:
@@ -44,6 +44,9 @@ class Proof:
         for number in drill.right_fixes:
             if self.good[str(number)] < share:
                 found.append(f"fix {number} does not restore it: {self.good[str(number)]:.0%} of {share:.0%}")
+        for number, fix in enumerate(drill.fixes, 1):
+            if not fix.helps and self.good.get(str(number), 0.0) >= share:
+                found.append(f"fix {number} restores it, too, and is not marked with helps")
         for name, sign in drill.evidence.items():
             if self.signature.get(name, 0) != sign:
                 pair = f"{self.faulty[name]:,.2f} against {self.healthy[name]:,.2f}"
@@ -52,11 +55,11 @@ class Proof:
 
 
 def prove(drill: Drill, tell: Tell = lambda text: None) -> Proof:
-    """Run the healthy twin, the faulty stage and each fix that helps."""
+    """Run the healthy twin, the faulty stage and each fix."""
     good: dict[str, float] = {}
     seen: dict[str, Figures] = {}
     changes = {"healthy": [], "faulty": [drill.fault]} | {
-        str(number): [drill.fault, drill.fixes[number - 1]] for number in drill.right_fixes
+        str(number): [drill.fault, fix] for number, fix in enumerate(drill.fixes, 1)
     }
     for name, each in changes.items():
         stage, load = drill.changed(*each)
