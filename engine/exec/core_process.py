@@ -82,8 +82,6 @@ class CoreProcess:
         self.last_step: StepDone | None = None
         """The step that the last call of `step` returned; None if it returned without one."""
         self.is_asleep = False
-        self.start_seconds: dict[str, float] = {}
-        """Seconds of the last start by stage."""
         self.config = self._start()
 
     def _start(self) -> EngineConfig:

@@ -100,7 +100,8 @@ class SharedFleet(Fleet):
                 Replica(len(self.replicas), self.make_engine(), "starting", change.at, ready_at)
             )
         for _ in range(-more):
-            self._drain(change.at, 0.0)
+            self._remove(change.at, 0.0)
+        self.change_states()
 
     def _advance(self, when: float) -> None:
         """Run all replicas until `when`, in slices with one slowdown each."""
@@ -113,3 +114,4 @@ class SharedFleet(Fleet):
                 replica.engine.run_until(self._now)
                 if replica.state == "starting" and replica.ready_at <= self._now:
                     replica.state = "ready"
+                    self.change_states()
