@@ -1,25 +1,17 @@
 """Memory traffic of an elementwise chain, computed operator by operator and in one fused kernel."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernels import ops
-from kernels.reference import activation, norm, rotary
+from kernels import ops, registry
 from quizzes.experiments import Result, arg, experiment
 from quizzes.experiments.charts import vega
 
 Op = Literal["fused_add_rms_norm", "rms_norm", "silu_and_mul", "rotary_embedding"]
-UNFUSED: dict[str, Callable[..., Any]] = {
-    "fused_add_rms_norm": norm.fused_add_rms_norm,
-    "rms_norm": norm.rms_norm,
-    "silu_and_mul": activation.silu_and_mul,
-    "rotary_embedding": rotary.rotary_embedding,
-}
-"""The definitions in plain torch: an operator of theirs is a kernel of its own on a GPU."""
 
 
 class CountTraffic(TorchDispatchMode):
@@ -98,7 +90,7 @@ def fusion(
     """
     arguments = _arguments(op, tokens, width, getattr(torch, dtype))
     with CountTraffic() as traffic:
-        expected = UNFUSED[op](*arguments)
+        expected = registry.get(op, "reference").load()(*arguments)
     found = getattr(ops, op)(*arguments)
     pairs = zip(_tensors([expected]), _tensors([found]), strict=True)
     read = sum(map(_num_bytes, _tensors(arguments)))
