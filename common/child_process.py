@@ -87,7 +87,7 @@ class ChildProcess:
             own_group: start a process group, so that Ctrl-C in a terminal does not reach the child and ending it
                 ends what it has started. Without, the child must ignore SIGINT itself.
             keep_stderr: write stderr to a temporary file, for `last_words`; else it is that of this process.
-            stop_signal: sent by `close`, to a child that has no pipe to hang up.
+            stop_signal: sent by `close` instead of hanging up, which then means that this process was killed.
             connection: to hang up by `close`; by default stdin, if that is a pipe.
             popen: further arguments of `subprocess.Popen`.
         """
@@ -240,10 +240,9 @@ def _end(
     own_group: bool,
 ) -> None:
     """Ask a child to end, and kill it if it does not. This must not refer to the ChildProcess."""
-    with suppress(OSError):  # what was not written yet cannot be any more
-        if pipe is not None:
-            pipe.close()
-    if stop_signal is not None and process.poll() is None:
+    if stop_signal is None:
+        _hang_up(pipe)
+    elif process.poll() is None:
         _signal(process, stop_signal, own_group)
     try:
         process.wait(grace_s)
@@ -252,6 +251,13 @@ def _end(
     finally:  # also when a second Ctrl-C ends the waiting
         _signal(process, signal.SIGKILL, own_group)
         process.wait()
+        _hang_up(pipe)
+
+
+def _hang_up(pipe: Connection | IO[bytes] | None) -> None:
+    with suppress(OSError):  # what was not written yet cannot be any more
+        if pipe is not None:
+            pipe.close()
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals, own_group: bool) -> None:

@@ -1,9 +1,13 @@
-"""The child's side of `common.child_process`. A child ends when its parent does."""
+"""The child's side of `common.child_process`. A child ends when its parent does.
+
+python -m common.parent_link MODULE ARGUMENTS     runs any module, and ends it when stdin closes
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import sys
 from collections.abc import Callable
@@ -64,8 +68,25 @@ def serve_pipe(serve: Callable[[Connection], None]) -> None:
     _leave()
 
 
+def run_module(name: str, args: list[str]) -> None:
+    """Run a module that does not read stdin as `python -m` would; a parent that hangs up ends the process."""
+
+    def watch() -> None:
+        while os.read(0, 1 << 10):
+            pass
+        _leave()
+
+    Thread(target=watch, daemon=True).start()
+    sys.argv[1:] = args
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
 def _leave() -> None:
     """End at once: what libraries do at the end of a process may wait for peers that are gone."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+if __name__ == "__main__":
+    run_module(sys.argv[1], sys.argv[2:])

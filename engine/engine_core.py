@@ -21,6 +21,8 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from common.memory import free_host_bytes
+from common.stages import Stages
 from engine.config import ConfigError, EngineArgs, EngineConfig, TierConfig
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.kv_events import KVEventBatch, KVEventFeed, MemoryPublisher
@@ -39,7 +41,6 @@ from engine.grammar.vocabulary import TokenSource, Vocabulary
 from engine.resolve import resolve, trace_path
 from engine.trace.format import TraceError
 from engine.transfer import connector_class
-from engine.worker.kv_cache import free_host_bytes
 
 if TYPE_CHECKING:
     from engine.debug.port import DebugPort
@@ -74,6 +75,8 @@ class EngineCore:
         )
         self._structured: dict[str, Request] = {}
         """Unfinished requests with a grammar, by id."""
+        self.start_seconds: dict[str, float] = {}
+        """Seconds of the start by stage; empty if this engine was not made by `create`."""
         self._retired_loras: list[str] = []
         """Keys of unloaded adapters that unfinished requests still use."""
         self.debug = None if config.debug_port is None else _open_debug_port(config)
@@ -98,12 +101,15 @@ class EngineCore:
     @classmethod
     def create(cls, config: EngineConfig, tokenizer: TokenSource | None = None) -> EngineCore:
         """Load the model, size and allocate the cache, build the scheduler."""
+        stages = Stages()
         executor = executor_class(config.parallel.backend)(config)
+        stages.end("weights")
         num_blocks = min(executor.collective_rpc("determine_num_blocks"))  # they share one block table
         executor.collective_rpc("init_cache", num_blocks)
         cache = replace(config.cache, num_blocks=num_blocks, tiers=_init_tiers(config, executor))
         config = replace(config, cache=cache)
         logger.info("%s", executor.collective_rpc("describe")[0])
+        stages.end("KV cache")
         scheduler = (config.scheduler_cls or Scheduler)(
             config.scheduler,
             config.cache,
@@ -115,7 +121,9 @@ class EngineCore:
             ends = (*config.model.eos_token_ids, tokenizer.eos_token_id)
             known = {end for end in ends if end is not None}
             make_vocabulary = partial(Vocabulary.of, tokenizer, config.model.vocab_size, known)
-        return cls(config, scheduler, executor, make_vocabulary)
+        core = cls(config, scheduler, executor, make_vocabulary)
+        core.start_seconds = stages.seconds
+        return core
 
     def add_request(self, request: Request) -> None:
         """Queue a request, or raise RequestRejected if it could never finish."""

@@ -10,10 +10,9 @@ import sys
 
 __version__ = "0.0.1"
 
-# OpenMP reads this when torch is imported. A thread waits microseconds between two kernels and much longer between two
-# steps: it should spin in the first case and sleep in the second. With OMP_WAIT_POLICY=passive a step of one request
-# takes ten times as long; the default, spinning for milliseconds, takes the core from other programs.
-os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+# OpenMP reads this when torch is imported. Our kernels have threads of their own (cpu/threads.h); one of torch's
+# is needed rarely, and by default it would spin for milliseconds after each operation, on a core that ours need.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 INSTALL_COMPILERS = f"in the checkout: {sys.executable} -m pip install -e '.[cuda]'   (Linux)"
 """Command that installs Triton and NVRTC, which compile the GPU kernels on any Linux machine."""

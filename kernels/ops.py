@@ -121,6 +121,7 @@ def reshape_and_cache(
     Keys are converted to the cache's dtype. Quantised caches need kv_scale:
 
       float8_e4m3fn  fp32 [2], of keys and of values, given: stored = clamp(x / scale, -448, 448)
+      float8_e5m2    the same with 57344; in the reference only
       int8           fp32 [num_blocks, 2, kv_heads, block_size], written as well: scale = max|x| / 127 of the
                      token's head, stored = round-half-even(x / scale), 0 where scale is 0
     """

@@ -61,6 +61,8 @@ class SideReport:
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
     """Processor time of all threads: near threads * seconds if the engine used the whole machine alone."""
+    itl_p99_seconds: list[float] = field(default_factory=list)
+    """99th percentile of the times between two chunks of a stream; servers only."""
     idle_seconds: float = 0.0
     idle_cpu_seconds: float = 0.0
     """Processor time used while the other side computed; an idle engine should use none."""
@@ -118,6 +120,7 @@ class Comparison:
             return
         for side in (self.ours, self.theirs):
             del side.figures[rounds:], side.seconds[rounds:], side.cpu_seconds[rounds:]
+            del side.itl_p99_seconds[rounds:]
         del self.output_tokens[rounds:]
         self.ratio = self._times_better(self.ours.median, self.theirs.median)
         if self.ours.cpu_seconds and self.theirs.cpu_seconds:
@@ -238,6 +241,8 @@ def _alternate(
                 tell(f"round {number + 1} of {rounds}: {side.spec.name}{_so_far(report)}")
                 with other[side].stopped():
                     answer = _generate(side, work)
+                    if side.spec.is_server:
+                        side_report.itl_p99_seconds.append(side.ask("itl_p99", [], []).result["seconds"])
                 _record(side_report, sum(work.max_tokens) / answer.seconds, answer)
         own = sum(sum(side_report.cpu_seconds) for _, side_report in sides)
         others = machine_busy_seconds() - busy_before - own

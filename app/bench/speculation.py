@@ -1,10 +1,10 @@
 """Measure the speed-up by drafts: engines with and without them run the same requests in turns.
 
-    wave 1   plain | ngram | draft_model | eagle        each wave: so many requests that start together; only steps
-    wave 2   plain | ngram | draft_model | eagle        without prompt tokens count, for all engines alike
+    wave 1   plain | ngram | suffix | draft_model | eagle      each wave: so many requests that start together; only
+    wave 2   plain | ngram | suffix | draft_model | eagle      steps without prompt tokens count, for all engines alike
 
-Three workloads, from the easiest to draft to the hardest: answers that copy the catalogue (repetitive),
-tool calls (json), and text sampled at temperature 1 (free).
+Four workloads: answers that copy the catalogue (repetitive), four samples of each answer at temperature 0.7, as agents
+and self-consistency ask for them (agentic), tool calls (json), and text sampled at temperature 1 (free).
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from engine.sampling_params import SamplingParams
 
 WORKLOADS = {
     "repetitive": ("by_genre", "like", "staff", "longer", "cheaper"),
+    "agentic": ("order", "reserve", "by_genre", "like"),
     "json": ("order", "reserve"),
     "free": (),
 }
 """Workload -> kinds of the zoo's questions (`engine/zoo/dialogue.py`)."""
 MAX_TOKENS = 96
+SAMPLES = 4
+"""Samples of each answer in the workload `agentic`."""
 FREE_PROMPT_TOKENS = 24
 MODELS = {"draft_model": "shop-draft", "eagle": "shop-eagle"}
 
@@ -40,6 +43,7 @@ class Ask:
     params: SamplingParams
     length: int
     """Tokens of the expected answer: requests of one wave should end together."""
+    seed: int = 0
 
 
 @dataclass
@@ -144,10 +148,13 @@ def draw(workload: str, count: int, core: EngineCore) -> list[Ask]:
             if workload == "free":
                 params = SamplingParams(temperature=1.0, max_tokens=64, ignore_eos=True)
                 start = Random(len(asks)).randrange(len(prompt) - FREE_PROMPT_TOKENS)
-                asks.append(Ask(prompt[start : start + FREE_PROMPT_TOKENS], params, 64))
+                asks.append(Ask(prompt[start : start + FREE_PROMPT_TOKENS], params, 64, len(asks)))
             elif case.kind in WORKLOADS[workload] and len(prompt) < longest:
-                params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS)
-                asks.append(Ask(prompt, params, len(tokenizer.encode(case.answer).ids)))
+                is_agentic = workload == "agentic"
+                params = SamplingParams(temperature=0.7 if is_agentic else 0, max_tokens=MAX_TOKENS)
+                length = len(tokenizer.encode(case.answer).ids)
+                samples = range(len(asks), len(asks) + (SAMPLES if is_agentic else 1))
+                asks += [Ask(prompt, params, length, seed) for seed in samples]
         index += 1
     return sorted(asks[:count], key=lambda ask: ask.length)
 
@@ -188,7 +195,7 @@ def _run_wave(core: EngineCore, wave: list[Ask], run: Run) -> dict[str, list[int
     answers: dict[str, list[int]] = {}
     for index, ask in enumerate(wave):
         ends = frozenset() if ask.params.ignore_eos else eos
-        core.add_request(Request(str(index), ask.prompt, ask.params, seed=index, eos_token_ids=ends))
+        core.add_request(Request(str(index), ask.prompt, ask.params, seed=ask.seed, eos_token_ids=ends))
         answers[str(index)] = []
     while core.has_unfinished():
         began = perf_counter()

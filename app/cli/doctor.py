@@ -295,9 +295,9 @@ def _engine() -> Iterator[Check]:
         llm = LLM("shop")
         core = llm.llm_engine.engine_core
         loaded = time.perf_counter() - start
-        blocks, backend = core.config.cache.num_blocks, worker_of(core).backend.name
-        text = f"model shop loads in {loaded:.2f} s; KV cache of {blocks:,} blocks, {backend} attention"
-        yield Check("ok", text)
+        blocks, worker = core.config.cache.num_blocks, worker_of(core)
+        yield Check("ok", f"model shop loads in {loaded:.2f} s; KV cache of {blocks:,} blocks")
+        yield Check("ok", f"attention backend {worker.backend.name}: {worker.why_backend}")
         shop = open_shop()
         opening = {"role": "system", "content": shop.system}
         chats = [[opening, {"role": "user", "content": question}] for question in shop.questions]

@@ -118,6 +118,8 @@ def state(url: UrlArgument, api_key: KeyOption = None, json: JsonOption = False)
         terminal.say(
             f"canary: version {found['canary']['version']}, {found['canary']['share']:.0%} of the users"
         )
+    if found.get("canary_look"):
+        terminal.say(terminal.literal(found["canary_look"]["sentence"]))
 
 
 def explain(

@@ -31,6 +31,9 @@ class Server:
         list[str] | None, option("Name of the model in requests; repeatable. Default: MODEL.")
     ] = None
     lora_modules: Annotated[list[str] | None, option("NAME=PATH of an adapter to load; repeatable.")] = None
+    lora_registry: Annotated[
+        Path | None, option("File of prep adapter; the promoted versions are served, also later ones.")
+    ] = None
     max_num_queued_reqs: Annotated[
         int | None, option("Completions that may wait; more get status 429.", min=0)
     ] = None
@@ -57,6 +60,10 @@ class Server:
     ] = False
     log_prompts: Annotated[bool, option("Write prompts to the request log.")] = False
     enable_prompt_tokens_details: Annotated[bool, option("Report cached prompt tokens in the usage.")] = False
+    tool_call_parser: Annotated[
+        str,
+        option("Format of the model's tool calls: hermes, llama3_json, llama4_json, mistral or pythonic."),
+    ] = "hermes"
 
 
 @engine_options
@@ -87,7 +94,7 @@ def serve(
 
     keys = server.api_key or [key for key in [os.environ.get(KEY_VARIABLE)] if key]
     adapters = [_name_and_path(module) for module in server.lora_modules or []]
-    if adapters:
+    if adapters or server.lora_registry is not None:
         engine = {**engine, "enable_lora": True}
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     args = run.ServerArgs(
@@ -96,6 +103,7 @@ def serve(
         api_keys=keys,
         served_model_name=server.served_model_name or [],
         lora_modules=adapters,
+        lora_registry=server.lora_registry,
         max_num_queued_reqs=server.max_num_queued_reqs,
         request_timeout_s=server.request_timeout,
         drain_timeout_s=server.drain_timeout,
@@ -106,6 +114,7 @@ def serve(
         enable_sleep_mode=server.enable_sleep_mode,
         log_prompts=server.log_prompts,
         enable_prompt_tokens_details=server.enable_prompt_tokens_details,
+        tool_call_parser=server.tool_call_parser,
         version=version_of("prep-workbench") or "0.1.0",
     )
     terminal.note(f"[dim]loading {terminal.literal(model)}[/]")

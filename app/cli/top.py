@@ -39,7 +39,7 @@ def top(
     terminal.need_libraries("top needs", ["httpx", "prometheus_client"], "top", "serve")
     from engine.server.scrape import Activity, base_of
 
-    base = _told(lambda: base_of(url))
+    base = told(lambda: base_of(url))
     before = look(base, api_key)
     if once or json or not terminal.is_live(terminal.out()):
         time.sleep(interval)
@@ -60,10 +60,10 @@ def look(base: str, api_key: str | None) -> Scrape:
     """Scrape the server once. Raises a Problem if there is no such server."""
     from engine.server.scrape import fetch
 
-    return _told(lambda: fetch(base, api_key or os.environ.get(KEY_VARIABLE, "")))
+    return told(lambda: fetch(base, api_key or os.environ.get(KEY_VARIABLE, "")))
 
 
-def _told(action: Callable[[], T]) -> T:
+def told(action: Callable[[], T]) -> T:
     from engine.server.scrape import ScrapeError
 
     try:

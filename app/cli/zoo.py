@@ -1,4 +1,4 @@
-"""`prep zoo`: list, evaluate, train and quantise the shipped models."""
+"""`prep zoo`: list, check, evaluate, train and quantise the shipped models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from app.cli.zoo_eval import eval_
 from app.cli.zoo_quantize import formats, quantize, size
-from engine.zoo.registry import MODELS, list_models
+from common.text import counted
+from engine.zoo.manifest import ManifestError, check_manifest, manifest_of
+from engine.zoo.registry import MODELS, list_models, resolve
 
 
 def list_(json: JsonOption = False) -> None:
@@ -32,6 +34,36 @@ def list_(json: JsonOption = False) -> None:
     table = terminal.table("model", "parameters", "MB", "folder", left=("folder",), rows=rows)
     terminal.out().print(table)
     terminal.next_command(f"prep chat {models[0].name}", "chat with it; prep zoo eval measures it")
+
+
+def manifest(
+    model: Annotated[str, argument("A shipped model or a folder.")],
+    check: Annotated[
+        Path | None, option("Compare with this manifest; exit code 1 if a file differs.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Print the checksums of a model's files, or compare them with a manifest.
+
+    The format is that of sha256sum. A changed, missing or additional file is a difference.
+
+    \b
+    Examples:
+      prep zoo manifest shop > shop.sha256
+      prep zoo manifest shop --check shop.sha256
+    """
+    folder = resolve(model)
+    if check is None:
+        print(manifest_of(folder), end="")
+        return
+    try:
+        count = check_manifest(folder, check.read_text(encoding="utf-8"))
+    except (ManifestError, UnicodeDecodeError) as error:
+        raise terminal.Problem(
+            str(error),
+            f"restore the files, or write a new manifest: prep zoo manifest {model}",
+            code=terminal.CHECKS_FAILED,
+        ) from None
+    terminal.note(f"{model}: {counted(count, 'file')} as in {check}")
 
 
 def train(
@@ -91,6 +123,7 @@ zoo = terminal.command_app(
     formats,
     list_,
     eval_,
+    manifest,
     train,
     help="List, evaluate, train and quantise the shipped models of an invented manga shop.",
 )

@@ -160,14 +160,32 @@ def get_backend(
     return backend
 
 
-def _working(device: torch.device, dtype: torch.dtype, shape: AttentionShape | None) -> list[str]:
-    """Return the backends that run here and support this shape, the fastest first."""
-    return [
-        name
+def candidates(
+    device: torch.device, dtype: torch.dtype, shape: AttentionShape | None
+) -> dict[str, str | None]:
+    """Return the backends for a device, the fastest first, each with the reason why it cannot serve here, or None."""
+    return {
+        name: (registry.unavailable(name) if name in registry.BACKENDS else None)
+        or _unsupported(load_object(BACKENDS[name]), device, dtype, shape)
         for name in _PREFERENCE.get(device.type, ("sdpa", "reference"))
-        if not (name in registry.BACKENDS and registry.unavailable(name))
-        and not _unsupported(load_object(BACKENDS[name]), device, dtype, shape)
-    ]
+    }
+
+
+def why_chosen(
+    asked: str | None, device: torch.device, dtype: torch.dtype, shape: AttentionShape | None
+) -> str:
+    """Return why `get_backend` chooses as it does for these arguments, with the candidates that cannot serve."""
+    if asked is not None:
+        return "as asked"
+    found = candidates(device, dtype, shape)
+    working = [name for name, reason in found.items() if reason is None]
+    passed = [f"{name} cannot: {reason}" for name, reason in found.items() if reason is not None]
+    slower = f"then {', '.join(working[1:])}" if working[1:] else "no other can"
+    return "; ".join([f"the fastest that serves this model on {device.type}, {slower}", *passed])
+
+
+def _working(device: torch.device, dtype: torch.dtype, shape: AttentionShape | None) -> list[str]:
+    return [name for name, reason in candidates(device, dtype, shape).items() if reason is None]
 
 
 def _unsupported(

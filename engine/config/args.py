@@ -26,7 +26,7 @@ class EngineArgs(ModelArgs):
     kv_cache_memory_bytes: int | None = None
     num_gpu_blocks_override: int | None = None
     kv_cache_dtype: str = "auto"
-    """auto: the model's; fp8 (= fp8_e4m3), int8_per_token_head, or a float type (`engine/quant/kv_cache.py`)."""
+    """auto: the model's; fp8 (= fp8_e4m3), fp8_e5m2, int8_per_token_head, a float type (`engine/quant/kv_cache.py`)."""
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
     max_num_batched_tokens: int | None = None
@@ -53,7 +53,7 @@ class EngineArgs(ModelArgs):
     lora_dtype: str = "auto"
 
     speculative_config: dict[str, Any] | str | None = None
-    """`method` (ngram, draft_model, eagle), `num_speculative_tokens`, `model`, ...: a dict or its JSON."""
+    """`method` (ngram, suffix, draft_model, eagle), `num_speculative_tokens`, `model`, ...: a dict or its JSON."""
     structured_outputs_config: dict[str, Any] | str | None = None
     """`backend`: auto, xgrammar or dfa."""
 

@@ -5,6 +5,7 @@ Names are vLLM's (vllm/config/*.py) where the same setting exists.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -14,7 +15,7 @@ from engine.config.settings import ConfigError, ObjectSettings, require_at_least
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Allowed values of `max_lora_rank`, as in vLLM."""
-METHODS = ("ngram", "draft_model", "eagle")
+METHODS = ("ngram", "suffix", "draft_model", "eagle")
 _MODEL_METHODS = ("draft_model", "eagle")
 
 
@@ -158,14 +159,22 @@ class SpeculativeConfig(ObjectSettings):
     example: ClassVar[str] = '{"method": "ngram", "num_speculative_tokens": 4}'
 
     method: str
-    """ngram, draft_model, eagle, or your drafter as `package.module:Class` (`engine/spec/base.py`)."""
+    """ngram, suffix, draft_model, eagle, or your drafter as `package.module:Class` (`engine/spec/base.py`)."""
     num_speculative_tokens: int = 4
-    """Drafts per request and step."""
+    """Drafts per request and step; with suffix the maximum, by default `suffix_decoding_max_tree_depth`."""
     model: str | None = None
     """The draft model, or the EAGLE head."""
     prompt_lookup_min: int = 2
     prompt_lookup_max: int = 5
     """ngram: lengths of the ending to look up in the earlier tokens; the longest match wins."""
+    suffix_decoding_max_tree_depth: int = 24
+    """suffix: tokens of an ending and its drafts together."""
+    suffix_decoding_max_cached_requests: int = 10_000
+    """suffix: outputs of finished requests to draft from; 0: only the request's own tokens."""
+    suffix_decoding_max_spec_factor: float = 1.0
+    """suffix: drafts per token of the ending that occurred before."""
+    suffix_decoding_min_token_prob: float = 0.1
+    """suffix: draft as long as the path's share of the occurrences is at least this."""
     verifier: str = "coupling"
     """coupling: token-identical to no drafts. rejection: same distribution (`engine/sample/draft_acceptance.py`)."""
     adaptive: bool = False
@@ -182,8 +191,12 @@ class SpeculativeConfig(ObjectSettings):
                 "or your own drafter as 'package.module:Class'"
             )
         require_one_of(("coupling", "rejection"), verifier=self.verifier)
-        for name in ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"):
+        counts = "num_speculative_tokens prompt_lookup_min prompt_lookup_max suffix_decoding_max_tree_depth"
+        for name in counts.split():
             _check_count(name, getattr(self, name))
+        _check_count("suffix_decoding_max_cached_requests", self.suffix_decoding_max_cached_requests, least=0)
+        _check_number("suffix_decoding_max_spec_factor", self.suffix_decoding_max_spec_factor, math.inf)
+        _check_number("suffix_decoding_min_token_prob", self.suffix_decoding_min_token_prob, 1.0)
         if self.disable_by_batch_size is not None:
             _check_count("disable_by_batch_size", self.disable_by_batch_size)
         if not isinstance(self.adaptive, bool):
@@ -216,6 +229,9 @@ class SpeculativeConfig(ObjectSettings):
                 raise ConfigError(f"{name} in speculative_config must be text, got {settings[name]!r}")
         if settings.get("method") is None:
             settings["method"] = _method_of(settings.get("model"))
+        if settings["method"] == "suffix":  # as in vLLM
+            depth = settings.get("suffix_decoding_max_tree_depth", cls.suffix_decoding_max_tree_depth)
+            settings.setdefault("num_speculative_tokens", depth)
         for name in {"prompt_lookup_min", "prompt_lookup_max"} & settings.keys():
             _check_count(name, settings[name])
         if "prompt_lookup_max" in settings:  # the other default gives way, as in vLLM
@@ -234,12 +250,23 @@ def _method_of(model: str | None) -> str:
         raise ConfigError(f"speculative_config needs a method or a model; for example {example}")
     if model in ("ngram", "[ngram]"):
         return "ngram"
+    if model == "suffix":
+        return "suffix"
     return "eagle" if "eagle" in model.lower() else "draft_model"
 
 
-def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{name} in speculative_config must be an integer of at least 1, got {value!r}")
+def _check_count(name: str, value: object, least: int = 1) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(
+            f"{name} in speculative_config must be an integer of at least {least}, got {value!r}"
+        )
+
+
+def _check_number(name: str, value: object, most: float) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= most or value == math.inf:  # type: ignore[operator]
+        bound = "at least 0" if most == math.inf else f"from 0 to {most:g}"
+        raise ConfigError(f"{name} in speculative_config must be a number {bound}, got {value!r}")
 
 
 def _check_flag(name: str, value: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
@@ -39,9 +39,15 @@ def check_names(given: Mapping[str, Any], config: type, unknown: str) -> None:
     known = [field.name for field in fields(config)]
     for name in given:
         if name not in known:
-            close = get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(known)}"
-            raise ConfigError(f"{unknown} {name!r}; {hint}")
+            raise ConfigError(unknown_name(unknown, name, known))
+
+
+def unknown_name(unknown: str, name: object, known: Iterable[str]) -> str:
+    """Return the message for a name that is not among the known ones; `unknown` starts it."""
+    names = list(known)
+    close = get_close_matches(str(name), names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(names)}"
+    return f"{unknown} {name!r}; {hint}"
 
 
 class ObjectSettings:

@@ -22,6 +22,7 @@ from engine.core.blocks import OnBlockEvent
 from engine.core.errors import IntegrityError, RequestRejected
 from engine.core.integrity import find_problems
 from engine.core.kv_manager import KVManager, PrefixHit
+from engine.core.micro_batches import most_rows
 from engine.core.passed_over import PassedOver
 from engine.core.queues import POLICIES, HeapQueue, SortKey
 from engine.core.request import Request, RequestStatus
@@ -53,8 +54,9 @@ class StepPlan:
     """A step while it is being planned."""
 
     budget_left: int
-    rows_left: int
-    """Requests that may still join this step."""
+    most_running: int
+    most_rows: int
+    """Upper bounds on the rows of requests that already run, and on all rows."""
     passed: PassedOver
     rows: list[Scheduled] = field(default_factory=list)
     preempted: list[str] = field(default_factory=list)
@@ -164,7 +166,8 @@ class Scheduler:
         admitted now would be preempted next.
         """
         passed = PassedOver(self.config, self.kv)
-        plan = StepPlan(self.config.max_num_batched_tokens, self._max_rows(), passed)
+        bounds = most_rows(self.config, self.running, len(self.requests))
+        plan = StepPlan(self.config.max_num_batched_tokens, *bounds, passed)
         self.stats = StepStats(step=next(self._step))
         self.kv.begin_step()
         if self.config.max_concurrent_batches > 1:
@@ -181,8 +184,8 @@ class Scheduler:
         index = 0
         while index < len(self.running) and plan.budget_left:
             request = self.running[index]
-            if request.in_flight_step >= 0 or not plan.rows_left:
-                plan.refuse(request.request_id, Reason.OTHER_BATCH, {"most": self._max_rows()})
+            if request.in_flight_step >= 0 or len(plan.rows) >= plan.most_running:
+                plan.refuse(request.request_id, Reason.OTHER_BATCH, {"most": plan.most_running})
                 index += 1
                 continue
             start = request.num_computed_tokens
@@ -256,8 +259,8 @@ class Scheduler:
             return NotScheduled(None, Reason.BUDGET_EXHAUSTED, {"need": need, "left": 0})
         if len(self.running) >= self.config.max_num_seqs:
             return NotScheduled(None, Reason.MAX_NUM_SEQS, {"running": len(self.running)})
-        if not plan.rows_left:
-            return NotScheduled(None, Reason.OTHER_BATCH, {"most": self._max_rows()})
+        if len(plan.rows) >= plan.most_rows:
+            return NotScheduled(None, Reason.OTHER_BATCH, {"most": plan.most_rows})
         if plan.passed.is_blocked or len(plan.passed.requests) >= MAX_DEFERRED_PER_STEP:
             return plan.passed.refusal(None)
         return None
@@ -334,7 +337,6 @@ class Scheduler:
         row = Scheduled(request.request_id, start, num_tokens, new_block_ids, drafts, init)
         plan.rows.append(row)
         plan.budget_left -= num_tokens
-        plan.rows_left -= 1
         request.in_flight_step = self.stats.step
         self.kv.mark_in_flight(request, start, start + num_tokens)
         if num_known == 1 and len(request.token_ids) > len(request.prompt_token_ids):
@@ -342,10 +344,6 @@ class Scheduler:
             self.stats.num_draft_tokens += len(drafts)
         else:
             self.stats.num_prefill_tokens += num_tokens
-
-    def _max_rows(self) -> int:
-        """Upper bound on the requests in one step: an equal share for each step under way."""
-        return -(-len(self.requests) // self.config.max_concurrent_batches)
 
     def _close(self, plan: StepPlan) -> SchedulerOutput:
         stats = self.stats

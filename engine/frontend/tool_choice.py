@@ -3,33 +3,33 @@
     Let me look.<tool_call>{"name": "get_order_status", "arguments": {"order_id": "7"}}</tool_call>
     [ content  ][           one call: a name and arguments, as OpenAI's API has them              ]
 
-This is the format of Hermes, Qwen and the shipped shop models. A call that is not valid JSON, or has no name, stays
-content. A forced call has no tags.
+This is the format of Hermes, Qwen and the shipped shop models; `tool_parsers` has others. A call that is malformed, or
+has no name, stays content. A forced call is a JSON object in every format.
 
     "none"      the model does not see the tools
     "auto"      it may call one; its output is parsed and may contain no call
     "required"  it calls one of them  \\  the answer starts inside a call, and a grammar made of the
     {"type": "function", ...}  this one  /  tools' schemas keeps it there: it parses unless it is cut off
 
-Source: vLLM entrypoints/openai/chat_completion/protocol.py, tool_parsers/utils.py and hermes_tool_parser.py.
+Source: vLLM entrypoints/openai/chat_completion/protocol.py and tool_parsers/utils.py.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import random
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
+from engine.frontend.tool_parsers import make_tool_parser, read_calls
+from engine.frontend.tool_parsers.formats import BEGIN
 from engine.outputs import CompletionOutput
 from engine.sampling_params import SamplingParams, StructuredOutputsParams
 
 ToolChoice = str | Mapping[str, Any]
-
-BEGIN, END = "<tool_call>", "</tool_call>"
-_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
 
 class ToolError(ValueError):
@@ -42,9 +42,12 @@ class ToolPlan:
 
     tools: list[dict[str, Any]] | None  # Tools for the chat template
     call_schema: dict[str, Any] | None  # JSON schema of the required call; None: the model decides
+    parser: str = "hermes"  # Format of the calls that the model decides to make
 
     @classmethod
-    def of(cls, tools: Sequence[Mapping[str, Any]] | None, choice: ToolChoice) -> ToolPlan:
+    def of(
+        cls, tools: Sequence[Mapping[str, Any]] | None, choice: ToolChoice, parser: str = "hermes"
+    ) -> ToolPlan:
         """Validate tools and tool choice together."""
         functions = [_function(tool, index) for index, tool in enumerate(tools or ())]
         names = [function["name"] for function in functions]
@@ -56,19 +59,21 @@ class ToolPlan:
             return cls(None, None)
         shown = [_shown(tool, function) for tool, function in zip(tools or (), functions, strict=True)]
         if choice == "auto":
-            return cls(shown, None)
+            return cls(shown, None, parser)
         if choice != "required":
             functions = [functions[names.index(_named(choice, names))]]
         schemas = [_call_schema(function) for function in functions]
-        return cls(shown, schemas[0] if len(schemas) == 1 else {"anyOf": schemas})
+        return cls(shown, schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, parser)
 
     @property
     def opening(self) -> str:
         """Text with which the answer begins: the start of a call, if one is required."""
-        return "" if self.call_schema is None else BEGIN
+        return "" if self.call_schema is None or self.parser != "hermes" else BEGIN
 
     def constrain(self, params: SamplingParams) -> SamplingParams:
-        """Return the parameters, constrained to the required call."""
+        """Return the parameters, constrained to the required call, with the special tokens that may mark a call."""
+        if self.tools is not None and self.call_schema is None:
+            return replace(params, skip_special_tokens=False)
         if self.call_schema is None:
             return params
         if params.structured_outputs is not None:
@@ -83,59 +88,63 @@ class ToolPlan:
         if self.tools is None:
             return
         if self.call_schema is None:
-            completion.text, completion.tool_calls = parse_tool_calls(completion.text)
-        elif (call := parse_call(completion.text)) is not None:
+            completion.text, completion.tool_calls = parse_tool_calls(completion.text, self.parser)
+        elif (call := parse_call(completion.text, self.parser)) is not None:
             completion.text, completion.tool_calls = "", [call]
         else:
             completion.tool_calls = []
 
 
-def parse_tool_calls(text: str) -> tuple[str, list[dict[str, Any]]]:
-    """Return the content of a message and its calls in OpenAI's format. A call whose end is cut off may be whole."""
-    calls = []
-
-    def take(match: re.Match[str]) -> str:
-        call = parse_call(match[1])
-        if call is None:
-            return match[0]
-        calls.append(call)
-        return ""
-
-    return _CALL.sub(take, text), calls
+def parse_tool_calls(text: str, parser: str = "hermes") -> tuple[str, list[dict[str, Any]]]:
+    """Return the content of a message and its calls in OpenAI's format."""
+    content, calls = read_calls(make_tool_parser(parser), text)
+    return content, [
+        {"id": _call_id(parser), "type": "function", "function": {"name": name, "arguments": arguments}}
+        for name, arguments in calls
+    ]
 
 
 class ToolCallStream:
-    """Incremental `parse_tool_calls`: content as soon as it cannot be part of a tag, a call when it is complete.
+    """Incremental `parse_tool_calls`: content, the names of calls and their arguments as soon as they are certain."""
 
-    push("Yes.<tool")   ->  content "Yes."      "<tool" may become a tag and is held back
-    push("box>")        ->  content "<toolbox>"
-    """
+    def __init__(self, parser: str = "hermes") -> None:
+        self._format, self._parser = parser, make_tool_parser(parser)
+        self._index = -1
+        self._is_open = False
+        self.num_complete = 0
+        """Calls whose arguments are whole."""
 
-    def __init__(self) -> None:
-        self._waiting = ""
+    def push(self, text: str, *, is_last: bool = False) -> tuple[str, list[dict[str, Any]]]:
+        """Add a piece of text; return the new content and, for each call with news, a delta in OpenAI's format."""
+        pieces = self._parser.push(text) + (self._parser.finish() if is_last else [])
+        content = ""
+        deltas: dict[int, dict[str, Any]] = {}
+        for piece in pieces:
+            if piece.kind == "content" or (piece.kind == "broken" and not self._is_open):
+                content += piece.text
+            elif piece.kind == "name":
+                self._index, self._is_open = self._index + 1, True
+                function = {"name": piece.text, "arguments": ""}
+                head = {"index": self._index, "id": _call_id(self._format), "type": "function"}
+                deltas[self._index] = {**head, "function": function}
+            elif piece.kind == "arguments":
+                delta = deltas.setdefault(self._index, {"index": self._index, "function": {"arguments": ""}})
+                delta["function"]["arguments"] += piece.text
+            else:
+                self.num_complete += piece.kind == "end"
+                self._is_open = False
+        return content, list(deltas.values())
 
-    def push(self, text: str) -> tuple[str, list[dict[str, Any]]]:
-        """Add a piece of text; return the content and calls that are certain now."""
-        waiting = self._waiting + text
-        complete = max(
-            (match.end() for match in _CALL.finditer(waiting) if match[0].endswith(END)), default=0
-        )
-        cut = waiting.find(BEGIN, complete)
-        if cut < 0:
-            cut = len(waiting) - next(
-                (n for n in range(len(BEGIN) - 1, 0, -1) if waiting.endswith(BEGIN[:n])), 0
-            )
-        self._waiting = waiting[cut:]
-        return parse_tool_calls(waiting[:cut])
 
-    def finish(self) -> tuple[str, list[dict[str, Any]]]:
-        """End the text: return what is held back, a call without its end or content."""
-        waiting, self._waiting = self._waiting, ""
-        return parse_tool_calls(waiting)
+def _call_id(parser: str) -> str:
+    """Return a new id; Mistral's templates accept 9 letters and digits only."""
+    if parser == "mistral":
+        return "".join(random.choices(string.ascii_letters + string.digits, k=9))
+    return f"call_{uuid4().hex}"
 
 
-def parse_call(text: str) -> dict[str, Any] | None:
-    """Parse a call; return None if it is not one."""
+def parse_call(text: str, parser: str = "hermes") -> dict[str, Any] | None:
+    """Parse a forced call; return None if it is cut off."""
     try:
         call = json.loads(text)
     except ValueError:
@@ -146,7 +155,7 @@ def parse_call(text: str) -> dict[str, Any] | None:
     if not isinstance(arguments, dict):
         return None
     function = {"name": call["name"], "arguments": json.dumps(arguments, ensure_ascii=False)}
-    return {"id": f"call_{uuid4().hex}", "type": "function", "function": function}
+    return {"id": _call_id(parser), "type": "function", "function": function}
 
 
 def _function(tool: Any, index: int) -> Mapping[str, Any]:

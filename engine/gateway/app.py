@@ -6,13 +6,16 @@ GET  /metrics                   responses, attempts, backends that are up: metri
 GET  /gateway/state             backends, tenants, canary, shadow
 GET  /gateway/decisions[/ID]    why that backend
 POST /gateway/canary {"share"}  change the canary's share; 0 rolls back at once
+POST /gateway/backends {"name", "url", ...}   one more backend
+POST /gateway/backends/NAME/drain             no new requests for it
+DELETE /gateway/backends/NAME                 forget it; 409 while it has requests
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,6 +23,7 @@ from uuid import uuid4
 
 import httpx
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -28,6 +32,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from engine.gateway.backend import GatewayRequest
+from engine.gateway.config import BackendSettings
 from engine.gateway.kv_index import KVIndex
 from engine.gateway.proxy import Gateway, Tenant
 from engine.gateway.sending import Sending, headers_for
@@ -41,8 +46,8 @@ FORWARDED = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/r
 """Paths for clients of the gateway. The administration of a backend, such as /v1/load_lora_adapter, is not."""
 
 
-def create_app(gateway: Gateway, *, max_body_bytes: int = 32 << 20) -> Starlette:
-    """Return the application of a gateway, which it closes at its end."""
+def create_app(gateway: Gateway, more: Sequence[Route] = (), *, max_body_bytes: int = 32 << 20) -> Starlette:
+    """Return the application of a gateway, which it closes at its end. more: further routes."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -62,6 +67,10 @@ def create_app(gateway: Gateway, *, max_body_bytes: int = 32 << 20) -> Starlette
         Route("/gateway/decisions", _bound(gateway, _decisions)),
         Route("/gateway/decisions/{id:path}", _bound(gateway, _decision)),
         Route("/gateway/canary", _bound(gateway, _canary), methods=["POST"]),
+        Route("/gateway/backends", _bound(gateway, _add), methods=["POST"]),
+        Route("/gateway/backends/{name}/drain", _bound(gateway, _drain), methods=["POST"]),
+        Route("/gateway/backends/{name}", _bound(gateway, _remove), methods=["DELETE"]),
+        *more,
     ]
 
     async def failed(_: Request, error: Exception) -> JSONResponse:
@@ -108,7 +117,7 @@ async def _forward(gateway: Gateway, request: Request) -> Response:
     try:
         tenant = gateway.tenant_of(request.headers.get("authorization", ""))
         name = "" if tenant is None else tenant.settings.name
-        body = await _body(request)
+        body = await read_body(request)
         gateway.admit(tenant)
         sending = await until_hang_up(request, _send(gateway, request, tenant, body))
         if sending is None:
@@ -123,6 +132,8 @@ async def _forward(gateway: Gateway, request: Request) -> Response:
 
 
 async def _send(gateway: Gateway, request: Request, tenant: Tenant | None, body: dict[str, Any]) -> Sending:
+    gateway.num_arrivals += 1
+    await gateway.until_backend()
     trimmed = gateway.within_budget(body)
     name = "" if tenant is None else tenant.settings.name
     routed = replace(
@@ -165,7 +176,7 @@ async def _state(gateway: Gateway, request: Request) -> Response:
     backends = [
         {
             "name": each.name, "url": each.settings.url, "version": each.settings.version,
-            "healthy": each.is_healthy, "breaker": each.breaker.state, "load": each.load,
+            "healthy": each.is_healthy, "draining": each.is_draining, "breaker": each.breaker.state, "load": each.load,
             "requests": each.num_requests, "failed": each.num_failed,
             **_kv_state(each.index_of_kv),
         }
@@ -178,13 +189,14 @@ async def _state(gateway: Gateway, request: Request) -> Response:
         }
         for each in gateway.tenants
     ]  # fmt: skip
-    canary = gateway.route.canary
+    canary, watch = gateway.route.canary, gateway.canary_watch
     return JSONResponse(
         {
             "policy": gateway.settings.policy,
             "backends": backends,
             "tenants": tenants,
             "canary": None if canary is None else canary.model_dump(),
+            "canary_look": None if watch is None or watch.last is None else watch.last.as_json(),
             "shadow": vars(gateway.shadowed),
         }
     )
@@ -213,17 +225,47 @@ async def _decision(gateway: Gateway, request: Request) -> Response:
 
 async def _canary(gateway: Gateway, request: Request) -> Response:
     gateway.check_admin(request.headers.get("authorization", ""))
-    share = (await _body(request)).get("share")
+    share = (await read_body(request)).get("share")
     canary = gateway.route.canary
     if canary is None:
         raise ApiError(400, "this gateway has no canary; add one to its settings")
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
         raise ApiError(400, f"share must be a number from 0 to 1, got {share!r}", param="share")
-    gateway.route.canary = canary.model_copy(update={"share": float(share)})
-    return JSONResponse(gateway.route.canary.model_dump())
+    gateway.set_canary_share(float(share))
+    return JSONResponse({"version": canary.version, "share": float(share)})
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def _add(gateway: Gateway, request: Request) -> Response:
+    gateway.check_admin(request.headers.get("authorization", ""))
+    try:
+        settings = BackendSettings.model_validate(await read_body(request))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise ApiError(400, f"{name}: {first['msg']}", param=name) from None
+    gateway.add(settings)
+    return JSONResponse(settings.model_dump(exclude={"api_key"}))
+
+
+async def _drain(gateway: Gateway, request: Request) -> Response:
+    gateway.check_admin(request.headers.get("authorization", ""))
+    backend = gateway.drain(request.path_params["name"])
+    return JSONResponse({"name": backend.name, "load": backend.load})
+
+
+async def _remove(gateway: Gateway, request: Request) -> Response:
+    gateway.check_admin(request.headers.get("authorization", ""))
+    backend = gateway.drain(request.path_params["name"])
+    if backend.load:
+        raise ApiError(
+            409, f"backend {backend.name!r} drains; it has requests under way: {backend.load}", param="name"
+        )
+    gateway.remove(backend.name)
+    return JSONResponse({"name": backend.name})
+
+
+async def read_body(request: Request) -> dict[str, Any]:
+    """Return the JSON object of a request. Raises ApiError 400 for anything else."""
     try:
         body = json.loads(await request.body())
         check_depth("the request", body)

@@ -125,6 +125,8 @@ class Backend:
     settings: BackendSettings
     breaker: CircuitBreaker
     is_healthy: bool = True
+    is_draining: bool = False
+    """It finishes its requests and gets no new ones."""
     load: int = 0
     """Requests under way through this gateway."""
     tokens: int = 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -33,11 +33,16 @@ Policy = Literal[
 ]
 
 
-class _Settings(BaseModel):
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+class StrictModel(BaseModel):
+    """Settings that refuse unknown names."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class BackendSettings(_Settings):
+class BackendSettings(StrictModel):
     """A server with OpenAI's API."""
 
     name: str = Field(min_length=1)
@@ -53,7 +58,7 @@ class BackendSettings(_Settings):
     """Its replay_endpoint, asked at the start and after a gap."""
 
 
-class TenantSettings(_Settings):
+class TenantSettings(StrictModel):
     """A client of the gateway, known by its key, with its limits. None: no limit."""
 
     name: str = Field(min_length=1)
@@ -65,32 +70,61 @@ class TenantSettings(_Settings):
     """Prompt and output tokens; counted from the answers' usage."""
 
 
-class CanarySettings(_Settings):
+class WatchSettings(StrictModel):
+    """When a canary counts as worse than the other versions; then its share becomes 0 at once."""
+
+    alpha: float = Field(default=0.05, gt=0, lt=1)
+    """Probability of a rollback of a canary that is not worse, over all looks together."""
+    power: float = Field(default=0.8, gt=0, lt=1)
+    """Probability of finding an error rate that is higher by `detect`, for the stated number of requests."""
+    more_errors: float = Field(default=0.0, ge=0, lt=1)
+    """Difference of the error rates that is allowed."""
+    detect: float = Field(default=0.02, gt=0, lt=1)
+    """Difference of the error rates worth finding."""
+    quantile: float = Field(default=0.9, gt=0, lt=1)
+    """Quantile of the latencies that is compared."""
+    slower: float = Field(default=0.25, ge=0)
+    """Share by which that latency may be higher."""
+    first_look: int = Field(default=50, ge=2)
+    """Requests of each side before the first look; the next ones come at each doubling."""
+
+    @model_validator(mode="after")
+    def _detects_more_than_it_allows(self) -> WatchSettings:
+        if self.detect <= self.more_errors:
+            raise ValueError(
+                f"detect must be above more_errors, got {self.detect:g} and {self.more_errors:g}"
+            )
+        return self
+
+
+class CanarySettings(StrictModel):
     version: str
     share: float = Field(ge=0, le=1)
     """Share of the users, not of the requests: a user stays on one version while the share stays."""
+    watch: WatchSettings | None = None
+    """Roll back by itself; None: only by POST /gateway/canary."""
 
 
-class ShadowSettings(_Settings):
+class ShadowSettings(StrictModel):
     """Requests are copied to this backend; its answers are compared and dropped."""
 
     backend: str
     share: float = Field(default=1.0, ge=0, le=1)
 
 
-class HealthSettings(_Settings):
+class HealthSettings(StrictModel):
     path: str = "/health"
     every_s: float = Field(default=1.0, gt=0)
     timeout_s: float = Field(default=1.0, gt=0)
 
 
-class BreakerSettings(_Settings):
+class BreakerSettings(StrictModel):
     failures: int = Field(default=5, ge=1)
     """Failures in a row that open the breaker."""
     open_s: float = Field(default=10.0, gt=0)
 
 
-class RetrySettings(_Settings):
+class RetrySettings(StrictModel):
     """Only requests that got no byte of an answer are tried again."""
 
     most: int = Field(default=1, ge=0)
@@ -98,7 +132,15 @@ class RetrySettings(_Settings):
     """Retries per request over the last requests: a general failure must not multiply the load."""
 
 
-class GatewaySettings(_Settings):
+class HoldSettings(StrictModel):
+    """Requests that no backend can answer wait for one, instead of failing at once."""
+
+    most: int = Field(default=64, ge=0)
+    """Requests that wait; more get status 503."""
+    timeout_s: float = Field(default=60.0, gt=0)
+
+
+class GatewaySettings(StrictModel):
     backends: list[BackendSettings] = Field(min_length=1)
     policy: Policy = "least-loaded"
     fallback: BackendSettings | None = None
@@ -113,6 +155,7 @@ class GatewaySettings(_Settings):
     health: HealthSettings = HealthSettings()
     breaker: BreakerSettings = BreakerSettings()
     retries: RetrySettings = RetrySettings()
+    hold: HoldSettings | None = None
     max_prompt_tokens: int | None = Field(default=None, ge=16)
     """Longer conversations are trimmed (`budgeter.py`); None: none."""
     timeout_s: float = Field(default=120.0, gt=0)
@@ -137,6 +180,11 @@ class GatewaySettings(_Settings):
 
 def read_settings(path: Path) -> GatewaySettings:
     """Read a gateway's settings. Raises ConfigError with file and line."""
+    return read_yaml(path, GatewaySettings, "expected settings such as `backends:`, see prep gateway --help")
+
+
+def read_yaml(path: Path, kind: type[Settings], expected: str) -> Settings:
+    """Read settings of a kind. Raises ConfigError with file and line; `expected` is its text for a file without any."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -148,9 +196,9 @@ def read_settings(path: Path) -> GatewaySettings:
         line = 1 if mark is None else mark.line + 1
         raise ConfigError(f"{path}:{line}: no YAML: {getattr(error, 'problem', error)}") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}:1: expected settings such as `backends:`, see prep gateway --help")
+        raise ConfigError(f"{path}:1: {expected}")
     try:
-        return GatewaySettings.model_validate(_with_environment(value))
+        return kind.model_validate(_with_environment(value))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

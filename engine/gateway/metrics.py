@@ -49,10 +49,19 @@ class GatewayMetrics:
         self.fallbacks = Counter(
             "gateway_fallbacks", "Requests that the fallback was asked for.", registry=self.registry
         )
+        self.canary_rollbacks = Counter(
+            "gateway_canary_rollbacks",
+            "Canaries whose share became 0 because they were worse.",
+            registry=self.registry,
+        )
         for name in [*(each.name for each in backends), *([] if fallback is None else [fallback])]:
-            for outcome in OUTCOMES:
-                self.attempts.labels(name, outcome)
+            self.add(name)
         self.registry.register(_Levels(backends))
+
+    def add(self, backend: str) -> None:
+        """Show a backend's counters from 0 on."""
+        for outcome in OUTCOMES:
+            self.attempts.labels(backend, outcome)
 
     def end(self, backend: str, how: str) -> None:
         """An attempt has ended. how: as in `Decision.ended`."""

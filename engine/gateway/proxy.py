@@ -11,13 +11,14 @@ import logging
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import httpx
 
 from engine.gateway.backend import Backend, GatewayRequest, by_name
 from engine.gateway.budgeter import Trimmed, estimated_tokens, trim
-from engine.gateway.canary import share_of
+from engine.gateway.canary import CanaryWatch, share_of
 from engine.gateway.config import BackendSettings, GatewaySettings, TenantSettings
 from engine.gateway.kv_index import KVIndex, PromptTokens, follow
 from engine.gateway.limits import CircuitBreaker, DailyQuota, RetryBudget, TokenBucket
@@ -70,11 +71,15 @@ class Gateway:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
-        self.backends = [
-            Backend(index, each, self._breaker(), index_of_kv=None if each.kv_events is None else KVIndex())
-            for index, each in enumerate(settings.backends)
-        ]
+        self.num_arrivals = 0
+        """Requests so far, those that no backend answered included."""
+        self.num_held = 0
+        """Requests that wait for a backend now."""
+        self._numbers, self._came = count(), asyncio.Event()
+        self.backends = [self._backend(each) for each in settings.backends]
         self.route = Route(self.backends, settings.policy, settings.canary)
+        watch = None if settings.canary is None else settings.canary.watch
+        self.canary_watch = None if watch is None else CanaryWatch(watch)
         self.tenants = [Tenant.of(each) for each in settings.tenants]
         self.decisions: OrderedDict[str, Decision] = OrderedDict()
         self.shadowed = Shadowed()
@@ -89,6 +94,59 @@ class Gateway:
 
     def _breaker(self) -> CircuitBreaker:
         return CircuitBreaker(self.settings.breaker.failures, self.settings.breaker.open_s)
+
+    def _backend(self, settings: BackendSettings) -> Backend:
+        index_of_kv = None if settings.kv_events is None else KVIndex()
+        return Backend(next(self._numbers), settings, self._breaker(), index_of_kv=index_of_kv)
+
+    # -- backends that come and go
+
+    def add(self, settings: BackendSettings) -> Backend:
+        """Route requests to one more backend, which must answer already. Raises ApiError 409 if its name is taken."""
+        if settings.name in by_name(self.backends):
+            raise ApiError(409, f"backend {settings.name!r} exists", param="name")
+        backend = self._backend(settings)
+        self.backends.append(backend)
+        self.metrics.add(backend.name)
+        self._follow(backend)
+        self._came.set()
+        return backend
+
+    def drain(self, name: str) -> Backend:
+        """Send a backend no more requests. Raises ApiError 404 if there is none of this name."""
+        backend = by_name(self.backends).get(name)
+        if backend is None:
+            names = ", ".join(by_name(self.backends)) or "none"
+            raise ApiError(404, f"no backend {name!r}; there are: {names}", param="name")
+        backend.is_draining = True
+        return backend
+
+    def remove(self, name: str) -> None:
+        """Forget a backend. Its requests under way go on. Raises ApiError 404."""
+        self.backends.remove(self.drain(name))
+        if (follower := self._followers.pop(name, None)) is not None:
+            follower.cancel()
+
+    async def until_backend(self) -> None:
+        """Wait until a backend may answer, if the settings hold requests. Raises ApiError 503."""
+        hold = self.settings.hold
+        if hold is None or self._has_backend():
+            return
+        if self.num_held >= hold.most:
+            raise unanswered(503, f"no backend can answer, and {hold.most} requests wait for one already")
+        self.num_held += 1
+        try:
+            async with asyncio.timeout(hold.timeout_s):
+                while not self._has_backend():
+                    self._came.clear()
+                    await self._came.wait()
+        except TimeoutError:
+            raise unanswered(503, f"no backend came within {hold.timeout_s:g} s") from None
+        finally:
+            self.num_held -= 1
+
+    def _has_backend(self) -> bool:
+        return any(each.is_healthy and not each.is_draining for each in self.backends)
 
     # -- before a request is sent
 
@@ -207,7 +265,7 @@ class Gateway:
                 return await self._fall_back(path, body, request, decision, failure)
             if tried:
                 self.metrics.retries.inc()
-            sending = Sending(self.client, self.metrics, backend, request, decision)
+            sending = Sending(self.client, self.metrics, backend, request, decision, self._watch_canary)
             failure = await sending.open(path, body)
             if failure is None:
                 self._shadow(path, body, request, backend)
@@ -249,13 +307,39 @@ class Gateway:
         while len(self.decisions) > KEPT:
             self.decisions.popitem(last=False)
 
+    # -- canary
+
+    def set_canary_share(self, share: float) -> None:
+        """Change the canary's share at once; what its watch counted so far no longer counts. Needs a canary."""
+        assert self.route.canary is not None
+        self.route.canary = self.route.canary.model_copy(update={"share": share})
+        if self.canary_watch is not None:
+            self.canary_watch.restart()
+
+    def _watch_canary(self, backend: Backend, failed: bool, latency_s: float | None) -> None:
+        """Count an ended request; roll back if the canary is worse."""
+        canary, watch = self.route.canary, self.canary_watch
+        if canary is None or watch is None or not canary.share:
+            return
+        found = watch.add(backend.settings.version == canary.version, failed, latency_s)
+        if found is None:
+            return
+        if not found.is_worse:
+            logger.info("canary %s keeps its share of %g: %s", canary.version, canary.share, found.sentence())
+            return
+        logger.warning("canary %s is rolled back from %g: %s", canary.version, canary.share, found.sentence())
+        self.metrics.canary_rollbacks.inc()
+        self.set_canary_share(0.0)
+
     # -- shadow
 
     def _shadow(self, path: str, body: dict[str, Any], request: GatewayRequest, served: Backend) -> None:
         shadow = self.settings.shadow
         if shadow is None or shadow.backend == served.name or share_of(request.id) >= shadow.share:
             return
-        target = by_name(self.backends)[shadow.backend]
+        target = by_name(self.backends).get(shadow.backend)
+        if target is None:
+            return
         task = asyncio.create_task(self._compare(path, body, served.settings, target.settings))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -293,7 +377,7 @@ class Gateway:
         for backend in self.backends:
             self._follow(backend)
         while True:
-            await asyncio.gather(*map(self._look, self.backends))
+            await asyncio.gather(*map(self._look, list(self.backends)))
             await asyncio.sleep(self.settings.health.every_s)
 
     async def _look(self, backend: Backend) -> None:
@@ -309,6 +393,7 @@ class Gateway:
         if is_healthy and not backend.is_healthy:
             backend.forget()
             self._follow(backend)
+            self._came.set()
         if is_healthy != backend.is_healthy:
             logger.warning("backend %s is %s", backend.name, "healthy" if is_healthy else "unhealthy")
         backend.is_healthy = is_healthy

@@ -32,7 +32,7 @@ class Seen:
     unit: str
     """Unit of `hit`: "tokens" by its KV events, "tokens by estimate", or "chunks" that it was sent."""
     excluded: str = ""
-    """Reason why it could not be chosen: "wrong model", "unhealthy", "breaker open", "tried", "version stable"."""
+    """Reason why it could not be chosen: "wrong model", "draining", "unhealthy", "breaker open", "tried", ..."""
     adapter: str = ""
     """State of the request's adapter there, if that is known."""
 
@@ -77,8 +77,9 @@ class Decision:
 class Route:
     """Chooses backends by a policy. `canary` may be replaced while requests run: a rollback is its share 0."""
 
-    def __init__(self, backends: Sequence[Backend], policy: str, canary: CanarySettings | None) -> None:
-        self.backends, self.policy, self.canary = list(backends), policy, canary
+    def __init__(self, backends: list[Backend], policy: str, canary: CanarySettings | None) -> None:
+        """backends: the caller's list, which may change while requests run."""
+        self.backends, self.policy, self.canary = backends, policy, canary
         self._router: Router = make_router(policy, GATEWAY_ROUTERS)
 
     def decide(
@@ -114,6 +115,8 @@ class Route:
             return "tried"
         if not backend.serves(request.model):
             return "wrong model"
+        if backend.is_draining:
+            return "draining"
         if not backend.is_healthy:
             return "unhealthy"
         return "" if backend.breaker.allows(now) else "breaker open"

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +53,13 @@ class Sending:
         backend: Backend,
         request: GatewayRequest,
         decision: Decision,
+        on_end: Callable[[Backend, bool, float | None], None] = lambda *_: None,
     ) -> None:
+        """on_end: called once with whether the backend failed, and its seconds to the first byte of the content."""
         self.backend, self.decision = backend, decision
+        self._on_end = on_end
+        self._began = time.monotonic()
+        self._first: float | None = None
         self._client, self._metrics, self._request = client, metrics, request
         self._response: httpx.Response | None = None
         self._content: bytes | None = None
@@ -113,6 +118,7 @@ class Sending:
             self._response.headers["content-type"] = "application/json"
             content = bytearray(json.dumps(found).encode())
         self._content = bytes(content)
+        self._first = time.monotonic()
         self.num_tokens = _total_tokens(found)
         self._end(self.status < 500, "ok" if self.status < 400 else f"HTTP {self.status}")
         return Failure(f"HTTP {self.status}", self.status, is_answer=True) if self.status in RETRIED else None
@@ -138,6 +144,7 @@ class Sending:
         self.num_tokens = self._request.num_tokens
         try:
             async for chunk in self._response.aiter_bytes():
+                self._first = self._first or time.monotonic()
                 tail = (tail + chunk)[-4096:]
                 num_events += chunk.count(b"data: {")
                 self.num_tokens = used_tokens(tail) or self._request.num_tokens + num_events
@@ -165,6 +172,9 @@ class Sending:
             self.backend.end(self._request, time.monotonic(), ok)
             self.decision.ended = how
             self._metrics.end(self.backend.name, how)
+            if ok is not None:  # of a client that left, nothing is known
+                latency_s = None if self._first is None else self._first - self._began
+                self._on_end(self.backend, how != "ok", latency_s)
 
 
 def headers_for(settings: BackendSettings) -> dict[str, str]:

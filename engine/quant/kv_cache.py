@@ -1,6 +1,8 @@
 """The KV cache in 8 bits: how keys and values are stored, and where their scales lie.
 
     fp8 (e4m3)            one scale per layer for keys, one for values, fixed    half of bf16's bytes
+    fp8_e5m2              the same scales; range 57344 instead of 448, and       the same
+                          2 bits of mantissa instead of 3: about twice the error
     int8_per_token_head   max|x| / 127 of every token's head, stored beside it   the same, and 4 bytes per head
 
 The scales of an int8 cache lie at the end of the block they belong to, so a block stays one run of bytes: a copy
@@ -24,7 +26,8 @@ from engine.attention.backend import kv_cache_shape
 from engine.config import ConfigError
 
 E4M3 = torch.float8_e4m3fn
-QUANTISED = {"fp8": E4M3, "fp8_e4m3": E4M3, "int8_per_token_head": torch.int8}
+E5M2 = torch.float8_e5m2
+QUANTISED = {"fp8": E4M3, "fp8_e4m3": E4M3, "fp8_e5m2": E5M2, "int8_per_token_head": torch.int8}
 FLOATS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -74,7 +77,7 @@ class KVCacheLayout:
             shape = (num_blocks, self.num_layers, 2, self.num_kv_heads, self.block_size)
             stored = blocks[:, self.data_bytes :].view(torch.float32).view(shape)
             scales = list(stored.unbind(1))
-        elif self.dtype == E4M3:
+        elif self.dtype in (E4M3, E5M2):
             scales = [torch.ones(2, device=memory.device) for _ in range(self.num_layers)]
         return KVCache(blocks, kv, scales)
 

@@ -42,7 +42,6 @@ class Chat:
     role: str
     _calls: dict[int, ToolCallStream] = field(default_factory=dict)
     """Per choice: the tool calls in the text of a stream."""
-    _num_calls: dict[int, int] = field(default_factory=dict)
     _forced: dict[int, str] = field(default_factory=dict)
     """Per choice: the text of a forced call so far."""
 
@@ -142,19 +141,16 @@ class Chat:
                 return {}, False
             read = CompletionOutput(index, self._forced[index], [])
             self.plan.read(read)
-            content, calls = read.text, read.tool_calls or []
+            content, calls = read.text, [{"index": 0, **call} for call in read.tool_calls or []]
+            has_calls = bool(calls)
         else:
-            reader = self._calls.setdefault(index, ToolCallStream())
-            content, calls = reader.push(completion.text)
-            if is_last:
-                rest, last_calls = reader.finish()
-                content, calls = content + rest, calls + last_calls
-        number = self._num_calls.get(index, 0)
-        self._num_calls[index] = number + len(calls)
+            reader = self._calls.setdefault(index, ToolCallStream(self.plan.parser))
+            content, calls = reader.push(completion.text, is_last=is_last)
+            has_calls = reader.num_complete > 0
         delta: dict[str, Any] = {"content": content} if content else {}
         if calls:
-            delta["tool_calls"] = [{"index": number + place, **call} for place, call in enumerate(calls)]
-        return delta, self._num_calls[index] > 0
+            delta["tool_calls"] = calls
+        return delta, has_calls
 
     def _choice(self, completion: CompletionOutput) -> dict[str, Any]:
         token_ids = completion.token_ids
@@ -201,7 +197,7 @@ def prepare(service: Service, request: ChatCompletionRequest, headers: Mapping[s
     check(request)
     if request.top_logprobs and not request.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs=true", param="top_logprobs")
-    plan = tool_plan(request)
+    plan = tool_plan(request, service.tool_call_parser)
     prompt = render(service, request, plan)
     prompt["prompt_token_ids"] = truncated(
         prompt["prompt_token_ids"], request.truncate_prompt_tokens, service.max_model_len
@@ -229,7 +225,7 @@ def prepare(service: Service, request: ChatCompletionRequest, headers: Mapping[s
     return Chat(service, request, answer, prompt, plan, plan.constrain(params), adapter, role)
 
 
-def tool_plan(request: ChatCompletionRequest) -> ToolPlan:
+def tool_plan(request: ChatCompletionRequest, parser: str) -> ToolPlan:
     """Return what the tools and the tool choice mean. Without a choice, tools may be called."""
     if request.tools == []:
         raise ApiError(400, "tools must not be empty; leave the field out", param="tools")
@@ -238,7 +234,7 @@ def tool_plan(request: ChatCompletionRequest) -> ToolPlan:
         choice = "auto" if request.tools else "none"
     elif choice != "none" and not request.tools:
         raise ApiError(400, "tool_choice needs tools", param="tool_choice")
-    return ToolPlan.of(request.tools, choice)
+    return ToolPlan.of(request.tools, choice, parser)
 
 
 def render(service: Service, request: ChatTemplateFields, plan: ToolPlan | None = None) -> dict[str, Any]:

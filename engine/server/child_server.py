@@ -1,4 +1,4 @@
-"""A server in a process of its own: start it, wait until it answers, end it.
+"""A server in a process of its own: start it, wait until it answers, end it. A module ends when this process does.
 
     with ChildServer(PREP, args=["serve", "shop", "--num-gpu-blocks-override", "64"], name="the server") as server:
         httpx.get(f"{server.url}/metrics")
@@ -29,7 +29,10 @@ _PAUSE_S = 0.05
 
 
 class ChildServer(ChildProcess):
-    """A process that listens on 127.0.0.1. It gets SIGTERM at the end, and finishes its requests."""
+    """A process that listens on 127.0.0.1. It gets SIGTERM at the end, and finishes its requests.
+
+    If this process is killed, a module ends at once; a whole command goes on.
+    """
 
     def __init__(
         self,
@@ -65,7 +68,8 @@ class ChildServer(ChildProcess):
         self.log, self._path = log, path
         address = ["--port", str(self.port)]
         if isinstance(command, str):
-            options["args"] = [*args, *address]
+            options |= {"args": [command, *args, *address], "stdin": subprocess.PIPE}
+            command = "common.parent_link"
         else:
             command = [*command, *address]
         defaults: dict[str, Any] = {"stop_signal": signal.SIGTERM, "stdin": subprocess.DEVNULL}

@@ -30,6 +30,7 @@ TYPES = {
     404: "NotFoundError",
     405: "MethodNotAllowedError",
     408: "TimeoutError",
+    409: "ConflictError",
     413: "ContentTooLargeError",
     429: "TooManyRequestsError",
     500: "InternalServerError",

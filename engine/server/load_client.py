@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ from engine.server.pools import Pools
 from engine.sim.report import Percentiles, percentiles
 from engine.sim.workload import SimRequest
 
+USAGE = re.compile(rb'"usage"\s*:\s*\{')
 LOWEST_ID = 100
 """Token ids below are often special tokens."""
 LEFT = "client left"
@@ -80,6 +82,8 @@ class Sent:
     name: str = ""
     """Name of the group of requests that it belongs to."""
     attempt: int = 1
+    choices: list[dict[str, Any]] = field(default_factory=list)
+    """Choices of all chunks in their order, if the load keeps them."""
 
     @property
     def ttft(self) -> float:
@@ -119,9 +123,20 @@ class LoadReport:
 class Load:
     """A run of a workload against one server."""
 
-    def __init__(self, url: str, key: str, model: str | None, objective: Objective, timeout_s: float) -> None:
-        """url: without /v1. model: None takes the server's first."""
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        model: str | None,
+        objective: Objective,
+        timeout_s: float,
+        *,
+        body: Mapping[str, Any] | None = None,
+        keeps_choices: bool = False,
+    ) -> None:
+        """url: without /v1. model: None takes the server's first. body: further fields of each request."""
         self._url, self._model, self._objective = url, model, objective
+        self._body, self._keeps_choices = dict(body or {}), keeps_choices
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx.AsyncClient(base_url=url, headers=headers, transport=Pools(), timeout=timeout_s)
         self._began = time.monotonic()
@@ -197,6 +212,7 @@ class Load:
             "stream": True,
             "stream_options": {"include_usage": True},
             **({"priority": due.priority} if due.priority else {}),
+            **self._body,
             **due.body,
         }
         try:
@@ -216,15 +232,23 @@ class Load:
                 await response.aread()
                 sent.error = f"HTTP {response.status_code}"
                 return
-            async for line in response.aiter_lines():
-                if line.startswith("data: {"):
-                    self._take(line, sent)
+            rest = b""
+            async for received in response.aiter_bytes():
+                *lines, rest = (rest + received).split(b"\n")
+                for line in lines:
+                    if line.startswith(b"data: {"):
+                        self._take(line, sent)
         if not sent.error and not sent.num_tokens:
             sent.error = "stream ended early"
 
-    def _take(self, line: str, sent: Sent) -> None:
+    def _take(self, line: bytes, sent: Sent) -> None:
         """Count a chunk: the first, one more, the usage at the end, or an error."""
-        chunk, now = json.loads(line[6:]), self._now()
+        now = self._now()
+        # Most chunks are only counted: parsing all of them would take as long as the server takes to write them.
+        whole = self._keeps_choices or b'"error"' in line or USAGE.search(line)
+        chunk = json.loads(line[6:]) if whole else {}
+        if self._keeps_choices:
+            sent.choices += chunk.get("choices", ())
         if "error" in chunk:
             sent.error = f"error {chunk['error'].get('code')} in the stream"
         elif usage := chunk.get("usage"):

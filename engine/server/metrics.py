@@ -115,6 +115,10 @@ class _Tracked:
     ended: set[int] = field(default_factory=set)
 
 
+START = "prep:startup_seconds"
+"""Timeline of a cold start, read by `prep fleet`. vLLM has no such metric."""
+
+
 class PrometheusLogger:
     """A StatLogger that keeps vLLM's metrics. The engine thread writes, any thread scrapes `registry`."""
 
@@ -140,6 +144,7 @@ class PrometheusLogger:
             for name, (help, bounds) in histograms.items()
         }
         ProcessCollector(registry=self.registry)
+        self._start = Gauge(START, "Seconds of the start by stage.", ["stage"], registry=self.registry)
         self._waiting = Gauge(
             "vllm:num_requests_waiting_by_reason", "Waiting requests: deferred ones wait for KV or a grammar.",
             [*names, "reason"], registry=self.registry,
@@ -194,6 +199,11 @@ class PrometheusLogger:
         )  # fmt: skip
         self.tell_sleep(0)
         self._max_loras = 0 if config.lora is None else config.lora.max_loras
+
+    def tell_start(self, stages: dict[str, float]) -> None:
+        """Show the seconds of the start by stage."""
+        for name, seconds in stages.items():
+            self._start.labels(name).set(seconds)
 
     def add(self, submitted: SubmittedRequest) -> None:
         """A request was queued."""

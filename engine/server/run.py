@@ -8,6 +8,7 @@ the engine dies     its requests end with an error, the server stops with exit c
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,9 +21,12 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
+from common.stages import Stages, process_began
 from engine.async_llm import AsyncLLM
 from engine.config import EngineArgs
+from engine.frontend.tool_parsers import check_tool_parser
 from engine.sampling_params import SamplingParams
+from engine.server.adapter_versions import PromotedAdapters
 from engine.server.admission import Admission
 from engine.server.app import create_app
 from engine.server.connection import server_config
@@ -33,6 +37,8 @@ from engine.server.protocol import LoadLoRARequest
 from engine.server.request_log import RequestLog
 from engine.server.service import Service
 from engine.server.stat_line import log_stats
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,15 @@ class ServerArgs:
     """Names of the model in requests and answers; by default the one it was started with."""
     lora_modules: Sequence[tuple[str, str]] = ()
     """(name, folder) of adapters to load at the start."""
+    lora_registry: Path | None = None
+    """File of adapter versions; the promoted ones are served, also those that are promoted later."""
     max_num_queued_reqs: int | None = None
     request_timeout_s: float | None = None
     drain_timeout_s: float = 30.0
     max_body_mib: float = 32.0
     enable_prompt_tokens_details: bool = False
+    tool_call_parser: str = "hermes"
+    """Format of the model's tool calls: a name in engine/frontend/tool_parsers."""
     stats_interval_s: float = 10.0
     """Seconds between two lines of statistics in the log; 0: none."""
     request_log: Path | None = None
@@ -62,6 +72,9 @@ class ServerArgs:
     log_prompts: bool = False
     """Write prompts to the request log."""
     version: str = "0"
+
+    def __post_init__(self) -> None:
+        check_tool_parser(self.tool_call_parser)
 
 
 class DrainingServer(uvicorn.Server):
@@ -98,15 +111,24 @@ def serve(
     ready: called with the port once requests are answered. Raises OSError if the address cannot be used, before the
     model is loaded.
     """
+    stages = Stages(process_began())
+    stages.end("imports")
     with listen(args.host, args.port) as listener, AsyncLLM(engine, own_process=True) as llm:
+        stages.end("rest of the engine", getattr(llm.llm_engine.engine_core, "start_seconds", None))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(model, llm, listener, args, ready))
+            return runner.run(_serve(model, llm, listener, args, ready, stages))
 
 
 async def _serve(
-    model: str, llm: AsyncLLM, listener: socket.socket, args: ServerArgs, ready: Callable[[int], None]
+    model: str,
+    llm: AsyncLLM,
+    listener: socket.socket,
+    args: ServerArgs,
+    ready: Callable[[int], None],
+    stages: Stages,
 ) -> bool:
-    async with running(model, llm, listener, args) as server:
+    async with running(model, llm, listener, args, stages=stages) as server:
+        logger.info("started in %.2f s: %s", stages.total, stages.text())
         ready(listener.getsockname()[1])
         await server.ended
     return not llm.errored
@@ -114,13 +136,18 @@ async def _serve(
 
 @asynccontextmanager
 async def running(
-    model: str, llm: AsyncLLM, listener: socket.socket, args: ServerArgs, admission: Admission | None = None
+    model: str,
+    llm: AsyncLLM,
+    listener: socket.socket,
+    args: ServerArgs,
+    admission: Admission | None = None,
+    stages: Stages | None = None,
 ) -> AsyncIterator[DrainingServer]:
     """Serve in this event loop until a signal, or until the context ends. `server.ended` waits for the former.
 
-    admission: by default at most `args.max_num_queued_reqs` wait beside those that run.
+    admission: by default at most `args.max_num_queued_reqs` wait beside those that run. stages: of the start so far.
     """
-    async with building(model, llm, args, admission) as (app, service):
+    async with building(model, llm, args, admission, stages) as (app, service):
         server = DrainingServer(app, service, args.drain_timeout_s)
         listener.listen(server.config.backlog)
         server.ended = asyncio.create_task(server.serve([listener]))
@@ -133,7 +160,11 @@ async def running(
 
 @asynccontextmanager
 async def building(
-    model: str, llm: AsyncLLM, args: ServerArgs, admission: Admission | None = None
+    model: str,
+    llm: AsyncLLM,
+    args: ServerArgs,
+    admission: Admission | None = None,
+    stages: Stages | None = None,
 ) -> AsyncIterator[tuple[FastAPI, Service]]:
     """Return the application over a warm engine, for this server or for another that speaks ASGI."""
     names = list(args.served_model_name) or [model]
@@ -145,12 +176,22 @@ async def building(
         admission or Admission(config.scheduler.max_num_seqs, args.max_num_queued_reqs),
         timeout_s=args.request_timeout_s,
         shows_cached_tokens=args.enable_prompt_tokens_details,
+        tool_call_parser=args.tool_call_parser,
         version=args.version,
     )
     for name, path in args.lora_modules:
         await service.models.load(LoadLoRARequest(lora_name=name, lora_path=path))
+    promoted = None
+    if args.lora_registry is not None:
+        promoted = PromotedAdapters(service.models, args.lora_registry)
+        await promoted.load()
     await warm_up(llm)
+    if stages is not None:
+        stages.end("adapters and warm-up")
+        metrics.tell_start(stages.seconds)
     with ExitStack() as stack:
+        if promoted is not None:
+            stack.callback(asyncio.create_task(promoted.follow()).cancel)
         llm.llm_engine.stat_loggers = [metrics]
         if args.request_log is not None:
             decode = service.tokenizer.decode if args.log_prompts else None

@@ -17,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 PREFIX = "vllm:"
 SHARES = ("kv_cache_usage_perc",)
 """Gauges between 0 and 1: the mean over engines. All other values add up."""
+OF_PROCESS = ("process_cpu_seconds_total", "process_start_time_seconds")
+"""Figures of the process that speaks HTTP, kept beside vLLM's. vLLM has them, too."""
 PERCENTILES = (50, 90, 99)
 MAX_BYTES = 16 << 20
 """Largest accepted /metrics. vLLM's has about 100 kB per engine."""
@@ -118,6 +120,10 @@ class Scrape:
     models: tuple[str, ...] = ()
     http_errors: float | None = None
     """Responses with status 4xx or 5xx; None: the server does not count responses. vLLM does."""
+    responses: Mapping[str, float] = field(default_factory=dict)
+    """Class of a status, such as "4xx" -> responses to POST."""
+    infos: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Metric whose labels are its content, such as cache_config_info -> labels of its newest series."""
 
     @classmethod
     def of(cls, text: str, when: float | None = None) -> Scrape:
@@ -128,11 +134,19 @@ class Scrape:
         models: dict[str, None] = {}
         num_samples: dict[str, int] = {}
         http_errors: float | None = None
+        responses: dict[str, float] = {}
+        infos: dict[str, dict[str, str]] = {}
+        newest: dict[str, float] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if sample.name == "http_requests_total":
                     is_error = sample.labels.get("status", "")[:1] in ("4", "5")
                     http_errors = (http_errors or 0.0) + sample.value * is_error
+                    if sample.labels.get("method") == "POST":
+                        status = sample.labels.get("status", "")
+                        responses[status] = responses.get(status, 0.0) + sample.value
+                if sample.name in OF_PROCESS:
+                    values[sample.name] = sample.value
                 if not sample.name.startswith(PREFIX):
                     continue
                 name = sample.name.removeprefix(PREFIX)
@@ -143,23 +157,32 @@ class Scrape:
                     bound = float(sample.labels.get("le", "inf"))
                     bounds[bound] = bounds.get(bound, 0.0) + sample.value
                     continue
+                if name.endswith("_info") and sample.value >= newest.get(name, 0.0):
+                    newest[name], infos[name] = sample.value, sample.labels
                 values[name] = values.get(name, 0.0) + sample.value
                 num_samples[name] = num_samples.get(name, 0) + 1
                 if name == "request_success_total":
                     reason = sample.labels.get("finished_reason", "")
                     ended[reason] = ended.get(reason, 0.0) + sample.value
-        if not values:
+        if not num_samples and not buckets:
             raise ValueError(f"no metric begins with {PREFIX}")
         for name in SHARES:
             if name in values:
                 values[name] /= num_samples[name]
         return cls(
-            time.monotonic() if when is None else when, values, buckets, ended, tuple(models), http_errors
+            time.monotonic() if when is None else when,
+            values,
+            buckets,
+            ended,
+            tuple(models),
+            http_errors,
+            responses,
+            infos,
         )
 
 
 def is_restart(first: Scrape, second: Scrape) -> bool:
-    """Whether a counter fell, which only a new server process explains."""
+    """Whether a counter fell or the process started later, which only a new server process explains."""
     return any(
         second.values.get(name, 0.0) < value
         for name, value in first.values.items()

@@ -39,6 +39,7 @@ class Service:
     """Time for one request; None: any."""
     shows_cached_tokens: bool = False
     """Report the prompt tokens that the prefix cache had (vLLM: --enable-prompt-tokens-details)."""
+    tool_call_parser: str = "hermes"
     version: str = "0"
 
     @property

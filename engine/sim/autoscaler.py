@@ -15,6 +15,7 @@ after `warm_start` if one waits in the warm pool (loaded and paid for, not servi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
@@ -57,6 +58,7 @@ class AutoscalerConfig:
     warm_start: float = 5.0
     warm_pool: int = 0
     interval: float = 10.0  # seconds between two samples of the signal
+    max_step: float = 0.0  # largest change at once, as a share of the replicas; 0: one replica
     schedules: tuple[Schedule, ...] = ()
 
     def __post_init__(self) -> None:
@@ -67,11 +69,13 @@ class AutoscalerConfig:
                 f"in_below ({self.in_below}) must be less than out_above ({self.out_above}): "
                 "between them the number of replicas stays"
             )
-        if not 1 <= self.min_replicas <= self.max_replicas:
+        if not 0 <= self.min_replicas <= self.max_replicas or self.max_replicas < 1:
             given = f"{self.min_replicas} and {self.max_replicas}"
-            raise ConfigError(f"1 <= min_replicas <= max_replicas, got {given}")
+            raise ConfigError(f"0 <= min_replicas <= max_replicas, which is at least 1, got {given}")
         if not self.interval > 0:
             raise ConfigError(f"interval must be positive, got {self.interval}")
+        if not 0 <= self.max_step <= 10:
+            raise ConfigError(f"max_step is a share of the replicas from 0 to 10, got {self.max_step}")
         times = ("sustain_out", "sustain_in", "cooldown_out", "cooldown_in", "cold_start", "warm_start")
         for name in (*times, "warm_pool"):
             if getattr(self, name) < 0:
@@ -89,7 +93,10 @@ class ScaleEvent:
 
 @dataclass
 class Autoscaler:
-    """Samples a signal and decides whether to add a replica (1), drain one (-1) or neither (0)."""
+    """Samples a signal and decides how many replicas to add (positive) or drain (negative).
+
+    With `max_step`, a change is as large as needed to bring the signal to the middle of the band.
+    """
 
     config: AutoscalerConfig
     last_change: float = float("-inf")
@@ -103,20 +110,30 @@ class Autoscaler:
         return min(self.config.max_replicas, max([self.config.min_replicas, *due]))
 
     def decide(self, now: float, signal: float, num_replicas: int) -> int:
-        """Return 1, -1 or 0. `num_replicas` includes starting replicas."""
-        config = self.config
-        if num_replicas < self.least(now):
-            return self._change(now, 1)
+        """Return the change. `num_replicas` includes starting replicas."""
+        config, least = self.config, self.least(now)
+        if num_replicas == 0 and signal > 0:  # of the requests that wait; no cooldown keeps them waiting
+            least = max(1, least)
+        if num_replicas < least:
+            return self._change(now, least - num_replicas if config.max_step else 1)
         self._above_since = _since(self._above_since, now, signal > config.out_above)
         self._below_since = _since(self._below_since, now, signal < config.in_below)
         if self._above_since is not None and now - self._above_since >= config.sustain_out:
-            if num_replicas < config.max_replicas and now - self.last_change >= config.cooldown_out:
-                return self._change(now, 1)
+            room = config.max_replicas - num_replicas
+            if room > 0 and now - self.last_change >= config.cooldown_out:
+                return self._change(now, min(room, self._size(signal, num_replicas)))
             self.overload_seconds += config.interval
         if self._below_since is not None and now - self._below_since >= config.sustain_in:
-            if num_replicas > self.least(now) and now - self.last_change >= config.cooldown_in:
-                return self._change(now, -1)
+            room = num_replicas - least
+            if room > 0 and now - self.last_change >= config.cooldown_in:
+                return self._change(now, -min(room, self._size(signal, num_replicas)))
         return 0
+
+    def _size(self, signal: float, num_replicas: int) -> int:
+        """Return the replicas to start or drain."""
+        middle = (self.config.out_above + self.config.in_below) / 2
+        wanted = abs(math.ceil(num_replicas * signal / middle) - num_replicas)
+        return max(1, min(wanted, int(self.config.max_step * num_replicas)))
 
     def _change(self, now: float, by: int) -> int:
         self.last_change, self._above_since, self._below_since = now, None, None

@@ -161,6 +161,7 @@ class Service:
         replica = ready[0]
         replica.engine.run_until(now)
         replica.state, replica.stopped = "stopped", now
+        self.fleet.change_states()
         mine = {id(record) for record in replica.engine.recorder.live.values()}
         for record in list(replica.engine.recorder.live.values()):
             self.late.append(record)

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 
 from engine.config import ConfigError
 from engine.core.request import Request
-from engine.sim.autoscaler import Autoscaler, AutoscalerConfig, EventKind, ScaleEvent, count_thrash
+from engine.sim.autoscaler import AutoscalerConfig, EventKind, ScaleEvent, count_thrash
 from engine.sim.engine import SimEngine
 from engine.sim.recorder import RequestRecord
 from engine.sim.report import RunReport, summarise
 from engine.sim.router import Replica, ReplicaReport, Router
+from engine.sim.scaling_policies import Asymmetric, Look, ScalingPolicy, signal_of
 from engine.sim.workload import SimRequest, Tell, make_request
 
 
@@ -49,17 +50,29 @@ class Fleet:
         num_replicas: int,
         router: Router,
         autoscaler: AutoscalerConfig | None = None,
+        policy: ScalingPolicy | None = None,
+        cold_start: float = 120.0,
     ) -> None:
+        """policy: instead of `autoscaler`, which has starting times of its own."""
         if num_replicas < 1:
             raise ConfigError(f"a fleet has at least one replica, got {num_replicas}")
+        if autoscaler is not None and autoscaler.min_replicas < 1:
+            raise ConfigError(
+                "a simulated fleet holds no requests, so min_replicas must be at least 1, got 0"
+            )
         self.make_engine = make_engine
         self.router = router
         self.replicas = [Replica(index, make_engine()) for index in range(num_replicas)]
-        self.autoscaler = Autoscaler(autoscaler) if autoscaler else None
+        self.policy = Asymmetric(autoscaler) if autoscaler else policy
+        self.config = autoscaler
+        self._ready = list(self.replicas)  # the replicas in the state "ready", in order
+        self._narrow = getattr(router, "narrow", None)
         self.events: list[ScaleEvent] = []
-        self._next_look = autoscaler.interval if autoscaler else float("inf")
+        self._cold_start = autoscaler.cold_start if autoscaler else cold_start
+        self._next_look = self.policy.interval if self.policy else float("inf")
         self._warm = autoscaler.warm_pool if autoscaler else 0
         self._arrivals = 0
+        self._busy_seconds = 0.0
 
     def run(self, requests: Iterable[SimRequest], tell: Tell | None = None) -> FleetReport:
         """Serve all requests and report."""
@@ -80,9 +93,11 @@ class Fleet:
 
     def choose(self, request: SimRequest, core: Request) -> Replica | None:
         """Route a request and advance its replica to the arrival. Return None if no replica is ready."""
-        now, ready = request.arrival, [replica for replica in self.replicas if replica.state == "ready"]
+        now, ready = request.arrival, self._ready
         if not ready:
             return None
+        if self._narrow is not None:
+            ready = self._narrow(ready)
         if self.router.needs_state:
             for replica in ready:
                 replica.engine.run_until(now)
@@ -93,7 +108,7 @@ class Fleet:
 
     def _finish(self) -> float:
         """Run the replicas to their end, with autoscaling. Return the time of the last token."""
-        while self.autoscaler is not None and any(replica.engine.num_unfinished for replica in self.replicas):
+        while self.policy is not None and any(replica.engine.num_unfinished for replica in self.replicas):
             self.look_until(self._next_look)
         for replica in self.replicas:
             replica.engine.run_until(float("inf"))
@@ -101,11 +116,11 @@ class Fleet:
 
     def look_until(self, when: float) -> None:
         """Let the autoscaler look at the replicas at every interval until `when`."""
-        while self._next_look <= when and self.autoscaler is not None:
-            self._look(self._next_look, self.autoscaler)
-            self._next_look += self.autoscaler.config.interval
+        while self._next_look <= when and self.policy is not None:
+            self._look(self._next_look, self.policy)
+            self._next_look += self.policy.interval
 
-    def _look(self, now: float, autoscaler: Autoscaler) -> None:
+    def _look(self, now: float, policy: ScalingPolicy) -> None:
         for replica in self.replicas:
             if replica.state != "stopped":
                 replica.engine.run_until(now)
@@ -115,42 +130,58 @@ class Fleet:
             if replica.state == "draining" and not replica.engine.num_unfinished:
                 replica.state, replica.stopped = "stopped", now
                 self._log(now, "stopped", replica, 0.0)
-        signal = self._signal(autoscaler.config)
-        change = autoscaler.decide(now, signal, self._num_serving())
-        if change > 0:
-            self._start(now, signal, autoscaler.config)
-        elif change < 0:
-            self._drain(now, signal)
+        self.change_states()
+        look = self._see(now, policy.interval)
+        change = policy.desired(look) - look.serving
+        signal = signal_of(look, self.config.signal if self.config else "load", look.ready)
+        for _ in range(change):
+            self._start(now, signal)
+        for _ in range(-change):
+            self._remove(now, signal)
+        self.change_states()
 
-    def _signal(self, config: AutoscalerConfig) -> float:
-        ready = [replica.engine for replica in self.replicas if replica.state == "ready"]
+    def _see(self, now: float, interval: float) -> Look:
+        ready = [replica.engine for replica in self._ready]
+        starting = sum(replica.state == "starting" for replica in self.replicas)
         arrivals, self._arrivals = self._arrivals, 0
-        if config.signal == "queue":
-            total: float = sum(len(engine.scheduler.waiting) for engine in ready)
-        elif config.signal == "load":
-            total = sum(engine.num_unfinished for engine in ready)
-        elif config.signal == "kv":
-            total = sum(engine.kv_cache_usage for engine in ready)
-        else:
-            total = arrivals / config.interval
-        return total / max(1, len(ready))
+        before = self._busy_seconds
+        self._busy_seconds = sum(replica.engine.recorder.step_seconds for replica in self.replicas)
+        return Look(
+            now,
+            len(ready),
+            starting,
+            waiting=sum(len(engine.scheduler.waiting) for engine in ready),
+            unfinished=sum(engine.num_unfinished for engine in ready),
+            kv=sum(engine.kv_cache_usage for engine in ready),
+            rate=arrivals / interval,
+            busy=min(1.0, (self._busy_seconds - before) / (interval * max(1, len(ready)))),
+        )
 
-    def _start(self, now: float, signal: float, config: AutoscalerConfig) -> None:
+    def _start(self, now: float, signal: float) -> None:
         """Start a replica, from the warm pool if it has one; the refill of the pool is not modelled."""
-        delay = config.warm_start if self._warm else config.cold_start
+        delay = self.config.warm_start if self.config and self._warm else self._cold_start
         self._warm = max(0, self._warm - 1)
         replica = Replica(len(self.replicas), self.make_engine(), "starting", now, now + delay)
         self.replicas.append(replica)
         self._log(now, "out", replica, signal)
 
-    def _drain(self, now: float, signal: float) -> None:
-        """Drain the ready replica with the fewest requests; it stops when it is empty."""
+    def _remove(self, now: float, signal: float) -> None:
+        """Cancel the newest start, else drain the ready replica with the fewest requests; it stops when it is empty."""
+        starting = [replica for replica in self.replicas if replica.state == "starting"]
         ready = [replica for replica in self.replicas if replica.state == "ready"]
-        if len(ready) < 2:
+        if starting:
+            replica = starting[-1]
+            replica.state, replica.stopped = "stopped", now
+        elif len(ready) < 2:
             return
-        replica = min(ready, key=lambda each: (each.engine.num_unfinished, -each.index))
-        replica.state = "draining"
+        else:
+            replica = min(ready, key=lambda each: (each.engine.num_unfinished, -each.index))
+            replica.state = "draining"
         self._log(now, "in", replica, signal)
+
+    def change_states(self) -> None:
+        """Take note of changed states."""
+        self._ready = [replica for replica in self.replicas if replica.state == "ready"]
 
     def _num_serving(self) -> int:
         return sum(replica.state in ("starting", "ready") for replica in self.replicas)
@@ -177,6 +208,8 @@ class Fleet:
             num_out=len(out),
             num_in=sum(event.kind == "in" for event in self.events),
             thrash=count_thrash(self.events),
-            overload_seconds=self.autoscaler.overload_seconds if self.autoscaler else 0.0,
+            overload_seconds=self.policy.scaler.overload_seconds
+            if isinstance(self.policy, Asymmetric)
+            else 0.0,
             reaction_seconds=sum(waits) / len(waits) if waits else None,
         )

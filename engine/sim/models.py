@@ -164,6 +164,7 @@ class ModelShape:
 _TABLE = """
 shop             engine/zoo/models/shop           6   256   640   8   4  32   2048   2048 tied
 shop-draft       engine/zoo/models/shop-draft     3   128   112   4   4  32   2048   2048 tied
+dummy-103m       app/bench/models.py             12   768  3072  12   2  64   2048   2048 tied
 dummy-386m       app/bench/models.py             24   896  4864  14   2  64  32000   2048 tied
 llama-2-7b       meta-llama/Llama-2-7b-hf        32  4096 11008  32  32 128  32000   4096
 llama-2-13b      meta-llama/Llama-2-13b-hf       40  5120 13824  40  40 128  32000   4096

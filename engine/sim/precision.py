@@ -43,7 +43,10 @@ PRECISIONS = {
     "int4": Precision("int4", (4 + 20 / 128) / 8, 2, _SIXTEEN),
 }
 
-KV_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "int8_per_token_head": 1}
+KV_BYTES = {
+    **{"float32": 4, "bfloat16": 2, "float16": 2},
+    **{"fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8_per_token_head": 1},
+}
 
 KV_SCALE_BYTES = {"int8_per_token_head": 4}  # per key or value of a token and head (engine/quant/kv_cache.py)
 

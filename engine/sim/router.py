@@ -2,6 +2,7 @@
 
     round-robin        in turn: even counts, and a conversation's prefix is cached wherever it last happened to be
     least-loaded       fewest unfinished requests
+    two-choices        the less loaded of two random replicas: nearly as even, and looks at two replicas only
     token-aware        fewest tokens still to compute or hold: long prompts count for more
     prefix-affinity    where the longest prefix is cached, unless that replica is far busier than the idlest one
     consistent-hash    by the prefix's name on a ring: stable when replicas come and go, blind to load
@@ -9,7 +10,8 @@
     lora-affinity      where the requested adapter is loaded, within the same bound; the gateway's only
 
 A policy sees of a replica its `load`, `tokens` and `hit`, so the gateway (engine/gateway) routes by the same ones.
-Sources: consistent hashing with bounded loads, Mirrokni, Thorup and Zadimoghaddam 2018 (arXiv 1608.01350);
+Sources: two choices, Mitzenmacher 2001 ("The power of two choices in randomized load balancing");
+consistent hashing with bounded loads, Mirrokni, Thorup and Zadimoghaddam 2018 (arXiv 1608.01350);
 prefix-affinity as in SGLang's router (cache-aware, with a switch to balancing).
 """
 
@@ -22,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
+from random import Random
 from typing import Any, Literal, Protocol, TypeVar
 
 from engine.core.request import Request
@@ -126,6 +129,8 @@ A = TypeVar("A", bound=AdapterTarget)
 class Router(Protocol):
     needs_state: bool  # `choose` reads loads or caches: the replicas must first advance to the present
 
+    # A router may also have `narrow(ready)`: the replicas that its next choice looks at. Only these advance.
+
     def choose(self, request: Routed, core: Any, ready: Sequence[R]) -> R:
         """Return one of the ready replicas. core: what `hit` of a replica takes."""
         ...
@@ -154,6 +159,23 @@ class LeastLoaded:
 
     def choose(self, request: Routed, core: Any, ready: Sequence[R]) -> R:
         return min(ready, key=load_of_replica)
+
+
+class TwoChoices:
+    needs_state = True
+
+    def __init__(self) -> None:
+        self._rng = Random(0)
+
+    def narrow(self, ready: Sequence[R]) -> Sequence[R]:
+        """Return two different random replicas, or all if there are fewer than three."""
+        if len(ready) < 3:
+            return ready
+        first, second = self._rng.randrange(len(ready)), self._rng.randrange(len(ready) - 1)
+        return [ready[first], ready[second + (second >= first)]]
+
+    def choose(self, request: Routed, core: Any, ready: Sequence[R]) -> R:
+        return min(self.narrow(ready), key=load_of_replica)
 
 
 class TokenAware:
@@ -242,6 +264,7 @@ def _ring(indices: tuple[int, ...]) -> list[tuple[int, int]]:
 ROUTERS: dict[str, type[Router]] = {
     "round-robin": RoundRobin,
     "least-loaded": LeastLoaded,
+    "two-choices": TwoChoices,
     "token-aware": TokenAware,
     "prefix-affinity": PrefixAffinity,
     "consistent-hash": ConsistentHash,

@@ -27,6 +27,7 @@ from engine.sample.sampler import Sampler
 
 DRAFTERS: dict[str, str] = {
     "ngram": "engine.spec.ngram:NgramDrafter",
+    "suffix": "engine.spec.suffix:SuffixDrafter",
     "draft_model": "engine.spec.draft_model:DraftModelDrafter",
     "eagle": "engine.spec.eagle:EagleDrafter",
 }

@@ -7,14 +7,13 @@ v1/kv_offload/cpu/gpu_worker.py (copies between device and host).
 from __future__ import annotations
 
 import mmap
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import psutil
 import torch
 from torch import Tensor
 
+from common.memory import free_host_bytes
 from engine.config import CacheConfig, ConfigError, EngineConfig, ModelConfig
 from engine.core.kv_manager import max_blocks_held
 from engine.core.sched_output import SchedulerOutput
@@ -85,17 +84,6 @@ def available_cpu_bytes(model: ModelConfig, config: EngineConfig) -> tuple[int, 
         ((max_num_seqs * one_sequence + 1) * per_block, f"max_num_seqs={max_num_seqs} full sequences"),
         (max(CPU_CACHE_CAP, (one_sequence + 1) * per_block), "the most that is taken on a CPU by default"),
     )
-
-
-def free_host_bytes() -> int:
-    """Return the bytes of memory that this process may still take."""
-    free = int(psutil.virtual_memory().available)
-    try:  # a container's limit (cgroup v2)
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
-    except OSError:
-        return free
-    return free if limit == "max" else min(free, max(0, int(limit) - int(used)))
 
 
 def allocate(model: ModelConfig, cache: CacheConfig, num_blocks: int, device: torch.device) -> KVCache:

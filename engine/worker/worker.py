@@ -15,7 +15,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from engine.attention.backend import AttentionMetadata, AttentionShape, get_backend
+from engine.attention.backend import AttentionMetadata, AttentionShape, get_backend, why_chosen
 from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ConfigError, EngineConfig, ModelConfig
 from engine.core.connector import KVConnectorWorker
@@ -68,6 +68,7 @@ class Worker:
             query_dtype=getattr(torch, model.dtype),
         )
         self.backend = get_backend(config.attention_backend, self.device, cache_dtype, shape)
+        self.why_backend = why_chosen(config.attention_backend, self.device, cache_dtype, shape)
         self.model = cast(CausalLM, load_model(model, self.device, ranks))
         self.lora: LoRAManager | None = None
         if config.lora is not None:
@@ -94,10 +95,9 @@ class Worker:
     def describe(self) -> str:
         """Return the attention backend and the size of the KV cache, each with its reason."""
         asked, cache = self.config.attention_backend, self.runner.kv_cache.blocks
-        why = "as asked" if asked else f"the fastest that serves this model on {self.device.type}"
         size = "" if self._cache_size is None else f" ({self._cache_size.reason})"
         return (
-            f"attention backend {asked or self.backend.name} ({why}); KV cache of {len(cache)} blocks x "
+            f"attention backend {asked or self.backend.name} ({self.why_backend}); KV cache of {len(cache)} blocks x "
             f"{self.config.cache.block_size} tokens, {cache.nbytes / 2**20:.0f} MiB{size}"
         )
 

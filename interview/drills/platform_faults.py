@@ -75,7 +75,7 @@ def drafts_take(ms: float, shift: int = 0) -> None:
         proposed[0] = 0
         return step(self)
 
-    Speculator.propose = counted  # type: ignore[method-assign]
+    Speculator.propose = counted  # type: ignore[method-assign,assignment]
     EngineCore.step = slower  # type: ignore[method-assign]
 
 

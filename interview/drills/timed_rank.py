@@ -29,7 +29,7 @@ class TimedRankWorker(RankWorker):
             self._waited += time.monotonic() - start
             return found
 
-        Group.all_reduce = timed  # type: ignore[method-assign]
+        Group.all_reduce = timed  # type: ignore[method-assign,assignment]
 
     def execute(self, out: SchedulerOutput, bitmask: Any) -> Any:
         start, self._waited = time.monotonic(), 0.0

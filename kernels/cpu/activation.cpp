@@ -1,6 +1,7 @@
 // SwiGLU's activation: silu(gate) * up, with gate and up side by side in each row.
 #include "dtype.h"
 #include "graph.h"
+#include "threads.h"
 
 namespace {
 
@@ -26,11 +27,12 @@ extern "C" void silu_and_mul(const void* x, int64_t stride, void* y, int64_t row
     launch(ACTIVATION, [=] {
         with_float_type(dtype, [&](auto zero) {
             using T = decltype(zero);
-#pragma omp parallel for if (rows * size > WORTH_THREADS)
-            for (int64_t row = 0; row < rows; row++) {
-                const T* gate = static_cast<const T*>(x) + row * stride;
-                silu_and_mul_row(gate, gate + size, static_cast<T*>(y) + row * size, size);
-            }
+            for_ranges(rows, rows * size > WORTH_THREADS, [&](int64_t begin, int64_t end) {
+                for (int64_t row = begin; row < end; row++) {
+                    const T* gate = static_cast<const T*>(x) + row * stride;
+                    silu_and_mul_row(gate, gate + size, static_cast<T*>(y) + row * size, size);
+                }
+            });
         });
     });
 }

@@ -1,6 +1,6 @@
 // Causal attention over the paged cache: FlashAttention's loop on a CPU, for one query or a thousand.
 //
-//   task = (request, kv head, some of its queries)                keys come in chunks of 4 vectors
+//   task = (request, kv heads, some of its queries)               keys come in chunks of 4 vectors
 //
 //                                            chunk 0        chunk 1        chunk 2
 //       queries of the group,               +--------------+--------------+-----
@@ -22,12 +22,14 @@
 
 #include "cache.h"
 #include "graph.h"
+#include "threads.h"
 #include "tile.h"
 
 namespace {
 
 constexpr int CHUNK = 4 * LANES;         // keys that are looked at together
 constexpr int MAX_QUERIES = 48;          // query vectors of a task, or one token's: the scratch stays in L2
+constexpr int MANY_ROWS = 16;            // enough tasks for all threads, without one for each head
 constexpr int64_t WORTH_THREADS = 2048;  // keys: some twenty microseconds
 constexpr int TILE_SUMS = VECTOR_REGISTERS >= 32 ? 24 : 12;  // vectors of sums that fit in registers
 
@@ -46,11 +48,53 @@ struct Batch {
 };
 
 struct Task {
-    int64_t row, kv_head, first_token, num_tokens;  // tokens counted within the row's queries
+    int64_t row, first_head, num_heads;  // heads of the cache
+    int64_t first_token, num_tokens;     // counted within the row's queries
 };
 
 struct Chunk {
     int64_t row, kv_head, first, count;  // keys first .. first + count - 1 of a request
+};
+
+// Asks for the cache lines of the next chunk while this one is computed. A core has some two dozen misses under way
+// at most and waits when it is asked for more, so they are spread over the loops: a few at each of their steps.
+class Ahead {
+    const char *runs_[2 * CHUNK + 4], *ends_[2 * CHUNK + 4], *at_ = nullptr, *end_ = nullptr;
+    int num_ = 0, current_ = 0, at_once_ = 1;
+
+   public:
+    // The keys and values of a chunk, page by page.
+    void aim(const Batch& batch, const Chunk& chunk, int64_t bytes_per_number) {
+        const CacheLayer& cache = batch.cache;
+        const int32_t* blocks = batch.block_table + chunk.row * batch.table_stride;
+        const int64_t end = chunk.first + chunk.count, per_slot = cache.head_dim * bytes_per_number;
+        int64_t num_bytes = 0;
+        num_ = current_ = 0, at_ = end_ = nullptr;
+        for (int64_t first = chunk.first; first < end;) {
+            const int64_t slot = first % cache.block_size, block = blocks[first / cache.block_size];
+            const int64_t slots = std::min(cache.block_size - slot, end - first);
+            for (int part = 0; part < 2; part++, num_++) {
+                const int64_t offset = cache.offset(block, part, chunk.kv_head, slot);
+                runs_[num_] = static_cast<const char*>(cache.data) + offset * bytes_per_number;
+                ends_[num_] = runs_[num_] + slots * per_slot;
+                num_bytes += slots * per_slot;
+            }
+            first += slots;
+        }
+        const int64_t steps = 2 * CHUNK + cache.head_dim;
+        at_once_ = static_cast<int>((num_bytes / 64 + steps - 1) / steps);
+    }
+
+    void ask() {
+        for (int i = 0; i < at_once_; i++) {
+            if (at_ >= end_) {
+                if (current_ == num_) return;
+                at_ = runs_[current_], end_ = ends_[current_++];
+            }
+            __builtin_prefetch(at_);
+            at_ += 64;
+        }
+    }
 };
 
 // What a thread works on: one task's queries and results, one chunk's keys and values. Rows of `width` numbers; no
@@ -59,6 +103,7 @@ struct Scratch {
     std::vector<float> queries, outputs, scores, keys, values, peak;
     const float* value_rows[CHUNK];  // in `values`, or in the cache if it holds floats in whole vectors
     std::vector<vfloat> mass;
+    Ahead ahead;
 
     void resize(const Batch& batch) {
         const int64_t width = batch.width(), num_queries = std::max<int64_t>(MAX_QUERIES, batch.group());
@@ -75,7 +120,8 @@ struct Scratch {
 // c [rows, columns] = or += a [rows, depth] @ b [depth, columns]. a and c have rows of the given strides, row k of b
 // begins at b(k).
 template <int ROWS, int VECTORS, bool ADD, typename RowOf>
-void multiply_tile(const float* a, int64_t a_stride, RowOf b, int64_t depth, float* c, int64_t c_stride) {
+void multiply_tile(const float* a, int64_t a_stride, RowOf b, int64_t depth, float* c, int64_t c_stride,
+                   Ahead& ahead) {
     Tile<ROWS, VECTORS> tile;
     tile.zero();
     if (ADD)
@@ -83,6 +129,7 @@ void multiply_tile(const float* a, int64_t a_stride, RowOf b, int64_t depth, flo
             for (int v = 0; v < VECTORS; v++) tile.sums[row][v] = load(c + row * c_stride + v * LANES);
     for (int64_t k = 0; k < depth; k++) {
         vfloat row_of_b[VECTORS];
+        ahead.ask();
         for (int v = 0; v < VECTORS; v++) row_of_b[v] = load(b(k) + v * LANES);
         tile.multiply_add(a + k, a_stride, row_of_b);
     }
@@ -93,36 +140,38 @@ void multiply_tile(const float* a, int64_t a_stride, RowOf b, int64_t depth, flo
 // At most ROWS rows, as one tile.
 template <int ROWS, int VECTORS, bool ADD, typename RowOf>
 void multiply_some(int64_t rows, const float* a, int64_t a_stride, RowOf b, int64_t depth, float* c,
-                   int64_t c_stride) {
+                   int64_t c_stride, Ahead& ahead) {
     if constexpr (ROWS > 0) {
         if (rows == ROWS)
-            multiply_tile<ROWS, VECTORS, ADD>(a, a_stride, b, depth, c, c_stride);
+            multiply_tile<ROWS, VECTORS, ADD>(a, a_stride, b, depth, c, c_stride, ahead);
         else
-            multiply_some<ROWS - 1, VECTORS, ADD>(rows, a, a_stride, b, depth, c, c_stride);
+            multiply_some<ROWS - 1, VECTORS, ADD>(rows, a, a_stride, b, depth, c, c_stride, ahead);
     }
 }
 
 template <int VECTORS, bool ADD, typename RowOf>
 void multiply_columns(int64_t rows, const float* a, int64_t a_stride, RowOf b, int64_t depth, float* c,
-                      int64_t c_stride) {
+                      int64_t c_stride, Ahead& ahead) {
     constexpr int ROWS = TILE_SUMS / std::max(VECTORS, 2);
     const int64_t num_tiles = (rows + ROWS - 1) / ROWS;
     for (int64_t tile = 0; tile < num_tiles; tile++) {  // of equal size, rather than a small last one
         const int64_t first = rows * tile / num_tiles, last = rows * (tile + 1) / num_tiles;
         multiply_some<ROWS, VECTORS, ADD>(last - first, a + first * a_stride, a_stride, b, depth,
-                                          c + first * c_stride, c_stride);
+                                          c + first * c_stride, c_stride, ahead);
     }
 }
 
 template <bool ADD, typename RowOf>
-void multiply(int64_t rows, const float* a, int64_t a_stride, RowOf b, int64_t columns, int64_t depth, float* c) {
+void multiply(int64_t rows, const float* a, int64_t a_stride, RowOf b, int64_t columns, int64_t depth, float* c,
+              Ahead& ahead) {
     const auto from = [&](int64_t column) { return [=](int64_t k) { return b(k) + column; }; };
     int64_t at = 0;
     for (; at + 4 * LANES <= columns; at += 4 * LANES)
-        multiply_columns<4, ADD>(rows, a, a_stride, from(at), depth, c + at, columns);
+        multiply_columns<4, ADD>(rows, a, a_stride, from(at), depth, c + at, columns, ahead);
     for (; at + 2 * LANES <= columns; at += 2 * LANES)
-        multiply_columns<2, ADD>(rows, a, a_stride, from(at), depth, c + at, columns);
-    for (; at < columns; at += LANES) multiply_columns<1, ADD>(rows, a, a_stride, from(at), depth, c + at, columns);
+        multiply_columns<2, ADD>(rows, a, a_stride, from(at), depth, c + at, columns, ahead);
+    for (; at < columns; at += LANES)
+        multiply_columns<1, ADD>(rows, a, a_stride, from(at), depth, c + at, columns, ahead);
 }
 
 // Walks over the slots of a request, from page to page.
@@ -161,13 +210,6 @@ struct Cursor {
         return 1;
     }
 
-    void prefetch() const {
-        constexpr int64_t LINE = 64 / sizeof(T);
-        for (int64_t d = 0; d < cache.head_dim; d += LINE) {
-            __builtin_prefetch(key + d);
-            __builtin_prefetch(value + d);
-        }
-    }
 };
 
 template <typename T>
@@ -188,12 +230,10 @@ vfloat load_scaled(const T* head, int64_t d, int64_t head_dim, float scale) {
 }
 
 // A chunk of the cache -> keys [width, CHUNK] (transposed) and value_rows.
-// The chunk that comes next is asked for meanwhile, a few lines at a time: a core has some two dozen misses
-// under way at most, and waits when it is asked for more.
 template <bool WHOLE, typename T>
-void read_chunk(const Batch& batch, const Chunk& chunk, const Chunk& next, Scratch& scratch) {
+void read_chunk(const Batch& batch, const Chunk& chunk, Scratch& scratch) {
     const int64_t head_dim = batch.cache.head_dim, width = batch.width();
-    Cursor<T> at(batch, chunk), later(batch, next);
+    Cursor<T> at(batch, chunk);
     for (int64_t first = 0; first < chunk.count; first += LANES) {
         const int64_t lanes = std::min<int64_t>(LANES, chunk.count - first);
         const T* keys[LANES];
@@ -211,10 +251,7 @@ void read_chunk(const Batch& batch, const Chunk& chunk, const Chunk& next, Scrat
                 scratch.value_rows[i] = to;
             }
             at.next(i + 1 == chunk.count);
-            if (i < next.count) {
-                later.prefetch();
-                later.next(i + 1 == next.count);
-            }
+            scratch.ahead.ask();
         }
         for (int64_t d = 0; d < width; d += LANES) {
             vfloat square[LANES];
@@ -253,54 +290,58 @@ void soften(float* scores, int64_t begin, int64_t end, float& peak, vfloat& mass
 
 // Everything for one chunk of keys but reading it.
 void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int64_t position, Scratch& scratch) {
+    const int64_t base = (chunk.kv_head - task.first_head) * task.num_tokens * batch.group();
     const int64_t head_dim = batch.cache.head_dim, width = batch.width(), group = batch.group();
     const int64_t skip = std::max<int64_t>(0, chunk.first - position);  // tokens that stand before the chunk
     const int64_t begin = skip * group, num_queries = task.num_tokens * group;
     if (begin >= num_queries) return;
-    float* scores = scratch.scores.data() + begin * CHUNK;
+    float* scores = scratch.scores.data();
     const float* keys = scratch.keys.data();
     multiply<false>(
-        num_queries - begin, scratch.queries.data() + begin * width, width,
-        [=](int64_t d) { return keys + d * CHUNK; }, CHUNK, head_dim, scores);
+        num_queries - begin, scratch.queries.data() + (base + begin) * width, width,
+        [=](int64_t d) { return keys + d * CHUNK; }, CHUNK, head_dim, scores, scratch.ahead);
     for (int64_t query = begin; query < num_queries; query++, scores += CHUNK) {
         const int64_t at = position + query / group;
         const int64_t oldest = batch.window ? std::max<int64_t>(0, at - batch.window + 1 - chunk.first) : 0;
         const int64_t end = std::min(chunk.count, at + 1 - chunk.first);
         if (oldest < end)
-            soften(scores, oldest, end, scratch.peak[query], scratch.mass[query],
-                   scratch.outputs.data() + query * width, width);
+            soften(scores, oldest, end, scratch.peak[base + query], scratch.mass[base + query],
+                   scratch.outputs.data() + (base + query) * width, width);
         else  // the window has passed this chunk
             std::fill_n(scores, CHUNK, 0.0f);
     }
     const float* const* values = scratch.value_rows;
     multiply<true>(
-        num_queries - begin, scratch.scores.data() + begin * CHUNK, CHUNK, [=](int64_t key) { return values[key]; },
-        width, chunk.count, scratch.outputs.data() + begin * width);
+        num_queries - begin, scratch.scores.data(), CHUNK, [=](int64_t key) { return values[key]; }, width,
+        chunk.count, scratch.outputs.data() + (base + begin) * width, scratch.ahead);
 }
 
 template <typename Q>
 void load_queries(const Batch& batch, const Task& task, Scratch& scratch) {
     const int64_t head_dim = batch.cache.head_dim, width = batch.width(), group = batch.group();
     const int64_t token = batch.query_start_loc[task.row] + task.first_token;
-    for (int64_t query = 0; query < task.num_tokens * group; query++) {
-        const Q* from = static_cast<const Q*>(batch.query) + (token + query / group) * batch.token_stride +
-                        (task.kv_head * group + query % group) * batch.head_stride;
+    const int64_t per_head = task.num_tokens * group, num_queries = task.num_heads * per_head;
+    for (int64_t query = 0; query < num_queries; query++) {
+        const int64_t head = (task.first_head + query / per_head) * group + query % group;
+        const Q* from = static_cast<const Q*>(batch.query) + (token + query % per_head / group) * batch.token_stride +
+                        head * batch.head_stride;
         float* to = scratch.queries.data() + query * width;
         for (int64_t d = 0; d < head_dim; d++) to[d] = to_float(from[d]) * batch.scale;
         scratch.peak[query] = -INFINITY;
         scratch.mass[query] = vfloat{};
     }
-    std::fill_n(scratch.outputs.data(), task.num_tokens * group * width, 0.0f);
+    std::fill_n(scratch.outputs.data(), num_queries * width, 0.0f);
 }
 
 template <typename Q>
 void store_outputs(const Batch& batch, const Task& task, Scratch& scratch) {
     const int64_t head_dim = batch.cache.head_dim, width = batch.width(), group = batch.group();
     const int64_t token = batch.query_start_loc[task.row] + task.first_token;
-    for (int64_t query = 0; query < task.num_tokens * group; query++) {
+    const int64_t per_head = task.num_tokens * group;
+    for (int64_t query = 0; query < task.num_heads * per_head; query++) {
         const float* from = scratch.outputs.data() + query * width;
-        const int64_t head = task.kv_head * group + query % group;
-        Q* to = static_cast<Q*>(batch.out) + ((token + query / group) * batch.heads + head) * head_dim;
+        const int64_t head = (task.first_head + query / per_head) * group + query % group;
+        Q* to = static_cast<Q*>(batch.out) + ((token + query % per_head / group) * batch.heads + head) * head_dim;
         const float inverse = 1.0f / sum(scratch.mass[query]);
         for (int64_t d = 0; d < head_dim; d++) to[d] = from_float<Q>(from[d] * inverse);
     }
@@ -318,8 +359,8 @@ struct Range {
     }
 };
 
-Chunk chunk_at(const Task& task, const Range& range, int64_t first) {
-    return {task.row, task.kv_head, first, std::min<int64_t>(CHUNK, range.end - first)};
+Chunk chunk_at(const Task& task, const Range& range, int64_t first, int64_t head) {
+    return {task.row, head, first, std::min<int64_t>(CHUNK, range.end - first)};
 }
 
 // `next` is the task that this thread probably does next: its first chunk is asked for during the last one here.
@@ -328,12 +369,17 @@ void attend(const Batch& batch, const Task& task, const Task& next, Scratch& scr
     load_queries<Q>(batch, task, scratch);
     const Range range(batch, task), after(batch, next);
     const auto read = batch.width() == batch.cache.head_dim ? read_chunk<true, T> : read_chunk<false, T>;
-    for (int64_t first = range.first; first < range.end; first += CHUNK) {
-        const Chunk chunk = chunk_at(task, range, first);
-        const bool last = first + CHUNK >= range.end;
-        read(batch, chunk, last ? chunk_at(next, after, after.first) : chunk_at(task, range, first + CHUNK), scratch);
-        attend_chunk(batch, task, chunk, range.position, scratch);
-    }
+    const int64_t end_head = task.first_head + task.num_heads;
+    for (int64_t first = range.first; first < range.end; first += CHUNK)
+        for (int64_t head = task.first_head; head < end_head; head++) {
+            const Chunk chunk = chunk_at(task, range, first, head);
+            const Chunk later = head + 1 < end_head           ? chunk_at(task, range, first, head + 1)
+                                : first + CHUNK < range.end ? chunk_at(task, range, first + CHUNK, task.first_head)
+                                                            : chunk_at(next, after, after.first, next.first_head);
+            scratch.ahead.aim(batch, later, sizeof(T));
+            read(batch, chunk, scratch);
+            attend_chunk(batch, task, chunk, range.position, scratch);
+        }
     store_outputs<Q>(batch, task, scratch);
 }
 
@@ -343,9 +389,12 @@ std::vector<Task> make_tasks(const Batch& batch, int64_t num_rows) {
     tasks.reserve(num_rows * batch.cache.heads);
     for (int64_t row = 0; row < num_rows; row++) {
         const int64_t num_tokens = batch.query_start_loc[row + 1] - batch.query_start_loc[row];
-        for (int64_t head = 0; head < batch.cache.heads; head++)
+        // In a decode batch all heads of a row are one task: they are neighbours in memory, and read in that order.
+        const bool together = num_rows >= MANY_ROWS && num_tokens * batch.heads <= MAX_QUERIES;
+        const int64_t heads_at_once = together ? batch.cache.heads : 1;
+        for (int64_t head = 0; head < batch.cache.heads; head += heads_at_once)
             for (int64_t token = 0; token < num_tokens; token += tokens_at_once)
-                tasks.push_back({row, head, token, std::min(tokens_at_once, num_tokens - token)});
+                tasks.push_back({row, head, heads_at_once, token, std::min(tokens_at_once, num_tokens - token)});
     }
     return tasks;
 }
@@ -353,17 +402,17 @@ std::vector<Task> make_tasks(const Batch& batch, int64_t num_rows) {
 template <typename Q, typename T>
 void attend_all(const Batch& batch, int64_t num_rows) {
     const std::vector<Task> tasks = make_tasks(batch, num_rows);
-    const size_t at_once = tasks.size() > 256 ? 8 : 1;  // enough of them that a last handful hardly matters
+    const auto num_tasks = static_cast<int64_t>(tasks.size());
+    const int64_t at_once = num_tasks > 256 ? 8 : 1;  // enough of them that a last handful hardly matters
     int64_t num_keys = 0;
     for (const Task& task : tasks) num_keys += Range(batch, task).end;
-#pragma omp parallel if (num_keys > WORTH_THREADS)
-    {
+    for_pieces((num_tasks + at_once - 1) / at_once, num_keys > WORTH_THREADS, [&](int64_t piece) {
         static thread_local Scratch scratch;
         scratch.resize(batch);
-#pragma omp for schedule(dynamic, at_once)
-        for (size_t i = 0; i < tasks.size(); i++)
-            attend<Q, T>(batch, tasks[i], tasks[std::min(i + 1, tasks.size() - 1)], scratch);
-    }
+        const int64_t end = std::min(num_tasks, (piece + 1) * at_once);
+        for (int64_t i = piece * at_once; i < end; i++)
+            attend<Q, T>(batch, tasks[i], tasks[std::min(i + 1, num_tasks - 1)], scratch);
+    });
 }
 
 }  // namespace

@@ -15,18 +15,10 @@
 #include <vector>
 
 #include "graph.h"
+#include "threads.h"
 #include "tile.h"
 
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
-
 namespace {
-
-#if !defined(_OPENMP)
-int omp_get_num_threads() { return 1; }
-int omp_get_thread_num() { return 0; }
-#endif
 
 constexpr int PANEL = 2 * LANES;
 constexpr int MAX_TILE_ROWS = VECTOR_REGISTERS >= 32 ? 12 : 6;  // 2 * rows + 3 registers
@@ -135,15 +127,16 @@ void multiply_block(const Product& p, const Panels& panels, int64_t row_begin, i
 template <typename Panels>
 void multiply_panels_of(const Product& p) {
     const Panels panels{static_cast<decltype(Panels::data)>(p.panels), p.depth};
-#pragma omp parallel if (p.rows * p.depth * p.columns > WORTH_THREADS)
-    {
-        const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
-        if (p.rows >= threads * ROWS_AT_ONCE || p.num_panels() < 2 * threads)
-            multiply_block(p, panels, p.rows * thread / threads, p.rows * (thread + 1) / threads, 0, p.num_panels());
-        else
-            multiply_block(p, panels, 0, p.rows, p.num_panels() * thread / threads,
-                           p.num_panels() * (thread + 1) / threads);
-    }
+    const bool worth_threads = p.rows * p.depth * p.columns > WORTH_THREADS;
+    const int64_t threads = num_threads();
+    if (p.rows >= threads * PIECES_PER_THREAD * ROWS_AT_ONCE || p.num_panels() < 2 * threads)
+        for_ranges(p.rows, worth_threads, [&](int64_t begin, int64_t end) {
+            multiply_block(p, panels, begin, end, 0, p.num_panels());
+        });
+    else
+        for_ranges(p.num_panels(), worth_threads, [&](int64_t begin, int64_t end) {
+            multiply_block(p, panels, 0, p.rows, begin, end);
+        });
 }
 
 // Rows that lie a multiple of 4 KiB apart share one set of the L1 cache and push each other out.

@@ -28,6 +28,7 @@
 
 #include "graph.h"
 #include "quantised.h"
+#include "threads.h"
 
 namespace {
 
@@ -288,18 +289,15 @@ void multiply_all(const Product& p, int64_t tokens) {
     for (int64_t first = 0; first < tokens; first += TOKENS_AT_ONCE) {
         Block block{{}, first, std::min<int64_t>(TOKENS_AT_ONCE, tokens - first), p.chunks()};
         block.x.resize(block.tokens * block.chunks * CHUNK);
-        [[maybe_unused]] const bool worth_threads = block.tokens * p.rows * p.columns > PARALLEL_PRODUCTS;
-#pragma omp parallel if (worth_threads)
-        {
-#pragma omp for
-            for (int64_t token = 0; token < block.tokens; token++) arrange(p, block, token);
-#pragma omp for
-            for (int64_t part = 0; part < (p.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE; part++) {
-                const int64_t begin = part * ROWS_AT_ONCE, end = std::min(p.rows, begin + ROWS_AT_ONCE);
-                if (block.tokens <= DECODE_IN_PLACE) few_tokens(p, block, begin, end);
-                else many_tokens(p, block, begin, end);
-            }
-        }
+        const bool worth_threads = block.tokens * p.rows * p.columns > PARALLEL_PRODUCTS;
+        for_ranges(block.tokens, worth_threads, [&](int64_t begin, int64_t end) {
+            for (int64_t token = begin; token < end; token++) arrange(p, block, token);
+        });
+        for_pieces((p.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, worth_threads, [&](int64_t part) {
+            const int64_t begin = part * ROWS_AT_ONCE, end = std::min(p.rows, begin + ROWS_AT_ONCE);
+            if (block.tokens <= DECODE_IN_PLACE) few_tokens(p, block, begin, end);
+            else many_tokens(p, block, begin, end);
+        });
     }
 }
 

@@ -25,6 +25,7 @@
 
 #include "graph.h"
 #include "quantised.h"
+#include "threads.h"
 
 namespace {
 
@@ -187,19 +188,16 @@ void multiply_all(const Product& p, int64_t tokens) {
     for (int64_t first = 0; first < tokens; first += TOKENS_AT_ONCE) {
         const int64_t count = std::min(TOKENS_AT_ONCE, tokens - first), stride = (p.columns + BYTES - 1) / BYTES * BYTES;
         Block block{std::vector<xbyte>((count + 1) * stride, OFFSET), std::vector<float>(count), stride, first, count};
-        [[maybe_unused]] const bool worth_threads = count * p.rows * p.columns > PARALLEL_PRODUCTS;
-#pragma omp parallel if (worth_threads)
-        {
-#pragma omp for
-            for (int64_t token = 0; token < count; token++) quantise(p, block, token);
-#pragma omp for
-            for (int64_t part = 0; part < (p.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE; part++) {
-                int64_t row = part * ROWS_AT_ONCE;
-                const int64_t end = std::min(p.rows, row + ROWS_AT_ONCE);
-                for (; row + TILE_ROWS <= end; row += TILE_ROWS) multiply_rows<TILE_ROWS>(p, block, row);
-                for (; row < end; row++) multiply_rows<1>(p, block, row);
-            }
-        }
+        const bool worth_threads = count * p.rows * p.columns > PARALLEL_PRODUCTS;
+        for_ranges(count, worth_threads, [&](int64_t begin, int64_t end) {
+            for (int64_t token = begin; token < end; token++) quantise(p, block, token);
+        });
+        for_pieces((p.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, worth_threads, [&](int64_t part) {
+            int64_t row = part * ROWS_AT_ONCE;
+            const int64_t end = std::min(p.rows, row + ROWS_AT_ONCE);
+            for (; row + TILE_ROWS <= end; row += TILE_ROWS) multiply_rows<TILE_ROWS>(p, block, row);
+            for (; row < end; row++) multiply_rows<1>(p, block, row);
+        });
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include "cache.h"
 #include "graph.h"
+#include "threads.h"
 
 namespace {
 
@@ -63,14 +64,15 @@ extern "C" void reshape_and_cache(const void* key, int64_t key_token_stride, int
     launch(KV_WRITE, [=] {
         with_float_type(dtype, [&](auto zero) {
             using T = decltype(zero);
-#pragma omp parallel for if (tokens * heads * head_dim > WORTH_THREADS)
-            for (int64_t token = 0; token < tokens; token++) {
-                if (slots[token] < 0) continue;
-                write_token(static_cast<const T*>(key) + token * key_token_stride, key_head_stride, cache, kv_dtype,
-                            0, slots[token]);
-                write_token(static_cast<const T*>(value) + token * value_token_stride, value_head_stride, cache,
-                            kv_dtype, 1, slots[token]);
-            }
+            for_ranges(tokens, tokens * heads * head_dim > WORTH_THREADS, [&](int64_t begin, int64_t end) {
+                for (int64_t token = begin; token < end; token++) {
+                    if (slots[token] < 0) continue;
+                    write_token(static_cast<const T*>(key) + token * key_token_stride, key_head_stride, cache,
+                                kv_dtype, 0, slots[token]);
+                    write_token(static_cast<const T*>(value) + token * value_token_stride, value_head_stride, cache,
+                                kv_dtype, 1, slots[token]);
+                }
+            });
         });
     });
 }

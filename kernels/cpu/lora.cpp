@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "graph.h"
+#include "threads.h"
 #include "tile.h"
 
 namespace {
@@ -237,14 +238,10 @@ void expand(const Expand& p, int64_t slice, int64_t first_column, int64_t begin,
 template <typename Run>
 void for_each_portion(int64_t slices, int64_t tokens, bool worth_threads, const Run& run) {
     const int64_t portions = (tokens + PORTION - 1) / PORTION;
-    if (!worth_threads) {
-        for (int64_t slice = 0; slice < slices; slice++)
-            for (int64_t i = 0; i < portions; i++) run(slice, i * PORTION, std::min(tokens, (i + 1) * PORTION));
-        return;
-    }
-#pragma omp parallel for collapse(2) schedule(dynamic)
-    for (int64_t slice = 0; slice < slices; slice++)
-        for (int64_t i = 0; i < portions; i++) run(slice, i * PORTION, std::min(tokens, (i + 1) * PORTION));
+    for_pieces(slices * portions, worth_threads, [&](int64_t piece) {
+        const int64_t begin = piece % portions * PORTION;
+        run(piece / portions, begin, std::min(tokens, begin + PORTION));
+    });
 }
 
 template <typename Weight>

@@ -3,6 +3,7 @@
 
 #include "dtype.h"
 #include "graph.h"
+#include "threads.h"
 
 namespace {
 
@@ -30,30 +31,33 @@ struct Rows {
 
 template <typename T>
 void rms_norm_rows(const T* x, const T* weight, T* y, Rows rows, float eps) {
-#pragma omp parallel for if (rows.outer * rows.inner * rows.size > WORTH_THREADS)
-    for (int64_t row = 0; row < rows.outer * rows.inner; row++) {
-        const T* from = x + row / rows.inner * rows.outer_stride + row % rows.inner * rows.inner_stride;
+    const int64_t num_rows = rows.outer * rows.inner;
+    for_ranges(num_rows, num_rows * rows.size > WORTH_THREADS, [&](int64_t begin, int64_t end) {
         float wide[rows.size];
-        for (int64_t i = 0; i < rows.size; i++) wide[i] = to_float(from[i]);
-        normalise(wide, weight, y + row * rows.size, rows.size, eps);
-    }
+        for (int64_t row = begin; row < end; row++) {
+            const T* from = x + row / rows.inner * rows.outer_stride + row % rows.inner * rows.inner_stride;
+            for (int64_t i = 0; i < rows.size; i++) wide[i] = to_float(from[i]);
+            normalise(wide, weight, y + row * rows.size, rows.size, eps);
+        }
+    });
 }
 
 template <typename T>
 void add_rms_norm_rows(const T* x, int64_t x_stride, const T* residual, int64_t residual_stride, const T* weight,
                        T* y, T* total, int64_t num_rows, int64_t size, float eps) {
-#pragma omp parallel for if (num_rows * size > WORTH_THREADS)
-    for (int64_t row = 0; row < num_rows; row++) {
+    for_ranges(num_rows, num_rows * size > WORTH_THREADS, [&](int64_t begin, int64_t end) {
         float wide[size];
+        for (int64_t row = begin; row < end; row++) {
 #pragma omp simd
-        for (int64_t i = 0; i < size; i++) {
-            const T both =
-                from_float<T>(to_float(x[row * x_stride + i]) + to_float(residual[row * residual_stride + i]));
-            total[row * size + i] = both;
-            wide[i] = to_float(both);
+            for (int64_t i = 0; i < size; i++) {
+                const T both =
+                    from_float<T>(to_float(x[row * x_stride + i]) + to_float(residual[row * residual_stride + i]));
+                total[row * size + i] = both;
+                wide[i] = to_float(both);
+            }
+            normalise(wide, weight, y + row * size, size, eps);
         }
-        normalise(wide, weight, y + row * size, size, eps);
-    }
+    });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Rotary position embedding in the NeoX layout: dimension i turns together with i + half.
 #include "dtype.h"
 #include "graph.h"
+#include "threads.h"
 
 namespace {
 
@@ -31,12 +32,13 @@ extern "C" void rotary_embedding(const void* x, int64_t token_stride, int64_t he
     launch(ROTARY, [=] {
         with_float_type(dtype, [&](auto zero) {
             using T = decltype(zero);
-#pragma omp parallel for if (tokens * heads * head_dim > WORTH_THREADS)
-            for (int64_t token = 0; token < tokens; token++)
-                for (int64_t head = 0; head < heads; head++)
-                    rotate(static_cast<const T*>(x) + token * token_stride + head * head_stride,
-                           static_cast<T*>(y) + (token * heads + head) * head_dim, cos + token * cos_stride,
-                           sin + token * sin_stride, half, head_dim);
+            for_ranges(tokens, tokens * heads * head_dim > WORTH_THREADS, [&](int64_t begin, int64_t end) {
+                for (int64_t token = begin; token < end; token++)
+                    for (int64_t head = 0; head < heads; head++)
+                        rotate(static_cast<const T*>(x) + token * token_stride + head * head_stride,
+                               static_cast<T*>(y) + (token * heads + head) * head_dim, cos + token * cos_stride,
+                               sin + token * sin_stride, half, head_dim);
+            });
         });
     });
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "graph.h"
+#include "threads.h"
 #include "vector.h"
 
 namespace {
@@ -236,11 +237,11 @@ extern "C" void sample(const float* logits, int64_t stride, int64_t rows, int64_
     launch(SAMPLING, [=] {
         int64_t work = 0;
         for (int64_t row = 0; row < rows; row++) work += vocab_size * (temperature[row] == 0.0f ? 1 : RANDOM_COST);
-        [[maybe_unused]] const bool worth_threads = work > PARALLEL_TOKENS;
-#pragma omp parallel for schedule(dynamic, 8) if (worth_threads)
-        for (int64_t row = 0; row < rows; row++)
-            token_ids[row] = sample_row(logits + row * stride, vocab_size, temperature[row],
-                                        {top_k[row], top_p[row], min_p[row]}, keys + 2 * row, peaks + row);
+        for_ranges(rows, work > PARALLEL_TOKENS, [&](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; row++)
+                token_ids[row] = sample_row(logits + row * stride, vocab_size, temperature[row],
+                                            {top_k[row], top_p[row], min_p[row]}, keys + 2 * row, peaks + row);
+        });
     });
 }
 

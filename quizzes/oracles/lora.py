@@ -69,3 +69,17 @@ def base_bytes(model: str) -> int:
 def saving(model: str, max_rank: int, adapters: int) -> float:
     """Merged copies over one base with a slot for each."""
     return adapters * base_bytes(model) / (base_bytes(model) + slot_bytes(model, max_rank, adapters))
+
+
+def loads_in_turn(adapters: list[str], replicas: int, max_loras: int) -> int:
+    """Loads if request i goes to engine i modulo `replicas` and each engine keeps the last max_loras adapters."""
+    kept: list[list[str]] = [[] for _ in range(replicas)]
+    loads = 0
+    for index, name in enumerate(adapters):
+        engine = kept[index % replicas]
+        loads += name not in engine
+        if name in engine:
+            engine.remove(name)
+        engine.append(name)
+        del engine[:-max_loras]
+    return loads

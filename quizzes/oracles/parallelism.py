@@ -12,10 +12,8 @@ def pipeline_bytes_per_token(stages: int, hidden: int, value_bytes: int = 2) -> 
 
 
 def idle_share(stages: int, requests: int) -> float:
-    """Decode: a request is in one step at a time. Requests are dealt out in equal shares, rounded up; there may be
-    fewer shares than stages, and then stages wait."""
-    share = -(-requests // stages)
-    return (stages - -(-requests // share)) / stages
+    """Decode: a request is in one step at a time. Requests are dealt out one by one; a stage without any waits."""
+    return sum(1 for stage in range(stages) if stage >= requests) / stages
 
 
 def training_bubble(stages: int, microbatches: int) -> float:

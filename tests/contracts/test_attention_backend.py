@@ -25,6 +25,7 @@ from engine.attention.backend import (
     AttentionShape,
     get_backend,
     kv_cache_shape,
+    why_chosen,
 )
 from engine.config import ConfigError
 from kernels import registry
@@ -311,6 +312,18 @@ def test_a_cache_that_is_not_taken_is_refused_with_those_that_take_it() -> None:
     told, reason = str(error.value), "a cache of float64; supported: float32, float16, bfloat16"
     assert told.startswith(f"attention backend 'cpu' cannot serve this model: {reason}")
     assert told.endswith("; these can: sdpa, reference")
+
+
+@needs_cpp
+def test_the_choice_names_the_faster_backends_that_cannot_serve_and_why() -> None:
+    device = torch.device("cpu")
+    why = why_chosen(None, device, torch.float32, shape_of())
+    assert why == "the fastest that serves this model on cpu, then sdpa, reference"
+    wide = why_chosen(None, device, torch.float64, shape_of())
+    assert wide.startswith(
+        "the fastest that serves this model on cpu, then reference; cpu cannot: a cache of float64"
+    )
+    assert why_chosen("sdpa", device, torch.float32, shape_of()) == "as asked"
 
 
 @needs_cpp

@@ -24,7 +24,14 @@ def cache(name: str, num_blocks: int = 6):
 
 @pytest.mark.parametrize(
     ("name", "bytes_per_value", "scale_bytes"),
-    [("auto", 4, 0), ("bfloat16", 2, 0), ("fp8", 1, 0), ("fp8_e4m3", 1, 0), ("int8_per_token_head", 1, 4)],
+    [
+        ("auto", 4, 0),
+        ("bfloat16", 2, 0),
+        ("fp8", 1, 0),
+        ("fp8_e4m3", 1, 0),
+        ("fp8_e5m2", 1, 0),
+        ("int8_per_token_head", 1, 4),
+    ],
 )
 def test_a_block_is_as_large_as_its_values_and_scales(
     name: str, bytes_per_value: int, scale_bytes: int
@@ -47,6 +54,22 @@ def stored_error(name: str, key: torch.Tensor) -> float:
         pages = pages * scale[1:3, 0, :, :, None]
     back = pages.transpose(1, 2).reshape(-1, KV_HEADS, HEAD_DIM)[: len(key)]
     return float((back - key).norm() / key.norm())
+
+
+def test_e5m2_has_e4m3s_bytes_twice_its_error_and_a_wider_range() -> None:
+    torch.manual_seed(0)
+    key = torch.randn(6, KV_HEADS, HEAD_DIM)
+    assert cache("fp8_e5m2")[0].bytes_per_block == cache("fp8_e4m3")[0].bytes_per_block
+    assert 1.8 < stored_error("fp8_e5m2", key) / stored_error("fp8_e4m3", key) < 2.2
+    large = key * 1000  # beyond 448, which saturates e4m3, and within 57344
+    assert stored_error("fp8_e5m2", large) < 0.08 < 0.5 < stored_error("fp8_e4m3", large)
+
+
+def test_an_e5m2_cache_is_served_by_the_reference_and_answers() -> None:
+    with LLM("shop", kv_cache_dtype="fp8_e5m2", num_gpu_blocks_override=64) as llm:
+        assert llm.llm_engine.engine_core.executor.worker.backend.name == "reference"
+        [answer] = llm.generate(["Hello"], SamplingParams(temperature=0, max_tokens=4), use_tqdm=False)
+    assert len(answer.outputs[0].token_ids) > 0
 
 
 def test_per_token_head_scales_survive_an_outlier_that_spoils_a_fixed_scale() -> None:

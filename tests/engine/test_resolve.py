@@ -137,6 +137,7 @@ def test_nothing_below_resolve_names_engine_args() -> None:
     root = Path(engine.__file__).parent
     above = {
         "__init__.py",
+        "fleet",
         "llm.py",
         "async_llm.py",
         "engine_core.py",

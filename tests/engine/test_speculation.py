@@ -46,6 +46,7 @@ def drafters(model_dir: Path, head_dir: Path) -> dict[str, dict[str, Any]]:
     """Every shipped method. The draft model has the target's own weights: it is always right."""
     return {
         "ngram": NGRAM,
+        "suffix": {"method": "suffix", "num_speculative_tokens": K, "suffix_decoding_max_spec_factor": 2.0},
         "draft_model": {"method": "draft_model", "model": str(model_dir), "num_speculative_tokens": K},
         "eagle": {"method": "eagle", "model": str(head_dir), "num_speculative_tokens": K},
     }
@@ -135,7 +136,7 @@ def test_everything_is_said_as_without_drafts(
 
 
 @pytest.mark.parametrize("pressure", ["plenty", "prompts_in_chunks", "preemptions", "no_replays"])
-@pytest.mark.parametrize("method", ["ngram", "draft_model", "eagle"])
+@pytest.mark.parametrize("method", ["ngram", "suffix", "draft_model", "eagle"])
 def test_every_drafter_leaves_the_tokens_alone(
     make_engine: MakeEngine,
     drafters: dict[str, dict[str, Any]],
@@ -232,7 +233,7 @@ def test_drafts_never_reach_beyond_max_tokens(make_engine: MakeEngine, max_token
     assert outputs["a"][-1].finish_reason == "length"
 
 
-@pytest.mark.parametrize("method", ["ngram", "draft_model", "eagle", "scripted"])
+@pytest.mark.parametrize("method", ["ngram", "suffix", "draft_model", "eagle", "scripted"])
 def test_drafts_never_reach_beyond_max_model_len(
     make_engine: MakeEngine, drafters: dict[str, dict[str, Any]], method: str
 ) -> None:
@@ -362,7 +363,7 @@ def sampled_work(temperature: float) -> list[Request]:
     ]
 
 
-@pytest.mark.parametrize("method", ["ngram", "draft_model", "eagle"])
+@pytest.mark.parametrize("method", ["ngram", "suffix", "draft_model", "eagle"])
 def test_rejection_leaves_greedy_tokens_alone(
     make_engine: MakeEngine, drafters: dict[str, dict[str, Any]], method: str
 ) -> None:

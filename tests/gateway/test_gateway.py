@@ -256,3 +256,41 @@ def test_two_real_servers_stream_share_prefixes_and_survive_a_kill(
         assert {each.headers["x-prep-backend"] for each in answers} == {"s1"}
         found = client.get("/gateway/decisions").json()[0]
         assert "s1" in found["sentence"] and found["ended"] == "ok"
+
+
+def test_backends_come_and_go_while_requests_run() -> None:
+    client, made, got = gateway({"a": answer("hi"), "b": answer("ho")}, admin_key="k")
+    key = {"Authorization": "Bearer k"}
+    assert client.delete("/gateway/backends/b", headers=key).json() == {"name": "b"}
+    assert {ask(client).headers["x-prep-backend"] for _ in range(4)} == {"a"}
+    new = {"name": "c", "url": "http://b"}
+    assert client.post("/gateway/backends", json=new, headers=key).json()["version"] == "stable"
+    assert client.post("/gateway/backends/a/drain", headers=key).json() == {"name": "a", "load": 0}
+    assert {ask(client).headers["x-prep-backend"] for _ in range(4)} == {"c"}
+    made.backends[0].load = 1
+    assert client.delete("/gateway/backends/a", headers=key).status_code == 409, "it has a request"
+    decision = client.get("/gateway/decisions", headers=key).json()[0]
+    assert {each["name"]: each["excluded"] for each in decision["seen"]} == {"a": "draining", "c": ""}
+    assert 'backend="c"' in client.get("/metrics", headers=key).text
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [({"name": "a", "url": "http://x"}, 409), ({"name": "d"}, 400), ({"name": "d", "url": "ftp://x"}, 400)],
+)
+def test_wrong_backends_are_refused(body: dict[str, str], status: int) -> None:
+    client, made, _ = gateway({"a": answer("hi")}, admin_key="k")
+    response = client.post("/gateway/backends", json=body, headers={"Authorization": "Bearer k"})
+    assert response.status_code == status and len(made.backends) == 1
+    assert client.post("/gateway/backends", json=body).status_code == 401
+    assert client.delete("/gateway/backends/a").status_code == 401
+    unknown = client.post("/gateway/backends/x/drain", headers={"Authorization": "Bearer k"})
+    assert unknown.status_code == 404 and "there are: a" in unknown.text
+
+
+def test_a_held_request_is_given_up_in_time_when_no_backend_comes() -> None:
+    client, made, _ = gateway({"a": answer("hi")}, hold={"timeout_s": 0.01})
+    made.remove("a")
+    response = ask(client)
+    assert response.status_code == 503 and "no backend came within 0.01 s" in response.text
+    assert int(response.headers["retry-after"]) > 0 and made.num_held == 0

@@ -72,33 +72,10 @@ def test_calls_and_content_are_those_of_a_reader_tag_by_tag(seed: int) -> None:
     assert [name for name, _ in calls(text)] == found
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_a_stream_adds_up_to_the_whole_however_it_is_cut(seed: int) -> None:
-    rng = random.Random(seed)
-    parts = ["Yes.", ORDER, "<tool", "<tool_call>{", "</tool_call>", "<", tool_call("f"), "東京", " "]
-    rest = text = "".join(rng.choices(parts, k=5))
-    stream, pieces = ToolCallStream(), []
-    while rest:
-        size = rng.randint(1, 6)
-        pieces.append(stream.push(rest[:size]))
-        rest = rest[size:]
-    pieces.append(stream.finish())
-    assert "".join(content for content, _ in pieces) == parse_tool_calls(text)[0]
-    streamed = [call["function"] for _, found in pieces for call in found]
-    assert [(call["name"], json.loads(call["arguments"])) for call in streamed] == calls(text)
-
-
 def test_content_that_can_be_no_tag_is_not_held_back() -> None:
     stream = ToolCallStream()
     assert stream.push("Yes.<tool") == ("Yes.", [])
     assert stream.push("box>") == ("<toolbox>", [])
-
-
-def test_a_call_is_returned_with_its_last_character() -> None:
-    stream = ToolCallStream()
-    assert stream.push(ORDER[:-1]) == ("", [])
-    content, [call] = stream.push(ORDER[-1] + "!")
-    assert content == "!" and call["function"]["name"] == "get_order_status"
 
 
 # -- the choice

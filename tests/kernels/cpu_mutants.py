@@ -27,10 +27,13 @@ def faulty(source: str, right: str, wrong: str, folder: Path) -> ctypes.CDLL:
     (folder / source).write_text(text.replace(right, wrong))
     library = folder / "faulty.so"
     flags = ["-O1" if flag.startswith("-O") else flag for flag in build.FLAGS]
-    command = [build.find_compiler(), *flags, "-fopenmp", f"-I{build.SOURCES}", "-c", str(folder / source)]
-    subprocess.run([*command, "-o", str(folder / "faulty.o")], check=True)
+    sources = [folder / source, build.SOURCES / "threads.cpp"]
+    objects = [str(folder / f"{each.stem}.o") for each in sources]
+    for each, target in zip(sources, objects, strict=True):
+        command = [build.find_compiler(), *flags, "-fopenmp", f"-I{build.SOURCES}", "-c", str(each)]
+        subprocess.run([*command, "-o", target], check=True)
     runtime = build._openmp_runtime()
-    link = [build.find_compiler(), "-shared", str(folder / "faulty.o"), "-o", str(library)]
+    link = [build.find_compiler(), "-shared", *objects, "-o", str(library)]
     subprocess.run([*link, *([runtime] if runtime else [])], check=True)
     return ctypes.CDLL(str(library))
 
@@ -52,7 +55,7 @@ def assert_noticed(
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """The kernels share torch's OpenMP runtime, and with it the number of threads."""
+    """The kernels ask torch's OpenMP runtime for the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -80,6 +80,43 @@ def test_requests_are_shared_out_among_the_steps_under_way() -> None:
     assert set(rows(driver.schedule())) == set("abc")
 
 
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("num_requests", [3, 4, 5, 6, 7, 9])
+def test_no_stage_slot_is_idle_when_the_stages_do_not_divide_the_requests(
+    stages: int, num_requests: int
+) -> None:
+    assert idle_slots(stages, num_requests) == max(0, stages - num_requests) * STEPS
+    assert idle_slots(stages, num_requests, max_num_seqs=stages) == max(0, stages - num_requests) * STEPS
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_waiting_requests_without_blocks_leave_no_stage_idle(stages: int) -> None:
+    """Only 5 requests find blocks; the first step admits all of them, and the next round shares them out."""
+    assert idle_slots(stages, 60, num_blocks=5, block_size=64) == 0
+
+
+STEPS = 12
+
+
+def idle_slots(stages: int, num_requests: int, **settings: int) -> int:
+    """Return the slots of stages without rows in STEPS full steps, after every request has its first token."""
+    driver = Driver(**{"max_num_seqs": 64, "budget": 8192, "num_blocks": 600, **settings})
+    driver.scheduler.config = replace(driver.scheduler.config, max_concurrent_batches=stages)
+    for number in range(num_requests):
+        driver.add(str(number), [number] * 4, max_tokens=50)
+    under_way: deque[SchedulerOutput] = deque()
+    idle = []
+    for _ in range(3 * stages + STEPS):
+        while len(under_way) < stages:
+            out = driver.schedule()
+            if not out.scheduled:
+                break
+            under_way.append(out)
+        idle.append(stages - len(under_way))
+        driver.update(under_way.popleft())
+    return sum(idle[-STEPS:])
+
+
 def test_a_prefix_that_another_step_computes_is_waited_for() -> None:
     driver = Driver(max_num_seqs=8, block_size=4)
     driver.scheduler.config = replace(driver.scheduler.config, max_concurrent_batches=2)

@@ -7,6 +7,7 @@ import pytest
 from quizzes.experiments.context import Context
 from quizzes.experiments.lora.counting import footprint, isolation, slots
 from quizzes.experiments.lora.live import exactness
+from quizzes.experiments.lora.routing import adapter_routing
 from quizzes.oracles import lora as oracle
 
 
@@ -36,3 +37,13 @@ def test_mixed_ranks_are_exact_and_a_rank_too_large_is_refused() -> None:
     assert found.worst_difference < 1e-3 < found.truncated_difference
     assert found.too_large == "refused" and "32" in found.message
     assert exactness(Context(), max_tokens=1, too_large=16).too_large == "served"
+
+
+def test_routing_by_adapter_loads_each_once_and_round_robin_again_and_again() -> None:
+    adapters = list("abcde") * 4
+    found = adapter_routing(Context(), replicas=3, max_loras=2, adapters=adapters)
+    assert found.loads_round_robin == oracle.loads_in_turn(adapters, 3, 2) == 20
+    assert found.loads_affine == found.distinct == 5
+    crowded = adapter_routing(Context(), replicas=3, max_loras=2, adapters=adapters, output=9)
+    assert crowded.loads_affine < crowded.loads_round_robin
+    assert crowded.waits_affine < crowded.waits_round_robin

@@ -73,6 +73,31 @@ def test_a_paged_pool_never_waits_for_a_hole() -> None:
         assert race.waste[3] < race.waste[0]
 
 
+def test_waste_splits_into_reserve_internal_and_external() -> None:
+    """Two requests of 40 + 20 - 1 = 59 slots, one at a time: the second waits through the 20 steps of the first."""
+    race = run("allocator_race", prompts=[40, 40], outputs=[20, 20], slots=80, max_len=80, block_size=8)
+    sizes = {"reserve_max": 80, "buddy": 64, "first_fit": 59}
+    for index, size in enumerate(sizes.values()):
+        later = [59 - (40 + step) for step in range(20)]  # tokens still to come in each of the steps
+        assert race.reserve[index] == pytest.approx(sum(later) / (20 * 80))
+        assert race.internal[index] == pytest.approx((size - 59) / 80)
+        assert race.external[index] == 0, "80 slots never hold both"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_parts_of_waste_never_exceed_what_is_idle(seed: int) -> None:
+    rng = Random(seed)
+    prompts = [rng.randrange(1, 150) for _ in range(20)]
+    outputs = [rng.randrange(1, 100) for _ in range(20)]
+    race = run("allocator_race", prompts=prompts, outputs=outputs, slots=1024, block_size=16)
+    for index in range(4):
+        parts = race.reserve[index] + race.internal[index] + race.external[index]
+        assert parts <= race.idle[index] + 1e-9
+        assert (race.external[index] > 0) == (race.scattered[index] > 0)
+    assert race.internal[2] == race.external[3] == 0
+    assert race.internal[3] < race.internal[0]
+
+
 def test_the_paged_pool_frees_all_blocks() -> None:
     memory = Paged(128, 16)
     assert memory.admit("a", 40, 60) and memory.taken == 48

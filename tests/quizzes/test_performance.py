@@ -8,8 +8,10 @@ from engine.config import ConfigError
 from quizzes.experiments.context import Context
 from quizzes.experiments.performance.device import launches, moe_tiles, occupancy
 from quizzes.experiments.performance.feeding import host_overlap, tokeniser_load
+from quizzes.experiments.performance.fusion import Op, fusion
 from quizzes.experiments.performance.host import PARTS, cpu_path
 from quizzes.experiments.performance.kernels import coalescing, gemm_tiles, graph_padding, reduction_order
+from quizzes.experiments.performance.overlap import step_gap
 from quizzes.experiments.performance.products import batch_invariance, gemm_tokens, rows_computed
 from quizzes.experiments.performance.roofline import batch_scaling, moe_reads, precision_speedup, roofline
 from quizzes.experiments.registry import BadArguments
@@ -143,3 +145,31 @@ def test_tiles_of_a_mixture_never_cross_experts() -> None:
     assert moe_tiles(Context(0), skew=1.5, top_k=1).largest > moe_tiles(Context(0), top_k=1).largest
     with pytest.raises(BadArguments, match="cannot choose"):
         moe_tiles(Context(0), num_experts=4, top_k=8)
+
+
+def test_planning_ahead_hands_over_a_step_before_the_last_one_ends() -> None:
+    found = step_gap(Context(), rows=4, output=12)
+    assert found.same_tokens
+    assert found.planned_ahead == 0.0 < found.planned_ahead_overlapped
+    assert min(found.gaps_us) >= 0.0 and len(found.gaps_us) == 10  # 12 tokens, of which the prefill gives one
+
+
+@pytest.mark.parametrize("op", ["fused_add_rms_norm", "rms_norm", "silu_and_mul", "rotary_embedding"])
+def test_a_fused_kernel_moves_its_arguments_and_results_once(op: Op) -> None:
+    found = fusion(op=op, tokens=8, width=128, dtype="float32")
+    assert found.max_error < 1e-5, "both forms compute the same"
+    assert found.launches == len(found.operators) > 1 and found.traffic_ratio > 1
+
+
+def test_bytes_of_a_fused_and_an_unfused_activation_are_those_on_paper() -> None:
+    found = fusion(op="silu_and_mul", tokens=10, width=64, dtype="float32")
+    tensor = 10 * 64 * 4
+    assert found.operators == ["silu", "mul"]
+    assert (found.unfused_read, found.unfused_written) == (3 * tensor, 2 * tensor)
+    assert (found.fused_read, found.fused_written) == (2 * tensor, tensor)
+
+
+def test_a_norm_fused_with_its_residual_reads_two_tensors_and_writes_two() -> None:
+    found = fusion(op="fused_add_rms_norm", tokens=10, width=64, dtype="bfloat16")
+    tensor = 10 * 64 * 2
+    assert (found.fused_read, found.fused_written) == (2 * tensor + 64 * 2, 2 * tensor)

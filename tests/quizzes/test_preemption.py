@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
-from quizzes.experiments import BadArguments, Context, get
+from quizzes.experiments import Ask, BadArguments, Context, CoreEngine, get
+from quizzes.experiments.preemption.victim_policies import VictimScheduler, draw
 from quizzes.oracles import preemption as paper
 
 
@@ -40,6 +42,40 @@ def test_victims_and_their_cost_equal_the_oracle(seed: int) -> None:
 def test_the_newest_is_the_victim_and_only_priorities_change_that() -> None:
     assert run("victims").first_victim == 2
     assert run("victims", policy="priority", priorities=[5, 0, 0]).first_victim == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_victim_policies_compare_with_the_engines_own_choice(seed: int) -> None:
+    """The rule `newest` is what the engine does; each rule takes the victim that its name says."""
+    found = run("victim_policies", seed=seed, requests=16, num_blocks=40)
+    rows = draw(Random(f"victims-{seed}"), 16, [(16, 160)] * 2, 2)
+    ours = run(
+        "victims",
+        prompts=[row[0] for row in rows],
+        outputs=[row[1] for row in rows],
+        arrivals=[row[2] for row in rows],
+        num_blocks=40,
+    )
+    assert found.rules[0] == "newest" and ours.num_preemptions > 0
+    assert found.num_preemptions[0] == ours.num_preemptions
+    assert found.recomputed_tokens[0] == ours.recomputed_tokens
+    assert found.total_steps[0] == ours.total_steps
+
+
+@pytest.mark.parametrize(
+    ("rule", "victim"),
+    [("newest", 2), ("oldest", 0), ("fewest_computed", 1), ("most_blocks", 0), ("lowest_priority", 1)],
+)
+def test_a_victim_rule_takes_the_request_that_its_name_says(rule: str, victim: int) -> None:
+    engine = CoreEngine(
+        num_blocks=9,
+        enable_prefix_caching=False,
+        make_scheduler=partial(VictimScheduler, victim=rule),
+    )
+    for index, (prompt, priority) in enumerate([(60, 0), (20, 2), (40, 1)]):
+        engine.add(Ask(f"r{index}", prompt, 60, priority=priority))
+    engine.run()
+    assert engine.preempted[0][1] == f"r{victim}"
 
 
 def test_prompts_without_an_output_are_refused_and_not_dropped() -> None:

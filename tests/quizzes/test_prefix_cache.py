@@ -303,6 +303,29 @@ def test_response_caches_match_exact_normalised_and_similar_texts() -> None:
     assert likeness("a b", "b a") == 1
 
 
+def test_an_answer_expires_when_its_lifetime_has_passed() -> None:
+    cache = ResponseCache(normalise, ttl=10)
+    cache.put("Price of Fox?", "12", now=5)
+    assert (cache.get("price of fox", now=14.9), cache.get("price of fox", now=15)) == ("12", None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_staleness_is_bounded_by_the_ttl_and_absent_with_versions(seed: int) -> None:
+    found = run("response_staleness", seed=seed, ttl=150, change_every=40)
+    never, ttl, catalogue, title = range(4)
+    assert found.stale[never] > found.stale[ttl] > 0 == found.stale[catalogue] == found.stale[title]
+    assert found.oldest_stale[ttl] < 150 < found.oldest_stale[never]
+    assert found.hits[never] > found.hits[title] > found.hits[catalogue]
+    unchanged = run("response_staleness", seed=seed, ttl=150, change_every=100_000)
+    assert unchanged.changes == 0 and sum(unchanged.stale) == 0
+
+
+def test_personal_questions_that_bypass_the_cache_get_no_other_customers_answer() -> None:
+    plain = run("response_cache", personal=1.0)
+    excluded = run("response_cache", personal=1.0, exclude_personal=True)
+    assert plain.false_similar > 0 == excluded.similar == excluded.false_similar
+
+
 # -- with a model
 
 

@@ -54,6 +54,15 @@ def test_a_cap_on_one_prompt_lets_a_short_one_through() -> None:
     assert capped.short_ttft_ms[0] < 0.1 * capped.ttft_ms[0]
 
 
+def test_the_threshold_frees_budget_only_if_the_long_prompts_leave_some() -> None:
+    found = run("partial_prefills", thresholds=[0, 1024, 512], longs=2, budget=2048)
+    assert found.most_partial == [1, 2, 2] and found.overtaking == [0, 0, 6]
+    assert found.short_tokens[2] < 0.1 * found.short_tokens[0]
+    assert found.unused[0] == 0 < found.unused[2], (
+        "what the threshold withholds stays unused without short ones"
+    )
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_mean_latency_of_policies_on_one_slot(seed: int) -> None:
     rng = Random(seed)

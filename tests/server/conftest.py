@@ -28,11 +28,16 @@ def llm() -> Iterator[AsyncLLM]:
         yield llm
 
 
-def application(llm: AsyncLLM, max_queued: int | None = None, **options: Any) -> tuple[TestClient, Service]:
+def application(
+    llm: AsyncLLM, max_queued: int | None = None, *, tool_call_parser: str = "hermes", **options: Any
+) -> tuple[TestClient, Service]:
     """Return a client of a new application for the engine."""
     metrics = PrometheusLogger("shop", llm.llm_engine.engine_core.config)
     llm.llm_engine.stat_loggers = [metrics]
-    service = Service(llm, Models(llm, ["shop"], "shop"), Admission(8, max_queued), shows_cached_tokens=True)
+    service = Service(
+        llm, Models(llm, ["shop"], "shop"), Admission(8, max_queued),
+        shows_cached_tokens=True, tool_call_parser=tool_call_parser,
+    )  # fmt: skip
     app = create_app(service, metrics, version="1.2.3", **options)
     return TestClient(app, raise_server_exceptions=False), service
 

@@ -146,6 +146,33 @@ def test_a_required_tool_is_called(client: TestClient, is_stream: bool) -> None:
     assert json.loads(call["function"]["arguments"])["order_id"].isdigit()
 
 
+CALLS = {
+    "hermes": 'Yes.<tool_call>{"name": "f", "arguments": {"a": "x y"}}</tool_call><tool_call>{"name": "g"}</tool_call>',
+    "llama3_json": 'Yes.{"name": "f", "parameters": {"a": "x y"}}; {"name": "g", "parameters": {}}',
+    "mistral": 'Yes.[TOOL_CALLS]f{"a": "x y"}[TOOL_CALLS]g[ARGS]{}',
+    "pythonic": "[f(a='x y'), g()]",
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_of_every_format_are_answered_and_streamed(llm: AsyncLLM, name: str) -> None:
+    client, _ = application(llm, tool_call_parser=name)
+    body = {"tools": [TOOL], "structured_outputs": {"choice": [CALLS[name]]}, "max_tokens": 90}
+    [choice] = chat(client, **body)["choices"]
+    calls = [call["function"] for call in choice["message"]["tool_calls"]]
+    assert calls == [{"name": "f", "arguments": '{"a": "x y"}'}, {"name": "g", "arguments": "{}"}]
+    content = choice["message"]["content"]
+    assert content == (None if name == "pythonic" else "Yes.") and choice["finish_reason"] == "tool_calls"
+    chunks = stream(client, "/v1/chat/completions", messages=HELLO, **body)
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == (content or "")
+    streamed = [{"name": "", "arguments": ""}, {"name": "", "arguments": ""}]
+    for call in (call for delta in deltas for call in delta.get("tool_calls", [])):
+        for key, text in call["function"].items():
+            streamed[call["index"]][key] += text
+    assert streamed == calls and chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
 def test_calls_of_earlier_turns_and_parts_of_text_are_rendered(client: TestClient) -> None:
     call = {
         "id": "1",

@@ -177,3 +177,9 @@ def test_more_requests_than_a_pipe_holds_are_taken_while_outputs_wait() -> None:
         assert ended == 1500
     finally:
         engine.engine_core.shutdown()
+
+
+def test_the_parent_logs_the_backend_that_the_child_chose_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="engine.exec.core_process"), AsyncLLM(ARGS, own_process=True):
+        pass
+    assert "attention backend " in caplog.text and "the fastest that serves this model on" in caplog.text

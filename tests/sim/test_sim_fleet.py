@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -170,7 +172,7 @@ def test_thrash_is_a_change_undone_soon() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"signal": "cpu"}, {"in_below": 10.0}, {"min_replicas": 0}, {"cooldown_in": -1.0}, {"interval": 0.0}],
+    [{"signal": "cpu"}, {"in_below": 10.0}, {"min_replicas": -1}, {"cooldown_in": -1.0}, {"interval": 0.0}],
 )
 def test_rules_that_cannot_work_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
@@ -277,3 +279,40 @@ def test_kv_that_does_not_fit_is_computed_again() -> None:
     assert place_blocks(kv, core, 1000) == 10
     assert len(kv.match(core).device) == 10
     assert kv.pool.check_integrity() == []
+
+
+def test_no_replica_is_enough_for_the_rule_but_not_for_a_simulated_fleet() -> None:
+    rule = replace(SCALING, min_replicas=0)
+    assert Autoscaler(rule).decide(0.0, 0.0, 0) == 0
+    assert Autoscaler(rule).decide(0.0, 0.1, 0) == 1, "requests wait"
+    with pytest.raises(ConfigError, match="holds no requests"):
+        Fleet(engine_with(), 1, make_router("round-robin"), rule)
+
+
+def test_two_choices_advances_only_what_it_looks_at_and_stays_even() -> None:
+    """The less loaded of two: more even than dealing at random, without a look at the other replicas."""
+
+    class AtRandom:
+        needs_state = False
+
+        def __init__(self) -> None:
+            self.rng = Random(0)
+
+        def choose(self, request: Any, core: Any, ready: Any) -> Any:
+            return ready[self.rng.randrange(len(ready))]
+
+    work = list(Workload(600, 60.0, Lengths(500, 900), Lengths(40, 120), seed=3))
+    fleet = Fleet(engine_with(), 12, make_router("two-choices"))
+    engines = [replica.engine for replica in fleet.replicas]
+    fleet.choose(work[0], make_request(work[0]))
+    late = replace(work[1], arrival=5.0)
+    for engine in engines:
+        engine.add(replace(work[2], arrival=0.0), 0.0)
+    fleet.choose(late, make_request(late))
+    assert sum(engine.now > 0 for engine in engines) == 2
+    balance = {}
+    for name, router in (("two", make_router("two-choices")), ("random", AtRandom())):
+        report = Fleet(engine_with(), 12, router).run(work)
+        assert report.run.num_finished == 600
+        balance[name] = report.balance
+    assert balance["two"] < balance["random"]

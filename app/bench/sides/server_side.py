@@ -19,6 +19,7 @@ from app.bench.sides.side_protocol import serve
 from common.child_process import ProcessEnded
 from engine.server.child_server import ChildServer
 from engine.server.load_client import Due, Load, Objective
+from engine.sim.report import percentiles
 
 PATIENCE_S = 600.0
 """vLLM compiles the model at its start."""
@@ -46,7 +47,13 @@ class Server:
     async def _generate(self, prompts: list[list[int]], max_tokens: list[int]) -> list[int]:
         load = Load(self._url, "", "it", Objective(), PATIENCE_S)
         await load.run(Due(0.0, prompt, length) for prompt, length in zip(prompts, max_tokens, strict=True))
+        gaps = percentiles([gap for each in load.sent for gap in each.gaps])
+        self._itl_p99 = gaps.p99 if gaps else None
         return [each.num_tokens for each in load.sent]
+
+    def itl_p99(self, prompts: list[list[int]], max_tokens: list[int]) -> dict[str, Any]:
+        """Return the 99th percentile of the last round's times between chunks."""
+        return {"seconds": self._itl_p99}
 
 
 def flags(engine: dict[str, Any]) -> list[str]:

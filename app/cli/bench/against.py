@@ -206,6 +206,11 @@ def show_comparison(report: Comparison) -> None:
         for side in (report.ours, report.theirs)
     )
     terminal.say(f"  {versions}; {report.threads} threads each")
+    if report.ours.itl_p99_seconds and report.theirs.itl_p99_seconds:
+        ours, theirs = (median(side.itl_p99_seconds) * 1e3 for side in (report.ours, report.theirs))
+        terminal.say(
+            f"  99th percentile between two chunks: {ours:.1f} ms, and {theirs:.1f} ms from {report.theirs.name}"
+        )
     if report.step_shares:
         show_shares(report.step_shares)
         slowdown = report.profile_slowdown

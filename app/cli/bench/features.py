@@ -1,4 +1,4 @@
-"""`prep bench speculation`, `quantization`, `lora`, `grammar`, `swap`: what a feature costs and gains."""
+"""`prep bench speculation`, `quantization`, `lora`, `grammar`, `swap`, `sleep`: what a feature costs and gains."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from app.cli import terminal
 from app.cli.bench.common import run
 from app.cli.engine_options import engine_options
 from app.cli.options import JsonOption, ModelArgument, option, parse_numbers
-from common.text import counted
+from common.text import counted, duration, gib
 from engine.config import SpeculativeConfig
 
 if TYPE_CHECKING:
     from app.bench.grammar import GrammarReport
     from app.bench.lora import LoRAReport
     from app.bench.quantization import QuantizationReport
+    from app.bench.sleep import SleepReport
     from app.bench.speculation import SpeculationReport
     from app.bench.tiers import TierReport
 
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
 def speculation(
     model: ModelArgument = "shop",
     method: Annotated[
-        str, option("Drafters to compare, comma-separated: ngram, draft_model, eagle.")
-    ] = "ngram,draft_model,eagle",
+        str, option("Drafters to compare, comma-separated: ngram, suffix, draft_model, eagle.")
+    ] = "ngram,suffix,draft_model,eagle",
     tokens: Annotated[int, option("Drafts per request and step.", min=1)] = 4,
     batch_sizes: Annotated[str, option("Requests at once, comma-separated numbers.")] = "1,4,16,64,128",
-    workload: Annotated[str, option("Comma-separated: repetitive, json, free.")] = "repetitive,json,free",
+    workload: Annotated[
+        str, option("Comma-separated: repetitive, agentic, json, free.")
+    ] = "repetitive,agentic,json,free",
     requests: Annotated[int, option("Requests of each workload.", min=1)] = 64,
     json: JsonOption = False,
     *,
@@ -294,3 +297,47 @@ def show_tiers(report: TierReport) -> None:
         terminal.err().print(
             f"[yellow]{counted(report.misses, 'run')} found the prefix in another tier and did not count[/]"
         )
+
+
+@engine_options
+def sleep(
+    models: Annotated[str, option("Models that share the machine, comma-separated.")] = "shop,shop-draft",
+    rounds: Annotated[int, option("Times that each model sleeps and wakes up.", min=1)] = 5,
+    json: JsonOption = False,
+    *,
+    engine: dict[str, Any],
+) -> None:
+    """Measure sleep, waking up, and a switch from one model to another: seconds and memory freed.
+
+    \b
+    This engine ends its process when it sleeps and loads the model again when it
+    wakes up. vLLM's level 1 keeps the weights in host memory: prep capacity
+    PLAN --why wake computes that copy.
+
+    \b
+    Examples:
+      prep bench sleep
+      prep bench sleep --models shop --rounds 3 --json
+    """
+    from app.bench.sleep import measure
+
+    names = [name.strip() for name in models.split(",") if name.strip()]
+    if not names:
+        raise terminal.Problem(f"--models: {models!r} names no model", "--models shop,shop-draft")
+    run(
+        lambda tell: measure(tell, names, engine, rounds=rounds),
+        show_sleep,
+        json=json,
+        then=("prep capacity chat_startup --why wake", "the same for a GPU, by formula"),
+    )
+
+
+def show_sleep(report: SleepReport) -> None:
+    table = terminal.table("model", "first start", "sleep", "wake up", "first token", "memory freed")
+    for each in report.models:
+        times = (each.start, each.sleep, each.wake, each.first_token)
+        table.add_row(each.model, *(duration(seconds) for seconds in times), gib(each.freed_bytes, 2))
+    terminal.show(f"medians of {counted(report.rounds, 'round')}", table)
+    terminal.say(
+        f"switch, from the order to sleep to the next model's first token: {duration(report.switch)}"
+    )

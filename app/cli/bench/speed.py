@@ -31,6 +31,7 @@ def throughput(
     output_len: Annotated[str, option("Tokens generated for each, a number or a range.")] = "64-128",
     peer: Peer = Peer(),  # noqa: B008 - frozen
     rounds: Annotated[int, option("With --against: rounds of each engine.", min=1)] = 5,
+    beside: Annotated[int, option("Busy programs to run meanwhile; each takes a core.", min=0, max=64)] = 0,
     json: JsonOption = False,
     *,
     engine: dict[str, Any],
@@ -61,7 +62,10 @@ def throughput(
       prep bench throughput --against vllm --vllm-python ~/vllm/bin/python
       prep bench throughput --against prep --peer-args '{"attention_backend": "sdpa"}'
       prep bench throughput --against server --threads 1   what HTTP costs
+      prep bench throughput --beside 1       while another program takes a core
     """
+    from common.busy import busy_programs
+
     work: dict[str, Any] = {
         "num_prompts": num_prompts,
         "input_len": parse_lengths("--input-len", input_len),
@@ -75,18 +79,22 @@ def throughput(
             "num_tokens": work["input_len"].high + work["output_len"].high,
         }
         then = (f"prep bench latency --against {peer.against}", "one request")
-        compare(compare_throughput, peer, model, engine, json=json, then=then, rounds=rounds, **size, **work)
+        with busy_programs(beside):
+            compare(
+                compare_throughput, peer, model, engine, json=json, then=then, rounds=rounds, **size, **work
+            )
         return
     from app.bench.throughput import measure
 
     then = ("prep bench latency", "latency of a single user")
-    run(
-        lambda tell: measure(tell, model, engine, **work),
-        show_throughput,
-        json=json,
-        then=then,
-        takes="1 min",
-    )
+    with busy_programs(beside):
+        run(
+            lambda tell: measure(tell, model, engine, **work),
+            show_throughput,
+            json=json,
+            then=then,
+            takes="1 min",
+        )
 
 
 def show_throughput(report: ThroughputReport) -> None:

@@ -3,11 +3,13 @@
 options.py    options that several commands share
 run.py        prep sim run
 fleet.py      prep sim fleet
+autoscale.py  prep sim autoscale
 sizes.py      prep sim kv, size, roofline, list: arithmetic
 live.py       prep sim calibrate, prep sim check
 """
 
 from app.cli import terminal
+from app.cli.sim.autoscale import autoscale
 from app.cli.sim.fleet import fleet
 from app.cli.sim.live import calibrate, check
 from app.cli.sim.run import run
@@ -21,4 +23,4 @@ Examples:
   prep sim kv --model llama-3-8b --gpu a10g
 """
 
-sim = terminal.command_app(run, kv, fleet, size, roofline, list_, calibrate, check, help=HELP)
+sim = terminal.command_app(run, kv, fleet, autoscale, size, roofline, list_, calibrate, check, help=HELP)

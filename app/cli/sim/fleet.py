@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -28,7 +29,9 @@ class PoolOptions:
     replicas: Annotated[int, option("Replicas at the start.", min=1)] = 4
     router: Annotated[
         str,
-        option("round-robin, least-loaded, token-aware, prefix-affinity, consistent-hash or bounded-load."),
+        option(
+            "round-robin, least-loaded, two-choices, token-aware, prefix-affinity, consistent-hash or bounded-load."
+        ),
     ] = "least-loaded"
     prefill_replicas: Annotated[int, option("Replicas of a prefill pool; with --decode-replicas.", min=0)] = 0
     decode_replicas: Annotated[int, option("Replicas of a decode pool.", min=0)] = 0
@@ -87,6 +90,7 @@ def fleet(
     \b
     Examples:
       prep sim fleet --replicas 4 --router prefix-affinity --num-prefixes 40 --prefix-len 800
+      prep sim fleet --replicas 1000 --router two-choices --rate 8000 --num-requests 100000
       prep sim fleet --prefill-replicas 2 --decode-replicas 2 --link ib-ndr --prompt 4000
       prep sim fleet --replicas 2 --autoscale load --phases 600:5,600:40 --num-requests 20000
     """
@@ -123,7 +127,12 @@ def fleet(
             fleet = DisaggregatedFleet(engine, engine, *sizes, *routers, get_link(pools.link))
         else:
             fleet = Fleet(engine, pools.replicas, make_router(pools.router), scaling.config())
-        report = fleet.run(work, tell)
+        gc.collect()
+        gc.freeze()  # collections would visit the blocks of all replicas, again and again
+        try:
+            report = fleet.run(work, tell)
+        finally:
+            gc.unfreeze()
     if json:
         return terminal.print_json(asdict(report))
     terminal.say(f"[bold]{describe(deployment)}, {pools.router}[/]")

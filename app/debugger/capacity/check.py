@@ -116,8 +116,8 @@ class Gap:
         return self.run / self.formula if self.formula and math.isfinite(self.formula) else math.nan
 
 
-def compare(found: Capacity, report: RunReport) -> list[Gap]:
-    """The numbers of formula and run, each with a sentence about the difference."""
+def compare(found: Capacity, report: RunReport, replicas: int = 1) -> list[Gap]:
+    """The numbers of formula and run of `replicas` replicas, each with a sentence about the difference."""
     state, scenario = found.state, found.scenario
     assert state is not None
     if report.ttft is None or report.tpot is None or report.queue is None:
@@ -125,7 +125,7 @@ def compare(found: Capacity, report: RunReport) -> list[Gap]:
     made = min(state.rate, found.value("most")) * scenario.output
     hits = scenario.hit_tokens / scenario.prompt
     cost = scenario.price * scenario.deployment.num_devices / 3600e-6
-    speed = report.output_tokens_per_s
+    speed = report.output_tokens_per_s / replicas
     running, busy = report.mean_running * report.busy_share, report.busy_share
     kv = report.mean_kv_cache_usage * busy
     throughput = _why_throughput(state, report, scenario)
@@ -143,7 +143,7 @@ def compare(found: Capacity, report: RunReport) -> list[Gap]:
          f"{scenario.deployment.block_size} tokens, however full; the peak was "
          f"{100 * report.peak_kv_cache_usage:.0f} %."),
         ("Output tokens per second, one replica", "tokens/s", made, speed, throughput),
-        ("Cost per million output tokens", "$", cost / made, cost / speed, throughput),
+        ("Cost per million output tokens", scenario.currency, cost / made, cost / speed, throughput),
         ("Prompt tokens found in the prefix cache", "share", hits, report.prefix_cache_hit_rate,
          f"The first request with each of {scenario.num_prefixes} prefixes computes it, as do requests that arrive "
          "before that is finished; and only whole blocks of a prefix can be hit."),

@@ -10,6 +10,7 @@ from typing import Any
 from app.debugger.capacity.scenario import Scenario
 from app.debugger.source_lines import definition_of, find_line
 from common.text import GIB, gib
+from engine.sim.plan.quantity import CURRENCIES
 from engine.sim.steady_state import SteadyState
 
 
@@ -21,7 +22,7 @@ class Figure:
     title: str
     value: float
     unit: str
-    """bytes, seconds, tokens, requests, requests/s, share, GPUs, $ …"""
+    """bytes, seconds, tokens, requests, requests/s, share, GPUs, a currency …"""
     formula: str
     filled: str
     """The formula with this scenario's numbers and units."""
@@ -92,7 +93,6 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "bytes": _bytes,
     "seconds": ms,
     "share": lambda value: f"{100 * value:,.1f} %",
-    "$": lambda value: f"${value:,.2f}" if value >= 0.1 else f"${value:,.4f}",
     "requests/s": lambda value: f"{value:,.2f} requests/s" if value < 100 else f"{value:,.0f} requests/s",
     "parameters": lambda value: (
         f"{value / 1e9:,.2f} billion" if value >= 1e8 else f"{value / 1e6:,.2f} million"
@@ -100,8 +100,20 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 }
 
 
+def money(value: float, currency: str) -> str:
+    """Return $2.50, $1,234 or EUR 0.0412."""
+    sign = currency if currency == "$" else f"{currency} "
+    return (
+        f"{sign}{value:,.0f}"
+        if value >= 10_000
+        else f"{sign}{value:,.{2 if value >= 0.1 or not value else 4}f}"
+    )
+
+
 def show(value: float, unit: str) -> str:
     """Format a number with its unit."""
+    if unit in CURRENCIES.values():
+        return money(value, unit)
     if unit in _SHOWN:
         return _SHOWN[unit](value)
     if value == 1:

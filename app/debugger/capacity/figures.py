@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from app.debugger.capacity.figure import Capacity, gb, ms
+from app.debugger.capacity.figure import Capacity, gb, money, ms
 from app.debugger.capacity.scenario import Scenario
 from common.text import counted, gib
 from engine.core.kv_manager import KVManager
@@ -225,8 +225,8 @@ def _load(found: Capacity, replica: Replica) -> None:
         ("full_prompt", "full_step", "batch_limit"),
     )  # fmt: skip
     by_rate = math.ceil(scenario.rate / (scenario.headroom * most) - 1e-9)
-    replicas = scenario.replicas or _replicas(scenario, replica, max(1, by_rate))
-    needed = f"ceil({scenario.rate:g} / ({scenario.headroom:g} x {most:,.2f})) = {by_rate}"
+    replicas = scenario.replicas or max(1, math.ceil(scenario.rate / planned_rate(scenario, replica) - 1e-9))
+    needed = f"ceil({scenario.rate:,.6g} / ({scenario.headroom:g} x {most:,.2f})) = {by_rate}"
     if scenario.replicas:
         filled = f"{replicas} as you set it; by the rate {needed}"
     else:
@@ -242,7 +242,7 @@ def _load(found: Capacity, replica: Replica) -> None:
     state = found.state = replica.at(scenario.rate / replicas)
     found.add(
         "rate", "Requests per second on each replica", state.rate, "requests/s",
-        "rate / replicas", f"{scenario.rate:g} / {replicas}", work_out,
+        "rate / replicas", f"{scenario.rate:,.6g} / {replicas}", work_out,
         "bursts: arrivals are taken as Poisson", ("replicas",),
     )  # fmt: skip
     found.add(
@@ -294,20 +294,23 @@ def _load(found: Capacity, replica: Replica) -> None:
     )  # fmt: skip
 
 
-def _replicas(scenario: Scenario, replica: Replica, least: int) -> int:
-    """The smallest number of replicas from `least` that meets both limits; `least` if none does."""
+def planned_rate(scenario: Scenario, replica: Replica) -> float:
+    """Return the requests per second for which one replica is planned: within the headroom and both limits.
 
-    def meets(count: int) -> bool:
-        state = replica.at(scenario.rate / count)
+    If not even a single request meets the limits, the headroom alone decides.
+    """
+
+    def meets(rate: float) -> bool:
+        state = replica.at(rate)
         return 1000 * state.ttft <= scenario.ttft_ms and 1000 * state.step <= scenario.tpot_ms
 
-    if meets(least) or not meets(MOST_REPLICAS):
-        return least
-    low, high = least, MOST_REPLICAS
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if meets(middle) else (middle, high)
-    return high
+    low, high = scenario.rate / MOST_REPLICAS, scenario.headroom * replica.most_requests_per_s()
+    if meets(high) or not meets(low):
+        return high
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if meets(middle) else (low, middle)
+    return low
 
 
 def _cost(found: Capacity, deployment: Deployment) -> None:
@@ -319,17 +322,18 @@ def _cost(found: Capacity, deployment: Deployment) -> None:
         "spares, and that GPUs are rented in machines of eight", ("replicas",),
     )  # fmt: skip
     hourly = found.add(
-        "hourly", "Cost per hour", gpus * scenario.price, "$",
-        "GPUs x price", f"{gpus:,.0f} x ${scenario.price:g}", "your price (an assumption by default)",
+        "hourly", "Cost per hour", gpus * scenario.price, scenario.currency,
+        "GPUs x price", f"{gpus:,.0f} x {money(scenario.price, scenario.currency)}",
+        "your price (an assumption by default)",
         "CPUs, disks, network, staff", ("gpus",),
     )  # fmt: skip
     served = scenario.rate * scenario.output * 3600
     if found.state and not found.state.is_stable:
         served = min(served, replicas * found.value("most") * scenario.output * 3600)
     found.add(
-        "per_mtok", "Cost per million output tokens", hourly / served * 1e6, "$",
+        "per_mtok", "Cost per million output tokens", hourly / served * 1e6, scenario.currency,
         "cost per hour / output tokens per hour",
-        f"${hourly:,.2f} / ({served / 1e6:,.2f} million tokens)",
+        f"{money(hourly, scenario.currency)} / ({served / 1e6:,.2f} million tokens)",
         work_out,
         "prompt tokens, which many price lists bill too; hours with less traffic at the same GPU cost",
         ("hourly", "rate", "utilisation", "tpot", "ttft", "kv_use", "tpot_floor"),
@@ -354,8 +358,8 @@ def _judge(found: Capacity, replica: Replica) -> None:
             found.verdicts.append(f"{name} of {ms(value)} meets its limit of {limit:g} ms.")
         elif 1000 * least > limit:
             found.verdicts.append(
-                f"{name} cannot be met: a single request already has {ms(least)}, the limit is {limit:g} ms. More "
-                "replicas do not help; more tensor parallelism, a narrower dtype, a faster GPU"
+                f"No number of replicas helps: {name} cannot be met. A single request alone takes {ms(least)}, the "
+                f"limit is {limit:g} ms. More tensor parallelism, a narrower dtype, a faster GPU"
                 + (" or a shorter prompt do." if name == "TTFT" else " or a smaller model do.")
             )
         else:

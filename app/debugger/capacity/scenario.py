@@ -51,7 +51,8 @@ class Scenario:
     ttft_ms: float = 500.0
     tpot_ms: float = 50.0
     price: float = ASSUMED_PRICES["h100"]
-    """Dollars per GPU and hour."""
+    """Money per GPU and hour."""
+    currency: str = "$"
     headroom: float = 0.7
     """Planned share of a replica's maximum request rate."""
     replicas: int = 0

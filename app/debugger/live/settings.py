@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 ADAPTERS = ("shop-lora-recommend", "shop-lora-support", "shop-lora-ja")
-SPECULATION = ("none", "ngram", "shop-draft", "shop-eagle")
+SPECULATION = ("none", "ngram", "suffix", "shop-draft", "shop-eagle")
 QUANTIZATION = ("none", "int8", "rtn", "fp8", "llm_int8", "mxfp4", "nvfp4")
 KV_DTYPES = ("auto", "fp8", "int8_per_token_head")
 SWAP_GIB = 0.25
@@ -61,7 +61,7 @@ class LiveSettings:
         if self.adapters:
             args |= {"enable_lora": True, "max_loras": len(self.adapters)}
         if self.speculation != "none":
-            drafter = "method" if self.speculation == "ngram" else "model"
+            drafter = "method" if self.speculation in ("ngram", "suffix") else "model"
             args["speculative_config"] = {
                 drafter: self.speculation,
                 "num_speculative_tokens": self.num_drafts,

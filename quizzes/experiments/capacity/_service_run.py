@@ -343,7 +343,7 @@ def _gpus(given: SimpleNamespace, fleet: Fleet, deployment: Deployment) -> dict[
     end, each = given.seconds, deployment.num_devices
     ends = [end if replica.stopped is None else min(end, replica.stopped) for replica in fleet.replicas]
     paid = sum(max(0.0, stop - replica.started) for stop, replica in zip(ends, fleet.replicas, strict=True))
-    warm = given.warm_pool if fleet.autoscaler else 0
+    warm = given.warm_pool if fleet.config else 0
     most = max([given.replicas, *(event.replicas for event in fleet.events)])
     return {
         "gpus_mean": each * (paid / end + warm),

@@ -40,6 +40,10 @@ class Contiguous:
     def free(self, name: str) -> None:
         del self.runs[name]
 
+    def slots_of(self, name: str) -> int:
+        """Return the slots that a running sequence occupies."""
+        return self.runs[name][1]
+
     @property
     def taken(self) -> int:
         return sum(length for _, length in self.runs.values())
@@ -104,6 +108,9 @@ class Paged:
     def free(self, name: str) -> None:
         self.manager.free(name)
 
+    def slots_of(self, name: str) -> int:
+        return len(self.manager.block_table(name)) * self.block_size
+
     @property
     def taken(self) -> int:
         return self.manager.num_used_blocks * self.block_size
@@ -135,6 +142,10 @@ def allocator_race(
         steps [steps]: Steps until all have finished.
         waste [share]: Slots taken that hold no token, of all slots taken, over all steps.
         idle [share]: Slots of the whole memory that hold no token, over the steps with waiting requests.
+        reserve, internal, external [share]: The three parts of the paper's figure 2, of the whole memory over the steps
+            with waiting requests: slots taken for tokens that come later, slots taken that their request never fills,
+            and free slots that the next request cannot use only because they are not contiguous. What is missing to
+            `idle` is free memory, smaller than the next request.
         scattered [steps]: Steps in which the next request would fit if the free slots were contiguous.
         preemptions [preemptions]
     """
@@ -152,7 +163,7 @@ def allocator_race(
         "first_fit": Contiguous(slots),
         "paged": Paged(slots, block_size),
     }
-    runs = {name: _run(one, prompts, finals, arrive_every) for name, one in contestants.items()}
+    runs = {name: _run(one, slots, prompts, finals, arrive_every) for name, one in contestants.items()}
     crowded = {name: [step for step in run.steps if step.crowded] for name, run in runs.items()}
     return Result(
         names=list(contestants),
@@ -167,17 +178,30 @@ def allocator_race(
             sum(slots - step.stored for step in steps) / (slots * len(steps)) if steps else 0.0
             for steps in crowded.values()
         ],
+        **{part: [_share(steps, part, slots) for steps in crowded.values()] for part in _PARTS},
         scattered=[run.scattered for run in runs.values()],
         preemptions=[run.preemptions for run in runs.values()],
     )
 
 
 class _Step(NamedTuple):
+    """Slots of one step, and its requests."""
+
     taken: int
     stored: int
     running: int
     crowded: bool
     """Whether requests wait."""
+    reserve: int
+    internal: int
+    external: int
+
+
+_PARTS = ("reserve", "internal", "external")
+
+
+def _share(steps: list[_Step], part: str, slots: int) -> float:
+    return sum(getattr(step, part) for step in steps) / (slots * len(steps)) if steps else 0.0
 
 
 class _Run(NamedTuple):
@@ -186,7 +210,9 @@ class _Run(NamedTuple):
     preemptions: int
 
 
-def _run(memory: Contiguous | Paged, prompts: list[int], finals: list[int], arrive_every: int) -> _Run:
+def _run(
+    memory: Contiguous | Paged, slots: int, prompts: list[int], finals: list[int], arrive_every: int
+) -> _Run:
     steps: list[_Step] = []
     scattered = preemptions = 0
     waiting = list(range(len(prompts)))
@@ -201,13 +227,19 @@ def _run(memory: Contiguous | Paged, prompts: list[int], finals: list[int], arri
                 preemptions += 1
             if name in length:
                 length[name] += 1
+        is_scattered = False
         while waiting and waiting[0] * arrive_every <= len(steps):
             name = waiting[0]
             if not memory.admit(str(name), prompts[name], finals[name]):
-                scattered += memory.fits_in_sum(prompts[name], finals[name])
+                is_scattered = memory.fits_in_sum(prompts[name], finals[name])
                 break
             length[waiting.pop(0)] = prompts[name]
-        steps.append(_Step(memory.taken, sum(length.values()), len(length), bool(waiting)))
+        scattered += is_scattered
+        stored = sum(length.values())
+        internal = sum(max(0, memory.slots_of(str(name)) - finals[name]) for name in length)
+        reserve = memory.taken - stored - internal
+        external = slots - memory.taken if is_scattered else 0
+        steps.append(_Step(memory.taken, stored, len(length), bool(waiting), reserve, internal, external))
         for name in [name for name, tokens in length.items() if tokens == finals[name]]:
             memory.free(str(name))
             del length[name]

@@ -195,10 +195,11 @@ def kv_scales(
         int8_tensor: One int8 scale for all keys, one for all values.
         int8_token: One for each token, all its heads together.
         int8_token_head: One for each token and head: the engine's int8_per_token_head.
-        fp8_unscaled: The engine's fp8 cache with scales of 1.
+        fp8_unscaled: The engine's fp8 cache (e4m3) with scales of 1.
+        fp8_e5m2_unscaled: The engine's fp8_e5m2 cache with scales of 1: as many bytes, 2 bits of mantissa instead of 3.
         order: The three int8 ones, smallest error first.
         int8_beats_tensor: Scales for each token and head leave a smaller error than one for all.
-        saturated [numbers]: Keys and values beyond 448 in the fp8 cache.
+        saturated, saturated_e5m2 [numbers]: Keys and values beyond 448 in the fp8 cache, beyond 57344 with e5m2.
     """
     import torch
 
@@ -221,18 +222,23 @@ def kv_scales(
     def rounded(x: Any, rows: int) -> Any:
         return dequantise_int8(*quantise_int8(x.reshape(rows, -1))).reshape(x.shape)
 
-    pool = torch.zeros(2, 2, kv_heads, tokens, head_dim, dtype=torch.float8_e4m3fn)
-    ops.reshape_and_cache(key, value, pool, tokens + torch.arange(tokens), torch.ones(2))
-    exact, fp8 = attend(key, value), attend(*(part.transpose(0, 1) for part in pool[1].float()))
+    def stored(dtype: Any) -> Any:
+        pool = torch.zeros(2, 2, kv_heads, tokens, head_dim, dtype=dtype)
+        ops.reshape_and_cache(key, value, pool, tokens + torch.arange(tokens), torch.ones(2))
+        return attend(*(part.transpose(0, 1) for part in pool[1].float()))
+
+    exact = attend(key, value)
+    types = {"fp8_unscaled": torch.float8_e4m3fn, "fp8_e5m2_unscaled": torch.float8_e5m2}
     rows = {"int8_tensor": 1, "int8_token": tokens, "int8_token_head": tokens * kv_heads}
     found = {name: attend(rounded(key, count), rounded(value, count)) for name, count in rows.items()}
     errors = {
         name: float((out - exact).norm() / exact.norm())
-        for name, out in (found | {"fp8_unscaled": fp8}).items()
+        for name, out in (found | {name: stored(dtype) for name, dtype in types.items()}).items()
     }
     return Result(
         **errors,
         order=sorted(rows, key=errors.__getitem__),
         int8_beats_tensor=errors["int8_token_head"] < errors["int8_tensor"],
         saturated=int((torch.stack((key, value)).abs() > 448).sum()),
+        saturated_e5m2=int((torch.stack((key, value)).abs() > 57344).sum()),
     )

@@ -7,6 +7,7 @@ from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment,
 
 METHODS = {
     "ngram": {"method": "ngram"},
+    "suffix": {"method": "suffix"},
     "draft_model": {"method": "draft_model", "model": "shop-draft"},
     "eagle": {"method": "eagle", "model": "shop-eagle"},
 }
@@ -101,7 +102,7 @@ def run(
 @experiment("E36", seconds=40, megabytes=2500)
 def lossless(
     ctx: Context,
-    method: Literal["ngram", "draft_model", "eagle"] = "draft_model",
+    method: Literal["ngram", "suffix", "draft_model", "eagle"] = "draft_model",
     workload: Literal["facts", "recommend", "tools", "free"] = "recommend",
     verifier: Literal["coupling", "rejection"] = "coupling",
     temperature: float = arg(0.0, 0, 5),

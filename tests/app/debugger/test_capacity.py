@@ -162,7 +162,7 @@ def test_replicas_are_the_fewest_that_keep_the_limits() -> None:
 def test_a_limit_that_no_number_of_replicas_keeps_is_said() -> None:
     found = work_out(Scenario(tpot_ms=2))
     assert any(
-        "cannot be met" in verdict and "More replicas do not help" in verdict for verdict in found.verdicts
+        "cannot be met" in verdict and "No number of replicas helps" in verdict for verdict in found.verdicts
     )
 
 

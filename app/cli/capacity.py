@@ -1,0 +1,306 @@
+"""`prep capacity`: a service from a plan: formulas, simulated fleet, cost, regions, commands."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import terminal
+from app.cli.options import JsonOption, argument, option
+from common.text import counted
+
+if TYPE_CHECKING:
+    from app.debugger.capacity.check import Gap
+    from app.debugger.capacity.figure import Capacity, Figure
+    from engine.sim.fleet import FleetReport
+    from engine.sim.plan.money import Bill
+    from engine.sim.plan.plan_file import Plan
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "engine/sim/plan/examples"
+SHEET = (
+    "peak", "resident", "batch_limit", "most", "replicas", "ttft", "tpot", "tokens_in_limit", "total", "normal_use",
+    "ttft_failed", "overload", "cold_start", "wake", "hourly", "monthly", "scaled", "managed", "per_mtok_all",
+    "break_even",
+)  # fmt: skip
+"""Figures of the short sheet, in this order; `--formulas` shows all."""
+CHART_WIDTH = 46
+
+
+def capacity(
+    plan: Annotated[str, argument("A file, or one of the examples.", metavar="PLAN")],
+    formulas: Annotated[bool, option("Show every figure with its formula.", "--formulas")] = False,
+    why: Annotated[str | None, option("Explain one figure and those in its formula.", metavar="NAME")] = None,
+    serve_command: Annotated[
+        bool, option("Print checked vllm serve and prep serve commands.", "--serve-command")
+    ] = False,
+    simulate: Annotated[bool, option("Check by simulation.", "--simulate/--no-simulate")] = True,
+    seed: Annotated[int, option("Seed of the simulation.")] = 0,
+    svg: Annotated[Path | None, option("Write the break-even chart to this file.", metavar="FILE")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Size a service from a plan: GPUs, latency, cost, break-even, failures; then simulate it.
+
+    Formulas first, then a slice of up to 8 replicas through the real scheduler, then the differences and their
+    reasons. Exit code 1 if the plan misses a limit. Examples: ten_thousand_rps, chat_startup, rag, code_completion,
+    two_regions; each is a file to copy.
+
+    \b
+    Examples:
+      prep capacity ten_thousand_rps
+      prep capacity two_regions --why overload
+      prep capacity rag --serve-command
+    """
+    from app.debugger.capacity.plan_figures import work_out_plan
+
+    checked = read_plan(plan)
+    found, bill = work_out_plan(checked)
+    if found.problem:
+        raise terminal.Problem(found.problem, f"change hardware in {plan}")
+    if serve_command:
+        return show_commands(found)
+    if why is not None:
+        return explain(found, why, json)
+    if formulas:
+        return show_all(found, json)
+    report = _simulated(found, checked, seed) if simulate else None
+    from app.debugger.capacity.plan_fleet import gaps
+
+    rows = gaps(found, report, checked.router) if report else []
+    if svg is not None and bill is not None:
+        write_svg(svg, bill, found)
+    if json:
+        terminal.print_json(_as_json(found, bill, rows))
+    else:
+        show_sheet(checked, found)
+        if report is not None:
+            show_gaps(rows, len(report.replicas), checked.router)
+        if bill is not None:
+            show_bill(bill, found)
+        for verdict in found.verdicts:
+            terminal.say(f"- {verdict}")
+        terminal.next_command(f"prep capacity {plan} --why total", "the formula of a figure, and those in it")
+    if misses(found):
+        raise typer.Exit(terminal.CHECKS_FAILED)
+
+
+def read_plan(name: str) -> Plan:
+    """Read a plan file or an example. Raises Problem with the line of each fault."""
+    from engine.sim.plan.plan_file import Plan
+    from quizzes.yaml_files import read_file
+
+    examples = {path.stem: path for path in sorted(EXAMPLES.glob("*.yaml"))}
+    path = Path(name)
+    if not path.exists():
+        if name not in examples:
+            close = get_close_matches(name, examples, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise terminal.Problem(
+                f"there is no file {name}, and no example of this name",
+                f"{hint}Examples: {', '.join(examples)}",
+            )
+        path = examples[name]
+    documents, bad = read_file(path, Plan.model_validate, name)
+    if not bad and len(documents) != 1:
+        raise terminal.Problem(f"{name} must hold one plan, found {len(documents)}", "prep capacity --help")
+    if bad:
+        raise terminal.Problem("\n".join(f"{each.path}:{each.line}: {_plain(each.message)}" for each in bad))
+    return Plan.model_validate(documents[0].data)
+
+
+def _plain(message: str) -> str:
+    """Replace pydantic's words by ours."""
+    from engine.sim.plan import plan_file
+
+    message = message.replace("Value error, ", "").replace("Field required", "is missing")
+    if "Extra inputs are not permitted" not in message:
+        return message
+    parts = [part for part in vars(plan_file).values() if isinstance(part, type)]
+    names = {name for part in parts for name in getattr(part, "model_fields", ())}
+    place = message.partition(":")[0]
+    close = get_close_matches(place.rpartition(".")[2], sorted(names), n=1)
+    return f"{place}: unknown setting" + (f"; did you mean {close[0]!r}?" if close else "")
+
+
+def misses(found: Capacity) -> bool:
+    """Whether a limit is missed; the verdicts say which."""
+    scenario, state = found.scenario, found.state
+    assert state is not None
+    tokens = found.figures.get("tokens_in_limit")
+    return (
+        1000 * state.ttft > scenario.ttft_ms
+        or 1000 * state.step > scenario.tpot_ms
+        or (tokens is not None and tokens.value < scenario.output)
+    )
+
+
+def _simulated(found: Capacity, plan: Plan, seed: int) -> FleetReport:
+    from app.debugger.capacity.check import sensible_count
+    from app.debugger.capacity.plan_fleet import MOST_REQUESTS, simulate_slice, size_of_slice
+
+    total = min(MOST_REQUESTS, sensible_count(found) * size_of_slice(found))
+    with terminal.progress(total, "requests") as advance:
+        return simulate_slice(found, plan.router, seed, lambda done, _: advance(done=done))
+
+
+def show_sheet(plan: Plan, found: Capacity) -> None:
+    """Print the main figures with their substituted formulas."""
+    regional = [name for name in found.figures if name.startswith("ttft_") and name != "ttft_failed"]
+    names = [*SHEET, *regional]
+    rows = [
+        (figure.name, figure.shown(), f"{figure.title} = {figure.filled}")
+        for name in names
+        if (figure := found.figures.get(name)) is not None
+    ]
+    scenario = found.scenario
+    tp = f" x {scenario.tp}" if scenario.tp > 1 else ""
+    title = f"{plan.name}: {scenario.model} in {scenario.dtype} on {scenario.gpu}{tp}"
+    terminal.show(title, terminal.table("figure", "", "why", left=("why",), rows=rows))
+
+
+def show_gaps(rows: list[Gap], replicas: int, router: str) -> None:
+    """Print formula, simulation and the reason for each difference."""
+    from app.debugger.capacity.figure import show
+
+    table = terminal.table("formula against simulation", "formula", "simulated", "why", left=("why",))
+    for row in rows:
+        table.add_row(row.title, show(row.formula, row.unit), show(row.run, row.unit), row.why)
+    terminal.show(f"{counted(replicas, 'replica')} of the fleet at the peak, {router}", table)
+
+
+def volumes(bill: Bill, found: Capacity, count: int) -> list[float]:
+    """Return requests per month for a chart that shows the plan and the break-even."""
+    planned = found.value("managed") / bill.managed_per_request
+    most = 1.25 * max(planned, bill.break_even() or 0.0)
+    return [most * number / (count - 1) for number in range(count)]
+
+
+def show_bill(bill: Bill, found: Capacity) -> None:
+    """Print the costs by volume as bars."""
+    from app.debugger.capacity.figure import money
+
+    points = volumes(bill, found, 9)
+    top = max(max(bill.own(each), bill.managed(each)) for each in points)
+    currency = found.scenario.currency
+    terminal.say("[bold]cost per month by volume[/]   o own GPUs   m managed   * both")
+    for each in points:
+        own, managed = (round(CHART_WIDTH * cost / top) for cost in (bill.own(each), bill.managed(each)))
+        line = [" "] * (CHART_WIDTH + 1)
+        line[own], line[managed] = "o", "m"
+        if own == managed:
+            line[own] = "*"
+        cheaper = "own" if bill.own(each) <= bill.managed(each) else "managed"
+        terminal.say(f"{each / 1e6:>10,.2f} M req |{''.join(line)}| {cheaper} is cheaper")
+    terminal.say(f"{'':>17}0{money(top, currency):>{CHART_WIDTH}}")
+
+
+def write_svg(path: Path, bill: Bill, found: Capacity) -> None:
+    """Draw own and managed costs over the volume, with the break-even."""
+    from common.line_chart import Line, draw
+
+    points = volumes(bill, found, 200)
+    lines = [
+        Line("own GPUs", [(each / 1e6, bill.own(each)) for each in points]),
+        Line("managed", [(each / 1e6, bill.managed(each)) for each in points]),
+    ]
+    even = bill.break_even()
+    marks = [] if even is None else [(even / 1e6, "break-even")]
+    text = draw(lines, "million requests per month", f"{found.scenario.currency} per month", marks)
+    write_text(path, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that the user named. Raises Problem if that fails."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise terminal.Problem(f"cannot write {path}: {error.strerror}", "--svg FILE") from None
+
+
+def show_commands(found: Capacity) -> None:
+    """Print both commands; ours goes through its own option parser, vLLM's through the list of its options."""
+    from app.cli.serve import serve
+    from engine.sim.plan.serve_command import arguments_of, note_of, vllm_options
+
+    words = arguments_of(found.scenario.deployment)
+    command = typer.main.get_command(terminal.command_app(serve))
+    with command.make_context("prep serve", list(words), resilient_parsing=False):
+        pass  # raises a usage error for an unknown option or a bad value
+    terminal.say(terminal.literal(shlex.join(["vllm", "serve", *words])), whole=True)
+    terminal.say(terminal.literal(shlex.join(["prep", "serve", *words])), whole=True)
+    checked = f"options checked against vLLM {vllm_options()[0]} and prep serve"
+    terminal.note(
+        f"[dim]{checked}; {found.value('total'):,.0f} of them behind a router: prep gateway --help[/]"
+    )
+    if note := note_of(found.scenario.deployment):
+        terminal.note(f"[yellow]{note}[/]")
+
+
+def explain(found: Capacity, name: str, json: bool) -> None:
+    """Print a figure and, indented, those in its formula."""
+    if name not in found.figures:
+        close = get_close_matches(name, found.figures, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise terminal.Problem(f"there is no figure {name!r}", f"{hint}Figures: {', '.join(found.figures)}")
+    if json:
+        return terminal.print_json({each: asdict(found.figures[each]) for each in _ancestry(found, name)})
+    shown: set[str] = set()
+
+    def tell(each: str, depth: int) -> None:
+        figure, indent = found.figures[each], "  " * depth
+        terminal.say(f"{indent}[bold]{terminal.literal(figure.title)}[/] ({each}): [bold]{figure.shown()}[/]")
+        if each in shown:
+            return terminal.say(f"{indent}  as above")
+        shown.add(each)
+        for line in _lines(figure):
+            terminal.say(f"{indent}  {terminal.literal(line)}")
+        for parent in figure.parents:
+            tell(parent, depth + 1)
+
+    tell(name, 0)
+
+
+def _ancestry(found: Capacity, name: str) -> list[str]:
+    order = [name]
+    for each in order:
+        order += [parent for parent in found.figures[each].parents if parent not in order]
+    return order
+
+
+def _lines(figure: Figure) -> list[str]:
+    parts = {
+        "formula": figure.formula,
+        "here": figure.filled,
+        "leaves out": figure.leaves_out,
+        "source": figure.source,
+    }
+    return [f"{name:<10} {text}" for name, text in parts.items() if text]
+
+
+def show_all(found: Capacity, json: bool) -> None:
+    if json:
+        return terminal.print_json({name: asdict(figure) for name, figure in found.figures.items()})
+    for figure in found.figures.values():
+        terminal.say(
+            f"[bold]{terminal.literal(figure.title)}[/] ({figure.name}): [bold]{figure.shown()}[/]\n"
+            + "\n".join(f"  {terminal.literal(line)}" for line in _lines(figure))
+        )
+
+
+def _as_json(found: Capacity, bill: Bill | None, rows: list[Gap]) -> dict[str, Any]:
+    chart = [] if bill is None else volumes(bill, found, 50)
+    return {
+        "figures": {name: terminal.pick(f, "value unit formula filled") for name, f in found.figures.items()},
+        "verdicts": found.verdicts,
+        "meets_limits": not misses(found),
+        "gaps": [asdict(row) for row in rows],
+        "break_even_chart": [
+            {"requests_per_month": each, "own": bill.own(each), "managed": bill.managed(each)}
+            for each in chart
+            if bill
+        ],
+    }

@@ -1,0 +1,150 @@
+"""`prep sim autoscale`: scaling policies on days of traffic, at equal cost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+from app.cli import terminal
+from app.cli.options import JsonOption, argument, option
+from engine.sim.autoscale_race import Race, Service, race
+from engine.sim.fluid import DayReport
+
+
+def autoscale(
+    plan: Annotated[str, argument("A plan of prep capacity: a file, or an example.", metavar="PLAN")] = (
+        "assistant_day"
+    ),
+    seeds: Annotated[int, option("Test days, each with traffic of its own.", min=1, max=1000)] = 10,
+    seed: Annotated[int, option("First seed.", min=0, max=100_000)] = 0,
+    days: Annotated[int, option("Days of traffic per seed.", min=1, max=30)] = 1,
+    budget: Annotated[
+        float, option("Replica hours over those of an oracle at the planned load.", min=0.5, max=10)
+    ] = 1.0,
+    svg: Annotated[
+        Path | None, option("Write the chart of the first day to this file.", metavar="FILE")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare autoscalers over a day: SLO violations, replica hours, changes and thrash.
+
+    Traffic: the plan's daily profile, a level that differs by day, and unannounced spikes. Each policy is tuned on
+    other days to spend at most the same budget; then it runs on the test days. Requests are a fluid here
+    (engine/sim/fluid.py). Takes about a minute.
+
+    \b
+    Examples:
+      prep sim autoscale
+      prep sim autoscale assistant_day --seeds 20 --budget 1.15 --svg day.svg
+    """
+    from app.cli.capacity import read_plan, write_text
+
+    service = service_of(read_plan(plan), days, seed)
+    began = time.perf_counter()
+    with terminal.status("tuning") as tell:
+        found = race(service, seeds, budget, tell=lambda name: tell(f"tuning {name}"))
+    took = time.perf_counter() - began
+    if svg is not None:
+        write_text(svg, draw_day(found, service))
+    if json:
+        return terminal.print_json(_as_json(found, took))
+    show(found, took, seeds)
+    terminal.next_command("prep sim autoscale --svg day.svg", "the replicas over the first day")
+
+
+def service_of(plan: Any, days: int, seed: int) -> Service:
+    """Return the plan's service. Raises Problem if the model does not fit."""
+    from app.debugger.capacity.figures import planned_rate
+    from app.debugger.capacity.plan_figures import scenario_of, work_out_plan
+    from engine.sim.day import DayTraffic
+    from engine.sim.fluid import Costs
+    from engine.sim.steady_state import Replica
+
+    scenario, (found, _) = scenario_of(plan), work_out_plan(plan)
+    if found.problem:
+        raise terminal.Problem(found.problem, "prep capacity --help")
+    replica = Replica(scenario, found.value("batch_limit"))
+    traffic = DayTraffic(plan.traffic.hours, days, seed)
+    planned = planned_rate(scenario, replica)
+    return Service(Costs(replica), planned, plan.slo.ttft, plan.slo.tpot, found.value("cold_start"), traffic)
+
+
+def show(found: Race, took: float, seeds: int) -> None:
+    """Print a row per policy, and ours against the HPA on the queue, seed by seed."""
+    table = terminal.table("policy", "SLO missed", "worst seed", "hours", "changes", "thrash", "most")
+    for each in found.results:
+        worst = max(report.violated for report in each.reports)
+        table.add_row(
+            each.name,
+            f"{each.mean(_violated):.2%}",
+            f"{worst:.2%}",
+            f"{each.mean(_hours):,.0f}",
+            f"{each.mean(lambda r: r.changes):,.0f}",
+            f"{each.mean(lambda r: r.thrash):,.1f}",
+            f"{each.mean(lambda r: r.most_replicas):,.0f}",
+        )
+    hours = f"budget {found.budget:,.0f} replica hours on the tuning days, oracle {found.oracle:,.0f} on the test days"
+    terminal.show(f"means of {seeds} seeds: {hours}", table)
+    for each in found.results:
+        beyond = "" if each.meets_budget else "; no setting is within the budget: this is the cheapest"
+        terminal.say(f"{each.name + ':':<15} {each.words}{beyond}")
+    ours, queue = (_named(found, name) for name in ("asymmetric", "HPA queue"))
+    wins = sum(a.violated < b.violated for a, b in zip(ours, queue, strict=True))
+    worse = sum(a.violated > b.violated for a, b in zip(ours, queue, strict=True))
+    requests = fmean(report.num_requests for report in ours)
+    terminal.say(
+        f"asymmetric against HPA queue, by seed: fewer violations in {wins} of {seeds}, more in {worse}. "
+        f"{requests:,.0f} requests per seed; all runs and the tuning took {took:.1f} s"
+    )
+
+
+def _named(found: Race, name: str) -> list[DayReport]:
+    return next(each.reports for each in found.results if each.name == name)
+
+
+def _violated(report: DayReport) -> float:
+    return report.violated
+
+
+def _hours(report: DayReport) -> float:
+    return report.replica_hours
+
+
+def draw_day(found: Race, service: Service) -> str:
+    """Draw the replicas of the first seed over the day, with each policy's figures in its name."""
+    from common.line_chart import Line, draw
+
+    shown = [
+        each for each in found.results if each.name in ("asymmetric", "HPA queue", "HPA load", "predictive")
+    ]
+    lines = []
+    for each in shown:
+        first = each.reports[0]
+        name = f"{each.name}: {each.mean(_violated):.2%}, {each.mean(_hours):,.0f} h"
+        points = [(t / 3600, float(n)) for t, n in zip(first.times, first.replicas, strict=True)]
+        lines.append(Line(name, points[::4], is_step=True))
+    first = shown[0].reports[0]
+    needed = [(t / 3600, r / service.planned) for t, r in zip(first.times, first.rates, strict=True)]
+    lines.append(Line("needed at the planned load", needed[::4]))
+    return draw(
+        lines, "hour", "replicas", title="Replicas of the first seed; SLO missed and hours of all seeds"
+    )
+
+
+def _as_json(found: Race, took: float) -> dict[str, Any]:
+    levels = ("times", "replicas", "rates")
+    policies = []
+    for each in found.results:
+        seeds = [
+            {name: value for name, value in asdict(report).items() if name not in levels}
+            | {"violated": report.violated}
+            for report in each.reports
+        ]
+        first = {name: getattr(each.reports[0], name) for name in levels}
+        policies.append(
+            terminal.pick(each, "name words choice knob meets_budget") | {"seeds": seeds, "first_day": first}
+        )
+    return {"budget": found.budget, "oracle": found.oracle, "seconds": took, "policies": policies}

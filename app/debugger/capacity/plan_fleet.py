@@ -1,0 +1,58 @@
+"""A plan by simulation: a slice of the fleet with its share of the peak, through the real scheduler and router."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.debugger.capacity.check import Gap, compare, sensible_count
+from app.debugger.capacity.figure import Capacity, ms
+from engine.sim.calibration import calibrated_rates
+from engine.sim.engine import SimEngine
+from engine.sim.fleet import Fleet, FleetReport
+from engine.sim.memory import plan_memory
+from engine.sim.router import make_router
+from engine.sim.run import make_engine
+
+MOST_REPLICAS = 8
+"""Replicas of the slice."""
+MOST_REQUESTS = 6000
+
+
+def simulate_slice(
+    found: Capacity, router: str, seed: int = 0, tell: Callable[[int, int], None] | None = None
+) -> FleetReport:
+    """Serve the slice's share of the peak. tell: called with (requests sent, requests in all)."""
+    assert found.state is not None
+    scenario, replicas = found.scenario, size_of_slice(found)
+    count = min(MOST_REQUESTS, replicas * sensible_count(found))
+    memory, rates = plan_memory(scenario.deployment), calibrated_rates(scenario.deployment)
+
+    def engine() -> SimEngine:
+        return make_engine(scenario.deployment, plan=memory, rates=rates)
+
+    work = scenario.workload(count, found.state.rate * replicas, seed)
+    fleet = Fleet(engine, replicas, make_router(router))
+    return fleet.run(work, (lambda number: tell(number, count)) if tell else None)
+
+
+def size_of_slice(found: Capacity) -> int:
+    return min(MOST_REPLICAS, round(found.value("replicas")))
+
+
+def gaps(found: Capacity, report: FleetReport, router: str) -> list[Gap]:
+    """Compare formula and simulation, with the reason for each difference."""
+    rows = compare(found, report.run, len(report.replicas))
+    ttft = report.run.ttft
+    if len(report.replicas) == 1 or ttft is None:
+        return rows
+    why = (
+        f"The formula lets every replica have random arrivals. {router} over {len(report.replicas)} replicas sends the "
+        f"busiest {report.balance:.2f} times the mean; TTFT p99 is {ms(ttft.p99)}."
+    )
+    evened = {"Time to first token (TTFT), mean", "Requests running at once", "Busy"}
+    return [
+        Gap(row.title, row.unit, row.formula, row.run, why)
+        if row.title in evened and "agree" not in row.why
+        else row
+        for row in rows
+    ]

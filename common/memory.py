@@ -1,0 +1,18 @@
+"""Memory that this process may still take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+
+def free_host_bytes() -> int:
+    """Return the bytes of memory that this process may still take."""
+    free = int(psutil.virtual_memory().available)
+    try:  # a container's limit (cgroup v2)
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
+    except OSError:
+        return free
+    return free if limit == "max" else min(free, max(0, int(limit) - int(used)))

@@ -1,0 +1,174 @@
+"""Versions of adapters in a file: add, promote, roll back; a server loads the promoted ones.
+
+    {"adapters": {"support": {"promoted": [1, 2],
+                              "versions": {"1": {"path": "support/v1", "sha256": "...", "created": "..."}, "2": ...}}}}
+
+The last number under `promoted` is the version in use, those before it are what a rollback returns to. Paths are
+relative to the file's folder and may not leave it. The checksum is that of the folder's manifest
+(`engine.zoo.manifest`); a version whose files changed since is never promoted or served. Changes are atomic, and two
+commands at once wait for each other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from common.paths import write_atomically
+from engine.lora.request import LoRAError
+from engine.zoo.manifest import manifest_of
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Version(_Model):
+    """One version of an adapter."""
+
+    path: str = Field(min_length=1)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    created: str
+
+
+class AdapterVersions(_Model):
+    """All versions of an adapter. promoted: the version in use last, those before it oldest first."""
+
+    promoted: list[int] = []
+    versions: dict[int, Version] = {}
+
+
+class _File(_Model):
+    adapters: dict[str, AdapterVersions] = {}
+
+
+class VersionRegistry:
+    """A file of adapter versions."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._root = file.parent.resolve()
+
+    def read(self) -> dict[str, AdapterVersions]:
+        """Return all adapters by name. Raises LoRAError for a file that is missing or malformed."""
+        try:
+            adapters = _File.model_validate(json.loads(self.file.read_text(encoding="utf-8"))).adapters
+        except (OSError, UnicodeDecodeError) as error:
+            raise LoRAError(f"cannot read {self.file}: {getattr(error, 'strerror', None) or error}") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise LoRAError(f"{self.file}: {place}: {first['msg']}") from None
+        except (ValueError, RecursionError) as error:
+            raise LoRAError(f"{self.file} is not JSON: {error}") from None
+        for name, found in adapters.items():
+            if unknown := [each for each in found.promoted if each not in found.versions]:
+                raise LoRAError(
+                    f"{self.file}: {name!r} promotes version {unknown[0]}, which it does not list"
+                )
+        return adapters
+
+    def add(self, name: str, folder: Path) -> int:
+        """Add a folder as the next version of an adapter; return its number. It is not promoted."""
+        if not NAME.fullmatch(name):
+            raise LoRAError(f"{name!r} cannot name an adapter; use letters, digits, '.', '_' and '-'")
+        inside = self._inside(folder)
+        if not (inside / "adapter_config.json").is_file():
+            raise LoRAError(f"{folder} is not an adapter: it has no adapter_config.json")
+        with self._change() as adapters:
+            found = adapters.setdefault(name, AdapterVersions())
+            number = max(found.versions, default=0) + 1
+            found.versions[number] = Version(
+                path=inside.relative_to(self._root).as_posix(),
+                sha256=checksum(inside),
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
+        return number
+
+    def promote(self, name: str, number: int | None = None) -> int:
+        """Make a version the one in use, by default the newest; return its number."""
+        with self._change() as adapters:
+            found = self._find(adapters, name)
+            number = max(found.versions) if number is None else number
+            self.verified(name, self._version(found, name, number))
+            if found.promoted[-1:] != [number]:
+                found.promoted.append(number)
+        return number
+
+    def rollback(self, name: str) -> int:
+        """Return to the version that was in use before; return its number."""
+        with self._change() as adapters:
+            found = self._find(adapters, name)
+            if len(found.promoted) < 2:
+                raise LoRAError(f"adapter {name!r} has no earlier promoted version to return to")
+            number = found.promoted[-2]
+            self.verified(name, found.versions[number])
+            found.promoted.pop()
+        return number
+
+    def promoted(self) -> dict[str, tuple[int, Version]]:
+        """Return the version in use of each adapter that has one."""
+        return {
+            name: (found.promoted[-1], found.versions[found.promoted[-1]])
+            for name, found in self.read().items()
+            if found.promoted
+        }
+
+    def verified(self, name: str, version: Version) -> Path:
+        """Return a version's folder. Raises LoRAError if it is gone, elsewhere, or its files have changed."""
+        folder = self._inside(self._root / version.path)
+        if (found := checksum(folder)) != version.sha256:
+            raise LoRAError(
+                f"adapter {name!r}: the files in {folder} have checksum {found[:12]}…, expected "
+                f"{version.sha256[:12]}…; restore them, or add them as a new version"
+            )
+        return folder
+
+    def _inside(self, folder: Path) -> Path:
+        resolved = folder.resolve()
+        if not resolved.is_relative_to(self._root) or resolved == self._root:
+            raise LoRAError(
+                f"{folder} lies outside {self._root}, the folder of {self.file.name}; copy it there"
+            )
+        if not resolved.is_dir():
+            raise LoRAError(f"{folder} is not a folder")
+        return resolved
+
+    def _find(self, adapters: dict[str, AdapterVersions], name: str) -> AdapterVersions:
+        if name not in adapters or not adapters[name].versions:
+            known = ", ".join(sorted(adapters)) or "none"
+            raise LoRAError(f"there is no adapter {name!r} in {self.file}; it has: {known}")
+        return adapters[name]
+
+    def _version(self, found: AdapterVersions, name: str, number: int) -> Version:
+        if number not in found.versions:
+            known = ", ".join(map(str, sorted(found.versions)))
+            raise LoRAError(f"adapter {name!r} has no version {number}; it has: {known}")
+        return found.versions[number]
+
+    @contextmanager
+    def _change(self) -> Iterator[dict[str, AdapterVersions]]:
+        """Yield the adapters to change, and write them if the block ends without an error."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        with (self._root / f".{self.file.name}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            adapters = self.read() if self.file.exists() else {}
+            yield adapters
+            value: dict[str, Any] = _File(adapters=adapters).model_dump(mode="json")
+            write_atomically(self.file, json.dumps(value, indent=2) + "\n")
+
+
+def checksum(folder: Path) -> str:
+    """Return the sha256 of a folder's manifest."""
+    return hashlib.sha256(manifest_of(folder).encode()).hexdigest()

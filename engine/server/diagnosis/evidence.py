@@ -1,0 +1,151 @@
+"""Evidence: the looks at a server over a window, and optionally its request log, a probe and a gateway.
+
+It is plain data that a file can hold: `prep diagnose --save`, `--baseline` and the recordings of drills.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.server.scrape import Scrape
+
+FORMAT = 1
+LOGGED = (
+    "arrival", "prompt", "output", "prefix", "prefix_len", "priority", "model", "finish_reason", "num_preemptions",
+    "QueueWaitMs", "TTFTMs", "E2EMs", "prompt_text",
+)  # fmt: skip
+"""Fields of the request log that a diagnosis reads."""
+MOST_LOGGED = 400
+"""Last lines of a request log that are kept."""
+
+
+class EvidenceError(Exception):
+    """A file that holds no evidence, and the reason."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A scrape, and how the server answered at that moment."""
+
+    scrape: Scrape
+    answer_s: float | None = None
+    """Seconds until GET /health was answered: the delay of the process that speaks HTTP."""
+    clock_s: float | None = None
+    """The server's clock (the header Date) minus this machine's."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A request of the probe as its client saw it. Times in seconds."""
+
+    kind: str
+    """"ids": token ids; "text": the same length as text; "long": more tokens; "chat": a greeting with a short answer;
+    "salted" and "shared": one logged prompt with a new cache salt and without."""
+    ttft: float
+    itl: float
+    num_tokens: int
+    finish_reason: str
+    text: str
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Replica:
+    """A server behind the gateway: what the gateway says, and two looks at the server itself."""
+
+    name: str
+    version: str
+    num_requests: float
+    num_failed: float
+    looks: tuple[Look, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A gateway over the window; numbers are increases."""
+
+    policy: str
+    replicas: tuple[Replica, ...]
+    tenants: dict[str, float]
+    """Tenant -> prompt and output tokens."""
+    num_responses: float
+    num_attempts: float
+    num_retries: float
+    canary: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a diagnosis is made of."""
+
+    looks: tuple[Look, ...]
+    ended_at: float
+    """Time of day of this machine at the last look."""
+    log: tuple[dict[str, Any], ...] | None = None
+    """Lines of the request log, oldest first; None: not given."""
+    probe: tuple[Answer, ...] | None = None
+    gateway: Gateway | None = None
+    label: str = field(default="", compare=False)
+
+
+def log_lines(text: str) -> tuple[dict[str, Any], ...]:
+    """Return the last lines of a request log. A line that is no JSON object, such as half a line, is left out."""
+    found = []
+    for line in text.splitlines()[-MOST_LOGGED:]:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and "arrival" in entry:
+            found.append({name: entry[name] for name in LOGGED if name in entry})
+    return tuple(found)
+
+
+def save(evidence: Evidence, path: Path) -> None:
+    """Write evidence as compressed JSON. Raises OSError."""
+    content = {"format": FORMAT, **asdict(evidence)}
+    path.write_bytes(gzip.compress(json.dumps(content).encode(), mtime=0))
+
+
+def load(path: Path) -> Evidence:
+    """Read what `save` wrote. Raises OSError or EvidenceError."""
+    packed = path.read_bytes()
+    try:
+        content = json.loads(gzip.decompress(packed))
+        if content.pop("format") != FORMAT:
+            raise EvidenceError("it has another format")
+        gateway, probe, log = (content.pop(name) for name in ("gateway", "probe", "log"))
+        return Evidence(
+            looks=_looks(content.pop("looks")),
+            ended_at=float(content.pop("ended_at")),
+            log=None if log is None else tuple(log),
+            probe=None if probe is None else tuple(Answer(**each) for each in probe),
+            gateway=None if gateway is None else _gateway(gateway),
+            label=content.pop("label"),
+        )
+    except (EOFError, OSError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+        raise EvidenceError(f"it was not written by prep diagnose --save ({error})") from None
+
+
+def _looks(found: Sequence[dict[str, Any]]) -> tuple[Look, ...]:
+    looks = []
+    for each in found:
+        scrape = dict(each["scrape"])
+        scrape["buckets"] = {
+            name: {float(bound): count for bound, count in bounds.items()}
+            for name, bounds in scrape["buckets"].items()
+        }
+        scrape["models"] = tuple(scrape["models"])
+        looks.append(Look(Scrape(**scrape), each["answer_s"], each["clock_s"]))
+    return tuple(looks)
+
+
+def _gateway(found: dict[str, Any]) -> Gateway:
+    replicas = tuple(Replica(**(each | {"looks": _looks(each["looks"])})) for each in found["replicas"])
+    return Gateway(**(found | {"replicas": replicas}))

@@ -1,0 +1,115 @@
+"""A few small requests of our own, which show what a client sees and /metrics cannot.
+
+ids, text    the same number of tokens as token ids and as text: does tokenising take time?
+chat         a greeting: does it end by itself?
+shared, salted    a logged prompt through the shared cache, and with a salt of its own: same greedy tokens?
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from engine.server.diagnosis.evidence import Answer
+
+REPEATS = 3
+NUM_TOKENS = 12
+CHAT_TOKENS = 160
+LONG_TOKENS = 100
+"""Enough for a pause between chunks to be a mean, and for a time-out that is too short."""
+WORDS = "the quick brown fox jumps over the lazy dog and runs home "
+NUM_CHARACTERS = 400
+TIMEOUT_S = 5.0
+MOST_ERRORS = 2
+"""After so many the rest would fail, too, and would take the time-out each."""
+GREETINGS = ("Hello", "Thank you!")
+"""Every chat model answers them in a few words."""
+
+
+def probe(
+    base: str, api_key: str, logged: Sequence[str] = (), models: Sequence[str] = ()
+) -> tuple[Answer, ...]:
+    """Send the requests one after another. Failures are answers with an error."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    answers: list[Answer] = []
+    with httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S) as client:
+        model = models[0] if models else _first_model(client)
+        for kind, body in _bodies(client, model, logged):
+            answers.append(_send(client, kind, body))
+            if sum(bool(answer.error) for answer in answers) >= MOST_ERRORS:
+                break
+    return tuple(answers)
+
+
+def _bodies(client: httpx.Client, model: str, logged: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the requests: kind, and body."""
+    common: dict[str, Any] = {
+        "model": model, "temperature": 0, "stream": True, "stream_options": {"include_usage": True},
+    }  # fmt: skip
+    short = common | {"max_tokens": NUM_TOKENS, "ignore_eos": True}
+    text = (WORDS * 10)[:NUM_CHARACTERS]
+    ids = _ids(client, model, text)
+    for _ in range(REPEATS):
+        if ids:
+            yield "ids", short | {"prompt": ids, "cache_salt": uuid4().hex}
+        yield "text", short | {"prompt": text, "cache_salt": uuid4().hex}
+    yield "long", short | {"prompt": text, "max_tokens": LONG_TOKENS, "cache_salt": uuid4().hex}
+    for greeting in GREETINGS:
+        yield (
+            "chat",
+            common | {"messages": [{"role": "user", "content": greeting}], "max_tokens": CHAT_TOKENS},
+        )
+    for prompt in list(dict.fromkeys(logged))[-REPEATS:]:
+        yield "shared", short | {"prompt": prompt}
+        yield "salted", short | {"prompt": prompt, "cache_salt": uuid4().hex}
+
+
+def _first_model(client: httpx.Client) -> str:
+    try:
+        return str(client.get("/v1/models").json()["data"][0]["id"])
+    except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
+        return ""
+
+
+def _ids(client: httpx.Client, model: str, text: str) -> list[int]:
+    try:
+        answer = client.post("/tokenize", json={"model": model, "prompt": text})
+        return [int(token) for token in answer.json()["tokens"]]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _send(client: httpx.Client, kind: str, body: dict[str, Any]) -> Answer:
+    """Stream one answer, and time it as its client sees it."""
+    path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+    start = first = last = time.monotonic()
+    text, reason, num_tokens, error, seen = "", "", 0, "", False
+    try:
+        with client.stream("POST", path, json=body) as response:
+            if response.status_code != 200:
+                error = f"HTTP {response.status_code}"
+            for line in response.iter_lines():
+                if error or not line.startswith("data: {"):
+                    continue
+                chunk = json.loads(line[6:])
+                if "error" in chunk:
+                    error = f"error {chunk['error'].get('code')} in the stream"
+                elif usage := chunk.get("usage"):
+                    num_tokens = int(usage["completion_tokens"])
+                if not chunk.get("choices"):
+                    continue
+                choice = chunk["choices"][0]
+                part = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
+                text, reason = text + part, choice.get("finish_reason") or reason
+                if part:
+                    last = time.monotonic()
+                    first, seen = (first, True) if seen else (last, True)
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as failure:
+        error = type(failure).__name__
+    itl = (last - first) / max(1, num_tokens - 1)
+    return Answer(kind, first - start, itl, num_tokens, reason, text, error or ("" if seen else "no tokens"))

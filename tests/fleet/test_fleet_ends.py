@@ -1,0 +1,101 @@
+"""However a fleet ends, no process, port or file of it is left. And how other processes find it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from common.child_process import ROOT
+from engine.config import ConfigError
+from engine.fleet.folder import Address, ask, choose, find, running, state_folder
+from engine.server.listen import listen
+
+PROGRAM = """
+import sys
+from engine.fleet.config import FleetSettings
+from engine.fleet.run import serve
+serve(FleetSettings(name="tiny", port=0, replicas=2, drain_timeout_s=5), print, module="tests.fleet.tiny_server")
+"""
+
+
+def until(holds: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, "still not so after 30 s"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """A fleet in a process of its own, with two replicas that are ready."""
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        until(lambda: find("tiny"))
+        until(lambda: [each["state"] for each in ask(choose("tiny"), "status")["replicas"]] == ["ready"] * 2)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, "down"])
+def test_nothing_is_left_after_any_end(
+    process: subprocess.Popen[bytes], tmp_path: Path, how: signal.Signals | str
+) -> None:
+    address = choose(None)
+    urls = [address.url, *(each["url"] for each in ask(address, "status")["replicas"])]
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 3 and (tmp_path / "fleets/tiny/r1.log").exists()
+    assert (tmp_path / "fleets/tiny/fleet.json").stat().st_mode & 0o077 == 0, "the key is the user's alone"
+    if isinstance(how, str):
+        ask(address, how, {})
+    else:
+        process.send_signal(how)
+    assert process.wait(30) == (-9 if how == signal.SIGKILL else 0)
+    until(lambda: not any(each.is_running() and each.status() != "zombie" for each in family))
+    until(lambda: not (tmp_path / "fleets/tiny").exists())
+    for url in urls:
+        listen("127.0.0.1", int(url.rpartition(":")[2])).close()  # raises OSError if the port is taken
+    with pytest.raises(ConfigError, match="no fleet 'tiny' runs; running: none"):
+        choose("tiny")
+
+
+def test_two_fleets_of_one_name_are_refused_and_several_must_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="running fleets: none; prep fleet up"):
+        choose(None)
+    with state_folder("a", "http://127.0.0.1:1", "k"), state_folder("b", "http://127.0.0.1:1", "k"):
+        assert list(running()) == ["a", "b"]
+        with pytest.raises(ConfigError, match="fleet 'a' runs already"), state_folder("a", "", ""):
+            pass
+        with pytest.raises(ConfigError, match="a, b; name one"):
+            choose(None)
+        with pytest.raises(ConfigError, match="does not answer"):
+            ask(choose("a"), "status")
+    until(lambda: not running())
+
+
+def test_what_a_dead_fleet_has_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    folder = tmp_path / "fleets/old"
+    folder.mkdir(parents=True)
+    later = Address(
+        os.getpid(), 1.0, "http://127.0.0.1:1", "k"
+    )  # a process with that id, started at another time
+    (folder / "fleet.json").write_text(json.dumps(vars(later)))
+    assert find("old") is None and not folder.exists()

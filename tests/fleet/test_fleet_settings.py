@@ -1,0 +1,73 @@
+"""Settings of a fleet: wrong ones name file and line; a fleet that is too large says what fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.config import ConfigError
+from engine.fleet.config import FleetSettings, check_fits, memory_of_replica, read_settings, serve_words
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "engine/fleet/example.yaml"
+GB = 1 << 30
+
+
+def test_the_example_is_read_and_becomes_words_of_prep_serve() -> None:
+    settings = read_settings(EXAMPLE)
+    assert (settings.replicas, settings.policy, settings.most) == (2, "prefix-affinity", 2)
+    words = serve_words(settings)
+    assert words[:2] == ["serve", "shop"] and words[-4:] == ["--max-num-seqs", "16", "--max-model-len", "512"]
+    flags = FleetSettings(engine={"enable_prefix_caching": False, "enforce_eager": True})
+    assert serve_words(flags)[-2:] == ["--no-enable-prefix-caching", "--enforce-eager"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("replicas: 0", 1, "at least 1 without autoscale"),
+        ("replicas: many", 1, "integer"),
+        ("model: shop\nreplica: 2", 2, "Extra inputs"),
+        ("engine:\n  max_seqs: 4", 1, "unknown engine argument 'max_seqs'"),
+        ("replicas: 1\nautoscale: {signal: cpu, out_above: 2, in_below: 1}", 2, "signal must be one of"),
+        ("replicas: 1\nautoscale: {signal: load, out_above: 2}", 2, "in_below"),
+        ("replicas: 1\nautoscale: {signal: load, out_above: 2, in_below: 3}", 2, "must be less than"),
+        ("replicas: 9\nautoscale: {signal: load, out_above: 2, in_below: 1}", 1, "from 1 to 8"),
+        (
+            "replicas: 1\nautoscale: {signal: load, out_above: 2, in_below: 1, cold_start: 9}",
+            2,
+            "simulations",
+        ),
+        ("name: ../up", 1, "pattern"),
+        ("policy: random", 1, "round-robin"),
+        ("- a", 1, "expected settings"),
+        ("a: [", 1, "no YAML"),
+    ],
+)
+def test_a_wrong_setting_is_an_error_with_file_and_line(
+    tmp_path: Path, text: str, line: int, message: str
+) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=rf"fleet\.yaml:{line}: .*{message}"):
+        read_settings(file)
+
+
+def test_a_fleet_larger_than_the_machine_is_refused_and_says_what_fits() -> None:
+    settings = FleetSettings(replicas=8, oversubscribe=True, engine={"kv_cache_memory_bytes": GB})
+    assert memory_of_replica(settings) > GB
+    check_fits(settings, free=64 * GB, processors=1)
+    with pytest.raises(
+        ConfigError, match=r"8 replicas of shop take about .* 4\.0 GiB of memory are free: 2 fit"
+    ):
+        check_fits(settings, free=4 * GB, processors=64)
+    with pytest.raises(ConfigError, match=r"need 6 processors, and this machine has 4: 2 fit"):
+        check_fits(FleetSettings(replicas=3, threads=2), free=64 * GB, processors=4)
+
+
+def test_the_warm_pool_and_the_largest_autoscaled_fleet_must_fit() -> None:
+    scale = {"signal": "load", "out_above": 2, "in_below": 1, "max_replicas": 3}
+    settings = FleetSettings.model_validate({"autoscale": scale, "warm_pool": 1})
+    check_fits(settings, free=64 * GB, processors=4)
+    with pytest.raises(ConfigError, match=r"4 replicas .* 3 fit"):
+        check_fits(settings, free=64 * GB, processors=3)
