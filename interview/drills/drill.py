@@ -200,9 +200,9 @@ class Drill(_Part):
             raise ValueError("the fault changes nothing")
         if sum(fix.helps for fix in self.fixes) == 0 or all(fix.helps for fix in self.fixes):
             raise ValueError("at least one fix helps, and at least one does not")
-        if wrong := [each.prefixes_of for each in self.load.groups.values() if each.prefixes_of]:
-            if unknown := [name for name in wrong if name not in self.load.groups]:
-                raise ValueError(f"prefixes_of names {unknown[0]!r}, which is no group of the load")
+        others = [each.prefixes_of for each in self.load.groups.values() if each.prefixes_of]
+        if wrong := [name for name in others if name not in self.load.groups]:
+            raise ValueError(f"prefixes_of names {wrong[0]!r}, which is no group of the load")
         for change in (self.fault, *self.fixes):
             if wrong := [name for name in change.load if name not in self.load.groups]:
                 raise ValueError(f"the load has no group {wrong[0]!r}")

@@ -31,7 +31,8 @@ while time.time() < start + 60 and os.getppid() == parent:
 def shared_processor(busy_ms: float, every_ms: float, processes: int = 4, moved: bool = False) -> None:
     """Run the engine on the first processor, and there, at a higher priority, a program that is busy now and then.
 
-    moved: the program runs on the last processor instead. busy_ms: 0 starts no program. processes: of the program.
+    moved: the program runs on the last processor instead, which helps if there are two. busy_ms: 0 starts no program.
+    processes: of the program.
     """
     processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if busy_ms:
