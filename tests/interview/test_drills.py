@@ -143,7 +143,7 @@ def test_the_list_and_the_sessions_give_no_cause_away() -> None:
     _, output = prep("list")
     assert not [each.id for each in DRILLS if each.id in output]
     assert all(
-        find_drill(name) is each for each in DRILLS for name in (each.code, each.code.lower(), each.id)
+        find_drill(name).id == each.id for each in DRILLS for name in (each.code, each.code.lower(), each.id)
     )
 
 
