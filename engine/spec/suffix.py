@@ -49,7 +49,7 @@ class SuffixIndex:
     def __init__(self) -> None:
         self._text: list[int] = []
         self._places: dict[tuple[int, int], deque[int]] = {}
-        """Bigram -> the latest indices behind it, oldest first."""
+        """The latest indices behind each bigram, oldest first."""
 
     def __len__(self) -> int:
         return len(self._text)
@@ -157,7 +157,7 @@ class SuffixDrafter:
         )
         self.finished = FinishedOutputs(config.suffix_decoding_max_cached_requests)
         self._requests: dict[int, _Request] = {}
-        """State slot -> its request."""
+        """Running requests by state slot."""
 
     def add_request(self, slot: int, init: RequestInit, start: int) -> None:
         index = SuffixIndex()

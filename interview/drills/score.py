@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from interview.drills.drill import Drill
 from interview.drills.figures import LOOKS
 from interview.drills.looks import figures_of
 from quizzes.learning.calibration import Forecast, brier_score
-
-if TYPE_CHECKING:
-    from interview.drills.session import Session
 
 CHEAP = 4
 """Cost of looks that loses no point."""
@@ -37,23 +34,37 @@ class Score:
         return self.cause > 0 and self.evidence > 0 and self.fix > 0
 
 
-def score(session: Session) -> Score:
-    """Score what was done so far."""
-    drill = session.drill
-    cause, confidence, named = session.guessed or ("", 0, [])
+def score(
+    drill: Drill,
+    looked: list[str],
+    guessed: tuple[str, int, list[str]] | None,
+    num_fixes: int,
+    is_fixed: bool,
+    seconds: float,
+) -> Score:
+    """Score what was done so far.
+
+    Args:
+        drill: held in the session.
+        looked: names of looks.
+        guessed: cause, confidence in percent, names of figures; None before the hypothesis.
+        num_fixes: tried so far.
+        is_fixed: whether one of them restored the objective.
+        seconds: since the start.
+    """
+    cause, confidence, named = guessed or ("", 0, [])
     is_right = cause == drill.cause
-    seen = figures_of(session.looked)
+    seen = figures_of(looked)
     decides = [name for name in named if name in drill.evidence and name in seen]
     wrong = [name for name in named if name not in drill.evidence]
     evidence = 0 if not decides else 20 if len(wrong) <= len(decides) else 10
-    fixed = session.fixed is not None and session.fixed[1].is_met
-    cost = sum(LOOKS[name].cost for name in session.looked)
+    cost = sum(LOOKS[name].cost for name in looked)
     return Score(
         40 if is_right else 0,
         evidence,
-        max(10, 30 - 10 * (session.num_fixes - 1)) if fixed else 0,
-        max(0, 10 - max(0, cost - CHEAP)) if session.looked else 0,
-        brier_score([Forecast(confidence, is_right)]) if session.guessed else None,
+        max(10, 30 - 10 * (num_fixes - 1)) if is_fixed else 0,
+        max(0, 10 - max(0, cost - CHEAP)) if looked else 0,
+        brier_score([Forecast(confidence, is_right)]) if guessed else None,
         cost,
-        round(session.seconds),
+        round(seconds),
     )

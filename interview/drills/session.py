@@ -132,7 +132,8 @@ class Session:
 
     def end(self) -> Score:
         """Score the session."""
-        found = score(self)
+        is_fixed = self.fixed is not None and self.fixed[1].is_met
+        found = score(self.drill, self.looked, self.guessed, self.num_fixes, is_fixed, self.seconds)
         self._write("end", **asdict(found))
         return found
 

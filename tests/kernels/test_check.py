@@ -32,7 +32,7 @@ MUTANTS = [
     ("reshape_and_cache", "one slot further", "slots % block_size", "(slots + 1) % block_size"),
     ("reshape_and_cache", "the next page", "slots // block_size", "(slots + 1) // block_size"),
     ("reshape_and_cache", "values for keys", "(key[real], value[real])", "(value[real], value[real])"),
-    ("reshape_and_cache", "fp8 does not saturate", ".clamp(-FP8_MAX, FP8_MAX)", ".clamp(-400.0, 400.0)"),
+    ("reshape_and_cache", "fp8 does not saturate", ".clamp(-most, most)", ".clamp(-400.0, 400.0)"),
     ("reshape_and_cache", "int8 truncates", "[..., None]).round()", "[..., None]).trunc()"),
     ("reshape_and_cache", "the scale is not stored", "kv_scale[blocks, part, :, offsets] = scale", "pass"),
     ("paged_attention", "one page too few", "-(-seq_len // block_size)", "max(1, (seq_len - 1) // block_size)"),

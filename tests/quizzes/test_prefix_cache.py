@@ -365,7 +365,7 @@ def test_a_chart_shows_every_figure_of_the_result(name: str) -> None:
     expected = {
         "conversation": 2 * len(getattr(result, "prompt_tokens", [])),
         "prompt_budget": 60,
-        "router_lab": 6,
+        "router_lab": 7,
         "noisy_neighbour": 5,
     }
     assert len(rows) == expected[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.quant.layouts import AWQ_ORDER
 from quizzes.experiments.context import Context
 from quizzes.experiments.quantization.effective_bits import effective_bits
 from quizzes.experiments.quantization.grids import (
@@ -14,6 +15,7 @@ from quizzes.experiments.quantization.grids import (
     kv_bytes,
     kv_scales,
 )
+from quizzes.experiments.quantization.layouts import Layout, packed_layout
 from quizzes.experiments.quantization.shop import answers, calibration_shift, int4_methods, outliers
 from quizzes.experiments.registry import BadArguments
 
@@ -82,3 +84,31 @@ def test_awq_protects_the_channel_with_loud_inputs() -> None:
     found = awq_scales(Context())
     assert found.protected == found.loud_channel and found.gain > 1 and found.changes_with_inputs
     assert awq_scales(Context(), loud=1).protected != found.loud_channel
+
+
+@pytest.mark.parametrize(
+    ("layout", "rows_in_word", "columns_in_word"),
+    [
+        ("awq", [AWQ_ORDER[i] for i in range(8)], [0] * 8),
+        ("gptq", [0] * 8, list(range(8))),
+        ("compressed-tensors", [0] * 8, list(range(8))),
+        ("engine", [0] * 8, list(range(8))),
+    ],
+)
+def test_a_word_holds_the_weights_that_the_layout_describes(
+    layout: Layout, rows_in_word: list[int], columns_in_word: list[int]
+) -> None:
+    found = packed_layout(layout=layout, rows=16, columns=24)
+    assert (found.rows_in_word, found.columns_in_word) == (rows_in_word, columns_in_word)
+    assert found.is_permutation and found.words == 16 * 24 // 8
+    assert found.in_order == (layout != "awq")
+
+
+def test_the_next_word_continues_along_the_outputs_in_gptq_and_along_the_inputs_elsewhere() -> None:
+    second = {
+        layout: packed_layout(layout=layout, rows=16, columns=24, word=1) for layout in ("gptq", "engine")
+    }
+    assert (second["gptq"].rows_in_word, second["gptq"].columns_in_word) == ([1] * 8, list(range(8)))
+    assert (second["engine"].rows_in_word, second["engine"].columns_in_word) == ([0] * 8, list(range(8, 16)))
+    with pytest.raises(BadArguments, match="from 0 to 47"):
+        packed_layout(rows=16, columns=24, word=48)

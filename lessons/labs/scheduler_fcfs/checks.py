@@ -354,9 +354,8 @@ class LabScheduler(Scheduler):
         self.lab.add(request.request_id, request.num_tokens, max_tokens)
 
     def schedule(self) -> SchedulerOutput:
-        plan = StepPlan(
-            self.config.max_num_batched_tokens, len(self.requests), PassedOver(self.config, self.kv)
-        )
+        most, passed = len(self.requests), PassedOver(self.config, self.kv)
+        plan = StepPlan(self.config.max_num_batched_tokens, most, most, passed)
         self.stats = StepStats(step=next(self._step))
         self.kv.begin_step()
         rows, preempted = plan_of(self.lab.schedule())
