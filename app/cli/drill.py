@@ -35,9 +35,9 @@ def list_(
     """
     chosen = _chosen(level)
     if json:
-        terminal.print_json([terminal.pick(each, "id title level") for each in chosen])
+        terminal.print_json([terminal.pick(each, "code title level") for each in chosen])
         return
-    rows = [(each.id, each.level, each.title) for each in chosen]
+    rows = [(each.code, each.level, each.title) for each in sorted(chosen, key=lambda each: each.number)]
     terminal.out().print(terminal.table("drill", "level", "symptom", left=("symptom",), rows=rows))
     terminal.next_command("prep drill start random")
 
@@ -57,7 +57,7 @@ def start(
     \b
     Examples:
       prep drill start random --level 1
-      prep drill start seqs-too-high --script commands.txt --json
+      prep drill start D04 --script commands.txt --json
     """
     terminal.need_libraries(
         "drills need", ["fastapi", "uvicorn", "uvloop", "prometheus_client"], "drill", "serve"
@@ -74,7 +74,7 @@ def start(
     signal.signal(signal.SIGTERM, terminal.interrupt)
     session = Session.start(chosen)
     say = terminal.err() if json else terminal.out()
-    terminal.say(f"[bold]{terminal.literal(chosen.title)}[/]   level {chosen.level}", say)
+    terminal.say(f"[bold]{chosen.code} · {terminal.literal(chosen.title)}[/]   level {chosen.level}", say)
     with terminal.status("yesterday", lines_in_pipe=False) as tell:
         before = session.run_healthy(lambda text: tell(f"yesterday, 1 of 2: {text}"))
         now = session.run_faulty(lambda text: tell(f"today, 2 of 2: {text}"))
@@ -94,7 +94,7 @@ def report(
     """Show what happened in a drill, or write its post-mortem. Without ID, list the sessions.
 
     \b
-    Example: prep drill report seqs-too-high --markdown
+    Example: prep drill report D04 --markdown
     """
     from interview.drills.post_mortem import post_mortem
     from interview.drills.session import read, sessions

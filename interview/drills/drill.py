@@ -6,6 +6,7 @@ Three stages follow from it: the faulty one, its healthy twin, and the faulty on
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from engine.sim.workload import Lengths
 from interview.drills.figures import FIGURES, LOOKS
 from quizzes import yaml_files
-from quizzes.yaml_files import Index
+from quizzes.yaml_files import Index, UnknownId
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "catalogue"
@@ -168,6 +169,8 @@ class Debrief(_Part):
 class Drill(_Part):
     schema_version: Literal[1] = Field(alias="schema")
     id: str = Field(pattern=r"^[a-z][a-z0-9-]+$")
+    number: int = Field(ge=1, le=99)
+    """Names the drill to the learner, as D04: the id would give the cause away."""
     title: str = Field(min_length=10, max_length=90)
     """The symptom in the words of the person on call. It does not name the cause."""
     level: Literal[1, 2, 3]
@@ -183,6 +186,10 @@ class Drill(_Part):
     """Figure that decides -> its direction against the healthy twin."""
     fixes: Annotated[list[Fix], Field(min_length=2, max_length=6)]
     debrief: Debrief
+
+    @property
+    def code(self) -> str:
+        return f"D{self.number:02}"
 
     @model_validator(mode="after")
     def _names_exist(self) -> Drill:
@@ -252,7 +259,13 @@ def load_drills(folder: Path = FOLDER) -> Index[Drill]:
 
 
 def find_drill(drill_id: str) -> Drill:
-    """Return a drill. Raises UnknownId, which names a similar one."""
+    """Return a drill by its code, D04, or its id. Raises UnknownId, which names a similar one."""
     drills = load_drills()
+    if re.fullmatch(r"[dD]?\d{1,2}", drill_id):
+        wanted = int(drill_id.lstrip("dD"))
+        for drill in drills:
+            if drill.number == wanted:
+                return drill
+        raise UnknownId(f"no drill is called {drill_id!r}; prep drill list shows all of them")
     drills.data(drill_id, f"no drill is called {drill_id!r}", "prep drill list")
     return drills.entries[drill_id]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +29,7 @@ from interview.drills.figures import FIGURES, LOOKS, Figures
 from interview.drills.measure import figures, good_share, is_met
 from interview.drills.running import Record, Tell, run
 from interview.drills.score import Score, score
+from quizzes.yaml_files import UnknownId
 
 FORMAT = 1
 
@@ -67,11 +69,11 @@ class Session:
     def start(cls, drill: Drill) -> Self:
         """Begin a session and its file. Raises OSError if it cannot be written."""
         moment = dt.datetime.now().strftime("%Y%m%d-%H%M%S")
-        path = folder() / f"{moment}-{drill.id}.jsonl"
+        path = folder() / f"{moment}-{drill.code}.jsonl"
         number = 1
         while path.exists():
             number += 1
-            path = folder() / f"{moment}-{drill.id}-{number}.jsonl"
+            path = folder() / f"{moment}-{drill.code}-{number}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         session = cls(drill, path)
         session._write("start", format=FORMAT, drill=drill.id, level=drill.level)
@@ -171,8 +173,10 @@ FORBIDDEN = ("port", "host", "request-log", "stats-interval", "api-key", "served
 
 
 def read(session_id: str) -> list[dict[str, Any]]:
-    """Return the events of a session; without its id, of the newest. Raises NoSession."""
+    """Return the events of a session, or of a drill's newest. Raises NoSession."""
     names = sessions()
+    with suppress(UnknownId):
+        session_id = find_drill(session_id).code
     found = [name for name in names if name == session_id or name.endswith(f"-{session_id}")]
     if not found:
         known = (

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import app
 from interview.drills.checking import Proof, recorded, same_signature
-from interview.drills.drill import FOLDER, Drill, load_drills
+from interview.drills.drill import FOLDER, Drill, find_drill, load_drills
 from interview.drills.faults import hooks
 from interview.drills.figures import FIGURES, LOOKS, Signature
 from interview.drills.session import Result, Session, read
@@ -134,7 +134,17 @@ def test_wrong_words_get_a_clear_answer(arguments: list[str], says: str) -> None
 def test_the_list_tells_symptoms_at_80_columns() -> None:
     code, output = prep("list")
     assert code == 0 and max(map(len, output.splitlines())) <= 80
-    assert all(each.id in output for each in DRILLS)
+    assert all(each.code in output for each in DRILLS)
+
+
+def test_the_list_and_the_sessions_give_no_cause_away() -> None:
+    numbers = [each.number for each in DRILLS]
+    assert sorted(numbers) == list(range(1, len(numbers) + 1)), "numbers are unique, without gaps"
+    _, output = prep("list")
+    assert not [each.id for each in DRILLS if each.id in output]
+    assert all(
+        find_drill(name) is each for each in DRILLS for name in (each.code, each.code.lower(), each.id)
+    )
 
 
 @pytest.mark.slow
