@@ -87,6 +87,10 @@ def serve(
       prep serve shop --request-log requests.jsonl
       prep serve shop --enable-lora --lora-modules recommend=shop-lora-recommend
     """
+    if engine["skip_tokenizer_init"]:
+        raise terminal.Problem(
+            "a server answers with text: it needs the tokenizer", "leave out --skip-tokenizer-init"
+        )
     _check(server)
     from app.cli.doctor import version_of
     from engine.config import EngineArgs

@@ -57,7 +57,7 @@ class Service:
     @property
     def tokenizer(self) -> Tokenizer:
         tokenizer = self.llm.get_tokenizer()
-        assert tokenizer is not None  # `prep serve` has no --skip-tokenizer-init
+        assert tokenizer is not None  # `prep serve` refuses --skip-tokenizer-init
         return tokenizer
 
     def priority(self, request: GenerationRequest) -> int:

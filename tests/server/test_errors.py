@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
+from app.cli.main import app
 from engine.async_llm import AsyncLLM
 from engine.config import EngineArgs
 from engine.server import errors
@@ -120,3 +122,8 @@ def test_no_request_is_a_422(client: TestClient) -> None:
             client.post(path, json={"prompt": 5, "messages": 5, "tokens": "x", "lora_name": []}).status_code
             == 400
         )
+
+
+def test_a_server_without_a_tokenizer_is_refused_before_the_model_is_loaded() -> None:
+    result = CliRunner().invoke(app, ["serve", "shop", "--skip-tokenizer-init"])
+    assert result.exit_code == 2 and "needs the tokenizer" in result.output
