@@ -53,6 +53,8 @@ def diagnose(
     from engine.server.diagnosis.verdict import diagnose as judged
 
     before = None if baseline is None else _read(baseline)
+    if url.endswith(".gz") and not Path(url).exists():
+        raise terminal.Problem(f"there is no file {url}", "prep diagnose URL --save FILE.gz writes one")
     if Path(url).is_file():
         evidence = _read(Path(url))
     else:

@@ -24,6 +24,8 @@ hypothesis N SURE FIGURES the cause, your confidence in percent, and the figures
 fix N | fix OPTION=VALUE  apply a fix and run the same load again
 done                      end, and see the score                    quit    leave"""
 
+COMMANDS = ("look", "l", "looks", "hypothesis", "h", "fix", "help", "?", "done", "quit", "q")
+
 
 def list_(
     level: Annotated[int | None, option("Only this level, 1 to 3.")] = None, json: JsonOption = False
@@ -53,6 +55,12 @@ def start(
 
     First the healthy server runs (yesterday), then the faulty one, about 15 s each. Looks cost points, cheap ones
     least. A fix is applied for real, and the same load runs again. A script has one command per line.
+
+    \b
+      look latency queue             see figures; looks lists them and their cost
+      hypothesis 2 80 waiting_mean   cause, confidence in %, figures that decide
+      fix 1                          or options: fix max-num-seqs=8
+      done                           end, and see the score
 
     \b
     Examples:
@@ -181,11 +189,26 @@ def _chosen(level: int | None) -> list[Drill]:
 
 
 def _script(path: Path) -> list[str]:
+    """Return the commands of a script; raises Problem for one that cannot be read, or an unknown command or look."""
+    from interview.drills.figures import LOOKS
+
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise terminal.Problem(f"cannot read {path}: {error}") from None
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    lines = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    for number, line in enumerate(lines, 1):  # now, rather than after two runs of a server
+        if (word := line.split()[0]) not in COMMANDS:
+            raise terminal.Problem(
+                f"line {number} of the script: {word!r} is no command", f"commands are {', '.join(COMMANDS)}"
+            )
+        for name in line.split()[1:] if word in ("look", "l") else ():
+            if name not in LOOKS:
+                raise terminal.Problem(
+                    f"line {number} of the script: no look is called {name!r}",
+                    f"looks are {', '.join(LOOKS)}",
+                )
+    return lines
 
 
 def _objective(drill: Drill) -> str:

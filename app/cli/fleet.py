@@ -46,8 +46,8 @@ def up(
     check_fits(settings)
 
     def ready(url: str) -> None:
-        terminal.note(f"fleet [bold]{settings.name}[/] on {url}/v1 until Ctrl-C; replicas start")
-        terminal.note(f"[dim]prep fleet status {settings.name}[/]")
+        terminal.note(f"[bold]{settings.name}[/] listens on {url}/v1 until Ctrl-C; its replicas start")
+        terminal.note(f"next: prep fleet status {settings.name}")
 
     try:
         serve(settings, ready)
@@ -59,7 +59,7 @@ def up(
             code=terminal.ENVIRONMENT,
         ) from None
     except ProcessEnded as error:
-        raise terminal.Problem(str(error), f"prep serve {settings.model}   shows what is wrong") from None
+        raise terminal.Problem(str(error), f"correct {file}, then prep fleet up {file}") from None
     terminal.note("stopped")
 
 
