@@ -235,8 +235,8 @@ FAULTS = {
     "outputs not rescaled to the new peak": ("load(output + d) * factor", "load(output + d)"),
     "mass not rescaled to the new peak": ("mass *= factor;", ""),
     "the first kv head's queries for all": (
-        "(task.kv_head * group + query % group) *",
-        "(query % group) *",
+        "+\n                        head * batch.head_stride",
+        "+\n                        (query % group) * batch.head_stride",
     ),
     "queries lie densely": (") * batch.token_stride", ") * batch.heads * head_dim"),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from kernels.cpu import int4
+from tests.kernels.cpu_mutants import faulty
 
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 Weights = tuple[Tensor, Tensor, Tensor, int]
@@ -131,19 +131,7 @@ MUTATIONS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", MUTATIONS)
 def test_a_faulty_kernel_is_noticed(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, wrong = MUTATIONS[fault]
-    folder = tmp_path / "sources"
-    folder.mkdir()
-    source = (build.SOURCES / "int4.cpp").read_text()
-    assert source.count(right) == 1, f"the mutation {fault!r} does not fit the source any more"
-    (folder / "int4.cpp").write_text(source.replace(right, wrong))
-    for header in build.SOURCES.glob("*.h"):
-        shutil.copy(header, folder)
-    monkeypatch.setattr(build, "SOURCES", folder)
-    quick = tuple(flag.replace("-O3", "-O1") for flag in build.FLAGS)
-    monkeypatch.setattr(build, "FLAGS", quick)
-    monkeypatch.setenv("PREP_CACHE", str(tmp_path / "cache"))
-    mutant = build.ctypes.CDLL(str(build.build()[0]))["int4_linear"]
+    mutant = faulty("int4.cpp", *MUTATIONS[fault], tmp_path)["int4_linear"]
     mutant.argtypes = int4._int4_linear.argtypes
     monkeypatch.setattr(int4, "_int4_linear", mutant)
     with pytest.raises(AssertionError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from kernels.cpu import int8
+from tests.kernels.cpu_mutants import faulty
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -129,21 +129,9 @@ MUTATIONS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", MUTATIONS)
 def test_a_faulty_kernel_is_noticed(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = (build.SOURCES / "int8.cpp").read_text()
     if fault == "the offset stays in" and "avx512_vnni" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("without VNNI there is no offset")
-    right, wrong = MUTATIONS[fault]
-    assert source.count(right) == 1, f"the mutation {fault!r} does not fit the source any more"
-    folder = tmp_path / "sources"
-    folder.mkdir()
-    (folder / "int8.cpp").write_text(source.replace(right, wrong))
-    for header in build.SOURCES.glob("*.h"):
-        shutil.copy(header, folder)
-    monkeypatch.setattr(build, "SOURCES", folder)
-    quick = tuple(flag.replace("-O3", "-O1") for flag in build.FLAGS)
-    monkeypatch.setattr(build, "FLAGS", quick)
-    monkeypatch.setenv("PREP_CACHE", str(tmp_path / "cache"))
-    mutant = build.ctypes.CDLL(str(build.build()[0]))["int8_linear"]
+    mutant = faulty("int8.cpp", *MUTATIONS[fault], tmp_path)["int8_linear"]
     mutant.argtypes = int8._int8_linear.argtypes
     monkeypatch.setattr(int8, "_int8_linear", mutant)
     with pytest.raises(AssertionError):

@@ -128,8 +128,8 @@ FAULTS = {
     "one slot further": ("slot % cache.block_size;", "(slot + 1) % cache.block_size;"),
     "padding is written": ("slots[token] < 0", "slots[token] < -1"),
     "values where keys belong": (
-        "value_token_stride, value_head_stride, cache,\n                            kv_dtype, 1,",
-        "value_token_stride, value_head_stride, cache,\n                            kv_dtype, 0,",
+        "kv_dtype, 1, slots[token]",
+        "kv_dtype, 0, slots[token]",
     ),
     "int8 with 128 steps": ("peak / 127", "peak / 128"),
     "fp8 multiplied by its scale": ("to_float(x[i]) / scale);", "to_float(x[i]) * scale);"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from kernels.cpu import sampling
+from tests.kernels.cpu_mutants import faulty
 
 SIZES = (1, 2, 15, 16, 17, 31, 64, 65, 500, 2051)
 """Vocabularies: less than a vector, whole vectors, one more and one less."""
@@ -250,19 +250,7 @@ MUTATIONS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", MUTATIONS)
 def test_a_faulty_kernel_is_noticed(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, wrong = MUTATIONS[fault]
-    folder = tmp_path / "sources"
-    folder.mkdir()
-    source = (build.SOURCES / "sampling.cpp").read_text()
-    assert source.count(right) == 1, f"the mutation {fault!r} does not fit the source any more"
-    (folder / "sampling.cpp").write_text(source.replace(right, wrong))
-    for header in build.SOURCES.glob("*.h"):
-        shutil.copy(header, folder)
-    monkeypatch.setattr(build, "SOURCES", folder)
-    quick = tuple(flag.replace("-O3", "-O1") for flag in build.FLAGS)
-    monkeypatch.setattr(build, "FLAGS", quick)
-    monkeypatch.setenv("PREP_CACHE", str(tmp_path / "cache"))
-    mutant = build.ctypes.CDLL(str(build.build()[0]))["sample"]
+    mutant = faulty("sampling.cpp", *MUTATIONS[fault], tmp_path)["sample"]
     mutant.argtypes = sampling._sample.argtypes
     monkeypatch.setattr(sampling, "_sample", mutant)
     with pytest.raises(AssertionError):
