@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -51,10 +52,17 @@ def state_folder(name: str, url: str, key: str) -> Iterator[Path]:
         raise ConfigError(
             f"fleet {name!r} runs already (process {known.pid}); prep fleet down {name}   ends it"
         )
-    folder.mkdir(parents=True, mode=0o700)
     address = Address(os.getpid(), psutil.Process().create_time(), url, key)
-    with open(os.open(folder / "fleet.json", os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Whole at once: `find` takes a folder without an address for a dead fleet's, and removes it.
+    prepared = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
+    with open(os.open(prepared / "fleet.json", os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
         json.dump(asdict(address), file)
+    try:
+        prepared.rename(folder)
+    except OSError:  # another fleet was faster
+        shutil.rmtree(prepared)
+        raise ConfigError(f"fleet {name!r} starts already; prep fleet status {name}   shows it") from None
     streams: dict[str, Any] = {
         "stdin": subprocess.PIPE,
         "stdout": subprocess.DEVNULL,
@@ -80,7 +88,7 @@ def find(name: str) -> Address | None:
 def running() -> dict[str, Address]:
     """Return all running fleets of this user by name."""
     root = data_dir() / "fleets"
-    names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
+    names = sorted(path.name for path in root.glob("[!.]*"))
     return {name: address for name in names if (address := find(name)) is not None}
 
 

@@ -37,6 +37,9 @@ from engine.server.connection import server_config
 from engine.server.errors import ApiError
 from engine.server.listen import listen
 
+BACKLOG = 2048
+"""Connections that wait to be accepted; uvicorn's default."""
+
 
 class FleetGateway(GatewaySettings):
     """A gateway whose backends come and go."""
@@ -59,6 +62,7 @@ def serve(settings: FleetSettings, ready: Callable[[str], None], *, module: str 
     cannot start.
     """
     with listen("127.0.0.1", settings.port) as listener:
+        listener.listen(BACKLOG)  # before others find the fleet: they wait for its answer
         key, url = secrets.token_hex(16), f"http://127.0.0.1:{listener.getsockname()[1]}"
         with state_folder(settings.name, url, key) as folder:
             asyncio.run(_run(settings, listener, folder, key, lambda: ready(url), module))
@@ -76,7 +80,6 @@ async def _run(
     fleet = Fleet(settings, gateway, folder, events, module=module)
     app = create_app(gateway, routes(fleet, lambda: server.handle_exit(0, None)))
     server = _Server(server_config(app, timeout_graceful_shutdown=int(settings.drain_timeout_s) + 1))
-    listener.listen(server.config.backlog)
     running, serving = asyncio.create_task(fleet.run()), asyncio.create_task(server.serve([listener]))
     try:
         ready()

@@ -66,7 +66,7 @@ def prep(*words: str) -> str:
 def test_no_request_is_lost_while_the_fleet_is_rolled_and_scaled(fleet: ChildServer) -> None:
     first = {each["name"]: each for each in status()["replicas"]}
     stages = first["r1"]["stages"]
-    assert list(stages) == ["server process", "engine process", "weights", "warm-up"]
+    assert {"imports", "weights", "adapters and warm-up"} <= stages.keys()
     assert 0 < sum(stages.values()) <= first["r1"]["start_s"] + 0.1
 
     async def load_while_changing() -> Load:
