@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ import httpx
 import uvloop
 import yaml
 
-from common.child_process import ProcessEnded
+from common.child_process import ROOT, ProcessEnded
 from engine.config import ConfigError
 from engine.gateway.config import GatewaySettings
 from engine.server.child_server import ChildServer
@@ -144,12 +145,14 @@ def started(stage: files.Stage) -> Iterator[Rig]:
 
 
 def _child(log: Path, args: list[str], path: str = "/health") -> ChildServer:
-    """Start a server that ends as soon as its stdin is closed."""
-    module = "interview.drills.faulty_server"
+    """Start a server that ends as soon as its stdin is closed, after it has removed the folder.
+
+    It watches stdin itself, so it is a whole command: `ChildServer` would let a module end at once.
+    """
     return ChildServer(
-        module,
+        [sys.executable, "-m", "interview.drills.faulty_server", *args],
         name="the server of the drill",
-        args=args,
+        cwd=ROOT,
         log=log,
         path=path,
         wait=False,
