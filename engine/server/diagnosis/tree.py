@@ -274,32 +274,23 @@ def _fell(case: Case) -> Reply:
     )  # fmt: skip
 
 
+def _own_heads(case: Case) -> tuple[str, float | None, float, Callable[[float], str], str]:
+    share = case.log.distinct_heads if case.log else None
+    return "How many requests have a first block of their own?", share, 0.7, percent, LOG
+
+
 def _volatile_head(case: Case) -> list[Reply]:
-    log = case.log
     return [
         _hits(case, FEW_HITS),
         _fell(case),
-        more(
-            "How many requests have a first block of their own?",
-            log.distinct_heads if log else None,
-            0.7,
-            percent,
-            LOG,
-        ),
+        more(*_own_heads(case)),
     ]
 
 
 def _template(case: Case) -> list[Reply]:
-    log = case.log
     return [
         _fell(case),
-        less(
-            "How many requests have a first block of their own?",
-            log.distinct_heads if log else None,
-            0.7,
-            percent,
-            LOG,
-        ),
+        less(*_own_heads(case)),
     ]
 
 
