@@ -91,7 +91,7 @@ class InputProcessor:
             priority=priority,
             eos_token_ids=self.eos_token_ids,
             seed=(self._seeds.randrange(NUM_SEEDS) if params.seed is None else params.seed) % NUM_SEEDS,
-            lora_key=self._lora_key(lora_request),
+            lora_key=self.lora_key(lora_request),
             cache_salt=cache_salt,
             mm_features=features,
         )
@@ -255,7 +255,8 @@ class InputProcessor:
             raise InvalidRequestError(f"bad_words holds {word!r}, which has no tokens; leave it out")
         return spellings
 
-    def _lora_key(self, request: LoRARequest | None) -> str | None:
+    def lora_key(self, request: LoRARequest | None) -> str | None:
+        """Return the key of the weights that an adapter has now. Raises InvalidRequestError if there are none."""
         if request is None:
             return None
         if not isinstance(request, LoRARequest):

@@ -71,6 +71,10 @@ class LLMEngine:
             raise InvalidRequestError(
                 f"a request with id {submitted.request_id!r} is not finished yet; use another id"
             )
+        if submitted.lora_request is not None:  # its weights may have been replaced since it was processed
+            key = self.input_processor.lora_key(submitted.lora_request)
+            for child in submitted.children:
+                child.lora_key = key
         added: list[str] = []
         try:
             for child in submitted.children:

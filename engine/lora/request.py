@@ -40,11 +40,12 @@ class LoRARegistry:
         ja      /a/ja         again     ja | /a/ja | 2           ... from those of the first load
 
     The counter makes reloading in place safe: KV computed with the old weights belongs to a key that no new request
-    has. Reading is safe from any thread.
+    has. A LoRARequest from before the reload names the new weights. Reading is safe from any thread.
     """
 
     def __init__(self) -> None:
         self._loaded: dict[str, tuple[LoRARequest, str]] = {}
+        self._replaced: set[LoRARequest] = set()
         self._num_loads = 0
 
     def __len__(self) -> int:
@@ -70,7 +71,7 @@ class LoRARegistry:
         if loaded is None or request.load_inplace:
             return None
         known, key = loaded
-        if (known.lora_path, known.lora_int_id) != (request.lora_path, request.lora_int_id):
+        if request != known and request not in self._replaced:
             raise LoRAError(
                 f"adapter {request.lora_name!r} is loaded from {known.lora_path} with the id {known.lora_int_id}, "
                 f"not from {request.lora_path} with {request.lora_int_id}; use another name, or load_inplace=True"
@@ -90,12 +91,15 @@ class LoRARegistry:
     def add(self, request: LoRARequest, key: str) -> str | None:
         """Bind the name to these weights; return its earlier key, if any."""
         before = self._loaded.get(request.lora_name)
+        if before is not None:
+            self._replaced.add(before[0])
         self._loaded[request.lora_name] = request, key
         return None if before is None else before[1]
 
     def remove(self, lora_name: str) -> str:
         """Remove the name and return its key, or raise LoRAError."""
         self.find(lora_name)
+        self._replaced = {each for each in self._replaced if each.lora_name != lora_name}
         return self._loaded.pop(lora_name)[1]
 
     def next_int_id(self) -> int:

@@ -91,6 +91,25 @@ def test_reloading_in_place_never_reads_what_the_old_weights_left(tmp_path: Path
     assert len(llm.llm_engine.engine_core.executor.worker.lora.on_host) == 1
 
 
+def test_a_request_on_its_way_while_its_adapter_is_replaced_gets_the_new_weights(
+    adapters: list[Path], open_llm: OpenLLM
+) -> None:
+    llm = open_llm(enable_lora=True)
+    engine = llm.llm_engine
+    before = llm.load_lora_adapter("a", str(adapters[0]))
+    old, _ = text_of(llm, before)
+    submitted = engine.input_processor.process("on its way", PROMPT, TEN, lora_request=before)
+    now = llm.load_lora_adapter("a", str(adapters[1]), load_inplace=True)
+    engine.add(submitted)
+    while engine.has_unfinished():
+        outputs = engine.step()
+    assert outputs[0].outputs[0].token_ids == text_of(llm, now)[0] != old
+    assert text_of(llm, before)[0] == text_of(llm, now)[0], "its name means the new weights from now on"
+    llm.unload_lora_adapter("a")
+    with pytest.raises(InvalidRequestError, match="'a' is not loaded"):
+        engine.input_processor.process("late", PROMPT, TEN, lora_request=before)
+
+
 def test_an_adapter_whose_folder_is_gone_fails_its_requests_alone(tmp_path: Path, open_llm: OpenLLM) -> None:
     """It fell out of the host cache, so that its slot cannot be filled again."""
     folders = [write_adapter(tmp_path / f"a{n}", seed=n, targets=["q_proj"]) for n in (1, 2)]

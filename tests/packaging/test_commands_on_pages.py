@@ -117,7 +117,10 @@ def parse(line: str) -> None:
     words = [word for word in shlex.split(line) if not re.match(r"PREP_\w+=", word)][1:]
     command: Any = typer.main.get_command(app)
     while True:
-        context = command.make_context("prep", list(words))
+        try:
+            context = command.make_context("prep", list(words))
+        except typer.Exit:  # --help
+            return
         if not hasattr(command, "resolve_command"):
             return
         rest = [*getattr(context, "_protected_args", []), *context.args]
@@ -141,8 +144,6 @@ def test_examples_of_help_pages_parse(name: str) -> None:
     for line in examples(name):
         try:
             parse(line)
-        except typer.Exit:  # --help
-            pass
         except Exception as error:
             if str(getattr(error, "message", "")).endswith("does not exist."):
                 continue  # a file that an earlier example writes
