@@ -6,7 +6,6 @@ A `TraceReader` replays the whole file and keeps its text, which takes seconds a
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from app.debugger.trace_store import open_columns, text_limit
 from app.debugger.trace_text import StepLines, first_line
 from engine.core.sched_output import Reason
 from engine.trace.blocks import NO_REQUEST, NULL_BLOCK, Blocks
-from engine.trace.format import BLOCK_EVENTS, read_header
+from engine.trace.format import BLOCK_EVENTS, parse_line, read_header
 from engine.trace.history import RequestHistory, Stay
 from engine.trace.protocol import Trace
 from engine.trace.records import Content, Event, StepSeries
@@ -306,7 +305,7 @@ class _AddRecord(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name != "prompt":
             raise KeyError(name)
-        self["prompt"] = json.loads(self._lines.line_at(*self._place))["prompt"]
+        self["prompt"] = parse_line(self._lines.line_at(*self._place))["prompt"]
         return self["prompt"]
 
 

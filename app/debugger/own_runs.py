@@ -33,6 +33,9 @@ def keep_upload(name: str, data: bytes | memoryview) -> str:
     except TraceError as error:
         path.unlink()
         raise TraceError(str(error).replace(str(path), name)) from error
+    except BaseException:
+        path.unlink()
+        raise
     return f"mine:{path.stem}"
 
 

@@ -7,11 +7,12 @@ number; one that says the same as in the step before is not read again; and of a
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from engine.trace.format import parse_line
 
 NO_OUTPUT = -1
 """Replaces `null` in `tok`: a row without output."""
@@ -49,7 +50,7 @@ class RecordReader:
                 rest.append(line[after:start])
                 after = end
         rest.append(line[after:])
-        record: dict[str, Any] = json.loads(b"".join(rest))
+        record: dict[str, Any] = parse_line(b"".join(rest))
         record.update(found)
         return _measured(record) if "prompt" in record else record
 
@@ -81,8 +82,8 @@ def _read_add(line: bytes) -> dict[str, Any]:
     end = line.find(b"]", start)
     text = line[start:end]
     if start < len(PROMPT) or end < 0 or text.translate(None, DIGITS):
-        return _measured(json.loads(line))
-    record = _measured(json.loads(line[:start] + line[end:]))
+        return _measured(parse_line(line))
+    record = _measured(parse_line(line[:start] + line[end:]))
     return {**record, "num_prompt_tokens": text.count(b",") + 1 if text else 0}
 
 

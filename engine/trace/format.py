@@ -88,13 +88,21 @@ class TraceError(ValueError):
     """A trace cannot be written, read or used as asked. The message says what, why and what to do."""
 
 
+def parse_line(line: bytes | str) -> Any:
+    """The record of a line. Raises ValueError if it is not JSON, or JSON nested too deeply to be a record."""
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 TRUNCATED = "{} is truncated inside the header, or is not a trace"
 
 
 def read_header(line: bytes, path: Path) -> dict[str, Any]:
     """The header, from the first line of a trace. Raises TraceError if the line is not one, or of a newer format."""
     try:
-        header: dict[str, Any] = json.loads(line)
+        header: dict[str, Any] = parse_line(line)
         version = header["v"]
         if header["t"] != "hdr" or not isinstance(version, int):
             raise ValueError("the first record is not a header")

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from engine.core.sched_output import NotScheduled, Reason
 from engine.trace.blocks import NO_REQUEST, Blocks
-from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError
+from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError, parse_line
 from engine.trace.history import RequestHistory
 from engine.trace.records import Content, Event, Row, StepRecord, StepSeries, TraceState, accepted_tokens
 from engine.trace.replay import Problem
@@ -126,7 +126,7 @@ class Trace(Protocol):
         self._check_step(step)
         last, record = self._last_parsed  # one assignment, because threads share a reader
         if last != step:
-            record = json.loads(self.lines[step])
+            record = parse_line(self.lines[step])
             self._last_parsed = step, record
         return record
 

@@ -12,7 +12,6 @@ One thread may feed while others read: the steps before `num_steps` are complete
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import zlib
@@ -32,6 +31,7 @@ from engine.trace.format import (
     REQUEST_EVENTS,
     TRUNCATED,
     TraceError,
+    parse_line,
     read_header,
 )
 from engine.trace.history import RequestHistory
@@ -40,6 +40,8 @@ from engine.trace.records import Content, Event, StepSeries
 from engine.trace.replay import Problem, Replay
 
 _CHUNK_BYTES = 1 << 16
+_MAX_RATIO, _LEAST_BYTES = 100, 1 << 28
+"""Text of a trace over the size of its file, checked above this number of bytes: steps compress to about a tenth."""
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Exceptions raised by replaying a malformed record."""
 
@@ -97,7 +99,7 @@ class TraceReader(Trace):
         """
         line = line.rstrip(b"\n")
         try:
-            record = json.loads(line)
+            record = parse_line(line)
             self._replay_record(record, line)
         except _MALFORMED as error:
             raise TraceError(f"{self.path.name}: {self._describe_malformed(error)}") from error
@@ -171,7 +173,7 @@ class TraceReader(Trace):
     def _replay_lines(self, lines: list[bytes]) -> None:
         for line in lines:
             try:
-                self._replay_record(json.loads(line), line)
+                self._replay_record(parse_line(line), line)
             except _MALFORMED as error:
                 self.problems.append(Problem(self.num_steps, self._describe_malformed(error)))
                 self.warnings.append(f"line {self.num_lines + 1} cannot be replayed; read up to there")
@@ -232,7 +234,7 @@ def _decompress(data: bytes) -> tuple[bytes, str]:
     may be wrong, and neither does what follows.
     """
     text: list[bytes] = []
-    view, position = memoryview(data), 0
+    view, position, num_bytes = memoryview(data), 0, 0
     while position < len(data):
         member = zlib.decompressobj(16 + zlib.MAX_WBITS)
         parts: list[bytes] = []
@@ -241,6 +243,9 @@ def _decompress(data: bytes) -> tuple[bytes, str]:
                 chunk = view[position : position + _CHUNK_BYTES]
                 parts.append(member.decompress(chunk))
                 position += len(chunk) - len(member.unused_data)
+                num_bytes += len(parts[-1])
+                if num_bytes > max(_LEAST_BYTES, _MAX_RATIO * len(data)):
+                    return b"".join(text), f"unpacked to more than {_MAX_RATIO} times its size"
         except zlib.error:
             return b"".join(text), f"damaged near byte {position}"
         text += parts

@@ -219,3 +219,32 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(monkeypatch: pyt
         result = CliRunner().invoke(cli, ["app", "--no-browser", "--port", str(port)])
     assert result.exit_code == terminal.ENVIRONMENT
     assert f"port {port} cannot be used" in result.stderr and "--port 0" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * 200_000 + b"]" * 200_000,
+        b'{"t":"hdr","v":1,"blocks":9,"block_size":16,"config":' + b'{"a":' * 99_999 + b"1" + b"}" * 100_000,
+    ],
+)
+def test_an_upload_that_cannot_be_read_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes
+) -> None:
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    with pytest.raises(TraceError, match=r"nested\.itrace is not a trace"):
+        keep_upload("nested.itrace", gzip.compress(text + b"\n"))
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_line_that_is_nested_too_deeply_loses_its_step_and_the_later_ones(tmp_path: Path) -> None:
+    path = written(tmp_path / "run.itrace", HEADER, [*LINES[1:9], b"[" * 200_000, *LINES[9:]])
+    run = open_run(f"file:{path}")
+    assert any("cannot be replayed" in warning for warning in run.warnings)
+
+
+def test_a_file_that_unpacks_to_a_thousand_times_its_size_is_read_up_to_there(tmp_path: Path) -> None:
+    path = tmp_path / "run.itrace"
+    path.write_bytes(gzip.compress(b"\n".join(LINES[:9]) + b"\n") + gzip.compress(bytes(300 << 20), 1))
+    run = open_run(f"file:{path}")
+    assert any("more than 100 times" in warning for warning in run.warnings), run.warnings
