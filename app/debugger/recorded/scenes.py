@@ -97,6 +97,17 @@ def memory_pressure() -> Scene:
     return Scene(_engine(num_blocks=36, tokens=96, seqs=8), arrivals)
 
 
+def full_cache() -> Scene:
+    """A new request arrives while three others hold nearly all blocks, and waits for one of them to end."""
+    shops = [open_shop(51 + n, titles=2) for n in range(4)]
+    lengths = (10, 40, 40, 20)
+    arrivals = [
+        Arrival(2 * n, name, ask(shops[n], n, max_tokens=length))
+        for n, (name, length) in enumerate(zip(CUSTOMERS, lengths, strict=False))
+    ]
+    return Scene(_engine(num_blocks=43, tokens=256, seqs=8), arrivals)
+
+
 def recompute() -> Scene:
     """Without a prefix cache, a preempted request recomputes all of its tokens."""
     shop = open_shop(7, titles=2)
@@ -179,6 +190,7 @@ _IN_ORDER = (
     chunked_prefill,
     prefix_cache,
     eviction,
+    full_cache,
     memory_pressure,
     recompute,
     swap,

@@ -71,6 +71,7 @@ def test_figures_of_a_state_are_those_of_the_trace() -> None:
         ("preemption", 4, "0 < cost.tokens_recomputed < block_size"),
         ("preemption", 5, 'victim == "ben"'),
         ("ttft", 1, "running == max_num_seqs and waiting > 0 and free > 0"),
+        ("ttft", 2, 'prompt["dan"] + num_tokens < budget and running < max_num_seqs'),
         ("ttft", 4, 'hit["agent-1-turn-2"] > 0 and computed["agent-1-turn-2"] == prompt["agent-1-turn-2"]'),
     ],
 )
@@ -80,6 +81,14 @@ def test_what_a_caption_says_without_figures_is_so(tour: str, place: int, claim:
     stop = stop_of(tour, place)
     run = open_run(stop.run)
     assert evaluate(claim, facts(run, step_of(stop, run))) is True
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_who_waits_on_the_tour_about_ttft_has_no_first_token(place: int) -> None:
+    stop = stop_of("ttft", place)
+    run = open_run(stop.run)
+    found = facts(run, step_of(stop, run))
+    assert found["why"] and all(found["known"][name] == found["prompt"][name] for name in found["why"])
 
 
 def test_the_victim_of_both_ways_is_the_same_in_the_same_step() -> None:
