@@ -17,7 +17,7 @@ from engine.trace.preemption_cost import FREEING, PreemptionCost, cost_of, relea
 from engine.trace.protocol import Trace
 from engine.trace.why import Figures, singular
 
-LIMIT = 220  # characters; the least important clauses are omitted first
+LIMIT = 220  # characters; clauses without a change of a request's state are omitted beyond it
 LONGEST_NAME = 24  # characters of a request id; a server's ids are long, and differ at their ends
 HASH_DIGITS = 8
 
@@ -25,12 +25,17 @@ HASH_DIGITS = 8
 def sentence(reader: Trace, step: int) -> str:
     """Describe a step in about `LIMIT` characters: requests, causes and costs."""
     facts = _Facts(reader, step)
-    first, *others = [clause for tell in _CLAUSES.values() for clause in tell(facts)] or ["nothing happened"]
+    clauses = [(kind, clause) for kind, tell in _CLAUSES.items() for clause in tell(facts)]
+    (_, first), *others = clauses or [("idle", "nothing happened")]
     text = _capital(first)
-    for clause in others:
-        more = f". {_capital(clause)}" if text == first and ". " in first else f"; {clause}"
-        if len(text) + len(more) < LIMIT:
-            text += more
+    kept = [clause for kind, clause in others if kind in _ESSENTIAL]
+    room = LIMIT - len(first) - sum(len(f"; {clause}") for clause in kept)
+    for kind, clause in others:
+        if kind not in _ESSENTIAL:
+            if len(f"; {clause}") >= room:
+                continue
+            room -= len(f"; {clause}")
+        text += f". {_capital(clause)}" if text == first and ". " in first else f"; {clause}"
     return text + "."
 
 
@@ -195,13 +200,23 @@ def _aborts(facts: _Facts) -> Iterator[str]:
 
 
 def _resumes(facts: _Facts) -> Iterator[str]:
-    for number, start, *_ in facts.record.get("res", ()):
-        request = facts.requests[number]
-        known = request.num_prompt_tokens + request.num_outputs_at(facts.step - 1)
-        before = [step for step in request.preempted if step < facts.step]
-        waited = f" after {counted(facts.step - before[-1], 'step')}" if before else ""
-        hit = f"{start} of its {known} tokens cached" if start else "no prefix cached"
-        yield f"{facts.name(number)} resumed{waited} ({hit}) and used {facts.used(facts.rows.get(number, 0))}"
+    resumed = [(facts.requests[number], start) for number, start, *_ in facts.record.get("res", ())]
+    if not resumed:
+        return
+    known = sum(each.num_prompt_tokens + each.num_outputs_at(facts.step - 1) for each, _ in resumed)
+    waits = [
+        facts.step - before[-1] for each, _ in resumed if (before := _before(each.preempted, facts.step))
+    ]
+    after = f" after {join_and(list(map(str, waits)))} {'step' if waits == [1] else 'steps'}" if waits else ""
+    its = "its" if len(resumed) == 1 else "their"
+    found = sum(start for _, start in resumed)
+    hit = f"{found} of {its} {known} tokens cached" if found else "no prefix cached"
+    used = facts.used(sum(facts.rows.get(each.number, 0) for each, _ in resumed))
+    yield f"{facts.names(each.number for each, _ in resumed)} resumed{after} ({hit}) and used {used}"
+
+
+def _before(steps: Iterable[int], step: int) -> list[int]:
+    return [each for each in steps if each < step]
 
 
 def _admissions(facts: _Facts) -> Iterator[str]:
@@ -319,6 +334,9 @@ _CLAUSES: dict[str, Callable[[_Facts], Iterator[str]]] = {
     "starved": _starved,
     "waiting": _waiting,
 }
+
+_ESSENTIAL = ("preempt", "abort", "resume", "admit", "finish")
+"""Kinds of clauses that are never omitted: a request's state changes."""
 
 _SHORT_CAUSES = {
     Reason.BUDGET_EXHAUSTED: "{need} tokens to compute, {left} of the budget left",

@@ -150,7 +150,7 @@ def check_costs(reader: TraceReader, witness: Witness) -> int:
 def check_sentence(reader: TraceReader, step: int, out: SchedulerOutput, witness: Witness) -> None:
     text = sentence(reader, step)
     assert text == sentence(reader, step)
-    assert len(text) <= LIMIT + 40 and text.endswith(".") and "?" not in text, text
+    assert len(text) <= LIMIT + 100 and text.endswith(".") and "?" not in text, text
     names = reader.step(step).preempted
     losses = [loss for loss in witness.losses if loss.step == step and loss.request_id in names]
     if len(losses) == 1:
@@ -182,6 +182,14 @@ def check_sentence(reader: TraceReader, step: int, out: SchedulerOutput, witness
         lost = [loss.blocks for loss in witness.losses if (loss.step, loss.request_id) == (step, name)]
         when = step if (step, name) in witness.returned else step - 1  # in flight, or before
         assert_mentions(text, witness.returned[when, name] or lost[0], "block")
+    record = reader.step(step)
+    for word, names in (
+        ("admitted", record.admitted),
+        ("resumed", record.resumed),
+        ("preempted", record.preempted),
+    ):
+        assert not names or word in text, f"{word} is a change of a request's state: {text}"
+        assert len(names) > 3 or all(name in text for name in names), text
     assert_admissions(text, step, witness, reader)
     for name, reason in reader.step(step).finished:
         if f"{name} finished (" in text:
