@@ -34,11 +34,14 @@ SETTINGS = {
     "client.showErrorDetails": "none",
     "logger.level": "error",
     "runner.magicEnabled": "false",
-    "theme.base": "dark",
-    "theme.primaryColor": "#56B4E9",
-    "theme.backgroundColor": "#0b1020",
-    "theme.secondaryBackgroundColor": "#111827",
-    "theme.textColor": "#e5e7eb",
+    "theme.dark.primaryColor": "#56B4E9",
+    "theme.dark.backgroundColor": "#0b1020",
+    "theme.dark.secondaryBackgroundColor": "#111827",
+    "theme.dark.textColor": "#e5e7eb",
+    "theme.light.primaryColor": "#0a62a0",
+    "theme.light.backgroundColor": "#ffffff",
+    "theme.light.secondaryBackgroundColor": "#f3f5f9",
+    "theme.light.textColor": "#131c2b",
 }
 
 

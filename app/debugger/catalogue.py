@@ -128,5 +128,5 @@ def sparkline(share: tuple[float, ...], words: str) -> str:
         'vector-effect="non-scaling-stroke"/></svg>'
     )
     source = f"data:image/svg+xml;base64,{b64encode(drawing.encode()).decode()}"
-    style = f"width:100%;height:{height}px;background:#111827;border-radius:4px"
+    style = f"width:100%;height:{height}px;background:var(--panel);border-radius:4px"
     return f'<img alt="{escape(words)}" style="{style}" src="{source}">'

@@ -1,30 +1,32 @@
-"""Colours of all pages: Okabe and Ito's palette, which colour-blind readers can tell apart. Shapes differ too.
+"""Colours that Python draws with: Okabe and Ito's palette, which the colour-blind can tell apart. Shapes differ too.
 
-The scripts and style sheets in the browser repeat them; `tests/app/debugger/test_colours.py` holds them to it.
+`shell.css` has the colours of all pages, in both themes; `tests/app/debugger/test_colours.py` compares.
 """
 
 from __future__ import annotations
 
-USED, SHARED, CACHED, FREE = "#0072B2", "#E69F00", "#009E73", "#1c2537"
+USED, SHARED, CACHED, FREE = "#0072B2", "#56B4E9", "#8593A8", "#1c2537"
 """Blocks: held by one request; by several, with a dot; free and cached, hatched; free, hollow (filled only if a cell is
 too small for a frame)."""
+REQUESTS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#0072B2")
+"""Requests, by `TraceIndex.colours`."""
 PREFILL, DECODE, PREEMPTED = "#CC79A7", "#56B4E9", "#D55E00"
 """Requests: a full bar; a lower one; a hatched one. A waiting request has a dashed frame and no colour."""
 HERE = "#F0E442"
 """The selected step or block."""
-GROUND, QUIET = "#0b1020", "#9ca3af"
 
 BLOCK_SWATCHES = {
-    "shared": f"height:12px;background:radial-gradient(circle,{GROUND} 1px,{SHARED} 1.5px) 0 0/6px 6px",
-    "used": f"height:12px;background:{USED}",
-    "cached": f"height:12px;background:repeating-linear-gradient(135deg,{CACHED} 0 3px,{GROUND} 3px 4.5px)",
-    "free": "height:12px;border:1px solid #64748b",
-    "gone": f"height:12px;border:1px dashed {QUIET}",
+    "shared": "height:12px;background:radial-gradient(circle,var(--ink) 1px,var(--shared) 1.5px) 0 0/6px 6px",
+    "used": "height:12px;background:var(--used)",
+    "cached": "height:12px;background:repeating-linear-gradient(135deg,var(--cached) 0 2px,var(--ground) 2px 4px)",
+    "free": "height:12px;border:1px solid var(--unknown)",
+    "gone": "height:12px;border:1px dashed var(--quiet)",
 }
 """CSS of a legend's swatches."""
 PHASE_SWATCHES = {
-    "waiting": f"height:6px;border:1px dashed {QUIET}",
-    "prefill": f"height:14px;background:{PREFILL}",
-    "decode": f"height:9px;background:{DECODE}",
-    "preempted": f"height:6px;background:repeating-linear-gradient(45deg,{PREEMPTED} 0 3px,#3b1a06 3px 6px)",
+    "waiting": "height:6px;border:1px dashed var(--quiet)",
+    "prefill": "height:14px;background:var(--quiet)",
+    "decode": "height:9px;background:var(--quiet)",
+    "preempted": "height:6px;background:repeating-linear-gradient(45deg,var(--preempted) 0 3px,var(--ground) 3px 6px)",
 }
+"""CSS of a legend's swatches: a bar has its request's colour, and a phase its height."""

@@ -14,6 +14,7 @@ from app.debugger.page_frame import in_words
 
 ICON = Path(__file__).with_name("icon.svg")
 STYLE = Path(__file__).with_name("shell.css")
+HISTORY = Path(__file__).with_name("history.js")
 
 
 class PageEntry(NamedTuple):
@@ -51,13 +52,16 @@ def _page(path: str, entry: PageEntry) -> st.Page:
 
 
 def main() -> None:
+    session.adopt_url()
     # A local icon: for a page's Material icon the browser would contact fonts.gstatic.com.
-    st.set_page_config(page_title="prep", page_icon=str(ICON), layout="wide", initial_sidebar_state="auto")
-    st.html(STYLE)
-    session.selection()
+    st.set_page_config(page_icon=str(ICON), layout="wide", initial_sidebar_state="auto")
     pages = {path: _page(path, entry) for path, entry in PAGES.items()}
     session.register_pages(pages)
-    st.navigation(list(pages.values()), position="top").run()
+    page = st.navigation(list(pages.values()), position="top")
+    st.set_page_config(page_title=f"{page.title} · prep", page_icon=str(ICON))
+    st.html(STYLE)
+    st.html(f"<script>{HISTORY.read_text()}</script>", unsafe_allow_javascript=True)
+    page.run()
 
 
 if __name__ == "__main__":

@@ -8,14 +8,29 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from app.debugger import colours
+from app.debugger.colours import REQUESTS
+from app.debugger.runs import Run
 from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
 from app.debugger.trace_index import BLOCK_STATES
 
-COLOURS = {USED: colours.USED, SHARED: colours.SHARED, CACHED: colours.CACHED}
-"""As on the page Step. Free blocks are hollow, shared ones have a dot, cached ones a stripe, so that colour is not
-needed to tell them apart."""
 SIDE, GAP = 18, 3
+MOST_OWNERS = 4
+STYLE = (
+    "rect,path{stroke:#4b5563}.out{stroke:#fff;stroke-width:2.5}.hatch{stroke:#8593a8;stroke-width:3}"
+    "@media(prefers-color-scheme:light){rect{stroke:#b4bdca}.out{stroke:#131c2b}.hatch{stroke:#7b8796}}"
+)
+"""An image has no style of the page's, but its own for the system's theme."""
+
+
+def owner_colours(run: Run, step: int) -> dict[int, list[int]]:
+    """Block -> colours of the requests that hold it after a step."""
+    reader, colours = run.reader(step), run.index.colours
+    found: dict[int, list[int]] = {}
+    for name, table in reader.state_at(step).block_tables.items():
+        colour = colours[reader.find(name, step).number]
+        for block in table:
+            found.setdefault(block, []).append(colour)
+    return found
 
 
 def in_words(states: NDArray[np.uint8]) -> str:
@@ -25,32 +40,44 @@ def in_words(states: NDArray[np.uint8]) -> str:
 
 
 def mini_map(
-    states: NDArray[np.uint8], outlined: frozenset[int] = frozenset(), columns: int = 32, words: str = ""
+    states: NDArray[np.uint8],
+    owners: dict[int, list[int]],
+    outlined: frozenset[int] = frozenset(),
+    columns: int = 32,
+    words: str = "",
 ) -> str:
-    """An HTML image of all blocks except the null block. outlined: blocks with a white frame; words: alternative text
-    (by default the number of blocks in each state)."""
+    """An HTML image of all blocks except the null block, as on the page Step: in their owners' colours, cached ones
+    hatched, free ones hollow. outlined: blocks with a frame; words: alternative text (by default the number of blocks
+    in each state)."""
     pitch = SIDE + GAP
     columns = min(columns, max(1, len(states) - 1))
     rows = -(-(len(states) - 1) // columns)
     cells = [
-        _cell(state, (place % columns) * pitch, place // columns * pitch, place + 1 in outlined)
-        for place, state in enumerate(states[1:].tolist())
-    ]
+        _cell(
+            state, owners.get(block, []), (block - 1) % columns * pitch, (block - 1) // columns * pitch,
+            block in outlined,
+        )
+        for block, state in enumerate(states[1:].tolist(), start=1)
+    ]  # fmt: skip
     width, height = columns * pitch, rows * pitch
     drawing = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-1 -1 {width} {height}">{"".join(cells)}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-1 -1 {width} {height}"><style>{STYLE}</style>'
+        f"{''.join(cells)}</svg>"
     )
     source = f"data:image/svg+xml;base64,{b64encode(drawing.encode()).decode()}"
     words = words or f"block map: {in_words(states)}"
     return f'<img alt="{escape(words)}" style="width:100%;max-width:{width * 1.3:.0f}px" src="{source}">'
 
 
-def _cell(state: int, x: int, y: int, outlined: bool) -> str:
-    frame = ' stroke="#ffffff" stroke-width="2"' if outlined else ' stroke="#4b5563"'
-    fill = COLOURS.get(state, "none")
-    cell = f'<rect x="{x}" y="{y}" width="{SIDE}" height="{SIDE}" fill="{fill}"{frame}/>'
-    if state == SHARED:
-        cell += f'<circle cx="{x + SIDE / 2}" cy="{y + SIDE / 2}" r="3" fill="#111827"/>'
-    elif state == CACHED:
-        cell += f'<path d="M{x} {y + SIDE}L{x + SIDE} {y}" stroke="#111827" stroke-width="3"/>'
-    return cell
+def _cell(state: int, owners: list[int], x: int, y: int, outlined: bool) -> str:
+    shown = owners[:MOST_OWNERS]
+    wide = SIDE / max(1, len(shown))
+    stripes = [
+        f'<path d="M{x + place * wide:.1f} {y}h{wide:.1f}v{SIDE}h-{wide:.1f}z" style="stroke:none" '
+        f'fill="{REQUESTS[colour]}"/>'
+        for place, colour in enumerate(shown)
+    ]
+    kind = "out" if outlined else "in"
+    frame = f'<rect class="{kind}" x="{x}" y="{y}" width="{SIDE}" height="{SIDE}" fill="none"/>'
+    hatch = f'<path class="hatch" d="M{x} {y + SIDE}L{x + SIDE} {y}"/>' if state == CACHED else ""
+    return "".join([*stripes, frame, hatch])

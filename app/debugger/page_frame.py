@@ -81,7 +81,7 @@ def heading(title: str, run: Run, *facts: str) -> None:
     text = " · ".join(filter(None, [run.title, *facts]))
     st.html(
         f'<h1 style="display:inline;font-size:1.15rem;margin:0">{escape(title)}</h1> '
-        f'<span style="color:#9ca3af;font-size:.85rem">{escape(text)}</span>'
+        f'<span style="color:var(--quiet);font-size:.85rem">{escape(text)}</span>'
     )
     for warning in run.warnings:
         st.caption(f"⚠ {told(warning)}")
@@ -104,9 +104,11 @@ def step_bar(run: Run, key: str) -> int:
     step = min(session.selection().step, last)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"{key}_step_bar"):
         moved = number_box("Step", last, step, f"{key}_step")
-        if st.button("◀", key=f"{key}_before", help="One step back", disabled=step == 0):
+        if st.button("◀", key=f"{key}_before", help="One step back (←)", shortcut="left", disabled=step == 0):
             moved = step - 1
-        if st.button("▶", key=f"{key}_after", help="One step forward", disabled=step == last):
+        if st.button(
+            "▶", key=f"{key}_after", help="One step forward (→)", shortcut="right", disabled=step == last
+        ):
             moved = step + 1
         if st.button(f"Open step {step:,}", key=f"{key}_open", help="On the page Step"):
             session.go("step", step=step)
@@ -170,7 +172,7 @@ def legend(entries: Iterable[tuple[str, str]]) -> None:
         for css, words in entries
     ]
     st.html(
-        '<div style="display:flex;flex-wrap:wrap;gap:2px 16px;font-size:.78rem;color:#d1d5db">'
+        '<div style="display:flex;flex-wrap:wrap;gap:2px 16px;font-size:.78rem;color:var(--soft)">'
         + "".join(parts)
         + "</div>"
     )

@@ -21,6 +21,7 @@ from engine.trace.format import TraceError
 _KEY = "selection"
 _PAGE_KEY = "page parameters"
 _PAGES = "pages"
+_WRITTEN = "written address"
 _DIGITS = 15
 """Maximum step or block in a URL: the largest integer that a browser represents exactly."""
 
@@ -45,6 +46,15 @@ def selection() -> Selection:
     return found
 
 
+def adopt_url() -> None:
+    """Take over the selection from the address if something else than this tab's script changed it: the browser's Back
+    and Forward. A page chosen in the row of pages has an address without a selection."""
+    said = dict(st.query_params)
+    if "run" in said and said != st.session_state.get(_WRITTEN, said):
+        st.session_state[_KEY] = _from_url(said)
+    selection()
+
+
 def select(**changes: Any) -> Selection:
     """Change fields by name; another run starts at step 0 with nothing selected."""
     before = selection()
@@ -66,7 +76,8 @@ def go(page: str, parameters: dict[str, str] | None = None, **changes: Any) -> N
     Not for callbacks (`on_click=`), where Streamlit cannot change the page.
     """
     select(**changes)
-    st.switch_page(st.session_state[_PAGES][page], query_params=permalink(selection()) | (parameters or {}))
+    st.session_state[_WRITTEN] = permalink(selection()) | (parameters or {})
+    st.switch_page(st.session_state[_PAGES][page], query_params=st.session_state[_WRITTEN])
 
 
 def permalink(chosen: Selection) -> dict[str, str]:
@@ -82,6 +93,7 @@ def add_to_url(parameters: dict[str, str]) -> None:
 def write_url() -> None:
     """Make the URL a permalink. Called at the end of every page."""
     wanted = permalink(selection()) | st.session_state.pop(_PAGE_KEY, {})
+    st.session_state[_WRITTEN] = wanted
     if dict(st.query_params) != wanted:
         st.query_params.from_dict(wanted)
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from app.debugger.request_colours import assign
 from app.debugger.trace_columns import FREE, states
 from engine.core.sched_output import Reason
 from engine.trace.blocks import BlockChanges as ReplayedChanges
@@ -138,6 +139,11 @@ class TraceIndex:
 
     def _make_requests(self) -> Sequence[RequestSummary]:
         return [_summary(self._reader, request) for request in self._reader.requests]
+
+    @property
+    def colours(self) -> list[int]:
+        """Each request's colour (`request_colours`), by its number."""
+        return self._keep("colours", lambda: assign((each.added, each.ended) for each in self.requests))
 
     def spans(self, number: int) -> list[Span]:
         """A request's spans of waiting, running and being preempted."""

@@ -58,12 +58,14 @@ function drawChart(canvas, chart, data, cursor, brush) {
   const most = ceiling(chart);
   const y = (value) => height - 10 - (value / most) * (height - 16);
 
+  const style = getComputedStyle(canvas);
+  const said = (name) => style.getPropertyValue(name) || "#808080";
   pen.font = "10px ui-monospace, Menlo, Consolas, monospace";
-  pen.fillStyle = "#9ca3af";
+  pen.fillStyle = said("--quiet");
   pen.textAlign = "right";
   pen.fillText(brief(most), GUTTER - 5, y(most) + 7);
   pen.fillText("0", GUTTER - 5, y(0) + 2);
-  pen.fillStyle = "#1f2937";
+  pen.fillStyle = said("--line");
   pen.fillRect(GUTTER, y(0), width - GUTTER, 1);
 
   if (brush) {
@@ -75,13 +77,13 @@ function drawChart(canvas, chart, data, cursor, brush) {
     const left = x(data.first[column]);
     const right = x(column + 1 < data.first.length ? data.first[column + 1] : data.end);
     const wide = Math.max(1, right - left) + 0.5; // no seam between columns
-    pen.fillStyle = "#1d4f73";
+    pen.fillStyle = said("--spread");
     pen.fillRect(left, y(chart.low[column]), wide, y(0) - y(chart.low[column]));
-    pen.fillStyle = "#56B4E9";
+    pen.fillStyle = said("--blue");
     pen.fillRect(left, y(high) - 0.75, wide, Math.max(1.5, y(chart.low[column]) - y(high)));
   });
   if (chart.limit !== null && chart.limit <= most) {
-    pen.strokeStyle = "#e5e7eb";
+    pen.strokeStyle = said("--text");
     pen.setLineDash([4, 3]);
     pen.beginPath();
     pen.moveTo(GUTTER, y(chart.limit));
@@ -191,6 +193,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
       }
     } else return;
     event.preventDefault();
+    event.stopPropagation(); // the page's arrow keys move by a step
     draw();
   };
   draw();

@@ -3,6 +3,7 @@
 //   data = { rects: [[x0, x1, top, bottom, style, label, title, id], ...],   x1 and bottom are exclusive
 //            rows: [[label, id], ...], x: [first, end], unit: "step", row_height, marker: x or null,
 //            chosen: id or null, alt }
+//            a rect may end with the index of its request's colour
 //
 // Styles differ by pattern and height as well as colour. A click, or Enter on the current rectangle, sends
 // `picked` = {id, x}. Every call draws everything again: at most 3,000 rectangles.
@@ -10,7 +11,7 @@
 const NS = "http://www.w3.org/2000/svg";
 const AXIS = 20;
 const PATTERNS = { waiting: "lines", preempted: "hatch", cached: "hatch-cached", shared: "dots", gone: "lines" };
-const FILLS = { prefill: "#CC79A7", decode: "#56B4E9", used: "#0072B2" };
+const FILLS = ["prefill", "decode", "used"];
 
 /** At most `wanted` round numbers in [first, end). */
 export function ticks(first, end, wanted) {
@@ -83,12 +84,13 @@ function draw(frame, data) {
     label.dataset.id = id;
   });
   data.rects.forEach((rect, index) => {
-    const [x0, x1, top, bottom, style, label, , id] = rect;
+    const [x0, x1, top, bottom, style, label, , id, colour] = rect;
     const gap = inset(style, height);
     const box = { x: at(x0), y: line(top) + gap, width: Math.max(1, (x1 - x0) * scale - 1), height: (bottom - top) * height - 2 * gap };
-    const fill = PATTERNS[style] ? `url(#${PATTERNS[style]})` : FILLS[style];
+    const own = colour === null || colour === undefined ? `var(--${style})` : `var(--request-${colour})`;
+    const fill = PATTERNS[style] ? `url(#${PATTERNS[style]})` : FILLS.includes(style) ? own : "none";
     const chosen = id === data.chosen ? " chosen" : "";
-    const shape = element("rect", { ...box, fill, class: `box ${style}${chosen}` }, group);
+    const shape = element("rect", { ...box, style: `fill: ${fill}; --own: ${own}`, class: `box ${style}${chosen}` }, group);
     shape.dataset.index = index;
     if (label && box.width > 7 * label.length + 6 && box.height >= 9) {
       element("text", { class: `label ${style}`, x: box.x + 4, y: box.y + box.height / 2 }, group).textContent = label;
@@ -143,6 +145,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
       pick(data.rects[current][7], data.rects[current][0]);
     } else return;
     event.preventDefault();
+    event.stopPropagation(); // the page's arrow keys move by a step
     showCursor();
     tell(current);
   };

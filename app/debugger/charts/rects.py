@@ -14,16 +14,16 @@ _HTML = """
     <svg role="img" tabindex="0">
       <defs>
         <pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-          <rect width="6" height="6" fill="#3b1a06"/><rect width="2.5" height="6" fill="#D55E00"/>
+          <rect class="ground"/><rect class="preempted"/>
         </pattern>
         <pattern id="hatch-cached" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-          <rect width="6" height="6" fill="#0b1020"/><rect width="4" height="6" fill="#009E73"/>
+          <rect class="ground"/><rect class="cached"/>
         </pattern>
         <pattern id="lines" width="4" height="4" patternUnits="userSpaceOnUse">
-          <rect width="4" height="4" fill="#1f2937"/>
+          <rect width="4" height="4" style="fill: var(--line)"/>
         </pattern>
         <pattern id="dots" width="6" height="6" patternUnits="userSpaceOnUse">
-          <rect width="6" height="6" fill="#E69F00"/><circle cx="3" cy="3" r="1" fill="#0b1020"/>
+          <rect width="6" height="6" style="fill: var(--shared)"/><circle cx="3" cy="3" r="1" fill="#0b1020"/>
         </pattern>
       </defs>
     </svg>
@@ -48,6 +48,8 @@ class Rect(NamedTuple):
     """Tooltip, also for screen readers."""
     id: str | int
     """The value of `picked`."""
+    colour: int | None = None
+    """Index of the request's colour (`TraceIndex.colours`); None: that of the style."""
 
 
 class Picked(NamedTuple):

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from app.debugger import session
 from app.debugger.catalogue import title_of
 from app.debugger.colours import BLOCK_SWATCHES
-from app.debugger.mini_map import mini_map
+from app.debugger.mini_map import mini_map, owner_colours
 from app.debugger.page_frame import choose, heading, legend, told
 from app.debugger.pages.fork_form import FORK_AT, show_fork_form
 from app.debugger.runs import Run, list_runs
-from app.debugger.trace_index import TraceIndex
 from app.debugger.views import compare as view
 from engine.trace.diff import TraceDiff, diff
 from engine.trace.divergence import Divergence, describe
@@ -213,11 +212,11 @@ def _show_divergence(found: Divergence, a: Run, b: Run, step: int) -> None:
         st.columns(2, gap="medium"), "AB", (a, b), (found.a, found.b), strict=True
     ):
         colour = BLUE if name == "A" else ORANGE
-        item = '<li style="font-size:.82rem;color:#d1d5db">'
+        item = '<li style="font-size:.82rem;color:var(--soft)">'
         reasons = "".join(f"{item}{escape(reason)}</li>" for reason in side.reasons)
         what = side.decided if found.kinds else f"Same decision. {side.decided.rpartition('. ')[2]}"
         column.html(
-            f'<div style="border-left:3px {"solid" if name == "A" else "dashed"} {colour};background:#111827;'
+            f'<div style="border-left:3px {"solid" if name == "A" else "dashed"} {colour};background:var(--panel);'
             f'padding:6px 10px;font-size:.85rem" data-side="{name}" data-step="{step}">'
             f'<b style="color:{colour}">{name}</b> {escape(run.title)} · step {step:,}<br>{escape(what)}'
             f'<ul style="margin:4px 0 0;padding-left:1.1rem">{reasons}</ul></div>'
@@ -261,39 +260,37 @@ def _show_maps(a: Run, b: Run, one: Trace, other: Trace, step: int) -> None:
         request = who_box.selectbox("Request", names, index, key="compare_request")
     there, words = view.aligned_step(how or "step", step, one, other, request)
     is_small = max(a.index.num_blocks, b.index.num_blocks) <= MOST_CELLS
-    unlike = "Blocks that differ have a white frame" if is_small else "Blocks with the same state are dimmed"
+    unlike = "Blocks that differ have a thick frame" if is_small else "Blocks with the same state are dimmed"
     st.caption(f"A: after step {step:,}. B: {words}. {unlike}; each cell is a block.")
     left, right = st.columns(2)
     states_a = a.index.block_states(step)
     states_b = None if there is None else b.index.block_states(there)
     with left:
-        _show_map("A", a.index, step, states_b, is_small)
+        _show_map("A", a, step, states_b, is_small)
     if states_b is not None and there is not None:
         with right:
-            _show_map("B", b.index, there, states_a, is_small)
+            _show_map("B", b, there, states_a, is_small)
     legend(LEGEND)
     if states_b is not None:
         count = view.num_different(states_a, states_b)
         st.caption(f"{count:,} {'block has' if count == 1 else 'blocks have'} different states.")
 
 
-def _show_map(
-    name: str, index: TraceIndex, step: int, beside: NDArray[np.uint8] | None, is_small: bool
-) -> None:
-    found, states = view.block_map(index, step, beside), index.block_states(step)
+def _show_map(name: str, run: Run, step: int, beside: NDArray[np.uint8] | None, is_small: bool) -> None:
+    found, states = view.block_map(run.index, step, beside), run.index.block_states(step)
     words = f"Blocks of run {name} after step {step}: {found.words}"
     if is_small:
         differ = () if beside is None else np.flatnonzero(view.unlike(states, beside)).tolist()
-        image = mini_map(states, frozenset(differ), columns=16, words=words)
+        image = mini_map(states, owner_colours(run, step), frozenset(differ), columns=16, words=words)
     else:
         image = (
             f'<img src="{found.png}" alt="{words}" style="width:100%;max-width:{MAP_WIDTH_REM}rem;'
-            'image-rendering:pixelated;border:1px solid #263043">'
+            'image-rendering:pixelated;border:1px solid var(--line)">'
         )
     st.html(
         f'<figure style="margin:0">{image}'
-        f'<figcaption style="font-size:.78rem;color:#d1d5db"><b>{name}</b> after step {step:,}: {escape(found.words)}'
-        "</figcaption></figure>"
+        f'<figcaption style="font-size:.78rem;color:var(--soft)"><b>{name}</b> after step {step:,}: '
+        f"{escape(found.words)}</figcaption></figure>"
     )
 
 

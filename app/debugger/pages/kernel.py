@@ -103,7 +103,7 @@ def _answer(reader: Trace, table: Table, columns: list[Any]) -> dict[str, Any] |
         _wait(job)
     if answer is not None:
         _remember_sizes(reader, answer)
-        st.html(f"<div style='color:#94a3b8;font-size:13px'>{escape(_checked(answer))}</div>")
+        st.html(f"<div style='color:var(--quiet);font-size:13px'>{escape(_checked(answer))}</div>")
     return answer
 
 
@@ -272,12 +272,12 @@ def _rows(table: Table, answer: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 TABLE_CSS = """<style>
 .facts { border-collapse: collapse; width: 100%; font-size: 12px; font-variant-numeric: tabular-nums; }
-.facts th { color: #94a3b8; font-weight: 500; text-align: right; padding: 2px 6px; border: 0; }
-.facts td { text-align: right; padding: 2px 6px; border: 0; border-top: 1px solid #1f2937; white-space: nowrap; }
+.facts th { color: var(--quiet); font-weight: 500; text-align: right; padding: 2px 6px; border: 0; }
+.facts td { text-align: right; padding: 2px 6px; border: 0; border-top: 1px solid var(--line); white-space: nowrap; }
 .facts :is(td, th):first-child, .facts td.words { text-align: left; white-space: normal; }
-.facts :is(small, td.words) { color: #94a3b8; display: block; font-size: 11px; }
+.facts :is(small, td.words) { color: var(--quiet); display: block; font-size: 11px; }
 .facts td.words { display: table-cell; }
-.facts code { font-size: 11px; background: none; color: #e5e7eb; padding: 0; }
+.facts code { font-size: 11px; background: none; color: var(--text); padding: 0; }
 .wide { overflow-x: auto; }
 </style>"""
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.catalogue import title_of
-from app.debugger.mini_map import in_words, mini_map
+from app.debugger.mini_map import in_words, mini_map, owner_colours
 from app.debugger.page_frame import plain, told
 from app.debugger.question_panel import show_panel
 from app.debugger.runs import Run
@@ -91,12 +91,12 @@ def _show_stop(stop: Stop, run: Run, step: int) -> None:
     with words:
         st.markdown(caption(stop, run))
         st.html(
-            '<div style="border-left:3px solid #56B4E9;background:#111827;padding:.5rem .8rem">'
-            f'<small style="color:#9ca3af">in this step</small><br>{escape(sentence(reader, step))}</div>'
+            '<div style="border-left:3px solid #56B4E9;background:var(--panel);padding:.5rem .8rem">'
+            f'<small style="color:var(--quiet)">in this step</small><br>{escape(sentence(reader, step))}</div>'
         )
     with map_:
         table = reader.state_at(step).block_tables.get(stop.request or "", [])
-        st.html(mini_map(states, frozenset(table)))
+        st.html(mini_map(states, owner_colours(run, step), frozenset(table)))
         outlined = f"; outlined: the {len(table)} blocks of {stop.request}" if table else ""
         st.caption(f"after step {step}: {in_words(states)}{outlined}")
 

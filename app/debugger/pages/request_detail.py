@@ -137,7 +137,7 @@ def token_strip(tokens: list[OutputToken], spell: Speller | None, step: int) -> 
     for token in tokens:
         text = visible(spell(token.token_id)) if spell else str(token.token_id)
         gap = "" if token.gap_steps in (None, 1) else f"+{token.gap_steps}"
-        colour = "#374151" if not gap else "#56B4E9" if token.gap_steps == 0 else "#D55E00"
+        colour = "var(--edge)" if not gap else "#56B4E9" if token.gap_steps == 0 else "#D55E00"
         outline = "outline:2px solid #F0E442;" if token.step == step else ""
         title = f"token {token.position}, id {token.token_id}, step {token.step}"
         if token.gap_steps is not None:
@@ -146,10 +146,10 @@ def token_strip(tokens: list[OutputToken], spell: Speller | None, step: int) -> 
             title += f" ({token.gap_ms:.2f} ms)"
         cells += (
             f'<span title="{escape(title)}" style="display:inline-block;margin:1px;padding:1px 5px;'
-            f'border-bottom:3px solid {colour};background:#111827;border-radius:3px;{outline}">'
-            f'<span style="color:#e5e7eb">{escape(text) or "∅"}</span><br>'
-            f'<span style="font-size:.65rem;color:#9ca3af">{token.step} '
-            f'<b style="color:#f3a06b">{gap}</b></span></span>'
+            f'border-bottom:3px solid {colour};background:var(--panel);border-radius:3px;{outline}">'
+            f'<span style="color:var(--text)">{escape(text) or "∅"}</span><br>'
+            f'<span style="font-size:.65rem;color:var(--quiet)">{token.step} '
+            f'<b style="color:var(--alarm)">{gap}</b></span></span>'
         )
     return (
         f'<div role="img" aria-label="{len(tokens)} output tokens in order" style="font-family:ui-monospace,'

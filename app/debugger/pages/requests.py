@@ -84,13 +84,14 @@ class Facts(NamedTuple):
     rows: list[RequestRow]
     lives: list[list[PhaseSpan]]
     """Phases of each request."""
+    colours: list[int]
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the requests …")
 def _facts(run_id: str, num_steps: int, num_requests: int, version: int, _run: Run) -> Facts:
     index = _run.index
     lives = [phases(index, request) for request in index.requests]
-    return Facts(request_rows(index, lives), lives)
+    return Facts(request_rows(index, lives), lives, index.colours)
 
 
 def show() -> None:
@@ -220,7 +221,7 @@ def _show_gantt(facts: Facts, chart: Gantt, step: int, chosen: int | None) -> No
         return
     left_out = chart.num_in_window - len(chart.numbers)
     picked = rect_chart(
-        [_rect(facts.rows[bar.number], bar) for bar in chart.bars],
+        [_rect(facts.rows[bar.number], bar, facts.colours[bar.number]) for bar in chart.bars],
         rows=[(facts.rows[number].request, number) for number in chart.numbers],
         x=(chart.first, chart.last + 1),
         unit="step",
@@ -238,11 +239,12 @@ def _show_gantt(facts: Facts, chart: Gantt, step: int, chosen: int | None) -> No
         _choose(facts.rows[int(picked.id)], **({} if picked.x is None else {"step": picked.x}))
 
 
-def _rect(row: RequestRow, bar: Bar) -> Rect:
+def _rect(row: RequestRow, bar: Bar, colour: int) -> Rect:
     count = bar.last - bar.first + 1
     steps = f"step {bar.first}" if count == 1 else f"{count} steps, {bar.first} to {bar.last}"
     title = f"{row.request}: {bar.phase}, {steps}"
-    return Rect(bar.first, bar.last + 1, bar.row, bar.row + 1, bar.phase, bar.phase, title, row.number)
+    place = (bar.first, bar.last + 1, bar.row, bar.row + 1)
+    return Rect(*place, bar.phase, bar.phase, title, row.number, colour)
 
 
 def _show_table(rows: list[RequestRow], clock: bool) -> None:

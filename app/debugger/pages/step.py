@@ -73,6 +73,7 @@ def _view(run: Run) -> None:
         "live": run.is_live,
         "num_steps": num_steps,
         "num_blocks": run.index.num_blocks,
+        "block_size": run.index.block_size,
         "budget": run.index.header.get("config", {}).get("scheduler", {}).get("max_num_batched_tokens"),
         "window": cut.window,
         "chunk": cut.chunk,

@@ -16,10 +16,13 @@ SCRIPTS = (
     "frames.js",
     "breaks.js",
     "keys.js",
+    "theme.js",
+    "owners.js",
     "step_state.js",
     "store.js",
     "block_map.js",
     "timeline.js",
+    "lanes.js",
     "panels.js",
     "step_view.js",
 )

@@ -1,17 +1,18 @@
-// The block map: states by colour, on small maps by a glyph too. Ids run left to right, then down.
+// The block map: a block has its owners' colours, side by side if it is shared; without an owner it has none. State is a
+// texture: hatched is cached and free, hollow is free, crossed out the null block. Ids run left to right, then down.
 
 import { CACHED, FREE, SHARED, USED } from "./frames.js";
+import { MOST_OWNERS } from "./owners.js";
+import { channels, themeOf } from "./theme.js";
 
-export const COLOURS = { used: "#0072B2", shared: "#E69F00", cached: "#009E73", free: "#1c2537", changed: "#F0E442" };
-const GROUND = "#0b1020";
-const BY_STATE = [COLOURS.free, COLOURS.cached, COLOURS.used, COLOURS.shared];
 export const GLYPHS_UP_TO = 4096;
-/** Maximum blocks for glyphs. */
+/** Maximum blocks for stripes, hatches and names. Beyond, a block is 2 x 2 pixels of an image: two owners are seen. */
 const OUTLINES_FROM = 3;
 /** Pixels per cell. */
+const NAMES_FROM = 30;
 const DIM = 0.3;
 const NULL_STATE = 4;
-const LARGEST_CELL = 44;
+const LARGEST_CELL = 60;
 const GAP_FROM = 4;
 
 /** The largest cells for which all blocks fit into width x height CSS pixels. */
@@ -46,11 +47,12 @@ export class BlockMap {
   constructor(canvas) {
     this.canvas = canvas;
     this.image = document.createElement("canvas");
+    this.theme = themeOf(canvas);
   }
 
   /** Fit numBlocks into the available CSS width; the canvas takes the height it needs. */
   resize(numBlocks, width, height) {
-    const size = [numBlocks, width, height, window.devicePixelRatio].join();
+    const size = [numBlocks, width, height, window.devicePixelRatio, this.theme.ground].join();
     if (size === this.size) return;
     this.size = size;
     this.numBlocks = numBlocks;
@@ -62,65 +64,129 @@ export class BlockMap {
     this.canvas.style.width = `${columns * cell}px`;
     this.canvas.style.height = `${rows * cell}px`;
     this.context = this.canvas.getContext("2d");
-    this.image.width = columns;
-    this.image.height = rows;
-    this.pixels = this.image.getContext("2d").createImageData(columns, rows);
+    this.image.width = 2 * columns;
+    this.image.height = 2 * rows;
+    this.pixels = this.image.getContext("2d").createImageData(2 * columns, 2 * rows);
     this.words = new Uint32Array(this.pixels.data.buffer);
-    this.net = cell >= 4 && numBlocks > GLYPHS_UP_TO ? netOf(this.grid, this.scale) : null;
-    this.sprites = numBlocks <= GLYPHS_UP_TO ? spritesOf(cell * this.scale) : null;
+    this.palette = paletteOf(this.theme);
+    this.net = cell >= 4 && numBlocks > GLYPHS_UP_TO ? netOf(this.grid, this.scale, this.theme) : null;
+    this.sprites = numBlocks <= GLYPHS_UP_TO ? spritesOf(cell * this.scale, this.theme) : null;
   }
 
-  /** marks: {changed: block ids, own: Set of the selected request's blocks or null, block, cursor} */
-  draw(states, marks) {
+  /** owners: an `Owners` of this step, or null while it is unknown.
+   *  marks: {changed, hits: block ids, own: Set of the selected request's blocks or null, block, cursor, pulse: 0 to 1} */
+  draw(states, owners, marks) {
     const context = this.context;
     context.setTransform(1, 0, 0, 1, 0, 0);
-    if (this.sprites) this.drawSprites(states, marks.own);
-    else this.drawPixels(states, marks);
+    if (this.sprites) this.drawCells(states, owners, marks.own);
+    else this.drawPixels(states, owners, marks.own);
     context.setTransform(this.scale, 0, 0, this.scale, 0, 0);
     if (this.grid.cell >= OUTLINES_FROM) {
-      if (marks.own) this.outline(marks.own, "#e5e7eb", 1);
-      this.outline(marks.changed, COLOURS.changed, 1);
+      if (marks.own) this.outline(marks.own, this.theme.text, 1, 0);
+      this.outline(marks.changed, this.theme.text, this.grid.cell >= NAMES_FROM ? 2 : 1, 0);
+      if (marks.pulse < 1) this.ripple(marks.changed, marks.pulse);
+      this.dots(marks.hits, marks.pulse);
     }
-    if (marks.cursor !== null) this.frame(marks.cursor, "#9ca3af", 1, 2, [3, 2]);
-    if (marks.block !== null) this.frame(marks.block, "#ffffff", 2, 1, []);
+    if (marks.cursor !== null) this.frame(marks.cursor, this.theme.quiet, 1, 2, [3, 2]);
+    if (marks.block !== null) this.frame(marks.block, this.theme.text, 2, 1, []);
   }
 
-  drawSprites(states, own) {
-    const { context, scale } = this;
-    const { cell, columns } = this.grid;
-    context.fillStyle = GROUND;
+  drawCells(states, owners, own) {
+    const { context, scale, theme } = this;
+    const { cell, columns, gap } = this.grid;
+    const size = cell * scale, side = size - (gap ? Math.max(1, Math.round(size / 16)) : 0);
+    context.fillStyle = theme.ground;
     context.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    context.font = `${Math.round(11 * scale)}px system-ui, sans-serif`;
+    context.textBaseline = "middle";
     for (let block = 0; block < states.length; block++) {
-      const sprite = this.sprites[block ? states[block] : NULL_STATE];
+      const x = (block % columns) * size, y = Math.floor(block / columns) * size, state = block ? states[block] : NULL_STATE;
       context.globalAlpha = own && !own.has(block) ? DIM : 1;
-      context.drawImage(sprite, (block % columns) * cell * scale, Math.floor(block / columns) * cell * scale);
+      if (state === USED || state === SHARED) this.drawOwned(block, owners, x, y, side);
+      else context.drawImage(this.sprites[state], x, y);
     }
     context.globalAlpha = 1;
   }
 
-  drawPixels(states, marks) {
-    const words = this.words, own = marks.own;
-    const bright = PALETTE, dim = own ? DIMMED : PALETTE;
-    for (let block = 0; block < states.length; block++) words[block] = dim[states[block]];
-    if (own) for (const block of own) words[block] = bright[states[block]];
-    if (this.grid.cell < OUTLINES_FROM) for (const block of marks.changed) words[block] = CHANGED;
-    words[0] = NOTHING;
+  /** Its owners' colours side by side, on large cells with the name of the owner or the number of them. */
+  drawOwned(block, owners, x, y, side) {
+    const { context, theme } = this, count = owners?.counts[block] ?? 0;
+    const stripes = Math.min(count, MOST_OWNERS);
+    if (!count) {
+      context.fillStyle = theme.unknown;
+      context.fillRect(x, y, side, side);
+      return;
+    }
+    for (let stripe = 0; stripe < stripes; stripe++) {
+      context.fillStyle = theme.requests[owners.colours[block * MOST_OWNERS + stripe]];
+      context.fillRect(x + (stripe * side) / stripes, y, side / stripes, side);
+    }
+    if (this.grid.cell < NAMES_FROM) return;
+    const label = count > 1 ? `×${count}` : owners.nameOf(block);
+    const most = Math.floor(this.grid.cell / 7), fits = label.length <= most ? label : `${label.slice(0, most - 1)}…`;
+    const middle = y + side / 2, pad = 3 * this.scale;
+    if (count > 1) {
+      context.fillStyle = theme.ground;
+      context.fillRect(x + side / 2 - 12 * this.scale, middle - 8 * this.scale, 24 * this.scale, 16 * this.scale);
+      context.fillStyle = theme.text;
+    } else context.fillStyle = theme.inks[owners.colours[block * MOST_OWNERS]];
+    context.textAlign = count > 1 ? "center" : "left";
+    context.fillText(fits, count > 1 ? x + side / 2 : x + pad, middle, side - pad);
+  }
+
+  drawPixels(states, owners, own) {
+    const { words, palette } = this, { columns } = this.grid, wide = 2 * columns;
+    for (let block = 0; block < states.length; block++) {
+      const state = block ? states[block] : NULL_STATE;
+      const shades = own && !own.has(block) ? palette.dim : palette.bright;
+      let one = shades.states[state], other = one;
+      if (state === CACHED) other = shades.states[FREE];
+      else if ((state === USED || state === SHARED) && owners?.counts[block]) {
+        one = other = shades.requests[owners.colours[block * MOST_OWNERS]];
+        if (owners.counts[block] > 1) other = shades.requests[owners.colours[block * MOST_OWNERS + 1]];
+      }
+      const at = 2 * Math.floor(block / columns) * wide + 2 * (block % columns);
+      words[at] = words[at + wide + 1] = one;
+      words[at + 1] = words[at + wide] = other;
+    }
     this.image.getContext("2d").putImageData(this.pixels, 0, 0);
     this.context.imageSmoothingEnabled = false;
     this.context.drawImage(this.image, 0, 0, this.canvas.width, this.canvas.height);
     if (this.net) this.context.drawImage(this.net, 0, 0);
   }
 
-  outline(blocks, colour, width) {
+  /** Rings around what changed, which shrink onto their cells as pulse goes from 0 to 1. */
+  ripple(changed, pulse) {
+    this.context.globalAlpha = 1 - pulse;
+    this.outline(changed, this.theme.text, 2, 4 * (1 - pulse));
+    this.context.globalAlpha = 1;
+  }
+
+  /** A dot in a corner of every hit, large at first. */
+  dots(hits, pulse) {
+    const { context, grid, theme } = this, radius = Math.max(1, Math.min(5, grid.cell / 9)) * (1 + 1.5 * (1 - pulse));
+    for (const block of hits) {
+      const [x, y] = cornerOf(grid, block);
+      context.beginPath();
+      context.arc(x + grid.cell - grid.gap - radius - 2, y + radius + 2, radius, 0, 2 * Math.PI);
+      context.fillStyle = theme.text;
+      context.strokeStyle = theme.ground;
+      context.lineWidth = 1.5;
+      context.fill();
+      context.stroke();
+    }
+  }
+
+  outline(blocks, colour, width, margin) {
     const { context, grid } = this;
     context.strokeStyle = colour;
     context.lineWidth = width;
     context.setLineDash([]);
     context.beginPath();
-    const side = grid.cell - grid.gap - width;
+    const side = grid.cell - grid.gap - width + 2 * margin;
     for (const block of blocks) {
       const [x, y] = cornerOf(grid, block);
-      context.rect(x + width / 2, y + width / 2, side, side);
+      if (side > 0) context.rect(x + width / 2 - margin, y + width / 2 - margin, side, side);
     }
     context.stroke();
   }
@@ -138,56 +204,40 @@ export class BlockMap {
 }
 
 /** Lines between cells, drawn once and placed over each picture. */
-function netOf(grid, scale) {
+function netOf(grid, scale, theme) {
   const net = document.createElement("canvas");
   net.width = grid.columns * grid.cell * scale;
   net.height = grid.rows * grid.cell * scale;
   const context = net.getContext("2d");
   context.scale(scale, scale);
-  context.fillStyle = GROUND;
+  context.fillStyle = theme.ground;
   for (let column = 1; column <= grid.columns; column++) context.fillRect(column * grid.cell - 1, 0, 1, grid.rows * grid.cell);
   for (let row = 1; row <= grid.rows; row++) context.fillRect(0, row * grid.cell - 1, grid.columns * grid.cell, 1);
   return net;
 }
 
-/** One small picture per state: solid used, dot shared, hatch cached, hollow free, crossed out the null block. */
-function spritesOf(size) {
-  return [FREE, CACHED, USED, SHARED, NULL_STATE].map((state) => {
-    const sprite = document.createElement("canvas");
+/** Pictures of blocks without an owner, by state. */
+function spritesOf(size, theme) {
+  const sprites = {};
+  for (const state of [FREE, CACHED, NULL_STATE]) {
+    const sprite = (sprites[state] = document.createElement("canvas"));
     sprite.width = sprite.height = Math.ceil(size);
-    const context = sprite.getContext("2d");
-    const side = size - Math.max(1, Math.round(size / 16));
-    drawGlyph(context, state, side);
-    return sprite;
-  });
+    drawGlyph(sprite.getContext("2d"), state, size - Math.max(1, Math.round(size / 16)), theme);
+  }
+  return sprites;
 }
 
-function drawGlyph(context, state, side) {
-  const middle = side / 2;
-  context.lineWidth = Math.max(1, side / 14);
-  if (state === FREE || state === NULL_STATE) {
-    context.strokeStyle = "#3b475e";
-    context.strokeRect(context.lineWidth / 2, context.lineWidth / 2, side - context.lineWidth, side - context.lineWidth);
-    if (state === NULL_STATE) line(context, 0, side, side, 0);
-    return;
-  }
-  context.fillStyle = BY_STATE[state];
-  context.fillRect(0, 0, side, side);
-  if (state === SHARED) {
-    context.fillStyle = GROUND;
-    context.beginPath();
-    context.arc(middle, middle, Math.max(1, side / 5), 0, 2 * Math.PI);
-    context.fill();
-  }
-  if (state === CACHED) {
-    context.strokeStyle = GROUND;
-    context.save();
-    context.beginPath();
-    context.rect(0, 0, side, side);
-    context.clip();
-    for (let at = -side; at < side; at += Math.max(3, side / 3)) line(context, at, side, at + side, 0);
-    context.restore();
-  }
+function drawGlyph(context, state, side, theme) {
+  context.lineWidth = Math.max(1, side / 20);
+  context.strokeStyle = state === CACHED ? theme.cached : theme.hollow;
+  context.strokeRect(context.lineWidth / 2, context.lineWidth / 2, side - context.lineWidth, side - context.lineWidth);
+  if (state === NULL_STATE) line(context, 0, side, side, 0);
+  if (state !== CACHED) return;
+  context.beginPath();
+  context.rect(0, 0, side, side);
+  context.clip();
+  context.lineWidth = Math.max(1, side / 10);
+  for (let at = -side; at < side; at += Math.max(3, side / 4)) line(context, at, side, at + side, 0);
 }
 
 function line(context, fromX, fromY, toX, toY) {
@@ -197,18 +247,18 @@ function line(context, fromX, fromY, toX, toY) {
   context.stroke();
 }
 
-/** A colour in the format of canvas pixels: four bytes, red first. */
-function word(colour, strength = 1) {
-  const ground = channels(GROUND), own = channels(colour);
-  const [red, green, blue] = own.map((value, i) => Math.round(value * strength + ground[i] * (1 - strength)));
+/** Colours as canvas pixels, bright and dim: {states: [free, cached, used, shared, null block], requests} */
+function paletteOf(theme) {
+  const shades = (strength) => ({
+    states: [theme.hollow, theme.cached, theme.unknown, theme.unknown].map((colour, i) => word(colour, theme, i ? strength : 0.5 * strength)).concat(word(theme.ground, theme)),
+    requests: theme.requests.map((colour) => word(colour, theme, strength)),
+  });
+  return { bright: shades(1), dim: shades(DIM) };
+}
+
+/** A colour over the ground in the format of canvas pixels: four bytes, red first. */
+function word(colour, theme, strength = 1) {
+  const ground = channels(theme.ground);
+  const [red, green, blue] = channels(colour).map((value, i) => Math.round(value * strength + ground[i] * (1 - strength)));
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
-
-function channels(colour) {
-  return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
-}
-
-const PALETTE = BY_STATE.map((colour) => word(colour));
-const DIMMED = BY_STATE.map((colour) => word(colour, DIM));
-const CHANGED = word(COLOURS.changed);
-const NOTHING = word(GROUND);

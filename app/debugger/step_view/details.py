@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from app.debugger.runs import RECORDED
+from app.debugger.trace_index import TraceIndex
+from app.debugger.views.phases import PHASES, phases
 from app.debugger.views.texts import speller, visible
 from app.trace_tools.decision_source import deciding_line
 from engine.trace.format import TraceError
@@ -22,6 +24,8 @@ ROWS_PER_CHUNK = 4_096
 MAX_CHUNK = 256
 """Steps."""
 MIN_CHUNK = 16
+MOST_SPANS = 200
+"""Phases of a request that are drawn: of one preempted more often, the first ones."""
 QUEUE_SHOWN = 50
 """Maximum waiting requests that are listed; the others are only counted."""
 
@@ -34,25 +38,42 @@ def chunk_steps(mean_rows: float) -> int:
     return size
 
 
-def chunk(reader: Trace, first: int, last: int) -> dict[str, Any]:
-    """Steps first .. last - 1, and the block tables of all requests that ran in them."""
+def chunk(reader: Trace, index: TraceIndex, first: int, last: int) -> dict[str, Any]:
+    """Steps first .. last - 1, the block tables of all requests that ran in them, and the lives of these and of those
+    that waited."""
     stays: dict[int, tuple[RequestHistory, Stay]] = {}
+    seen: dict[int, str] = {}
     steps = []
     for step in range(first, last):
         state = reader.state_at(step)
         steps.append(_step(reader, reader.step(step), state))
         for name in state.running:
             request = reader.find(name, step)
+            seen.setdefault(request.number, name)
             stay = request.stay_at(step)
             if stay is not None:
                 stays.setdefault(id(stay), (request, stay))
+        for name in state.waiting[:QUEUE_SHOWN]:
+            seen.setdefault(reader.find(name, step).number, name)
     return {
         "first": first,
         "last": last,
         "steps": steps,
         "stays": [_stay(request, stay, last) for request, stay in stays.values()],
         "text": _text(reader, steps),
+        "lanes": [_lane(index, number) for number in sorted(seen)],
     }
+
+
+def _lane(index: TraceIndex, number: int) -> list[Any]:
+    """request, colour, [[phase, first step, last step], ...] of its whole life."""
+    summary = index.requests[number]
+    spans = phases(index, summary)[:MOST_SPANS]
+    return [
+        summary.request_id,
+        index.colours[number],
+        [[PHASES.index(span.phase), span.first, span.last] for span in spans],
+    ]
 
 
 def _text(reader: Trace, steps: list[dict[str, Any]]) -> dict[int, str]:

@@ -2,12 +2,13 @@
 
 export const KEYS = [
   ["Space", "play or pause"],
-  ["[ ]  or  , .", "one step back, one step forward; ten with Shift"],
+  ["← →  or  [ ]  or  , .", "one step back, one step forward; ten with Shift [ ]"],
   ["Home End", "first and last step"],
   ["b B", "next and previous breakpoint"],
-  ["← ↑ ↓ →", "move the cursor on the block map"],
+  ["Shift ← ↑ ↓ →", "move the cursor on the block map"],
   ["Enter", "select the block under the cursor"],
   ["n p", "next and previous event of the selected block"],
+  ["+ -", "zoom the timeline in and out; also Ctrl and the wheel, Shift and the wheel move it"],
   ["/", "find a request"],
   ["Esc", "select nothing"],
   ["?", "this list"],
@@ -27,29 +28,31 @@ const COMMANDS = {
   End: ["last"],
   b: ["break", 1],
   B: ["break", -1],
-  ArrowLeft: ["cursor", -1, 0],
-  ArrowRight: ["cursor", 1, 0],
-  ArrowUp: ["cursor", 0, -1],
-  ArrowDown: ["cursor", 0, 1],
+  ArrowLeft: ["step", -1],
+  ArrowRight: ["step", 1],
   Enter: ["pick"],
   n: ["blockEvent", 1],
   p: ["blockEvent", -1],
+  "+": ["zoom", 2],
+  "-": ["zoom", 0.5],
   "/": ["find"],
   Escape: ["clear"],
   "?": ["help"],
 };
+
+const CURSOR = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 /** A keydown event -> [command, ...arguments], or null for other keys.
  *  target: the innermost element, which may handle the key itself. */
 export function commandOf(event, target) {
   if (event.ctrlKey || event.metaKey || event.altKey) return null;
   if (isTyping(target)) return null;
+  if (event.shiftKey && CURSOR[event.key]) return ["cursor", ...CURSOR[event.key]];
   const command = COMMANDS[event.key];
   if (!command) return null;
   if ((event.key === " " || event.key === "Enter") && isPressable(target)) return null;
   const [name, ...rest] = command;
   if (name === "step" && event.shiftKey) return [name, 10 * Math.sign(rest[0])];
-  if (name === "cursor" && event.shiftKey) return [name, rest[0] * 10, rest[1] * 10];
   return [name, ...rest];
 }
 

@@ -8,16 +8,17 @@ const ROWS_SHOWN = 60, ROWS_IN_PLAY = 20;
 export function el(name, properties = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
-    if (key in element) element[key] = value;
+    if (key in element && key !== "style") element[key] = value;
     else element.setAttribute(key, value);
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
 }
 
-/** A button with a request's id that selects it. */
-function nameButton(name, selected) {
-  return el("button", { className: "name", "data-request": name, "aria-pressed": String(name === selected), title: name }, name);
+/** A button with a request's id that selects it. colour: index of its colour, for a swatch before it. */
+function nameButton(name, selected, colour = null) {
+  const swatch = colour === null || colour === undefined ? null : el("i", { className: "swatch", style: `--own: var(--request-${colour})` });
+  return el("button", { className: "name", "data-request": name, "aria-pressed": String(name === selected), title: name }, swatch, name);
 }
 
 export function fillBatch(body, state, selected, most) {
@@ -29,18 +30,19 @@ export function fillBatch(body, state, selected, most) {
     return tableRow(row, selected, [
       phase, number(row.tokens), `${number(row.computed)} / ${number(row.total)}`,
       row.runs ? number(row.blocks) : "–", row.text || "–",
-    ], row.phase, row.made.join(" "));
+    ], row.phase, state.colours.get(row.request), row.made.join(" "));
   };
   const idle = (row) => tableRow(row, selected, [
     (reasonOf(state, row.request) ?? ["–"])[0], "0", `${number(row.computed)} / ${number(row.total)}`, number(row.blocks), "–",
-  ], "idle");
+  ], "idle", state.colours.get(row.request));
   const make = (row) => (row.phase ? scheduled(row) : idle(row));
   fill(body, [...state.rows, ...state.idle], make, most, 6);
 }
 
-function tableRow(row, selected, [phase, tokens, progress, blocks, output], kind, ids = "") {
-  return el("tr", { className: `${kind}${row.request === selected ? " selected" : ""}` },
-    el("td", {}, nameButton(row.request, selected)), el("td", { title: phase }, phase), el("td", { className: "n" }, tokens),
+function tableRow(row, selected, [phase, tokens, progress, blocks, output], kind, colour, ids = "") {
+  const style = colour === undefined ? "" : `--own: var(--request-${colour})`;
+  return el("tr", { className: `${kind}${row.request === selected ? " selected" : ""}`, style },
+    el("td", {}, nameButton(row.request, selected, colour)), el("td", { title: phase }, phase), el("td", { className: "n" }, tokens),
     el("td", { className: "n" }, progress), el("td", { className: "n" }, blocks),
     el("td", { className: "output", title: ids ? `token ${ids}` : "" }, output));
 }
@@ -49,7 +51,7 @@ export function fillQueue(body, state, selected, most) {
   const waiting = (name, at) => {
     const reason = reasonOf(state, name);
     return el("tr", { className: name === selected ? "selected" : "" },
-      el("td", { className: "n" }, `${at + 1}`), el("td", {}, nameButton(name, selected)),
+      el("td", { className: "n" }, `${at + 1}`), el("td", {}, nameButton(name, selected, state.colours.get(name))),
       el("td", { className: "reason" }, reason ? reason[0] : "arrived during the step"),
       el("td", {}, reason ? figuresText(reason[1]) : ""),
       el("td", {}, el("button", { className: "link", "data-why": name, title: `Why does ${name} wait?` }, "why?")));
@@ -118,7 +120,7 @@ export function fillBlockFacts(element, block, states, state, facts, step) {
   if (state) {
     const owners = ownersOf(state, block);
     parts.push(` · ref ${owners.length}`);
-    if (owners.length) parts.push(" · held by ", ...owners.slice(0, 8).flatMap((name) => [nameButton(name, null), " "]));
+    if (owners.length) parts.push(" · held by ", ...owners.slice(0, 8).flatMap((name) => [nameButton(name, null, state.colours.get(name)), " "]));
     if (owners.length > 8) parts.push(`and ${owners.length - 8} more`);
   }
   if (facts) {

@@ -70,7 +70,7 @@ def _window(run: Run, cut: Sizes, rest: str) -> bytes:
 def _details(run: Run, cut: Sizes, rest: str) -> bytes:
     first = _first(run, rest)
     last = min(first + cut.chunk, run.index.num_steps)
-    return pack(details.chunk(run.reader(first), first, last))
+    return pack(details.chunk(run.reader(first), run.index, first, last))
 
 
 def _first(run: Run, rest: str) -> int:
@@ -152,5 +152,5 @@ class Growth:
         return {
             "o": map_data.overview(run, since),
             f"w:{window}": map_data.window(run, first, num_steps, grows=True),
-            f"d:{chunk}": pack(details.chunk(run.reader(chunk), chunk, num_steps)),
+            f"d:{chunk}": pack(details.chunk(run.reader(chunk), run.index, chunk, num_steps)),
         }

@@ -1,6 +1,7 @@
 // The state after one step, from a chunk of details (`details.py`), and as text.
 
 import { CACHED, SHARED, USED, countStates } from "./frames.js";
+import { coloursOf, goneAt, lengthAt } from "./owners.js";
 
 /** -> {step, rows, idle, running, queue, waiting, reasons, tables, ...}; null if the chunk does not contain the step. */
 export function stepState(chunk, step) {
@@ -20,6 +21,7 @@ export function stepState(chunk, step) {
   }));
   return {
     step, rows, idle, tables,
+    colours: coloursOf(chunk),
     running: entry.order ?? [],
     queue: entry.queue ?? [],
     waiting: entry.waiting ?? 0,
@@ -47,13 +49,7 @@ function inWords(tokens, text) {
 
 /** Block ids in table order; those behind a sliding window are the null block. */
 function tableAt([, , , blocks, growth, behind], step) {
-  let length = 0;
-  for (const [when, count] of growth) {
-    if (when > step) break;
-    length = count;
-  }
-  let gone = 0;
-  for (const [when, count] of behind) if (when <= step && count > gone) gone = count;
+  const length = lengthAt(growth, step), gone = goneAt(behind, step);
   const table = blocks.slice(0, length);
   return gone ? table.fill(0, 0, Math.min(gone, length)) : table;
 }

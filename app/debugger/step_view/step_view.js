@@ -1,13 +1,16 @@
 // The page Step: one object per mounted component. It caches the parts it received, moves through the run on its own,
 // and contacts Python only to fetch missing parts and to report its final position.
 
-import { playTo, nextStop, stopsAt } from "./breaks.js";
+import { EVENT_BITS, playTo, nextStop, stopsAt } from "./breaks.js";
 import { countStates } from "./frames.js";
 import { commandOf, KEYS } from "./keys.js";
+import { Lanes, lanesAt } from "./lanes.js";
+import { neighbours, Owners } from "./owners.js";
 import { BlockMap, blockAt, moved } from "./block_map.js";
 import { el, fillBatch, fillBlockFacts, fillEvents, fillQueue, fillRequestFacts, fillSource, mostRows, number } from "./panels.js";
-import { stateText, stepState } from "./step_state.js";
+import { ownersOf, stateText, stepState } from "./step_state.js";
 import { openEnvelope, Store } from "./store.js";
+import { themeOf } from "./theme.js";
 import { TICKS, Timeline } from "./timeline.js";
 
 const REPORT_MS = 200;
@@ -22,6 +25,8 @@ const FOLLOW_MS = 250, FOLLOW_MOST_MS = 1500, FOLLOW_FRAME_MS = 33;
 const FOLLOW_STEPS = 60;
 /** A live run further ahead is shown by a jump instead of step by step. */
 const MAP_HEIGHT = 520;
+const PULSE_MS = 450;
+const STATES = ["empty", "cached, free", "used", "shared"];
 
 /** Streamlit calls this after every run of the script, with the same element. */
 export default function stepView(component) {
@@ -36,6 +41,7 @@ class StepView {
     this.root = root;
     this.map = new BlockMap(this.find(".map"));
     this.timeline = new Timeline(this.find(".timeline"));
+    this.lanes = new Lanes(this.find(".lanes"));
     this.step = 0;
     this.request = this.block = this.cursor = null;
     this.playing = false;
@@ -175,6 +181,7 @@ class StepView {
     else if (name === "help") this.toggleKeys();
     else if (name === "fork") this.send({ fork: this.step });
     else if (name === "whole") this.look(null);
+    else if (name === "zoom") this.zoom(a);
   }
 
   toBreak(direction) {
@@ -287,8 +294,10 @@ class StepView {
   layOut() {
     const width = this.root.clientWidth;
     if (!width || !this.store?.ready) return;
+    this.theme = this.map.theme = themeOf(this.root);
     this.map.resize(this.head.num_blocks, this.find(".map-frame").clientWidth, MAP_HEIGHT);
-    this.timeline.prepare(this.store.figures, this.find(".steps").clientWidth, this.range);
+    this.timeline.prepare(this.store.figures, this.find(".steps").clientWidth, this.range, this.theme);
+    this.lanes.prepare(this.find(".steps").clientWidth, this.timeline.range, this.theme);
     this.find('[data-command="whole"]').hidden = this.range === null;
   }
 
@@ -298,6 +307,7 @@ class StepView {
     this.showPosition();
     this.drawMap();
     this.timeline.draw(this.step, this.brush);
+    this.lanes.draw(lanesAt(this.store.chunk(this.step), this.step, this.request), this.step, this.request);
     const now = performance.now();
     if (!(this.playing || this.walking) || now - (this.tablesAt ?? 0) > TABLES_MS) {
       this.tablesAt = now;
@@ -326,16 +336,58 @@ class StepView {
     const frames = this.store.frames(this.step);
     this.root.dataset.map = frames ? "ready" : "loading";
     if (!frames) return;
-    const states = frames.at(this.step), changed = frames.changed(this.step);
+    const before = !this.playing && frames.has(this.step - 1) ? countStates(frames.at(this.step - 1)) : null;
+    const states = frames.at(this.step), changed = frames.changed(this.step), hits = this.hits();
     const table = this.request === null ? null : this.state?.tables.get(this.request);
     const own = this.state?.step === this.step && table ? new Set(table) : null;
-    this.map.draw(states, { changed, own, block: this.block, cursor: this.cursor });
-    const [free, cached, used, shared] = countStates(states);
-    const counts = { free, cached, used, shared, changed: changed.length };
+    this.map.draw(states, this.owners(), { changed, hits, own, block: this.block, cursor: this.cursor, pulse: this.pulse() });
+    const now = countStates(states), [free, cached, used, shared] = now;
+    const counts = { free, cached, used, shared, changed: changed.length, hits: hits.length };
     for (const [name, count] of Object.entries(counts)) this.find(`[data-count="${name}"]`).textContent = number(count);
+    ["free", "cached", "used", "shared"].forEach((name, i) => {
+      const differs = before !== null && before[i] !== now[i];
+      this.find(`[data-was="${name}"]`).textContent = differs ? ` was ${number(before[i])}` : "";
+    });
     const chosen = this.block === null ? "" : `, selected block ${this.block}`;
     const label = `step ${this.step}, ${number(used + shared)} of ${number(states.length - 1)} used, ${number(cached)} cached${chosen}`;
     this.find(".map").setAttribute("aria-label", label);
+  }
+
+  /** The owners of all blocks in this step; null until its details have arrived. With a selected request, those that
+   *  share no block with it are grey. */
+  owners() {
+    const chunk = this.store.chunk(this.step);
+    if (!chunk) return null;
+    if (this.allOwners?.counts.length !== this.head.num_blocks) this.allOwners = new Owners(this.head.num_blocks);
+    const state = this.state?.step === this.step ? this.state : null;
+    const focus = this.request !== null && state?.tables.has(this.request) ? neighbours(state.tables, this.request) : null;
+    return this.allOwners.look(chunk, this.step, focus);
+  }
+
+  /** Blocks that requests found in the prefix cache when they began in this step. */
+  hits() {
+    const state = this.state?.step === this.step ? this.state : null;
+    if (!state) return [];
+    return [...state.admitted, ...state.resumed].flatMap(([name, found]) => (state.tables.get(name) ?? []).slice(0, Math.floor(found / this.head.block_size)).filter(Boolean));
+  }
+
+  /** Progress of the animation of the step's changes, from 0 to 1. It begins when the step has changed. */
+  pulse() {
+    if (this.playing || this.walking || matchMedia("(prefers-reduced-motion: reduce)").matches) {
+      this.pulsed = this.step;
+      return 1;
+    }
+    if (this.pulsed !== this.step) {
+      this.pulsed = this.step;
+      this.pulseAt = performance.now();
+      const on = () => {
+        if (!this.root.isConnected || this.pulseAt === null) return;
+        this.drawMap();
+        if (performance.now() - this.pulseAt < PULSE_MS) requestAnimationFrame(on);
+      };
+      requestAnimationFrame(on);
+    }
+    return Math.min(1, (performance.now() - this.pulseAt) / PULSE_MS);
   }
 
   showTables() {
@@ -388,6 +440,16 @@ class StepView {
     this.refresh();
   }
 
+  /** Show 1 / factor of the steps shown now, around the current one. */
+  zoom(factor) {
+    const [first, last] = this.timeline.range;
+    const count = Math.round((last - first) / factor), from = Math.round(this.step - count / 2);
+    if (count < 4) return;
+    if (count >= this.last + 1) return this.look(null);
+    const begin = Math.max(0, Math.min(from, this.last + 1 - count));
+    this.look([begin, begin + count]);
+  }
+
   // ---------------------------------------------------------------- talking to Python
 
   ask(extra = null) {
@@ -433,7 +495,11 @@ class StepView {
     on(document, "keydown", (event) => this.onKey(event));
     on(this.root, "click", (event) => this.onClick(event));
     on(this.find(".map"), "click", (event) => this.select({ block: this.blockUnder(event) }));
-    on(this.find(".map"), "mousemove", (event) => (this.find(".map").title = this.hint(this.blockUnder(event))));
+    on(this.find(".map"), "mousemove", (event) => this.tip(event, this.hint(this.blockUnder(event))));
+    on(this.find(".timeline"), "mousemove", (event) => this.tip(event, this.stepHint(this.timeline.stepAt(event.offsetX))));
+    on(this.find(".lanes"), "mousemove", (event) => this.tip(event, this.lanes.hint(event.offsetY, this.timeline.stepAt(event.offsetX))));
+    for (const canvas of [".map", ".timeline", ".lanes"]) on(this.find(canvas), "mouseleave", () => this.tip(null, ""));
+    on(this.find(".lanes"), "click", (event) => this.toLane(event));
     on(this.find(".rate"), "input", () => (this.find(".speed output").textContent = `${this.rate}/s`));
     on(this.find(".find"), "change", (event) => this.findRequest(event.target.value.trim()));
     on(this.find(".find"), "keydown", (event) => event.key === "Escape" && event.target.blur());
@@ -446,9 +512,42 @@ class StepView {
       this.refresh();
     });
     this.observer.observe(this.root);
-    for (const [kind, colour] of TICKS) {
-      this.find(".ticks").append(el("span", {}, el("i", { style: `background:${colour}` }), kind));
+    on(this.find(".steps"), "wheel", (event) => this.onWheel(event), { passive: false });
+  }
+
+  /** Ctrl and the wheel zoom around the pointer's step, Shift and the wheel move the range. */
+  onWheel(event) {
+    if (!this.store?.ready || !(event.ctrlKey || event.shiftKey)) return;
+    event.preventDefault();
+    const [first, last] = this.timeline.range, count = last - first;
+    if (event.ctrlKey) {
+      const wide = Math.min(this.last + 1, Math.max(4, Math.round(count * (event.deltaY > 0 ? 1.25 : 0.8))));
+      const at = this.timeline.stepAt(event.offsetX), from = Math.round(at - ((at - first) / count) * wide);
+      const begin = Math.max(0, Math.min(from, this.last + 1 - wide));
+      return this.look(wide > this.last ? null : [begin, begin + wide]);
     }
+    const by = Math.sign(event.deltaY || event.deltaX) * Math.max(1, Math.round(count / 10));
+    const begin = Math.max(0, Math.min(first + by, this.last + 1 - count));
+    this.look([begin, begin + count]);
+  }
+
+  toLane(event) {
+    const lane = this.lanes.laneAt(event.offsetY);
+    if (!lane) return;
+    this.select({ request: lane[0] });
+    this.goTo(this.timeline.stepAt(event.offsetX));
+  }
+
+  /** Show a text next to the pointer; "" hides it. */
+  tip(event, text) {
+    const tip = this.find(".tip");
+    tip.hidden = !text;
+    if (!text) return;
+    tip.textContent = text;
+    const box = this.root.getBoundingClientRect();
+    const x = event.clientX - box.left, y = event.clientY - box.top;
+    tip.style.left = `${x > box.width / 2 ? x - tip.offsetWidth - 12 : x + 14}px`;
+    tip.style.top = `${y + 16}px`;
   }
 
   listenToTimeline(on) {
@@ -487,7 +586,7 @@ class StepView {
     }
     const isOurs = target === document.body || target === document.documentElement || this.root.contains(target);
     const command = commandOf(event, target);
-    if (!command || (!isOurs && ["cursor", "pick", "play"].includes(command[0]))) return;
+    if (!command || (!isOurs && (event.key.startsWith("Arrow") || ["pick", "play"].includes(command[0])))) return;
     event.preventDefault();
     this.command(...command);
   }
@@ -530,7 +629,24 @@ class StepView {
   hint(block) {
     const frames = this.store?.frames(this.step);
     if (block === null || !frames) return "";
-    return `block ${block}: ${["free", "cached, free", "used", "shared"][frames.at(this.step)[block]]}`;
+    if (!block) return "block 0 is the null block: it is never allocated";
+    const state = this.state?.step === this.step ? this.state : null;
+    const lines = [`block ${block}: ${STATES[frames.at(this.step)[block]]}`];
+    const size = this.head.block_size, owners = state ? ownersOf(state, block) : [];
+    for (const name of owners.slice(0, 6)) {
+      const place = state.tables.get(name).indexOf(block);
+      lines.push(`${name}: tokens ${place * size} to ${place * size + size - 1}`);
+    }
+    if (owners.length > 6) lines.push(`and ${owners.length - 6} more`);
+    return lines.join("\n");
+  }
+
+  stepHint(step) {
+    if (!this.store?.ready) return "";
+    const { figures } = this.store;
+    const events = TICKS.map(([kind]) => kind).filter((kind) => figures.events[step] & (1 << EVENT_BITS.indexOf(kind)));
+    const counts = ["running", "waiting", "free", "tokens"].map((name) => `${name} ${number(figures[name][step])}`);
+    return [`step ${number(step)}`, counts.join(", "), events.join(", ")].filter(Boolean).join("\n");
   }
 
   showKeys() {

@@ -1,57 +1,69 @@
-"""A colour means the same on all pages: the browser's scripts and style sheets say what `colours.py` says."""
+"""A colour means the same on all pages and in both themes, and can be read and told apart.
+
+`shell.css` defines them as custom properties; `colours.py` and `theme.js` repeat those that are drawn without it.
+"""
 
 from __future__ import annotations
 
 import re
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from app.debugger import colours
+from app.debugger.request_colours import NUM_COLOURS, assign
 
 ROOT = Path(colours.__file__).parent
+SHELL = (ROOT / "shell.css").read_text(encoding="utf-8")
+SHEETS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.css"))
 
 
-def said(path: str, pattern: str) -> str:
-    found = re.search(pattern, (ROOT / path).read_text(encoding="utf-8"))
-    assert found is not None, f"{path} no longer says {pattern}"
-    return found[1].lower()
+def defined(text: str) -> dict[str, str]:
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", text))
 
 
-@pytest.mark.parametrize(
-    ("path", "pattern", "colour"),
-    [
-        ("step_view/block_map.js", r'used: "(#\w+)"', colours.USED),
-        ("step_view/block_map.js", r'shared: "(#\w+)"', colours.SHARED),
-        ("step_view/block_map.js", r'cached: "(#\w+)"', colours.CACHED),
-        ("step_view/block_map.js", r'free: "(#\w+)"', colours.FREE),
-        ("step_view/block_map.js", r'changed: "(#\w+)"', colours.HERE),
-        ("step_view/step_view.css", r"\.used i \{ background: (#\w+)", colours.USED),
-        ("step_view/step_view.css", r"\.shared i \{.*(#e69f00)", colours.SHARED),
-        ("step_view/step_view.css", r"\.cached i \{.*?(#009e73)", colours.CACHED),
-        ("step_view/step_view.css", r"tr\.decode\).*background: (#\w+)", colours.PREFILL),
-        ("step_view/step_view.css", r"\ntr\.decode .*background: (#\w+)", colours.DECODE),
-        ("step_view/timeline.js", r'"preempt", "(#\w+)"', colours.PREEMPTED),
-        ("charts/lines.js", r'preempt: "(#\w+)"', colours.PREEMPTED),
-        ("charts/rects.js", r'prefill: "(#\w+)"', colours.PREFILL),
-        ("charts/rects.js", r'decode: "(#\w+)"', colours.DECODE),
-        ("charts/rects.js", r'used: "(#\w+)"', colours.USED),
-        ("charts/rects.py", r'id="hatch-cached".*\n.*height="6" fill="(#\w+)"/>\n', colours.CACHED),
-        ("charts/rects.py", r'id="hatch".*\n.*height="6" fill="(#\w+)"/>\n', colours.PREEMPTED),
-        ("charts/rects.py", r'id="dots".*\n.*height="6" fill="(#\w+)"/>', colours.SHARED),
-    ],
-)
-def test_the_browser_says_the_same_colour(path: str, pattern: str, colour: str) -> None:
-    assert said(path, pattern) == colour.lower()
+DARK = defined(SHELL.split("@media (prefers-color-scheme: light)")[0])
+LIGHT = DARK | defined(SHELL.split("@media (prefers-color-scheme: light)")[1].split("\n}\n")[0])
+THEMES = {"dark": DARK, "light": LIGHT}
+
+
+def test_what_python_and_the_canvases_draw_has_the_colours_of_the_style_sheet() -> None:
+    assert [colour.lower() for colour in colours.REQUESTS] == [
+        DARK[f"request-{n}"] for n in range(NUM_COLOURS)
+    ]
+    for name in ("USED", "SHARED", "CACHED", "PREFILL", "DECODE", "PREEMPTED"):
+        assert getattr(colours, name).lower() == DARK[name.lower()]
+    said = (ROOT / "step_view/theme.js").read_text(encoding="utf-8")
+    for name, colour in re.findall(r'(\w+): "(#\w{6})"', said):
+        assert colour.lower() == DARK[name]
+    requests = re.search(r"requests: \[([^\]]*)\]", said)
+    assert requests is not None and re.findall(r"#\w{6}", requests[1]) == list(colours.REQUESTS)
+
+
+@pytest.mark.parametrize("path", SHEETS)
+def test_a_style_sheet_uses_only_properties_that_both_themes_define(path: str) -> None:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    own = set(re.findall(r"(--[\w-]+):", text))
+    for name in re.findall(r"var\(--([\w-]+)", text):
+        assert name in DARK or f"--{name}" in own or name in ("own", "st-font"), f"{path} uses --{name}"
+    if path != "shell.css":
+        assert not set(re.findall(r"(?<![\w-])color: (#\w{6})", text)), f"{path} has a text colour of its own"
 
 
 def luminance(colour: str) -> float:
     """Relative luminance of an sRGB colour. Source: WCAG 2.2, relative luminance."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    red, green, blue = linear(colour)
+    return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+
+
+def linear(colour: str) -> NDArray[np.float64]:
+    parts = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
 
 
 def contrast(one: str, other: str) -> float:
@@ -59,13 +71,51 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("path", sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.css")))
-def test_text_has_contrast_on_the_dark_ground(path: str) -> None:
-    """WCAG AA, 4.5:1, on the page's ground and on its panels; text that stands on a fill says so with its own rule."""
-    text = (ROOT / path).read_text(encoding="utf-8")
-    for rule, declarations in re.findall(r"([^{}]+)\{([^{}]*)\}", text):
-        colour = re.search(r"(?<![-\w])color: (#[0-9a-fA-F]{6})\b", declarations)
-        if colour is None or re.search(r"background(-color)?: #", declarations):
-            continue
-        for ground in (colours.GROUND, "#111827"):
-            assert contrast(colour[1], ground) >= 4.5, f"{rule.strip()}: {colour[1]} on {ground}"
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("name", ["text", "soft", "quiet", "blue", "orange", "code", "notice", "alarm"])
+def test_text_has_contrast_on_the_ground_and_on_panels(theme: str, name: str) -> None:
+    """WCAG AA, 4.5:1."""
+    for ground in ("ground", "panel"):
+        assert contrast(THEMES[theme][name], THEMES[theme][ground]) >= 4.5, f"--{name} on --{ground}"
+
+
+DEUTERANOPIA = np.array(
+    [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]
+)
+"""Linear RGB as deuteranopes see it. Source: Machado et al. 2009, table 1, severity 1.0."""
+
+
+def lab(colour: NDArray[np.float64]) -> NDArray[np.float64]:
+    """CIE L*a*b* of linear RGB, white D65."""
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ colour
+    scaled = xyz / np.array([0.9505, 1.0, 1.089])
+    f = np.where(scaled > 0.008856, np.cbrt(scaled), 7.787 * scaled + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_two_requests_differ_for_a_deuteranope(theme: str) -> None:
+    """A difference of 10 in CIE76 is seen at a glance; a barely visible one is 2.3."""
+    seen = [
+        lab(np.clip(DEUTERANOPIA @ linear(THEMES[theme][f"request-{n}"]), 0, 1)) for n in range(NUM_COLOURS)
+    ]
+    for one, other in combinations(range(NUM_COLOURS), 2):
+        assert np.linalg.norm(seen[one] - seen[other]) >= 10, f"requests {one} and {other}"
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12), st.booleans()), max_size=60))
+def test_living_requests_share_a_colour_only_if_there_are_more_of_them_than_colours(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    lives: list[tuple[int, int | None]] = []
+    now = 0
+    for gap, length, ends in steps:
+        now += gap
+        lives.append((now, now + length if ends else None))
+    found = assign(lives)
+    for number, (added, _) in enumerate(lives):
+        living = [n for n, (_, end) in enumerate(lives[:number]) if end is None or end > added]
+        taken = [found[n] for n in living]
+        if len(living) < NUM_COLOURS and len(set(taken)) == len(taken):
+            assert found[number] not in taken
+        assert assign(lives[: number + 1])[number] == found[number], "later requests change nothing"

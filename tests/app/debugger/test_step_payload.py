@@ -154,7 +154,7 @@ def test_chunks_get_smaller_as_batches_grow() -> None:
 def test_new_tokens_are_text_where_the_tokenizer_is_at_hand(tmp_path: Path) -> None:
     run = open_run("memory-pressure")
     reader = run.reader(0)
-    found = details.chunk(reader, 0, reader.num_steps)
+    found = details.chunk(reader, run.index, 0, reader.num_steps)
     made = [token for request in reader.requests for token in request.tokens]
     assert found["text"].keys() == set(made)
     assert "·is·by·" in "".join(found["text"][token] for token in made)

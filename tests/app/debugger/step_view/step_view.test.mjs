@@ -9,8 +9,11 @@ import { Frames, countStates } from "../../../../app/debugger/step_view/frames.j
 import { blockAt, cornerOf, gridFor, moved } from "../../../../app/debugger/step_view/block_map.js";
 import { commandOf } from "../../../../app/debugger/step_view/keys.js";
 import { ownersOf, ranges, reasonOf, stepState } from "../../../../app/debugger/step_view/step_state.js";
+import { GREY, NUM_COLOURS } from "../../../../app/debugger/step_view/theme.js";
+import { MOST_OWNERS, neighbours, Owners } from "../../../../app/debugger/step_view/owners.js";
+import { lanesAt } from "../../../../app/debugger/step_view/lanes.js";
 import { openEnvelope, Store, unpackPart } from "../../../../app/debugger/step_view/store.js";
-import { anyEvents, columnSteps, minMax, stepAtFraction } from "../../../../app/debugger/step_view/timeline.js";
+import { anyEvents, columnSteps, minMax, stepAtFraction, strideFor } from "../../../../app/debugger/step_view/timeline.js";
 
 /** The same numbers for the same seed. */
 function dice(seed) {
@@ -172,7 +175,9 @@ test("keys mean commands, except where somebody types or a button has them", () 
   assert.deepEqual(commandOf(key("}", { shiftKey: true }), body), ["step", 10]);
   assert.deepEqual(commandOf(key("["), body), ["step", -1]);
   assert.deepEqual(commandOf(key("]", { shiftKey: true }), body), ["step", 10]);
-  assert.deepEqual(commandOf(key("ArrowDown", { shiftKey: true }), body), ["cursor", 0, 10]);
+  assert.deepEqual(commandOf(key("ArrowDown", { shiftKey: true }), body), ["cursor", 0, 1]);
+  assert.deepEqual(commandOf(key("ArrowRight"), body), ["step", 1]);
+  assert.equal(commandOf(key("ArrowDown"), body), null, "it scrolls the page");
   assert.equal(commandOf(key("b", { ctrlKey: true }), body), null);
   assert.equal(commandOf(key("b"), element("INPUT", { type: "text" })), null);
   assert.equal(commandOf(key("b"), element("TEXTAREA")), null);
@@ -217,6 +222,56 @@ test("a request's reason is its own, else that of all the rest, else it came too
   assert.deepEqual(reasonOf(stepState(CHUNK, 10), "b"), ["no_blocks", { need: 3, free: 1 }]);
   assert.deepEqual(reasonOf(stepState(CHUNK, 11), "z"), ["budget_exhausted", {}]);
   assert.equal(reasonOf(stepState(CHUNK, 12), "z"), null);
+});
+
+test("the owners of each block are those whose tables hold it, in every step", () => {
+  const roll = dice(11);
+  for (let i = 0; i < 50; i++) {
+    const stays = [], lanes = [];
+    for (let n = 0; n < 6; n++) {
+      const blocks = Array.from({ length: 5 }, () => 1 + roll(20)).filter((block, at, all) => all.indexOf(block) === at);
+      const admitted = roll(8);
+      stays.push([`r${n}`, admitted, roll(2) ? null : admitted + 1 + roll(5), blocks, [[admitted, 1], [admitted + 2, blocks.length]], roll(3) ? [] : [[admitted + 3, 1]]]);
+      lanes.push([`r${n}`, n % NUM_COLOURS, []]);
+    }
+    const chunk = { first: 0, last: 12, steps: Array.from({ length: 12 }, () => ({ order: stays.map(([name]) => name) })), stays, lanes };
+    const owners = new Owners(21);
+    for (let step = 0; step < 12; step++) {
+      const state = stepState(chunk, step);
+      owners.look(chunk, step, null);
+      for (let block = 1; block < 21; block++) {
+        const names = ownersOf(state, block).filter((name) => state.tables.has(name));
+        assert.equal(owners.counts[block], names.length);
+        const colours = [...owners.colours.slice(block * MOST_OWNERS, block * MOST_OWNERS + Math.min(names.length, MOST_OWNERS))];
+        assert.deepEqual(colours.sort(), names.slice(0, MOST_OWNERS).map((name) => Number(name[1])).sort());
+        assert.equal(names.includes(owners.nameOf(block)), names.length > 0);
+      }
+    }
+  }
+});
+
+test("out of focus a request is grey; its neighbours share a block with it", () => {
+  const state = stepState({ ...CHUNK, lanes: [["a", 2, []], ["b", 3, []]] }, 11);
+  assert.deepEqual(neighbours(state.tables, "a"), new Set(["a", "b"]));
+  assert.deepEqual(neighbours(new Map([["a", [1, 0]], ["b", [0, 2]]]), "a"), new Set(["a"]), "the null block is nobody's");
+  const owners = new Owners(10).look({ ...CHUNK, lanes: [["a", 2, []], ["b", 3, []]] }, 11, new Set(["b"]));
+  assert.deepEqual([...owners.colours.slice(5 * MOST_OWNERS, 5 * MOST_OWNERS + 2)], [GREY, 3]);
+});
+
+test("of many lanes those are drawn that live at the step, and the selected one", () => {
+  const lanes = Array.from({ length: 40 }, (_, n) => [`r${n}`, n % NUM_COLOURS, [[0, n, n + 20]]]);
+  assert.equal(lanesAt({ lanes: lanes.slice(0, 5) }, 0, null).length, 5);
+  const shown = lanesAt({ lanes }, 20, "r20", 8);
+  assert.equal(shown.length, 8);
+  assert.ok(shown.every(([, , [[, first, last]]]) => first <= 20 && 20 <= last) && shown.some(([name]) => name === "r20"));
+  assert.deepEqual(lanesAt(null, 0, null), []);
+});
+
+test("an axis has round numbers and no more than fit", () => {
+  for (const [count, most] of [[10, 12], [71, 14], [5000, 14], [50_000, 6], [1, 1]]) {
+    const stride = strideFor(count, most);
+    assert.ok(count / stride <= most && /^[125]0*$/.test(String(stride)), `${count}: ${stride}`);
+  }
 });
 
 test("ids in few characters", () => {

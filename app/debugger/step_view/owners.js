@@ -1,0 +1,73 @@
+// The requests that hold each block after a step, as colours: from the block tables of a chunk of details.
+
+import { GREY } from "./theme.js";
+
+export const MOST_OWNERS = 4;
+/** Owners of a block that are drawn; the others are only named. */
+
+const COLOURS_BY_CHUNK = new WeakMap();
+
+/** Request -> index of its colour. */
+export function coloursOf(chunk) {
+  let found = COLOURS_BY_CHUNK.get(chunk);
+  if (!found) COLOURS_BY_CHUNK.set(chunk, (found = new Map((chunk.lanes ?? []).map(([name, colour]) => [name, colour]))));
+  return found;
+}
+
+export class Owners {
+  constructor(numBlocks) {
+    this.counts = new Uint16Array(numBlocks);
+    this.colours = new Uint8Array(numBlocks * MOST_OWNERS);
+    this.first = new Int32Array(numBlocks);
+  }
+
+  /** Compute them for a step of the chunk. focus: a Set of the requests that keep their colours, or null for all.
+   *
+   *  counts: owners per block; colours: MOST_OWNERS per block; first: index into chunk.stays of the first owner. */
+  look(chunk, step, focus) {
+    this.counts.fill(0);
+    this.chunk = chunk;
+    const colours = coloursOf(chunk);
+    chunk.stays.forEach(([name, admitted, left, blocks, growth, behind], stay) => {
+      if (admitted > step || (left !== null && step >= left)) return;
+      const colour = focus && !focus.has(name) ? GREY : (colours.get(name) ?? GREY);
+      const length = lengthAt(growth, step);
+      for (let place = goneAt(behind, step); place < length; place++) {
+        const block = blocks[place], count = this.counts[block]++;
+        if (count === 0) this.first[block] = stay;
+        if (count < MOST_OWNERS) this.colours[block * MOST_OWNERS + count] = colour;
+      }
+    });
+    return this;
+  }
+
+  /** Name of a block's first owner; "" without one. */
+  nameOf(block) {
+    return this.counts[block] ? this.chunk.stays[this.first[block]][0] : "";
+  }
+}
+
+/** Length of a block table after a step. growth: [[step, length from then on], ...] */
+export function lengthAt(growth, step) {
+  let length = 0;
+  for (const [when, count] of growth) {
+    if (when > step) break;
+    length = count;
+  }
+  return length;
+}
+
+/** Leading entries of a table that lie behind a sliding window. */
+export function goneAt(behind, step) {
+  let gone = 0;
+  for (const [when, count] of behind) if (when <= step && count > gone) gone = count;
+  return gone;
+}
+
+/** A request and those that share a block with it. */
+export function neighbours(tables, request) {
+  const own = new Set(tables.get(request) ?? []);
+  const found = new Set([request]);
+  for (const [name, table] of tables) if (table.some((block) => block && own.has(block))) found.add(name);
+  return found;
+}
