@@ -48,7 +48,7 @@ class Figure:
     unit: str
     a: float | None
     b: float | None
-    better: Better  # the better direction; empty if neither is
+    better: Better  # the better direction; empty if it depends: fewer preemptions may come from longer waits
 
     @property
     def delta(self) -> float | None:
@@ -211,18 +211,18 @@ def _sums(run: RunTotals) -> Figures:
     between = sorted(later - earlier for life in lives for earlier, later in pairwise(life.token_steps))
     computed, busy = sum(life.computed for life in lives), run.busy_steps
     return {
-        ("steps", "steps", "lower"): reader.num_steps,
-        ("steps with rows", "steps", "lower"): busy,
-        ("computed", "tokens", "lower"): computed,
+        ("steps", "steps", ""): reader.num_steps,
+        ("steps with rows", "steps", ""): busy,
+        ("computed", "tokens", ""): computed,
         ("recomputed", "tokens", "lower"): sum(life.recomputed for life in lives),
-        ("output", "tokens", "higher"): sum(len(request.tokens) for request in reader.requests),
-        ("preemptions", "", "lower"): sum(len(decision.preempted) for decision in run.decisions),
-        ("evictions", "blocks", "lower"): len(reader.events("evict")),
-        ("prefix hits", "tokens", "higher"): sum(request.num_cached_tokens for request in reader.requests),
-        ("found on resume", "tokens", "higher"): run.found_again,
-        ("most waiting", "requests", "lower"): max(reader.series.waiting, default=0),
+        ("output", "tokens", ""): sum(len(request.tokens) for request in reader.requests),
+        ("preemptions", "", ""): sum(len(decision.preempted) for decision in run.decisions),
+        ("evictions", "blocks", ""): len(reader.events("evict")),
+        ("prefix hits", "tokens", ""): sum(request.num_cached_tokens for request in reader.requests),
+        ("found on resume", "tokens", ""): run.found_again,
+        ("most waiting", "requests", ""): max(reader.series.waiting, default=0),
         ("running, mean", "requests", ""): round(sum(reader.series.running) / busy, 2) if busy else 0,
-        ("budget used", "%", "higher"): (
+        ("budget used", "%", ""): (
             round(100 * computed / run.budget_offered, 1) if run.budget_offered else None
         ),
         ("first token, p50", "steps", "lower"): percentile_or_none(first, 50),

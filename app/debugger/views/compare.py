@@ -61,8 +61,10 @@ def figure_rows(figures: Sequence[Figure], same_workload: bool = True) -> list[d
 def _verdict(figure: Figure) -> str:
     if figure.delta == 0:
         return "same"
-    if figure.delta is None or not figure.better:
+    if figure.delta is None:
         return ""
+    if not figure.better:
+        return "more" if figure.delta > 0 else "less"
     return "▲ better" if (figure.delta < 0) == (figure.better == "lower") else "▼ worse"
 
 

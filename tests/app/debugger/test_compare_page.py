@@ -249,7 +249,7 @@ def test_verdicts_are_words_and_know_which_way_is_better() -> None:
         Figure("unknown", "", None, 1, "lower"),
     ]
     words = [row["B is"] for row in view.figure_rows(figures)]
-    assert words == ["▼ worse", "▲ better", "", "same", ""]
+    assert words == ["▼ worse", "▲ better", "more", "same", ""]
 
 
 def test_the_summary_counts_in_words(pair: tuple[TraceReader, TraceReader]) -> None:
