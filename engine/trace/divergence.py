@@ -120,7 +120,7 @@ def _decided(mine: Decision, other: Decision, budget: int) -> str:
         said.append(f"left out {_requests(left_out)}")
     total = sum(num_tokens for _, num_tokens in mine.rows.values())
     words = "; ".join(said) or "no other action than the other run"
-    share = f"{total} of at most {budget} tokens" if budget else f"{total} tokens"
+    share = f"{total} of at most {budget} tokens" if budget else counted(total, "token")
     return f"{words[:1].upper()}{words[1:]}. {counted(len(mine.rows), 'row')}, {share}."
 
 
@@ -143,7 +143,10 @@ def _over(reader: Trace, decision: Decision | None, step: int) -> Side:
         failed = f": {reader.error}" if reader.error else ""
         return Side(f"This run ended in step {reader.num_steps - 1}{failed}.", [])
     total = sum(num_tokens for _, num_tokens in decision.rows.values())
-    return Side(f"Continues: {join_names(list(decision.rows))} compute {total} tokens in step {step}.", [])
+    verb = "computes" if len(decision.rows) == 1 else "compute"
+    return Side(
+        f"Continues: {join_names(list(decision.rows))} {verb} {counted(total, 'token')} in step {step}.", []
+    )
 
 
 def _requests(names: Sequence[str]) -> str:

@@ -74,7 +74,7 @@ def _why(reader: Trace, request: RequestHistory, record: StepRecord) -> Why:
         return Why(name, step, "not_arrived", sentence)
     row = next((row for row in record.rows if row.request_id == name), None)
     if row is not None:
-        return Why(name, step, "scheduled", _describe_row(row, record))
+        return Why(name, step, "scheduled", _describe_row(request, row, record))
     if not request.lives_at(step):
         if request.aborted:
             return Why(name, step, "aborted", f"Request {name} was aborted before step {request.ended}.")
@@ -83,13 +83,14 @@ def _why(reader: Trace, request: RequestHistory, record: StepRecord) -> Why:
     return _why_not(reader, request, record)
 
 
-def _describe_row(row: Row, record: StepRecord) -> str:
+def _describe_row(request: RequestHistory, row: Row, record: StepRecord) -> str:
     if row.phase == "decode":
         work = f"computed its newest token, at position {row.start}"
     else:
         work = f"computed {row.num_tokens} tokens from position {row.start}"
     share = f"{row.num_tokens} of the step's {record.num_tokens} tokens"
-    output = f" and produced {len(row.tokens)} tokens" if row.tokens else "; its prompt is not finished"
+    behind = "its recomputation" if request.num_outputs_at(record.step - 1) else "its prompt"
+    output = f" and produced {len(row.tokens)} tokens" if row.tokens else f"; {behind} is not finished"
     return singular(f"Request {row.request_id} was scheduled: it {work} ({share}){output}.")
 
 

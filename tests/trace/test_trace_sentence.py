@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app.debugger.runs import RECORDED
 from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import SchedulerOutput
@@ -23,6 +24,7 @@ from engine.trace.history import RequestHistory
 from engine.trace.preemption_cost import preemption_cost, released
 from engine.trace.reader import TraceReader
 from engine.trace.sentence import LIMIT, sentence
+from engine.trace.why import why
 from tests.trace.trace_workloads import Run, random_run
 
 ABORTED = RequestStatus.FINISHED_ABORTED
@@ -270,3 +272,16 @@ def test_a_run_that_still_grows_has_the_same_sentences_as_its_file(tmp_path: Pat
     assert [sentence(growing, n) for n in range(whole.num_steps)] == [
         sentence(whole, n) for n in range(whole.num_steps)
     ]
+
+
+def test_a_request_that_computes_its_tokens_again_is_not_said_to_compute_its_prompt() -> None:
+    reader = TraceReader(RECORDED / "recompute.itrace")
+    dan = next(request for request in reader.requests if request.request_id == "dan")
+    said = {
+        step: why(reader, "dan", step).sentence
+        for step, outputs in zip(dan.row_steps, dan.row_outputs, strict=True)
+        if step > dan.preempted[0] or not outputs
+    }
+    assert "its prompt is not finished" in said[dan.row_steps[0]]
+    again = [text for step, text in said.items() if step > dan.preempted[0] and "not finished" in text]
+    assert again and all("its recomputation is not finished" in text for text in again)
