@@ -1,7 +1,8 @@
 """The pictures of the workbench in the README, taken from it:
 
     python docs/screenshots.py            all of them, into docs/
-    python docs/screenshots.py step       one of them
+    python docs/screenshots.py kernel     one of them
+    python docs/screenshots.py step       the animated one: 20 steps around the first preemption, a second each
     python docs/screenshots.py --to /tmp  somewhere else, to look at first
 
 Starts `prep app` on a free port and drives Chromium (needs `pip install "prep-workbench[test]"` and a Chromium:
@@ -11,6 +12,7 @@ Starts `prep app` on a free port and drives Chromium (needs `pip install "prep-w
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import subprocess
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 WIDTH = 1280
-MOST_BYTES = 250_000
+MOST_BYTES = {".png": 250_000, ".webp": 2_000_000}
+FRAME_MS = 850
 SCRIPT_IS_DONE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 
 
@@ -44,10 +47,16 @@ class Shot(NamedTuple):
     height: int
     shows: str
     """Text."""
+    steps: range | None = None
+    """Steps of an animation, relative to the first preemption; None: one picture."""
+
+    @property
+    def suffix(self) -> str:
+        return ".png" if self.steps is None else ".webp"
 
 
 SHOTS = {
-    "step": Shot("step?run={run}&step={step}&request=eve", "memory-pressure", 850, "was preempted"),
+    "step": Shot("step?run={run}&step={step}", "memory-pressure", 740, "was preempted", range(-6, 14)),
     "kernel": Shot(
         "kernel?run={run}&step={step}&request=ben", "memory-pressure", 912, "of the softmax's mass"
     ),
@@ -65,7 +74,7 @@ def main() -> None:
         parser.error(f"no picture is called {', '.join(sorted(unknown))}: {', '.join(SHOTS)}")
     with workbench() as url, tab() as page:
         for name in wanted.names or SHOTS:
-            target = wanted.to / f"{name}.png"
+            target = wanted.to / f"{name}{SHOTS[name].suffix}"
             take(page, url, SHOTS[name], target)
             print(f"{target}  {target.stat().st_size / 1000:.0f} kB")
 
@@ -78,11 +87,31 @@ def take(page: Page, url: str, shot: Shot, target: Path) -> None:
     page.wait_for_selector(SCRIPT_IS_DONE)
     page.get_by_text(shot.shows).first.wait_for(state="visible")
     page.wait_for_timeout(1000)  # charts draw after their page is done, and nothing says when
-    page.screenshot(path=target)
-    if target.stat().st_size > MOST_BYTES:
-        raise SystemExit(
-            f"{target.name} has {target.stat().st_size:,} bytes, at most {MOST_BYTES:,} are wanted"
-        )
+    if shot.steps is None:
+        page.screenshot(path=target)
+    else:
+        film(page, step, shot.steps, target)
+    most = MOST_BYTES[target.suffix]
+    if target.stat().st_size > most:
+        raise SystemExit(f"{target.name} has {target.stat().st_size:,} bytes, at most {most:,} are wanted")
+
+
+def film(page: Page, middle: int, steps: range, target: Path) -> None:
+    """Take one picture per step, from the one at `middle`, and save them as an animation."""
+    from PIL import Image
+
+    for _ in range(-steps.start):
+        page.keyboard.press("ArrowLeft")
+    frames = []
+    for step in steps:
+        page.wait_for_selector(f'.step-view[data-step="{middle + step}"][data-details="ready"]')
+        page.wait_for_timeout(150)
+        frames.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
+        page.keyboard.press("ArrowRight")
+    times = [FRAME_MS * (4 if step == 0 else 1) for step in steps]
+    frames[0].save(
+        target, save_all=True, append_images=frames[1:], duration=times, loop=0, quality=70, method=4
+    )
 
 
 @contextmanager

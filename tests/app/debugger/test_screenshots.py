@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+from PIL import Image
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -29,33 +29,33 @@ def script() -> ModuleType:
 
 
 def size_of(picture: Path) -> tuple[int, int]:
-    """Width and height in pixels, from the header of a PNG."""
-    head = picture.read_bytes()[:24]
-    assert head.startswith(b"\x89PNG")
-    width, height = struct.unpack(">II", head[16:24])
-    return width, height
+    """Width and height in pixels."""
+    with Image.open(picture) as image:
+        assert f".{str(image.format).lower()}" == picture.suffix
+        assert getattr(image, "is_animated", False) == (picture.suffix == ".webp")
+        return image.size
 
 
 def test_every_picture_of_the_readme_is_one_that_the_script_takes() -> None:
     readme = (ROOT / "README.md").read_text()
-    shown = dict(re.findall(r"!\[([^\]]+)\]\(docs/(\w+)\.png\)", readme))
+    shown = dict(re.findall(r"!\[([^\]]+)\]\(docs/(\w+\.(?:png|webp))\)", readme))
     shots = script().SHOTS
-    assert set(shown.values()) == set(shots)
+    assert set(shown.values()) == {f"{name}{shot.suffix}" for name, shot in shots.items()}
     assert all(len(alt) > 40 for alt in shown), "who cannot see a picture is told what it shows"
     for name, shot in shots.items():
-        picture = ROOT / "docs" / f"{name}.png"
+        picture = ROOT / "docs" / f"{name}{shot.suffix}"
         assert size_of(picture) == (1280, shot.height)
-        assert picture.stat().st_size <= script().MOST_BYTES
+        assert picture.stat().st_size <= script().MOST_BYTES[shot.suffix]
 
 
 @pytest.mark.slow
 def test_the_script_takes_a_picture(tmp_path: Path, browser: Browser) -> None:
     """`browser` sees to it that there is a Chromium."""
-    command = [sys.executable, str(SCRIPT), "--to", str(tmp_path), "step"]
+    command = [sys.executable, str(SCRIPT), "--to", str(tmp_path), "compare"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert size_of(tmp_path / "step.png") == (1280, script().SHOTS["step"].height)
-    assert not (ROOT / "docs" / "step.png").samefile(tmp_path / "step.png")
+    assert size_of(tmp_path / "compare.png") == (1280, script().SHOTS["compare"].height)
+    assert not (ROOT / "docs" / "compare.png").samefile(tmp_path / "compare.png")
 
 
 def test_a_picture_that_nobody_knows_is_refused() -> None:
