@@ -245,6 +245,25 @@ function draw(view) {
   root.dataset.page = current;
 }
 
+const PLAY_MS = 700;
+
+/** Start or stop visiting page after page, from the first one after the last. */
+function play(view) {
+  const button = view.root.querySelector(".play"), last = view.data.pages.length - 1;
+  const stop = () => {
+    clearInterval(view.timer);
+    view.timer = null;
+    button.textContent = "▶ play";
+  };
+  if (view.timer) return stop();
+  button.textContent = "⏸ pause";
+  if (view.current >= last) view.go(0);
+  view.timer = setInterval(() => {
+    view.go(view.current + 1);
+    if (view.current >= last) stop();
+  }, PLAY_MS);
+}
+
 export default function (component) {
   const { data, parentElement, setTriggerValue } = component;
   const root = parentElement.querySelector(".walk");
@@ -256,6 +275,8 @@ export default function (component) {
     view.current = Math.max(0, Math.min(page, data.pages.length - 1));
     draw(view);
   };
+  clearInterval(root.view?.timer);
+  root.querySelector(".play").textContent = "▶ play";
   root.view = view;
   const slider = root.querySelector("input");
   slider.max = data.pages.length - 1;
@@ -268,9 +289,12 @@ export default function (component) {
     if (event.key in moves) view.go(view.current + moves[event.key] * (event.shiftKey ? 10 : 1));
     else if (event.key === "Home") view.go(0);
     else if (event.key === "End") view.go(data.pages.length - 1);
+    else if (event.key === " " && event.target.tagName !== "BUTTON") play(view);
     else return;
     event.preventDefault();
+    event.stopPropagation(); // the page's arrow keys move by a step
   };
+  root.querySelector(".play").onclick = () => play(view);
   root.watcher?.disconnect();
   let width = root.clientWidth;
   root.watcher = new ResizeObserver(() => {
@@ -284,5 +308,8 @@ export default function (component) {
   drawTable(root.querySelector("tbody"), view);
   drawHeads(root.querySelector(".heads"), view);
   draw(view);
-  return () => root.watcher.disconnect();
+  return () => {
+    root.watcher.disconnect();
+    clearInterval(view.timer);
+  };
 }

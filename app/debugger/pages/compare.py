@@ -33,6 +33,13 @@ SECONDS_PER_STEP = 3e-4
 """Estimated for steps of 64 rows."""
 MOST_CELLS = 400
 """Up to this number of blocks the map is drawn as on the page Step; beyond it each block is a pixel."""
+OWNED = [
+    ("height:12px;background:var(--request-0)", "used, in the colour of its request"),
+    ("height:12px;background:linear-gradient(90deg,var(--request-0) 50%,var(--request-1) 50%)", "shared"),
+    (BLOCK_SWATCHES["cached"], "cached and free"),
+    (BLOCK_SWATCHES["free"], "free"),
+]
+"""Of a small map."""
 LEGEND = [
     (BLOCK_SWATCHES["used"], "used by one request"),
     (BLOCK_SWATCHES["shared"], "shared by several"),
@@ -270,7 +277,7 @@ def _show_maps(a: Run, b: Run, one: Trace, other: Trace, step: int) -> None:
     if states_b is not None and there is not None:
         with right:
             _show_map("B", b, there, states_a, is_small)
-    legend(LEGEND)
+    legend(OWNED if is_small else LEGEND)
     if states_b is not None:
         count = view.num_different(states_a, states_b)
         st.caption(f"{count:,} {'block has' if count == 1 else 'blocks have'} different states.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
@@ -103,6 +104,7 @@ def _answer(reader: Trace, table: Table, columns: list[Any]) -> dict[str, Any] |
         _wait(job)
     if answer is not None:
         _remember_sizes(reader, answer)
+        _open_on_spread_head(answer)
         st.html(f"<div style='color:var(--quiet);font-size:13px'>{escape(_checked(answer))}</div>")
     return answer
 
@@ -140,7 +142,10 @@ def _number(place: Any, label: str, name: str, count: int) -> int:
     """A box for 0 to count - 1, initially with the link's number; another model may have a smaller range."""
     key = f"kernel {name}"
     linked = st.query_params.get(name, "")
+    if key not in st.session_state and linked.isdecimal():
+        st.session_state[f"{key} is chosen"] = True
     wanted = st.session_state.get(key, int(linked) if linked.isdecimal() else 0)
+    wanted = st.session_state.pop(f"{key} next", wanted)
     st.session_state[key] = min(wanted, count - 1)
     return int(place.number_input(f"{label}, 0 to {count - 1}", 0, count - 1, key=key))
 
@@ -161,6 +166,23 @@ def _remember_sizes(reader: Trace, answer: dict[str, Any]) -> None:
     found = (answer["num_layers"], answer["num_heads"])
     if _sizes(reader) != found:
         st.session_state.setdefault("kernel sizes", {})[_model(reader)] = found
+        st.rerun()
+
+
+def most_spread(shares: Sequence[Sequence[float]]) -> int:
+    """The head whose softmax mass is spread most over the pages: the largest entropy. shares: [heads][pages]."""
+    return max(
+        range(len(shares)), key=lambda head: -sum(each * math.log(each) for each in shares[head] if each > 0)
+    )
+
+
+def _open_on_spread_head(answer: dict[str, Any]) -> None:
+    """Until a head is chosen, show the one with the most to see: many heads read little but one page."""
+    if st.session_state.get("kernel head is chosen"):
+        return
+    st.session_state["kernel head is chosen"] = True
+    if (head := most_spread(answer["shares"])) != answer["head"]:
+        st.session_state["kernel head next"] = head  # its box exists in this run of the script
         st.rerun()
 
 

@@ -223,3 +223,10 @@ def test_a_scenario_is_saved_and_opened_again(open_page: Opener) -> None:
     app.select_slider(key="capacity:rate").set_value(50).run()
     next(button for button in app.button if button.label == "Open").click().run()
     assert not app.exception and app.select_slider(key="capacity:rate").value == 5
+
+
+def test_the_kernel_view_opens_on_the_head_with_the_most_to_see() -> None:
+    from app.debugger.pages.kernel import most_spread
+
+    assert most_spread([[1.0, 0.0, 0.0], [0.4, 0.3, 0.3], [0.5, 0.5, 0.0]]) == 1
+    assert most_spread([[1.0]]) == 0
