@@ -20,6 +20,7 @@ from app.debugger.own_runs import keep_upload
 from app.debugger.page_frame import in_words, told
 from app.debugger.runs import RECORDED, open_run, path_of
 from engine.trace.format import TraceError
+from engine.trace.sentence import sentence
 
 MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
 LINES = gzip.decompress((RECORDED / "memory-pressure.itrace").read_bytes()).splitlines()
@@ -248,3 +249,11 @@ def test_a_file_that_unpacks_to_a_thousand_times_its_size_is_read_up_to_there(tm
     path.write_bytes(gzip.compress(b"\n".join(LINES[:9]) + b"\n") + gzip.compress(bytes(300 << 20), 1))
     run = open_run(f"file:{path}")
     assert any("more than 100 times" in warning for warning in run.warnings), run.warnings
+
+
+def test_a_name_that_turns_the_direction_of_text_is_shown_with_escapes(tmp_path: Path) -> None:
+    turned = "\u202eeve\u2066\x07"
+    lines = [line.replace(b'"r":"eve"', f'"r":{json.dumps(turned)}'.encode()) for line in LINES[1:]]
+    run = open_run(f"file:{written(tmp_path / 'run.itrace', HEADER, lines)}")
+    names = [request.request_id for request in run.index.requests]
+    assert names[-1] == r"\u202eeve\u2066\x07" and "\\u202e" in sentence(run.reader(34), 34)
