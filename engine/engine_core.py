@@ -375,6 +375,9 @@ def _open_debug_port(config: EngineConfig) -> DebugPort:
 
     assert config.debug_port is not None
     try:
-        return DebugPort(config.debug_port, {"model": config.model.model})
+        port = DebugPort(config.debug_port, {"model": config.model.model})
     except DebugError as error:
         raise ConfigError(str(error)) from error
+    if config.debug_wait:
+        port.control.pause("it waits for a debugger (debug_wait)")
+    return port

@@ -129,6 +129,7 @@ def resolve(args: EngineArgs) -> EngineConfig:
         seed=args.seed,
         trace=args.trace,
         debug_port=args.debug_port,
+        debug_wait=args.debug_wait,
         debug_checks=args.debug_checks,
         asked={field.name: getattr(args, field.name) for field in fields(args)},
     )
@@ -142,6 +143,10 @@ def check_args(args: EngineArgs) -> None:
             raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
     if args.debug_port is not None and args.debug_port > 65535:
         raise ConfigError(f"debug_port must be a port number from 0 to 65535, got {args.debug_port!r}")
+    if args.debug_wait and args.debug_port is None:
+        raise ConfigError(
+            "debug_wait waits for a debugger at the debug port: set debug_port too, 0 for a free one"
+        )
     for name, choices in _CHOICES.items():
         require_one_of(choices, **{name: getattr(args, name)})
     for kind, limit in args.limit_mm_per_prompt.items():

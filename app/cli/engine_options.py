@@ -74,6 +74,7 @@ HELP = {
     "disable_log_stats": "Collect no statistics.",
     "trace": "Write a step trace to this file; read it with prep trace.",
     "debug_port": "Port on 127.0.0.1 for prep app --attach; 0: a free one.",
+    "debug_wait": "Run no step until the debugger at the debug port says so.",
     "debug_checks": "Check the cache's invariants after every step (slow).",
 }
 JSON_OPTIONS = {

@@ -87,6 +87,8 @@ class EngineArgs(ModelArgs):
     debug_port: int | None = None
     """Serve the debug port on this port of 127.0.0.1, with a token that is printed; 0: any free port; None: no debug
     port (`engine/debug`)."""
+    debug_wait: bool = False
+    """Run no step until a debugger that is attached to the debug port says so."""
     debug_checks: bool = False
     """Check the cache's invariants after every step and every block hash for collisions. Slow: for tests and bug
     hunts."""

@@ -63,6 +63,7 @@ class EngineConfig:
     seed: int = 0
     trace: str | None = None
     debug_port: int | None = None
+    debug_wait: bool = False
     debug_checks: bool = False
     asked: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The engine arguments as the user gave them, for the header of a trace."""

@@ -81,6 +81,24 @@ def test_generate_goes_on_where_it_was_stopped_and_says_the_same(
     assert [o.outputs[0].token_ids for o in watched] == [o.outputs[0].token_ids for o in free]
 
 
+def test_an_engine_that_waits_for_a_debugger_runs_no_step_before_it_continues(
+    settings: dict[str, Any],
+) -> None:
+    with LLM(**settings, debug_wait=True) as llm:
+        core = llm.llm_engine.engine_core
+        before = []
+        thread = at_steps(
+            core,
+            lambda: until_paused(core),
+            lambda: before.append(call(core, "/debug/info")),
+            lambda: call(core, "/debug/resume", {}),
+        )
+        outputs = llm.generate(PROMPTS, PARAMS)
+        thread.join()
+    assert "waits for a debugger" in before[0]["stopped_by"] and before[0]["step"] in (None, -1, 0)
+    assert all(len(output.outputs[0].token_ids) == 12 for output in outputs)
+
+
 def test_a_request_aborted_through_the_port_ends_for_its_client(llm: LLM) -> None:
     core = llm.llm_engine.engine_core
     call(core, "/debug/pause", {})
@@ -156,5 +174,7 @@ def test_the_port_is_refused_where_it_cannot_be(settings: dict[str, Any], llm: L
         LLM(**{**settings, "debug_port": taken})
     with pytest.raises(ConfigError, match="set only one of them"):
         LLM(**settings, data_parallel_size=2)
+    with pytest.raises(ConfigError, match="set debug_port too"):
+        LLM(**{**settings, "debug_port": None}, debug_wait=True)
     with pytest.raises(ConfigError, match="debug_port"):
         LLM(**{**settings, "debug_port": 70000})
