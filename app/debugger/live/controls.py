@@ -181,7 +181,6 @@ def _send_rewind(live: LiveRun, to_screen: bool) -> None:
     step = selection().step if to_screen else int(st.session_state["rewind step"])
     found = attempt(lambda: registry.rewind(live.run_id, step), lambda found: _replayed(*found))
     if found is not None:
-        st.session_state.pop("pace", None)
         select(run=found[0].run_id, step=step)
 
 

@@ -77,7 +77,7 @@ def attach(url: str) -> LiveRun:
 def rewind(run_id: str, step: int) -> tuple[LiveRun, dict[str, Any]]:
     """Restart a run's engine and replay it up to a step. Returns the new run and the result of the replay.
 
-    The earlier run is kept, so that the two can be compared.
+    The earlier run is kept, so that the two can be compared. The new engine has its breakpoints.
     """
     run, process = find(run_id), process_of(run_id)
     if process is None:
@@ -85,12 +85,15 @@ def rewind(run_id: str, step: int) -> tuple[LiveRun, dict[str, Any]]:
             f"{run_id} cannot be rewound: its engine was not started here, or has been rewound already. Save the run, "
             "and fork the recording on the page Compare"
         )
-    last = run.info()["step"]
+    before = run.info()
+    last = before["step"]
     if step > last:
         had = f"it has run steps 0 to {last}" if last >= 0 else "it has not run any"
         raise LiveError(f"{run_id} cannot go back to step {step}: {had}")
     url, replayed = process.rewind(step)
     new = _follow(f"{run.title}, again from step {step}", url, process)
+    if points := before.get("breakpoints"):
+        new.tell("breakpoints", breakpoints=points)
     run.continued_as = new.run_id
     with _lock:
         _processes.pop(run_id, None)

@@ -69,12 +69,15 @@ def test_rewinding_replays_what_was_injected_and_aborted_and_keeps_what_was_left
     with pytest.raises(LiveError, match="max_model_len"):
         first.tell("inject", prompt="again " * 3000)
     before = step(first, 50)
+    first.tell("breakpoints", breakpoints=[{"event": "preempt"}, {"free_below": 2}])
 
     with pytest.raises(LiveError, match="it has run steps 0 to 79"):
         registry.rewind(first.run_id, 80)
     again, how = registry.rewind(first.run_id, 69)
     started.append(again)
     assert how["differs_at"] is None and again.info()["paused"]
+    assert again.info()["breakpoints"] == [{"event": "preempt"}, {"free_below": 2}], "they stop the new engine, too"
+    again.tell("breakpoints", breakpoints=[])
     assert first.end is not None and first.continued_as == again.run_id
     after = seen(again)
     old, new = before.reader(0), after.reader(0)
