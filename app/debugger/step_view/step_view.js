@@ -6,7 +6,7 @@ import { countStates } from "./frames.js";
 import { commandOf, KEYS } from "./keys.js";
 import { Lanes, lanesAt } from "./lanes.js";
 import { neighbours, Owners } from "./owners.js";
-import { BlockMap, blockAt, moved } from "./block_map.js";
+import { BlockMap, blockAt, GLYPHS_UP_TO, moved } from "./block_map.js";
 import { el, fillBatch, fillBlockFacts, fillEvents, fillQueue, fillRequestFacts, fillSource, mostRows, number } from "./panels.js";
 import { ownersOf, stateText, stepState } from "./step_state.js";
 import { openEnvelope, Store } from "./store.js";
@@ -24,7 +24,8 @@ const FOLLOW_MS = 250, FOLLOW_MOST_MS = 1500, FOLLOW_FRAME_MS = 33;
 /** Interval between two refreshes of a live run, as in pages/step.py, and on a busy machine; minimum time per step. */
 const FOLLOW_STEPS = 60;
 /** A live run further ahead is shown by a jump instead of step by step. */
-const MAP_HEIGHT = 520;
+const MAP_HEIGHT = 330, LARGE_MAP_HEIGHT = 520;
+/** Of a map with glyphs, so that the lanes are on the same screen, and of a larger one. */
 const PULSE_MS = 450;
 const STATES = ["empty", "cached, free", "used", "shared"];
 
@@ -295,7 +296,7 @@ class StepView {
     const width = this.root.clientWidth;
     if (!width || !this.store?.ready) return;
     this.theme = this.map.theme = themeOf(this.root);
-    this.map.resize(this.head.num_blocks, this.find(".map-frame").clientWidth, MAP_HEIGHT);
+    this.map.resize(this.head.num_blocks, this.find(".map-frame").clientWidth, this.head.num_blocks > GLYPHS_UP_TO ? LARGE_MAP_HEIGHT : MAP_HEIGHT);
     this.timeline.prepare(this.store.figures, this.find(".steps").clientWidth, this.range, this.theme);
     this.lanes.prepare(this.find(".steps").clientWidth, this.timeline.range, this.theme);
     this.find('[data-command="whole"]').hidden = this.range === null;

@@ -84,7 +84,6 @@ def test_a_head_is_chosen_from_the_picture_of_all_heads(app_url: str, tab: Page)
     tab.goto(f"{app_url}/kernel?run={RUN}&step={step}&request={request}")
     heads = tab.locator(".heads button")
     expect(heads).to_have_count(8, timeout=LOADING_MS)  # the model has answered: nothing is drawn anew now
-    tab.locator(".walk summary").press("Enter")
     expect(heads.nth(6)).to_be_visible()
     heads.nth(6).press("Enter")
     expect(tab.locator(".heads .chosen")).to_contain_text("head 6", timeout=LOADING_MS)

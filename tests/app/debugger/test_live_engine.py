@@ -76,7 +76,9 @@ def test_rewinding_replays_what_was_injected_and_aborted_and_keeps_what_was_left
     again, how = registry.rewind(first.run_id, 69)
     started.append(again)
     assert how["differs_at"] is None and again.info()["paused"]
-    assert again.info()["breakpoints"] == [{"event": "preempt"}, {"free_below": 2}], "they stop the new engine, too"
+    assert again.info()["breakpoints"] == [{"event": "preempt"}, {"free_below": 2}], (
+        "they stop the new engine, too"
+    )
     again.tell("breakpoints", breakpoints=[])
     assert first.end is not None and first.continued_as == again.run_id
     after = seen(again)

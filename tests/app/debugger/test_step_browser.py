@@ -106,7 +106,7 @@ def test_a_block_is_selected_with_the_keyboard_alone_and_walks_through_its_event
 ) -> None:
     events = [event.step for event in _block_events(reader, 2)]
     view = open_step(tab, app_url, f"run={RUN}&step={events[0]}")
-    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "Enter"):
+    for key in ("Shift+ArrowRight", "Shift+ArrowRight", "Shift+ArrowRight", "Enter"):
         tab.keyboard.press(key)
     expect(view.locator(".block-facts")).to_contain_text("block 2")
     expect(view.locator("canvas.map")).to_have_attribute("aria-label", re.compile("selected block 2$"))
