@@ -39,7 +39,7 @@ OWNED = [
     (BLOCK_SWATCHES["cached"], "cached and free"),
     (BLOCK_SWATCHES["free"], "free"),
 ]
-"""Of a small map."""
+"""The legend of a small map."""
 LEGEND = [
     (BLOCK_SWATCHES["used"], "used by one request"),
     (BLOCK_SWATCHES["shared"], "shared by several"),
