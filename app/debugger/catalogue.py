@@ -5,22 +5,22 @@ Nothing here knows Streamlit.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from functools import cache
-from html import escape
 from typing import Literal, NamedTuple
 
-import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from app.debugger.runs import RECORDED, Run
+from app.debugger.thumbnail import thumbnail
 from app.debugger.trace_index import TraceIndex
 from common.text import counted
 from engine.core.sched_output import Reason
 
 EventKind = Literal["add", "admit", "hit", "preempt", "resume", "finish", "abort", "evict"]
-SPARKLINE_POINTS = 120
+HERO = "Watch memory run out"
+"""The group of the run with which to begin."""
+HERO_HEIGHT, CARD_HEIGHT = 130, 64
 
 
 class Look(BaseModel):
@@ -50,6 +50,7 @@ class Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str
+    group: str
     title: str
     story: str
     look: Look
@@ -76,8 +77,8 @@ class Glance(NamedTuple):
     """Number of steps, requests and events, by noun."""
     num_blocks: int
     min_free_blocks: int
-    free_share: tuple[float, ...]
-    """Share of free blocks over the run, the minimum of each span; at most SPARKLINE_POINTS."""
+    picture: str
+    """Its `thumbnail`."""
     step: int
     """The step at which to open the run."""
     warnings: tuple[str, ...]
@@ -104,29 +105,14 @@ def glance(run: Run) -> Glance:
     counts = {"step": index.num_steps, "request": len(index.requests)}
     for noun, kind in (("preemption", "preempt"), ("prefix hit", "hit"), ("eviction", "evict")):
         counts[noun] = len(index.event_steps(kind))
-    parts = np.array_split(free, min(len(free), SPARKLINE_POINTS) or 1)
+    least = int(free.min()) if len(free) else usable
+    words = f"the lives of its requests; free blocks over the run: at least {least} of {usable}"
+    is_hero = entry is not None and entry.group == HERO
     return Glance(
         counts,
         usable,
-        int(free.min()) if len(free) else usable,
-        tuple(float(part.min()) / usable for part in parts if len(part)),
+        least,
+        thumbnail(index, words, HERO_HEIGHT if is_hero else CARD_HEIGHT),
         step,
         tuple(run.warnings),
     )
-
-
-def sparkline(share: tuple[float, ...], words: str) -> str:
-    """A sparkline of free blocks as an HTML image. `words`: its alternative text."""
-    width, height = 160, 28
-    across = width / max(1, len(share) - 1)
-    points = " ".join(
-        f"{n * across:.1f},{height - 1 - free * (height - 2):.1f}" for n, free in enumerate(share)
-    )
-    drawing = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" preserveAspectRatio="none">'
-        f'<polyline points="{points}" fill="none" stroke="#56B4E9" stroke-width="1.5" '
-        'vector-effect="non-scaling-stroke"/></svg>'
-    )
-    source = f"data:image/svg+xml;base64,{b64encode(drawing.encode()).decode()}"
-    style = f"width:100%;height:{height}px;background:var(--panel);border-radius:4px"
-    return f'<img alt="{escape(words)}" style="{style}" src="{source}">'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app.debugger import session
-from app.debugger.catalogue import Entry, Glance, glance, load_catalogue, sparkline
+from app.debugger.catalogue import HERO, Entry, Glance, glance, load_catalogue
 from app.debugger.live.registry import live_runs
 from app.debugger.own_runs import Recording, delete, keep_upload, rename
 from app.debugger.page_frame import in_words, plain, told
@@ -21,12 +21,19 @@ def show() -> None:
         "Runs of the engine with the shipped model. Viewing them loads no model, and everything here runs on this "
         "machine."
     )
+    groups: dict[str, list[Entry]] = {}
+    for entry in load_catalogue().values():
+        groups.setdefault(entry.group, []).append(entry)
+    [hero] = groups.pop(HERO)
+    _hero(hero)
     with st.container(key="recorded"):
-        for place, entry in enumerate(load_catalogue().values()):
-            if place % COLUMNS == 0:
-                row = st.columns(COLUMNS, gap="small")
-            with row[place % COLUMNS]:
-                _card(entry)
+        for group, entries in groups.items():
+            st.subheader(group)
+            for place, entry in enumerate(entries):
+                if place % COLUMNS == 0:
+                    row = st.columns(COLUMNS, gap="small")
+                with row[place % COLUMNS]:
+                    _card(entry)
     _live()
     _own()
     left, right = st.columns(2)
@@ -37,14 +44,32 @@ def show() -> None:
         _attach()
 
 
+def _hero(entry: Entry) -> None:
+    """Show the run with which to begin."""
+    found = _glance(entry.id)
+    with st.container(border=True, key="hero"):
+        words, picture = st.columns([1, 2], gap="medium", vertical_alignment="center")
+        with words:
+            st.subheader(HERO)
+            st.markdown(f"{entry.story} Each line is the life of a request; below are the free blocks.")
+            if st.button(
+                f"Open {entry.title} at step {found.step}",
+                key=f"open_{entry.id}",
+                type="primary",
+                width="stretch",
+            ):
+                session.go("step", run=entry.id, step=found.step)
+            st.caption(found.in_words)
+        picture.html(found.picture)
+
+
 def _card(entry: Entry) -> None:
     with st.container(border=True, height="stretch"):
         found = _glance(entry.id)
         if st.button(entry.title, key=f"open_{entry.id}", width="stretch", help=f"Open at step {found.step}"):
             session.go("step", run=entry.id, step=found.step)
         st.markdown(entry.story)
-        low = f"free blocks over the run: at least {found.min_free_blocks} of {found.num_blocks}"
-        st.html(sparkline(found.free_share, low))
+        st.html(found.picture)
         st.caption(found.in_words)
 
 
@@ -100,7 +125,7 @@ def _manage(run_id: str) -> None:
     name = st.text_input("New name", run_id.removeprefix("mine:"), key=f"name_{run_id}")
     renames = st.button("Rename", key=f"rename_{run_id}")
     st.caption("Deleting a run cannot be undone.")
-    deletes = st.button("Delete it", key=f"delete_{run_id}", type="primary")
+    deletes = st.button("Delete it", key=f"delete_{run_id}")
     try:
         if renames:
             rename(run_id, name)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from base64 import b64decode
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from app.debugger import colours
 from app.debugger.catalogue import Look, glance, load_catalogue
 from app.debugger.recorded.scenes import SCENES
 from app.debugger.runs import RECORDED, list_runs, open_run
+from app.debugger.views.phases import phases
 from engine.trace.reader import TraceReader
 from quizzes.topics import TOPICS
 
@@ -63,6 +68,17 @@ def test_the_figures_of_a_run_are_those_of_its_steps() -> None:
     assert found.counts["preemption"] == sum(len(step.preempted) for step in steps) > 0
     assert found.min_free_blocks == min(step.num_free_blocks for step in steps)
     assert found.step == next(step.step for step in steps if step.preempted)
+
+
+def test_the_picture_of_a_run_has_a_bar_for_every_phase_and_a_mark_for_every_preemption() -> None:
+    index = open_run("memory-pressure").index
+    source = re.search(r"base64,([^\"]+)", glance(open_run("memory-pressure")).picture)
+    assert source is not None
+    drawing = b64decode(source[1]).decode()
+    spans = [span.phase for request in index.requests for span in phases(index, request)]
+    assert drawing.count("<rect") == sum(phase != "waiting" for phase in spans)
+    assert drawing.count(colours.PREEMPTED) >= len(index.event_steps("preempt")) == 2
+    ElementTree.fromstring(drawing)
 
 
 def test_swapping_and_recomputing_are_the_same_customers() -> None:
