@@ -52,12 +52,8 @@ def _hero(entry: Entry) -> None:
         with words:
             st.subheader(HERO)
             st.markdown(f"{entry.story} Each line is the life of a request; below are the free blocks.")
-            if st.button(
-                f"Open {entry.title} at step {found.step}",
-                key=f"open_{entry.id}",
-                type="primary",
-                width="stretch",
-            ):
+            opens = f"Open at step {found.step}"
+            if st.button(entry.title, key=f"open_{entry.id}", type="primary", width="stretch", help=opens):
                 session.go("step", run=entry.id, step=found.step)
             st.caption(found.in_words)
         picture.html(found.picture)
