@@ -172,6 +172,51 @@ def fewest(items: list[Case], fails: Callable[[list[Case]], bool], tries: int = 
     return items
 
 
+def run_fewest(
+    items: list[Case],
+    run: Callable[[list[Case]], object],
+    tries: int = 60,
+    shown: Callable[[list[Case]], str] = repr,
+) -> None:
+    """Run the items; if that fails, run the fewest of them that still fail, so that the failure tells of these.
+
+    shown: text of the items, for failures of `run` that have no example.
+    """
+
+    def fails(some: list[Case]) -> bool:
+        try:
+            run(some)
+        except GuestError as error:
+            if error.is_stub:
+                raise
+            return True
+        except Failed:
+            return True
+        return False
+
+    if not fails(items):
+        return
+    few = fewest(items, fails, tries)
+    try:
+        run(few)
+    except GuestError as error:
+        raise Failed(str(error), example=shown(few)) from None
+    raise Failed("two runs of the same items differ", example=shown(few))
+
+
+def refused(example: object, call: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+    """Raise Failed unless the call raises ValueError."""
+    try:
+        call(*args, **kwargs)
+    except ValueError:
+        return
+    except GuestError as error:
+        if error.is_stub:
+            raise
+        raise Failed(f"this raises {error}; it must raise ValueError", example=example) from None
+    raise Failed("this must raise ValueError", example=example)
+
+
 def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report:
     """Run the checks of an exercise on a cell's source, all of them even after failures.
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from common.sandbox import GuestError
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from engine.sim.cost import StepLoad
 from engine.sim.engine import SimEngine
@@ -18,7 +17,7 @@ from engine.sim.memory import Deployment, make_deployment
 from engine.sim.recorder import RequestRecord
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
-from lessons.course.checking import Failed, Learner, check, fewest, smallest
+from lessons.course.checking import Failed, Learner, check, refused, run_fewest, smallest
 from lessons.labs.recording import recorded_engine
 
 LAB = "slo-admission"
@@ -203,21 +202,13 @@ def ended_requests_are_forgotten(learner: Learner) -> None:
 def wrong_calls_are_refused(learner: Learner) -> None:
     """A prompt without tokens, an id that has not ended, no seats and a window of 0 raise ValueError."""
     for settings in ((0, 2.0), (4, 0.0), (4, -1.0)):
-        refused(partial(learner.new, "SloAdmission", *settings), f"SloAdmission{settings}")
+        refused(f"SloAdmission{settings}", learner.new, "SloAdmission", *settings)
     admission = learner.new("SloAdmission", 2)
     admission.arrive("a", 10, 1.0)
-    refused(lambda: admission.arrive("b", 0, 1.0), "arrive('b', 0, 1.0)")
-    refused(lambda: admission.arrive("a", 10, 1.0), "arrive('a', 10, 1.0) while a has not ended")
+    refused("arrive('b', 0, 1.0)", admission.arrive, "b", 0, 1.0)
+    refused("arrive('a', 10, 1.0) while a has not ended", admission.arrive, "a", 10, 1.0)
     admission.step(0.5, 64, [], [])
     same(admission.forecast(6), 0.125, 6, ["arrive('a', 10, 1.0)", "two calls that are refused"])
-
-
-def refused(call: Callable[[], object], shown: str) -> None:
-    try:
-        call()
-    except ValueError:
-        return
-    raise Failed("this call must raise ValueError", example=shown)
 
 
 @check(LAB)
@@ -241,16 +232,7 @@ def random_traffic(learner: Learner) -> None:
                 present = [name for name in present if name not in done]
             elif present:
                 ops.append(("leave", present.pop(rng.randrange(len(present)))))
-
-        def fails(some: Sequence[Op]) -> bool:
-            try:
-                compare(learner, some, seats, window)
-            except (Failed, GuestError):
-                return True
-            return False
-
-        if fails(ops):
-            compare(learner, fewest(ops, fails, 60), seats, window)
+        run_fewest(ops, lambda some: compare(learner, some, seats, window))
 
     smallest([2 + number // 3 for number in range(60)], run)
 

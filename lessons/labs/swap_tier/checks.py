@@ -8,7 +8,6 @@ from hashlib import sha256
 from random import Random
 from typing import Any, NamedTuple
 
-from common.sandbox import GuestError
 from engine.config import CacheConfig, SchedulerConfig
 from engine.config.cache import TierConfig
 from engine.core.blocks import Block
@@ -17,7 +16,7 @@ from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.request import Request
 from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
-from lessons.course.checking import Failed, Learner, check, fewest
+from lessons.course.checking import Failed, Learner, check, run_fewest
 from lessons.labs.serving import Service, decide_the_same
 
 LAB = "swap-tier"
@@ -148,26 +147,9 @@ def replay(learner: Learner, ops: Sequence[Op], num_blocks: int) -> None:
 
 def expect(learner: Learner, ops: list[Op], num_blocks: int = 4) -> None:
     """Fail with the fewest calls that still go wrong."""
-
-    def fails(some: Sequence[Op]) -> bool:
-        try:
-            replay(learner, some, num_blocks)
-        except GuestError as error:
-            if error.is_stub:
-                raise
-            return True
-        except Failed:
-            return True
-        return False
-
-    if not fails(ops):
-        return
-    ops = fewest(ops, fails, 60)
-    try:
-        replay(learner, ops, num_blocks)
-    except GuestError as error:
-        raise Failed(str(error), example=_shown(ops, num_blocks)) from None
-    raise Failed("two replays of the same calls differ", example=_shown(ops, num_blocks))
+    run_fewest(
+        ops, lambda some: replay(learner, some, num_blocks), shown=lambda some: _shown(some, num_blocks)
+    )
 
 
 def _shown(ops: Sequence[Op], num_blocks: int) -> str:
