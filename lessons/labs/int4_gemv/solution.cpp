@@ -1,21 +1,10 @@
 // Solution of lab cpp-int4-gemv. The first comment of the stub states the contract.
 #include <algorithm>
-#include <cstdint>
-#include <cstring>
 #include <vector>
 
-namespace {
+#include "vector.h"
 
-#if defined(__AVX512F__)
-constexpr int LANES = 16;  // words of a vector register
-#elif defined(__AVX__)
-constexpr int LANES = 8;
-#else
-constexpr int LANES = 4;
-#endif
-typedef float Vector __attribute__((vector_size(4 * LANES)));
-typedef int Ints __attribute__((vector_size(4 * LANES)));
-typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+namespace {
 
 constexpr int NIBBLES = 8;                // columns of a word
 constexpr int COLUMNS = NIBBLES * LANES;  // of a step
@@ -29,9 +18,9 @@ inline To load(const void* from) {
 }
 
 // Lane i of the result is lane from[i] of x.
-inline Vector permuted(Vector x, Ints from) {
+inline vfloat permuted(vfloat x, vint from) {
 #if defined(__clang__)
-    Vector y;
+    vfloat y;
     for (int lane = 0; lane < LANES; lane++) y[lane] = x[from[lane]];
     return y;
 #else
@@ -41,9 +30,9 @@ inline Vector permuted(Vector x, Ints from) {
 
 // What all rows need of x. A step covers LANES words of a row.
 struct Step {
-    Vector x[NIBBLES];  // lane l of x[i]: column 8 l + i of the step, times 16^-i
+    vfloat x[NIBBLES];  // lane l of x[i]: column 8 l + i of the step, times 16^-i
     int first_group;    // of the step
-    Ints group;         // of each lane, counted from there
+    vint group;         // of each lane, counted from there
 };
 
 struct Arranged {
@@ -70,12 +59,12 @@ struct Arranged {
 };
 
 // sum of nibble * x for each word
-inline Vector products(Words words, const Step& step) {
-    Vector sum = {};
+inline vfloat products(vuint words, const Step& step) {
+    vfloat sum = {};
 #pragma GCC unroll 8
     for (int i = 0; i < NIBBLES - 1; i++)
-        sum += __builtin_convertvector((Ints)(words & (15u << 4 * i)), Vector) * step.x[i];
-    return sum + __builtin_convertvector((Ints)(words >> 28), Vector) * step.x[NIBBLES - 1];  // no sign bit
+        sum += __builtin_convertvector((vint)(words & (15u << 4 * i)), vfloat) * step.x[i];
+    return sum + __builtin_convertvector((vint)(words >> 28), vfloat) * step.x[NIBBLES - 1];  // no sign bit
 }
 
 // COUNT rows from where the pointers stand. factors: room for the scales of COUNT rows, LANES more for each.
@@ -89,20 +78,20 @@ void multiply(const Arranged& x, const uint8_t* qweight, const float* scale, con
         for (int group = 0; group < x.groups; group++)
             offsets[row] += scale[row * x.groups + group] * zero[row * x.groups + group] * x.sums[group];
     }
-    Vector sums[COUNT] = {};
+    vfloat sums[COUNT] = {};
     const auto add = [&](int number, auto load_words) {
         const Step& step = x.steps[number];
 #pragma GCC unroll 4
         for (int row = 0; row < COUNT; row++) {
-            const Words words = load_words(qweight + (long(row) * x.words + number * LANES) * sizeof(uint32_t));
-            const Vector factor = load<Vector>(factors + row * stride + step.first_group);
+            const vuint words = load_words(qweight + (long(row) * x.words + number * LANES) * sizeof(uint32_t));
+            const vfloat factor = load<vfloat>(factors + row * stride + step.first_group);
             sums[row] += products(words, step) * permuted(factor, step.group);
         }
     };
-    for (int number = 0; number < whole; number++) add(number, load<Words>);
+    for (int number = 0; number < whole; number++) add(number, load<vuint>);
     if (whole * LANES < x.words)
         add(whole, [&](const uint8_t* from) {
-            Words last = {};
+            vuint last = {};
             std::memcpy(&last, from, (x.words - whole * LANES) * sizeof(uint32_t));
             return last;
         });
