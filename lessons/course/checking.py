@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -215,6 +215,20 @@ def refused(example: object, call: Callable[..., object], *args: Any, **kwargs: 
             raise
         raise Failed(f"this raises {error}; it must raise ValueError", example=example) from None
     raise Failed("this must raise ValueError", example=example)
+
+
+def same(what: str, yours: Any, right: Any, said: Sequence[str], within: float = 1e-9) -> None:
+    """Raise Failed unless two values are equal, floats within a relative error.
+
+    said: the calls before; the example shows the last of them.
+    """
+    if isinstance(right, float):
+        is_number = isinstance(yours, int | float) and not isinstance(yours, bool)
+        good = is_number and (yours == right or abs(yours - right) <= within * (1 + abs(right)))
+    else:
+        good = yours == right and isinstance(yours, bool) is isinstance(right, bool)
+    if not good:
+        raise Failed(f"{what} {yours!r}; by the rules it is {right!r}", example="; ".join(said[-14:]))
 
 
 def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report:

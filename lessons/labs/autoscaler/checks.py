@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from engine.sim.autoscaler import AutoscalerConfig
 from engine.sim.fleet import Fleet, FleetReport
-from engine.sim.memory import Deployment, make_deployment
 from engine.sim.router import LeastLoaded
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Failed, Learner, check, refused, run_fewest, smallest
 from lessons.labs.recording import recorded_engine
+from lessons.labs.serving import h100
 
 LAB = "autoscaler"
 TIMES = {"sustain_out": 30.0, "sustain_in": 60.0, "cooldown_out": 120.0, "cooldown_in": 600.0}
@@ -177,11 +177,6 @@ def random_looks(learner: Learner) -> None:
 # -- a simulated fleet
 
 
-@cache
-def deployment() -> Deployment:
-    return make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=8)
-
-
 class LabScaler:
     """The learner's scaler, or another, where the fleet has its own."""
 
@@ -213,9 +208,7 @@ def fleet(
 
     path: where to record a trace of the first replica.
     """
-    served = Fleet(
-        partial(make_engine, deployment(), num_blocks=2000), config.min_replicas, LeastLoaded(), config
-    )
+    served = Fleet(partial(make_engine, h100(8), num_blocks=2000), config.min_replicas, LeastLoaded(), config)
     adapter = LabScaler(config, scaler)
     served.autoscaler = adapter  # type: ignore[assignment]
     with recorded_engine(path, served.replicas[0].engine):

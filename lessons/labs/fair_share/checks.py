@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from engine.core.request import Request
 from engine.sim.engine import SimEngine
-from engine.sim.memory import Deployment, make_deployment
+from engine.sim.memory import Deployment
 from engine.sim.recorder import RequestRecord
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
-from lessons.course.checking import Failed, Learner, check, refused, run_fewest, smallest
-from lessons.labs.recording import recorded_engine
+from lessons.course.checking import Failed, Learner, check, refused, run_fewest, same, smallest
+from lessons.labs.serving import admissions, h100
 
 LAB = "fair-share"
 Op = tuple[str, str, int]
@@ -64,17 +63,9 @@ def compare(learner: Learner, ops: Sequence[Op], weights: dict[str, float] | Non
                 fair.arrive(request_id, tenant, tokens),
                 ledger.arrive(request_id, tenant, tokens),
                 said,
+                within=1e-6,
             )
-        same("virtual_time is", fair.get("virtual_time"), float(ledger.now()), said)
-
-
-def same(what: str, yours: Any, right: float, said: Sequence[str]) -> None:
-    if (
-        not isinstance(yours, int | float)
-        or isinstance(yours, bool)
-        or abs(yours - right) > 1e-6 * (1 + right)
-    ):
-        raise Failed(f"{what} {yours!r}; by the rules it is {right:g}", example="; ".join(said))
+        same("virtual_time is", fair.get("virtual_time"), float(ledger.now()), said, within=1e-6)
 
 
 def arrivals(*requests: tuple[str, int]) -> list[Op]:
@@ -180,11 +171,6 @@ def random_traffic(learner: Learner) -> None:
 # -- the engine's scheduler
 
 
-@cache
-def deployment() -> Deployment:
-    return make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=8)
-
-
 class Keys:
     """Hands the keys of a policy to the scheduler of a simulated engine. Tenants by the index of a request."""
 
@@ -218,15 +204,10 @@ def serve(
 
     policy: None leaves the scheduler's own order, first come, first served. path: where to record a trace.
     """
-    engine = make_engine(slots or deployment(), enable_prefix_caching=False)
+    engine = make_engine(slots or h100(8), enable_prefix_caching=False)
     if policy is not None:
         engine.scheduler.sort_key = Keys(policy, engine, requests, tenants)
-    with recorded_engine(path, engine):
-        engine.run(requests)
-    return sorted(
-        engine.recorder.finished,
-        key=lambda record: (record.scheduled, record.first_token, record.request.index),
-    )
+    return admissions(engine, requests, path)
 
 
 @check(LAB)

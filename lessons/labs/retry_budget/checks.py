@@ -17,7 +17,7 @@ from engine.sim.memory import make_deployment
 from engine.sim.router import make_router
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
-from lessons.course.checking import Failed, Learner, check, refused, run_fewest, smallest
+from lessons.course.checking import Failed, Learner, check, refused, run_fewest, same, smallest
 from lessons.labs.recording import recorded_engine
 
 LAB = "retry-budget"
@@ -114,16 +114,7 @@ def compare(learner: Learner, ops: Sequence[Op], **changed: float) -> None:
             continue
         draw[0] = args[0]
         said.append(f"retry{tuple(args[1:])} with random() = {args[0]:g}")
-        same(yours.retry(*args[1:]), right.retry(*args[1:]), said)
-
-
-def same(yours: Any, right: float | None, said: Sequence[str]) -> None:
-    is_number = isinstance(yours, int | float) and not isinstance(yours, bool)
-    if right is None and yours is None:
-        return
-    if right is None or not is_number or not math.isclose(yours, right, rel_tol=1e-6, abs_tol=1e-6):
-        shown = "None" if right is None else f"{right:g}"
-        raise Failed(f"the call gave {yours!r}; by the rules it is {shown}", example="; ".join(said[-12:]))
+        same("the call gave", yours.retry(*args[1:]), right.retry(*args[1:]), said, within=1e-6)
 
 
 @check(LAB)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,12 +12,12 @@ from typing import Any
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from engine.sim.cost import StepLoad
 from engine.sim.engine import SimEngine
-from engine.sim.memory import Deployment, make_deployment
 from engine.sim.recorder import RequestRecord
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest
-from lessons.course.checking import Failed, Learner, check, refused, run_fewest, smallest
+from lessons.course.checking import Failed, Learner, check, refused, run_fewest, same, smallest
 from lessons.labs.recording import recorded_engine
+from lessons.labs.serving import h100
 
 LAB = "slo-admission"
 Op = tuple[Any, ...]
@@ -92,16 +91,9 @@ def compare(learner: Learner, ops: Sequence[Op], seats: int = 4, window: float =
                 f"{said[-1]} returned {gave!r}; by the rules it is {wants}{near}", example=shown(said)
             )
         for tokens in (1, 500):
-            same(yours.forecast(tokens), right.forecast(tokens), tokens, said)
-
-
-def same(yours: Any, right: float, tokens: int, said: Sequence[str]) -> None:
-    is_number = isinstance(yours, int | float) and not isinstance(yours, bool)
-    if not is_number or not abs(yours - right) <= 1e-6 * (1 + right):
-        text = f"{yours:.6g}" if is_number else repr(yours)
-        raise Failed(
-            f"forecast({tokens}) returned {text}; by the rules it is {right:.6g} s", example=shown(said)
-        )
+            same(
+                f"forecast({tokens}) gave", yours.forecast(tokens), right.forecast(tokens), said, within=1e-6
+            )
 
 
 def shown(said: Sequence[str]) -> str:
@@ -208,7 +200,8 @@ def wrong_calls_are_refused(learner: Learner) -> None:
     refused("arrive('b', 0, 1.0)", admission.arrive, "b", 0, 1.0)
     refused("arrive('a', 10, 1.0) while a has not ended", admission.arrive, "a", 10, 1.0)
     admission.step(0.5, 64, [], [])
-    same(admission.forecast(6), 0.125, 6, ["arrive('a', 10, 1.0)", "two calls that are refused"])
+    said = ["arrive('a', 10, 1.0)", "two calls that are refused"]
+    same("forecast(6) gave", admission.forecast(6), 0.125, said, within=1e-6)
 
 
 @check(LAB)
@@ -238,11 +231,6 @@ def random_traffic(learner: Learner) -> None:
 
 
 # -- the engine's scheduler
-
-
-@cache
-def deployment() -> Deployment:
-    return make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=32)
 
 
 SEATS = 32
@@ -297,7 +285,7 @@ class Service:
 
 
 def service(admission: Any) -> Service:
-    return Service(make_engine(deployment(), enable_prefix_caching=False), admission)
+    return Service(make_engine(h100(32), enable_prefix_caching=False), admission)
 
 
 def in_time(records: Sequence[RequestRecord], limits: Sequence[float]) -> int:

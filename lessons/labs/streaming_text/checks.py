@@ -6,13 +6,12 @@ import codecs
 from collections.abc import Sequence
 from functools import cache
 from random import Random
-from typing import Any
 
 from engine.frontend.detokenizer import Detokenizer, OutputText
 from engine.frontend.tokenizer import Tokenizer
 from engine.sampling_params import SamplingParams
 from engine.zoo import registry
-from lessons.course.checking import Failed, Learner, check, refused, run_fewest, smallest
+from lessons.course.checking import Failed, Learner, check, refused, run_fewest, same, smallest
 
 LAB = "streaming-text"
 
@@ -56,17 +55,12 @@ def compare(
     said = [f"StreamText({list(stop)}{', include_stop=True' if include else ''})"]
     for piece, right in zip(pieces, told, strict=True):
         said.append(f"push({piece!r})")
-        same(stream.push(piece), right, said)
+        same(f"{said[-1]} gave", stream.push(piece), right, said)
     said.append("stopped")
-    same(stream.get("stopped"), found, said)
+    same(f"{said[-1]} gave", stream.get("stopped"), found, said)
     for right in (rest, ""):
         said.append("finish()")
-        same(stream.finish(), right, said)
-
-
-def same(yours: Any, right: Any, said: Sequence[str]) -> None:
-    if yours != right:
-        raise Failed(f"{said[-1]} gave {yours!r}; by the rules it is {right!r}", example="; ".join(said))
+        same(f"{said[-1]} gave", stream.finish(), right, said)
 
 
 def parts(text: str, size: int = 1) -> list[bytes]:

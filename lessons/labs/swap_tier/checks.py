@@ -15,9 +15,8 @@ from engine.core.host_tier import CopyPairs, HostTier
 from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.request import Request
 from engine.core.scheduler import Scheduler
-from engine.sampling_params import SamplingParams
 from lessons.course.checking import Failed, Learner, check, run_fewest
-from lessons.labs.serving import Service, decide_the_same
+from lessons.labs.serving import Ask, LabScheduler, Service, decide_the_same, requests_of
 
 LAB = "swap-tier"
 Op = tuple[Any, ...]
@@ -426,24 +425,10 @@ class LabKV(KVManager):
         return hit
 
 
-class LabScheduler(Scheduler):
-    def __init__(self, config: SchedulerConfig, cache_config: CacheConfig, tier: Any) -> None:
-        self.kv_class: Any = partial(LabKV, tier=tier)
-        super().__init__(config, cache_config)
-
-
-class Ask(NamedTuple):
-    """A request: which text its prompt starts like, how many of its tokens, tokens of its own, and its output."""
-
-    text: int
-    common: int
-    own: int
-    output: int
-
-
 def behind_engine(learner: Learner, config: SchedulerConfig, cache: CacheConfig) -> Scheduler:
     """Return the engine's scheduler on the learner's host tier."""
-    return LabScheduler(config, cache, learner.new("HostTier", cache.tiers.num_host_blocks))
+    tier = learner.new("HostTier", cache.tiers.num_host_blocks)
+    return LabScheduler(config, cache, partial(LabKV, tier=tier))
 
 
 def service(asks: Sequence[Ask], num_host: int, learner: Learner | None = None) -> Service:
@@ -451,12 +436,7 @@ def service(asks: Sequence[Ask], num_host: int, learner: Learner | None = None) 
     config = SchedulerConfig(24, 2, 64)
     cache = CacheConfig(10, 4, True, tiers=TierConfig(num_host, offload=True))
     scheduler = Scheduler(config, cache) if learner is None else behind_engine(learner, config, cache)
-    requests = []
-    for index, ask in enumerate(asks):
-        params = SamplingParams(temperature=0, max_tokens=ask.output, ignore_eos=True)
-        tokens = [100 * ask.text + at for at in range(ask.common)] + [1000 + index] * ask.own
-        requests.append(Request(f"r{index}", tokens, params))
-    return scheduler, requests
+    return scheduler, requests_of(asks)
 
 
 @check(LAB)
