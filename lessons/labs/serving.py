@@ -15,7 +15,7 @@ from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
 from engine.sim.cost import CostModel, load_of
-from engine.sim.engine import SimEngine
+from engine.sim.engine import SimEngine, VirtualClock
 from engine.sim.memory import Deployment, make_deployment
 from engine.sim.recorder import RequestRecord
 from engine.sim.workload import SimRequest
@@ -86,20 +86,11 @@ def h100(max_num_seqs: int) -> Deployment:
     return make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=max_num_seqs)
 
 
-class Clock:
-    """Seconds since the start, as the scheduler and a trace read them."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def record_in_virtual_time(
     scheduler: Scheduler, arrivals: Sequence[tuple[float, Request]], cost: CostModel, path: Path
 ) -> None:
     """Serve requests that arrive over time and record the run. A cost model gives each step its duration."""
-    clock, ahead = Clock(), deque(arrivals)
+    clock, ahead = VirtualClock(), deque(arrivals)
     with recorded(path, scheduler, clock):
         while ahead or scheduler.has_unfinished():
             if not scheduler.has_unfinished():
