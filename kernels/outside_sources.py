@@ -16,6 +16,8 @@ from kernels.cpu.build import FLAGS, BuildError, find_compiler
 from kernels.cuda import compile as nvrtc
 from kernels.cuda.shim.build import FLAGS as SHIM_FLAGS
 
+CPU = Path(__file__).parent / "cpu"
+
 __all__ = ["BuildError", "CompilePlan", "cpp_plan", "cuda_plan", "cuda_reports"]
 
 
@@ -30,11 +32,11 @@ class CompilePlan:
 
 
 def cpp_plan(source: str, names: Sequence[str]) -> CompilePlan:
-    """Plain C++ with the C functions `names`. Raises BuildError if there is no compiler."""
+    """C++ with the C functions `names`; it may include `vector.h`. Raises BuildError if there is no compiler."""
     # a linker that is asked for a name that is missing says so
     wanted = [f"-Wl,--require-defined={name}" for name in names] if sys.platform == "linux" else []
-    options = [*FLAGS, "-fopenmp-simd", "-shared", *wanted, "learner.cpp", "-o", "kernel.so"]
-    return CompilePlan([find_compiler(), *options], {"learner.cpp": source}, [])
+    options = [*FLAGS, "-fopenmp-simd", f"-I{CPU}", "-shared", *wanted, "learner.cpp", "-o", "kernel.so"]
+    return CompilePlan([find_compiler(), *options], {"learner.cpp": source}, [str(CPU)])
 
 
 def cuda_plan(source: str, names: Sequence[str]) -> CompilePlan:

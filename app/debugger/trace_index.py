@@ -20,6 +20,7 @@ from engine.trace.blocks import BlockChanges as ReplayedChanges
 from engine.trace.format import BLOCK_EVENTS
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
+from engine.trace.records import Event
 
 BLOCK_STATES = ("free", "cached", "used", "shared")
 """Names of the states FREE, CACHED, USED and SHARED."""
@@ -83,15 +84,6 @@ class BlockChanges(NamedTuple):
     block: NDArray[np.uint32]
     state: NDArray[np.uint8]
     """FREE, CACHED, USED or SHARED."""
-
-
-class EventPlace(NamedTuple):
-    """An event in a run: its step, request and block."""
-
-    step: int
-    kind: str
-    request_id: str | None
-    block: int | None
 
 
 class BlockEvents(NamedTuple):
@@ -174,14 +166,10 @@ class TraceIndex:
         outputs = np.array([0, *request.row_outputs], np.int32)
         return np.repeat(np.array(request.row_steps, np.int32), outputs[1:] - outputs[:-1])
 
-    def next_event(self, kind: str, step: int) -> EventPlace | None:
+    def next_event(self, kind: str, step: int) -> Event | None:
         """The first event of a kind (`engine.trace.format`) after a step."""
         event = self._reader.next_event(kind, step)
-        return None if event is None or event.step >= self.num_steps else EventPlace(*event)
-
-    def previous_event(self, kind: str, step: int) -> EventPlace | None:
-        event = self._reader.previous_event(kind, min(step, self.num_steps))
-        return None if event is None else EventPlace(*event)
+        return None if event is None or event.step >= self.num_steps else event
 
     def event_steps(self, kind: str) -> NDArray[np.int32]:
         """The step of every event of a kind, in order, with repetitions."""

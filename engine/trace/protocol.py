@@ -204,12 +204,6 @@ class Trace(Protocol):
         index = bisect_right(found, step, key=step_of)
         return event(found[index]) if index < len(found) else None
 
-    def previous_event(self, kind: str, step: int) -> Event | None:
-        """The last event of a kind before a step."""
-        found, step_of, event = self._of_kind(kind)
-        index = bisect_left(found, step, key=step_of)
-        return event(found[index - 1]) if index else None
-
     def block_events_at(self, step: int) -> list[Event]:
         """The block events of one step, in order."""
         steps = self.changes.step

@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -170,6 +170,65 @@ def fewest(items: list[Case], fails: Callable[[list[Case]], bool], tries: int = 
                 at += size
         size //= 2
     return items
+
+
+def run_fewest(
+    items: list[Case],
+    run: Callable[[list[Case]], object],
+    tries: int = 60,
+    shown: Callable[[list[Case]], str] = repr,
+) -> None:
+    """Run the items; if that fails, run the fewest of them that still fail, so that the failure tells of these.
+
+    shown: text of the items, for failures of `run` that have no example.
+    """
+
+    def fails(some: list[Case]) -> bool:
+        try:
+            run(some)
+        except GuestError as error:
+            if error.is_stub:
+                raise
+            return True
+        except Failed:
+            return True
+        return False
+
+    if not fails(items):
+        return
+    few = fewest(items, fails, tries)
+    try:
+        run(few)
+    except GuestError as error:
+        raise Failed(str(error), example=shown(few)) from None
+    raise Failed("two runs of the same items differ", example=shown(few))
+
+
+def refused(example: object, call: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+    """Raise Failed unless the call raises ValueError."""
+    try:
+        call(*args, **kwargs)
+    except ValueError:
+        return
+    except GuestError as error:
+        if error.is_stub:
+            raise
+        raise Failed(f"this raises {error}; it must raise ValueError", example=example) from None
+    raise Failed("this must raise ValueError", example=example)
+
+
+def same(what: str, yours: Any, right: Any, said: Sequence[str], within: float = 1e-9) -> None:
+    """Raise Failed unless two values are equal, floats within a relative error.
+
+    said: the calls before; the example shows the last of them.
+    """
+    if isinstance(right, float):
+        is_number = isinstance(yours, int | float) and not isinstance(yours, bool)
+        good = is_number and (yours == right or abs(yours - right) <= within * (1 + abs(right)))
+    else:
+        good = yours == right and isinstance(yours, bool) is isinstance(right, bool)
+    if not good:
+        raise Failed(f"{what} {yours!r}; by the rules it is {right!r}", example="; ".join(said[-14:]))
 
 
 def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report:

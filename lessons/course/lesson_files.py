@@ -3,7 +3,7 @@
 lessons/l07_paged_kv/
   meta.yaml      title, goal, topics, exercises with hints, probes     -> Lesson
   lesson.py      the cells, py:percent                                 -> cells()
-  solution.py    one section per exercise, "# exercise 07.1"           -> solution()
+  solution.py    one section per exercise, "# exercise 07.1"           -> solution(); the cells have the docstrings
   checks.py      `checking.py` loads it      mutants.py    `mutants.py` loads it
   lesson.ipynb   built and executed by `notebook_build.py`
 

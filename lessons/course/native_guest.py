@@ -1,6 +1,6 @@
 """Start a guest with a learner's kernel, compiled if its language needs it.
 
-    cpp     one translation unit, plain C++17              --g++--> kernel.so
+    cpp     one translation unit, C++17, kernels/cpu/*.h   --g++--> kernel.so
     cuda    the same with the host shim of kernels/cuda    --g++--> kernel.so
     triton  a Python file, in Triton's interpreter
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from common.paths import data_dir, write_atomically
-from lessons.course.lesson_files import Lab, Lesson, cells, exercise_cell, exercise_of, lessons, stub
+from lessons.course.lesson_files import Lab, Lesson, exercise_cell, exercise_of, lessons, stub
 
 MOST_BYTES = 1 << 20
 """Maximum size of a learner's file of code."""
@@ -265,13 +265,3 @@ def _strip_outputs(cell: dict[str, Any]) -> None:
     """Remove the results of our run: they answer the predictions that the learner has yet to make."""
     if cell["cell_type"] == "code":
         cell["outputs"], cell["execution_count"] = [], None
-
-
-def unchanged(lesson: Lesson) -> bool:
-    """Whether each exercise of the copy is still the stub, or there is no copy."""
-    sources = [learner_source(lesson, exercise) for exercise in lesson.exercises]
-    stubs = {cell.exercise: cell.text.strip() for cell in cells(lesson) if cell.exercise}
-    return all(
-        text is None or text.strip() == stubs[exercise]
-        for exercise, text in zip(lesson.exercises, sources, strict=True)
-    )

@@ -8,11 +8,6 @@ from torch import Tensor
 
 
 class KVCache:
-    """Keys and values of one sequence, for every layer; fp32.
-
-    length: tokens that every layer holds.
-    """
-
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, max_len: int) -> None:
         self._store = torch.zeros(num_layers, 2, max_len, num_kv_heads, head_dim)
         self._filled = [0] * num_layers
@@ -23,11 +18,6 @@ class KVCache:
         return min(self._filled)
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Store k and v [n, kv_heads, head_dim] behind the layer's tokens; return all of them, oldest first.
-
-        Returns keys and values, each [tokens of this layer, kv_heads, head_dim].
-        Raises ValueError, and changes nothing, if the layer would hold more than max_len tokens.
-        """
         start = self._filled[layer]
         end = start + len(k)
         if end > self._max_len:
@@ -44,11 +34,6 @@ from torch import Tensor
 
 
 def attend(q: Tensor, K: Tensor, V: Tensor, first_position: int) -> Tensor:
-    """Return causal attention of q [n, heads, head_dim] over K and V [length, kv_heads, head_dim]; shape of q.
-
-    Query i stands at position first_position + i; key j stands at position j. Scores are divided by
-    sqrt(head_dim). heads is a multiple of kv_heads: neighbouring query heads share a key head.
-    """
     n, heads, head_dim = q.shape
     length, kv_heads, _ = K.shape
     grouped = q.reshape(n, kv_heads, heads // kv_heads, head_dim)
@@ -61,10 +46,8 @@ def attend(q: Tensor, K: Tensor, V: Tensor, first_position: int) -> Tensor:
 
 # exercise 02.3
 def kv_bytes_per_token(num_layers: int, num_kv_heads: int, head_dim: int, bytes_per_value: int) -> int:
-    """Return the bytes that the cache keeps for one token, over all layers."""
     return 2 * num_layers * num_kv_heads * head_dim * bytes_per_value
 
 
 def tokens_that_fit(memory_bytes: int, weight_bytes: int, bytes_per_token: int) -> int:
-    """Return how many whole tokens fit beside the weights; 0 if the weights alone do not fit."""
     return max(0, memory_bytes - weight_bytes) // bytes_per_token

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from lessons.course.checking import Failed, Learner, check, smallest
+from lessons.course.checking import Failed, Learner, check, refused, smallest
 
 PAD = 99
 BATCHES: tuple[list[list[int]], ...] = (
@@ -16,16 +16,6 @@ BATCHES: tuple[list[list[int]], ...] = (
     [[1, 2], [], [3, 4, 5]],
     [[7] * 9, [8, 9], [1, 2, 3, 4]],
 )
-
-
-def refuses(call: Callable[[], object], example: str) -> None:
-    try:
-        call()
-    except Exception as error:
-        if "ValueError" not in str(error):
-            raise Failed(f"raised {error}, expected ValueError", example=example) from None
-    else:
-        raise Failed("was accepted, expected ValueError", example=example)
 
 
 def padded(learner: Learner, batch: list[list[int]], side: str) -> tuple[Any, Any, Any]:
@@ -122,7 +112,7 @@ def positions_begin_at_the_first_own_token(learner: Learner) -> None:
 def an_unknown_side_is_refused(learner: Learner) -> None:
     """A side other than left and right raises ValueError."""
     for side in ("", "middle", "Left"):
-        refuses(lambda side=side: learner.call("pad_batch", [[1], [2, 3]], PAD, side), f"side={side!r}")
+        refused(f"side={side!r}", learner.call, "pad_batch", [[1], [2, 3]], PAD, side)
 
 
 @check("05.1")
@@ -197,7 +187,7 @@ def the_batch_lasts_as_long_as_its_longest_output(learner: Learner) -> None:
 def different_lists_are_refused(learner: Learner) -> None:
     """Lists of different lengths raise ValueError."""
     for case in (([1, 2], [3]), ([1], [2, 3]), ([], [1])):
-        refuses(lambda case=case: learner.call("padding_waste", *case), str(case))
+        refused(case, learner.call, "padding_waste", *case)
 
 
 @check("05.2")
@@ -288,4 +278,4 @@ def rows_may_be_empty(learner: Learner) -> None:
 def lengths_and_starts_must_match(learner: Learner) -> None:
     """Lists of different lengths raise ValueError."""
     for case in (([1, 2], [0]), ([1], [0, 0])):
-        refuses(lambda case=case: learner.call("pack", *case), str(case))
+        refused(case, learner.call, "pack", *case)

@@ -9,12 +9,6 @@ from collections.abc import Sequence
 def pad_batch(
     sequences: Sequence[Sequence[int]], pad_id: int, side: str
 ) -> tuple[list[list[int]], list[list[bool]], list[list[int]]]:
-    """Return (ids, mask, positions) of the rectangle [rows, longest]; no argument is changed.
-
-    side: where padding goes, "left" or "right"; ValueError for any other. mask: True for tokens of the sequence, even
-    if they equal pad_id. positions: 0, 1, ... from a row's first own token; 0 for padding. An empty batch: three empty
-    lists.
-    """
     if side not in ("left", "right"):
         raise ValueError(f"side {side!r} is unknown; use left or right")
     width = max(map(len, sequences), default=0)
@@ -33,12 +27,6 @@ from collections.abc import Sequence
 
 
 def padding_waste(prompt_lens: Sequence[int], output_lens: Sequence[int]) -> dict[str, int]:
-    """Return the positions of a padded static batch: prefill_used, prefill_padded, decode_used, decode_padded.
-
-    One pass over the rectangle of prompts yields the first token of each row. Each later step computes one position
-    per row, the token before, until the longest output (output_lens, at least 1 each) is complete; rows that are
-    complete are padding. Raises ValueError if the lists differ in length. An empty batch: zeros.
-    """
     if len(prompt_lens) != len(output_lens):
         raise ValueError(f"{len(prompt_lens)} prompts and {len(output_lens)} outputs")
     rows = len(prompt_lens)
@@ -58,13 +46,6 @@ from itertools import accumulate
 
 
 def pack(lens: Sequence[int], starts: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-    """Return (query_start_loc, positions, row_of_token) of a packed step.
-
-    lens: tokens that each row computes in this step, 0 allowed. starts: tokens of each row computed before.
-    query_start_loc: rows + 1 entries; row r owns tokens query_start_loc[r] to query_start_loc[r + 1] - 1.
-    positions, row_of_token: per token, its place in its own sequence and its row.
-    Raises ValueError if the lists differ in length.
-    """
     if len(lens) != len(starts):
         raise ValueError(f"{len(lens)} lengths and {len(starts)} starts")
     query_start_loc = list(accumulate(lens, initial=0))

@@ -8,11 +8,6 @@ from torch import Tensor
 
 
 def gather(cache: Tensor, table: list[int], length: int) -> tuple[Tensor, Tensor]:
-    """Return the keys and the values of a request's first `length` tokens, each [length, kv_heads, head_dim].
-
-    cache: [num_blocks, 2, kv_heads, block_size, head_dim], keys at 0, values at 1; often a strided view.
-    table: block ids in logical order, maybe more than the length needs. length >= 1.
-    """
     num_blocks = -(-length // cache.shape[3])
     blocks = cache[torch.tensor(table[:num_blocks])]  # a copy: [n, 2, kv_heads, block_size, head_dim]
     keys, values = blocks.permute(1, 0, 3, 2, 4).flatten(1, 2)[:, :length]
@@ -25,12 +20,6 @@ from torch import Tensor
 
 
 def decode_attention(query: Tensor, cache: Tensor, table: list[int], length: int, scale: float) -> Tensor:
-    """Return softmax(scale * query @ keys) @ values of one query over `length` tokens: [heads, head_dim].
-
-    query: [heads, head_dim]; head h reads kv head h // (heads / kv_heads). cache, table: as in `gather`.
-    Reads cache[block] (or a part of it) for one block after the other, each number at most once: running maximum,
-    sum and output are all that lives from block to block. Computes in fp32, returns query's dtype.
-    """
     kv_heads, block_size = cache.shape[2], cache.shape[3]
     grouped = scale * query.float().unflatten(0, (kv_heads, -1))  # [kv_heads, group, head_dim]
     top = torch.full((*grouped.shape[:2], 1), -torch.inf)
@@ -65,13 +54,6 @@ def paged_attention(
     block_table: Tensor,
     scale: float,
 ) -> Tensor:
-    """Return causal attention of a batch of ragged rows: [T, heads, head_dim], like query.
-
-    query: [T, heads, head_dim]; row r owns tokens query_start_loc[r] to query_start_loc[r + 1] - 1, the last of its
-        seq_lens[r] tokens. Their keys and values are in the cache already.
-    cache: as in `gather`, in query's dtype, finite in every slot; one head's part of a block is contiguous.
-    block_table: int [R, max_blocks], any id of the cache behind a row's last block.
-    """
     _, _, kv_heads, block_size, head_dim = cache.shape
     page = block_size * head_dim  # one head's keys, or values, of one block: a run of memory
     step = cache.stride(0) // page

@@ -7,10 +7,6 @@ from lessons.given.scheduling import Seq
 
 
 def choose_victims(running: list[Seq], need: int, free: int) -> list[str]:
-    """Return the ids to preempt so that `need` blocks are free: as few as possible, the least important first.
-
-    running: most important first. A victim frees all its blocks. Raises MemoryError if not even all of them suffice.
-    """
     victims = []
     for seq in reversed(running):
         if need <= free:
@@ -27,22 +23,12 @@ from lessons.given.scheduling import Plan, Seq
 
 
 class Scheduler:
-    """Plans steps over a paged cache: running requests first, then whole prompts from the queue."""
-
     def __init__(self, max_num_seqs: int, token_budget: int, block_size: int) -> None:
         self.max_num_seqs = max_num_seqs
         self.token_budget = token_budget
         self.block_size = block_size
 
     def schedule(self, running: list[Seq], waiting: list[Seq], num_free_blocks: int) -> Plan:
-        """Return what the next step computes. A row computes all missing tokens of its request, known - computed.
-
-        running: most important first. Each gets a row, until one exceeds the budget that is left: neither it nor a
-            later one gets one. A row needs blocks for all known tokens. While they are not free, the last of `running`
-            is preempted, in the end the request itself.
-        waiting: queue order, and only if nothing was preempted. A request is admitted if fewer than max_num_seqs run
-            and its row fits into budget and free blocks; else neither it nor a later one is.
-        """
         rows: list[tuple[str, int]] = []
         preempted: list[str] = []
         budget, free, running = self.token_budget, num_free_blocks, list(running)
@@ -83,12 +69,6 @@ def recompute_or_swap(
     seconds_per_token: float,
     seconds_per_pair: float,
 ) -> tuple[str, float]:
-    """Return ("recompute" or "swap", seconds): the cheaper way to bring back a victim with num_tokens tokens of KV.
-
-    swap: whole blocks go over the link twice, out and in. recompute: seconds_per_token for each token, and
-    seconds_per_pair for each (query, key) pair of causal attention, a token's pair with itself included.
-    Equal costs: recompute, which needs no host memory.
-    """
     swap = 2 * -(-num_tokens // block_size) * block_bytes / link_bytes_per_second
     pairs = num_tokens * (num_tokens + 1) // 2
     recompute = num_tokens * seconds_per_token + pairs * seconds_per_pair

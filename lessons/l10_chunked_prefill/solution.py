@@ -7,22 +7,12 @@ from lessons.given.scheduling import Plan, Seq
 
 
 class ChunkedScheduler:
-    """Plans steps of at most `token_budget` tokens; a prompt that does not fit is computed in chunks."""
-
     def __init__(self, max_num_seqs: int, token_budget: int, block_size: int) -> None:
         self.max_num_seqs = max_num_seqs
         self.token_budget = token_budget
         self.block_size = block_size
 
     def schedule(self, running: list[Seq], waiting: list[Seq], num_free_blocks: int) -> Plan:
-        """Return what the next step computes, within the budget and the free blocks.
-
-        running: most important first. Each gets a row of its missing tokens, at most what is left of the budget; a
-            row needs blocks for computed + tokens. If they are not free, the last of `running` is preempted, again
-            and again, the request itself included.
-        waiting: queue order, and only if nothing was preempted. A request is admitted if a row of at least one token
-            and blocks for all its known tokens are left; else neither it nor a later one is.
-        """
         rows: list[tuple[str, int]] = []
         preempted: list[str] = []
         budget, free, running = self.token_budget, num_free_blocks, list(running)
@@ -64,12 +54,6 @@ def budget_for_slo(
     seeds: list[int],
     itl_slo: float,
 ) -> int | None:
-    """Return the token budget with the lowest mean TTFT of those whose P99 ITL meets the SLO on every seed.
-
-    replay(budget, seed): serves one workload; returns (TTFT, all gaps between tokens), in seconds. It is slow: call
-    it at most once for each pair. P99 is the nearest rank: the smallest gap that at least 99 % of the gaps do not
-    exceed. "Meets" includes equality. Of equal TTFTs the smaller budget wins; None if no budget meets the SLO.
-    """
     ttft_of = {}
     for budget in budgets:
         total = 0.0
@@ -85,12 +69,6 @@ def budget_for_slo(
 
 # exercise 10.3
 def chunk_costs(prompt_len: int, chunk: int, cached: int = 0) -> dict[str, int]:
-    """Count what a prompt costs in chunks of `chunk` tokens: passes, kv_read, pairs.
-
-    cached: tokens at its start whose KV exists already; they are not computed.
-    passes: forward passes; each reads all weights. kv_read: positions whose keys and values a chunk's attention
-    reads, its own included, summed over chunks. pairs: (query, key) pairs of causal attention, summed over chunks.
-    """
     ends = [*range(cached + chunk, prompt_len, chunk), prompt_len]
     pairs = sum(position + 1 for position in range(cached, prompt_len))
     return {"passes": len(ends), "kv_read": sum(ends), "pairs": pairs}

@@ -8,10 +8,6 @@ from hashlib import sha256
 
 
 def block_hashes(token_ids: list[int], block_size: int, salt: bytes = b"") -> list[bytes]:
-    """Return one sha256 digest (32 bytes) per full block; each covers its block and everything before it.
-
-    salt: requests with different salts share no hash, whatever salt a tenant chooses. Tokens are 0 to 2**63 - 1.
-    """
     parent = sha256(b"salt" + salt).digest()  # tagged: no salt can imitate a block
     hashes = []
     for start in range(0, len(token_ids) - block_size + 1, block_size):
@@ -23,19 +19,15 @@ def block_hashes(token_ids: list[int], block_size: int, salt: bytes = b"") -> li
 
 # exercise 11.2
 class PrefixCache:
-    """Finds computed blocks by hash, and forgets the least recently released one first."""
-
     def __init__(self) -> None:
         self._block_of: dict[bytes, int] = {}
         self._hash_of: dict[int, bytes] = {}
         self._evictable: dict[int, None] = {}  # least recently released first
 
     def __len__(self) -> int:
-        """Return the number of blocks held, owned and evictable."""
         return len(self._block_of)
 
     def match(self, hashes: list[bytes]) -> list[int]:
-        """Return the blocks of the longest known prefix of `hashes`. Changes nothing."""
         blocks = []
         for block_hash in hashes:
             if block_hash not in self._block_of:
@@ -44,7 +36,6 @@ class PrefixCache:
         return blocks
 
     def insert(self, block_hash: bytes, block: int) -> bool:
-        """Remember an owned block with computed content; False, and no change, if the hash is known."""
         if block_hash in self._block_of:
             return False
         self._block_of[block_hash] = block
@@ -52,17 +43,14 @@ class PrefixCache:
         return True
 
     def touch(self, block: int) -> None:
-        """A request shares the block: it is owned and cannot be evicted."""
         self._evictable.pop(block, None)
 
     def release(self, block: int) -> None:
-        """The last owner left: a block that is held becomes evictable, after all that were released before."""
         if block in self._hash_of:
             self._evictable.pop(block, None)
             self._evictable[block] = None
 
     def evict(self) -> int | None:
-        """Forget the least recently released evictable block and return it; None if there is none."""
         if not self._evictable:
             return None
         block = next(iter(self._evictable))
@@ -72,11 +60,6 @@ class PrefixCache:
 
 # exercise 11.3
 def hit_tokens(prompts: list[list[int]], block_size: int) -> list[int]:
-    """Return the tokens that each prompt finds in a cache that never evicts; the prompts run one after another.
-
-    Shared are full blocks that an earlier prompt starts with, too. At least one token of a prompt is always computed:
-    without it there are no logits. The cache is empty before the first prompt.
-    """
     seen: set[tuple[int, ...]] = set()  # prefixes that end at a block's end
     hits = []
     for prompt in prompts:

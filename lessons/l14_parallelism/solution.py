@@ -10,17 +10,12 @@ from torch.nn.functional import linear, silu
 
 
 def column_shard(weight: Tensor, rank: int, size: int) -> Tensor:
-    """Return this rank's part of weight [out, in] in a column-parallel layer: some outputs, [out / size, in].
-
-    Parts are contiguous and in the order of the ranks. Raises ValueError if size does not divide them.
-    """
     if weight.shape[0] % size:
         raise ValueError(f"{weight.shape[0]} outputs do not split into {size} equal parts")
     return weight.chunk(size, dim=0)[rank]
 
 
 def row_shard(weight: Tensor, rank: int, size: int) -> Tensor:
-    """Return this rank's part of weight [out, in] in a row-parallel layer: some inputs, [out, in / size]."""
     if weight.shape[1] % size:
         raise ValueError(f"{weight.shape[1]} inputs do not split into {size} equal parts")
     return weight.chunk(size, dim=1)[rank]
@@ -29,11 +24,6 @@ def row_shard(weight: Tensor, rank: int, size: int) -> Tensor:
 def parallel_mlp(
     x: Tensor, gate: Tensor, up: Tensor, down: Tensor, all_reduce: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Return down(silu(gate(x)) * up(x)) [tokens, hidden], the same on every rank, with a single all_reduce.
-
-    gate, up: this rank's shards [inner / size, hidden]; down: [hidden, inner / size]. all_reduce(tensor) returns the
-    sum of the ranks' tensors.
-    """
     return all_reduce(linear(silu(linear(x, gate)) * linear(x, up), down))
 
 
@@ -48,13 +38,6 @@ def route(
     holders: Mapping[bytes, Set[int]],
     max_imbalance: float,
 ) -> int:
-    """Return the replica for a request whose prompt has these full blocks.
-
-    loads: unfinished requests of each replica. holders: block hash -> replicas that cache the block.
-    A replica has room if its load is below ceil(max_imbalance x mean), where the mean of the loads counts the new
-    request. Choose among replicas with room that hold the longest prefix which any of these holds; else among all.
-    Among equals the least loaded wins, then the smallest index.
-    """
     limit = math.ceil(max_imbalance * (sum(loads) + 1) / len(loads))
     for block_hash in reversed(block_hashes):
         with_room = [replica for replica in holders.get(block_hash, ()) if loads[replica] < limit]
@@ -65,16 +48,10 @@ def route(
 
 # exercise 14.3
 def transfer_seconds(num_tokens: int, kv_bytes_per_token: int, bytes_per_s: float, latency_s: float) -> float:
-    """Return the time to send the KV of a prompt in one message."""
     return latency_s + num_tokens * kv_bytes_per_token / bytes_per_s
 
 
 def exposed_seconds(prefill_s: float, transfer_s: float, num_layers: int, layer_by_layer: bool) -> float:
-    """Return the time from the end of the prefill until the last byte of its KV has arrived.
-
-    In one piece: all of transfer_s. Layer by layer: a layer's KV, 1 / num_layers of transfer_s, is sent when that
-    layer is computed and the link is free; all layers take equally long, prefill_s / num_layers.
-    """
     if not layer_by_layer:
         return transfer_s
     compute, send = prefill_s / num_layers, transfer_s / num_layers

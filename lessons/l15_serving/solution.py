@@ -7,8 +7,6 @@ from collections import deque
 
 
 class AdmissionControl:
-    """Decides who runs, waits and is rejected: at most max_running run, at most max_waiting wait, first come first."""
-
     def __init__(self, max_running: int, max_waiting: int) -> None:
         self.max_running, self.max_waiting = max_running, max_waiting
         self._running: set[str] = set()
@@ -23,7 +21,6 @@ class AdmissionControl:
         return len(self._waiting)
 
     def offer(self, request_id: str) -> str:
-        """Return "run", "wait" or "reject" for a new request. Raises ValueError if the id runs or waits already."""
         if request_id in self._running or request_id in self._waiting:
             raise ValueError(f"request {request_id} is here already")
         if len(self._running) < self.max_running:
@@ -35,10 +32,6 @@ class AdmissionControl:
         return "reject"
 
     def finish(self, request_id: str) -> str | None:
-        """Free the slot of a running request. Return the waiting request that runs now, or None.
-
-        Raises ValueError if the request does not run.
-        """
         if request_id not in self._running:
             raise ValueError(f"request {request_id} does not run")
         self._running.remove(request_id)
@@ -49,7 +42,6 @@ class AdmissionControl:
         return following
 
     def abort(self, request_id: str) -> str | None:
-        """Forget a request that runs or waits; one that is not here is no error. Return who runs instead, or None."""
         if request_id in self._running:
             return self.finish(request_id)
         if request_id in self._waiting:
@@ -62,7 +54,6 @@ from collections.abc import Sequence
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the percentile (0 to 100), interpolating between neighbours as numpy does. Raises ValueError if empty."""
     if not values:
         raise ValueError("no values, so no percentile")
     ordered = sorted(values)
@@ -75,11 +66,6 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def goodput(
     records: Sequence[tuple[float, float, float, int]], ttft_slo: float, tpot_slo: float, seconds: float
 ) -> float:
-    """Return the requests per second that met both objectives (limits included).
-
-    records: (arrival, first token, last token, number of tokens) in seconds; 0 tokens: no answer. TTFT counts from
-    the arrival. TPOT is the mean time per token after the first; a single token has none and meets it.
-    """
     good = 0
     for arrival, first, last, num_tokens in records:
         if num_tokens and first - arrival <= ttft_slo:
@@ -92,24 +78,16 @@ import json
 
 
 def sse(events: list[dict]) -> bytes:
-    """Return a stream of server-sent events: `data: JSON` and an empty line for each, `data: [DONE]` at the end."""
     lines = [f"data: {json.dumps(event)}\n\n" for event in events]
     return "".join([*lines, "data: [DONE]\n\n"]).encode()
 
 
 class SSEParser:
-    """Reads a stream that arrives in pieces, cut anywhere, even inside a character."""
-
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> list[str]:
-        """Return the data of the events that this piece completes.
-
-        A line ends with LF or CR LF, an empty line ends the event. Data lines of one event are joined by LF; one
-        space after "data:" does not count. Other lines, and events without data, are ignored.
-        """
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         events = []
         for raw in lines:

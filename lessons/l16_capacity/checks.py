@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 from random import Random
 
-from lessons.course.checking import Failed, Learner, check, smallest
+from lessons.course.checking import Failed, Learner, check, refused, smallest
 from quizzes.experiments.operations.metrics import FAULTS, incident
 
 Panel = dict[str, float]
@@ -19,16 +18,6 @@ def same(found: object, expected: float | None) -> None:
             raise Failed(f"returned {found!r}, expected {expected!r}")
     elif not isinstance(found, int | float) or not math.isclose(found, expected, rel_tol=1e-9):
         raise Failed(f"returned {found!r}, expected {expected:.6g}")
-
-
-def refuses(call: Callable[[], object], example: object) -> None:
-    try:
-        call()
-    except Exception as error:
-        if "ValueError" not in str(error):
-            raise Failed(f"raised {error}, expected ValueError", example=example) from None
-    else:
-        raise Failed("was accepted, expected ValueError", example=example)
 
 
 @check("16.1")
@@ -101,7 +90,7 @@ def impossible_plans_are_refused(learner: Learner) -> None:
     """A batch below 1 and a utilisation outside of (0, 1] raise ValueError."""
     for batch, utilisation in ((0, 0.7), (8, 0.0), (8, 1.2)):
         case = (10.0, 0.1, 100, 0.02, batch, utilisation)
-        refuses(lambda case=case: learner.call("replicas_needed", *case), case)
+        refused(case, learner.call, "replicas_needed", *case)
 
 
 @check("16.1")

@@ -7,21 +7,12 @@ import math
 
 
 def max_batch(kv_tokens: int, prompt_len: int, output_len: int, max_num_seqs: int) -> int:
-    """Return how many requests decode at once on one replica: limited by KV memory and by max_num_seqs.
-
-    A request holds on average its prompt and half of its output (rounded down). 0: not even one fits.
-    """
     return min(max_num_seqs, kv_tokens // (prompt_len + output_len // 2))
 
 
 def replicas_needed(
     rate: float, prefill_s: float, output_len: int, step_s: float, batch: int, utilisation: float
 ) -> int:
-    """Return the replicas for `rate` requests per second, each busy for at most `utilisation` of the time.
-
-    prefill_s: seconds of one prompt. step_s: seconds of a decode step of `batch` requests. A replica does one or the
-    other at a time. Raises ValueError if batch is below 1 or utilisation is not in (0, 1].
-    """
     if batch < 1 or not 0 < utilisation <= 1:
         raise ValueError(
             f"batch is {batch} and utilisation {utilisation}; expected at least 1, and a share in (0, 1]"
@@ -33,30 +24,16 @@ def replicas_needed(
 
 # exercise 16.2
 def cost_per_million_tokens(dollars_per_hour: float, tokens_per_s: float) -> float:
-    """Return the dollars for a million output tokens of a fleet that costs dollars_per_hour."""
     return dollars_per_hour / 3600 / tokens_per_s * 1e6
 
 
 def break_even_load(dollars_per_hour: float, full_tokens_per_s: float, api_price: float) -> float | None:
-    """Return the share of its full speed that an own fleet must sell to be as cheap as an API; None: never.
-
-    api_price: dollars per million output tokens. The fleet costs the same at every load.
-    """
     share = cost_per_million_tokens(dollars_per_hour, full_tokens_per_s) / api_price
     return share if share <= 1 else None
 
 
 # exercise 16.3
 def diagnose(yesterday: dict[str, float], today: dict[str, float]) -> str:
-    """Name the fault that turned yesterday's dashboard into today's.
-
-    Keys: waiting, running (means while busy), kv_usage (peak, 0 to 1), preemptions, hit_rate, ttft_p50, ttft_p99,
-    itl_p50, itl_p99, itl_max (seconds), tokens_per_step, answer_tokens (mean), requests_per_s.
-    Returns one of: none, volatile_prompt (the head of every prompt changes), small_pool (too few KV blocks),
-    no_chunking (prompts are not cut), tiny_budget (too few tokens per step), missing_stop (answers do not end),
-    overload (more arrivals), throttled_gpu (everything takes longer).
-    """
-
     def grew(name: str) -> float:
         return today[name] / max(yesterday[name], 1e-9)
 

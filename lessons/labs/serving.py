@@ -4,21 +4,56 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from common.sandbox import GuestError
+from engine.config import CacheConfig, SchedulerConfig
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
+from engine.sampling_params import SamplingParams
 from engine.sim.cost import CostModel, load_of
+from engine.sim.engine import SimEngine, VirtualClock
+from engine.sim.memory import Deployment, make_deployment
+from engine.sim.recorder import RequestRecord
+from engine.sim.workload import SimRequest
 from lessons.course.checking import Failed, fewest
-from lessons.labs.recording import record_both, recorded
+from lessons.labs.recording import record_both, recorded, recorded_engine
 
 MAX_STEPS = 400
-Ask = TypeVar("Ask")
+Wish = TypeVar("Wish")
 Service = tuple[Scheduler, list[Request]]
 """A fresh scheduler, and the requests that it gets before its first step."""
+
+
+class Ask(NamedTuple):
+    """A request: the text that its prompt begins like, tokens of that text, tokens of its own, output tokens."""
+
+    text: int
+    common: int
+    own: int
+    output: int
+    salt: str | None = None
+
+
+def requests_of(asks: Iterable[Ask]) -> list[Request]:
+    """Return greedy requests r0, r1, ... Prompts of the same text begin with the same tokens."""
+    requests = []
+    for index, ask in enumerate(asks):
+        params = SamplingParams(temperature=0, max_tokens=ask.output, ignore_eos=True)
+        tokens = [100 * ask.text + at for at in range(ask.common)] + [1000 + index] * ask.own
+        requests.append(Request(f"r{index}", tokens, params, cache_salt=ask.salt))
+    return requests
+
+
+class LabScheduler(Scheduler):
+    """The engine's scheduler on a KV manager with the learner's part."""
+
+    def __init__(self, config: SchedulerConfig, cache: CacheConfig, kv_class: Callable[..., Any]) -> None:
+        self.kv_class: Any = kv_class
+        super().__init__(config, cache)
 
 
 def decisions(scheduler: Scheduler, requests: Iterable[Request], path: Path | None = None) -> list[str]:
@@ -35,20 +70,27 @@ def decisions(scheduler: Scheduler, requests: Iterable[Request], path: Path | No
     return steps
 
 
-class Clock:
-    """Seconds since the start, as the scheduler and a trace read them."""
+def admissions(engine: SimEngine, requests: Iterable[SimRequest], path: Path | None) -> list[RequestRecord]:
+    """Serve requests on a simulated engine; return their records in order of admission. path: where to record."""
+    with recorded_engine(path, engine):
+        engine.run(requests)
+    return sorted(
+        engine.recorder.finished,
+        key=lambda record: (record.scheduled, record.first_token, record.request.index),
+    )
 
-    now = 0.0
 
-    def __call__(self) -> float:
-        return self.now
+@cache
+def h100(max_num_seqs: int) -> Deployment:
+    """Return Llama 3 8B on one H100."""
+    return make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=max_num_seqs)
 
 
 def record_in_virtual_time(
     scheduler: Scheduler, arrivals: Sequence[tuple[float, Request]], cost: CostModel, path: Path
 ) -> None:
     """Serve requests that arrive over time and record the run. A cost model gives each step its duration."""
-    clock, ahead = Clock(), deque(arrivals)
+    clock, ahead = VirtualClock(), deque(arrivals)
     with recorded(path, scheduler, clock):
         while ahead or scheduler.has_unfinished():
             if not scheduler.has_unfinished():
@@ -82,11 +124,11 @@ def _step(scheduler: Scheduler) -> str:
 
 def decide_the_same(
     lab: str,
-    asks: Sequence[Ask],
-    ours: Callable[[list[Ask]], Service],
-    yours: Callable[[list[Ask]], Service],
+    asks: Sequence[Wish],
+    ours: Callable[[list[Wish]], Service],
+    yours: Callable[[list[Wish]], Service],
     said: str,
-    show: Callable[[list[Ask]], str] = repr,
+    show: Callable[[list[Wish]], str] = repr,
 ) -> None:
     """Compare the engine's decisions with the learner's part and without it.
 
@@ -94,7 +136,7 @@ def decide_the_same(
     "with our manager". Raises Failed with the smallest workload that differs, and with both runs as traces.
     """
 
-    def difference(some: list[Ask]) -> str | None:
+    def difference(some: list[Wish]) -> str | None:
         right = decisions(*ours(some))
         try:
             found = decisions(*yours(some))

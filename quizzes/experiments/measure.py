@@ -41,12 +41,6 @@ class Ratio:
         """The interval as fields of a result."""
         return {"lo": self.lo, "hi": self.hi}
 
-    def is_above(self, bound: float) -> bool | None:
-        """Return whether the whole interval is above or below the bound; None if neither."""
-        if self.lo > bound:
-            return True
-        return False if self.hi < bound else None
-
 
 def paired_ratio(
     a: Callable[[], Any],

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from app.cli.main import app
 from app.cli.quiz.menu import challenge_reply
 from quizzes.experiments.running import run_here
 from quizzes.expressions import ExpressionError, resolve
@@ -31,10 +34,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def prep(*args: str, answers: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def prep(*args: str, answers: str = "", **environment: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(app, list(args), input=answers, env={"COLUMNS": "80", **environment})
+
+
+def command(*args: str) -> list[str]:
+    return [sys.executable, "-m", "app.cli.main", *args]
+
+
+def alone(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, which knows nothing of earlier ones and has an encoding."""
     return subprocess.run(
-        [sys.executable, "-m", "app.cli.main", *args],
-        input=answers or "",
+        command(*args),
+        input="",
         capture_output=True,
         text=True,
         env={**os.environ, **ENVIRONMENT, **environment},
@@ -58,7 +71,7 @@ def script(tmp_path: Path, *lines: str) -> str:
 
 def as_json(*args: str) -> dict[str, Any]:
     done = prep(*args, "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 
@@ -78,7 +91,7 @@ def test_vary_asks_again_for_a_text_without_a_value_and_s_returns_to_the_menu(
 ) -> None:
     path = script(tmp_path, *right_answers(7), "80", "v", "slots", "slots=3", "v 5", "s", "")
     done = prep("quiz", "--question", QUESTION, "--seed", "7", "--script", path)
-    assert done.returncode == 0 and done.stdout.count("needs name=value") == 2, done.stdout + done.stderr
+    assert done.exit_code == 0 and done.stdout.count("needs name=value") == 2, done.stdout + done.stderr
     assert "2 of 2 points" in done.stdout and "error" not in done.stderr
 
 
@@ -150,7 +163,7 @@ def test_plain_terminals_get_words_and_80_columns(home: Path, tmp_path: Path) ->
 
 def test_ascii_terminals_get_ascii(home: Path, tmp_path: Path) -> None:
     path = script(tmp_path, "1", "2", "60", "")
-    done = prep(
+    done = alone(
         "quiz", "--question", QUESTION, "--seed", "7", "--script", path, PYTHONIOENCODING="ascii:replace"
     )
     assert "x MISS" in done.stdout and "?" not in done.stdout.split("you")[1].split("engine")[0]
@@ -169,25 +182,14 @@ def test_ascii_terminals_get_ascii(home: Path, tmp_path: Path) -> None:
 )
 def test_what_does_not_exist_is_told_with_what_does(home: Path, args: tuple[str, ...], words: str) -> None:
     done = prep("quiz", *args)
-    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert done.exit_code == 2 and words in done.stderr, done.stderr
 
 
 @pytest.mark.slow
 def test_killed_in_the_middle_it_keeps_every_judged_item_and_goes_on(home: Path, tmp_path: Path) -> None:
     """kill -9 while the second item waits for its answer."""
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "app.cli.main",
-            "quiz",
-            "--question",
-            QUESTION,
-            "--question",
-            QUESTION,
-            "--seed",
-            "7",
-        ],
+        command("quiz", "--question", QUESTION, "--question", QUESTION, "--seed", "7"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -212,7 +214,7 @@ def test_ctrl_c_leaves_with_what_was_done_and_no_process(home: Path) -> None:
     import psutil
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli.main", "quiz", "--question", QUESTION, "--seed", "7"],
+        command("quiz", "--question", QUESTION, "--seed", "7"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -235,21 +237,12 @@ def test_ctrl_c_leaves_with_what_was_done_and_no_process(home: Path) -> None:
 @pytest.mark.slow
 def test_two_terminals_at_once_both_keep_their_answers(home: Path, tmp_path: Path) -> None:
     path = script(tmp_path, *right_answers(7), "70", "")
-    command = [
-        sys.executable,
-        "-m",
-        "app.cli.main",
-        "quiz",
-        "--question",
-        QUESTION,
-        "--seed",
-        "7",
-        "--script",
-        path,
-    ]
     both = [
         subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **ENVIRONMENT}
+            command("quiz", "--question", QUESTION, "--seed", "7", "--script", path),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **ENVIRONMENT},
         )
         for _ in range(2)
     ]
@@ -262,7 +255,7 @@ def test_two_terminals_at_once_both_keep_their_answers(home: Path, tmp_path: Pat
 @pytest.mark.parametrize("args", [("quiz", "--question", QUESTION), ("start",), ("review",), ("today",)])
 def test_a_closed_stdin_is_an_empty_one(home: Path, args: tuple[str, ...]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "app.cli.main", *args],
+        command(*args),
         capture_output=True,
         text=True,
         env={**os.environ, **ENVIRONMENT},
@@ -274,7 +267,7 @@ def test_a_closed_stdin_is_an_empty_one(home: Path, args: tuple[str, ...]) -> No
 
 def test_a_closed_stdout_loses_the_output_only(home: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "app.cli.main", "progress"],
+        command("progress"),
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **ENVIRONMENT},
@@ -289,7 +282,7 @@ def test_a_closed_stdout_loses_the_output_only(home: Path) -> None:
     "args", [("quiz", "--question", QUESTION), ("bank", "list"), ("claims", "show", "S0-13")]
 )
 def test_an_encoding_without_our_signs_gets_plain_ones(home: Path, args: tuple[str, ...]) -> None:
-    done = prep(*args, PYTHONIOENCODING="ascii")
+    done = alone(*args, PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and done.stdout.isascii(), done.stderr
     assert " - " in done.stdout if args[0] != "claims" else '"' in done.stdout
 
@@ -339,12 +332,12 @@ def test_a_damaged_compiled_bank_is_named_and_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PREP_CACHE", str(tmp_path))
-    prep("bank", "list")
+    alone("bank", "list")
     [path] = (tmp_path / "documents").glob("bank-*.json")
     path.write_text(path.read_text()[:100])
-    done = prep("bank", "list")
+    done = alone("bank", "list")
     assert QUESTION in done.stdout and "is damaged" in done.stderr
-    assert "is damaged" not in prep("bank", "list").stderr
+    assert "is damaged" not in alone("bank", "list").stderr
 
 
 def _read_until(process: subprocess.Popen[str], words: str) -> None:
@@ -458,7 +451,7 @@ def test_answer_lists_the_numbered_questions_with_the_items_that_cover_them(home
     prompt = " ".join(draw(ask, 0).prompt.replace("`", "").replace("*", "").split())
     assert text.index(f"Answered by {ask.id}") < text.index(prompt[:60]) < text.index("in 30 seconds")
     unknown = prep("answer", "Q999")
-    assert unknown.returncode == 2 and "prep answer --list" in unknown.stderr
+    assert unknown.exit_code == 2 and "prep answer --list" in unknown.stderr
 
 
 def test_bank_lint_names_files_that_are_not_formatted(home: Path) -> None:
@@ -466,5 +459,5 @@ def test_bank_lint_names_files_that_are_not_formatted(home: Path) -> None:
     path = ROOT / "quizzes/bank/memory/os_paging.yaml"
     before = path.read_text()
     done = prep("bank", "lint", "--fix", "memory.os_paging")
-    assert done.returncode == 0 and "formatted 0 of 1 files" in done.stdout
+    assert done.exit_code == 0 and "formatted 0 of 1 files" in done.stdout
     assert path.read_text() == before

@@ -15,7 +15,9 @@ from typing import Any
 import psutil
 import pytest
 from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
 
+from app.cli.main import app
 from common.child_process import ROOT
 from engine.zoo.registry import resolve
 
@@ -121,8 +123,9 @@ def test_sigterm_ends_both_servers_and_leaves_no_files(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_sides_are_errors_that_say_what_to_give(
-    words: tuple[str, ...], message: str, tmp_path: Path
+    words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended = run("check", *words, temp=tmp_path)
-    assert ended.returncode in (2, 3) and message in ended.stderr.replace("\n", " "), ended.stderr
+    monkeypatch.chdir(ROOT)
+    ended = CliRunner().invoke(app, ["upgrade", "check", *words])
+    assert ended.exit_code in (2, 3) and message in ended.stderr.replace("\n", " "), ended.stderr
     assert "Traceback" not in ended.stderr

@@ -14,6 +14,7 @@ from tests.core.workloads import Ask, Workload
 
 WORKLOADS = 2000
 CHUNK = 250
+CHUNKS = range(0, WORKLOADS, CHUNK)
 
 
 def check(first: int, count: int, make: Callable[[int], Workload] = Workload.random) -> None:
@@ -23,7 +24,10 @@ def check(first: int, count: int, make: Callable[[int], Workload] = Workload.ran
             pytest.fail(f"workload {seed} breaks the core.\n\n{explain(workload)}", pytrace=False)
 
 
-@pytest.mark.parametrize("first", range(0, WORKLOADS, CHUNK))
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(first, marks=pytest.mark.slow if first >= WORKLOADS // 2 else []) for first in CHUNKS],
+)
 def test_any_workload_reads_only_its_own_kv_and_gives_what_each_request_gives_alone(first: int) -> None:
     check(first, CHUNK)
 

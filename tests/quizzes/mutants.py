@@ -437,9 +437,6 @@ experiments.measure
     test_measure.test_the_ratio_is_the_time_of_the_first_over_the_second
         the_ratio_is_upside_down in _summary
             first / second => second / first
-    test_measure.test_an_interval_that_contains_the_bound_decides_nothing
-        the_median_decides in Ratio.is_above
-            self.lo > bound => self.median > bound
     test_measure.test_a_noisy_pair_is_measured_more_often_and_within_its_time
         the_interval_is_half_as_wide in median_interval
             BOOTSTRAP_DRAWS // 40 => BOOTSTRAP_DRAWS // 4

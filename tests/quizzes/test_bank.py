@@ -10,12 +10,12 @@ import pytest
 
 from quizzes import lint
 from quizzes.experiments import registry
-from quizzes.experiments.running import run_here
 from quizzes.grading import ParseError, parse
 from quizzes.grading.check import share_of_points
 from quizzes.instance import draw
 from quizzes.question import Answer, Question
 from quizzes.question_bank import codes, load_bank
+from tests.quizzes.runs import run_once
 
 BANK = load_bank()
 NUMBERED = {code: text for code, text in codes().items() if code.startswith("Q")}
@@ -24,16 +24,6 @@ REVERSE = [f"Q{number}" for number in range(128, 135)]
 PAIRS = codes().keys() - NUMBERED.keys()
 """Pairs of statements in prep guides that contradict each other."""
 SCHEMA = Path(__file__).resolve().parents[2] / "quizzes" / "question.schema.json"
-
-_results: dict[str, dict[str, Any]] = {}
-
-
-def run(name: str, args: dict[str, Any]) -> dict[str, Any]:
-    """In this process, each run once."""
-    key = json.dumps([name, args], sort_keys=True, default=str)
-    if key not in _results:
-        _results[key] = run_here(name, args)
-    return _results[key]
 
 
 def seeds_of(question: Question, count: int) -> range:
@@ -98,7 +88,7 @@ def counts_only(question_id: str) -> bool:
 )  # all of them: slow, below
 def test_engine_and_oracle_agree_for_two_seeds(question_id: str) -> None:
     question = BANK.question(question_id)
-    findings = [f for f in lint.lint_truth(question, run, range(2)) if f.seed is not None]
+    findings = [f for f in lint.lint_truth(question, run_once, range(2)) if f.seed is not None]
     assert findings == []
 
 
@@ -108,7 +98,9 @@ def test_engine_and_oracle_agree(question_id: str) -> None:
     """For the seeds of `prep bank lint --run`; for an eighth of them, too few to count draws, if something runs."""
     question = BANK.question(question_id)
     whole = question.experiment is None
-    findings = lint.lint_truth(question, run, seeds_of(question, lint.SEEDS if whole else lint.SEEDS // 8))
+    findings = lint.lint_truth(
+        question, run_once, seeds_of(question, lint.SEEDS if whole else lint.SEEDS // 8)
+    )
     assert [finding for finding in findings if whole or finding.seed is not None] == []
 
 
@@ -137,7 +129,7 @@ def test_the_longest_option_is_not_the_right_one() -> None:
             continue
         for seed in range(2):
             instance = draw(question, seed)
-            result = run(question.experiment.run, instance.run_args()) if question.experiment else None
+            result = run_once(question.experiment.run, instance.run_args()) if question.experiment else None
             texts = {choice.id: instance.render(choice.text) for choice in question.choices}
             total += 1
             longest += len(texts[instance.expected(result)["choice"][0]]) == max(map(len, texts.values()))
@@ -236,10 +228,10 @@ def test_lint_finds_what_it_is_for() -> None:
     }
     for words, change in faults.items():
         question = Question.model_validate({**sound, **change})
-        found = [*lint.lint_form(question), *lint.lint_truth(question, run, range(6))]
+        found = [*lint.lint_form(question), *lint.lint_truth(question, run_once, range(6))]
         assert any(words in str(finding) for finding in found), (words, found)
     question = Question.model_validate(sound)
-    assert [*lint.lint_form(question), *lint.lint_truth(question, run, range(6))] == []
+    assert [*lint.lint_form(question), *lint.lint_truth(question, run_once, range(6))] == []
 
 
 def spellings(value: float, answer: Answer) -> list[str]:
@@ -320,10 +312,12 @@ def test_lint_finds_faults_of_options_and_of_right_answers_that_are_refused() ->
         "is refused": word,
     }.items():
         question = Question.model_validate({**base, "choices": options, **change})
-        found = [str(finding) for finding in lint.lint_truth(question, run, range(3))]
+        found = [str(finding) for finding in lint.lint_truth(question, run_once, range(3))]
         assert any(words in finding for finding in found), (words, found)
     sound = Question.model_validate({**base, "choices": options})
-    found = [finding.message for finding in lint.lint_truth(sound, run, range(3)) if finding.seed is not None]
+    found = [
+        finding.message for finding in lint.lint_truth(sound, run_once, range(3)) if finding.seed is not None
+    ]
     assert found == []
 
 
@@ -341,7 +335,7 @@ def test_lint_says_how_often_a_mistake_or_a_witness_fails() -> None:
         "witness": {"n": 1},
     }
     question = Question.model_validate({**sound, "followups": [follow_up]})
-    found = [str(finding) for finding in lint.lint_truth(question, run, range(2))]
+    found = [str(finding) for finding in lint.lint_truth(question, run_once, range(2))]
     assert sum("witness does not meet" in finding for finding in found) == 2, found
     assert not lint.agree(100, 101) and lint.agree(100.0, 100.00001) and not lint.agree(1, True)
 

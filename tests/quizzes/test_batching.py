@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 
-from quizzes.experiments import Context, get
 from quizzes.experiments.registry import BadArguments
 from quizzes.oracles import batching as paper
+from tests.quizzes.runs import runner
 
-
-def run(name: str, **args: Any) -> Any:
-    found = get(f"batching.{name}")
-    return found.run(Context(), **found.check(args))
+run = runner("batching")
 
 
 @pytest.mark.slow

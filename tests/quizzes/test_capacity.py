@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 
 import pytest
-import yaml
 
 from engine.sim.models import MODELS
-from quizzes.claims.claim import Claim
-from quizzes.claims.court import check_flip, judge
-from quizzes.experiments import Context, get
 from quizzes.experiments.capacity.memory import tensor_shapes
 from quizzes.experiments.registry import BadArguments
 from quizzes.experiments.running import run_here
 from quizzes.oracles import capacity as oracle
+from tests.quizzes.runs import runner
 
-QUIZZES = Path(__file__).parents[2] / "quizzes"
-CLAIMS = yaml.safe_load((QUIZZES / "claims" / "bank" / "capacity.yaml").read_text())
 DENSE = [name for name, shape in MODELS.items() if shape.moe is None and shape.mla is None]
 
-KNOWN = {"S1-21": "confirmed", "S1-88": "refuted", "S0-62": "refuted", "S3-21": "refuted", "S2-25": "depends"}
-"""Worked out by hand; the court finds them by experiment."""
-
-
-def run(name: str, **args: object):
-    experiment = get(f"capacity.{name}")
-    return experiment.run(Context(), **experiment.check(args))
+run = runner("capacity")
 
 
 @pytest.mark.parametrize("name", DENSE)
@@ -118,16 +106,6 @@ def test_slots_are_as_large_before_as_after_loading(adapter: str) -> None:
 def test_impossible_figures_are_refused(name: str, args: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         run(name, **args)
-
-
-@pytest.mark.parametrize("data", CLAIMS, ids=lambda data: data["id"])
-def test_a_claim_gets_its_verdict_from_results(data: dict[str, object]) -> None:
-    claim = Claim.model_validate(data)
-    ruling = judge(claim, run_here)
-    undecided = ("inconclusive",) if ruling.decided_by == "fact" else ()  # no source decides
-    assert ruling.verdict in ("confirmed", "refuted", "depends", *undecided) and ruling.wording
-    assert ruling.verdict == KNOWN.get(claim.id, ruling.verdict)
-    check_flip(claim, run_here)
 
 
 @pytest.mark.parametrize(

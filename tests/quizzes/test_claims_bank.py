@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections import Counter
 from itertools import combinations
@@ -15,22 +14,21 @@ from quizzes import lint
 from quizzes.claims.claim import RUNNABLE, Claim, Fact
 from quizzes.claims.claim_list import BANK, load_claims
 from quizzes.claims.court import CaseOutcome, check_flip, decide_test, judge
-from quizzes.experiments.running import run_here
 from quizzes.lint_texts import false_statements
+from tests.quizzes.runs import run_once
 
 CLAIMS = load_claims()
 COUNTS = {"S0": 94, "S1": 125, "S2": 31, "S3": 133, "S4": 78}
 """Claims of each document."""
 RUNS = [entry.id for entry in CLAIMS if entry.run]
 
-_results: dict[str, dict[str, Any]] = {}
 
-
-def run(name: str, args: dict[str, Any]) -> dict[str, Any]:
-    key = json.dumps([name, args], sort_keys=True, default=str)
-    if key not in _results:
-        _results[key] = run_here(name, args)
-    return _results[key]
+BY_HAND = {
+    "confirmed": ("S1-21", "S3-51", "S3-122"),
+    "refuted": ("S1-88", "S0-62", "S3-21", "S1-24", "S3-50", "S3-126"),
+    "depends": ("S2-25",),
+}
+"""Verdicts that were worked out by hand; the court finds them by experiment."""
 
 
 def test_every_file_holds_claims() -> None:
@@ -56,10 +54,20 @@ def test_facts_name_a_source_with_a_version_or_a_date() -> None:
             assert fact.source.ref and (fact.source.version or fact.source.as_of), entry.id
 
 
+@pytest.mark.parametrize("verdict", BY_HAND)
+def test_the_court_finds_what_was_worked_out_by_hand(verdict: str) -> None:
+    for claim_id in BY_HAND[verdict]:
+        claim = CLAIMS.claim(claim_id)
+        assert judge(claim, run_once).verdict == verdict, claim_id
+        check_flip(claim, run_once)
+
+
 @pytest.mark.slow
 def test_no_test_is_so_easy_that_every_claim_passes() -> None:
     """Over all claims that have been judged by counting, each verdict occurs, and none dominates."""
-    verdicts = Counter(judge(CLAIMS.claim(name), run).verdict for name in RUNS[::7] if not _needs_model(name))
+    verdicts = Counter(
+        judge(CLAIMS.claim(name), run_once).verdict for name in RUNS[::7] if not _needs_model(name)
+    )
     assert len(verdicts) >= 3 and max(verdicts.values()) < 0.8 * verdicts.total(), verdicts
 
 
@@ -68,7 +76,7 @@ def test_no_test_is_so_easy_that_every_claim_passes() -> None:
     "claim_id", [name for name in RUNS if not lint.needs_model(CLAIMS.entries[name].run)][::8]
 )  # every eighth; all of them in the slow test below
 def test_a_counting_test_decides(claim_id: str) -> None:
-    ruling = judge(CLAIMS.claim(claim_id), run)
+    ruling = judge(CLAIMS.claim(claim_id), run_once)
     assert ruling.verdict in ("confirmed", "refuted", "depends", "outdated")
     assert ruling.wording and all(case.holds is not None for case in ruling.cases)
 
@@ -78,12 +86,12 @@ def test_a_counting_test_decides(claim_id: str) -> None:
 def test_every_test_can_be_held(claim_id: str) -> None:
     """Also those with a model or a clock: a verdict, or a reason why there is none here. Witnesses do flip."""
     claim = CLAIMS.claim(claim_id)
-    ruling = judge(claim, run)
+    ruling = judge(claim, run_once)
     if ruling.verdict in ("inconclusive", "skipped"):
         assert ruling.reason or any(case.reason or case.holds is None for case in ruling.cases)
     else:
         assert ruling.wording and list(false_statements(ruling.wording)) == []
-    check_flip(claim, run)
+    check_flip(claim, run_once)
 
 
 def _exhibits() -> dict[str, list[dict[str, str]]]:
@@ -204,7 +212,7 @@ def test_the_search_for_twins_finds_those_that_are_known() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", _twins(), ids="=".join)
 def test_claims_in_the_same_words_have_the_same_verdict(pair: tuple[str, str]) -> None:
-    verdicts = {judge(CLAIMS.claim(name), run).verdict for name in pair} - {"inconclusive", "skipped"}
+    verdicts = {judge(CLAIMS.claim(name), run_once).verdict for name in pair} - {"inconclusive", "skipped"}
     assert len(verdicts) <= 1, verdicts
 
 

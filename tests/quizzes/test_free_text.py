@@ -24,6 +24,7 @@ from quizzes.free_text.sentences import closest, sentences
 from quizzes.free_text.settings import JudgeSettings, forget, load, save
 from quizzes.instance import draw
 from quizzes.question import KeyPoint, Question
+from tests.quizzes import made_up
 
 IDLE = KeyPoint(
     id="idle",
@@ -66,23 +67,13 @@ def question(number: int) -> Question:
         }
         for n in range(4)
     ]
-    return Question.model_validate(
-        {
-            "schema": 1,
-            "id": f"batching.free_{number}",
-            "title": "free",
-            "kind": "free",
-            "stage": "technical",
-            "roles": ["sre"],
-            "difficulty": 2,
-            "minutes": 3,
-            "sources": [{"ref": "a test"}],
-            "params": {"n": {"const": 3}},
-            "prompt": "What do {{ n }} things do?",
-            "keypoints": points,
-            "interview": {"probing": "p", "short": "s", "long": "l"},
-            "explain": "e",
-        }
+    return made_up.question(
+        id=f"batching.free_{number}",
+        kind="free",
+        params={"n": {"const": 3}},
+        prompt="What do {{ n }} things do?",
+        keypoints=points,
+        interview={"probing": "p", "short": "s", "long": "l"},
     )
 
 

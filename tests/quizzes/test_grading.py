@@ -15,27 +15,10 @@ from quizzes.grading.options import adjacent_share, picked_share
 from quizzes.grading.units import KINDS, expected_unit, unit
 from quizzes.instance import draw
 from quizzes.question import Answer, Question
+from tests.quizzes.made_up import question
 
 untimed = settings(deadline=None)
 """A busy machine may take its time."""
-
-HEADER: dict[str, Any] = {
-    "schema": 1,
-    "id": "batching.made_up",
-    "title": "made up",
-    "stage": "technical",
-    "roles": ["sre"],
-    "difficulty": 2,
-    "minutes": 2,
-    "sources": [{"ref": "a test"}],
-    "prompt": "?",
-    "explain": "!",
-}
-
-
-def question(**fields: Any) -> Question:
-    return Question.model_validate({**HEADER, **fields})
-
 
 NUMBERS = question(
     kind="numeric",

@@ -14,26 +14,19 @@ from hypothesis import strategies as st
 from quizzes.expressions import evaluate
 from quizzes.instance import Instance, QuestionError, draw, render_text
 from quizzes.question import Question
+from tests.quizzes import made_up
 
 untimed = settings(deadline=None)
 SEEDS = st.integers(0, 10**9)
-HEADER: dict[str, Any] = {
-    "schema": 1,
-    "id": "memory.made_up",
-    "title": "made up",
-    "stage": "technical",
-    "roles": ["sre"],
-    "difficulty": 2,
-    "minutes": 2,
-    "sources": [{"ref": "a test"}],
-    "prompt": "{{ blocks }} blocks of {{ size }}?",
-    "explain": "!",
-}
 
 
 def question(**fields: Any) -> Question:
-    usual = {"kind": "numeric", "answers": [{"id": "x", "type": "int", "expect": "=blocks * size"}]}
-    return Question.model_validate({**HEADER, **usual, **fields})
+    usual = {
+        "kind": "numeric",
+        "prompt": "{{ blocks }} blocks of {{ size }}?",
+        "answers": [{"id": "x", "type": "int", "expect": "=blocks * size"}],
+    }
+    return made_up.question(**(usual | fields))
 
 
 DRAWN = question(

@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from quizzes.experiments import Context, get
 from quizzes.oracles import lifecycle as paper
 from quizzes.oracles.scheduling import chunk_steps
+from tests.quizzes.runs import runner
 
-
-def run(name: str, **args: Any) -> Any:
-    found = get(f"lifecycle.{name}")
-    return found.run(Context(), **found.check(args))
+run = runner("lifecycle")
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 
 import pytest
-import yaml
 
-from quizzes.claims.claim import Claim
-from quizzes.claims.court import check_flip, judge
-from quizzes.experiments import Context, get
 from quizzes.experiments.memory.allocators import Buddy, Contiguous, Paged
-from quizzes.experiments.running import run_here
 from quizzes.oracles import memory as oracle
+from tests.quizzes.runs import runner
 
-QUIZZES = Path(__file__).parents[2] / "quizzes"
-CLAIMS = yaml.safe_load((QUIZZES / "claims" / "bank" / "memory.yaml").read_text())
-
-KNOWN = {
-    "S1-24": "refuted",
-    "S3-51": "confirmed",
-    "S3-50": "refuted",
-    "S3-126": "refuted",
-    "S3-122": "confirmed",
-}
-"""Worked out by hand; the court finds them by experiment."""
-
-
-def run(name: str, **args: object):
-    experiment = get(f"memory.{name}")
-    return experiment.run(Context(), **experiment.check(args))
+run = runner("memory")
 
 
 @pytest.mark.parametrize("make", [lambda: Contiguous(512), lambda: Buddy(512), lambda: Contiguous(512, 64)])
@@ -149,13 +129,3 @@ def test_an_allocator_race_says_what_does_not_fit() -> None:
         run("allocator_race", prompts=[100], outputs=[100], max_len=150)
     with pytest.raises(ValueError, match="one of each per request"):
         run("allocator_race", prompts=[100], outputs=[100, 3])
-
-
-@pytest.mark.parametrize("data", CLAIMS, ids=lambda data: data["id"])
-def test_a_claim_gets_its_verdict_from_results(data: dict[str, object]) -> None:
-    claim = Claim.model_validate(data)
-    ruling = judge(claim, run_here)
-    undecided = ("inconclusive",) if ruling.decided_by == "fact" else ()  # no source decides
-    assert ruling.verdict in ("confirmed", "refuted", "depends", *undecided) and ruling.wording
-    assert ruling.verdict == KNOWN.get(claim.id, ruling.verdict)
-    check_flip(claim, run_here)

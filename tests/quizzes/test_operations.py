@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from quizzes.experiments import Context, get
 from quizzes.experiments.operations.gateway import Gateway
 from quizzes.experiments.running import run_here
 from quizzes.oracles import operations as paper
+from tests.quizzes.runs import runner
 
-
-def run(name: str, **args: Any) -> Any:
-    found = get(f"operations.{name}")
-    return found.run(Context(), **found.check(args))
+run = runner("operations")
 
 
 @pytest.mark.parametrize("share", [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5])

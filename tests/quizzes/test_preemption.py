@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from random import Random
-from typing import Any
 
 import pytest
 
-from quizzes.experiments import Ask, BadArguments, Context, CoreEngine, get
+from quizzes.experiments import Ask, BadArguments, CoreEngine
 from quizzes.experiments.preemption.victim_policies import VictimScheduler, draw
 from quizzes.oracles import preemption as paper
+from tests.quizzes.runs import runner
 
-
-def run(name: str, **args: Any) -> Any:
-    found = get(f"preemption.{name}")
-    return found.run(Context(), **found.check(args))
+run = runner("preemption")
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quizzes.experiments import Context, registry
+from quizzes.experiments import registry
 from quizzes.experiments.prefix_cache.chats import Budgeter, TokenTree, WholePromptCache
 from quizzes.experiments.prefix_cache.prompts import canonical
 from quizzes.experiments.prefix_cache.response_cache import ResponseCache, likeness, normalise
 from quizzes.experiments.prefix_cache.routing import Sticky, WeightedRoundRobin
 from quizzes.experiments.prefix_cache.tenants import TokenQuota
 from quizzes.oracles import prefix_cache as oracle
+from tests.quizzes.runs import runner
 
-
-def run(name: str, **args: Any) -> Any:
-    found = registry.get(f"prefix_cache.{name}")
-    return found.run(Context(), **found.check(args))
+run = runner("prefix_cache")
 
 
 lengths = st.integers(1, 130)

@@ -33,7 +33,6 @@ def test_a_growing_trace_is_the_engine_after_each_line(tmp_path: Path, seed: int
         for kind in (*BLOCK_EVENTS, *REQUEST_EVENTS):
             events = [event for event in whole.events(kind) if event.step <= last]
             assert [event for event in reader.events(kind) if event.step <= last] == events
-            assert reader.previous_event(kind, last + 1) == (events[-1] if events else None)
     assert reader.is_complete and (reader.problems, reader.warnings) == ([], [])
     assert reader.num_steps == whole.num_steps and reader.workload_hash == whole.workload_hash
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from common.sandbox import GuestError, GuestStopped
-from lessons.course.checking import Failed, Learner, check, fewest
+from lessons.course.checking import Failed, Learner, check, refused, run_fewest
 
 LAB = "batching-loop"
 VOCAB = 40
@@ -355,20 +355,12 @@ def the_impossible_is_refused(learner: Learner) -> None:
         ("f", [2] * 9, 1),
     ]
     for call in calls:
-        _refused(partial(yours.add, *call), f"add{call}", "add('a', [2, 3, 4], 6); add('b', [5], 1); 8 fit")
+        refused(f"8 fit; add('a', [2, 3, 4], 6); add('b', [5], 1); add{call}", yours.add, *call)
     for slots, budget in ((0, 4), (3, 2)):
-        made = f"BatchingLoop({slots}, {budget}, 8, [0])"
-        _refused(partial(learner.new, "BatchingLoop", slots, budget, 8, [0]), made, made)
+        sizes = slots, budget, 8, [0]
+        refused(f"BatchingLoop{sizes}", learner.new, "BatchingLoop", *sizes)
     if (names := yours.get("unfinished")) != ["a", "b"] or yours.abort("c") is not False:
         raise Failed(f"after refused calls, unfinished is {names!r}; it was ['a', 'b']", example=str(calls))
-
-
-def _refused(call: Callable[[], object], shown: str, example: str) -> None:
-    try:
-        call()
-    except ValueError:
-        return
-    raise Failed(f"{shown} must raise ValueError", example=example)
 
 
 def drawn(rng: Random, count: int) -> tuple[list[Ask], Limits, list[int]]:
@@ -390,21 +382,7 @@ def random_lives(learner: Learner) -> None:
     rng = Random(3)
     for number in range(30):
         asks, limits, fails_at = drawn(rng, 1 + number // 4)
-
-        def fails(some: Sequence[Ask], limits: Limits = limits, at: Sequence[int] = fails_at) -> bool:
-            try:
-                compare(learner, some, limits, at)
-            except GuestError as error:
-                if error.is_stub:
-                    raise
-                return True
-            except Failed:
-                return True
-            return False
-
-        if fails(asks):
-            compare(learner, fewest(asks, fails, 60), limits, fails_at)
-            raise Failed("two runs of the same requests differ", example=str(asks))
+        run_fewest(asks, partial(compare, learner, limits=limits, fails_at=fails_at))
 
 
 # -- the engine's worker

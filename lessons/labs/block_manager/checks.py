@@ -11,11 +11,9 @@ from common.sandbox import GuestError
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.blocks import Block, BlockPool
 from engine.core.kv_manager import KVManager
-from engine.core.request import Request
 from engine.core.scheduler import Scheduler
-from engine.sampling_params import SamplingParams
 from lessons.course.checking import Failed, Learner, check, fewest
-from lessons.labs.serving import Service, decide_the_same
+from lessons.labs.serving import Ask, LabScheduler, Service, decide_the_same, requests_of
 
 LAB = "block-manager"
 Tables = dict[str, list[int]]
@@ -303,36 +301,18 @@ class LabKV(KVManager):
         self.pool = LabPool(config.num_blocks, config.block_size, manager)
 
 
-class LabScheduler(Scheduler):
-    """The engine's scheduler on the learner's manager."""
-
-    def __init__(self, config: SchedulerConfig, cache: CacheConfig, manager: Any) -> None:
-        self.kv_class: Any = partial(LabKV, manager=manager)
-        super().__init__(config, cache)
-
-
-class Ask(tuple[int, int]):
-    """Prompt and output tokens of a request."""
-
-    def __repr__(self) -> str:
-        return f"{self[0]} + {self[1]} tokens"
-
-
 def behind_engine(learner: Learner, config: SchedulerConfig, cache: CacheConfig) -> Scheduler:
     """Return the engine's scheduler on the learner's manager."""
-    return LabScheduler(config, cache, learner.new("BlockManager", cache.num_blocks, cache.block_size))
+    manager = learner.new("BlockManager", cache.num_blocks, cache.block_size)
+    return LabScheduler(config, cache, partial(LabKV, manager=manager))
 
 
 def service(asks: list[Ask], learner: Learner | None = None) -> Service:
     """Return the engine's scheduler, with its own blocks or the learner's, and the requests."""
-    num_blocks = 1 + max(-(-sum(ask) // 4) for ask in asks) + len(asks) // 3
+    num_blocks = 1 + max(-(-(ask.common + ask.output) // 4) for ask in asks) + len(asks) // 3
     config, cache = SchedulerConfig(16, 4, 64), CacheConfig(num_blocks, 4, False)
     scheduler = Scheduler(config, cache) if learner is None else behind_engine(learner, config, cache)
-    requests = []
-    for index, (prompt, output) in enumerate(asks):
-        params = SamplingParams(temperature=0, max_tokens=output, ignore_eos=True)
-        requests.append(Request(f"r{index}", list(range(prompt)), params))
-    return scheduler, requests
+    return scheduler, requests_of(asks)
 
 
 @check(LAB)
@@ -340,5 +320,5 @@ def the_scheduler_runs_on_it(learner: Learner) -> None:
     """The engine's scheduler, with preemptions, makes the same decisions on your manager as on ours."""
     rng = Random(17)
     for count in (1, 1, 2, 2, 3, 3, 4, 6, 8):
-        asks = [Ask((rng.randint(1, 14), rng.randint(1, 12))) for _ in range(count)]
+        asks = [Ask(0, rng.randint(1, 14), 0, rng.randint(1, 12)) for _ in range(count)]
         decide_the_same(LAB, asks, service, partial(service, learner=learner), "on our manager")

@@ -9,13 +9,14 @@ from random import Random
 from typing import Any
 
 from common.sandbox import Guest
-from engine.sim.memory import Deployment, make_deployment
+from engine.sim.memory import Deployment
 from engine.sim.recorder import RequestRecord
 from engine.sim.report import percentiles
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
 from lessons.labs.fair_share.checks import serve
 from lessons.labs.racing import Differences, Race, all_served, racer
+from lessons.labs.serving import h100
 
 FLOOD = "flood"
 Track = tuple[str, list[SimRequest], list[str]]
@@ -67,7 +68,7 @@ def _track(
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
     rows, ratios, differences = [], [], Differences("fair-share", "admission")
-    slots = make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=16)
+    slots = h100(16)
     with racer(yours) as your_guest, racer(ours) as our_guest:
         guests = your_guest, our_guest
         for track, requests, tenants in tracks(seed):

@@ -14,7 +14,7 @@ from engine.grammar.dfa import DEAD, DFA, START
 from engine.grammar.manager import GrammarCompiler, pattern_tree
 from engine.grammar.regex import Node, parse
 from engine.sampling_params import StructuredOutputsParams
-from lessons.course.checking import Failed, Learner, check, fewest, smallest
+from lessons.course.checking import Failed, Learner, check, run_fewest, smallest
 
 LAB = "grammar-mask"
 
@@ -398,19 +398,7 @@ def random_vocabularies(learner: Learner) -> None:
                 else:
                     getattr(each, kind)(*value)
 
-        def fails(some: Sequence[tuple[str, Any]]) -> bool:
-            try:
-                replay(some)
-            except GuestError as error:
-                if error.is_stub:
-                    raise
-                return True
-            except Failed:
-                return True
-            return False
-
-        if fails(ops):
-            replay(fewest(ops, fails, 30))
+        run_fewest(ops, replay, tries=30)
 
     smallest(range(18), run)
 

@@ -8,8 +8,8 @@ cpp-int4-gemv the_low_half_of_a_byte_comes_first: the first four columns in the 
 -                step.x[i][lane] = at < words ? x[at * NIBBLES + i] * (i < NIBBLES - 1 ? power : 1) : 0;
 +                step.x[i][lane] = at < words ? x[at * NIBBLES + i / 2 + i % 2 * 4] * (i < NIBBLES - 1 ? power : 1) : 0;
 cpp-int4-gemv nibbles_have_no_sign: the last nibble of a word is signed
--    return sum + __builtin_convertvector((Ints)(words >> 28), Vector) * step.x[NIBBLES - 1];  // no sign bit
-+    return sum + __builtin_convertvector((Ints)words >> 28, Vector) * step.x[NIBBLES - 1];
+-    return sum + __builtin_convertvector((vint)(words >> 28), vfloat) * step.x[NIBBLES - 1];  // no sign bit
++    return sum + __builtin_convertvector((vint)words >> 28, vfloat) * step.x[NIBBLES - 1];
 cpp-int4-gemv one_group_by_the_definition: no zero point
 -        out[row] = -offsets[row];
 +        out[row] = 0;

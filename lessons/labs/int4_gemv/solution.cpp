@@ -1,44 +1,10 @@
-// Lab cpp-int4-gemv: a vector times a matrix of 4-bit weights, dequantised by groups.
-//
-// The seam is int4_linear of kernels/ops.py for one token: a decoding request times a matrix of 4-bit weights (W4A16; AWQ:
-// Lin et al. 2023, 2306.00978; GPTQ: Frantar et al. 2022, 2210.17323, both after repacking).
-//
-//     row n   k = 0     1   |   2     3   | ...        byte j has column 2 j in its low, 2 j + 1 in its high four bits
-//     byte       low  high  |  low  high  | ...
-//
-//     weight[n][k] = (nibble - zero[n][g]) * scale[n][g]        nibble, zero: 0 to 15, unsigned;  g = k / group_size
-//     out[n]       = sum over k of x[k] * weight[n][k]
-//
-// group_size divides columns. Numbers of x may be as large as 1e4. Errors up to 1e-5 of the sum over k of |x[k]| *
-// scale[n][g] are accepted.
-//
-// x        fp32 [columns]                      scale  fp32 [rows, columns / group_size]
-// qweight  uint8 [rows, columns / 2]           zero   uint8 [rows, columns / group_size]
-// out      fp32 [rows]
-//
-// rows >= 1; group_size is a multiple of 8, not always of a vector. One thread; -O3 -march=native -fopenmp-simd.
-//
-// A plan: read eight columns as one 32-bit word, in little-endian order. word & (15 << 4 i) is nibble i times 16^i, which
-// is exact as a float, so x of that column is multiplied by 16^-i once for all rows. The zero points need not be
-// subtracted from each nibble: sum x (nibble - zero) = sum x nibble - zero * sum x, and the sum of x in a group is the
-// same for all rows.
+// Solution of lab cpp-int4-gemv. The first comment of the stub states the contract.
 #include <algorithm>
-#include <cstdint>
-#include <cstring>
 #include <vector>
 
-namespace {
+#include "vector.h"
 
-#if defined(__AVX512F__)
-constexpr int LANES = 16;  // words of a vector register
-#elif defined(__AVX__)
-constexpr int LANES = 8;
-#else
-constexpr int LANES = 4;
-#endif
-typedef float Vector __attribute__((vector_size(4 * LANES)));
-typedef int Ints __attribute__((vector_size(4 * LANES)));
-typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+namespace {
 
 constexpr int NIBBLES = 8;                // columns of a word
 constexpr int COLUMNS = NIBBLES * LANES;  // of a step
@@ -52,9 +18,9 @@ inline To load(const void* from) {
 }
 
 // Lane i of the result is lane from[i] of x.
-inline Vector permuted(Vector x, Ints from) {
+inline vfloat permuted(vfloat x, vint from) {
 #if defined(__clang__)
-    Vector y;
+    vfloat y;
     for (int lane = 0; lane < LANES; lane++) y[lane] = x[from[lane]];
     return y;
 #else
@@ -64,9 +30,9 @@ inline Vector permuted(Vector x, Ints from) {
 
 // What all rows need of x. A step covers LANES words of a row.
 struct Step {
-    Vector x[NIBBLES];  // lane l of x[i]: column 8 l + i of the step, times 16^-i
+    vfloat x[NIBBLES];  // lane l of x[i]: column 8 l + i of the step, times 16^-i
     int first_group;    // of the step
-    Ints group;         // of each lane, counted from there
+    vint group;         // of each lane, counted from there
 };
 
 struct Arranged {
@@ -93,12 +59,12 @@ struct Arranged {
 };
 
 // sum of nibble * x for each word
-inline Vector products(Words words, const Step& step) {
-    Vector sum = {};
+inline vfloat products(vuint words, const Step& step) {
+    vfloat sum = {};
 #pragma GCC unroll 8
     for (int i = 0; i < NIBBLES - 1; i++)
-        sum += __builtin_convertvector((Ints)(words & (15u << 4 * i)), Vector) * step.x[i];
-    return sum + __builtin_convertvector((Ints)(words >> 28), Vector) * step.x[NIBBLES - 1];  // no sign bit
+        sum += __builtin_convertvector((vint)(words & (15u << 4 * i)), vfloat) * step.x[i];
+    return sum + __builtin_convertvector((vint)(words >> 28), vfloat) * step.x[NIBBLES - 1];  // no sign bit
 }
 
 // COUNT rows from where the pointers stand. factors: room for the scales of COUNT rows, LANES more for each.
@@ -112,20 +78,20 @@ void multiply(const Arranged& x, const uint8_t* qweight, const float* scale, con
         for (int group = 0; group < x.groups; group++)
             offsets[row] += scale[row * x.groups + group] * zero[row * x.groups + group] * x.sums[group];
     }
-    Vector sums[COUNT] = {};
+    vfloat sums[COUNT] = {};
     const auto add = [&](int number, auto load_words) {
         const Step& step = x.steps[number];
 #pragma GCC unroll 4
         for (int row = 0; row < COUNT; row++) {
-            const Words words = load_words(qweight + (long(row) * x.words + number * LANES) * sizeof(uint32_t));
-            const Vector factor = load<Vector>(factors + row * stride + step.first_group);
+            const vuint words = load_words(qweight + (long(row) * x.words + number * LANES) * sizeof(uint32_t));
+            const vfloat factor = load<vfloat>(factors + row * stride + step.first_group);
             sums[row] += products(words, step) * permuted(factor, step.group);
         }
     };
-    for (int number = 0; number < whole; number++) add(number, load<Words>);
+    for (int number = 0; number < whole; number++) add(number, load<vuint>);
     if (whole * LANES < x.words)
         add(whole, [&](const uint8_t* from) {
-            Words last = {};
+            vuint last = {};
             std::memcpy(&last, from, (x.words - whole * LANES) * sizeof(uint32_t));
             return last;
         });

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from common.sandbox import GuestError
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput
@@ -21,7 +20,7 @@ from engine.core.scheduler import Scheduler
 from engine.frontend.output_processor import OutputProcessor
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.sampling_params import SamplingParams
-from lessons.course.checking import Failed, Learner, check, fewest, smallest
+from lessons.course.checking import Failed, Learner, check, run_fewest, smallest
 
 LAB = "metrics-exporter"
 Op = tuple[Any, ...]
@@ -375,16 +374,7 @@ def random_metrics(learner: Learner) -> None:
                     ]
                 )
             )
-
-        def fails(some: Sequence[Op]) -> bool:
-            try:
-                compare(learner, [*declared, *some])
-            except (Failed, GuestError):
-                return True
-            return False
-
-        if fails(ops):
-            compare(learner, [*declared, *fewest(ops, fails, 60)])
+        run_fewest(ops, lambda some: compare(learner, [*declared, *some]))
 
     smallest([1 + number // 8 for number in range(80)], run)
     for number in range(200):

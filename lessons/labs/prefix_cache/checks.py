@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from common.sandbox import GuestError
 from engine.config import CacheConfig, SchedulerConfig
@@ -14,9 +14,8 @@ from engine.core.blocks import Block, BlockPool
 from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.request import Request
 from engine.core.scheduler import Scheduler
-from engine.sampling_params import SamplingParams
 from lessons.course.checking import Failed, Learner, check, fewest
-from lessons.labs.serving import Service, decide_the_same
+from lessons.labs.serving import Ask, LabScheduler, Service, decide_the_same, requests_of
 
 LAB = "prefix-cache"
 Call = tuple[Any, ...]
@@ -387,25 +386,10 @@ class LabKV(KVManager):
         return PrefixHit([self.pool.blocks[each] for each in found])
 
 
-class LabScheduler(Scheduler):
-    def __init__(self, config: SchedulerConfig, cache_config: CacheConfig, cache: Any) -> None:
-        self.kv_class: Any = partial(LabKV, cache=cache)
-        super().__init__(config, cache_config)
-
-
-class Ask(NamedTuple):
-    """A request: which prompt its tokens start like, how many of them, then tokens of its own, and its output."""
-
-    prompt: int
-    common: int
-    own: int
-    output: int
-    salt: str | None
-
-
 def behind_engine(learner: Learner, config: SchedulerConfig, cache: CacheConfig) -> Scheduler:
     """Return the engine's scheduler on the learner's cache."""
-    return LabScheduler(config, cache, learner.new("PrefixCache", cache.num_blocks, cache.block_size))
+    part = learner.new("PrefixCache", cache.num_blocks, cache.block_size)
+    return LabScheduler(config, cache, partial(LabKV, cache=part))
 
 
 def service(asks: list[Ask], learner: Learner | None = None) -> Service:
@@ -413,12 +397,7 @@ def service(asks: list[Ask], learner: Learner | None = None) -> Service:
     num_blocks = 2 + max(-(-(ask.common + ask.own + ask.output) // 4) for ask in asks) + len(asks) // 3
     config, cache = SchedulerConfig(16, 3, 64), CacheConfig(num_blocks, 4, True)
     scheduler = Scheduler(config, cache) if learner is None else behind_engine(learner, config, cache)
-    requests = []
-    for index, ask in enumerate(asks):
-        params = SamplingParams(temperature=0, max_tokens=ask.output, ignore_eos=True)
-        tokens = [100 * ask.prompt + at for at in range(ask.common)] + [1000 + index] * ask.own
-        requests.append(Request(f"r{index}", tokens, params, cache_salt=ask.salt))
-    return scheduler, requests
+    return scheduler, requests_of(asks)
 
 
 @check(LAB)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from common.sandbox import GuestError
 from engine.core.queues import HeapQueue, SortKey
 from engine.core.request import Request
-from engine.sim.memory import Deployment, make_deployment
+from engine.sim.memory import Deployment
 from engine.sim.recorder import RequestRecord
 from engine.sim.run import make_engine, scheduler_config
 from engine.sim.workload import SimRequest
-from lessons.course.checking import Failed, Learner, check, fewest, smallest
-from lessons.labs.recording import recorded_engine
+from lessons.course.checking import Failed, Learner, check, run_fewest, same, smallest
+from lessons.labs.serving import admissions, h100
 
 LAB = "priority-aging"
 SETTINGS: dict[str, float] = {"level": 10.0, "token": 0.0, "longest": 60.0}
@@ -94,17 +93,7 @@ def compare(learner: Learner, ops: Sequence[Op], **settings: float) -> None:
             break
         said.append(f"{name}({', '.join(repr(each) for each in args)})")
         gave, wants = (outcome(partial(getattr(queue, name), *args)) for queue in (yours, right))
-        same(said[-1], gave, wants, said)
-
-
-def same(call: str, yours: Any, right: Any, said: Sequence[str]) -> None:
-    if isinstance(right, float):
-        is_number = isinstance(yours, int | float) and not isinstance(yours, bool)
-        good = is_number and abs(yours - right) <= 1e-9 * (1 + abs(right))
-    else:
-        good = yours == right and type(yours) is type(right)
-    if not good:
-        raise Failed(f"{call} gave {yours!r}; by the rules it is {right!r}", example="; ".join(said[-14:]))
+        same(f"{said[-1]} gave", gave, wants, said)
 
 
 def pushes(*requests: tuple[int, float] | tuple[int, float, int]) -> list[Op]:
@@ -232,26 +221,12 @@ def random_calls(learner: Learner) -> None:
                     [known, known, known, ("pop",), ("remove", name), ("change", name, rng.randint(0, 3))]
                 )
             )
-
-        def fails(some: Sequence[Op]) -> bool:
-            try:
-                compare(learner, some, **settings)
-            except (Failed, GuestError):
-                return True
-            return False
-
-        if fails(ops):
-            compare(learner, fewest(ops, fails, 80), **settings)
+        run_fewest(ops, lambda some: compare(learner, some, **settings), tries=80)
 
     smallest([2 + number // 3 for number in range(80)], run)
 
 
 # -- the engine's scheduler
-
-
-@cache
-def deployment() -> Deployment:
-    return make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=8)
 
 
 class LabQueue(HeapQueue):
@@ -319,19 +294,14 @@ def serve(
 
     policy: a queue, or the name of a policy of the scheduler. blocks: size of the KV cache. path: where to record.
     """
-    where = slots or deployment()
+    where = slots or h100(8)
     config = scheduler_config(where, policy) if isinstance(policy, str) else None
     engine = make_engine(where, enable_prefix_caching=False, scheduler=config, num_blocks=blocks)
     if not isinstance(policy, str):
         queue = LabQueue(policy)
         engine.scheduler.waiting = queue
         engine.scheduler.sort_key = queue.sort_key  # type: ignore[method-assign]
-    with recorded_engine(path, engine):
-        engine.run(requests)
-    return sorted(
-        engine.recorder.finished,
-        key=lambda record: (record.scheduled, record.first_token, record.request.index),
-    )
+    return admissions(engine, requests, path)
 
 
 @check(LAB)

@@ -9,13 +9,14 @@ from random import Random
 from typing import Any
 
 from common.sandbox import Guest
-from engine.sim.memory import Deployment, make_deployment
+from engine.sim.memory import Deployment
 from engine.sim.recorder import RequestRecord
 from engine.sim.report import percentiles
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
 from lessons.labs.priority_aging.checks import Line, serve
 from lessons.labs.racing import Differences, Race, all_served, racer
+from lessons.labs.serving import h100
 
 Span = tuple[int, int]
 SETTINGS = {"level": 3.0, "token": 0.0005, "longest": 9.0}
@@ -56,7 +57,7 @@ def _load(name: str, count: int, rate: float, urgent: Span, output: Span, other:
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:
     rows, ratios, differences = [], [], Differences("priority-aging", "admission")
-    slots = make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=12)
+    slots = h100(12)
     with racer(yours) as your_guest, racer(ours) as our_guest:
         guests = your_guest, our_guest
         for track, requests in tracks(seed):

@@ -1,15 +1,4 @@
-"""Lab triton-rms-norm: the residual added, then RMSNorm; one program per row.
-
-The seam is fused_add_rms_norm of kernels/ops.py; a transformer layer calls it twice (Zhang and Sennrich 2019,
-1910.07467). vLLM: csrc/layernorm_kernels.cu.
-
-    total = x + residual                                       [rows, hidden], what the next layer adds to
-    out   = total / sqrt(mean(total^2) + eps) * weight         [rows, hidden], mean over the row
-
-Tensors are fp32 and contiguous. hidden is any size >= 1, not only a power of two: tl.arange needs a power of two, and
-what lies beyond the row is masked. Errors up to 1e-5 of the largest number of a row are accepted. The checks run it in
-Triton's interpreter.
-"""
+"""Solution of lab triton-rms-norm. The docstrings of the stub state the contract."""
 
 from __future__ import annotations
 
@@ -31,7 +20,6 @@ def _add_rms_norm(x, residual, weight, out, total, hidden, eps, BLOCK: tl.conste
 
 
 def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return (out, total). x, residual [rows, hidden], weight [hidden]."""
     rows, hidden = x.shape
     out, total = torch.empty_like(x), torch.empty_like(x)
     block = triton.next_power_of_2(hidden)

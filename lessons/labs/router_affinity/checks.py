@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 from engine.core.request import Request
 from engine.sim.fleet import Fleet
-from engine.sim.memory import Deployment, make_deployment
 from engine.sim.router import Replica
 from engine.sim.run import make_engine
 from engine.sim.workload import Lengths, SimRequest, Workload
 from lessons.course.checking import Failed, Learner, check, fewest, smallest
 from lessons.labs.recording import recorded_engine
+from lessons.labs.serving import h100
 
 LAB = "router-affinity"
 
@@ -189,11 +189,6 @@ class LabRouter:
         return by_index[chosen]
 
 
-@cache
-def deployment() -> Deployment:
-    return make_deployment(model="llama-3-8b", gpu="h100", max_num_seqs=32)
-
-
 def fleet(
     router: Any,
     requests: Sequence[SimRequest],
@@ -206,7 +201,7 @@ def fleet(
 
     path: where to record a trace of the replica `shown`.
     """
-    served = Fleet(partial(make_engine, deployment(), num_blocks=num_blocks), replicas, router)
+    served = Fleet(partial(make_engine, h100(32), num_blocks=num_blocks), replicas, router)
     with recorded_engine(path, served.replicas[shown].engine):
         return served.run(requests)
 

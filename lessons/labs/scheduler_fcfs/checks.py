@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from common.sandbox import GuestError
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.kv_manager import PrefixHit
 from engine.core.passed_over import PassedOver
@@ -17,7 +16,7 @@ from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler, StepPlan
 from engine.core.stats import StepStats
 from engine.sampling_params import SamplingParams
-from lessons.course.checking import Failed, Learner, check, fewest
+from lessons.course.checking import Failed, Learner, check, refused, run_fewest
 from lessons.labs.serving import Service, decide_the_same
 
 LAB = "scheduler-fcfs"
@@ -282,7 +281,7 @@ def the_impossible_is_refused(learner: Learner) -> None:
     fcfs.add("a", 13, 4)  # 16 computed tokens: 4 blocks
     fcfs.add("b", 4, 1)
     for call in (("a", 1, 1), ("b", 1, 1), ("c", 13, 5), ("d", 17, 1), ("e", 1, 17)):
-        _refused(partial(fcfs.add, *call), call)
+        refused(f"Scheduler(8, 1, 4, 4): add{call}", fcfs.add, *call)
     said = "Scheduler(8, 1, 4, 4); add('a', 13, 4); add('b', 4, 1); five calls that are refused"
     for rows in ([("a", 0, 8)], [("a", 8, 5)]):
         if (found := plan_of(fcfs.schedule())) != (rows, []):
@@ -291,14 +290,6 @@ def the_impossible_is_refused(learner: Learner) -> None:
     if (found := plan_of(fcfs.schedule())) != ([("b", 0, 4)], []):
         raise Failed(_difference(2, found, ([("b", 0, 4)], [])), example=said)
     fcfs.add("a", 2, 2)  # the id is free again
-
-
-def _refused(call: Callable[[], object], shown: tuple[Any, ...]) -> None:
-    try:
-        call()
-    except ValueError:
-        return
-    raise Failed("this call must raise ValueError", example=f"Scheduler(8, 1, 4, 4): add{shown}")
 
 
 # -- random workloads
@@ -325,17 +316,7 @@ def random_workloads(learner: Learner) -> None:
     rng = Random(4)
     for number in range(60):
         asks, limits = drawn(rng, 2 + number // 6)
-
-        def fails(some: Sequence[Ask], limits: Limits = limits) -> bool:
-            try:
-                compare(learner, some, limits)
-            except (Failed, GuestError):
-                return True
-            return False
-
-        if fails(asks):
-            compare(learner, fewest(asks, fails, 60), limits)
-            raise Failed("two runs of the same requests differ", example=asks)
+        run_fewest(asks, partial(compare, learner, limits=limits))
 
 
 # -- the engine's scheduler

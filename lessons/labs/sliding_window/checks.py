@@ -12,9 +12,8 @@ from engine.core.blocks import Block
 from engine.core.kv_manager import KVManager
 from engine.core.request import Request
 from engine.core.scheduler import Scheduler
-from engine.sampling_params import SamplingParams
 from lessons.course.checking import Failed, Learner, check, smallest
-from lessons.labs.serving import Service, decide_the_same
+from lessons.labs.serving import Ask, LabScheduler, Service, decide_the_same, requests_of
 
 LAB = "sliding-window"
 
@@ -193,36 +192,17 @@ class LabKV(KVManager):
         return len(freed)
 
 
-class LabScheduler(Scheduler):
-    def __init__(self, config: SchedulerConfig, cache: CacheConfig, part: Any) -> None:
-        self.kv_class: Any = partial(LabKV, part=part)
-        super().__init__(config, cache)
-
-
-class Ask(NamedTuple):
-    """A request: which of two texts its prompt begins, tokens of it, tokens of its own, output tokens."""
-
-    text: int
-    common: int
-    own: int
-    output: int
-
-
 def behind_engine(learner: Learner, config: SchedulerConfig, cache: CacheConfig) -> Scheduler:
     """Return the engine's scheduler with the learner's part."""
-    return LabScheduler(config, cache, learner.new("SlidingWindow", cache.sliding_window, cache.block_size))
+    part = learner.new("SlidingWindow", cache.sliding_window, cache.block_size)
+    return LabScheduler(config, cache, partial(LabKV, part=part))
 
 
 def service(asks: list[Ask], window: int, learner: Learner | None = None) -> Service:
     """Return the engine's scheduler, alone or with the learner's part, and the requests."""
     config, cache = SchedulerConfig(16, 3, 64), CacheConfig(18, 4, True, sliding_window=window)
     scheduler = Scheduler(config, cache) if learner is None else behind_engine(learner, config, cache)
-    requests = []
-    for index, ask in enumerate(asks):
-        params = SamplingParams(temperature=0, max_tokens=ask.output, ignore_eos=True)
-        tokens = [100 * ask.text + at for at in range(ask.common)] + [1000 + index] * ask.own
-        requests.append(Request(f"r{index}", tokens, params))
-    return scheduler, requests
+    return scheduler, requests_of(asks)
 
 
 @check(LAB)

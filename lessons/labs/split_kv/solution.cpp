@@ -1,111 +1,37 @@
-// Lab cpp-split-kv: attention over a long row in splits, and the reduction of (m, l, acc).
-//
-// The seam is paged_attention of kernels/ops.py, for decode: one query per row, keys and values in blocks of the cache.
-// One long row leaves most of a GPU idle, so its tokens are split (Flash-Decoding: Dao et al. 2023; vLLM:
-// v1/attention/ops/triton_unified_attention.py, reduce_segments).
-//
-//     row       |---- split 0 ----|---- split 1 ----|---- split 2 ----|--    split s: tokens from s * split_size on
-//     window                            |<------------------------------>|   the last `window` tokens are seen; 0: all
-//
-//     decode_splits    for each row, head and split, over the tokens of the split that are seen:
-//                          peak = max score   mass = sum exp(score - peak)   acc = sum exp(score - peak) * value
-//                      without such a token: peak = -INFINITY, mass = 0; acc is not read, whatever it holds
-//
-//     merge_splits     for each row and head, with M the largest peak of its splits:
-//                          out = sum exp(peak - M) * acc / sum exp(peak - M) * mass
-//
-//     row r has seq_lens[r] tokens; token t lies in block table[r][t / block_size], slot t % block_size
-//     score(t) = scale * dot(query[r][h], key[t])           query head h reads kv head h / (heads / kv_heads)
-//
-// Papers call peak, mass and acc m, l and o. They depend on the row only, with the same bits alone and in a batch, and
-// whatever `splits` is. Slots behind the last token hold NaN, so may acc of a split without a token; columns of the table
-// behind a row's last block hold anything: read none of them. Scores may be as large as 1e4. Accepted errors: 2e-5 of the
-// largest score for peak, of mass for mass, of mass times the row's largest value for acc, of that value for out.
-//
-// query, out  fp32 [rows, heads, head_dim]                       peak, mass  fp32 [rows, heads, splits]
-// kv          fp32 [blocks, 2, kv_heads, block_size, head_dim]   acc         fp32 [rows, heads, splits, head_dim]
-//             (0: keys, 1: values)                               table       int32 [rows, max_blocks]
-// seq_lens    int32 [rows], each >= 1
-//
-// split_size is a multiple of block_size, and splits * split_size is at least each of seq_lens.
-//
-// head_dim is any size from 1 to 256, heads a multiple of kv_heads, at most 8 heads per kv head. One thread;
-// -O3 -march=native -fopenmp-simd.
+// Solution of lab cpp-split-kv. The first comment of the stub states the contract.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+
+#include "vector.h"
 
 namespace {
-
-#if defined(__AVX512F__)
-constexpr int LANES = 16;  // floats of a vector register
-typedef int Ints __attribute__((vector_size(4 * LANES)));
-constexpr Ints LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-#elif defined(__AVX__)
-constexpr int LANES = 8;
-typedef int Ints __attribute__((vector_size(4 * LANES)));
-constexpr Ints LANE = {0, 1, 2, 3, 4, 5, 6, 7};
-#else
-constexpr int LANES = 4;
-typedef int Ints __attribute__((vector_size(4 * LANES)));
-constexpr Ints LANE = {0, 1, 2, 3};
-#endif
-typedef float Vector __attribute__((vector_size(4 * LANES)));
 
 constexpr int PARTS = 4;             // vectors of scores of a chunk
 constexpr int KEYS = PARTS * LANES;  // keys that share one rescaling
 constexpr int MAX_DIM = 256;
 constexpr int MAX_GROUP = 4;  // queries that share a pass over the keys
+const vint LANE = lane_numbers();
 
-inline Vector load(const float* from) {
-    Vector x;
-    std::memcpy(&x, from, sizeof x);
-    return x;
-}
-inline void store(float* to, Vector x) { std::memcpy(to, &x, sizeof x); }
-inline Vector splat(float x) { return x - Vector{}; }
-inline Vector select(Ints condition, Vector yes, Vector no) {
-    return (Vector)(((Ints)yes & condition) | ((Ints)no & ~condition));
-}
-
-// Lane i of the result is lane from[i] of x and y behind each other.
-inline __attribute__((always_inline)) Vector shuffled(Vector x, Vector y, Ints from) {
-#if defined(__clang__)
-    Vector z;
-    for (int lane = 0; lane < LANES; lane++) z[lane] = from[lane] < LANES ? x[from[lane]] : y[from[lane] - LANES];
-    return z;
-#else
-    return __builtin_shuffle(x, y, from);
-#endif
-}
+// Lane i of two vectors behind each other: of the first, or of the second where DISTANCE is a part of i; and the lane
+// DISTANCE away from it.
+template <int DISTANCE>
+struct Own {
+    static constexpr int of(int i) { return i & DISTANCE ? LANES + i : i; }
+};
+template <int DISTANCE>
+struct Other {
+    static constexpr int of(int i) { return Own<DISTANCE>::of(i) ^ DISTANCE; }
+};
 
 // Lane i of the result is the sum of the lanes of x[i]. A round adds up halves of two vectors in one: log2(LANES) rounds
 // of LANES / 2, LANES / 4, ... additions, where one vector after the other would take LANES log2(LANES).
 template <int DISTANCE = LANES / 2>
-inline __attribute__((always_inline)) Vector add_lanes(Vector (&x)[LANES]) {
-    const Ints own = LANE + (LANE & DISTANCE) * (LANES / DISTANCE), other = own ^ DISTANCE;
+inline __attribute__((always_inline)) vfloat add_lanes(vfloat (&x)[LANES]) {
 #pragma GCC unroll 8
     for (int i = 0; i < DISTANCE; i++)
-        x[i] = shuffled(x[i], x[i + DISTANCE], own) + shuffled(x[i], x[i + DISTANCE], other);
+        x[i] = shuffled<Own<DISTANCE>>(x[i], x[i + DISTANCE]) + shuffled<Other<DISTANCE>>(x[i], x[i + DISTANCE]);
     if constexpr (DISTANCE > 1) return add_lanes<DISTANCE / 2>(x);
     return x[0];
-}
-
-template <int DISTANCE = LANES / 2>
-inline float largest(Vector x) {
-    const Vector other = shuffled(x, x, LANE ^ DISTANCE);
-    x = x < other ? other : x;
-    if constexpr (DISTANCE > 1) return largest<DISTANCE / 2>(x);
-    return x[0];
-}
-
-// exp(x) for x <= 0, within 1e-7: 2^n times a polynomial of the rest.
-inline Vector exponential(Vector x) {
-    const Vector shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;  // 1.5 * 2^23: rounds
-    const Vector r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    Vector p = splat(0.00138889f);
-    for (const float factor : {0.00833333f, 0.0416666667f, 0.166666667f, 0.5f, 1.0f, 1.0f}) p = p * r + factor;
-    return select(x < -87.0f, Vector{}, (Vector)((Ints)p + ((Ints)shifted << 23)));
 }
 
 // Some keys of one kv head. Addresses behind `count` are those of the last key: they are read, and count for nothing.
@@ -116,15 +42,15 @@ struct Chunk {
 };
 
 // Scores of one query with LANES keys.
-Vector dots(const float* query, const float* const* keys, int dim) {
-    Vector sums[LANES] = {};
+vfloat dots(const float* query, const float* const* keys, int dim) {
+    vfloat sums[LANES] = {};
     int i = 0;
     for (; i + LANES <= dim; i += LANES) {
-        const Vector q = load(query + i);
+        const vfloat q = load(query + i);
 #pragma GCC unroll 16
         for (int t = 0; t < LANES; t++) sums[t] += q * load(keys[t] + i);
     }
-    Vector all = add_lanes(sums);
+    vfloat all = add_lanes(sums);
     for (; i < dim; i++)
         for (int t = 0; t < LANES; t++) all[t] += query[i] * keys[t][i];
     return all;
@@ -134,12 +60,12 @@ Vector dots(const float* query, const float* const* keys, int dim) {
 template <int G>
 struct Group {
     float peak[G], out[G][MAX_DIM];
-    Vector mass[G];
+    vfloat mass[G];
 
     void add(const float* query, const Chunk& chunk, int dim, float scale) {
         float weights[G][KEYS];
         for (int g = 0; g < G; g++) {
-            Vector scores[PARTS], highest = splat(-INFINITY);
+            vfloat scores[PARTS], highest = splat(-INFINITY);
             for (int part = 0; part * LANES < chunk.count; part++)
                 scores[part] = dots(query + g * dim, chunk.keys + part * LANES, dim) * scale;
             for (int part = 0; part < PARTS; part++) {
@@ -148,7 +74,7 @@ struct Group {
             }
             rescale(g, largest(highest), dim);
             for (int part = 0; part < PARTS; part++) {
-                const Vector weight = exponential(scores[part] - peak[g]);
+                const vfloat weight = exp_nonpositive(scores[part] - peak[g]);
                 mass[g] += weight;
                 store(weights[g] + part * LANES, weight);
             }
@@ -164,7 +90,7 @@ struct Group {
 
     void rescale(int g, float candidate, int dim) {
         if (candidate <= peak[g]) return;
-        const float shrink = exponential(splat(peak[g] - candidate))[0];
+        const float shrink = exp_nonpositive(splat(peak[g] - candidate))[0];
         mass[g] *= shrink;
         for (int i = 0; i < dim; i++) out[g][i] *= shrink;
         peak[g] = candidate;
@@ -179,13 +105,13 @@ struct Group {
     // out += weights * values, for WIDE * LANES dimensions from i on.
     template <int WIDE>
     void mix(const Chunk& chunk, int i, const float (&weights)[G][KEYS]) {
-        Vector sums[G][WIDE];
+        vfloat sums[G][WIDE];
         for (int g = 0; g < G; g++)
             for (int w = 0; w < WIDE; w++) sums[g][w] = load(out[g] + i + w * LANES);
         for (int t = 0; t < chunk.count; t++) {
             const float* value = chunk.keys[t] + chunk.to_values + i;
             for (int w = 0; w < WIDE; w++) {
-                const Vector v = load(value + w * LANES);
+                const vfloat v = load(value + w * LANES);
                 for (int g = 0; g < G; g++) sums[g][w] += weights[g][t] * v;
             }
         }

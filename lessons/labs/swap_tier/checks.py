@@ -8,7 +8,6 @@ from hashlib import sha256
 from random import Random
 from typing import Any, NamedTuple
 
-from common.sandbox import GuestError
 from engine.config import CacheConfig, SchedulerConfig
 from engine.config.cache import TierConfig
 from engine.core.blocks import Block
@@ -16,9 +15,8 @@ from engine.core.host_tier import CopyPairs, HostTier
 from engine.core.kv_manager import KVManager, PrefixHit
 from engine.core.request import Request
 from engine.core.scheduler import Scheduler
-from engine.sampling_params import SamplingParams
-from lessons.course.checking import Failed, Learner, check, fewest
-from lessons.labs.serving import Service, decide_the_same
+from lessons.course.checking import Failed, Learner, check, run_fewest
+from lessons.labs.serving import Ask, LabScheduler, Service, decide_the_same, requests_of
 
 LAB = "swap-tier"
 Op = tuple[Any, ...]
@@ -148,26 +146,9 @@ def replay(learner: Learner, ops: Sequence[Op], num_blocks: int) -> None:
 
 def expect(learner: Learner, ops: list[Op], num_blocks: int = 4) -> None:
     """Fail with the fewest calls that still go wrong."""
-
-    def fails(some: Sequence[Op]) -> bool:
-        try:
-            replay(learner, some, num_blocks)
-        except GuestError as error:
-            if error.is_stub:
-                raise
-            return True
-        except Failed:
-            return True
-        return False
-
-    if not fails(ops):
-        return
-    ops = fewest(ops, fails, 60)
-    try:
-        replay(learner, ops, num_blocks)
-    except GuestError as error:
-        raise Failed(str(error), example=_shown(ops, num_blocks)) from None
-    raise Failed("two replays of the same calls differ", example=_shown(ops, num_blocks))
+    run_fewest(
+        ops, lambda some: replay(learner, some, num_blocks), shown=lambda some: _shown(some, num_blocks)
+    )
 
 
 def _shown(ops: Sequence[Op], num_blocks: int) -> str:
@@ -444,24 +425,10 @@ class LabKV(KVManager):
         return hit
 
 
-class LabScheduler(Scheduler):
-    def __init__(self, config: SchedulerConfig, cache_config: CacheConfig, tier: Any) -> None:
-        self.kv_class: Any = partial(LabKV, tier=tier)
-        super().__init__(config, cache_config)
-
-
-class Ask(NamedTuple):
-    """A request: which text its prompt starts like, how many of its tokens, tokens of its own, and its output."""
-
-    text: int
-    common: int
-    own: int
-    output: int
-
-
 def behind_engine(learner: Learner, config: SchedulerConfig, cache: CacheConfig) -> Scheduler:
     """Return the engine's scheduler on the learner's host tier."""
-    return LabScheduler(config, cache, learner.new("HostTier", cache.tiers.num_host_blocks))
+    tier = learner.new("HostTier", cache.tiers.num_host_blocks)
+    return LabScheduler(config, cache, partial(LabKV, tier=tier))
 
 
 def service(asks: Sequence[Ask], num_host: int, learner: Learner | None = None) -> Service:
@@ -469,12 +436,7 @@ def service(asks: Sequence[Ask], num_host: int, learner: Learner | None = None) 
     config = SchedulerConfig(24, 2, 64)
     cache = CacheConfig(10, 4, True, tiers=TierConfig(num_host, offload=True))
     scheduler = Scheduler(config, cache) if learner is None else behind_engine(learner, config, cache)
-    requests = []
-    for index, ask in enumerate(asks):
-        params = SamplingParams(temperature=0, max_tokens=ask.output, ignore_eos=True)
-        tokens = [100 * ask.text + at for at in range(ask.common)] + [1000 + index] * ask.own
-        requests.append(Request(f"r{index}", tokens, params))
-    return scheduler, requests
+    return scheduler, requests_of(asks)
 
 
 @check(LAB)

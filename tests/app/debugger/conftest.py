@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.trace.trace_workloads import random_run
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
+
+    from tests.app.debugger.pages import Opener
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -43,6 +47,35 @@ def app_url(app_home: Path) -> Iterator[str]:
     yield url.rstrip("/")
     server.send_signal(signal.SIGINT)
     server.wait(20)
+
+
+@pytest.fixture
+def open_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Opener:
+    """Run a page without a browser: open_page("step", trace, request="r5"). Its code must raise nothing."""
+    from streamlit.testing.v1 import AppTest
+
+    from tests.app.debugger.pages import MAIN
+
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+
+    def opened(page: str, path: Path | None = None, **parameters: object) -> AppTest:
+        monkeypatch.setenv("PREP_APP_PAGE", page)
+        app = AppTest.from_file(str(MAIN), default_timeout=30)
+        if path is not None:
+            app.query_params["run"] = f"file:{path}"
+        for name, value in parameters.items():
+            app.query_params[name] = str(value)
+        app.run()
+        assert not app.exception, [(error.message, error.stack_trace) for error in app.exception]
+        return app
+
+    return opened
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """104 steps with hits, preemptions, evictions and aborts."""
+    return random_run(tmp_path_factory.mktemp("run") / "run.itrace", seed=7, num_requests=24).path
 
 
 @pytest.hookimpl(wrapper=True)

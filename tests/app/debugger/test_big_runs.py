@@ -93,7 +93,6 @@ def test_columns_answer_every_question_as_a_replay_does(run: Run) -> None:
         assert list(mine.blocks.owner) == list(theirs.blocks.owner) and mine.owners == theirs.owners
         for kind in (*BLOCK_EVENTS, *REQUEST_EVENTS):
             assert reader.next_event(kind, step) == whole.next_event(kind, step)
-            assert reader.previous_event(kind, step) == whole.previous_event(kind, step)
         block = step % whole.num_blocks
         assert reader.content_before(block, step) == whole.content_before(block, step)
     for block in range(whole.num_blocks):

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.sim.hardware import GPUS
 from quizzes.cards.card import FEATURES
 from quizzes.cards.card_list import load_cards
-
-SCRIPT = Path(__file__).resolve().parents[3] / "app" / "debugger" / "entry" / "workbench.py"
-
-
-def opened(monkeypatch: pytest.MonkeyPatch, card: str = "") -> AppTest:
-    monkeypatch.setenv("PREP_APP_PAGE", "cards")
-    app = AppTest.from_file(str(SCRIPT), default_timeout=30)
-    if card:
-        app.query_params["card"] = card
-    app.run()
-    assert not app.exception and not app.error
-    return app
+from tests.app.debugger.pages import Opener
 
 
 def text(app: AppTest) -> str:
+    assert not app.error
     kinds = ("markdown", "caption", "subheader", "code")
     shown = [str(each.value) for kind in kinds for each in app.get(kind)]
     return "\n".join([*shown, *(each.proto.body for each in app.get("html"))])
 
 
-def test_the_page_opens_with_the_matrix_of_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = text(opened(monkeypatch))
+def test_the_page_opens_with_the_matrix_of_engines(open_page: Opener) -> None:
+    shown = text(open_page("cards"))
     assert all(f">{name.replace('_', ' ')}</th>" in shown for name in FEATURES)
     assert shown.count("scope='col'") == 1 + sum(entry.kind == "engine" for entry in load_cards())
 
 
 @pytest.mark.parametrize("card_id", ["engine.tgi", "hardware.a100", "paper.orca", "release.v0_6_0"])
-def test_a_link_opens_a_card_with_dates_and_sources(monkeypatch: pytest.MonkeyPatch, card_id: str) -> None:
-    app = opened(monkeypatch, card_id)
+def test_a_link_opens_a_card_with_dates_and_sources(open_page: Opener, card_id: str) -> None:
+    app = open_page("cards", card=card_id)
     card = load_cards().card(card_id)
     shown = text(app)
     assert card.title in shown
@@ -46,17 +34,17 @@ def test_a_link_opens_a_card_with_dates_and_sources(monkeypatch: pytest.MonkeyPa
     assert app.query_params["card"] in (card_id, [card_id])
 
 
-def test_wrong_claims_of_guides_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = text(opened(monkeypatch, "v0_6_0"))
+def test_wrong_claims_of_guides_are_marked(open_page: Opener) -> None:
+    shown = text(open_page("cards", card="v0_6_0"))
     assert "**refuted** `S1-01`" in shown and "the scheduler that cuts prompts in 0.4.1" in shown
 
 
-def test_another_card_is_chosen_with_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = opened(monkeypatch, "h100")
+def test_another_card_is_chosen_with_the_list(open_page: Opener) -> None:
+    app = open_page("cards", card="h100")
     assert text(app).count("scope='row'") == len(GPUS) + 1 and ">3,350</td>" in text(app)
     app.radio[0].set_value("hardware.l4").run()
     assert not app.exception and "NVIDIA L4" in [each.value for each in app.subheader]
 
 
-def test_an_unknown_card_opens_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert next(iter(load_cards())).title in text(opened(monkeypatch, "nothing"))
+def test_an_unknown_card_opens_the_first(open_page: Opener) -> None:
+    assert next(iter(load_cards())).title in text(open_page("cards", card="nothing"))

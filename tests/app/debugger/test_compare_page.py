@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import zlib
 from base64 import b64decode
-from collections.abc import Callable
-from html import unescape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +16,8 @@ from app.debugger.views import compare as view
 from engine.trace.diff import Figure, RequestDelta, TraceDiff, diff
 from engine.trace.fork import fork
 from engine.trace.reader import TraceReader
+from tests.app.debugger.pages import Opener, said
 from tests.trace.trace_workloads import random_run
-
-MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
-Opener = Callable[..., AppTest]
 
 
 @pytest.fixture(scope="module")
@@ -32,26 +27,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[TraceReader, TraceRe
     reader = TraceReader(random_run(folder / "a.itrace", 6, num_requests=20).path)
     fork(reader, folder / "b.itrace", at=12, changes={"max_num_batched_tokens": 3})
     return reader, TraceReader(folder / "b.itrace")
-
-
-@pytest.fixture
-def open_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Opener:
-    monkeypatch.setenv("PREP_HOME", str(tmp_path))
-    monkeypatch.setenv("PREP_APP_PAGE", "compare")
-
-    def opened(**parameters: Any) -> AppTest:
-        app = AppTest.from_file(str(MAIN), default_timeout=30)
-        for name, value in parameters.items():
-            app.query_params[name] = str(value)
-        return app.run()
-
-    return opened
-
-
-def said(app: AppTest) -> str:
-    kinds = ("markdown", "caption", "info", "warning", "error")
-    texts = [str(each.value) for kind in kinds for each in app.get(kind)]
-    return "\n".join([*texts, *(unescape(each.proto.body) for each in app.get("html"))])
 
 
 def ids(pair: tuple[TraceReader, TraceReader]) -> dict[str, str]:
@@ -64,7 +39,7 @@ def ids(pair: tuple[TraceReader, TraceReader]) -> dict[str, str]:
 def test_a_pair_opens_at_its_first_difference_with_both_reasons(
     open_page: Opener, pair: tuple[TraceReader, TraceReader]
 ) -> None:
-    app = open_page(**ids(pair))
+    app = open_page("compare", **ids(pair))
     assert not app.exception and not app.error
     found = diff(*pair)
     assert found.first is not None
@@ -82,7 +57,7 @@ def test_next_goes_to_the_next_place_where_they_part(
     open_page: Opener, pair: tuple[TraceReader, TraceReader]
 ) -> None:
     found = diff(*pair)
-    app = open_page(**ids(pair))
+    app = open_page("compare", **ids(pair))
     app.button(key="compare_Next ▶").click().run()
     assert f"Step **{found.divergences[1]:,}**" in said(app) and not app.exception
     app.button(key="compare_First").click().run()
@@ -90,7 +65,7 @@ def test_next_goes_to_the_next_place_where_they_part(
 
 
 def test_swap_changes_the_sides(open_page: Opener, pair: tuple[TraceReader, TraceReader]) -> None:
-    app = open_page(**ids(pair))
+    app = open_page("compare", **ids(pair))
     app.button(key="compare_swap").click().run()
     frame = app.dataframe[0].value
     assert dict(zip(frame["figure"], frame["A"], strict=True))["steps"] == pair[1].num_steps
@@ -98,7 +73,7 @@ def test_swap_changes_the_sides(open_page: Opener, pair: tuple[TraceReader, Trac
 
 
 def test_requests_stand_in_a_table_too(open_page: Opener, pair: tuple[TraceReader, TraceReader]) -> None:
-    app = open_page(**ids(pair))
+    app = open_page("compare", **ids(pair))
     app.toggle(key="compare_table").set_value(True).run()
     frame = app.dataframe[1].value
     assert list(frame["request"]) == [delta.request_id for delta in diff(*pair).requests]
@@ -108,7 +83,7 @@ def test_requests_stand_in_a_table_too(open_page: Opener, pair: tuple[TraceReade
 def test_maps_are_aligned_by_the_token_of_a_request(
     open_page: Opener, pair: tuple[TraceReader, TraceReader]
 ) -> None:
-    app = open_page(**ids(pair))
+    app = open_page("compare", **ids(pair))
     app.button_group(key="compare_align").set_value("token").run()
     assert not app.exception
     name = app.selectbox(key="compare_request").value
@@ -119,7 +94,7 @@ def test_maps_are_aligned_by_the_token_of_a_request(
 def test_without_a_second_run_the_form_is_there(
     open_page: Opener, pair: tuple[TraceReader, TraceReader]
 ) -> None:
-    app = open_page(run=f"file:{pair[0].path}", fork=7)
+    app = open_page("compare", run=f"file:{pair[0].path}", fork=7)
     assert not app.exception and "Choose a second run as B" in said(app)
     at = next(box for box in app.number_input if box.label.startswith("Fork at step"))
     assert at.value == 7
@@ -132,7 +107,7 @@ def test_without_a_second_run_the_form_is_there(
 def test_the_form_runs_a_fork_and_shows_it_as_b(
     open_page: Opener, pair: tuple[TraceReader, TraceReader], tmp_path: Path
 ) -> None:
-    app = open_page(run=f"file:{pair[0].path}", fork=12)
+    app = open_page("compare", run=f"file:{pair[0].path}", fork=12)
     box = next(box for box in app.number_input if box.label == "max_num_batched_tokens")
     box.set_value(3)  # a form sends its fields with the button
     app = next(b for b in app.button if b.label == "Run the fork").click().run()
@@ -146,7 +121,7 @@ def test_the_form_runs_a_fork_and_shows_it_as_b(
 def test_a_class_that_cannot_be_imported_is_said_on_the_page(
     open_page: Opener, pair: tuple[TraceReader, TraceReader], tmp_path: Path
 ) -> None:
-    app = open_page(run=f"file:{pair[0].path}", fork=0)
+    app = open_page("compare", run=f"file:{pair[0].path}", fork=0)
     app = app.selectbox(key="fork_class").set_value("another class").run()
     app = app.text_input(key="fork_own").set_value("nowhere:Nothing").run()
     app = next(b for b in app.button if b.label == "Run the fork").click().run()
@@ -167,10 +142,10 @@ def until_done(app: AppTest) -> AppTest:
 def test_what_cannot_be_compared_is_said(
     open_page: Opener, pair: tuple[TraceReader, TraceReader], tmp_path: Path
 ) -> None:
-    app = open_page(run=f"file:{pair[0].path}", other="mine:gone")
+    app = open_page("compare", run=f"file:{pair[0].path}", other="mine:gone")
     assert "there is no run 'mine:gone'" in said(app) and not app.exception
     (tmp_path / "no.itrace").write_text("no")
-    app = open_page(run=f"file:{tmp_path / 'no.itrace'}")
+    app = open_page("compare", run=f"file:{tmp_path / 'no.itrace'}")
     assert "is not a trace" in said(app) and not app.exception
 
 

@@ -3,51 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.debugger.kernel_walk.client import Job
 from app.debugger.kernel_walk.question import Question
 from app.debugger.pages import kernel
 from engine.trace import format, reader
 from engine.trace.reader import TraceReader
-from tests.trace.trace_workloads import random_run
-
-MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
-Opener = Callable[..., AppTest]
-
-
-@pytest.fixture
-def open_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Opener:
-    monkeypatch.setenv("PREP_HOME", str(tmp_path))
-
-    def opened(page: str, **parameters: Any) -> AppTest:
-        monkeypatch.setenv("PREP_APP_PAGE", page)
-        app = AppTest.from_file(str(MAIN), default_timeout=30)
-        for name, value in parameters.items():
-            app.query_params[name] = str(value)
-        return app.run()
-
-    return opened
-
-
-def said(app: AppTest) -> str:
-    kinds = ("markdown", "caption", "info", "warning", "error")
-    return "\n".join(str(each.value) for kind in kinds for each in app.get(kind)) + "\n".join(
-        each.proto.body for each in app.get("html")
-    )
-
+from tests.app.debugger.pages import Opener, said
 
 # ---------------------------------------------------------------------- kernel view
-
-
-@pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return random_run(tmp_path_factory.mktemp("run") / "run.itrace", seed=7, num_requests=24).path
 
 
 def moment(trace: Path) -> tuple[int, str, list[int]]:

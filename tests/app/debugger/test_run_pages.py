@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -17,45 +15,21 @@ from engine.core.request import Request
 from engine.sampling_params import SamplingParams
 from engine.trace.reader import TraceReader
 from engine.trace.writer import TraceWriter
-from tests.trace.trace_workloads import header, make_scheduler, random_run, sample
+from tests.app.debugger.pages import MAIN, Opener, said
+from tests.trace.trace_workloads import header, make_scheduler, sample
 
-MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
 PAGES = ("requests", "blocks", "metrics")
-
-Opener = Callable[..., AppTest]
-
-
-@pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """104 steps with hits, preemptions, evictions and aborts."""
-    return random_run(tmp_path_factory.mktemp("run") / "run.itrace", seed=7, num_requests=24).path
 
 
 @pytest.fixture
-def open_page(monkeypatch: pytest.MonkeyPatch) -> Opener:
-    def opened(page: str, path: Path | None, **parameters: Any) -> AppTest:
-        monkeypatch.setenv("PREP_APP_PAGE", page)
-        app = AppTest.from_file(str(MAIN), default_timeout=30)
-        if path is not None:
-            app.query_params["run"] = f"file:{path}"
-        for name, value in parameters.items():
-            app.query_params[name] = str(value)
-        return sound(app.run())
-
-    return opened
+def open_page(open_page: Opener) -> Opener:
+    return lambda *args, **parameters: sound(open_page(*args, **parameters))
 
 
 def sound(app: AppTest) -> AppTest:
     assert not app.exception, [(error.message, error.stack_trace) for error in app.exception]
     assert not app.error, [error.value for error in app.error]
     return app
-
-
-def said(app: AppTest) -> str:
-    """All sentences of a page."""
-    return "\n".join(
-        str(each.value) for kind in ("markdown", "caption", "info", "warning") for each in app.get(kind)
-    )
 
 
 def few_steps(path: Path, steps: int, abort: bool = False, requests: int = 1) -> Path:

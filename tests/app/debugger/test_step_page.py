@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from tests.app.debugger.pages import Opener
 from tests.app.debugger.step_messages import open_envelope, unpack
-from tests.trace.trace_workloads import random_run
 
-MAIN = Path(__file__).parents[3] / "app" / "debugger" / "entry" / "workbench.py"
 KEY = "step_view"
-
-Opener = Callable[..., AppTest]
-
-
-@pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return random_run(tmp_path_factory.mktemp("run") / "run.itrace", seed=7, num_requests=24).path
-
-
-@pytest.fixture
-def open_step(monkeypatch: pytest.MonkeyPatch) -> Opener:
-    def opened(path: Path | None, **parameters: Any) -> AppTest:
-        monkeypatch.setenv("PREP_APP_PAGE", "step")
-        app = AppTest.from_file(str(MAIN), default_timeout=30)
-        if path is not None:
-            app.query_params["run"] = f"file:{path}"
-        for name, value in parameters.items():
-            app.query_params[name] = str(value)
-        app.run()
-        assert not app.exception, [(error.message, error.stack_trace) for error in app.exception]
-        return app
-
-    return opened
 
 
 def sent(app: AppTest) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -53,8 +28,8 @@ def say(app: AppTest, **message: Any) -> AppTest:
     return app
 
 
-def test_the_first_answer_holds_all_that_the_first_picture_needs(open_step: Opener, trace: Path) -> None:
-    head, parts = sent(open_step(trace, step=30, request="r5", block=9))
+def test_the_first_answer_holds_all_that_the_first_picture_needs(open_page: Opener, trace: Path) -> None:
+    head, parts = sent(open_page("step", trace, step=30, request="r5", block=9))
     assert sorted(parts) == ["d:0", "o", "w:0"]
     assert unpack(parts["o"])[0]["last"] > 30
     assert {name: head["jump"][name] for name in ("step", "request", "block")} == {
@@ -64,8 +39,8 @@ def test_the_first_answer_holds_all_that_the_first_picture_needs(open_step: Open
     }
 
 
-def test_what_the_browser_asks_for_is_sent_and_nothing_twice(open_step: Opener, trace: Path) -> None:
-    app = open_step(trace)
+def test_what_the_browser_asks_for_is_sent_and_nothing_twice(open_page: Opener, trace: Path) -> None:
+    app = open_page("step", trace)
     say(app, need=["b:3:0", "r:r1", "nonsense", "w:-4"], sequence=1)
     head, parts = sent(app)
     assert (head["answer"], sorted(parts)) == (1, ["b:3:0", "r:r1"])
@@ -74,9 +49,9 @@ def test_what_the_browser_asks_for_is_sent_and_nothing_twice(open_step: Opener, 
 
 
 def test_the_address_follows_the_browser_and_the_browser_is_not_sent_back(
-    open_step: Opener, trace: Path
+    open_page: Opener, trace: Path
 ) -> None:
-    app = open_step(trace, step=3)
+    app = open_page("step", trace, step=3)
     before = sent(app)[0]["jump"]["id"]
     say(app, step=41, request="r2", block=7, rest=True)
     assert sent(app)[0]["jump"]["id"] == before
@@ -84,10 +59,10 @@ def test_the_address_follows_the_browser_and_the_browser_is_not_sent_back(
     assert shown == {"step": "41", "request": "r2", "block": "7"}
 
 
-def test_a_jump_by_another_page_reaches_the_browser(open_step: Opener, trace: Path) -> None:
+def test_a_jump_by_another_page_reaches_the_browser(open_page: Opener, trace: Path) -> None:
     from dataclasses import replace
 
-    app = open_step(trace, step=3)
+    app = open_page("step", trace, step=3)
     before = sent(app)[0]["jump"]["id"]
     app.session_state["selection"] = replace(app.session_state["selection"], step=12)
     app.run()
@@ -95,37 +70,37 @@ def test_a_jump_by_another_page_reaches_the_browser(open_step: Opener, trace: Pa
     assert (jump["id"], jump["step"]) == (before + 1, 12)
 
 
-def test_what_is_said_of_another_run_is_not_taken_for_this_one(open_step: Opener, trace: Path) -> None:
-    app = open_step(trace, step=3)
+def test_what_is_said_of_another_run_is_not_taken_for_this_one(open_page: Opener, trace: Path) -> None:
+    app = open_page("step", trace, step=3)
     say(app, run="another", step=41, need=["r:r1"], sequence=9)
     head, parts = sent(app)
     assert (head["answer"], parts, head["jump"]["step"]) == (0, {}, 3)
 
 
-def test_a_step_that_the_run_has_not_shows_its_last(open_step: Opener, trace: Path) -> None:
-    head, parts = sent(open_step(trace, step=99_999))
+def test_a_step_that_the_run_has_not_shows_its_last(open_page: Opener, trace: Path) -> None:
+    head, parts = sent(open_page("step", trace, step=99_999))
     assert sorted(parts) == ["d:0", "o", "w:0"]
     assert head["jump"]["step"] == 99_999  # the browser, which knows how long the run is, stops at its end
 
 
-def test_without_a_run_the_page_says_where_there_are_some(open_step: Opener) -> None:
-    app = open_step(None)
+def test_without_a_run_the_page_says_where_there_are_some(open_page: Opener) -> None:
+    app = open_page("step", None)
     assert "No run is open" in app.info[0].value
     assert not app.get("bidi_component")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a trace at all"])
 def test_a_file_that_is_no_trace_is_said_in_a_sentence(
-    open_step: Opener, tmp_path: Path, content: bytes
+    open_page: Opener, tmp_path: Path, content: bytes
 ) -> None:
     (tmp_path / "broken.itrace").write_bytes(content)
-    app = open_step(tmp_path / "broken.itrace")
+    app = open_page("step", tmp_path / "broken.itrace")
     assert "is not a trace" in app.error[0].value
 
 
-def test_a_run_that_was_cut_off_opens_with_a_warning(open_step: Opener, trace: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_cut_off_opens_with_a_warning(open_page: Opener, trace: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.itrace"
     cut.write_bytes(trace.read_bytes()[:-200])
-    app = open_step(cut)
+    app = open_page("step", cut)
     assert any("truncated" in caption.value for caption in app.caption)
     assert unpack(sent(app)[1]["o"])[0]["last"] > 0
