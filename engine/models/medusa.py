@@ -35,10 +35,10 @@ def load_medusa_config(name: str, folder: Path, target: ModelConfig) -> MedusaCo
     """Return the shape of the heads in `folder`; sizes that config.json omits are the target's. Raises ConfigError."""
     source = folder / "config.json"
     raw = read_json(source)
-    named = raw.get("architectures") or [raw.get("model_type")]
-    if ARCHITECTURE not in named and raw.get("model_type") != "medusa" and "medusa_num_heads" not in raw:
+    kind = str((raw.get("architectures") or [raw.get("model_type", "model without an architecture")])[0])
+    if ARCHITECTURE not in kind and raw.get("model_type") != "medusa" and "medusa_num_heads" not in raw:
         raise ConfigError(
-            f"speculative method 'medusa' does not go with {name}, which is a {named[0]}; give a folder of Medusa heads"
+            f"speculative method 'medusa' does not go with {name}, which is a {kind}; give a folder of Medusa heads"
         )
     is_dummy = target.load_format == "dummy"
     stored = {} if is_dummy else stored_tensors(folder, raw)
@@ -55,16 +55,23 @@ def load_medusa_config(name: str, folder: Path, target: ModelConfig) -> MedusaCo
             f"{source}: truncated_vocab_size {raw['truncated_vocab_size']} is not supported; use heads for all "
             f"{vocab_size} tokens"
         )
+    num_heads = number("num_heads", 5)  # vLLM's default
+    num_tables = sum(key.startswith("lm_heads.") for key in stored)
+    if num_tables not in (0, 1 if raw.get("original_lm_head", False) else num_heads):
+        raise ConfigError(
+            f"{folder} holds {num_tables} output tables for {num_heads} heads; expected one per head, none, or one "
+            'with "original_lm_head": true in config.json'
+        )
     return MedusaConfig(
         model=name,
         path=folder,
         dtype=target.dtype,
         hidden_size=number("hidden_size", target.hidden_size),
         vocab_size=vocab_size,
-        num_heads=number("num_heads", 5),  # this default and the next are vLLM's
+        num_heads=num_heads,
         num_layers=number("num_hidden_layers", raw.get("medusa_num_layers", 1)),
         bias=bool(raw.get("medusa_fc_bias", False)),
-        num_tables=sum(key.startswith("lm_heads.") for key in stored),
+        num_tables=num_tables,
         load_format=target.load_format,
         seed=target.seed,
     )

@@ -15,11 +15,13 @@ EAGLE head. Source: Medusa, Cai et al. 2024, section 2.2.1 (Medusa-1: the target
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from .export import load_model, replace_folder
@@ -59,6 +61,14 @@ class MedusaHeads(nn.Module):
     def forward(self, hidden: Tensor) -> list[Tensor]:
         """Return the states of each head; the target's output table maps them to tokens."""
         return [block(hidden) for block in self.blocks]
+
+
+def load_heads(folder: Path) -> MedusaHeads:
+    """Read a folder written by `export_heads`, in float32."""
+    fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    heads = MedusaHeads(fields["hidden_size"], fields["num_heads"], fields["num_hidden_layers"])
+    heads.load_state_dict(load_file(str(folder / "model.safetensors")))
+    return heads.float().eval()
 
 
 class MedusaTrainer(Trainer):

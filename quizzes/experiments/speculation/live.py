@@ -10,6 +10,7 @@ METHODS = {
     "suffix": {"method": "suffix"},
     "draft_model": {"method": "draft_model", "model": "shop-draft"},
     "eagle": {"method": "eagle", "model": "shop-eagle"},
+    "medusa": {"method": "medusa", "model": "shop-medusa"},
 }
 KINDS = {
     "facts": ("author", "price", "volumes", "stock", "genre"),
@@ -102,7 +103,7 @@ def run(
 @experiment("E36", seconds=40, megabytes=2500)
 def lossless(
     ctx: Context,
-    method: Literal["ngram", "suffix", "draft_model", "eagle"] = "draft_model",
+    method: Literal["ngram", "suffix", "draft_model", "eagle", "medusa"] = "draft_model",
     workload: Literal["facts", "recommend", "tools", "free"] = "recommend",
     verifier: Literal["coupling", "rejection"] = "coupling",
     temperature: float = arg(0.0, 0, 5),
