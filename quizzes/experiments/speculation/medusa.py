@@ -14,9 +14,8 @@ import heapq
 from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
-from quizzes.experiments.speculation.live import METHODS, prompts, run
+from quizzes.experiments.speculation.live import MEDUSA_HEADS, METHODS, prompts, run
 
-HEADS = 4
 Path = tuple[int, ...]
 """Rank of each head's candidate, from head 0 on; 0 is its best one."""
 RANKS_KEPT = 16
@@ -28,7 +27,7 @@ _NEVER = 1 << 20
 def medusa_tree(
     ctx: Context,
     workload: Literal["facts", "recommend", "tools", "chat", "free"] = "recommend",
-    heads: int = arg(4, 1, HEADS),
+    heads: int = arg(MEDUSA_HEADS, 1, MEDUSA_HEADS),
     nodes: int = arg(16, 1, 64),
     requests: int = arg(8, 1, 24),
     max_tokens: int = arg(48, 8, 64),
