@@ -15,6 +15,9 @@ from common.text import counted
 from engine.zoo.manifest import ManifestError, check_manifest, manifest_of
 from engine.zoo.registry import MODELS, list_models, resolve
 
+HEADS = {"shop-eagle": "eagle", "shop-medusa": "medusa"}
+"""Recipes of heads, which draft for `shop` and answer nothing themselves, and their speculative methods."""
+
 
 def list_(json: JsonOption = False) -> None:
     """List the shipped models and their sizes."""
@@ -115,7 +118,14 @@ def train(
         given = "".join(f" {name} {value:g}" for name, value in limits.items() if value is not None)
         terminal.next_command(f"prep zoo train {recipe} --out {folder} --resume{given}")
         raise typer.Exit(terminal.INTERRUPTED) from None
-    if folder.exists():
+    if not folder.exists():
+        return
+    if (method := HEADS.get(recipe)) is not None:
+        config = f'{{"method": "{method}", "model": "{folder}"}}'
+        terminal.next_command(
+            f"prep bench speculation --speculative-config '{config}'", "measure its acceptance"
+        )
+    else:
         terminal.next_command(f"prep zoo eval {folder}", "measure its exact match on unseen shops")
 
 
