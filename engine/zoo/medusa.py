@@ -5,9 +5,9 @@
     head 0         f_i ---------> guess for the token after t_i+1
     head 1         f_i ------------------------> guess for the one after that
 
-A head is a residual block, x + silu(W x), in front of the target's own output table. It starts at W = 0: it then
-predicts what the target predicts one place earlier. A head sees neither t_i+1 nor the other heads' guesses, so it is
-right less often the further ahead it looks; but all heads together cost one small matrix product each.
+A head is a residual block, x + silu(W x) for each of its layers, in front of the target's own output table. It starts
+at W = 0: it then predicts what the target predicts one place earlier. A head sees neither t_i+1 nor the other heads'
+guesses, and it cannot look anything up in the context. But it costs only its matrices and the output table.
 
 The loss of a head is the cross entropy with the target's own distribution at the place that it guesses, as for the
 EAGLE head. Source: Medusa, Cai et al. 2024, section 2.2.1 (Medusa-1: the target is frozen).
