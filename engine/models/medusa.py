@@ -35,8 +35,9 @@ def load_medusa_config(name: str, folder: Path, target: ModelConfig) -> MedusaCo
     """Return the shape of the heads in `folder`; sizes that config.json omits are the target's. Raises ConfigError."""
     source = folder / "config.json"
     raw = read_json(source)
-    kind = str((raw.get("architectures") or [raw.get("model_type", "model without an architecture")])[0])
-    if ARCHITECTURE not in kind and raw.get("model_type") != "medusa" and "medusa_num_heads" not in raw:
+    names = raw.get("architectures")
+    kind = names[0] if isinstance(names, list) and names else raw.get("model_type", "model of unknown kind")
+    if kind != ARCHITECTURE and raw.get("model_type") != "medusa" and "medusa_num_heads" not in raw:
         raise ConfigError(
             f"speculative method 'medusa' does not go with {name}, which is a {kind}; give a folder of Medusa heads"
         )
