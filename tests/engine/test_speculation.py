@@ -389,8 +389,11 @@ def test_rejection_leaves_greedy_tokens_alone(
     assert counted.num_draft_tokens > 0
 
 
-def test_with_rejection_a_seed_gives_the_same_tokens_alone_and_in_a_batch(make_engine: MakeEngine) -> None:
-    engine = make_engine(speculative_config={**NGRAM, "verifier": "rejection"})
+@pytest.mark.parametrize("method", ["ngram", "medusa"])
+def test_with_rejection_a_seed_gives_the_same_tokens_alone_and_in_a_batch(
+    make_engine: MakeEngine, drafters: dict[str, dict[str, Any]], method: str
+) -> None:
+    engine = make_engine(speculative_config={**drafters[method], "verifier": "rejection"})
     together = said(run(engine, sampled_work(1.0)))
     alone = [said(run(engine, [item])) for item in sampled_work(1.0)]
     assert together == {name: answer for answers in alone for name, answer in answers.items()}

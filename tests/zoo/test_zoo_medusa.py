@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,3 +73,37 @@ def test_the_engine_drafts_what_the_heads_say_in_plain_torch(tokenizer: Tokenize
             compared, agreeing = compared + 1, agreeing + (found == expected)
     core.shutdown()
     assert compared > 15 and agreeing >= 0.95 * compared  # near ties may fall either way
+
+
+def test_with_rejection_sampled_tokens_have_the_targets_distribution(tokenizer: Tokenizer) -> None:
+    """Each request's second token, behind the most frequent first one, against the model's probabilities."""
+    from engine.config import EngineArgs
+    from engine.engine_core import EngineCore
+
+    settings = {"model": "shop-medusa", "num_speculative_tokens": 1, "verifier": "rejection"}
+    core = EngineCore.from_args(
+        EngineArgs.create(model="shop", dtype="float32", max_num_seqs=200, speculative_config=settings)
+    )
+    prompt = tokenizer.encode("Silver Harbor").ids
+    for seed in range(1000):
+        params = SamplingParams(temperature=1.0, top_k=4, max_tokens=3, ignore_eos=True)
+        core.add_request(Request(str(seed), prompt, params, seed=seed))
+    answers: dict[str, list[int]] = {}
+    accepted = drafted = 0
+    while core.has_unfinished():
+        for output in core.step():
+            answers.setdefault(output.request_id, []).extend(output.new_token_ids)
+        accepted += core.scheduler.stats.num_accepted_tokens
+        drafted += core.scheduler.stats.num_draft_tokens
+    core.shutdown()
+    first = Counter(tokens[0] for tokens in answers.values()).most_common(1)[0][0]
+    seconds = Counter(tokens[1] for tokens in answers.values() if tokens[0] == first)
+    target = load_model(resolve("shop"))
+    with torch.inference_mode():
+        logits = target.logits(target.hidden(torch.tensor([[*prompt, first]]))[0][0, -1])
+    best = logits.topk(4)
+    chances = dict(zip(best.indices.tolist(), best.values.softmax(-1).tolist(), strict=True))
+    total = seconds.total()
+    assert seconds.keys() <= chances.keys() and total > 100 and 0 < accepted < drafted
+    value = sum((seconds[token] - total * p) ** 2 / (total * p) for token, p in chances.items())
+    assert value < 16.3, f"chi-square {value:.1f} with 3 degrees of freedom; 16.3 is exceeded once in 1,000"
