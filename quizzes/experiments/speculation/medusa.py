@@ -11,6 +11,7 @@ guesses at every state of an answer are ranked, and the steps follow.
 """
 
 import heapq
+from functools import cache
 from typing import Any, Literal
 
 from quizzes.experiments import Context, Result, arg, experiment
@@ -18,6 +19,8 @@ from quizzes.experiments.speculation.live import MEDUSA_HEADS, METHODS, prompts,
 
 Path = tuple[int, ...]
 """Rank of each head's candidate, from head 0 on; 0 is its best one."""
+Ranks = list[list[int]]
+"""For each answer token but the last: the rank of the token after the next among head 0's guesses, and so on."""
 RANKS_KEPT = 16
 _NEVER = 1 << 20
 """Rank where the answer has ended."""
@@ -55,12 +58,11 @@ def medusa_tree(
     with ctx.llm(max_num_seqs=16, speculative_config=speculative) as llm:
         live = run(llm, questions, temperature=0.0, max_tokens=max_tokens, one_by_one=True)
     ranker = _Ranker(heads)
-    answers = [
-        ranker.ranks(tokenizer.encode(question).ids, answer)
-        for question, answer in zip(questions, live.tokens, strict=True)
-    ]
-    accuracy = _accuracy(_other_answers(ranker, tokenizer))
-    tree = best_tree(accuracy, nodes)
+    answers: list[Ranks] = []
+    for question, answer in zip(questions, live.tokens, strict=True):
+        prompt = tokenizer.encode(question).ids
+        answers += ranker.ranks(prompt + answer, [range(len(prompt), len(prompt) + len(answer))])
+    tree = best_tree(_usual_accuracy()[:heads], nodes)
     chain = {(0,) * depth for depth in range(1, heads + 1)}
     steps = {
         name: sum(num_steps(ranks, paths) for ranks in answers)
@@ -94,32 +96,49 @@ class _Ranker:
         self._heads = load_heads(resolve("shop-medusa"))
         self._num_heads = num_heads
 
-    def ranks(self, prompt: list[int], answer: list[int]) -> list[list[int]]:
-        """Return, for each answer token but the last, the rank of the following tokens among each head's guesses."""
+    def ranks(self, text: list[int], answers: list[range]) -> list[Ranks]:
+        """Return the ranks of each answer, which is a range of places in the text."""
         import torch
 
         with torch.inference_mode():
-            hidden, _ = self._target.hidden(torch.tensor([prompt + answer[:-1]]))
-            states = hidden[0, len(prompt) - 1 : -1]  # the states that gave answer[0], answer[1], ...
-            columns = []
-            for ahead, guessed in enumerate(self._heads(states)[: self._num_heads], 1):
-                logits = self._target.logits(guessed)[: max(0, len(answer) - ahead)]
-                right = logits.gather(1, torch.tensor(answer[ahead:], dtype=torch.int64)[:, None])
-                ranks = (logits > right).sum(1).tolist()
-                columns.append(ranks + [_NEVER] * (len(answer) - 1 - len(ranks)))
+            hidden = self._target.hidden(torch.tensor([text]))[0][0]
+            # State i gave token i + 1; those that gave an answer's tokens but the last:
+            return [
+                self._ranks(text[places.start : places.stop], hidden[places.start - 1 : places.stop - 2])
+                for places in answers
+            ]
+
+    def _ranks(self, answer: list[int], states: Any) -> Ranks:
+        import torch
+
+        columns = []
+        for ahead, guessed in enumerate(self._heads(states)[: self._num_heads], 1):
+            logits = self._target.logits(guessed)[: max(0, len(answer) - ahead)]
+            right = logits.gather(1, torch.tensor(answer[ahead:], dtype=torch.int64)[:, None])
+            ranks = (logits > right).sum(1).tolist()
+            columns.append(ranks + [_NEVER] * (len(answer) - 1 - len(ranks)))
         return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _other_answers(ranker: _Ranker, tokenizer: Any, count: int = 48) -> list[list[list[int]]]:
-    """Rank the expected answers of shops that no workload of the experiments uses."""
-    from engine.zoo.corpus import draw_cases
+@cache
+def _usual_accuracy() -> list[list[float]]:
+    """Return `_accuracy` on the expected answers in conversations that no workload of the experiments uses."""
+    from engine.zoo.corpus import conversations, tokenize
+    from engine.zoo.registry import resolve
+    from engine.zoo.tokenizer import load_tokenizer
 
-    cases = draw_cases(count, seed=11, split="validation")
-    texts = [(tokenizer.encode(case.prompt).ids, tokenizer.encode(case.answer).ids) for case in cases]
-    return [ranker.ranks(*text) for text in texts]
+    tokenizer, ranker = load_tokenizer(resolve("shop")), _Ranker(MEDUSA_HEADS)
+    found: list[Ranks] = []
+    for conversation in conversations("validation", seed=11, number=12):
+        sample = tokenize(conversation, tokenizer)
+        marks = sample.answer_ids.tolist()
+        starts = {number: marks.index(number) for number in sorted(set(marks)) if number > 0}
+        answers = [range(start, start + marks.count(number)) for number, start in starts.items()]
+        found += ranker.ranks(sample.tokens.tolist(), answers)
+    return _accuracy(found)
 
 
-def _accuracy(answers: list[list[list[int]]]) -> list[list[float]]:
+def _accuracy(answers: list[Ranks]) -> list[list[float]]:
     """Return the share of places, by head, at which its guess of rank 0, 1, ... was right."""
     rows = [row for ranks in answers for row in ranks]
     found = []
@@ -143,7 +162,7 @@ def best_tree(accuracy: list[list[float]], nodes: int) -> set[Path]:
     return tree
 
 
-def num_steps(ranks: list[list[int]], tree: set[Path]) -> int:
+def num_steps(ranks: Ranks, tree: set[Path]) -> int:
     """Return the steps after the first token: each takes the longest path of the tree and one token more."""
     place = steps = 0
     while place < len(ranks):
