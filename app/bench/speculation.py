@@ -1,7 +1,7 @@
 """Measure the speed-up by drafts: engines with and without them run the same requests in turns.
 
-    wave 1   plain | ngram | suffix | draft_model | eagle      each wave: so many requests that start together; only
-    wave 2   plain | ngram | suffix | draft_model | eagle      steps without prompt tokens count, for all engines alike
+    wave 1   plain | ngram | suffix | draft_model | ...      each wave: so many requests that start together; only steps
+    wave 2   plain | ngram | suffix | draft_model | ...      without prompt tokens count, for all engines alike
 
 Four workloads: answers that copy the catalogue (repetitive), four samples of each answer at temperature 0.7, as agents
 and self-consistency ask for them (agentic), tool calls (json), and text sampled at temperature 1 (free).
@@ -32,7 +32,7 @@ MAX_TOKENS = 96
 SAMPLES = 4
 """Samples of each answer in the workload `agentic`."""
 FREE_PROMPT_TOKENS = 24
-MODELS = {"draft_model": "shop-draft", "eagle": "shop-eagle"}
+MODELS = {"draft_model": "shop-draft", "eagle": "shop-eagle", "medusa": "shop-medusa"}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ from common.text import counted
 from engine.zoo.manifest import ManifestError, check_manifest, manifest_of
 from engine.zoo.registry import MODELS, list_models, resolve
 
+HEADS = {"shop-eagle": "eagle", "shop-medusa": "medusa"}
+"""Recipes of heads, which draft for `shop` and answer nothing themselves, and their speculative methods."""
+
 
 def list_(json: JsonOption = False) -> None:
     """List the shipped models and their sizes."""
@@ -84,14 +87,14 @@ def train(
       prep zoo train shop --minutes 10 --out my-shop
       prep zoo train shop --resume
     """
-    from engine.zoo.recipes import ADAPTER_RECIPES, RECIPES, AdapterRecipe, Recipe
+    from engine.zoo.recipes import ALL_RECIPES
     from engine.zoo.train import TrainingStopped, checkpoint_path
     from engine.zoo.train import train as run
 
-    known: dict[str, Recipe | AdapterRecipe] = {**RECIPES, **ADAPTER_RECIPES}
-    if recipe not in known:
+    if recipe not in ALL_RECIPES:
         raise terminal.Problem(
-            f"no recipe {recipe!r}; there are: {', '.join(known)}", f"prep zoo train {next(iter(RECIPES))}"
+            f"no recipe {recipe!r}; there are: {', '.join(ALL_RECIPES)}",
+            f"prep zoo train {next(iter(ALL_RECIPES))}",
         )
     if resume and not checkpoint_path(recipe).exists():
         raise terminal.Problem(
@@ -104,7 +107,9 @@ def train(
             f"prep zoo train {recipe} --out runs/{recipe}",
         )
     if not max_steps:
-        terminal.note(f"[dim]training {recipe} for {minutes or known[recipe].minutes:g} min into {folder}[/]")
+        terminal.note(
+            f"[dim]training {recipe} for {minutes or ALL_RECIPES[recipe].minutes:g} min into {folder}[/]"
+        )
     try:
         run(recipe, folder, resume=resume, minutes=minutes, max_steps=max_steps, console=terminal.err())
     except TrainingStopped as stopped:
@@ -113,7 +118,14 @@ def train(
         given = "".join(f" {name} {value:g}" for name, value in limits.items() if value is not None)
         terminal.next_command(f"prep zoo train {recipe} --out {folder} --resume{given}")
         raise typer.Exit(terminal.INTERRUPTED) from None
-    if folder.exists():
+    if not folder.exists():
+        return
+    if (method := HEADS.get(recipe)) is not None:
+        config = f'{{"method": "{method}", "model": "{folder}"}}'
+        terminal.next_command(
+            f"prep bench speculation --speculative-config '{config}'", "measure its acceptance"
+        )
+    else:
         terminal.next_command(f"prep zoo eval {folder}", "measure its exact match on unseen shops")
 
 

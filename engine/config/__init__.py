@@ -14,6 +14,7 @@ from engine.config.features import KVTransferConfig as KVTransferConfig
 from engine.config.features import LoRAConfig as LoRAConfig
 from engine.config.features import SpeculativeConfig as SpeculativeConfig
 from engine.config.features import StructuredOutputsConfig as StructuredOutputsConfig
+from engine.config.model import MedusaConfig as MedusaConfig
 from engine.config.model import ModelArgs as ModelArgs
 from engine.config.model import ModelConfig as ModelConfig
 from engine.config.model import MoEConfig as MoEConfig

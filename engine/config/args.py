@@ -53,7 +53,7 @@ class EngineArgs(ModelArgs):
     lora_dtype: str = "auto"
 
     speculative_config: dict[str, Any] | str | None = None
-    """`method` (ngram, suffix, draft_model, eagle), `num_speculative_tokens`, `model`, ...: a dict or its JSON."""
+    """`method` (ngram, suffix, draft_model, eagle, medusa), `num_speculative_tokens`, `model`, ...: a dict or JSON."""
     structured_outputs_config: dict[str, Any] | str | None = None
     """`backend`: auto, xgrammar or dfa."""
 

@@ -14,7 +14,7 @@ from engine.config.features import (
     SpeculativeConfig,
     StructuredOutputsConfig,
 )
-from engine.config.model import ModelConfig
+from engine.config.model import MedusaConfig, ModelConfig
 from engine.config.scheduler import SchedulerConfig
 
 
@@ -54,7 +54,7 @@ class EngineConfig:
     structured_outputs: StructuredOutputsConfig = field(default_factory=StructuredOutputsConfig)
     kv_transfer: KVTransferConfig | None = None
     speculative: SpeculativeConfig | None = None
-    draft_model: ModelConfig | None = None
+    draft_model: ModelConfig | MedusaConfig | None = None
     lora: LoRAConfig | None = None
     kv_events: KVEventsConfig | None = None
     max_logprobs: int = 20

@@ -15,8 +15,9 @@ from engine.config.settings import ConfigError, ObjectSettings, require_at_least
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Allowed values of `max_lora_rank`, as in vLLM."""
-METHODS = ("ngram", "suffix", "draft_model", "eagle")
-_MODEL_METHODS = ("draft_model", "eagle")
+METHODS = ("ngram", "suffix", "draft_model", "eagle", "medusa")
+_MODELS = {"draft_model": "shop-draft", "eagle": "shop-eagle", "medusa": "shop-medusa"}
+"""Methods that need a model, and the shipped one."""
 
 
 @dataclass(frozen=True)
@@ -159,11 +160,11 @@ class SpeculativeConfig(ObjectSettings):
     example: ClassVar[str] = '{"method": "ngram", "num_speculative_tokens": 4}'
 
     method: str
-    """ngram, suffix, draft_model, eagle, or your drafter as `package.module:Class` (`engine/spec/base.py`)."""
+    """ngram, suffix, draft_model, eagle, medusa, or your drafter as `package.module:Class` (`engine/spec/base.py`)."""
     num_speculative_tokens: int = 4
     """Drafts per request and step; with suffix the maximum, by default `suffix_decoding_max_tree_depth`."""
     model: str | None = None
-    """The draft model, or the EAGLE head."""
+    """The draft model, the EAGLE head, or the Medusa heads."""
     prompt_lookup_min: int = 2
     prompt_lookup_max: int = 5
     """ngram: lengths of the ending to look up in the earlier tokens; the longest match wins."""
@@ -206,14 +207,18 @@ class SpeculativeConfig(ObjectSettings):
                 f"prompt_lookup_min={self.prompt_lookup_min} is more than "
                 f"prompt_lookup_max={self.prompt_lookup_max}: no ending fits"
             )
-        if self.needs_kv and self.model is None:
-            example = "shop-eagle" if self.method == "eagle" else "shop-draft"
-            raise ConfigError(f'method {self.method!r} needs a model: add "model": "{example}"')
+        if self.needs_model and self.model is None:
+            raise ConfigError(f'method {self.method!r} needs a model: add "model": "{_MODELS[self.method]}"')
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether the method drafts with weights of its own."""
+        return self.method in _MODELS
 
     @property
     def needs_kv(self) -> bool:
         """Whether the drafter stores its own keys and values in the target's blocks."""
-        return self.method in _MODEL_METHODS
+        return self.needs_model and self.method != "medusa"
 
     @property
     def num_lookahead_tokens(self) -> int:
@@ -244,7 +249,7 @@ class SpeculativeConfig(ObjectSettings):
 
 
 def _method_of(model: str | None) -> str:
-    """Guess the method from the model's name, as vLLM does."""
+    """Guess the method from the model's name. vLLM reads the model's config.json, too."""
     if model is None:
         example = SpeculativeConfig.example
         raise ConfigError(f"speculative_config needs a method or a model; for example {example}")
@@ -252,7 +257,7 @@ def _method_of(model: str | None) -> str:
         return "ngram"
     if model == "suffix":
         return "suffix"
-    return "eagle" if "eagle" in model.lower() else "draft_model"
+    return next((method for method in ("eagle", "medusa") if method in model.lower()), "draft_model")
 
 
 def _check_count(name: str, value: object, least: int = 1) -> None:

@@ -72,6 +72,28 @@ class MoEConfig:
 
 
 @dataclass(frozen=True)
+class MedusaConfig:
+    """Medusa heads as read from their config.json (`engine/models/medusa.py`)."""
+
+    model: str
+    """The name, folder or Hub id that the user gave."""
+    path: Path
+    dtype: str
+    """The target's."""
+    hidden_size: int
+    vocab_size: int
+    num_heads: int
+    num_layers: int
+    """Layers of a head's residual block."""
+    bias: bool
+    num_tables: int
+    """Output tables in the checkpoint: one per head, 1 for all heads, or 0: the heads use the target's."""
+    load_format: str = "safetensors"
+    seed: int = 0
+    architecture: str = "MedusaModel"
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """A decoder-only transformer as read from a Hugging Face config.json."""
 

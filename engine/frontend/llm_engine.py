@@ -58,8 +58,8 @@ class LLMEngine:
     @classmethod
     def from_args(cls, args: EngineArgs, *, own_process: bool = False) -> LLMEngine:
         """own_process: run the core in a process of its own; data-parallel replicas always have one."""
-        tokenizer = load_tokenizer(args)
         config = resolve(args)
+        tokenizer = load_tokenizer(args)
         kind: type[AnyCore] = CoreProcess if own_process else EngineCore
         if config.parallel.data_parallel_size > 1:
             kind = DataParallelCore

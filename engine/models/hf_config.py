@@ -212,6 +212,11 @@ def _architecture(raw: dict[str, Any], source: Path | str) -> str:
     names = raw.get("architectures") or []
     if known := [name for name in names if name in _CLASS_DEFAULTS]:
         return known[0]
+    if "MedusaModel" in names:
+        raise ConfigError(
+            f"{source} describes Medusa heads, which draft for another model; load that one, with "
+            'speculative_config={"method": "medusa", "model": ...}'
+        )
     listed = ", ".join(map(str, names))
     found = f"architecture {listed} is not supported" if names else "no architecture is named"
     raise ConfigError(f"{source}: {found}; supported: {', '.join(_CLASS_DEFAULTS)}")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from common.dotted_path import load_object
-from engine.config import ConfigError, ModelConfig
+from engine.config import ConfigError, MedusaConfig, ModelConfig
 from engine.layers.embedding import VocabParallelEmbedding
 from engine.layers.linear import Linear
 from engine.layers.moe import FusedMoE
@@ -128,8 +128,6 @@ def load_weights(model: nn.Module, config: ModelConfig, ranks: Ranks = ALONE) ->
 
     A rank of several reads its own slices only, but judges the checkpoint as a whole.
     """
-    from safetensors import safe_open
-
     targets, shards = checkpoint_tensors(model), checkpoint_shards(model)
     # Stored by some checkpoints, computed or shared here: rope frequencies, scales of a KV cache, a tied head.
     not_ours = ("rotary_emb.inv_freq", ".k_scale", ".v_scale")
@@ -141,8 +139,17 @@ def load_weights(model: nn.Module, config: ModelConfig, ranks: Ranks = ALONE) ->
     if config.quantization is not None:
         stored = {name: tensor for name, tensor in stored.items() if not _is_zero_bias(name, tensor, targets)}
     whole = targets if ranks.is_alone else checkpoint_tensors(create_model(config, "meta"))
-    _check_fit(whole, stored, config)
+    check_fit(whole, stored, config)
+    copy_tensors(targets, stored, shards)
 
+
+def copy_tensors(
+    targets: dict[str, Tensor], stored: dict[str, StoredTensor], shards: dict[str, Shard] | None = None
+) -> None:
+    """Copy tensors, or the slices in `shards`, from their files; each name in `targets` is one in `stored`."""
+    from safetensors import safe_open
+
+    shards = shards or {}
     names_by_file = defaultdict(list)
     for name in targets:
         names_by_file[stored[name].file].append(name)
@@ -166,7 +173,9 @@ def _is_zero_bias(name: str, tensor: StoredTensor, targets: dict[str, Tensor]) -
         return not reader.get_tensor(name).any()
 
 
-def _check_fit(targets: dict[str, Tensor], stored: dict[str, StoredTensor], config: ModelConfig) -> None:
+def check_fit(
+    targets: dict[str, Tensor], stored: dict[str, StoredTensor], config: ModelConfig | MedusaConfig
+) -> None:
     """Names, shapes and types of the checkpoint are those of the model, or a ConfigError that lists the rest."""
     names = targets.keys() & stored.keys()
     wrong_shape = (name for name in names if _shape(stored[name].shape) != _shape(targets[name].shape))

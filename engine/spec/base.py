@@ -30,6 +30,7 @@ DRAFTERS: dict[str, str] = {
     "suffix": "engine.spec.suffix:SuffixDrafter",
     "draft_model": "engine.spec.draft_model:DraftModelDrafter",
     "eagle": "engine.spec.eagle:EagleDrafter",
+    "medusa": "engine.spec.medusa:MedusaDrafter",
 }
 """Method -> the drafter's class, imported when it is used."""
 
@@ -51,7 +52,7 @@ class DrafterContext:
     record: bool = False
     """Whether decode steps are replayed, so that drafting may be too (`engine/spec/chain.py`)."""
     draft_model: nn.Module | None = None
-    """Draft model, whose layers come after the target's in the cache; None for methods without one."""
+    """Draft model, whose layers come after the target's in the cache, or Medusa heads; None for methods without one."""
 
 
 @dataclass(slots=True)

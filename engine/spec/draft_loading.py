@@ -1,4 +1,4 @@
-"""Load the draft model; it must have the target's vocabulary and fit into the target's KV blocks."""
+"""Load the draft model or heads; they must have the target's vocabulary, and their KV must fit into its blocks."""
 
 from __future__ import annotations
 
@@ -10,22 +10,28 @@ from typing import Any
 import torch
 from torch import nn
 
-from engine.config import ConfigError, ModelArgs, ModelConfig, SpeculativeConfig
+from engine.config import ConfigError, MedusaConfig, ModelArgs, ModelConfig, SpeculativeConfig
 from engine.layers.attention import Attention
-from engine.models.hf_config import load_model_config
+from engine.models.hf_config import find_model, load_model_config
 from engine.models.loader import load_model
+from engine.models.medusa import load_medusa, load_medusa_config
 
 EAGLE = "EagleLlamaForCausalLM"
 
 
 def load_draft_config(
     speculative: SpeculativeConfig, target: ModelConfig, args: ModelArgs, max_model_len: int
-) -> ModelConfig | None:
-    """Return the drafter's ModelConfig, checked against the target's; None for methods without a model."""
-    if speculative.model is None or not speculative.needs_kv:
+) -> ModelConfig | MedusaConfig | None:
+    """Return the drafter's configuration, checked against the target's; None for methods without a model."""
+    if speculative.model is None or not speculative.needs_model:
         return None
     same: dict[str, Any] = {"dtype": target.dtype, "hf_overrides": {}, "quantization": None}
-    draft = load_model_config(replace(args, model=speculative.model, **same))
+    draft_args = replace(args, model=speculative.model, **same)
+    if speculative.method == "medusa":
+        heads = load_medusa_config(speculative.model, find_model(draft_args), target)
+        _check_heads(heads, target, speculative.num_speculative_tokens)
+        return heads
+    draft = load_model_config(draft_args)
     _check_kind(speculative, draft, target)
     _check_vocabulary(draft, target)
     _check_shape(draft, target, max_model_len)
@@ -41,8 +47,12 @@ def refuse_head(model: ModelConfig) -> None:
         )
 
 
-def load_draft_model(draft: ModelConfig, target: ModelConfig, device: torch.device) -> nn.Module:
+def load_draft_model(
+    draft: ModelConfig | MedusaConfig, target: ModelConfig, device: torch.device
+) -> nn.Module:
     """Load the drafter's weights; number its layers after the target's, as in the cache."""
+    if isinstance(draft, MedusaConfig):
+        return load_medusa(draft, device)
     model = load_model(draft, device)
     for module in model.modules():
         if isinstance(module, Attention):
@@ -63,6 +73,21 @@ def _check_kind(speculative: SpeculativeConfig, draft: ModelConfig, target: Mode
         raise ConfigError(
             f"the EAGLE head {draft.model} reads states of {draft.hidden_size} numbers and {target.model} has "
             f"{target.hidden_size}: it was trained for another model"
+        )
+
+
+def _check_heads(heads: MedusaConfig, target: ModelConfig, num_drafts: int) -> None:
+    for what in ("hidden_size", "vocab_size"):
+        ours, theirs = getattr(target, what), getattr(heads, what)
+        if ours != theirs:
+            raise ConfigError(
+                f"the Medusa heads {heads.model} have {what} {theirs} and {target.model} has {ours}: they were trained "
+                "for another model"
+            )
+    if num_drafts > heads.num_heads:
+        raise ConfigError(
+            f"{heads.model} has {heads.num_heads} Medusa heads and each proposes one token: lower "
+            f"num_speculative_tokens from {num_drafts} to {heads.num_heads}"
         )
 
 

@@ -56,7 +56,7 @@ class Worker:
         """Shape of this rank's part of the model, for its attention and cache."""
         self._cached_layers = self.local_config
         """The layers in the cache: a block holds the target's layers, then the drafter's."""
-        if config.draft_model is not None:
+        if isinstance(config.draft_model, ModelConfig):
             num_layers = self.local_config.num_hidden_layers + config.draft_model.num_hidden_layers
             self._cached_layers = replace(self.local_config, num_hidden_layers=num_layers)
         cache_dtype = kv_cache.layout_of(model, config.cache).dtype

@@ -43,6 +43,27 @@ class AdapterRecipe:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class MedusaRecipe:
+    """Training run of Medusa heads for the frozen model `target`."""
+
+    name: str
+    num_heads: int
+    minutes: float
+    target: str = "shop"
+    num_layers: int = 2
+    """Layers of a head's residual block."""
+    tokens_per_step: int = 6144
+    matrix_lr: float = 0.06
+    vector_lr: float = 0.0  # all weights are matrices
+    weight_decay: float = 0.0
+    warmup_steps: int = 10
+    decay_fraction: float = 0.6
+    seed: int = 1
+
+
+AnyRecipe = Recipe | AdapterRecipe | MedusaRecipe
+
 _MODELS = (
     Recipe("shop", ModelConfig(256, 640, 6, 8, 4), minutes=91.5),
     Recipe("shop-draft", ModelConfig(128, 112, 3, 4, 4), minutes=28, matrix_lr=0.01, vector_lr=0.003),
@@ -55,3 +76,5 @@ _ADAPTERS = (
 )
 RECIPES = {recipe.name: recipe for recipe in _MODELS}
 ADAPTER_RECIPES = {recipe.name: recipe for recipe in _ADAPTERS}
+MEDUSA_RECIPES = {"shop-medusa": MedusaRecipe("shop-medusa", num_heads=4, minutes=8)}
+ALL_RECIPES: dict[str, AnyRecipe] = {**RECIPES, **MEDUSA_RECIPES, **ADAPTER_RECIPES}

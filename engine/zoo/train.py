@@ -20,7 +20,8 @@ from common.paths import cache_dir
 from .corpus import tokenizer_texts
 from .eagle import EagleTrainer
 from .low_rank import AdapterTrainer
-from .recipes import ADAPTER_RECIPES, RECIPES, AdapterRecipe, Recipe
+from .medusa import MedusaTrainer
+from .recipes import ALL_RECIPES, AdapterRecipe, AnyRecipe, MedusaRecipe, Recipe
 from .registry import MODELS, resolve
 from .tokenizer import load_tokenizer, train_tokenizer
 from .trainer import Position, Trainer
@@ -36,7 +37,7 @@ def checkpoint_path(recipe: str) -> Path:
 
 
 def train(
-    recipe: str | Recipe | AdapterRecipe,
+    recipe: str | AnyRecipe,
     out: Path,
     resume: bool = False,
     minutes: float | None = None,
@@ -50,17 +51,13 @@ def train(
     Returns the position: steps, seconds, tokens. Only a complete run writes `out`, atomically: it replaces an existing
     folder. Raises TrainingStopped on Ctrl-C, which keeps a checkpoint and leaves `out` unchanged.
     """
-    known: dict[str, Recipe | AdapterRecipe] = {**RECIPES, **ADAPTER_RECIPES}
-    plan = known[recipe] if isinstance(recipe, str) else recipe
+    plan = ALL_RECIPES[recipe] if isinstance(recipe, str) else recipe
     plan = replace(plan, minutes=minutes) if minutes is not None else plan
     checkpoint = checkpoint or checkpoint_path(plan.name)
     if tokenizer is None:
         folder = resolve(plan.base) if isinstance(plan, AdapterRecipe) else MODELS / "shop"
         tokenizer = load_tokenizer(folder) if folder.exists() else train_tokenizer(tokenizer_texts())
-    kind: type[Trainer] = AdapterTrainer
-    if isinstance(plan, Recipe):
-        kind = EagleTrainer if plan.target else Trainer
-    trainer = kind(plan, tokenizer)
+    trainer = _kind(plan)(plan, tokenizer)
     if resume:
         trainer.load(checkpoint)
     if not _finish(trainer, plan.minutes * 60, max_steps, checkpoint, console or Console()):
@@ -68,6 +65,12 @@ def train(
         raise TrainingStopped(f"Stopped. {kept}; the checkpoint is {checkpoint}.")
     trainer.export(out)
     return trainer.position
+
+
+def _kind(plan: AnyRecipe) -> type[Trainer]:
+    if isinstance(plan, Recipe):
+        return EagleTrainer if plan.target else Trainer
+    return MedusaTrainer if isinstance(plan, MedusaRecipe) else AdapterTrainer
 
 
 def _finish(trainer: Trainer, budget: float, most: int | None, checkpoint: Path, console: Console) -> bool:

@@ -23,7 +23,7 @@ from .dialogue import Conversation
 from .export import export_model
 from .model import ShopModel
 from .optimizer import MasterOptimizer
-from .recipes import AdapterRecipe, Recipe
+from .recipes import AnyRecipe
 from .start import initialize
 from .tokenizer import END_OF_TEXT, token_id
 
@@ -87,14 +87,14 @@ def collate(samples: list[Sample], pad: int, echoes: bool) -> Batch:
     return Batch(tokens, places[:, 0] * length + places[:, 1], tokens[:, 1:][following], answers)
 
 
-def rate_share(recipe: Recipe | AdapterRecipe, step: int, progress: float) -> float:
+def rate_share(recipe: AnyRecipe, step: int, progress: float) -> float:
     """Return the share of the recipe's learning rates: a short warm-up, then constant, then linear to zero."""
     warm = min(1.0, (step + 1) / recipe.warmup_steps)
     return warm * max(0.0, min(1.0, (1.0 - progress) / recipe.decay_fraction))
 
 
 class Trainer:
-    """Trains a language model from the start. Subclasses train an EAGLE head or an adapter of one."""
+    """Trains a language model from the start. Subclasses train drafting heads or an adapter of one."""
 
     levels: tuple[Level, ...] = LEVELS
     pool_size = 128  # conversations that are sorted by length together

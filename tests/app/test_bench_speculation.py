@@ -42,4 +42,4 @@ def test_the_break_even_is_the_smallest_batch_that_loses() -> None:
 
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(ConfigError, match="does not exist"):
-        configs(["medusa"], 4)
+        configs(["hydra"], 4)

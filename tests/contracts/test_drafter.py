@@ -24,16 +24,28 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def method(impl: str | None) -> str:
+HEADS = {"architectures": ["MedusaModel"], "model_type": "medusa", "num_heads": 3}
+SHIPPED = ("ngram", "suffix", "medusa")
+
+
+@pytest.fixture(params=SHIPPED)
+def drafter_config(request: pytest.FixtureRequest, impl: str | None, tmp_path: Path) -> dict[str, Any]:
+    """Settings of a shipped drafter, or of the one under test."""
     if impl is None:
-        return "ngram"
+        settings: dict[str, Any] = {"method": request.param, "num_speculative_tokens": 3}
+        if request.param == "medusa":
+            settings["model"] = str(tmp_path / "heads")
+            (tmp_path / "heads").mkdir()
+            (tmp_path / "heads" / "config.json").write_text(json.dumps(HEADS))
+        return settings
+    if request.param != SHIPPED[0]:
+        pytest.skip("one run with this drafter is enough")
     from importlib import import_module
 
     module, _, name = impl.partition(":")
     if not hasattr(getattr(import_module(module), name), "propose"):
         pytest.skip(f"{impl} is no drafter: it has no propose")
-    return impl
+    return {"method": impl, "num_speculative_tokens": 3}
 
 
 def work(seed: int) -> list[Request]:
@@ -53,7 +65,9 @@ def work(seed: int) -> list[Request]:
 @pytest.mark.parametrize(
     "limits", [{}, {"num_gpu_blocks_override": 26}, {"max_num_batched_tokens": 9, "max_num_seqs": 3}]
 )
-def test_a_drafter_keeps_its_contract(method: str, limits: dict[str, int], tmp_path: Path) -> None:
+def test_a_drafter_keeps_its_contract(
+    drafter_config: dict[str, Any], limits: dict[str, int], tmp_path: Path
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps(TINY_LLAMA))
 
     def engine(speculative_config: dict[str, Any] | None) -> EngineCore:
@@ -69,7 +83,7 @@ def test_a_drafter_keeps_its_contract(method: str, limits: dict[str, int], tmp_p
             )
         )
 
-    plain, drafting = engine(None), engine({"method": method, "num_speculative_tokens": 3})
+    plain, drafting = engine(None), engine(drafter_config)
     drafter = drafting.executor.worker.runner._speculator.drafter
     propose = drafter.propose
 

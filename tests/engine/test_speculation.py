@@ -25,6 +25,14 @@ MakeEngine = Callable[..., EngineCore]
 K = 4
 NGRAM = {"method": "ngram", "num_speculative_tokens": K, "prompt_lookup_min": 1}
 SCRIPTED = {"method": PATH, "num_speculative_tokens": K}
+MEDUSA = {
+    "architectures": ["MedusaModel"],
+    "model_type": "medusa",
+    "hidden_size": TINY_LLAMA["hidden_size"],
+    "vocab_size": VOCAB_SIZE,
+    "num_heads": K,
+    "num_hidden_layers": 2,
+}
 HEAD = {**TINY_LLAMA, "architectures": ["EagleLlamaForCausalLM"], "num_hidden_layers": 1}
 
 
@@ -41,14 +49,22 @@ def head_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def medusa_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny-medusa")
+    (folder / "config.json").write_text(json.dumps(MEDUSA))
+    return folder
+
+
 @pytest.fixture
-def drafters(model_dir: Path, head_dir: Path) -> dict[str, dict[str, Any]]:
+def drafters(model_dir: Path, head_dir: Path, medusa_dir: Path) -> dict[str, dict[str, Any]]:
     """Every shipped method. The draft model has the target's own weights: it is always right."""
     return {
         "ngram": NGRAM,
         "suffix": {"method": "suffix", "num_speculative_tokens": K, "suffix_decoding_max_spec_factor": 2.0},
         "draft_model": {"method": "draft_model", "model": str(model_dir), "num_speculative_tokens": K},
         "eagle": {"method": "eagle", "model": str(head_dir), "num_speculative_tokens": K},
+        "medusa": {"method": "medusa", "model": str(medusa_dir), "num_speculative_tokens": K},
     }
 
 
@@ -136,7 +152,7 @@ def test_everything_is_said_as_without_drafts(
 
 
 @pytest.mark.parametrize("pressure", ["plenty", "prompts_in_chunks", "preemptions", "no_replays"])
-@pytest.mark.parametrize("method", ["ngram", "suffix", "draft_model", "eagle"])
+@pytest.mark.parametrize("method", ["ngram", "suffix", "draft_model", "eagle", "medusa"])
 def test_every_drafter_leaves_the_tokens_alone(
     make_engine: MakeEngine,
     drafters: dict[str, dict[str, Any]],
@@ -363,7 +379,7 @@ def sampled_work(temperature: float) -> list[Request]:
     ]
 
 
-@pytest.mark.parametrize("method", ["ngram", "suffix", "draft_model", "eagle"])
+@pytest.mark.parametrize("method", ["ngram", "suffix", "draft_model", "eagle", "medusa"])
 def test_rejection_leaves_greedy_tokens_alone(
     make_engine: MakeEngine, drafters: dict[str, dict[str, Any]], method: str
 ) -> None:
@@ -373,8 +389,11 @@ def test_rejection_leaves_greedy_tokens_alone(
     assert counted.num_draft_tokens > 0
 
 
-def test_with_rejection_a_seed_gives_the_same_tokens_alone_and_in_a_batch(make_engine: MakeEngine) -> None:
-    engine = make_engine(speculative_config={**NGRAM, "verifier": "rejection"})
+@pytest.mark.parametrize("method", ["ngram", "medusa"])
+def test_with_rejection_a_seed_gives_the_same_tokens_alone_and_in_a_batch(
+    make_engine: MakeEngine, drafters: dict[str, dict[str, Any]], method: str
+) -> None:
+    engine = make_engine(speculative_config={**drafters[method], "verifier": "rejection"})
     together = said(run(engine, sampled_work(1.0)))
     alone = [said(run(engine, [item])) for item in sampled_work(1.0)]
     assert together == {name: answer for answers in alone for name, answer in answers.items()}

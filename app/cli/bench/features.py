@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def speculation(
     model: ModelArgument = "shop",
     method: Annotated[
-        str, option("Drafters to compare, comma-separated: ngram, suffix, draft_model, eagle.")
-    ] = "ngram,suffix,draft_model,eagle",
+        str, option("Drafters to compare, comma-separated: ngram, suffix, draft_model, eagle, medusa.")
+    ] = "ngram,suffix,draft_model,eagle,medusa",
     tokens: Annotated[int, option("Drafts per request and step.", min=1)] = 4,
     batch_sizes: Annotated[str, option("Requests at once, comma-separated numbers.")] = "1,4,16,64,128",
     workload: Annotated[

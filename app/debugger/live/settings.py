@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 ADAPTERS = ("shop-lora-recommend", "shop-lora-support", "shop-lora-ja")
-SPECULATION = ("none", "ngram", "suffix", "shop-draft", "shop-eagle")
+SPECULATION = ("none", "ngram", "suffix", "shop-draft", "shop-eagle", "shop-medusa")
 QUANTIZATION = ("none", "int8", "rtn", "fp8", "llm_int8", "mxfp4", "nvfp4")
 KV_DTYPES = ("auto", "fp8", "int8_per_token_head")
 SWAP_GIB = 0.25

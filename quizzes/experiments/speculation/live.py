@@ -3,14 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from quizzes.experiments import Context, NeedsHardware, Result, arg, experiment, generate
+from quizzes.experiments import BadArguments, Context, NeedsHardware, Result, arg, experiment, generate
 
 METHODS = {
     "ngram": {"method": "ngram"},
     "suffix": {"method": "suffix"},
     "draft_model": {"method": "draft_model", "model": "shop-draft"},
     "eagle": {"method": "eagle", "model": "shop-eagle"},
+    "medusa": {"method": "medusa", "model": "shop-medusa"},
 }
+MEDUSA_HEADS = 4
+"""Heads of `shop-medusa`; each drafts one token."""
 KINDS = {
     "facts": ("author", "price", "volumes", "stock", "genre"),
     "recommend": ("by_genre", "like", "staff"),
@@ -102,7 +105,7 @@ def run(
 @experiment("E36", seconds=40, megabytes=2500)
 def lossless(
     ctx: Context,
-    method: Literal["ngram", "suffix", "draft_model", "eagle"] = "draft_model",
+    method: Literal["ngram", "suffix", "draft_model", "eagle", "medusa"] = "draft_model",
     workload: Literal["facts", "recommend", "tools", "free"] = "recommend",
     verifier: Literal["coupling", "rejection"] = "coupling",
     temperature: float = arg(0.0, 0, 5),
@@ -123,6 +126,10 @@ def lossless(
         accepted_by_place [drafts]: Share of steps in which the first draft of a row was right, the second, ...
         first_token_step_without, first_token_step_with [step]; computed_without, computed_with [positions]
     """
+    if method == "medusa" and k > MEDUSA_HEADS:
+        raise BadArguments(
+            f"shop-medusa has {MEDUSA_HEADS} heads and each drafts one token: lower k from {k}"
+        )
     questions = prompts(workload, requests)
 
     def answer(speculative: dict[str, Any] | None) -> Counted:
@@ -155,20 +162,27 @@ def eagle_vs_draft(
     max_tokens: int = arg(32, 8, 64),
     device: Literal["auto", "cuda"] = "auto",
 ) -> Result:
-    """Compare the acceptance of an EAGLE head with that of a separate draft model on the same prompts.
+    """Compare the acceptance of an EAGLE head and of Medusa heads with that of a draft model on the same prompts.
 
-    Both drafters were trained on the shop's conversations, the draft model as long as the target: better than usual.
+    All were trained on the shop's conversations: the draft model about a third as long as the target, which is more
+    than usual, the EAGLE head for an hour, the Medusa heads for 8 minutes. There are 4 Medusa heads, so they draft at
+    most 4 tokens.
 
     Returns: Accepted over drafted, greedy.
-        eagle_acceptance, draft_acceptance [share]; eagle_tokens_per_step, draft_tokens_per_step [tokens]
+        eagle_acceptance, medusa_acceptance, draft_acceptance [share]
+        eagle_tokens_per_step, medusa_tokens_per_step, draft_tokens_per_step [tokens]
     """
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
         raise NeedsHardware("drafters are to be compared on a GPU, and there is none (CUDA)")
     found = {}
-    for name, method in (("eagle", "eagle"), ("draft", "draft_model")):
-        speculative = {**METHODS[method], "num_speculative_tokens": k}
+    for name, method, most in (
+        ("eagle", "eagle", k),
+        ("medusa", "medusa", MEDUSA_HEADS),
+        ("draft", "draft_model", k),
+    ):
+        speculative = {**METHODS[method], "num_speculative_tokens": min(k, most)}
         with ctx.llm(max_num_seqs=32, speculative_config=speculative, device=device) as llm:
             found[name] = run(llm, prompts(workload, requests), temperature=0.0, max_tokens=max_tokens)
     return Result(
