@@ -128,6 +128,11 @@ class Worker:
         assert self.lora is not None
         self.lora.remove(key)
 
+    def drop_loras(self, keys: list[str]) -> None:
+        """Free host memory of adapters; they can be read again."""
+        assert self.lora is not None
+        self.lora.drop(keys)
+
     def block_bytes(self) -> int:
         """Return the bytes of a block on this device."""
         blocks = self.runner.kv_cache.blocks
@@ -170,7 +175,9 @@ class Worker:
         return result
 
     def shutdown(self) -> None:
-        """End the threads of the KV connector."""
+        """End the threads of the KV connector and of the adapters."""
+        if self.lora is not None:
+            self.lora.shutdown()
         if self._kv_connector is not None:
             self._kv_connector.shutdown()
             self._kv_connector = None
