@@ -16,6 +16,8 @@ from engine.config import ConfigError, EngineArgs
 from engine.core.lora_slots import LoRASlots
 from engine.lora.manager import LoRAManager
 from engine.resolve import resolve
+from engine.trace.fork import fork
+from engine.trace.reader import TraceReader
 from tests.lora.conftest import OpenLLM
 from tests.lora.peft_files import write_adapter
 
@@ -80,6 +82,23 @@ def test_outputs_are_the_same_and_no_step_reads_a_folder(folders: list[Path], op
     assert without == {"loads": 5, "evictions": 4, "waits": with_["waits"], "reads": 5, "prefetches": 0}
     assert (with_["loads"], with_["evictions"], with_["prefetches"]) == (5, 4, 4)
     assert with_["reads"] == 1, "the first request starts in the first step, so nothing runs before it"
+
+
+def test_a_trace_counts_what_was_fetched_ahead_and_a_fork_decides_the_same(
+    folders: list[Path], open_llm: OpenLLM, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.itrace"
+    llm = open_llm(enable_lora=True, max_loras=1, max_cpu_loras=2, lora_prefetch=2, trace=str(path))
+    loras = load(llm, folders[:3])
+    total = counted(llm)
+    llm.generate([PROMPT] * 3, SIX, lora_request=loras, use_tqdm=False)
+    llm.shutdown()
+    traced = TraceReader(path).counter_totals()
+    expected = {f"num_lora_{name}": total[name] for name in COUNTERS if total[name]}
+    assert total["prefetches"] and {name: traced[name] for name in expected} == expected
+    forked = fork(TraceReader(path), tmp_path / "fork.itrace", at=0)
+    assert forked.failure is None
+    assert TraceReader(forked.path).counter_totals() == traced
 
 
 def test_a_free_slot_is_filled_before_its_request_gets_a_seat(folders: list[Path], open_llm: OpenLLM) -> None:
