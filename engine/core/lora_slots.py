@@ -53,7 +53,7 @@ class LoRASlots(AdmissionResource):
         self.loads: list[tuple[str, int]] = []
         """(adapter, slot) to bring to the device in this step. If the step fails, they are brought again."""
         self.prefetches: list[tuple[str, int]] = []
-        """(adapter, slot) to fetch while this step runs; slot -1: into host memory only."""
+        """(adapter, slot) to fetch while the next steps run; slot -1: into host memory only."""
         self.num_evictions = 0
         """Adapters that lost their slot in this step."""
 

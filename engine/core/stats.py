@@ -85,7 +85,7 @@ class StepStats:
     num_lora_reads: int = 0
     """Adapters that the step read from their folder before it computed: they were not in host memory."""
     num_lora_prefetches: int = 0
-    """Adapters of waiting requests that workers began to fetch during the step (`lora_prefetch`)."""
+    """Adapters of waiting requests that workers began to fetch after the step (`lora_prefetch`)."""
 
     # Levels
     num_running: int = 0

@@ -83,10 +83,13 @@ class LoRAManager:
             self.on_host.pop(key, None)
 
     def begin_step(self, out: SchedulerOutput) -> None:
-        """Do what the step's plan says: fill slots, drop adapters, and start to fetch others ahead."""
+        """Fill slots and drop adapters as the step's plan says."""
         self.activate(out.lora_loads)
         self.drop(out.lora_drops)
-        for key, slot in out.lora_prefetches:
+
+    def fetch_ahead(self, prefetches: Iterable[tuple[str, int]]) -> None:
+        """Start to fetch adapters, at the end of a step: a thread that reads would slow a step that loads."""
+        for key, slot in prefetches:
             if slot >= 0:
                 self._vacate(slot)
             self._prefetcher.start(key, slot)

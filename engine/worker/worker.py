@@ -165,13 +165,19 @@ class Worker:
         if self.host_pool is not None:
             self.host_pool.copy(out)
         if connector is None:
-            return self.runner.execute(out, bitmask)
+            return self._compute(out, bitmask)
         if out.kv_connector_metadata is not None:  # after the copies: they read blocks that loads fill
             connector.start_load_kv(out.kv_connector_metadata)
             connector.save_kv(out.kv_connector_metadata)
-        result = self.runner.execute(out, bitmask)
+        result = self._compute(out, bitmask)
         # A loop over empty steps would only slow the transfers down.
         result.kv_connector_output = connector.get_finished(0.0 if out.scheduled else IDLE_WAIT_S)
+        return result
+
+    def _compute(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None) -> ModelRunnerOutput:
+        result = self.runner.execute(out, bitmask)
+        if self.lora is not None and out.lora_prefetches:
+            self.lora.fetch_ahead(out.lora_prefetches)
         return result
 
     def shutdown(self) -> None:
