@@ -256,6 +256,8 @@ class EngineCore:
         """Load an adapter into the host memory of every worker under a new key, or raise LoRAError."""
         self.check_alive()
         self.executor.collective_rpc("add_lora", key, folder)
+        if (slots := LoRASlots.of(self.scheduler)) is not None and (drops := slots.load(key)):
+            self.executor.collective_rpc("drop_loras", drops)
 
     def unload_lora(self, key: str) -> None:
         """Unload an adapter as soon as no unfinished request uses it."""
@@ -267,7 +269,7 @@ class EngineCore:
         for key in [key for key in self._retired_loras if key not in in_use]:
             self._retired_loras.remove(key)
             if (slots := LoRASlots.of(self.scheduler)) is not None:
-                slots.unload(key)
+                slots.forget(key)
             self.executor.collective_rpc("remove_lora", key)
 
     def reset_prefix_cache(self) -> bool:

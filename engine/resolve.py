@@ -47,6 +47,7 @@ _LEAST = {
     "max_num_seqs": 1,
     "long_prefill_token_threshold": 0,
     "debug_port": 0,
+    "lora_prefetch": 0,
     "max_logprobs": -1,
     "seed": -(2**63),
     "tensor_parallel_size": 1,
@@ -74,7 +75,13 @@ def resolve(args: EngineArgs) -> EngineConfig:
     lora = None
     if args.enable_lora:
         max_cpu_loras = args.max_loras if args.max_cpu_loras is None else args.max_cpu_loras
-        lora = LoRAConfig(args.max_loras, args.max_lora_rank, max_cpu_loras, args.lora_dtype)
+        lora = LoRAConfig(
+            args.max_loras,
+            args.max_lora_rank,
+            max_cpu_loras,
+            prefetch=args.lora_prefetch,
+            lora_dtype=args.lora_dtype,
+        )
     speculative = SpeculativeConfig.from_args(args.speculative_config)
     methods = ("add_request", "remove_request", "apply")  # the sampler calls them
     processors = tuple(
@@ -86,7 +93,7 @@ def resolve(args: EngineArgs) -> EngineConfig:
     model = load_model_config(args)
     refuse_head(model)
     device = resolve_device(args.device)
-    scheduler = _resolve_scheduler(args, model, device, speculative)
+    scheduler = _resolve_scheduler(args, model, device, speculative, lora)
     _check_split(parallel, model)
     draft_model = None
     if speculative is not None:
@@ -224,7 +231,11 @@ def _sliding_window(args: EngineArgs, model: ModelConfig) -> int | None:
 
 
 def _resolve_scheduler(
-    args: EngineArgs, model: ModelConfig, device: torch.device, speculative: SpeculativeConfig | None
+    args: EngineArgs,
+    model: ModelConfig,
+    device: torch.device,
+    speculative: SpeculativeConfig | None,
+    lora: LoRAConfig | None,
 ) -> SchedulerConfig:
     """Return sequence length, token budget and batch size."""
     max_model_len = args.max_model_len or model.max_position_embeddings
@@ -259,7 +270,9 @@ def _resolve_scheduler(
         long_prefill_token_threshold=args.long_prefill_token_threshold,
         scheduler_reserve_full_isl=args.scheduler_reserve_full_isl,
         max_concurrent_batches=1 if is_traced else args.pipeline_parallel_size,
-        max_loras=args.max_loras if args.enable_lora else 0,
+        max_loras=0 if lora is None else lora.max_loras,
+        max_cpu_loras=0 if lora is None else lora.max_cpu_loras,
+        lora_prefetch=0 if lora is None else lora.prefetch,
         num_lookahead_tokens=0 if speculative is None else speculative.num_lookahead_tokens,
     )
 

@@ -75,6 +75,14 @@ def rollback(name: NameArgument, registry: RegistryOption = DEFAULT) -> None:
     terminal.say(f"{name}: version {VersionRegistry(registry).rollback(name)} is in use again")
 
 
-adapter = terminal.command_app(
-    list_, add, promote, rollback, help="Keep versions of LoRA adapters; promote them and roll back."
-)
+HELP = """Keep versions of LoRA adapters; promote them and roll back.
+
+\b
+Examples:
+  prep adapter add support adapters/support-2 --registry adapters/adapters.json
+  prep adapter promote support --registry adapters/adapters.json
+  prep adapter list --registry adapters/adapters.json
+  prep serve shop --lora-registry adapters/adapters.json   follows the versions in use
+"""
+
+adapter = terminal.command_app(list_, add, promote, rollback, help=HELP)

@@ -55,6 +55,7 @@ HELP = {
     "max_loras": "Maximum adapters in one step.",
     "max_lora_rank": "Highest rank of an adapter.",
     "max_cpu_loras": "Adapters kept in host memory.",
+    "lora_prefetch": "Adapters of waiting requests read from disk ahead, while steps run; 0: none.",
     "lora_dtype": "Type of the adapters' weights; auto: the model's.",
     "quantization": "Round a float model to rtn (int4), int8, fp8, llm_int8, mxfp4 or nvfp4 (both emulated).",
     "speculative_config": "JSON: method, num_speculative_tokens, model, ...",

@@ -50,6 +50,9 @@ class EngineArgs(ModelArgs):
     max_lora_rank: int = 16
     max_cpu_loras: int | None = None
     """Adapters kept in host memory; None: as many as `max_loras`."""
+    lora_prefetch: int = 0
+    """Adapters of waiting requests that are read from disk while earlier steps run; 0: each in the step that first
+    uses it, as in vLLM, which has no such setting."""
     lora_dtype: str = "auto"
 
     speculative_config: dict[str, Any] | str | None = None

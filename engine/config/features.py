@@ -28,6 +28,8 @@ class LoRAConfig:
     max_lora_rank: int = 16
     max_cpu_loras: int = 1
     """At least `max_loras`. Adapters beyond it are read from their folder again."""
+    prefetch: int = 0
+    """Adapters of waiting requests to fetch ahead, at most `max_cpu_loras`."""
     lora_dtype: str = "auto"
     """Dtype of the weights on the device; auto: the model's. On a CPU bfloat16 is faster, and exact for adapters that
     were saved so with a scaling that is a power of two."""
@@ -39,6 +41,12 @@ class LoRAConfig:
             raise ConfigError(
                 f"max_cpu_loras={self.max_cpu_loras} is less than max_loras={self.max_loras}: adapters on the device "
                 "are kept in host memory too; raise the first or lower the second"
+            )
+        require_at_least(0, lora_prefetch=self.prefetch)
+        if self.prefetch > self.max_cpu_loras:
+            raise ConfigError(
+                f"lora_prefetch={self.prefetch} is more than max_cpu_loras={self.max_cpu_loras}: adapters fetched "
+                "ahead lie in host memory; lower the first or raise the second"
             )
         require_one_of(("auto", "float32", "bfloat16", "float16"), lora_dtype=self.lora_dtype)
 

@@ -50,6 +50,10 @@ class SchedulerConfig:
     """Steps under way at once (pipeline parallelism); requests are divided among them."""
     max_loras: int = 0
     """Adapters that running requests may use together; 0: no limit, adapter keys only separate cached prefixes."""
+    max_cpu_loras: int = 0
+    """Adapters in host memory; 0: as many as max_loras."""
+    lora_prefetch: int = 0
+    """Adapters of waiting requests to fetch ahead (`engine/core/lora_host.py`)."""
     encoder_cache_size: int = 0
     """Image embeddings to keep, in tokens; 0: as many as the token budget."""
     num_lookahead_tokens: int = 0
@@ -60,7 +64,14 @@ class SchedulerConfig:
         require_at_least(1, max_num_batched_tokens=budget, max_num_seqs=self.max_num_seqs)
         require_at_least(2, max_model_len=max_model_len)
         require_at_least(1, max_concurrent_batches=self.max_concurrent_batches)
-        for name in ("long_prefill_token_threshold", "num_lookahead_tokens", "max_loras"):
+        at_least_0 = (
+            "long_prefill_token_threshold",
+            "num_lookahead_tokens",
+            "max_loras",
+            "max_cpu_loras",
+            "lora_prefetch",
+        )
+        for name in at_least_0:
             require_at_least(0, **{name: getattr(self, name)})
         if self.policy not in ("fcfs", "priority"):
             raise ConfigError(f"scheduling policy {self.policy!r} does not exist; choose fcfs or priority")

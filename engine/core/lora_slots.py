@@ -12,6 +12,9 @@ longest. If no slot is idle, the request waits (`Reason.NO_LORA_SLOT`) and reque
 exception: the slot with the fewest users closes for them. It falls idle and goes to the request that has waited the
 longest, so no request starves, and adapters with much traffic keep their slots.
 
+The first `lora_prefetch` adapters that waiting requests lack are fetched ahead: into host memory, and into a slot that
+holds none. No decision waits for that, so requests start in the same steps with and without it.
+
 Source: S-LoRA (Sheng et al. 2023), section 5; vLLM v1/core/sched/scheduler.py (`max_loras` among running requests) and
 lora/worker_manager.py (LRU).
 """
@@ -21,6 +24,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 
 from engine.core.admission_resource import AdmissionResource
+from engine.core.lora_host import HostAdapters, WaitingAdapters
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, NotScheduled, Reason, SchedulerOutput
 from engine.core.stats import StepStats
@@ -29,8 +33,15 @@ from engine.core.stats import StepStats
 class LoRASlots(AdmissionResource):
     """The slots of every worker. An adapter is named by its key: name, path and load counter."""
 
-    def __init__(self, max_loras: int) -> None:
+    def __init__(self, max_loras: int, max_cpu_loras: int = 0, prefetch: int = 0) -> None:
+        """max_cpu_loras: 0 for as many as `max_loras`. prefetch: adapters to fetch ahead."""
         self.max_loras = max_loras
+        self.host = HostAdapters(max_cpu_loras or max_loras)
+        self.prefetch = prefetch
+        self._waiting = WaitingAdapters()
+        """Filled only if adapters are fetched ahead."""
+        self._wanted: list[str] = []
+        """Adapters that the next waiting requests lack: they stay in host memory."""
         self.slot_of: dict[str, int] = {}
         """Adapters on the device."""
         self.num_users: Counter[str] = Counter()
@@ -41,14 +52,28 @@ class LoRASlots(AdmissionResource):
         self._closed: str | None = None
         self.loads: list[tuple[str, int]] = []
         """(adapter, slot) to bring to the device in this step. If the step fails, they are brought again."""
+        self.prefetches: list[tuple[str, int]] = []
+        """(adapter, slot) to fetch while the next steps run; slot -1: into host memory only."""
         self.num_evictions = 0
         """Adapters that lost their slot in this step."""
 
+    def add(self, request: Request) -> None:
+        if not (key := request.lora_key):
+            return
+        if key not in self.host.known:  # a replayed run has no calls that load adapters
+            self.host.put(key, self._wanted)
+        if self.prefetch:
+            self._waiting.push(request)
+
+    def finish(self, request: Request) -> None:
+        self._waiting.remove(request)
+
     def begin_step(self) -> None:
-        for key, _ in self.loads:
+        for key, _ in (*self.loads, *self.prefetches):  # the last step failed
             self.unload(key)
         self._closed = None
         self.loads = []
+        self.prefetches = []
         self.num_evictions = 0
 
     def why_not(self, request: Request, stats: StepStats) -> NotScheduled | None:
@@ -83,6 +108,7 @@ class LoRASlots(AdmissionResource):
             self.loads.append((key, slot))
         self._idle.pop(key, None)
         self.num_users[key] += 1
+        self._waiting.remove(request)
 
     def release(self, request: Request) -> None:
         if not (key := request.lora_key):
@@ -91,6 +117,20 @@ class LoRASlots(AdmissionResource):
         if not self.num_users[key]:
             del self.num_users[key]
             self._idle[key] = None
+        if self.prefetch:  # a preempted request waits again; `finish` removes one that has ended
+            self._waiting.push(request)
+
+    def load(self, key: str) -> list[str]:
+        """Count an adapter that every worker has read into host memory; return the adapters that they drop for it."""
+        self.host.put(key, self._wanted)
+        return self.host.take_drops()
+
+    def forget(self, key: str) -> None:
+        """Unload an adapter that no request uses, from slot and host memory."""
+        self.unload(key)
+        self.host.remove(key)
+        self.host.known.discard(key)
+        self.prefetches = [entry for entry in self.prefetches if entry[0] != key]
 
     def unload(self, key: str) -> None:
         """Free the slot of an adapter, unless running requests use it."""
@@ -99,12 +139,39 @@ class LoRASlots(AdmissionResource):
             self._free.append(self.slot_of.pop(key))
 
     def close_step(self, out: SchedulerOutput, stats: StepStats) -> None:
+        lacking = (
+            [key for key in self._waiting.in_order() if key not in self.slot_of] if self.prefetch else []
+        )
+        self._wanted = lacking[: self.prefetch]
+        stats.num_lora_reads = sum(key not in self.host for key, _ in self.loads)
+        for key, _ in self.loads:
+            self.host.put(key, self._wanted)
+        self._fetch_ahead()
         out.lora_loads = self.loads
-        stats.num_lora_loads = len(self.loads)
+        out.lora_prefetches = self.prefetches
+        out.lora_drops = list(self.host.drops)
+        stats.num_lora_loads = len(self.loads) + sum(slot >= 0 for _, slot in self.prefetches)
         stats.num_lora_evictions = self.num_evictions
+        stats.num_lora_prefetches = len(self.prefetches)
+
+    def _fetch_ahead(self) -> None:
+        """Bring the first adapters that waiting requests lack closer to the device."""
+        for key in self._wanted:
+            if key not in self.host and not self.host.has_room(self._wanted):
+                break
+            if self._free:
+                slot = self.slot_of[key] = self._free.pop()
+                self._idle[key] = None
+            elif key in self.host:
+                continue
+            else:
+                slot = -1
+            self.host.put(key, self._wanted)
+            self.prefetches.append((key, slot))
 
     def end_step(self, result: ModelRunnerOutput, stats: StepStats) -> tuple[()]:
-        self.loads = []
+        self.loads, self.prefetches = [], []
+        self.host.take_drops()
         return ()
 
     def check_integrity(self, running: list[Request], waiting: list[Request]) -> list[str]:
@@ -118,4 +185,11 @@ class LoRASlots(AdmissionResource):
             found.append(f"the slots are {slots}, there are {self.max_loras}")
         if set(self._idle) != set(self.slot_of) - set(users):
             found.append("the idle adapters are not those on the device without users")
+        if len(self.host.keys) > self.host.max_cpu_loras:
+            found.append(
+                f"{len(self.host.keys)} adapters in host memory, max_cpu_loras={self.host.max_cpu_loras}"
+            )
+        lora = {request.lora_key for request in waiting if request.lora_key}
+        if self.prefetch and set(self._waiting.in_order()) != lora:
+            found.append("the adapters to fetch ahead are not those of the waiting requests")
         return found

@@ -77,7 +77,7 @@ def default_resources(
     """Return what the settings call for. KV transfers come last: they take blocks while they are asked."""
     resources: list[AdmissionResource] = [GrammarWait()]
     if config.max_loras:
-        resources.append(LoRASlots(config.max_loras))
+        resources.append(LoRASlots(config.max_loras, config.max_cpu_loras, config.lora_prefetch))
     resources.append(EncoderCache(config.encoder_cache_size or config.max_num_batched_tokens))
     if connector is not None:
         resources.append(KVTransfers(kv, connector, kv_load_failure_policy))

@@ -135,6 +135,11 @@ class SchedulerOutput:
     """Encoded images to forget."""
     lora_loads: list[tuple[str, int]] = field(default_factory=list)
     """(adapter's key, slot): weights to copy to the device before the forward pass."""
+    lora_drops: list[str] = field(default_factory=list)
+    """Adapters to drop from host memory, after `lora_loads`."""
+    lora_prefetches: list[tuple[str, int]] = field(default_factory=list)
+    """(adapter's key, slot): weights to fetch into host memory and, unless it is -1, into this slot while the next
+    steps run."""
     kv_connector_metadata: Any = None
     """Message of the KV connector's scheduler half to its worker half (`engine/core/connector.py`)."""
 

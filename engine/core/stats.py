@@ -82,6 +82,10 @@ class StepStats:
     """Adapters replaced on the device."""
     num_lora_waits: int = 0
     """Requests passed over for lack of an adapter slot."""
+    num_lora_reads: int = 0
+    """Adapters that the step read from their folder before it computed: they were not in host memory."""
+    num_lora_prefetches: int = 0
+    """Adapters of waiting requests that workers began to fetch after the step (`lora_prefetch`)."""
 
     # Levels
     num_running: int = 0

@@ -64,6 +64,11 @@ class VersionRegistry:
         """Return all adapters by name. Raises LoRAError for a file that is missing or malformed."""
         try:
             adapters = _File.model_validate(json.loads(self.file.read_text(encoding="utf-8"))).adapters
+        except FileNotFoundError:
+            raise LoRAError(
+                f"there is no adapter registry {self.file}; create it with: prep adapter add NAME FOLDER "
+                f"--registry {self.file}"
+            ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise LoRAError(f"cannot read {self.file}: {getattr(error, 'strerror', None) or error}") from None
         except ValidationError as error:

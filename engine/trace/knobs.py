@@ -55,6 +55,10 @@ _KNOBS = (
     Knob(
         "max_loras", "scheduler", "max_loras", int, False, "maximum adapters that run at once; 0: any number"
     ),
+    Knob("max_cpu_loras", "scheduler", "max_cpu_loras", int, False, "adapters in host memory; 0: max_loras"),
+    Knob(
+        "lora_prefetch", "scheduler", "lora_prefetch", int, False, "adapters of waiting requests read ahead"
+    ),
     Knob("num_host_blocks", "tiers", "num_host_blocks", int, False, "blocks of host memory"),
     Knob("swap_space", "tiers", "num_host_blocks", float, False, "GiB of host memory, as blocks"),
 )

@@ -78,7 +78,7 @@ class ModelRunner:
     ) -> ModelRunnerOutput:
         """Compute a step, and sample for rows whose known tokens are then all computed."""
         if self._lora is not None:
-            self._lora.activate(out.lora_loads)
+            self._lora.begin_step(out)
         self._update_state(out)
         if not out.scheduled:
             return ModelRunnerOutput()
@@ -127,7 +127,7 @@ class ModelRunner:
                 self._remove(row.request_id)  # still here only if the step with its end was interrupted
                 slot = self.state.add(row.request_id, row.init)
                 if self._lora is not None and (key := row.init.lora_key):
-                    if (lora_slot := self._lora.slot_of.get(key)) is None:
+                    if (lora_slot := self._lora.slot(key)) is None:
                         self._lost_adapters[row.request_id] = key
                     else:
                         self.state.lora_slot[slot] = lora_slot

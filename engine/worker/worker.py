@@ -128,6 +128,11 @@ class Worker:
         assert self.lora is not None
         self.lora.remove(key)
 
+    def drop_loras(self, keys: list[str]) -> None:
+        """Free host memory of adapters; they can be read again."""
+        assert self.lora is not None
+        self.lora.drop(keys)
+
     def block_bytes(self) -> int:
         """Return the bytes of a block on this device."""
         blocks = self.runner.kv_cache.blocks
@@ -160,17 +165,25 @@ class Worker:
         if self.host_pool is not None:
             self.host_pool.copy(out)
         if connector is None:
-            return self.runner.execute(out, bitmask)
+            return self._compute(out, bitmask)
         if out.kv_connector_metadata is not None:  # after the copies: they read blocks that loads fill
             connector.start_load_kv(out.kv_connector_metadata)
             connector.save_kv(out.kv_connector_metadata)
-        result = self.runner.execute(out, bitmask)
+        result = self._compute(out, bitmask)
         # A loop over empty steps would only slow the transfers down.
         result.kv_connector_output = connector.get_finished(0.0 if out.scheduled else IDLE_WAIT_S)
         return result
 
+    def _compute(self, out: SchedulerOutput, bitmask: Future[GrammarBitmask] | None) -> ModelRunnerOutput:
+        result = self.runner.execute(out, bitmask)
+        if self.lora is not None and out.lora_prefetches:
+            self.lora.fetch_ahead(out.lora_prefetches)
+        return result
+
     def shutdown(self) -> None:
-        """End the threads of the KV connector."""
+        """End the threads of the KV connector and of the adapters."""
+        if self.lora is not None:
+            self.lora.shutdown()
         if self._kv_connector is not None:
             self._kv_connector.shutdown()
             self._kv_connector = None

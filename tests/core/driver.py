@@ -67,6 +67,8 @@ class Driver:
         detect_collisions: bool = False,
         tiers: TierConfig = NO_TIERS,
         max_loras: int = 0,
+        max_cpu_loras: int = 0,
+        lora_prefetch: int = 0,
         reserve_full: bool = True,
         watermark: float = 0.0,
         resources: dict[str, Any] | None = None,
@@ -83,6 +85,8 @@ class Driver:
                 long_prefill,
                 reserve_full,
                 max_loras=max_loras,
+                max_cpu_loras=max_cpu_loras,
+                lora_prefetch=lora_prefetch,
             ),
             CacheConfig(
                 num_blocks + 1,

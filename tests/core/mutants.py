@@ -165,7 +165,7 @@ lora_slots
         adapters_in_a_slot_are_not_brought_there in LoRASlots.acquire
             self.loads.append(_) => pass
         adapters_of_a_lost_step_count_as_brought in LoRASlots.begin_step
-            for key, _ in self.loads: ... => pass
+            for key, _ in (*self.loads, *self.prefetches): ... => pass
 scheduler
     shadow_kv
         rejected_drafts_count_as_computed in Scheduler._update_request

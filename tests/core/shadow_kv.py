@@ -149,6 +149,7 @@ class ShadowWorker:
             self.adapters = {s: k for s, k in self.adapters.items() if k != key} | {slot: key}
         for row in out.scheduled:
             self._apply(row)
+        self._fetch_ahead(out)
         for row in out.scheduled:  # all reads of old KV come before the step's writes
             self._verify(row, self.slots[row.request_id], 0, row.start)
         written: set[int] = set()
@@ -158,6 +159,18 @@ class ShadowWorker:
         for row in out.scheduled:
             self._finish_row(row, self.slots[row.request_id], result)
         return result
+
+    def _fetch_ahead(self, out: SchedulerOutput) -> None:
+        """Fill slots while the step runs: those whose adapter no request of this worker uses."""
+        in_use = {slot.lora_key for slot in self.slots.values() if slot.lora_key}
+        for key, slot in out.lora_prefetches:
+            require(slot < self.num_lora_slots, "an adapter is fetched into a slot that there is not", slot)
+            if slot >= 0:
+                require(
+                    self.adapters.get(slot) not in in_use,
+                    f"slot {slot} is in use, and {key} replaces its adapter",
+                )
+                self.adapters = {s: k for s, k in self.adapters.items() if k != key} | {slot: key}
 
     def _copy(self, out: SchedulerOutput) -> None:
         """Copy out, then in: only whole written blocks, none read and written in one step."""

@@ -30,6 +30,7 @@ class Everything(RuleBasedStateMachine):
         host_blocks=st.sampled_from([1, 4, 20]),
         offload=st.booleans(),
         max_loras=st.integers(1, 2),
+        lora_prefetch=st.integers(0, 2),
         drafts=st.sampled_from([0, 2, 4]),
         looks_ahead=st.booleans(),
         seed=st.integers(0, 5),
@@ -44,6 +45,7 @@ class Everything(RuleBasedStateMachine):
         host_blocks: int,
         offload: bool,
         max_loras: int,
+        lora_prefetch: int,
         drafts: int,
         looks_ahead: bool,
         seed: int,
@@ -54,6 +56,8 @@ class Everything(RuleBasedStateMachine):
             max_model_len=60,
             policy=policy,
             max_loras=max_loras,
+            max_cpu_loras=max(max_loras, lora_prefetch),
+            lora_prefetch=lora_prefetch,
             num_lookahead_tokens=drafts if looks_ahead else 0,
         )
         cache = CacheConfig(num_blocks, block_size, tiers=TierConfig(host_blocks, swap=True, offload=offload))

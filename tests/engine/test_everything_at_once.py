@@ -54,6 +54,8 @@ CROWDED: dict[str, Any] = {
     "swap_space": 0.02,
     "speculative_config": {"method": "ngram", "num_speculative_tokens": 3},
     "scheduling_policy": "priority",
+    "max_cpu_loras": 2,
+    "lora_prefetch": 1,
     "debug_checks": True,
 }
 
@@ -138,6 +140,7 @@ class Crowd:
         self.finished: dict[str, RequestOutput] = {}
         self.aborted: set[str] = set()
         self.num_preemptions = self.num_swapped = self.num_accepted = self.num_masked = self.num_waits = 0
+        self.num_prefetches = 0
 
     def run(self, asks: list[Ask]) -> None:
         waiting = [(str(index), ask) for index, ask in enumerate(asks)]
@@ -174,6 +177,7 @@ class Crowd:
         self.num_accepted += stats.num_accepted_tokens
         self.num_masked += stats.num_masked_rows
         self.num_waits += stats.num_lora_waits
+        self.num_prefetches += stats.num_lora_prefetches
 
 
 def check_structure(ask: Ask, output: RequestOutput) -> None:
@@ -203,6 +207,7 @@ def test_in_a_crowd_everybody_says_what_he_says_alone(
         assert core.scheduler.kv.usage == 0 and not core.scheduler.requests
         if seed == 1:  # not every crowd has everything
             assert crowd.num_accepted and crowd.num_masked and crowd.num_waits
+            assert crowd.num_prefetches
             assert crowd.num_preemptions and crowd.num_swapped
     for index, ask in enumerate(asks):
         output = crowd.finished[str(index)]

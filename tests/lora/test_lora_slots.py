@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.core.lora_slots import LoRASlots
 from engine.core.request import Request
-from engine.core.sched_output import Reason, reason_of
+from engine.core.sched_output import Reason, SchedulerOutput, reason_of
 from tests.core.driver import Driver, make_request, rows
 
 KEYS = "abcdefgh"
@@ -19,6 +19,10 @@ KEYS = "abcdefgh"
 
 def driver(max_loras: int, max_num_seqs: int = 8, **options: Any) -> Driver:
     return Driver(max_loras=max_loras, max_num_seqs=max_num_seqs, **options)
+
+
+def prefetching(max_loras: int, depth: int, max_cpu_loras: int = 0, **options: Any) -> Driver:
+    return driver(max_loras, max_cpu_loras=max_cpu_loras or depth, lora_prefetch=depth, **options)
 
 
 def user(key: str) -> Request:
@@ -175,3 +179,162 @@ def test_slots_are_free_again_after_aborts_and_preemptions(max_loras: int) -> No
     d.scheduler.abort(list(d.scheduler.requests))
     d.scheduler.check_integrity()
     assert not LoRASlots.of(d.scheduler).num_users
+
+
+class ShadowWorker:
+    """Follows the messages of the steps, and counts what it reads."""
+
+    def __init__(self) -> None:
+        self.on_host: set[str] = set()
+        self.slots: dict[int, str] = {}
+        self.reads = 0
+        self.prefetches = 0
+
+    def load(self, key: str, drops: list[str]) -> None:
+        self.on_host.add(key)
+        self.on_host -= set(drops)
+
+    def step(self, out: SchedulerOutput) -> None:
+        for key, slot in out.lora_loads:
+            self.reads += key not in self.on_host
+            self.on_host.add(key)
+            self.slots[slot] = key
+        self.on_host -= set(out.lora_drops)
+        for key, slot in out.lora_prefetches:
+            self.prefetches += 1
+            self.on_host.add(key)
+            if slot >= 0:
+                self.slots[slot] = key
+
+
+def test_the_adapters_of_the_next_waiting_requests_are_read_while_others_run() -> None:
+    d = prefetching(max_loras=1, depth=2, max_cpu_loras=3)
+    slots = LoRASlots.of(d.scheduler)
+    for name in "abcde":  # the host keeps c, d and e
+        slots.load(name)
+    for name in "abcde":
+        d.add(f"{name}1", lora_key=name)
+    first = d.step()
+    assert first.lora_loads == [("a", 0)] and d.scheduler.stats.num_lora_reads == 1
+    assert first.lora_prefetches == [("b", -1)], "c is in host memory and next in line, so it stays"
+    assert first.lora_drops == ["d", "e"]
+    reads = 0
+    while d.scheduler.has_unfinished():
+        d.step()
+        reads += d.scheduler.stats.num_lora_reads
+    assert reads == 0, "every later adapter was in host memory when its request started"
+
+
+def test_a_free_slot_is_filled_while_its_request_waits_for_a_seat() -> None:
+    d = prefetching(max_loras=2, depth=1, max_cpu_loras=2, max_num_seqs=1)
+    d.add("a1", lora_key="a")
+    d.add("b1", lora_key="b")
+    out = d.step()
+    assert out.lora_loads == [("a", 0)] and out.lora_prefetches == [("b", 1)]
+    assert d.scheduler.stats.num_lora_loads == 2 and d.scheduler.stats.num_lora_prefetches == 1
+    d.run()
+    assert all(not step.lora_loads and not step.lora_prefetches for step in d.steps[1:])
+
+
+def test_the_adapter_of_an_aborted_request_is_not_kept_for_it() -> None:
+    d = prefetching(max_loras=1, depth=1, max_cpu_loras=1)
+    slots = LoRASlots.of(d.scheduler)
+    for name in "cba":
+        slots.load(name)
+    for name in "abc":
+        d.add(f"{name}1", lora_key=name)
+    assert d.step().lora_prefetches == [("b", -1)]
+    d.scheduler.abort(["b1"])
+    out = d.step()
+    assert out.lora_prefetches == [("c", -1)] and out.lora_drops == ["b"]
+    d.run()
+    d.scheduler.check_integrity()
+
+
+def test_an_unloaded_adapter_leaves_slot_and_host_memory() -> None:
+    d = prefetching(max_loras=2, depth=1, max_cpu_loras=2, max_num_seqs=1)
+    slots = LoRASlots.of(d.scheduler)
+    d.add("a1", lora_key="a")
+    d.add("b1", lora_key="b")
+    d.step()
+    d.scheduler.abort(["b1"])
+    slots.forget("b")
+    assert "b" not in slots.slot_of and "b" not in slots.host
+    d.run()
+    d.scheduler.check_integrity()
+
+
+def test_after_a_step_that_failed_the_same_is_fetched_again() -> None:
+    d = prefetching(max_loras=2, depth=1, max_cpu_loras=2, max_num_seqs=1)
+    d.add("a1", lora_key="a")
+    d.add("b1", lora_key="b")
+    assert d.scheduler.schedule().lora_prefetches == [("b", 1)]
+    d.scheduler.abort(["a1"])
+    d.add("a2", lora_key="a")
+    again = d.scheduler.schedule()  # without an update of the first
+    assert {key for key, _ in (*again.lora_loads, *again.lora_prefetches)} == {"a", "b"}
+
+
+@given(
+    max_loras=st.integers(1, 3),
+    depth=st.integers(1, 4),
+    spare=st.integers(0, 3),
+    max_num_seqs=st.integers(1, 5),
+    events=st.lists(
+        st.tuples(
+            st.integers(0, 30),
+            st.sampled_from(KEYS),
+            st.integers(1, 6),
+            st.sampled_from(["", "abort", "unload"]),
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+)
+@settings(max_examples=80, deadline=None)
+def test_fetching_ahead_changes_no_step_and_every_worker_holds_what_the_scheduler_counts(
+    max_loras: int, depth: int, spare: int, max_num_seqs: int, events: list[tuple[int, str, int, str]]
+) -> None:
+    """The same arrivals, aborts and unloads with and without: the same rows in every step."""
+
+    def run(prefetch: int) -> list[dict[str, tuple[int, int]]]:
+        host = max(max_loras, depth) + spare
+        d = driver(
+            max_loras, max_num_seqs=max_num_seqs, num_blocks=12, max_cpu_loras=host, lora_prefetch=prefetch
+        )
+        slots, worker, pending, seen = LoRASlots.of(d.scheduler), ShadowWorker(), sorted(events), []
+        versions: Counter[str] = Counter()
+        loaded: dict[str, str] = {}
+        while pending or d.scheduler.has_unfinished():
+            while pending and pending[0][0] <= len(seen):
+                _, name, max_tokens, then = pending.pop(0)
+                if name not in loaded:
+                    versions[name] += 1
+                    loaded[name] = f"{name}|{versions[name]}"
+                    worker.load(loaded[name], slots.load(loaded[name]))
+                request_id = f"r{len(events) - len(pending)}"
+                d.add(request_id, prompt=3, lora_key=loaded[name], max_tokens=max_tokens)
+                if then == "abort":
+                    d.scheduler.abort([request_id])
+                if then == "unload":
+                    key = loaded.pop(name)
+                    d.scheduler.abort(
+                        [r.request_id for r in d.scheduler.requests.values() if r.lora_key == key]
+                    )
+                    slots.forget(key)
+                    worker.on_host.discard(key)
+            out = d.step()
+            worker.step(out)
+            seen.append(rows(out))
+            assert worker.on_host == set(slots.host.keys)
+            assert {key: slot for slot, key in worker.slots.items() if key in slots.slot_of} == slots.slot_of
+            assert len(worker.on_host) <= host
+            stats = d.scheduler.stats
+            assert stats.num_lora_prefetches == len(out.lora_prefetches) <= prefetch
+            worker.reads -= stats.num_lora_reads
+            d.scheduler.check_integrity()
+            assert len(seen) < 2000
+        assert worker.reads == 0, "the counters say exactly what the worker read in a step"
+        return seen
+
+    assert run(depth) == run(0)

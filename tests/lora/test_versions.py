@@ -103,8 +103,12 @@ def test_wrong_names_folders_and_numbers_say_what_there_is(registry: VersionRegi
         registry.promote("other")
     with pytest.raises(LoRAError, match="no version 9; it has: 1, 2"):
         registry.promote("help", 9)
-    with pytest.raises(LoRAError, match="cannot read"):
+    with pytest.raises(
+        LoRAError, match="no adapter registry .*none.json; create it with: prep adapter add NAME"
+    ):
         VersionRegistry(root / "none.json").promoted()
+    with pytest.raises(LoRAError, match="cannot read .*: Is a directory"):
+        VersionRegistry(root).promoted()
 
 
 def test_the_commands_do_the_same(registry: VersionRegistry) -> None:

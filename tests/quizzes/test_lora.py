@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from quizzes.experiments.context import Context
 from quizzes.experiments.lora.counting import footprint, isolation, slots
 from quizzes.experiments.lora.live import exactness
+from quizzes.experiments.lora.prefetch import prefetch
 from quizzes.experiments.lora.routing import adapter_routing
 from quizzes.oracles import lora as oracle
 
@@ -47,3 +50,22 @@ def test_routing_by_adapter_loads_each_once_and_round_robin_again_and_again() ->
     crowded = adapter_routing(Context(), replicas=3, max_loras=2, adapters=adapters, output=9)
     assert crowded.loads_affine < crowded.loads_round_robin
     assert crowded.waits_affine < crowded.waits_round_robin
+
+
+def test_reading_ahead_leaves_no_folder_to_read_in_a_step_and_changes_no_schedule() -> None:
+    def run(depth: int) -> Any:
+        names = ["a", "b", "c", "d", "e"]
+        return slots(Context(), max_loras=1, adapters=names, output=5, max_cpu_loras=2, prefetch=depth)
+
+    without, ahead = run(0), run(2)
+    assert (without.reads, without.prefetches) == (5, 0)
+    assert (ahead.reads, ahead.prefetches) == (1, 4), "nothing runs before the first request"
+    same = ("loads", "evictions", "waits", "first_token", "finished", "loaded_order")
+    assert all(getattr(without, name) == getattr(ahead, name) for name in same)
+
+
+@pytest.mark.slow
+def test_the_measured_engine_reads_ahead_too() -> None:
+    found = prefetch(Context(), rank=8, adapters=3, tokens=8, seconds=1)
+    assert (found.reads, found.reads_ahead) == (3, 1) and found.same_tokens
+    assert found.lo <= found.ratio <= found.hi

@@ -93,15 +93,18 @@ def test_awq_protects_the_channel_with_loud_inputs() -> None:
         ("gptq", [0] * 8, list(range(8))),
         ("compressed-tensors", [0] * 8, list(range(8))),
         ("engine", [0] * 8, list(range(8))),
+        ("marlin", [0, 0, 8, 8] * 2, [0, 8, 0, 8, 1, 9, 1, 9]),
     ],
 )
 def test_a_word_holds_the_weights_that_the_layout_describes(
     layout: Layout, rows_in_word: list[int], columns_in_word: list[int]
 ) -> None:
-    found = packed_layout(layout=layout, rows=16, columns=24)
+    rows, columns = (64, 16) if layout == "marlin" else (16, 24)
+    found = packed_layout(layout=layout, rows=rows, columns=columns)
     assert (found.rows_in_word, found.columns_in_word) == (rows_in_word, columns_in_word)
-    assert found.is_permutation and found.words == 16 * 24 // 8
-    assert found.in_order == (layout != "awq")
+    assert found.is_permutation and found.words == rows * columns // 8
+    assert found.in_order == (layout not in ("awq", "marlin"))
+    assert (found.neighbours == "both") == (layout == "marlin")
 
 
 def test_the_next_word_continues_along_the_outputs_in_gptq_and_along_the_inputs_elsewhere() -> None:
@@ -112,3 +115,5 @@ def test_the_next_word_continues_along_the_outputs_in_gptq_and_along_the_inputs_
     assert (second["engine"].rows_in_word, second["engine"].columns_in_word) == ([0] * 8, list(range(8, 16)))
     with pytest.raises(BadArguments, match="from 0 to 47"):
         packed_layout(rows=16, columns=24, word=48)
+    with pytest.raises(BadArguments, match="multiples of 64 and columns in multiples of 16, got 16 x 16"):
+        packed_layout(layout="marlin")

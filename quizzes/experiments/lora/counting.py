@@ -100,16 +100,22 @@ def slots(
     arrivals: list[int] = arg([], 0, 10_000, count=(0, 100)),
     prompt: int = arg(8, 1, 2000),
     max_num_seqs: int = arg(64, 1, 256),
+    max_cpu_loras: int = arg(0, 0, 64),
+    prefetch: int = arg(0, 0, 64),
 ) -> Result:
     """Count loads, evictions and waits of adapters in the slots of a device.
 
     Serves one request per entry of `adapters`, with `output` tokens each; "-" is a request without an adapter.
-    arrivals: the step before which each request comes; empty: all come at once.
+    arrivals: the step before which each request comes; empty: all come at once. max_cpu_loras: adapters in host memory;
+    0: as many as max_loras. An adapter comes there when its first request arrives. prefetch: adapters of waiting
+    requests that are fetched ahead (lora_prefetch).
 
     Returns:
         loads [loads]: Adapters brought to the device.
         evictions [evictions]: Adapters that lost their slot to another one.
         waits [request-steps]: Requests that could not start because no slot was free, counted in every step.
+        reads [reads]: Adapters read from disk in the step that needed them, because host memory had dropped them.
+        prefetches [prefetches]: Adapters of waiting requests that were fetched while steps ran.
         steps [steps]
         steps_without_limit [steps]: Steps with a slot for every adapter.
         first_token [step]: Step of the first token, by request.
@@ -125,7 +131,8 @@ def slots(
     ]
 
     def serve(num_slots: int, traced: bool) -> CoreEngine:
-        return ctx.core(max_num_seqs=max_num_seqs, max_loras=num_slots, traced=traced).run(asks)
+        host = {"max_cpu_loras": max(max_cpu_loras, num_slots), "lora_prefetch": prefetch}
+        return ctx.core(max_num_seqs=max_num_seqs, max_loras=num_slots, traced=traced, **host).run(asks)
 
     engine = serve(max_loras, traced=True)
     lora_of = {ask.request_id: ask.lora for ask in asks}
@@ -135,7 +142,9 @@ def slots(
     slot_holder: dict[int, str] = {}
     running: set[str] = set()
     for step in engine.steps:
-        for name, slot in step.plan.lora_loads:
+        for name, slot in (*step.plan.lora_loads, *step.plan.lora_prefetches):
+            if slot < 0:
+                continue
             loads.append(name)
             while_in_use += slot_holder.get(slot) in {lora_of[r] for r in running}
             slot_holder[slot] = name
@@ -146,6 +155,8 @@ def slots(
         loads=sum(each.num_lora_loads for each in stats),
         evictions=sum(each.num_lora_evictions for each in stats),
         waits=sum(each.num_lora_waits for each in stats),
+        reads=sum(each.num_lora_reads for each in stats),
+        prefetches=sum(each.num_lora_prefetches for each in stats),
         steps=engine.num_steps,
         steps_without_limit=serve(len(set(adapters)), traced=False).num_steps,
         first_token=[outcome.first_token for outcome in outcomes],
