@@ -100,7 +100,7 @@ class Outcome:
     live: list[Figures] = field(default_factory=list)
     simulated: list[Figures] = field(default_factory=list)
     slowdown: list[Slowdown] = field(default_factory=list)
-    """Of the last round, unpaced."""
+    """Of the last round; empty if paced."""
     other_cores: list[float] = field(default_factory=list)
     """Cores that other programs used, by round."""
 
@@ -182,7 +182,7 @@ def _add_round(outcome: Outcome, fleet: LiveFleet, model: Model, scenario: Scena
     answered = slowed.answers(requests, scenario.replicas, router, changes)
     outcome.live.append(figures(answers.sent, GOOD[scenario.is_paced]))
     outcome.simulated.append(figures(answered, GOOD[scenario.is_paced]))
-    outcome.slowdown = list(slowed.slowdown)
+    outcome.slowdown = [] if scenario.is_paced else list(slowed.slowdown)
     outcome.other_cores.append(answers.other_cores)
 
 

@@ -33,7 +33,7 @@ MODEL, PACED_MODEL = "dummy-103m", "shop"
 VOCABULARY = DUMMIES[MODEL]["vocab_size"]
 """Of both models."""
 NUM_BLOCKS = 513
-ENGINE = {"max_num_seqs": 16, "max_num_batched_tokens": 256, "max_model_len": 512}
+ENGINE: dict[str, Any] = {"max_num_seqs": 16, "max_num_batched_tokens": 256, "max_model_len": 512}
 PACE = Pace(step_ms=15, token_ms=1)
 """Between the steps of MODEL alone on a core (10 ms + 0.7 ms per token) and of three replicas on two cores."""
 

@@ -42,8 +42,8 @@ def fleet(
             terminal.say(f"[dim]{name}: {duration(seconds)} from client to engine and back[/]")
         for each in report.outcomes:
             words = f"other programs used {max(each.other_cores):.1f} cores at most"
-            factors = ", ".join(f"{one.prompt:.2f} / {one.decode:.2f}" for one in each.slowdown)
-            if "unpaced" in each.scenario:
+            if each.slowdown:
+                factors = ", ".join(f"{one.prompt:.2f} / {one.decode:.2f}" for one in each.slowdown)
                 words += f"; slowdown with 1, 2, ... busy replicas (prompt / decode): {factors}"
             terminal.say(f"[dim]{each.scenario}: {words}[/]")
         headings = ("scenario", "requests", "", "live", "its spread", "simulated", "error", "within 15 %")
