@@ -100,7 +100,7 @@ class Outcome:
     live: list[Figures] = field(default_factory=list)
     simulated: list[Figures] = field(default_factory=list)
     slowdown: list[Slowdown] = field(default_factory=list)
-    """Of the last round; empty if paced."""
+    """Measured slowdowns of the last round; empty if paced."""
     other_cores: list[float] = field(default_factory=list)
     """Cores that other programs used, by round."""
 

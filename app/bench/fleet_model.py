@@ -101,7 +101,7 @@ class Model:
     rest_s: float = 0.0
     """Seconds of a paced step beyond its pace."""
     slowdown: Sequence[Slowdown] = field(default=(Slowdown(),))
-    """Of unpaced steps, by busy replicas."""
+    """Slowdown of unpaced steps by busy replicas."""
 
     def cost(self, cores: Cores) -> CostModel:
         """Return the cost of steps on shared cores."""
@@ -197,4 +197,4 @@ def paced() -> Model:
 
 
 MODELS: dict[bool, Callable[[], Model]] = {True: paced, False: unpaced}
-"""By whether the fleet is paced."""
+"""Calibrations by `is_paced`."""

@@ -31,7 +31,7 @@ from engine.zoo.registry import resolve
 
 MODEL, PACED_MODEL = "dummy-103m", "shop"
 VOCABULARY = DUMMIES[MODEL]["vocab_size"]
-"""Of both models."""
+"""Token ids of both models."""
 NUM_BLOCKS = 513
 ENGINE: dict[str, Any] = {"max_num_seqs": 16, "max_num_batched_tokens": 256, "max_model_len": 512}
 PACE = Pace(step_ms=15, token_ms=1)

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from engine.fleet.config import read_settings
 from engine.fleet.run import serve
+from interview.drills import faults
 from interview.drills.faulty_server import run_prep
 
 MODULE = "app.bench.paced_fleet"
-VARIABLE = "PREP_BENCH_PACE"
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Pace:
 def main(arguments: list[str]) -> None:
     """Run the fleet, or one replica."""
     if arguments[0] == "serve":
-        pace = Pace(**json.loads(os.environ[VARIABLE]))
-        args = {"step_ms": pace.step_ms, "token_ms": pace.token_ms, "row_ms": pace.token_ms}
-        run_prep(json.dumps([{"name": "pace", "args": args}]), arguments)
+        run_prep(os.environ[faults.VARIABLE], arguments)
         return
     pace_json, file, _, port = arguments
-    os.environ[VARIABLE] = pace_json
+    pace = Pace(**json.loads(pace_json))
+    args = {"step_ms": pace.step_ms, "token_ms": pace.token_ms, "row_ms": pace.token_ms}
+    os.environ[faults.VARIABLE] = json.dumps([{"name": "pace", "args": args}])  # replicas inherit it
     settings = read_settings(Path(file)).model_copy(update={"port": int(port)})
     serve(settings, print, module=MODULE)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from app.bench.fleet_check import SCENARIOS, Figures, Outcome, figures
 from app.bench.fleet_model import GatewayRouter, Model, paced
-from app.bench.live_fleet import PACE
+from app.bench.live_fleet import PACE, live_fleet
 from engine.engine_core import EngineCore
 from engine.server.load_client import Objective, Sent
 from engine.sim.recorder import RequestRecord
@@ -121,3 +122,15 @@ def test_simulated_answers_include_the_http_path() -> None:
     (sent,) = replace(model, http_s=0.25).answers(work, 1, GatewayRouter("round-robin"))
     assert (sent.ttft, sent.e2e) == (pytest.approx(record.ttft + 0.25), pytest.approx(record.e2e + 0.25))
     assert sent.num_tokens == 11
+
+
+@pytest.mark.slow
+def test_a_paced_fleet_of_processes_keeps_its_pace_and_ends() -> None:
+    with live_fleet("round-robin", 1, is_paced=True) as fleet:
+        me = psutil.Process(fleet.address.pid)
+        family = [me, *me.children(recursive=True)]
+        assert len(family) >= 3  # gateway, server, engine
+        sent = fleet.send(fleet.prompts.equal(3, spacing=0.05)).sent
+    assert [(each.error, each.num_tokens) for each in sent] == [("", 16)] * 3
+    assert all(each.e2e >= PACE.seconds(48) + 15 * PACE.seconds(1) for each in sent)
+    assert not [each for each in family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
