@@ -76,6 +76,11 @@ def main(hooks: str, folder: str, name: str, arguments: list[str]) -> None:
     Thread(target=_end_with_parent, args=[folder], daemon=True).start()
     StepLog.steps_file = Path(folder) / f"{name}.steps"
     run.RequestLog = StepLog  # type: ignore[misc]
+    run_prep(hooks, arguments)
+
+
+def run_prep(hooks: str, arguments: list[str]) -> None:
+    """Run `prep` in this process, with hooks here and in the engine's process."""
     os.environ[faults.VARIABLE] = hooks
     faults.apply("server")
     start = core_process.PipeChild
