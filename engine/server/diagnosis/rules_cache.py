@@ -15,7 +15,7 @@ from engine.server.diagnosis.replies import (
     ratio,
     times,
     yes,
-)
+)  # fmt: skip
 
 PREEMPTED = 0.1
 """Preemptions per ended request; each repeats its prefill."""
@@ -25,11 +25,15 @@ SANE_FIT = 8.0
 SHRUNK = 1.2
 """Ratio of the baseline's pool to this one. Start-up profiling varies by less than 10 %."""
 FEW_HITS = 0.05
+"""Hit rate of prompts that share nothing on purpose."""
 HALVED = 0.6
+"""Ratio to the baseline below which other arrivals of the same traffic do not explain a rate."""
 OFTEN = 0.3
+"""Share of requests from which on a cached first block would be felt in the mean TTFT."""
 OWN = 0.7
 """Share of the requests with a first block of their own: no prefix is shared from its beginning."""
 BLIND = 0.8
+"""Hit rate over the baseline's; without a baseline, over 1: prefixes that a router keeps together hit almost always."""
 
 RULES = Rules()
 MEMORY = "Is the KV cache the limit?"

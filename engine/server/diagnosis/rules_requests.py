@@ -17,7 +17,7 @@ from engine.server.diagnosis.replies import (
     seconds,
     times,
     yes,
-)
+)  # fmt: skip
 
 CLOCK_S = 3.0
 """The header Date has a resolution of 1 s, and a look takes part of another."""
@@ -31,11 +31,13 @@ LEAK = 1.5
 LOST = 0.15
 """Share of requests that fail or are aborted. A few users in a hundred hang up."""
 AGAIN = 0.05
+"""Share of requests that are refused, or sent again: it is 0 when nothing is wrong."""
 RETRIED = 1.3
 """Attempts per request. A healthy retry budget is 0.1."""
 SLOWER = 1.6
 """Ratio of means that noise of a busy machine does not reach over a window."""
 FEW_WAIT = 2.0
+"""Waiting requests of a burst that the next steps admit."""
 ALL = 0.95
 MANY = 0.6
 """Share of answers that end at max_tokens in traffic whose other answers end by themselves."""

@@ -15,19 +15,24 @@ from engine.server.diagnosis.replies import (
     ratio,
     seconds,
     times,
-)
+)  # fmt: skip
 
 MANY_STEPS = 4.0
 """A budget below a quarter of the usual prompt gives no prompt and no decode the steps that they could fill."""
 OFTEN = 0.3
+"""Part of a time, or of the looks, that is too large for chance."""
 MOST = 0.5
 MAIN_TENANT = 0.6
+"""More than all other tenants together, with a margin."""
 HALVED = 0.6
+"""Largest batch over the baseline's: the limit was lowered, as arrivals alone make a batch larger when they wait."""
 TWICE = 2.0
 FEW_WAIT = 2.0
+"""Waiting requests of a burst that the next steps admit."""
 SLOWER = 1.6
 """Ratio to the baseline that noise of a busy machine does not reach in a mean over a window."""
 EARLY = 3.0
+"""Ratio of the first third of the window to the last; a queue that drains makes less."""
 COLD_S = 0.2
 """A first prompt of a prefix takes several times a hit, but a user does not notice it; a compilation lasts longer."""
 PEAK = 10.0
@@ -41,6 +46,7 @@ LAG_S = 0.05
 EXTRA_S = 0.1
 """Time between a client and the engine that a user notices; HTTP itself takes a few milliseconds."""
 BUSY = 0.85
+"""Processor time per second of one event loop, which has one core."""
 REJECTED_DRAFTS = 0.3
 """Below, a draft of 4 tokens yields about 0.4 more tokens per step, less than it costs."""
 
