@@ -59,46 +59,41 @@ def record(name: str, kinds: list[str], seed: int | None) -> None:
         save(evidence, FOLDER / f"{name}.{kind}{'' if seed is None else seed}.gz")
 
 
-def found(path: Path, *, alone: bool = False) -> str:
-    """Return the cause that the trees name for a recording, its candidates, or "nothing wrong".
+def answer(path: Path, *, alone: bool = False) -> str:
+    """Return the cause that the trees name for a recording, "maybe" and the candidates, or "nothing wrong".
 
     alone: with /metrics alone, as `prep diagnose URL` has it; else with all inputs and the healthy twin as baseline.
     """
     evidence, baseline = load(path), load(FOLDER / f"{path.name.split('.')[0]}.healthy.gz")
-    if alone:
-        evidence, baseline = Evidence(evidence.looks, evidence.ended_at), None
     try:
-        answer = diagnose(evidence, baseline)
+        found = (
+            diagnose(Evidence(evidence.looks, evidence.ended_at)) if alone else diagnose(evidence, baseline)
+        )
     except CannotJudge as error:
         return f"cannot judge: {error}"
-    return answer.cause or " or ".join(answer.candidates) or NOTHING
+    return found.cause or (f"maybe {', '.join(found.candidates)}" if found.candidates else NOTHING)
 
 
 def table() -> list[str]:
-    """Return a line per recording: is the answer right, with all inputs and with /metrics alone."""
+    """Return a line per recording: the answer with all inputs, and that with /metrics alone; then counts of both."""
     lines, counts = [], Counter[str]()
     for path in sorted(FOLDER.glob("*.gz")):
         expected = load(path).label or NOTHING
-        kind = "healthy" if expected == NOTHING else "fault"
-        whole, alone = found(path), found(path, alone=True)
-        right = whole == expected
-        names = alone.split(" or ")
-        told = (
-            "named"
-            if alone == expected
-            else "among"
-            if expected in names
-            else "open"
-            if alone == NOTHING
-            else "wrong"
-            if len(names) == 1
-            else "other"
-        )
-        counts[f"{kind}: right with all inputs"] += right
-        counts[f"{kind}: with /metrics alone {told}"] += 1
-        counts[kind] += 1
+        whole, alone = answer(path), answer(path, alone=True)
+        kind = "healthy" if expected == NOTHING else "faulty"
+        told = next(
+            (what for what, is_so in (
+                ("right", alone == expected),
+                ("among the candidates", expected in alone),
+                ("not among the candidates", alone.startswith("maybe")),
+                ("nothing wrong", alone == NOTHING),
+            ) if is_so),
+            "WRONG",
+        )  # fmt: skip
+        counts[f"{kind}, all inputs: {'right' if whole == expected else 'WRONG'}"] += 1
+        counts[f"{kind}, /metrics alone: {told}"] += 1
         lines.append(
-            f"{'ok' if right else 'NO':3} {path.name.removesuffix('.gz'):32} {whole:22} | {told:5} {alone}"
+            f"{'ok' if whole == expected else 'NO':3}{path.name.removesuffix('.gz'):28} {whole:20} | {alone}"
         )
     return lines + [f"{number:4} {what}" for what, number in sorted(counts.items())]
 

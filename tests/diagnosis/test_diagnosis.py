@@ -33,7 +33,7 @@ from tests.diagnosis import record_drills
 from tests.diagnosis.record import FOLDER, SCENARIOS
 
 DRILLS = record_drills.FOLDER
-LEAST_NAMED = 12
+LEAST_NAMED = 22
 """Drills whose cause must be named, of those in the catalogue."""
 HEALTHY = sorted([*FOLDER.glob("*.healthy*.gz"), *DRILLS.glob("*.healthy*.gz")])
 FAULTS = sorted([*FOLDER.glob("*.fault*.gz"), *DRILLS.glob("*.fault*.gz")])
@@ -71,11 +71,11 @@ def test_without_a_baseline_no_wrong_cause_is_named(path: Path) -> None:
 def test_every_scenario_and_every_drill_is_recorded() -> None:
     faults = {path.name.split(".")[0] for path in FAULTS if path.parent == FOLDER}
     drills = {path.name.split(".")[0] for path in FAULTS if path.parent == DRILLS}
-    assert faults == set(SCENARIOS) and drills <= set(load_drills().entries)
+    assert faults == set(SCENARIOS) and drills >= set(load_drills().entries) - {"timestamp-at-head"}
     named = {
         name
         for name in drills
-        if record_drills.found(DRILLS / f"{name}.fault.gz") == load_drills().entries[name].cause
+        if record_drills.answer(DRILLS / f"{name}.fault.gz") == load_drills().entries[name].cause
     }
     assert len(named) >= LEAST_NAMED and len(HEALTHY) >= 10
 
@@ -87,7 +87,7 @@ def test_every_cause_of_a_drill_stands_in_the_tree_once() -> None:
 
 
 LOG_FIGURES = LogFigures(0.4, 0.5, 0.0, 0.0, "", 1.0, 0.0)
-PROBE_FIGURES = ProbeFigures(0.01, 0.01, 2, 2, "")
+PROBE_FIGURES = ProbeFigures(0.01, 0.01, 0.01, 2, 2, "")
 GATEWAY_FIGURES = GatewayFigures(True, 2, 0.8, 1.0, 0.5, 2, "new", 0.0, 0.0, 0.02, 0.02, 0.01, 0.01)
 ENDED = {"stop": 50.0, "length": 50.0, "abort": 0.0}
 
@@ -125,8 +125,8 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("chunk_too_small", {"now": {"step_tokens_max": 8.0, "prefill": 0.09, "ttft": 0.1}}),
     ("seqs_too_low", {"now": {"queue": 0.5, "ttft": 0.6, "running_max": 1.0, "kv_max": 0.1}}),
     ("slow_tokenizer", {"now": {"answer": 0.3}, "probe": {"ttft_text": 0.5}}),
-    ("slow_event_loop", {"now": {"answer": 0.3}, "probe": {"ttft_ids": 0.2, "ttft_text": 0.2}}),
-    ("cold_start", {"now": {"ttft_early": 1.0, "ttft_late": 0.02}}),
+    ("slow_event_loop", {"now": {"answer": 0.3}, "probe": {"ttft": 0.2}}),
+    ("cold_start", {"now": {"ttft_early": 1.0, "ttft_fell": 20.0, "itl_fell": 6.0}}),
     ("draft_mismatch", {"now": {"acceptance": 0.1}}),
     ("chunking_off", {"now": {"itl": 0.01, "itl_p99": 0.3, "step_tokens_max": 1600.0}}),
     ("straggler", {"now": {"itl": 0.03, "itl_p50": 0.03, "prefill": 0.04}, "": {"rank_gap": 0.02}}),
@@ -136,12 +136,12 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     (
         "noisy_tenant",
         {
-            "now": {"queue": 0.5, "ttft": 0.6},
+            "now": {"queue": 0.5, "ttft": 0.6, "waiting": 9.0},
             "gateway": {"num_tenants": 1},
             "log": {"heaviest": "shop, priority 0, salt 7", "heaviest_share": 0.9},
         },
     ),
-    ("noisy_tenant", {"now": {"queue": 0.5, "ttft": 0.6}, "gateway": {"tenant_share": 0.9}}),
+    ("noisy_tenant", {"now": {"queue": 0.5, "ttft": 0.6, "waiting": 9.0}, "gateway": {"tenant_share": 0.9}}),
     (
         "overload",
         {"now": {"arrivals": 60.0, "queue": 0.5, "ttft": 0.6, "waiting": 20.0, "waiting_growth": 30.0}},

@@ -218,8 +218,18 @@ class Figures:
         return Between(self._scrapes[0], self._scrapes[self._third]).mean(TTFT)
 
     @cached_property
-    def ttft_late(self) -> float | None:
-        return Between(self._scrapes[-1 - self._third], self._scrapes[-1]).mean(TTFT)
+    def ttft_fell(self) -> float | None:
+        """TTFT in the first third of the window over that in the last."""
+        return self._fell(TTFT)
+
+    @cached_property
+    def itl_fell(self) -> float | None:
+        return self._fell(ITL)
+
+    def _fell(self, histogram: str) -> float | None:
+        early = Between(self._scrapes[0], self._scrapes[self._third]).mean(histogram)
+        late = Between(self._scrapes[-1 - self._third], self._scrapes[-1]).mean(histogram)
+        return early / late if early is not None and late else None
 
     @cached_property
     def queue(self) -> float | None:

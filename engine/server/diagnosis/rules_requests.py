@@ -206,7 +206,7 @@ def wrong_stop_id(case: Case) -> list[Reply]:
         ),
         first(
             "Should answers end earlier?",
-            greeted or Reply("greetings whose answer ends by itself:", "not known", None, (PROBE,)),
             less("share in the baseline", before, MANY, percent, BASELINE),
+            greeted or Reply("greetings whose answer ends by itself:", "not measured", None, (PROBE,)),
         ),
     ]
