@@ -53,6 +53,8 @@ class Answer:
     """Seconds until the first token."""
     finish_reason: str
     error: str = ""
+    gap: float = 0.0
+    """Median seconds between two chunks; 0 without any."""
 
 
 @dataclass(frozen=True)

@@ -66,11 +66,11 @@ def _float(value: object) -> float:
 class ProbeFigures:
     """Figures of the probe's requests as clients saw them, beside the server."""
 
-    ttft: float | None
-    """Median of token ids."""
     ttft_ids: float | None
     """The fastest of several, so that one wait is not taken for a rule."""
     ttft_text: float | None
+    gap: float | None
+    """Median seconds between two chunks."""
     num_chats: int
     num_ends: int
     """Greetings whose answer ended by itself."""
@@ -85,9 +85,9 @@ class ProbeFigures:
         ends = [answer.finish_reason == "stop" for answer in good if answer.kind == "chat"]
         said = next((answer.error for answer in answers if answer.error), "")
         return cls(
-            ttft=median(ids) if ids else None,
             ttft_ids=min(ids, default=None),
             ttft_text=min(texts, default=None),
+            gap=next((answer.gap for answer in good if answer.kind == "long" and answer.gap), None),
             num_chats=len(ends),
             num_ends=sum(ends),
             said=said,

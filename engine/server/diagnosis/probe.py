@@ -1,7 +1,7 @@
 """A few small requests of our own, which show what a client sees and /metrics cannot.
 
 ids, text    the same number of tokens as token ids and as text: does tokenising take time?
-long         more tokens: is a time-out too short?
+long         more tokens: is a time-out too short, and how long are the pauses between two chunks?
 chat         a greeting: does it end by itself?
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import median
 from typing import Any
 from uuid import uuid4
 
@@ -21,7 +23,7 @@ REPEATS = 3
 NUM_TOKENS = 12
 CHAT_TOKENS = 160
 LONG_TOKENS = 100
-"""Enough for a time-out that is too short."""
+"""Enough for a time-out that is too short, and for a median of pauses."""
 WORDS = "the quick brown fox jumps over the lazy dog and runs home "
 NUM_CHARACTERS = 400
 TIMEOUT_S = 5.0
@@ -80,7 +82,8 @@ def _ids(client: httpx.Client, model: str, text: str) -> list[int]:
 def _send(client: httpx.Client, kind: str, body: dict[str, Any]) -> Answer:
     """Stream one answer, and time its first token as its client sees it."""
     path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
-    start, ttft, reason, error = time.monotonic(), 0.0, "", ""
+    start, reason, error = time.monotonic(), "", ""
+    came: list[float] = []
     headers = {"X-Request-Id": f"{PROBE_ID}{uuid4().hex}"}
     try:
         with client.stream("POST", path, json=body, headers=headers) as response:
@@ -92,9 +95,11 @@ def _send(client: httpx.Client, kind: str, body: dict[str, Any]) -> Answer:
                     error = error or f"error {chunk['error'].get('code')} in the stream"
                 for choice in chunk.get("choices", [])[:1]:
                     part = choice.get("text") or (choice.get("delta") or {}).get("content")
-                    if part and not ttft:
-                        ttft = time.monotonic() - start
+                    if part:
+                        came.append(time.monotonic())
                     reason = choice.get("finish_reason") or reason
     except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as failure:
         error = type(failure).__name__
-    return Answer(kind, ttft, reason, error or ("" if ttft else "no tokens"))
+    ttft = came[0] - start if came else 0.0
+    gaps = [after - before for before, after in pairwise(came)]
+    return Answer(kind, ttft, reason, error or ("" if came else "no tokens"), median(gaps) if gaps else 0.0)

@@ -43,8 +43,10 @@ UNEQUAL = 4.0
 """ITL p99 over its median; steps with and without a chunk of a prompt differ by less."""
 LAG_S = 0.05
 """An idle server answers in 20 to 25 ms, with the client's own time. On a busy machine it takes up to twice LAG_S."""
-EXTRA_S = 0.1
-"""Time between a client and the engine that a user notices; HTTP itself takes a few milliseconds."""
+NOTICED_S = 0.1
+"""A wait that a user notices."""
+APART = 3.0
+"""Times of a client over those of the server. A busy machine slows both; what comes between slows one."""
 BUSY = 0.85
 """Processor time per second of one event loop, which has one core."""
 REJECTED_DRAFTS = 0.3
@@ -69,7 +71,7 @@ def lora_storm(case: Case) -> list[Reply]:
 
 def _waits(case: Case, least: float = MOST) -> Reply:
     queue = case.now.queue
-    is_sign = (queue or 0.0) >= EXTRA_S
+    is_sign = (queue or 0.0) >= NOTICED_S
     return more("Share of TTFT spent in the queue", case.now.of_ttft(queue), least, percent, is_sign=is_sign)
 
 
@@ -150,22 +152,16 @@ def slow_tokenizer(case: Case) -> list[Reply]:
 )
 def slow_event_loop(case: Case) -> list[Reply]:
     """The process that speaks HTTP is busy; the engine is not."""
-    now, was, probe = case.now, case.was, case.probe
-    extra = probe.ttft - (now.ttft or 0.0) if probe and probe.ttft else None
+    gap = ratio(case.probe.gap if case.probe else None, case.now.itl)
+    first_token = ratio(case.probe.ttft_ids if case.probe else None, case.now.ttft)
     return [
         _lags(case),
         _waits_not(case),
         either(
             "Do clients wait, and the engine does not?",
-            more("client's TTFT less the server's", extra, EXTRA_S, seconds, PROBE),
-            more(
-                "time of /health over the baseline's",
-                ratio(now.answer, was.answer if was else None),
-                TWICE,
-                times,
-                BASELINE,
-            ),
-            more("processor time of the process that speaks HTTP", now.cpu, BUSY, percent),
+            more("client's pause between chunks over ITL", gap, APART, times, PROBE),
+            more("client's least TTFT over the server's mean", first_token, APART, times, PROBE),
+            more("processor time of the process that speaks HTTP", case.now.cpu, BUSY, percent),
         ),
     ]
 
@@ -223,7 +219,7 @@ def draft_mismatch(case: Case) -> list[Reply]:
 @RULES.add(STEPS, "Use --enable-chunked-prefill with a lower --max-num-batched-tokens.")
 def chunking_off(case: Case) -> list[Reply]:
     """A whole long prompt is computed in one step, and all running requests wait for it."""
-    now = case.now
+    now, before = case.now, case.was.itl_p99 if case.was else None
     return [
         more("ITL p99", now.itl_p99, LAG_S, seconds),
         more("ITL p99 over its mean", ratio(now.itl_p99, now.itl), PEAK, times),
@@ -234,6 +230,7 @@ def chunking_off(case: Case) -> list[Reply]:
             times,
         ),
         _waits_not(case),
+        more("ITL p99 over the baseline's", ratio(now.itl_p99, before), SLOWER, times, BASELINE),
     ]
 
 
@@ -266,11 +263,6 @@ def _ranks_differ(case: Case) -> Reply:
 def _ranks_agree(case: Case) -> Reply:
     gap = ratio(case.rank_gap, case.now.itl)
     return less("Slowest rank less the fastest, over a step", gap, OFTEN, percent, SERVER_LOG, is_sign=False)
-
-
-def _typical(case: Case) -> float | None:
-    """Return the median ITL over the baseline's."""
-    return ratio(case.now.itl_p50, case.was.itl_p50 if case.was else None)
 
 
 GROWS = "Longer prefill over longer steps"
