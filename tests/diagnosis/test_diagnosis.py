@@ -255,7 +255,7 @@ def test_a_file_without_evidence_is_refused(tmp_path: Path, content: bytes) -> N
 
 def test_half_a_line_of_a_log_and_requests_of_the_probe_are_left_out() -> None:
     ours = '{"arrival": 2.0, "prompt": 5, "request_id": "cmpl-prep-probe-7"}'
-    logged = '{"arrival": 1.0, "prompt": 5, "secret": 1}\n[1]\n' + ours + '\n{"arri'
+    logged = '{"arrival": 1.0, "prompt": 5, "secret": 1}\n[1]\n{"arrival": "now"}\n' + ours + '\n{"arri'
     assert log_lines(logged) == ({"arrival": 1.0, "prompt": 5},)
 
 

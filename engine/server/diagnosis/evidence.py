@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.server.scrape import Scrape
 
-FORMAT = 1
+FORMAT = 2
 LOGGED = (
     "arrival", "prompt", "output", "prefix", "prefix_len", "priority", "model", "finish_reason",
     "salt", "E2EMs",
@@ -107,14 +107,15 @@ def rank_times(text: str) -> dict[str, list[float]]:
 
 
 def log_lines(text: str) -> tuple[dict[str, Any], ...]:
-    """Return the last lines of a request log, without those of the probe and those that are no JSON object."""
+    """Return the last lines of a request log, without those of the probe and anything that is no line of one."""
     found = []
     for line in text.splitlines()[-MOST_LOGGED:]:
         try:
             entry = json.loads(line)
         except ValueError:
             continue
-        if isinstance(entry, dict) and "arrival" in entry and PROBE_ID not in str(entry.get("request_id")):
+        is_line = isinstance(entry, dict) and isinstance(entry.get("arrival"), int | float)
+        if is_line and PROBE_ID not in str(entry.get("request_id")):
             found.append({name: entry[name] for name in LOGGED if name in entry})
     return tuple(found)
 
