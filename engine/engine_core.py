@@ -154,6 +154,10 @@ class EngineCore:
             observer.abort(output.request_id for output in outputs)
         return outputs
 
+    def levels(self) -> StepStats:
+        """Return the levels between two steps, such as after an abort, without flows: those are counted once."""
+        return self.scheduler.fill_levels(StepStats(step=self.scheduler.stats.step))
+
     def has_unfinished(self) -> bool:
         """Whether `step` has something to do; False for a dead engine."""
         if self._failure is not None:

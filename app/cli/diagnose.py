@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 from app.cli import terminal
@@ -19,10 +20,17 @@ MARKS = {True: "yes", False: "no", None: "?"}
 
 
 def diagnose(
-    url: Annotated[str, argument("Address of the server, or a file that --save wrote.")],
+    urls: Annotated[
+        list[str],
+        argument("Address of the server, or of each replica; or a file that --save wrote.", metavar="URL"),
+    ],
     window: Annotated[float, option("Seconds to watch.", min=1.0, max=3600.0)] = 10.0,
     request_log: Annotated[
-        Path | None, option("Request log of the server (prep serve --request-log).", metavar="FILE")
+        list[Path] | None,
+        option("Request log of a server (prep serve --request-log); repeat for more.", metavar="FILE"),
+    ] = None,
+    server_log: Annotated[
+        Path | None, option("Output of a server whose ranks tell their times.", metavar="FILE")
     ] = None,
     probe: Annotated[
         bool, option("Send about ten small requests and see what a client sees.", "--probe")
@@ -39,13 +47,17 @@ def diagnose(
     """Diagnose a slow or failing server: the questions asked, the values measured, the cause and the next step.
 
     It reads /metrics over one window, so it works with this server and with any vLLM. Some causes need more: the
-    request log, a probe, the gateway, or a baseline; it says which. Exit code 1 if a cause was found.
+    request log, a probe, the gateway, or a baseline; it says which. Exit code 1 if a cause was found, 4 if several
+    remain.
 
     \b
     Examples:
       prep diagnose http://127.0.0.1:8000
       prep diagnose http://127.0.0.1:8000 --save healthy.gz
-      prep diagnose http://127.0.0.1:8000 --baseline healthy.gz --request-log requests.jsonl --probe
+      prep diagnose http://127.0.0.1:8000 --baseline healthy.gz \\
+        --request-log requests.jsonl --probe
+      prep diagnose http://127.0.0.1:8001 http://127.0.0.1:8002 \\
+        --gateway http://127.0.0.1:8000
     """
     terminal.need_libraries("diagnose needs", ["httpx", "prometheus_client"], "diagnose", "serve")
     from engine.server.diagnosis.evidence import save as write
@@ -53,23 +65,22 @@ def diagnose(
     from engine.server.diagnosis.verdict import diagnose as judged
 
     before = None if baseline is None else _read(baseline)
-    if url.endswith(".gz") and not Path(url).exists():
-        raise terminal.Problem(f"there is no file {url}", "prep diagnose URL --save FILE.gz writes one")
-    if Path(url).is_file():
-        evidence = _read(Path(url))
+    if (file := _file(urls)) is not None:
+        evidence = _read(file)
     else:
         from app.cli.top import told
         from engine.server.diagnosis.collect import Sources
         from engine.server.scrape import base_of
 
         sources = Sources(
-            told(lambda: base_of(url)),
-            api_key or os.environ.get(KEY_VARIABLE, ""),
-            window,
-            request_log,
-            probe,
-            told(lambda: base_of(gateway)) if gateway else "",
-            gateway_key,
+            bases=tuple(told(lambda: [base_of(url) for url in urls])),
+            api_key=api_key or os.environ.get(KEY_VARIABLE, ""),
+            window_s=window,
+            logs=tuple(request_log or ()),
+            server_log=server_log,
+            probe=probe,
+            gateway=told(lambda: base_of(gateway)) if gateway else "",
+            gateway_key=gateway_key,
         )
         evidence = _watch(sources)
     if save is not None:
@@ -83,8 +94,21 @@ def diagnose(
     except CannotJudge as error:
         raise terminal.Problem(str(error), error.next_step, code=terminal.INCONCLUSIVE) from None
     terminal.print_json(found) if json else show(found)
-    if found.cause is not None:
-        raise SystemExit(terminal.CHECKS_FAILED)
+    if found.cause is not None or found.candidates:
+        raise SystemExit(terminal.CHECKS_FAILED if found.cause else terminal.INCONCLUSIVE)
+
+
+def _file(urls: list[str]) -> Path | None:
+    """Return the file of evidence that was given in place of a server; None for addresses."""
+    missing = next((url for url in urls if url.endswith(".gz") and not Path(url).exists()), "")
+    if missing:
+        raise terminal.Problem(f"there is no file {missing}", "prep diagnose URL --save FILE.gz writes one")
+    files = [Path(url) for url in urls if Path(url).is_file()]
+    if files and len(urls) > 1:
+        raise terminal.Problem(
+            f"{files[0]} is a file of evidence; give it alone", f"prep diagnose {files[0]}"
+        )
+    return files[0] if files else None
 
 
 def _read(path: Path) -> Evidence:
@@ -105,11 +129,15 @@ def _watch(sources: Sources) -> Evidence:
     from engine.server.diagnosis.collect import collect
 
     total = round(sources.window_s)
+    if not terminal.is_live(terminal.err()):
+        terminal.note(f"watching for {total} s")
     try:
         with terminal.status(f"watching for {total} s") as tell:
             return told(lambda: collect(sources, lambda spent: tell(f"watching: {spent:.0f} of {total} s")))
     except OSError as error:
-        raise terminal.Problem(f"cannot read {sources.log}: {error.strerror}", "--request-log FILE") from None
+        raise terminal.Problem(
+            f"cannot read {error.filename}: {error.strerror}", "--request-log FILE or --server-log FILE"
+        ) from None
 
 
 def show(found: Diagnosis) -> None:
@@ -119,16 +147,36 @@ def show(found: Diagnosis) -> None:
         if step.branch != branch:
             branch = step.branch
             terminal.say(f"\n{branch}")
-        terminal.say(f"  {step.cause:22} {MARKS[step.holds]:4} {step.question} {step.value}")
+        for index, reply in enumerate(step.replies):
+            name, mark = (step.cause, MARKS[step.holds]) if index == 0 else ("", "")
+            _row(f"  {name:20} {mark:4} ", reply)
     terminal.say("")
-    if found.cause is None:
-        terminal.say("Nothing wrong: no cause fits these figures.")
-    else:
-        terminal.say(f"Cause: {found.cause}. {found.meaning}")
+    if found.cause is not None:
+        _row("Cause:     ", f"{found.cause}. {found.meaning}")
         for line in found.evidence:
-            terminal.say(f"  {line}")
+            _row("           ", line)
         if found.runner_up is not None:
-            terminal.say(f"Runner-up: {found.runner_up}. Excluded: {found.excluded_by}")
-        terminal.say(f"Next step: {found.next_step}")
+            _row("Runner-up: ", f"{found.runner_up}. Excluded: {found.excluded_by}")
+        _row("Next step: ", found.next_step)
+        return
+    if found.candidates:
+        from engine.server.diagnosis.options import LOOKS
+
+        _row("Candidates: ", ", ".join(found.candidates))
+        _row("This tells them apart: ", f"{found.look}: {LOOKS[found.look]}")
+        return
+    terminal.say("Nothing wrong: no cause fits these figures.")
+    unknown: dict[str, list[str]] = {}
     for each in found.cannot_exclude:
-        terminal.say(f"Cannot exclude {each.cause}: give {' or '.join(each.needs)}")
+        unknown.setdefault(" or ".join(each.needs), []).append(each.cause)
+    for needs, causes in unknown.items():
+        _row("Cannot exclude ", f"{', '.join(causes)} without {needs}")
+
+
+def _row(head: str, text: str) -> None:
+    """Print text beside a head; its further lines stand below its beginning, and a pipe gets one line."""
+    if not terminal.out().is_terminal:
+        terminal.say(head + text)
+        return
+    width = max(40, min(terminal.out().width, 100) - 1)
+    terminal.say(fill(head + terminal.as_typed(text), width, subsequent_indent=" " * len(head)), whole=True)

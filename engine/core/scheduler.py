@@ -383,7 +383,7 @@ class Scheduler:
             outputs += [self._fail(*failed) for failed in resource.end_step(result, self.stats)]
         self.stats.num_collectives = result.num_collectives
         self.stats.collective_bytes = result.collective_bytes
-        self._close_stats()
+        self.fill_levels(self.stats)
         return outputs
 
     def _update_request(
@@ -440,9 +440,11 @@ class Scheduler:
         del self.requests[request.request_id]
         self._record(request, "FINISHED")
 
-    def _close_stats(self) -> None:
-        self.stats.num_running, self.stats.num_waiting = len(self.running), len(self.waiting)
-        self.kv.describe(self.stats)
+    def fill_levels(self, stats: StepStats) -> StepStats:
+        """Set the levels of now, and return the figures."""
+        stats.num_running, stats.num_waiting = len(self.running), len(self.waiting)
+        self.kv.describe(stats)
+        return stats
 
     def _record(self, request: Request, event: str) -> None:
         request.events.append((event, self.clock()))

@@ -79,6 +79,8 @@ class CoreProcess:
         self._failure: str | None = None
         self.start_seconds: dict[str, float] = {}
         """Seconds of the process's start by stage."""
+        self._told_after = 0
+        """Number of the message that aborted the last requests: the child tells the levels after it."""
         self.last_step: StepDone | None = None
         """The step that the last call of `step` returned; None if it returned without one."""
         self.is_asleep = False
@@ -120,6 +122,7 @@ class CoreProcess:
             self._child.write(None)
             self._child.close()
             self._late.clear()
+            self._told_after = 0
 
     def wake_up(self) -> None:
         """Start a process as the last one was, with its adapters. The prefix cache is empty."""
@@ -151,6 +154,7 @@ class CoreProcess:
         known = [request_id for request_id in request_ids if request_id in self._requests]
         if known and self._failure is None:
             self._send("abort", known)
+            self._told_after = self._num_sent
         ended = [self._requests.pop(request_id)[0] for request_id in known]
         return [
             EngineCoreOutput(each.request_id, [], finish_reason="abort", events=each.events) for each in ended
@@ -158,7 +162,7 @@ class CoreProcess:
 
     def has_unfinished(self) -> bool:
         """Whether `step` has something to wait for; False for a dead engine."""
-        return self._failure is None and bool(self._requests or self._late)
+        return self._failure is None and bool(self._requests or self._late or self._told_after)
 
     @property
     def has_transfers(self) -> bool:
@@ -263,6 +267,8 @@ class CoreProcess:
     def _apply(self, done: StepDone) -> list[EngineCoreOutput]:
         """Return the outputs of unfinished requests, and none of an aborted one whose id is used again."""
         self.last_step = done
+        if done.num_handled >= self._told_after:
+            self._told_after = 0
         outputs = []
         for output in done.outputs:
             request, added = self._requests.get(output.request_id, (None, 0))
@@ -280,6 +286,7 @@ class CoreProcess:
         lost = [last_output(request, error=why) for request, _ in self._requests.values()]
         self._requests.clear()
         self._late.clear()
+        self._told_after = 0
         return lost
 
 
@@ -312,6 +319,8 @@ class CoreServer:
                 while (message := self._next_message()) is not None:
                     getattr(self, f"_{message[0]}")(*message[1:])
                     self.num_handled += 1
+                    if message[0] == "abort" and not self.core.has_unfinished():
+                        self._tell([], self.core.levels())  # no step follows that would
                 self.core.shutdown()
                 return
             if self.core.has_unfinished():

@@ -96,12 +96,21 @@ class LLMEngine:
             raise
         self.engine_core.check_alive()  # the engine may have died in this step
         processor.update(core_outputs)
-        processor.update(self.engine_core.abort(processor.take_stopped()))
+        stopped = self.engine_core.abort(processor.take_stopped())
+        processor.update(stopped)
         outputs = processor.take_outputs()
         if self.stat_loggers:
             stats, when = self._last_step()
             self._tell(lambda each: each.step(stats, when, core_outputs, outputs))
+            if stopped:
+                self._tell_levels([])
         return outputs
+
+    def _tell_levels(self, outputs: list[RequestOutput]) -> None:
+        """Tell every logger of an abort, with the levels after it; a core in another process tells them later."""
+        core = self.engine_core
+        stats = core.levels() if isinstance(core, EngineCore) else None
+        self._tell(lambda each: each.step(stats, time.monotonic(), [], outputs))
 
     def _tell(self, event: Callable[[StatLogger], None]) -> None:
         """Tell every logger of an event. One that fails is removed: statistics must not end the engine."""
@@ -156,7 +165,7 @@ class LLMEngine:
         processor = self.output_processor
         processor.update(self.engine_core.abort(processor.core_ids(request_ids)))
         outputs = processor.take_outputs()
-        self._tell(lambda each: each.step(None, time.monotonic(), [], outputs))
+        self._tell_levels(outputs)
         return outputs
 
     def add_lora(self, request: LoRARequest) -> bool:

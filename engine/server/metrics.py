@@ -239,7 +239,8 @@ class PrometheusLogger:
 
     def _count_step(self, stats: StepStats) -> None:
         deferred = min(stats.num_waiting, stats.num_kv_waits + stats.num_grammar_waits)
-        self._count_levels(stats.num_running, stats.num_waiting, deferred, stats.kv_cache_usage)
+        self._count_levels(stats.num_running, stats.num_waiting, deferred)
+        self._gauges["kv_cache_usage_perc"].set(stats.kv_cache_usage)
         for name, flow in OF_STATS.items():
             if (number := getattr(stats, flow)) > 0:
                 self._counters[name].inc(number)
@@ -248,10 +249,9 @@ class PrometheusLogger:
         if stats.num_scheduled_tokens:
             self._histograms["iteration_tokens_total"].observe(stats.num_scheduled_tokens)
 
-    def _count_levels(self, running: int, waiting: int, deferred: int, kv_cache_usage: float) -> None:
+    def _count_levels(self, running: int, waiting: int, deferred: int) -> None:
         self._gauges["num_requests_running"].set(running)
         self._gauges["num_requests_waiting"].set(waiting)
-        self._gauges["kv_cache_usage_perc"].set(kv_cache_usage)
         self._waiting.labels(**self._labels, reason="deferred").set(deferred)
         self._waiting.labels(**self._labels, reason="capacity").set(waiting - deferred)
 
@@ -298,8 +298,8 @@ class PrometheusLogger:
             for child in tracked.submitted.children:
                 self._owner.pop(child.request_id, None)
             self._count_request(tracked, output)
-            if not self._requests:  # after an abort no step may follow that would tell
-                self._count_levels(0, 0, 0, 0.0)
+            if not self._requests:  # after an abort the next figures of the core come a little later
+                self._count_levels(0, 0, 0)
 
     def _count_request(self, tracked: _Tracked, output: RequestOutput) -> None:
         metrics, params, histograms = output.metrics, tracked.submitted.params, self._histograms

@@ -4,7 +4,8 @@
      "request_id": "…", "model": "shop", "finish_reason": "length", "num_preemptions": 0,
      "QueueWaitMs": 0.4, "TTFTMs": 9.1, "E2EMs": 210.0, "PrefixCacheHit": 0.84, "_aws": {…}}
 
-`prep load --replay` and `prep sim` read the first line. Prompts are not written unless asked for. Lines are in the
+`prep load --replay` and `prep sim` read the first line. Prompts are not written unless asked for; `salt` tells apart
+requests with different cache salts, and is absent without one. Lines are in the
 embedded metric format of CloudWatch, which any log shipper can send; other tools ignore `_aws`. The first request of a
 prefix does not know yet that others will share it, so a replay has one miss more per prefix.
 """
@@ -77,6 +78,8 @@ class RequestLog(EndedRequests):
             "num_preemptions": metrics.num_preemptions,
             **{name: round(value, 3) for name, value in values.items()},
         }
+        if (salt := submitted.children[0].cache_salt) is not None:
+            entry["salt"] = crc32(salt.encode()) & 0x7FFF
         if self._decode is not None:
             entry["prompt_text"] = self._decode(list(prompt))
         listed = [{"Name": name, "Unit": UNITS[name]} for name in values]

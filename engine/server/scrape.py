@@ -6,7 +6,7 @@ Used by `prep top` and by the page Server of `prep app`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from urllib.parse import urlsplit
@@ -15,10 +15,10 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 PREFIX = "vllm:"
-SHARES = ("kv_cache_usage_perc",)
-"""Gauges between 0 and 1: the mean over engines. All other values add up."""
 OF_PROCESS = ("process_cpu_seconds_total", "process_start_time_seconds")
 """Figures of the process that speaks HTTP, kept beside vLLM's. vLLM has them, too."""
+MEANS = ("kv_cache_usage_perc", *OF_PROCESS)
+"""The mean over engines and servers. All other values add up."""
 PERCENTILES = (50, 90, 99)
 MAX_BYTES = 16 << 20
 """Largest accepted /metrics. vLLM's has about 100 kB per engine."""
@@ -62,9 +62,25 @@ def base_of(address: str) -> str:
 
 def fetch(base: str, api_key: str = "", timeout: float = 10.0) -> Scrape:
     """Scrape a server once. Redirects are not followed, so the key reaches no other server. Raises ScrapeError."""
+    return fetch_all([base], api_key, timeout)
+
+
+def fetch_all(bases: Sequence[str], api_key: str = "", timeout: float = 10.0) -> Scrape:
+    """Scrape several servers once, as if they were one. Raises ScrapeError."""
+    texts = [_fetch_text(base, api_key, timeout) for base in bases]
+    try:
+        return Scrape.of("\n".join(texts))
+    except ValueError as error:
+        raise ScrapeError(
+            f"{' and '.join(bases)}/metrics is not vLLM's: {error}",
+            "prep serve shop   starts a server that has them",
+        ) from None
+
+
+def _fetch_text(base: str, api_key: str, timeout: float) -> str:
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
-        text = _read(base, headers, timeout)
+        return _read(base, headers, timeout)
     except UnicodeEncodeError:
         raise ScrapeError("the key has characters that no HTTP header can contain", "use ASCII") from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -72,12 +88,6 @@ def fetch(base: str, api_key: str = "", timeout: float = 10.0) -> Scrape:
             f"no server at {base}: {error or type(error).__name__}",
             "prep serve shop   starts one",
             is_down=True,
-        ) from None
-    try:
-        return Scrape.of(text)
-    except ValueError as error:
-        raise ScrapeError(
-            f"{base}/metrics is not vLLM's: {error}", "prep serve shop   starts a server that has them"
         ) from None
 
 
@@ -137,6 +147,11 @@ class Scrape:
         responses: dict[str, float] = {}
         infos: dict[str, dict[str, str]] = {}
         newest: dict[str, float] = {}
+
+        def add(name: str, value: float) -> None:
+            values[name] = values.get(name, 0.0) + value
+            num_samples[name] = num_samples.get(name, 0) + 1
+
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if sample.name == "http_requests_total":
@@ -146,7 +161,7 @@ class Scrape:
                         status = sample.labels.get("status", "")
                         responses[status] = responses.get(status, 0.0) + sample.value
                 if sample.name in OF_PROCESS:
-                    values[sample.name] = sample.value
+                    add(sample.name, sample.value)
                 if not sample.name.startswith(PREFIX):
                     continue
                 name = sample.name.removeprefix(PREFIX)
@@ -159,14 +174,13 @@ class Scrape:
                     continue
                 if name.endswith("_info") and sample.value >= newest.get(name, 0.0):
                     newest[name], infos[name] = sample.value, sample.labels
-                values[name] = values.get(name, 0.0) + sample.value
-                num_samples[name] = num_samples.get(name, 0) + 1
+                add(name, sample.value)
                 if name == "request_success_total":
                     reason = sample.labels.get("finished_reason", "")
                     ended[reason] = ended.get(reason, 0.0) + sample.value
-        if not num_samples and not buckets:
+        if not set(num_samples) - set(OF_PROCESS) and not buckets:
             raise ValueError(f"no metric begins with {PREFIX}")
-        for name in SHARES:
+        for name in MEANS:
             if name in values:
                 values[name] /= num_samples[name]
         return cls(

@@ -121,7 +121,7 @@ class FastForwardScheduler(Scheduler):
             if kv.sliding_window is not None:
                 self.stats.num_blocks_behind_window += kv.free_behind_window(request)
         self.stats.num_generated_tokens += len(self.running)
-        self._close_stats()
+        self.fill_levels(self.stats)
         return finished
 
     def skip(self, num_steps: int, answers: dict[str, list[int]]) -> list[int]:
@@ -182,4 +182,4 @@ class FastForwardScheduler(Scheduler):
         self._step = count(step + 1)
         self.stats = StepStats(step=step, num_scheduled_tokens=num_rows, num_decode_tokens=num_rows)
         self.stats.num_generated_tokens = num_rows
-        self._close_stats()
+        self.fill_levels(self.stats)

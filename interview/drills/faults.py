@@ -149,12 +149,17 @@ def slow_tokenizer(us_per_character: float) -> None:
 
 
 @hook("server")
-def stamp_prompts(tokens: int, place: Literal["head", "tail"], fixed: int = 0) -> None:
-    """Add tokens to each prompt, as a chat template with a time does: `fixed` equal ones, then `tokens` new ones."""
+def stamp_prompts(tokens: int, place: Literal["head", "tail"], fixed: int = 0, least: int = 200) -> None:
+    """Add tokens to each prompt, as a chat template with a time does: `fixed` equal ones, then `tokens` new ones.
+
+    least: shorter prompts are not from this template and stay as they are.
+    """
     process, numbers = InputProcessor.process, count(1)
 
     def stamped(self: InputProcessor, request_id: str, prompt: Any, *args: Any, **options: Any) -> Any:
         _, token_ids, _ = self._parse(prompt)
+        if len(token_ids) < least:
+            return process(self, request_id, prompt, *args, **options)
         number = next(numbers)
         stamp = [150] * fixed + [100 + (number * 31 + 7 * each) % 800 for each in range(tokens)]
         joined = stamp + token_ids if place == "head" else token_ids + stamp

@@ -71,12 +71,15 @@ class Rig:
     def __init__(self, urls: list[str], entry: str, folder: Path, commands: list[str]) -> None:
         self.urls, self.entry, self.folder, self.commands = urls, entry, folder, commands
 
+    def paths(self, ending: str) -> list[Path]:
+        """Return the file of each server with this ending: requests, steps or log."""
+        return [self.folder / f"{number}.{ending}" for number in range(len(self.urls))]
+
     def logs(self, ending: str) -> list[list[dict[str, Any]]]:
         """Return the lines of a log, per server. A line under way is left out."""
         found = []
-        for number in range(len(self.urls)):
+        for path in self.paths(ending):
             lines: list[dict[str, Any]] = []
-            path = self.folder / f"{number}.{ending}"
             for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
                 with suppress(ValueError):
                     lines.append(json.loads(line))
@@ -166,7 +169,7 @@ def run(stage: files.Stage, load: files.Load, tell: Tell = lambda text: None) ->
     tell(f"starting, about {START_S:.0f} s")
     try:
         with started(stage) as rig:
-            record = uvloop.run(_watched(rig, load, tell))
+            record = uvloop.run(watched(rig, load, tell))
             record.steps, record.log = rig.logs("steps"), rig.logs("requests")
             record.last_lines, record.commands = rig.last_lines(), rig.commands
             return record
@@ -174,8 +177,8 @@ def run(stage: files.Stage, load: files.Load, tell: Tell = lambda text: None) ->
         raise ConfigError(f"the server does not start: {error}") from None
 
 
-async def _watched(rig: Rig, load: files.Load, tell: Tell) -> Record:
-    """Send the load beside regular scrapes."""
+async def watched(rig: Rig, load: files.Load, tell: Tell = lambda text: None) -> Record:
+    """Send the load to a running stage, beside regular scrapes. The record has no logs."""
     due = requests(load)
     client = Load(rig.entry, "", None, Objective(), timeout_s=30.0)
     async with httpx.AsyncClient(timeout=5.0) as scraper:

@@ -18,7 +18,6 @@ from pathlib import Path
 import uvloop
 
 from engine.server.child_server import PREP, ChildServer
-from engine.server.diagnosis.causes import Cause
 from engine.server.diagnosis.collect import Sources, collect
 from engine.server.diagnosis.evidence import Evidence, save
 from engine.server.load_client import Load, Objective, due
@@ -47,7 +46,7 @@ class Traffic:
 class Scenario:
     """Options of `prep serve` and traffic, healthy and with the fault."""
 
-    cause: Cause
+    cause: str
     healthy: Sequence[str] = ()
     fault: Sequence[str] = ()
     traffic: Sequence[Traffic] = (Traffic(),)
@@ -56,32 +55,32 @@ class Scenario:
 
 CHAT = (Traffic(20, "90-140", "120-200"),)
 SCENARIOS = {
-    each.cause.value: each
+    each.cause: each
     for each in (
-        Scenario(Cause.KV_TOO_SMALL, fault=["--num-gpu-blocks-override", "26"], traffic=CHAT),
+        Scenario("kv_too_small", fault=["--num-gpu-blocks-override", "26"], traffic=CHAT),
         Scenario(
-            Cause.CHUNK_TOO_SMALL,
+            "chunk_too_small",
             fault=["--max-num-batched-tokens", "8", "--max-num-seqs", "8"],
             traffic=[Traffic(8, "400-600", "12", 0)],
         ),
-        Scenario(Cause.CACHING_OFF, fault=["--no-enable-prefix-caching"]),
+        Scenario("caching_off", fault=["--no-enable-prefix-caching"]),
         Scenario(
-            Cause.OVERLOAD,
+            "overload",
             ["--max-num-seqs", "8"],
             ["--max-num-seqs", "8"],
             CHAT,
             [Traffic(160, output="120-200")],
         ),
-        Scenario(Cause.SEQS_TOO_LOW, fault=["--max-num-seqs", "1"], traffic=CHAT),
-        Scenario(Cause.MODEL_LEN_TOO_SHORT, fault=["--max-model-len", "116"]),
+        Scenario("seqs_too_low", fault=["--max-num-seqs", "1"], traffic=CHAT),
+        Scenario("model_len_too_short", fault=["--max-model-len", "116"]),
         Scenario(
-            Cause.QUEUE_LIMIT,
+            "queue_limit",
             ["--max-num-seqs", "3"],
             ["--max-num-seqs", "3", "--max-num-queued-reqs", "0"],
             CHAT,
         ),
-        Scenario(Cause.TIMESTAMP_AT_HEAD, fault_traffic=[Traffic(num_prefixes=0)]),
-        Scenario(Cause.TEMPLATE_CHANGED, fault_traffic=[Traffic(prefix_len=20)]),
+        Scenario("timestamp_at_head", fault_traffic=[Traffic(num_prefixes=0)]),
+        Scenario("template_changed", fault_traffic=[Traffic(prefix_len=20)]),
     )
 }
 
@@ -92,7 +91,7 @@ def recorded(options: Sequence[str], traffic: Sequence[Traffic], seed: int = 1) 
         log = Path(folder) / "requests"
         args = ["serve", "shop", "--request-log", str(log), *options]
         with ChildServer(PREP, args=args, name="the server", log=Path(folder) / "log") as server:
-            sources = Sources(server.url, window_s=SECONDS, log=log, probe=True)
+            sources = Sources((server.url,), window_s=SECONDS, logs=(log,), probe=True)
             watching = beside.submit(collect, sources)
             for number, each in enumerate(traffic):
                 work = list(due(each.workload(seed + number), 1000))

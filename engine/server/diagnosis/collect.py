@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -13,9 +13,17 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.server.diagnosis.evidence import Answer, Evidence, Gateway, Look, Replica, log_lines
+from engine.server.diagnosis.evidence import (
+    MOST_LOGGED,
+    Evidence,
+    Gateway,
+    Look,
+    Replica,
+    log_lines,
+    rank_times,
+)
 from engine.server.diagnosis.probe import probe
-from engine.server.scrape import ScrapeError, fetch
+from engine.server.scrape import ScrapeError, fetch, fetch_all
 
 EVERY_S = 0.5
 MOST_LOOKS = 240
@@ -25,12 +33,15 @@ TAIL_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Sources:
-    """Sources of the evidence. base: as `scrape.base_of` returns it."""
+    """Sources of the evidence. bases: servers of one model, as `scrape.base_of` returns them; they are taken as one."""
 
-    base: str
+    bases: tuple[str, ...]
     api_key: str = ""
     window_s: float = 10.0
-    log: Path | None = None
+    logs: tuple[Path, ...] = ()
+    """Request logs of the servers."""
+    server_log: Path | None = None
+    """Output of a server, in which ranks tell their times."""
     probe: bool = False
     gateway: str = ""
     gateway_key: str = ""
@@ -43,44 +54,61 @@ def collect(sources: Sources, tell: Callable[[float], None] | None = None) -> Ev
         ScrapeError: the server or the gateway cannot be looked at.
         OSError: the log cannot be read.
     """
-    if sources.log is not None:
-        _tail(sources.log)  # before the window: a wrong path costs no time
-    looks = [look(sources.base, sources.api_key)]
+    server_logs = () if sources.server_log is None else (sources.server_log,)
+    for path in (*sources.logs, *server_logs):
+        _tail(path)  # before the window: a wrong path costs no time
+    looks = [look(sources.bases, sources.api_key)]
     before = _GatewayLook.of(sources) if sources.gateway else None
     start, every = time.monotonic(), max(EVERY_S, sources.window_s / MOST_LOOKS)
     with ThreadPoolExecutor(1) as beside:
-        probing = beside.submit(_probe, sources, looks[0].scrape.models) if sources.probe else None
+        models = looks[0].scrape.models
+        probing = beside.submit(probe, sources.bases[0], sources.api_key, models) if sources.probe else None
         while (spent := time.monotonic() - start) < sources.window_s:
             if tell is not None:
                 tell(spent)
             time.sleep(min(every, sources.window_s - spent))
-            looks.append(look(sources.base, sources.api_key))
+            looks.append(look(sources.bases, sources.api_key))
         answers = None if probing is None else probing.result()
     gateway = None if before is None else before.until(_GatewayLook.of(sources))
-    log = None if sources.log is None else log_lines(_tail(sources.log))
-    return Evidence(tuple(looks), time.time(), log, answers, gateway)
+    log = _logged(sources) if sources.logs else None
+    ranks = rank_times(_tail(sources.server_log)) if sources.server_log is not None else None
+    return Evidence(tuple(looks), time.time(), log, answers, gateway, ranks)
 
 
-def _probe(sources: Sources, models: tuple[str, ...]) -> tuple[Answer, ...]:
-    logged = log_lines(_tail(sources.log)) if sources.log is not None else ()
-    texts = [line["prompt_text"] for line in logged if "prompt_text" in line]
-    return probe(sources.base, sources.api_key, texts, models)
+def _logged(sources: Sources) -> tuple[dict[str, Any], ...]:
+    """Return the lines of all request logs, in order of arrival."""
+    lines = [line for path in sources.logs for line in log_lines(_tail(path))]
+    return tuple(sorted(lines, key=lambda line: float(line["arrival"])))[-MOST_LOGGED:]
 
 
-def look(base: str, api_key: str) -> Look:
-    """Look once. Raises ScrapeError."""
+def look(bases: Sequence[str], api_key: str) -> Look:
+    """Look once: the figures of all servers together, the slowest answer, and the clock that differs most.
+
+    Raises ScrapeError.
+    """
+    answers, clocks = zip(*map(_answer, bases), strict=True)
+    return Look(
+        fetch_all(bases, api_key),
+        max((each for each in answers if each is not None), default=None),
+        max((each for each in clocks if each is not None), key=abs, default=None),
+    )
+
+
+def _answer(base: str) -> tuple[float | None, float | None]:
+    """Return the seconds until GET /health was answered, and the difference of the clocks, as far as they are known."""
     start = time.monotonic()
-    answer_s = clock_s = None
     try:
         response = httpx.get(f"{base}/health", timeout=10)
         answer_s = time.monotonic() - start
-        date = parsedate_to_datetime(response.headers["Date"]).timestamp()
-        clock_s = date + 0.5 - time.time()  # the header is cut to whole seconds
     except httpx.TimeoutException:
-        answer_s = time.monotonic() - start
-    except (httpx.HTTPError, KeyError, ValueError):
-        pass  # a server may lack the path or the header; one that is away fails at /metrics
-    return Look(fetch(base, api_key), answer_s, clock_s)
+        return time.monotonic() - start, None
+    except httpx.HTTPError:
+        return None, None  # a server may lack the path; one that is away fails at /metrics
+    try:
+        date = parsedate_to_datetime(response.headers["Date"]).timestamp()
+    except (KeyError, ValueError):
+        return answer_s, None
+    return answer_s, date + 0.5 - time.time()  # the header is cut to whole seconds
 
 
 def _tail(path: Path) -> str:

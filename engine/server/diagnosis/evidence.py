@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,12 +16,14 @@ from typing import Any
 
 from engine.server.scrape import Scrape
 
-FORMAT = 1
+FORMAT = 2
 LOGGED = (
-    "arrival", "prompt", "output", "prefix", "prefix_len", "priority", "model", "finish_reason", "num_preemptions",
-    "QueueWaitMs", "TTFTMs", "E2EMs", "prompt_text",
+    "arrival", "prompt", "output", "prefix", "prefix_len", "priority", "model", "finish_reason",
+    "salt", "E2EMs",
 )  # fmt: skip
 """Fields of the request log that a diagnosis reads."""
+PROBE_ID = "prep-probe-"
+"""Beginning of the probe's request ids: its requests are no traffic."""
 MOST_LOGGED = 400
 """Last lines of a request log that are kept."""
 
@@ -42,17 +45,16 @@ class Look:
 
 @dataclass(frozen=True)
 class Answer:
-    """A request of the probe as its client saw it. Times in seconds."""
+    """A request of the probe as its client saw it."""
 
     kind: str
-    """"ids": token ids; "text": the same length as text; "long": more tokens; "chat": a greeting with a short answer;
-    "salted" and "shared": one logged prompt with a new cache salt and without."""
+    """"ids": token ids; "text": the same length as text; "long": more tokens; "chat": a greeting."""
     ttft: float
-    itl: float
-    num_tokens: int
+    """Seconds until the first token."""
     finish_reason: str
-    text: str
     error: str = ""
+    gap: float = 0.0
+    """Median seconds between two chunks; 0 without any."""
 
 
 @dataclass(frozen=True)
@@ -91,18 +93,29 @@ class Evidence:
     """Lines of the request log, oldest first; None: not given."""
     probe: tuple[Answer, ...] | None = None
     gateway: Gateway | None = None
+    ranks: dict[str, list[float]] | None = None
+    """Rank -> milliseconds of its own work in a step, from the server's output; None: not given."""
     label: str = field(default="", compare=False)
 
 
+def rank_times(text: str) -> dict[str, list[float]]:
+    """Return the times of each rank from a server's output: "rank 1: 8.5 ms of a step", in milliseconds."""
+    found: dict[str, list[float]] = {}
+    for rank, ms in re.findall(r"rank (\d+): ([\d.]+) ms of a step", text):
+        found.setdefault(rank, []).append(float(ms))
+    return found
+
+
 def log_lines(text: str) -> tuple[dict[str, Any], ...]:
-    """Return the last lines of a request log. A line that is no JSON object, such as half a line, is left out."""
+    """Return the last lines of a request log, without those of the probe and anything that is no line of one."""
     found = []
     for line in text.splitlines()[-MOST_LOGGED:]:
         try:
             entry = json.loads(line)
         except ValueError:
             continue
-        if isinstance(entry, dict) and "arrival" in entry:
+        is_line = isinstance(entry, dict) and isinstance(entry.get("arrival"), int | float)
+        if is_line and PROBE_ID not in str(entry.get("request_id")):
             found.append({name: entry[name] for name in LOGGED if name in entry})
     return tuple(found)
 
@@ -127,6 +140,7 @@ def load(path: Path) -> Evidence:
             log=None if log is None else tuple(log),
             probe=None if probe is None else tuple(Answer(**each) for each in probe),
             gateway=None if gateway is None else _gateway(gateway),
+            ranks=content.pop("ranks"),
             label=content.pop("label"),
         )
     except (EOFError, OSError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:

@@ -1,8 +1,8 @@
 """A few small requests of our own, which show what a client sees and /metrics cannot.
 
 ids, text    the same number of tokens as token ids and as text: does tokenising take time?
+long         more tokens: is a time-out too short, and how long are the pauses between two chunks?
 chat         a greeting: does it end by itself?
-shared, salted    a logged prompt through the shared cache, and with a salt of its own: same greedy tokens?
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import median
 from typing import Any
 from uuid import uuid4
 
 import httpx
 
-from engine.server.diagnosis.evidence import Answer
+from engine.server.diagnosis.evidence import PROBE_ID, Answer
 
 REPEATS = 3
 NUM_TOKENS = 12
 CHAT_TOKENS = 160
 LONG_TOKENS = 100
-"""Enough for a pause between chunks to be a mean, and for a time-out that is too short."""
+"""Enough for a time-out that is too short, and for a median of pauses."""
 WORDS = "the quick brown fox jumps over the lazy dog and runs home "
 NUM_CHARACTERS = 400
 TIMEOUT_S = 5.0
@@ -31,26 +33,22 @@ GREETINGS = ("Hello", "Thank you!")
 """Every chat model answers them in a few words."""
 
 
-def probe(
-    base: str, api_key: str, logged: Sequence[str] = (), models: Sequence[str] = ()
-) -> tuple[Answer, ...]:
+def probe(base: str, api_key: str, models: Sequence[str] = ()) -> tuple[Answer, ...]:
     """Send the requests one after another. Failures are answers with an error."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     answers: list[Answer] = []
     with httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S) as client:
         model = models[0] if models else _first_model(client)
-        for kind, body in _bodies(client, model, logged):
+        for kind, body in _bodies(client, model):
             answers.append(_send(client, kind, body))
             if sum(bool(answer.error) for answer in answers) >= MOST_ERRORS:
                 break
     return tuple(answers)
 
 
-def _bodies(client: httpx.Client, model: str, logged: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _bodies(client: httpx.Client, model: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the requests: kind, and body."""
-    common: dict[str, Any] = {
-        "model": model, "temperature": 0, "stream": True, "stream_options": {"include_usage": True},
-    }  # fmt: skip
+    common: dict[str, Any] = {"model": model, "temperature": 0, "stream": True}
     short = common | {"max_tokens": NUM_TOKENS, "ignore_eos": True}
     text = (WORDS * 10)[:NUM_CHARACTERS]
     ids = _ids(client, model, text)
@@ -64,9 +62,6 @@ def _bodies(client: httpx.Client, model: str, logged: Sequence[str]) -> Iterator
             "chat",
             common | {"messages": [{"role": "user", "content": greeting}], "max_tokens": CHAT_TOKENS},
         )
-    for prompt in list(dict.fromkeys(logged))[-REPEATS:]:
-        yield "shared", short | {"prompt": prompt}
-        yield "salted", short | {"prompt": prompt, "cache_salt": uuid4().hex}
 
 
 def _first_model(client: httpx.Client) -> str:
@@ -85,31 +80,26 @@ def _ids(client: httpx.Client, model: str, text: str) -> list[int]:
 
 
 def _send(client: httpx.Client, kind: str, body: dict[str, Any]) -> Answer:
-    """Stream one answer, and time it as its client sees it."""
+    """Stream one answer, and time its first token as its client sees it."""
     path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
-    start = first = last = time.monotonic()
-    text, reason, num_tokens, error, seen = "", "", 0, "", False
+    start, reason, error = time.monotonic(), "", ""
+    came: list[float] = []
+    headers = {"X-Request-Id": f"{PROBE_ID}{uuid4().hex}"}
     try:
-        with client.stream("POST", path, json=body) as response:
+        with client.stream("POST", path, json=body, headers=headers) as response:
             if response.status_code != 200:
-                error = f"HTTP {response.status_code}"
+                return Answer(kind, 0.0, "", f"HTTP {response.status_code}")
             for line in response.iter_lines():
-                if error or not line.startswith("data: {"):
-                    continue
-                chunk = json.loads(line[6:])
+                chunk = json.loads(line[6:]) if line.startswith("data: {") else {}
                 if "error" in chunk:
-                    error = f"error {chunk['error'].get('code')} in the stream"
-                elif usage := chunk.get("usage"):
-                    num_tokens = int(usage["completion_tokens"])
-                if not chunk.get("choices"):
-                    continue
-                choice = chunk["choices"][0]
-                part = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
-                text, reason = text + part, choice.get("finish_reason") or reason
-                if part:
-                    last = time.monotonic()
-                    first, seen = (first, True) if seen else (last, True)
+                    error = error or f"error {chunk['error'].get('code')} in the stream"
+                for choice in chunk.get("choices", [])[:1]:
+                    part = choice.get("text") or (choice.get("delta") or {}).get("content")
+                    if part:
+                        came.append(time.monotonic())
+                    reason = choice.get("finish_reason") or reason
     except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as failure:
         error = type(failure).__name__
-    itl = (last - first) / max(1, num_tokens - 1)
-    return Answer(kind, first - start, itl, num_tokens, reason, text, error or ("" if seen else "no tokens"))
+    ttft = came[0] - start if came else 0.0
+    gaps = [after - before for before, after in pairwise(came)]
+    return Answer(kind, ttft, reason, error or ("" if came else "no tokens"), median(gaps) if gaps else 0.0)

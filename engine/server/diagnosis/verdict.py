@@ -1,14 +1,14 @@
-"""A verdict: the path through the trees, the cause that fits, the runner-up, and what could not be excluded."""
+"""Walk the trees with evidence: the path, the cause or the candidates, and the look that tells these apart."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from functools import cache
+from typing import NamedTuple
 
-from engine.server.diagnosis.causes import ABOUT, Cause
 from engine.server.diagnosis.evidence import Evidence
-from engine.server.diagnosis.figures import Case
-from engine.server.diagnosis.replies import Reply
+from engine.server.diagnosis.inputs import Case
+from engine.server.diagnosis.replies import Reply, Rule
 from engine.server.diagnosis.tree import TREE
 from engine.server.scrape import is_restart
 
@@ -26,35 +26,70 @@ class CannotJudge(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """A question on the path: the measured value, and whether the cause stays possible."""
+    """A cause on the path, and the replies that decide about it."""
 
     branch: str
-    cause: Cause
-    question: str
-    value: str
+    cause: str
     holds: bool | None
-
-
-@dataclass(frozen=True)
-class Open:
-    """A cause that the evidence neither confirms nor excludes, and the options that would."""
-
-    cause: Cause
+    """True: this is the cause; False: it is excluded; None: an input is missing."""
+    replies: tuple[str, ...]
     needs: tuple[str, ...]
+    """Options that would decide."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The answer of the trees. cause None: nothing is wrong, as far as the evidence shows."""
+    """The answer of the trees.
 
-    cause: Cause | None
+    cause None: nothing is wrong, as far as the evidence shows, or one of the candidates is the cause.
+    """
+
+    cause: str | None
     meaning: str
     next_step: str
     evidence: tuple[str, ...]
-    runner_up: Cause | None
+    runner_up: str | None
     excluded_by: str
+    candidates: tuple[str, ...]
+    """Causes for which signs speak, and which this evidence does not tell apart."""
+    look: str
+    """The option that tells the candidates apart."""
     path: tuple[Step, ...]
-    cannot_exclude: tuple[Open, ...]
+
+    @property
+    def cannot_exclude(self) -> tuple[Step, ...]:
+        """The causes against which no reply speaks, and which an option could confirm."""
+        return tuple(step for step in self.path if step.holds is None)
+
+
+class _Asked(NamedTuple):
+    rule: Rule
+    replies: list[Reply]
+    needs: tuple[str, ...]
+    """Options that are not given yet and would answer what has no answer."""
+
+    @classmethod
+    def of(cls, rule: Rule, case: Case) -> _Asked:
+        replies = rule.ask(case)
+        needs = [need for each in replies if each.holds is None for need in each.needs if not case.has(need)]
+        return cls(rule, replies, tuple(dict.fromkeys(needs)))
+
+    @property
+    def holds(self) -> bool | None:
+        """None: no reply speaks against the cause, and an option could confirm it."""
+        if all(reply.holds for reply in self.replies):
+            return True
+        against = any(reply.holds is False for reply in self.replies)
+        return False if against or not self.needs else None
+
+    @property
+    def has_sign(self) -> bool:
+        return any(reply.holds and reply.is_sign for reply in self.replies)
+
+    @property
+    def deciding(self) -> list[Reply]:
+        """The replies against the cause; those without an answer; all, if they hold."""
+        return [reply for reply in self.replies if reply.holds is self.holds] or self.replies
 
 
 def diagnose(evidence: Evidence, baseline: Evidence | None = None) -> Diagnosis:
@@ -64,59 +99,59 @@ def diagnose(evidence: Evidence, baseline: Evidence | None = None) -> Diagnosis:
 
 
 def judge(case: Case) -> Diagnosis:
-    """Walk the trees with these figures."""
-    asked = {cause: (branch.question, rule(case)) for branch in TREE for cause, rule in branch.rules.items()}
-    path: list[Step] = []
-    cause: Cause | None = None
-    for each, (branch, replies) in asked.items():
-        shown = _until_first_no(replies)
-        path += [Step(branch, each, reply.question, reply.value, reply.holds) for reply in shown]
-        if all(reply.holds for reply in replies):
-            cause = each
-            break
-    runner_up, excluded_by = _runner_up(cause, asked)
-    told = ABOUT[cause] if cause is not None else None
+    """Walk the trees with these figures.
+
+    A cause explains what comes after it. So a cause that holds is named only if no earlier one is open with a sign.
+    """
+    asked = [_Asked.of(rule, case) for rule in TREE]
+    first = next((index for index, each in enumerate(asked) if each.holds), None)
+    rivals = [each for each in asked[:first] if each.holds is None and each.has_sign]
+    candidates = rivals + ([asked[first]] if rivals and first is not None else [])
+    named = asked[first] if first is not None and not rivals else None
+    runner_up = None if named is None else _runner_up(named, asked)
+    wanted = Counter(need for each in rivals for need in each.needs)
     return Diagnosis(
-        cause=cause,
-        meaning="" if told is None else told.meaning,
-        next_step="" if told is None else told.next_step,
-        evidence=() if cause is None else tuple(f"{r.question} {r.value}" for r in asked[cause][1]),
-        runner_up=runner_up,
-        excluded_by=excluded_by,
-        path=tuple(path),
-        cannot_exclude=_open(asked) if cause is None else (),
+        cause=named.rule.cause if named else None,
+        meaning=named.rule.meaning if named else "",
+        next_step=named.rule.next_step if named else "",
+        evidence=_texts(named.replies) if named else (),
+        runner_up=runner_up.rule.cause if runner_up else None,
+        excluded_by=_against(runner_up, named) if runner_up and named else "",
+        candidates=tuple(each.rule.cause for each in candidates),
+        look=wanted.most_common(1)[0][0] if wanted else "",
+        path=tuple(map(_step, asked if named is None or first is None else asked[: first + 1])),
     )
 
 
-def _until_first_no(replies: list[Reply]) -> list[Reply]:
-    for index, reply in enumerate(replies):
-        if not reply.holds:
-            return replies[: index + 1]
-    return replies
+def _step(asked: _Asked) -> Step:
+    return Step(
+        asked.rule.branch,
+        asked.rule.cause,
+        asked.holds,
+        _texts(asked.deciding[: None if asked.holds else 1]),
+        asked.needs,
+    )
 
 
-def _runner_up(cause: Cause | None, asked: dict[Cause, tuple[str, list[Reply]]]) -> tuple[Cause | None, str]:
-    """Return the cause that fits best after the named one, and the first reply against it."""
-    best: tuple[float, Cause | None, str] = (0.0, None, "")
-    for each, (_, replies) in asked.items():
-        share = sum(bool(reply.holds) for reply in replies) / len(replies)
-        if each is cause or share <= best[0]:
-            continue
-        against = next((f"{r.question} {r.value}" for r in replies if not r.holds), "")
-        if not against:
-            against = f"{cause} stands earlier in the trees and explains the same figures"
-        best = (share, each, against)
-    return best[1], best[2]
+def _texts(replies: list[Reply]) -> tuple[str, ...]:
+    return tuple(f"{reply.question} {reply.value}" for reply in replies)
 
 
-def _open(asked: dict[Cause, tuple[str, list[Reply]]]) -> tuple[Open, ...]:
-    """Return the causes against which no reply speaks, and which an option could confirm."""
-    found = []
-    for cause, (_, replies) in asked.items():
-        needs = {need for reply in replies if reply.holds is None for need in reply.needs.split("|") if need}
-        if needs and not any(reply.holds is False for reply in replies):
-            found.append(Open(cause, tuple(sorted(needs))))
-    return tuple(found)
+def _runner_up(named: _Asked, asked: list[_Asked]) -> _Asked | None:
+    """Return the cause that fits best after the named one."""
+    shares = {
+        index: sum(bool(reply.holds) for reply in each.replies) / len(each.replies)
+        for index, each in enumerate(asked)
+        if each is not named
+    }
+    best = max(shares, key=lambda index: shares[index])
+    return asked[best] if shares[best] else None
+
+
+def _against(runner_up: _Asked, named: _Asked) -> str:
+    """Return the first reply against a cause."""
+    against = next(iter(_texts([reply for reply in runner_up.replies if not reply.holds])), "")
+    return against or f"{named.rule.cause} stands earlier in the trees and explains the same figures"
 
 
 def _check(evidence: Evidence) -> None:
@@ -137,9 +172,3 @@ def _check(evidence: Evidence) -> None:
         raise CannotJudge(
             "no traffic in the window: cannot judge", "send some: prep load URL, or add --probe"
         )
-
-
-@cache
-def branch_of(cause: Cause) -> str:
-    """Return the question below which a cause stands."""
-    return next(branch.question for branch in TREE if cause in branch.rules)
