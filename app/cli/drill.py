@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import JsonOption, ScriptOption, argument, option
-from common.text import counted
 
 if TYPE_CHECKING:
     from interview.drills.checking import Proof
@@ -80,15 +78,15 @@ def start(
         )
     lines = None if script is None else _script(script)
     signal.signal(signal.SIGTERM, terminal.interrupt)
-    session = Session.start(chosen)
+    session = Session.start(chosen, minutes)
     say = terminal.err() if json else terminal.out()
     terminal.say(f"[bold]{chosen.code} · {terminal.literal(chosen.title)}[/]   level {chosen.level}", say)
     with terminal.status("yesterday", lines_in_pipe=False) as tell:
         before = session.run_healthy(lambda text: tell(f"yesterday, 1 of 2: {text}"))
         now = session.run_faulty(lambda text: tell(f"today, 2 of 2: {text}"))
-    terminal.say(_objective(chosen), say)
+    terminal.say(f"objective: {chosen.objective.in_words}", say)
     terminal.say(f"today {now.good:.0%} of the requests meet it, yesterday {before.good:.0%} did", say)
-    _Floor(session, minutes, say).hold(lines)
+    _Floor(session, say).hold(lines)
     _finish(session, json)
 
 
@@ -211,29 +209,11 @@ def _script(path: Path) -> list[str]:
     return lines
 
 
-def _objective(drill: Drill) -> str:
-    names = {
-        "ttft_ms": "TTFT",
-        "tpot_ms": "time per token",
-        "e2e_ms": "whole answer",
-        "gap_ms": "longest pause",
-    }
-    limits = [
-        f"{words} ≤ {value:,.0f} ms"
-        for name, words in names.items()
-        if (value := getattr(drill.objective, name)) is not None
-    ]
-    if drill.objective.least_tokens:
-        limits.append(f"at least {counted(drill.objective.least_tokens, 'token')}")
-    return f"objective: {', '.join(limits) or 'an answer'} for {drill.objective.share:.0%} of the requests"
-
-
 class _Floor:
     """The dialogue of a session: commands from a terminal or a script."""
 
-    def __init__(self, session: Session, minutes: float, console: Any) -> None:
+    def __init__(self, session: Session, console: Any) -> None:
         self.session, self.console = session, console
-        self._deadline = time.monotonic() + 60 * minutes
 
     def hold(self, lines: list[str] | None) -> None:
         """Follow commands until one of them, or the script, ends the drill. Raises Problem for a wrong script."""
@@ -253,7 +233,7 @@ class _Floor:
 
     def _typed(self) -> Iterator[str]:
         while True:
-            left = max(0, int(self._deadline - time.monotonic()))
+            left = int(self.session.seconds_left)
             try:
                 line = input(f"{left // 60}:{left % 60:02} > ").strip()
             except EOFError:
@@ -277,8 +257,6 @@ class _Floor:
             raise ValueError(f"{word!r} is no command; help lists them")
 
     def _look(self, names: list[str]) -> None:
-        if time.monotonic() > self._deadline:
-            raise ValueError("the time is over: state your hypothesis, apply a fix, or type done")
         if not names:
             raise ValueError("which look? looks lists them")
         for name in names:
@@ -330,6 +308,7 @@ class _Floor:
 def _finish(session: Session, json: bool) -> None:
     """Print the score and the debrief."""
     from interview.drills.drill import causes
+    from interview.drills.score import MOST
 
     score = session.end()
     drill = session.drill
@@ -339,12 +318,7 @@ def _finish(session: Session, json: bool) -> None:
             | terminal.pick(score, "cause evidence fix looks brier cost seconds")
         )
         return
-    parts = (
-        ("cause", score.cause, 40),
-        ("evidence", score.evidence, 20),
-        ("fix", score.fix, 30),
-        ("looks", score.looks, 10),
-    )
+    parts = [(name, getattr(score, name), most) for name, most in MOST.items()]
     terminal.say(
         "  ".join(f"{name} {terminal.mark(points == most)} {points}/{most}" for name, points, most in parts)
         + f"   [bold]{score.total}[/] of 100"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from common.text import counted
 from engine.sim.workload import Lengths
 from interview.drills.figures import FIGURES, LOOKS
 from quizzes import yaml_files
@@ -155,6 +156,24 @@ class Objective(_Part):
     sheds: bool = False
     """Requests refused with status 429 are left out: the service may protect itself."""
     share: float = Field(default=0.9, gt=0, le=1)
+
+    @property
+    def in_words(self) -> str:
+        """Return the objective as the person on call knows it: "TTFT ≤ 200 ms for 90% of the requests"."""
+        names = {
+            "ttft_ms": "TTFT",
+            "tpot_ms": "time per token",
+            "e2e_ms": "whole answer",
+            "gap_ms": "longest pause",
+        }
+        limits = [
+            f"{words} ≤ {value:,.0f} ms"
+            for name, words in names.items()
+            if (value := getattr(self, name)) is not None
+        ]
+        if self.least_tokens:
+            limits.append(f"at least {counted(self.least_tokens, 'token')}")
+        return f"{', '.join(limits) or 'an answer'} for {self.share:.0%} of the requests"
 
 
 class Debrief(_Part):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from interview.drills.figures import FIGURES, LOOKS, Figures, shown
+from interview.drills.figures import FIGURES, Figures, shown
 from interview.drills.running import Record
 
 WIDTH = 78
@@ -13,23 +13,39 @@ ROWS = 16
 BARS = "▁▂▃▄▅▆▇█"
 
 
+class Row(NamedTuple):
+    """A figure of a look, with its unit, beside that of the healthy twin."""
+
+    figure: str
+    now: str
+    before: str
+    says: str
+
+
 def look(name: str, record: Record, now: Figures, before: Figures) -> list[str]:
     """Return the lines of a look. Raises KeyError for an unknown one."""
-    lines = list(_DETAILS.get(name, _nothing)(record))
-    told = [each for each, figure in FIGURES.items() if figure.look == name]
+    lines = details(name, record)
+    told = rows(name, now, before)
     if told:
         lines.append(f"{'figure':20} {'now':>16} {'yesterday':>16}")
     for each in told:
-        says = FIGURES[each].says
-        row = f"{each:20} {shown(each, now[each]):>16} {shown(each, before[each]):>16}"
-        lines.append(row)
-        if says:
-            lines[-1] = f"{row}  {says}" if len(row) + len(says) + 2 <= WIDTH else row
+        row = f"{each.figure:20} {each.now:>16} {each.before:>16}"
+        lines.append(f"{row}  {each.says}" if len(row) + len(each.says) + 2 <= WIDTH else row)
     return [line[:WIDTH] for line in lines]
 
 
-def cost(name: str) -> int:
-    return LOOKS[name].cost
+def details(name: str, record: Record) -> list[str]:
+    """Return the lines of a look above its figures."""
+    return list(_DETAILS.get(name, _nothing)(record))
+
+
+def rows(name: str, now: Figures, before: Figures) -> list[Row]:
+    """Return the figures of a look."""
+    return [
+        Row(each, shown(each, now[each]), shown(each, before[each]), FIGURES[each].says)
+        for each in FIGURES
+        if FIGURES[each].look == name
+    ]
 
 
 def figures_of(names: list[str]) -> set[str]:

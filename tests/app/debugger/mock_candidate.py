@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).resolve().parents[3] / "app" / "debugger" / "entry" / "w
 
 def held() -> Held:
     """Return the interview that this process holds."""
-    return next(iter(interviews._held.values()))
+    return next(iter(interviews.HELD.held.values()))
 
 
 def button(app: AppTest, label: str) -> Any:
@@ -27,7 +27,7 @@ def button(app: AppTest, label: str) -> Any:
 
 def until_asked(app: AppTest) -> None:
     """Wait for a run or the checks of a program, as the page does."""
-    while interviews._held and (isinstance(held().turn.want, RunExperiment) or held().job is not None):
+    while interviews.HELD.held and (isinstance(held().turn.want, RunExperiment) or held().job is not None):
         time.sleep(0.02)
         app.run()
 
@@ -99,7 +99,7 @@ def go_to(app: AppTest, end: str, persona: str = "excellent") -> list[tuple[Turn
     candidate: Candidate | None = None
     given = []
     until_asked(app)
-    while interviews._held and not held().turn.id.endswith(end):
+    while interviews.HELD.held and not held().turn.id.endswith(end):
         candidate = candidate or Candidate(persona, held().session, held().runner)
         turn = held().turn
         reply, _ = candidate.reply(turn)
