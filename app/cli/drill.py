@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ hypothesis N SURE FIGURES the cause, your confidence in percent, and the figures
 fix N | fix OPTION=VALUE  apply a fix and run the same load again
 done                      end, and see the score                    quit    leave"""
 
+WIDTH = 78
 COMMANDS = ("look", "l", "looks", "hypothesis", "h", "fix", "help", "?", "done", "quit", "q")
 
 
@@ -31,7 +33,9 @@ def list_(
     """List the drills: the symptom, never the cause.
 
     \b
-    Example: prep drill list --level 1
+    Examples:
+      prep drill list --level 1
+      prep drill list --json
     """
     chosen = _chosen(level)
     if json:
@@ -63,11 +67,10 @@ def start(
     \b
     Examples:
       prep drill start random --level 1
+      prep drill start D04 --minutes 10
       prep drill start D04 --script commands.txt --json
     """
-    terminal.need_libraries(
-        "drills need", ["fastapi", "uvicorn", "uvloop", "prometheus_client"], "drill", "serve"
-    )
+    terminal.need_libraries("drills need", terminal.SERVER_LIBRARIES, "drill", "serve")
     from interview.drills.drill import find_drill
     from interview.drills.session import Session
 
@@ -81,7 +84,7 @@ def start(
     session = Session.start(chosen, minutes)
     say = terminal.err() if json else terminal.out()
     terminal.say(f"[bold]{chosen.code} · {terminal.literal(chosen.title)}[/]   level {chosen.level}", say)
-    with terminal.status("yesterday", lines_in_pipe=False) as tell:
+    with terminal.stages("yesterday") as tell:
         before = session.run_healthy(lambda text: tell(f"yesterday, 1 of 2: {text}"))
         now = session.run_faulty(lambda text: tell(f"today, 2 of 2: {text}"))
     terminal.say(f"objective: {chosen.objective.in_words}", say)
@@ -100,7 +103,10 @@ def report(
     """Show what happened in a drill, or write its post-mortem. Without ID, list the sessions.
 
     \b
-    Example: prep drill report D04 --markdown
+    Examples:
+      prep drill report
+      prep drill report D04
+      prep drill report D04 --markdown
     """
     from interview.drills.post_mortem import post_mortem
     from interview.drills.session import read, sessions
@@ -129,10 +135,13 @@ def check(
 ) -> None:
     """Prove drills, for their authors: run each healthy, faulty and fixed, and compare the signatures of all.
 
-    A drill takes about 70 s. Exit code 1 if one is unfair.
+    A drill takes about 70 s. Exit code 1 if one is unfair. Without a terminal, stderr gets a line per run.
 
     \b
-    Example: prep drill check seqs-too-high
+    Examples:
+      prep drill check seqs-too-high
+      prep drill check D01 router-blind --json
+      prep drill check seqs-too-high --write
     """
     from interview.drills import checking
     from interview.drills.drill import find_drill, load_drills
@@ -144,7 +153,7 @@ def check(
     chosen = [find_drill(name) for name in names]
     proofs: dict[str, Proof] = {}
     bad = len(index.problems)
-    with terminal.progress(len(chosen), "drills") as advance, terminal.status(lines_in_pipe=False) as tell:
+    with terminal.progress(len(chosen), "drills") as advance, terminal.stages("starting") as tell:
         for each in chosen:
             proof = proofs[each.id] = checking.prove(each, tell)
             if write:
@@ -277,7 +286,7 @@ class _Floor:
         if not rest:
             raise ValueError("which fix? a number, or options such as max-num-seqs=8")
         wanted = int(rest[0]) if rest[0].isdigit() else " ".join(rest)
-        with terminal.status("fix", lines_in_pipe=False) as tell:
+        with terminal.stages("fix") as tell:
             result: Result = self.session.fix(wanted, lambda text: tell(f"the same load again: {text}"))
         was = self.session.faulty
         assert was is not None
@@ -287,19 +296,27 @@ class _Floor:
     def _tell_choices(self) -> None:
         from interview.drills.drill import causes
 
-        self._say("hypotheses")
-        for number, name in enumerate(self.session.drill.hypotheses, 1):
-            self._say(f" {number} {causes()[name]}")
-        self._say("fixes")
-        for number, fix in enumerate(self.session.drill.fixes, 1):
-            self._say(f" {number} {terminal.literal(fix.say)}")
+        texts = [causes()[name] for name in self.session.drill.hypotheses]
+        for heading, choices in (
+            ("hypotheses", texts),
+            ("fixes", [fix.say for fix in self.session.drill.fixes]),
+        ):
+            self._say(heading)
+            for number, text in enumerate(choices, 1):
+                self._item(f" {number} ", text)
         self._say("[dim]help shows the commands; looks lists the looks[/]")
 
     def _tell_looks(self) -> None:
         from interview.drills.figures import LOOKS
 
         for name, each in LOOKS.items():
-            self._say(f" {name:12} cost {each.cost}  {each.shows}")
+            self._item(f" {name:12} cost {each.cost}  ", each.shows)
+
+    def _item(self, head: str, text: str) -> None:
+        """Print an item of a list, wrapped beside its head."""
+        lines = textwrap.wrap(text, WIDTH - len(head), break_on_hyphens=False)
+        for number, line in enumerate(lines):
+            self._say((" " * len(head) if number else head) + terminal.literal(line))
 
     def _say(self, text: str) -> None:
         terminal.say(text, self.console)
@@ -333,5 +350,16 @@ def _finish(session: Session, json: bool) -> None:
 
 
 drill = terminal.command_app(
-    list_, start, report, check, help="Diagnose a server of this machine that has one thing wrong."
+    list_,
+    start,
+    report,
+    check,
+    help="""Diagnose a server of this machine that has one thing wrong.
+
+    \b
+    Examples:
+      prep drill list
+      prep drill start random --level 1
+      prep drill report D04 --markdown
+    """,
 )

@@ -89,6 +89,8 @@ class Group(_Part):
     """Another group, which sends the same prefixes."""
     text: bool = False
     """Prompts are text, which the server tokenises: `prompt` counts words."""
+    questions: bool = False
+    """Prompts are questions with known answers about a shop: `prompt` counts its titles."""
     frame: str = "{}"
     """Text around these words, such as the roles of a chat."""
     patience_s: float | None = Field(default=None, gt=0)
@@ -151,6 +153,8 @@ class Objective(_Part):
     """Shortest whole answer."""
     least_ttft_ms: float | None = Field(default=None, gt=0)
     """An answer that begins sooner tells a tenant what others asked."""
+    right: bool = False
+    """A question with a known answer must be answered right."""
     clock_ms: float | None = Field(default=None, gt=0)
     """Difference between the time in the request log and the client's."""
     sheds: bool = False
@@ -173,6 +177,8 @@ class Objective(_Part):
         ]
         if self.least_tokens:
             limits.append(f"at least {counted(self.least_tokens, 'token')}")
+        if self.right:
+            limits.append("a right answer")
         return f"{', '.join(limits) or 'an answer'} for {self.share:.0%} of the requests"
 
 
@@ -233,6 +239,10 @@ class Drill(_Part):
             if wrong := [name for name in change.load if name not in self.load.groups]:
                 raise ValueError(f"the load has no group {wrong[0]!r}")
         return self
+
+    def is_met(self, good: float) -> bool:
+        """Return whether this share of good requests meets the objective."""
+        return good >= self.objective.share
 
     @property
     def hypotheses(self) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from interview.drills.figures import FIGURES, Figures, shown
-from interview.drills.running import Record
+
+if TYPE_CHECKING:
+    from interview.drills.running import Record
 
 WIDTH = 78
 ROWS = 16
@@ -24,8 +26,12 @@ class Row(NamedTuple):
 
 def look(name: str, record: Record, now: Figures, before: Figures) -> list[str]:
     """Return the lines of a look. Raises KeyError for an unknown one."""
-    lines = details(name, record)
-    told = rows(name, now, before)
+    return in_lines(details(name, record), rows(name, now, before))
+
+
+def in_lines(details: list[str], told: list[Row]) -> list[str]:
+    """Return details and figures as lines."""
+    lines = list(details)
     if told:
         lines.append(f"{'figure':20} {'now':>16} {'yesterday':>16}")
     for each in told:

@@ -28,7 +28,7 @@ from engine.config import ConfigError
 from interview.drills import looks
 from interview.drills.drill import Change, Drill, Fix, Load, Stage, find_drill
 from interview.drills.figures import FIGURES, LOOKS, Figures
-from interview.drills.measure import figures, good_share, is_met
+from interview.drills.measure import figures, good_share
 from interview.drills.running import Record, Tell, run
 from interview.drills.score import Score, score
 from quizzes.yaml_files import UnknownId
@@ -186,7 +186,7 @@ class Session:
         stage, load = self.drill.changed(*changes)
         record = self._runs(stage, load, tell)
         good = good_share(record, load, self.drill.objective)
-        result = Result(figures(record, load), round(good, 3), is_met(self.drill, good))
+        result = Result(figures(record, load), round(good, 3), self.drill.is_met(good))
         self._write(kind, good=result.good, is_met=result.is_met, figures=result.figures, **more)
         return record, result
 

@@ -11,7 +11,19 @@ from streamlit.testing.v1 import AppTest
 from app.debugger.mock import held as interviews
 from app.debugger.mock.held import Held
 from interview.mock.candidates import Candidate
-from interview.mock.turns import Ask, Continue, Form, Mark, Menu, Program, Prose, Rate, RunExperiment, Turn
+from interview.mock.turns import (
+    Ask,
+    Continue,
+    Form,
+    Hypothesis,
+    Mark,
+    Menu,
+    Program,
+    Prose,
+    Rate,
+    RunExperiment,
+    Turn,
+)
 
 SCRIPT = Path(__file__).resolve().parents[3] / "app" / "debugger" / "entry" / "workbench.py"
 
@@ -53,6 +65,11 @@ def answer(app: AppTest, turn: Turn, reply: dict[str, Any]) -> None:
         button(app, "Commit" if want.can_try else "That is my choice").click()
     elif isinstance(want, Menu):
         app.button(key=f"{key} {reply['pick']}").click()
+    elif isinstance(want, Hypothesis):
+        app.radio(key=f"{key} cause").set_value(reply["cause"])
+        app.multiselect(key=f"{key} evidence").set_value(reply["evidence"])
+        app.slider(key=f"{key} sure").set_value(reply["confidence"])
+        button(app, "That is my hypothesis").click()
     elif isinstance(want, Mark):
         app.button(key=f"{key} {reply['mark']}").click()
     elif isinstance(want, Rate):

@@ -121,7 +121,7 @@ def test_a_whole_interview_goes_through_the_page(
     given = go_to(app, "never")
     assert [each.value for each in app.title] == ["Report"]
     kinds = {type(turn.want).__name__ for turn, _ in given}
-    assert kinds == {"Continue", "Prose", "Ask", "Form", "Menu", "Mark", "Rate", "Program"}
+    assert kinds == {"Continue", "Prose", "Ask", "Form", "Menu", "Hypothesis", "Mark", "Rate", "Program"}
     kept = {line["turn"]: line["reply"] for line in read("s1").lines if "result" not in line["reply"]}
     assert set(kept) == {turn.id for turn, _ in given}
     for turn, reply in given:
