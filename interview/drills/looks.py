@@ -31,17 +31,17 @@ def look(name: str, record: Record, now: Figures, before: Figures) -> list[str]:
 
 def in_lines(details: list[str], told: list[Row]) -> list[str]:
     """Return details and figures as lines."""
-    lines = list(details)
+    lines = [line[at : at + WIDTH] for line in details for at in range(0, len(line) or 1, WIDTH)]
     if told:
         lines.append(f"{'figure':20} {'now':>16} {'yesterday':>16}")
     for each in told:
         row = f"{each.figure:20} {each.now:>16} {each.before:>16}"
         lines.append(f"{row}  {each.says}" if len(row) + len(each.says) + 2 <= WIDTH else row)
-    return [line[:WIDTH] for line in lines]
+    return lines
 
 
 def details(name: str, record: Record) -> list[str]:
-    """Return the lines of a look above its figures."""
+    """Return the lines of a look above its figures. Those of commands and logs may be long."""
     return list(_DETAILS.get(name, _nothing)(record))
 
 
@@ -136,15 +136,11 @@ def _replicas(record: Record) -> Iterator[str]:
 
 
 def _config(record: Record) -> Iterator[str]:
-    for command in record.commands:
-        for start in range(0, len(command), WIDTH):
-            yield command[start : start + WIDTH]
+    yield from record.commands
 
 
 def _log(record: Record) -> Iterator[str]:
-    for line in record.last_lines.splitlines():
-        for start in range(0, len(line), WIDTH):
-            yield line[start : start + WIDTH]
+    yield from record.last_lines.splitlines()
 
 
 _DETAILS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,11 +38,7 @@ class Case:
         proof = recorded()[drill.id]
         case = cls(drill, proof.healthy, proof.faulty, proof.good)
         stage, _ = drill.changed(drill.fault)
-        case.details["config"] = [
-            line
-            for each in commands(stage)
-            for line in textwrap.wrap(each, looks.WIDTH, break_long_words=True)
-        ]
+        case.details["config"] = commands(stage)
         return case
 
     def take(self, result: dict[str, Any]) -> None:

@@ -47,6 +47,7 @@ export default function ({ data, parentElement }) {
     const step = data.step && level(data.step.spent + passed, data.step.limit);
     const words = data.why || (step === "over" ? "over the step's time: come to the end" : step ? "80 % of the step's time is used" : level(data.total.spent + passed, data.total.limit) === "over" ? data.over : "");
     if (told.textContent !== words) told.textContent = words;
+    told.hidden = !data.step && !words;
   };
   tick();
   const timer = setInterval(tick, 250);

@@ -57,6 +57,8 @@ class Held:
     """The look on the page."""
     draft: dict[str, Any] = field(default_factory=dict)
     """Values of the forms, by widget."""
+    changes: bool = False
+    """Whether a stated hypothesis is being changed."""
     problem: str = ""
     """Why the last fix could not run."""
     left_at: float | None = None

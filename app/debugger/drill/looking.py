@@ -6,8 +6,8 @@ import streamlit as st
 
 from app.debugger.charts.lines import run_charts
 from app.debugger.drill.held import Held
-from app.debugger.drill.parts import KEY, table
-from app.debugger.page_frame import row_table, told
+from app.debugger.drill.parts import KEY, sentence, table
+from app.debugger.page_frame import row_table
 from app.debugger.views.drill_looks import charts_of, request_rows
 from engine.config import ConfigError
 from interview.drills import looks
@@ -31,7 +31,7 @@ def choose(held: Held) -> None:
                 try:
                     session.look(name)
                 except ConfigError as error:
-                    st.error(told(str(error).capitalize()))
+                    st.error(sentence(error))
                 else:
                     held.shown = name
                     st.rerun()
@@ -60,7 +60,7 @@ def show(held: Held) -> None:
     if name in TEXT:
         lines = looks.details(name, session.record)
         with st.container(key=f"drill_text_{name}"):
-            st.code("\n".join(lines) or "nothing", language=None)
+            st.code("\n".join(lines) or "nothing", language=None, wrap_lines=True)
     if rows:
         st.html(table(rows))
     if name == "requests":

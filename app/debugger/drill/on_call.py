@@ -10,7 +10,7 @@ import streamlit as st
 from app.debugger.charts.clock import clock
 from app.debugger.drill import looking, running
 from app.debugger.drill.held import Held
-from app.debugger.drill.parts import Bar, bars
+from app.debugger.drill.parts import Bar, bars, sentence
 from app.debugger.page_frame import told
 from common.text import counted
 from engine.config import ConfigError
@@ -84,13 +84,22 @@ def _widget(held: Held, name: str, value: Any = None) -> str:
 
 
 def _hypothesis(held: Held) -> None:
-    session = held.session
-    draft = held.draft
+    """Show the form of the hypothesis, or the stated one with a button to change it: the last one counts."""
+    session, draft = held.session, held.draft
     st.subheader("Hypothesis")
-    names = session.drill.hypotheses
+    if session.guessed is not None and not held.changes:
+        cause, sure, evidence = session.guessed
+        st.html(
+            f'<div class="drill-said" role="status">Stated, {sure} % sure: {escape(causes()[cause])} Because of '
+            f"{escape(', '.join(evidence))}.</div>"
+        )
+        if st.button("Change it", key="drill_change"):
+            held.changes = True
+            st.rerun()
+        return
     draft["cause"] = st.radio(
         "What is wrong?",
-        names,
+        session.drill.hypotheses,
         index=None,
         format_func=lambda name: told(causes()[name]),
         key=_widget(held, "cause"),
@@ -105,19 +114,16 @@ def _hypothesis(held: Held) -> None:
         disabled=not seen,
     )
     draft["sure"] = st.slider("How sure are you? (%)", 1, 99, key=_widget(held, "sure", 50))
-    if st.button("State it", key="drill_state", type="primary" if session.guessed is None else "secondary"):
+    if st.button("State it", key="drill_state", type="primary"):
         try:
             if draft["cause"] is None:
                 raise ConfigError("choose a cause")
             session.guess(draft["cause"], draft["sure"], draft["evidence"])
         except ConfigError as error:
-            st.error(told(str(error).capitalize()))
-    if session.guessed is not None:
-        cause, sure, evidence = session.guessed
-        st.html(
-            f'<div class="drill-said" role="status">Stated: {escape(causes()[cause])} {sure} % sure, because of '
-            f"{escape(', '.join(evidence))}</div>"
-        )
+            st.error(sentence(error))
+        else:
+            held.changes = False
+            st.rerun()
 
 
 def _fix(held: Held) -> None:
@@ -135,7 +141,7 @@ def _fix(held: Held) -> None:
             )
         )
     if held.problem:
-        st.error(told(held.problem))
+        st.error(sentence(held.problem))
     if held.job is not None:
         running.progress(held, is_alone=False)
         return
@@ -168,7 +174,7 @@ def _apply(held: Held, wanted: int | str | None) -> None:
             raise ConfigError("choose a fix, or give options such as max-num-seqs=8")
         held.session.words_of(wanted)
     except ConfigError as error:
-        st.error(told(str(error).capitalize()))
+        st.error(sentence(error))
     else:
         held.apply(wanted)
         st.rerun()

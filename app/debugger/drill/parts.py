@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
+from app.debugger.page_frame import told
 from interview.drills.looks import Row
 
 
@@ -47,6 +48,12 @@ def table(rows: Sequence[Row], decides: Iterable[str] = ()) -> str:
     heads = "".join(f'<th scope="col" class="number">{day}</th>' for day in ("today", "yesterday"))
     head = f'<thead><tr><th scope="col">figure</th>{heads}<th></th></tr></thead>'
     return f'<div class="drill-table"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def sentence(error: object) -> str:
+    """Return a message as a sentence of Markdown."""
+    text = str(error)
+    return told(f"{text[:1].upper()}{text[1:].rstrip('.')}.")
 
 
 KEY = (

@@ -10,7 +10,7 @@ from app.debugger import session
 from app.debugger.drill import ending, on_call, running, starting
 from app.debugger.drill import held as drills
 from app.debugger.drill.held import Held
-from app.debugger.page_frame import told
+from app.debugger.drill.parts import sentence
 from app.debugger.tabs import OpenElsewhere, tab_id
 from interview.drills.drill import find_drill
 from interview.drills.session import NoSession, read
@@ -39,7 +39,7 @@ def show() -> None:
         _retry()
     except NoSession as error:
         st.title("Drill room")
-        st.error(told(f"{str(error).capitalize()}."))
+        st.error(sentence(error))
         if st.button("All drills", key="drill_all", type="primary"):
             _open(None)
 
@@ -67,7 +67,7 @@ def _drill(name: str) -> None:
 def _runs(held: Held) -> None:
     """Show both runs under way, or why they could not run."""
     if held.job is None:
-        st.error(f"The drill cannot go on: {told(held.problem)}. `prep doctor` checks the installation.")
+        st.error(f"{sentence(held.problem)} `prep doctor` checks the installation.")
         leaves = st.button("All drills", key="drill_all", type="primary")
     else:
         st.caption("The same load runs on both servers. Then it is your turn, and the clock starts.")
