@@ -29,14 +29,14 @@ def look(name: str, record: Record, now: Figures, before: Figures) -> list[str]:
     return in_lines(details(name, record), rows(name, now, before))
 
 
-def in_lines(details: list[str], told: list[Row]) -> list[str]:
-    """Return details and figures as lines."""
-    lines = [line[at : at + WIDTH] for line in details for at in range(0, len(line) or 1, WIDTH)]
+def in_lines(details: list[str], told: list[Row], width: int = WIDTH) -> list[str]:
+    """Return details and figures as lines of at most `width` characters."""
+    lines = [line[at : at + width] for line in details for at in range(0, len(line) or 1, width)]
     if told:
         lines.append(f"{'figure':20} {'now':>16} {'yesterday':>16}")
     for each in told:
         row = f"{each.figure:20} {each.now:>16} {each.before:>16}"
-        lines.append(f"{row}  {each.says}" if len(row) + len(each.says) + 2 <= WIDTH else row)
+        lines.append(f"{row}  {each.says}" if len(row) + len(each.says) + 2 <= width else row)
     return lines
 
 

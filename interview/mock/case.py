@@ -17,6 +17,9 @@ from interview.mock.scenario import Step
 from interview.mock.talk import Asked, Talk
 from interview.mock.turns import Hypothesis
 
+WIDTH = 74
+"""Characters of a line of a look: with its margin it fits into 80 columns."""
+
 
 @dataclass
 class Case:
@@ -62,8 +65,8 @@ class Case:
 
     def shown(self, name: str) -> str:
         """Return a look as Markdown: its details and its figures, verbatim."""
-        lines = looks.in_lines(self.details.get(name, []), self._rows(name))
-        return "\n".join(["```text", *lines, "```"])
+        lines = looks.in_lines(self.details.get(name, []), self._rows(name), WIDTH)
+        return "\n".join([f"{name}: {LOOKS[name].shows}", "", "```text", *lines, "```"])
 
     def _rows(self, name: str) -> list[looks.Row]:
         return looks.rows(name, self.faulty, self.healthy)
