@@ -21,7 +21,7 @@ def drill(held: Held, want: RunDrill) -> None:
     """Run the servers of a drill in child processes; what comes out is the reply."""
     job = held.job
     if job is None or job.turn != held.turn.id:
-        job = held.job = _begin(held.turn.id, want)
+        job = held.job = _Run(held.turn.id, want)
     if job.is_done:
         send(held, _reply_of(job))
         return
@@ -31,22 +31,17 @@ def drill(held: Held, want: RunDrill) -> None:
 
 
 class _Run(Job):
-    """A run of a drill, with the text of its progress."""
+    """A run of a drill in child processes, with the text of its progress."""
 
-    text = "starting"
+    def __init__(self, turn: str, want: RunDrill) -> None:
+        from app.debugger.drill.stage_process import StageProcess
+        from interview.mock.live import live  # needs the libraries of servers
 
+        self.text, runs = "starting", StageProcess()
+        super().__init__(turn, lambda: live(want, self._tell, runs.run), runs.stop)
 
-def _begin(turn: str, want: RunDrill) -> _Run:
-    from app.debugger.drill.stage_process import StageProcess
-    from interview.mock.live import live
-
-    runs = StageProcess()
-
-    def work() -> dict[str, Any]:
-        return live(want, lambda text: setattr(run, "text", text), runs.run)
-
-    run = _Run(turn, work, runs.stop)
-    return run
+    def _tell(self, text: str) -> None:
+        self.text = text
 
 
 def _reply_of(job: Job) -> dict[str, Any]:
