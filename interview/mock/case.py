@@ -138,4 +138,4 @@ def cheapest_evidence(drill: Drill) -> str:
 
 
 def look_words(name: str) -> str:
-    return f"{name}: {LOOKS[name].shows} · costs {LOOKS[name].cost}"
+    return f"{name} (costs {LOOKS[name].cost}): {LOOKS[name].shows}"
