@@ -36,7 +36,7 @@ def incident_step(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Convers
     asked.replies["fixes"] = yield from _repair(talk, case, asked, fixes, timeline)
     timeline.end(case.judge(talk, asked, step.axes))
     asked.replies["events"] = timeline.events
-    talk.preface = asked.explain
+    talk.preface = f"{talk.preface}\n\n{asked.explain}".strip()
 
 
 def _look_around(
@@ -56,7 +56,7 @@ def _look_around(
         if pick == KNOWN:
             break
         if pick == LIVE:
-            result = yield from _run_live(talk, case, asked, 0)
+            result = yield from _run_live(talk, case, asked, f"run{count}", 0)
             if result is not None:
                 case.take(result)
                 timeline.runs()
@@ -79,7 +79,7 @@ def _repair(
         heard = yield talk.turn(asked, f"fix{len(fixes)}", say, Menu(left))
         fixes.append(talk.hear(asked, heard)["pick"])
         if case.is_live:
-            result = yield from _run_live(talk, case, asked, int(fixes[-1]))
+            result = yield from _run_live(talk, case, asked, f"run.{fixes[-1]}", int(fixes[-1]))
             case.good |= {} if result is None else result["good"]
         timeline.fix(fixes[-1])
         rows = list(case.rows_of(fixes[-1:]))
@@ -91,11 +91,10 @@ def _repair(
 
 
 def _run_live(
-    talk: Talk, case: Case, asked: Asked, fix: int
+    talk: Talk, case: Case, asked: Asked, label: str, fix: int
 ) -> Generator[Turn, Heard, dict[str, Any] | None]:
     """Have the front end run it. Return the result, or None if it failed: recorded figures then stand for it."""
     say = "I'll start the servers." if not fix else "I'll apply it and run the same load."
-    label = f"run.{fix}" if fix else "run"
     heard = yield talk.turn(asked, label, say, RunDrill(case.drill.id, {"fix": fix}))
     if "result" in heard.reply:
         return dict(heard.reply["result"])
