@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 import signal
 import sys
-import time
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import JsonOption, ScriptOption, argument, option
-from common.text import counted
 
 if TYPE_CHECKING:
     from interview.drills.checking import Proof
@@ -24,6 +23,7 @@ hypothesis N SURE FIGURES the cause, your confidence in percent, and the figures
 fix N | fix OPTION=VALUE  apply a fix and run the same load again
 done                      end, and see the score                    quit    leave"""
 
+WIDTH = 78
 COMMANDS = ("look", "l", "looks", "hypothesis", "h", "fix", "help", "?", "done", "quit", "q")
 
 
@@ -33,7 +33,9 @@ def list_(
     """List the drills: the symptom, never the cause.
 
     \b
-    Example: prep drill list --level 1
+    Examples:
+      prep drill list --level 1
+      prep drill list --json
     """
     chosen = _chosen(level)
     if json:
@@ -65,11 +67,10 @@ def start(
     \b
     Examples:
       prep drill start random --level 1
+      prep drill start D04 --minutes 10
       prep drill start D04 --script commands.txt --json
     """
-    terminal.need_libraries(
-        "drills need", ["fastapi", "uvicorn", "uvloop", "prometheus_client"], "drill", "serve"
-    )
+    terminal.need_libraries("drills need", terminal.SERVER_LIBRARIES, "drill", "serve")
     from interview.drills.drill import find_drill
     from interview.drills.session import Session
 
@@ -80,15 +81,15 @@ def start(
         )
     lines = None if script is None else _script(script)
     signal.signal(signal.SIGTERM, terminal.interrupt)
-    session = Session.start(chosen)
+    session = Session.start(chosen, minutes)
     say = terminal.err() if json else terminal.out()
     terminal.say(f"[bold]{chosen.code} · {terminal.literal(chosen.title)}[/]   level {chosen.level}", say)
-    with terminal.status("yesterday", lines_in_pipe=False) as tell:
+    with terminal.stages("yesterday") as tell:
         before = session.run_healthy(lambda text: tell(f"yesterday, 1 of 2: {text}"))
         now = session.run_faulty(lambda text: tell(f"today, 2 of 2: {text}"))
-    terminal.say(_objective(chosen), say)
+    terminal.say(f"objective: {chosen.objective.in_words}", say)
     terminal.say(f"today {now.good:.0%} of the requests meet it, yesterday {before.good:.0%} did", say)
-    _Floor(session, minutes, say).hold(lines)
+    _Floor(session, say).hold(lines)
     _finish(session, json)
 
 
@@ -102,7 +103,10 @@ def report(
     """Show what happened in a drill, or write its post-mortem. Without ID, list the sessions.
 
     \b
-    Example: prep drill report D04 --markdown
+    Examples:
+      prep drill report
+      prep drill report D04
+      prep drill report D04 --markdown
     """
     from interview.drills.post_mortem import post_mortem
     from interview.drills.session import read, sessions
@@ -131,10 +135,13 @@ def check(
 ) -> None:
     """Prove drills, for their authors: run each healthy, faulty and fixed, and compare the signatures of all.
 
-    A drill takes about 70 s. Exit code 1 if one is unfair.
+    A drill takes about 70 s. Exit code 1 if one is unfair. Without a terminal, stderr gets a line per run.
 
     \b
-    Example: prep drill check seqs-too-high
+    Examples:
+      prep drill check seqs-too-high
+      prep drill check D01 router-blind --json
+      prep drill check seqs-too-high --write
     """
     from interview.drills import checking
     from interview.drills.drill import find_drill, load_drills
@@ -146,7 +153,7 @@ def check(
     chosen = [find_drill(name) for name in names]
     proofs: dict[str, Proof] = {}
     bad = len(index.problems)
-    with terminal.progress(len(chosen), "drills") as advance, terminal.status(lines_in_pipe=False) as tell:
+    with terminal.progress(len(chosen), "drills") as advance, terminal.stages("starting") as tell:
         for each in chosen:
             proof = proofs[each.id] = checking.prove(each, tell)
             if write:
@@ -211,29 +218,11 @@ def _script(path: Path) -> list[str]:
     return lines
 
 
-def _objective(drill: Drill) -> str:
-    names = {
-        "ttft_ms": "TTFT",
-        "tpot_ms": "time per token",
-        "e2e_ms": "whole answer",
-        "gap_ms": "longest pause",
-    }
-    limits = [
-        f"{words} ≤ {value:,.0f} ms"
-        for name, words in names.items()
-        if (value := getattr(drill.objective, name)) is not None
-    ]
-    if drill.objective.least_tokens:
-        limits.append(f"at least {counted(drill.objective.least_tokens, 'token')}")
-    return f"objective: {', '.join(limits) or 'an answer'} for {drill.objective.share:.0%} of the requests"
-
-
 class _Floor:
     """The dialogue of a session: commands from a terminal or a script."""
 
-    def __init__(self, session: Session, minutes: float, console: Any) -> None:
+    def __init__(self, session: Session, console: Any) -> None:
         self.session, self.console = session, console
-        self._deadline = time.monotonic() + 60 * minutes
 
     def hold(self, lines: list[str] | None) -> None:
         """Follow commands until one of them, or the script, ends the drill. Raises Problem for a wrong script."""
@@ -253,7 +242,7 @@ class _Floor:
 
     def _typed(self) -> Iterator[str]:
         while True:
-            left = max(0, int(self._deadline - time.monotonic()))
+            left = int(self.session.seconds_left)
             try:
                 line = input(f"{left // 60}:{left % 60:02} > ").strip()
             except EOFError:
@@ -277,8 +266,6 @@ class _Floor:
             raise ValueError(f"{word!r} is no command; help lists them")
 
     def _look(self, names: list[str]) -> None:
-        if time.monotonic() > self._deadline:
-            raise ValueError("the time is over: state your hypothesis, apply a fix, or type done")
         if not names:
             raise ValueError("which look? looks lists them")
         for name in names:
@@ -299,7 +286,7 @@ class _Floor:
         if not rest:
             raise ValueError("which fix? a number, or options such as max-num-seqs=8")
         wanted = int(rest[0]) if rest[0].isdigit() else " ".join(rest)
-        with terminal.status("fix", lines_in_pipe=False) as tell:
+        with terminal.stages("fix") as tell:
             result: Result = self.session.fix(wanted, lambda text: tell(f"the same load again: {text}"))
         was = self.session.faulty
         assert was is not None
@@ -309,19 +296,27 @@ class _Floor:
     def _tell_choices(self) -> None:
         from interview.drills.drill import causes
 
-        self._say("hypotheses")
-        for number, name in enumerate(self.session.drill.hypotheses, 1):
-            self._say(f" {number} {causes()[name]}")
-        self._say("fixes")
-        for number, fix in enumerate(self.session.drill.fixes, 1):
-            self._say(f" {number} {terminal.literal(fix.say)}")
+        texts = [causes()[name] for name in self.session.drill.hypotheses]
+        for heading, choices in (
+            ("hypotheses", texts),
+            ("fixes", [fix.say for fix in self.session.drill.fixes]),
+        ):
+            self._say(heading)
+            for number, text in enumerate(choices, 1):
+                self._item(f" {number} ", text)
         self._say("[dim]help shows the commands; looks lists the looks[/]")
 
     def _tell_looks(self) -> None:
         from interview.drills.figures import LOOKS
 
         for name, each in LOOKS.items():
-            self._say(f" {name:12} cost {each.cost}  {each.shows}")
+            self._item(f" {name:12} cost {each.cost}  ", each.shows)
+
+    def _item(self, head: str, text: str) -> None:
+        """Print an item of a list, wrapped beside its head."""
+        lines = textwrap.wrap(text, WIDTH - len(head), break_on_hyphens=False)
+        for number, line in enumerate(lines):
+            self._say((" " * len(head) if number else head) + terminal.literal(line))
 
     def _say(self, text: str) -> None:
         terminal.say(text, self.console)
@@ -330,6 +325,7 @@ class _Floor:
 def _finish(session: Session, json: bool) -> None:
     """Print the score and the debrief."""
     from interview.drills.drill import causes
+    from interview.drills.score import MOST
 
     score = session.end()
     drill = session.drill
@@ -339,12 +335,7 @@ def _finish(session: Session, json: bool) -> None:
             | terminal.pick(score, "cause evidence fix looks brier cost seconds")
         )
         return
-    parts = (
-        ("cause", score.cause, 40),
-        ("evidence", score.evidence, 20),
-        ("fix", score.fix, 30),
-        ("looks", score.looks, 10),
-    )
+    parts = [(name, getattr(score, name), most) for name, most in MOST.items()]
     terminal.say(
         "  ".join(f"{name} {terminal.mark(points == most)} {points}/{most}" for name, points, most in parts)
         + f"   [bold]{score.total}[/] of 100"
@@ -359,5 +350,16 @@ def _finish(session: Session, json: bool) -> None:
 
 
 drill = terminal.command_app(
-    list_, start, report, check, help="Diagnose a server of this machine that has one thing wrong."
+    list_,
+    start,
+    report,
+    check,
+    help="""Diagnose a server of this machine that has one thing wrong.
+
+    \b
+    Examples:
+      prep drill list
+      prep drill start random --level 1
+      prep drill report D04 --markdown
+    """,
 )

@@ -162,6 +162,25 @@ def status(first: str = "starting", *, lines_in_pipe: bool = False) -> Iterator[
         yield lambda text: None
 
 
+@contextmanager
+def stages(first: str) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows "stage: text" in one changing line on stderr; in a pipe, a line per stage."""
+    told = ""
+
+    def line(text: str) -> None:
+        nonlocal told
+        stage = text.partition(": ")[0]
+        if stage != told:
+            err().print(text, style="dim", markup=False)
+        told = stage
+
+    if is_live(err()):
+        with status(first) as change:
+            yield change
+    else:
+        yield line
+
+
 def table(*headings: str, left: tuple[str, ...] = (), rows: Iterable[Iterable[object]] = ()) -> Table:
     """Return a table in our one style: light rules, numbers to the right; the first column and `left` hold words."""
     from rich import box
@@ -223,6 +242,10 @@ def progress(total: int, what: str, *, every: float = 5.0) -> Iterator[Callable[
     finally:
         if bar is not None:
             bar.stop()
+
+
+SERVER_LIBRARIES = ("fastapi", "uvicorn", "uvloop", "prometheus_client")
+"""Libraries of the extra `serve`."""
 
 
 def need_libraries(what: str, names: Iterable[str], command: str, extra: str) -> None:

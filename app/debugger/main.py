@@ -36,6 +36,7 @@ PAGES = {
     "capacity": PageEntry("app.debugger.pages.capacity", "Capacity", ":material/calculate:"),
     "cards": PageEntry("app.debugger.pages.cards", "Cards", ":material/style:"),
     "mock": PageEntry("app.debugger.pages.mock", "Mock", ":material/forum:"),
+    "drill": PageEntry("app.debugger.pages.drill", "Drill room", ":material/emergency_home:"),
     "learn": PageEntry("app.debugger.pages.learn", "Learn", ":material/school:"),
 }
 """The pages, keyed by URL path. A page is a module with a function `show()`."""

@@ -10,13 +10,14 @@ import json
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.paths import write_atomically
 from interview.drills.drill import Drill
 from interview.drills.figures import FIGURES, Figures, Signature, signature
-from interview.drills.measure import figures, good_share
-from interview.drills.running import Tell, run
+
+if TYPE_CHECKING:
+    from interview.drills.running import Tell
 
 FILE = Path(__file__).parent / "signatures.json"
 
@@ -56,6 +57,9 @@ class Proof:
 
 def prove(drill: Drill, tell: Tell = lambda text: None) -> Proof:
     """Run the healthy twin, the faulty stage and each fix."""
+    from interview.drills.measure import figures, good_share
+    from interview.drills.running import run  # needs the libraries of servers; reading proofs does not
+
     good: dict[str, float] = {}
     seen: dict[str, Figures] = {}
     changes = {"healthy": [], "faulty": [drill.fault]} | {

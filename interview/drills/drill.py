@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from common.text import counted
 from engine.sim.workload import Lengths
 from interview.drills.figures import FIGURES, LOOKS
 from quizzes import yaml_files
@@ -88,6 +89,8 @@ class Group(_Part):
     """Another group, which sends the same prefixes."""
     text: bool = False
     """Prompts are text, which the server tokenises: `prompt` counts words."""
+    questions: bool = False
+    """Prompts are questions with known answers about a shop: `prompt` counts its titles."""
     frame: str = "{}"
     """Text around these words, such as the roles of a chat."""
     patience_s: float | None = Field(default=None, gt=0)
@@ -150,11 +153,33 @@ class Objective(_Part):
     """Shortest whole answer."""
     least_ttft_ms: float | None = Field(default=None, gt=0)
     """An answer that begins sooner tells a tenant what others asked."""
+    right: bool = False
+    """A question with a known answer must be answered right."""
     clock_ms: float | None = Field(default=None, gt=0)
     """Difference between the time in the request log and the client's."""
     sheds: bool = False
     """Requests refused with status 429 are left out: the service may protect itself."""
     share: float = Field(default=0.9, gt=0, le=1)
+
+    @property
+    def in_words(self) -> str:
+        """Return the objective as the person on call knows it: "TTFT ≤ 200 ms for 90% of the requests"."""
+        names = {
+            "ttft_ms": "TTFT",
+            "tpot_ms": "time per token",
+            "e2e_ms": "whole answer",
+            "gap_ms": "longest pause",
+        }
+        limits = [
+            f"{words} ≤ {value:,.0f} ms"
+            for name, words in names.items()
+            if (value := getattr(self, name)) is not None
+        ]
+        if self.least_tokens:
+            limits.append(f"at least {counted(self.least_tokens, 'token')}")
+        if self.right:
+            limits.append("a right answer")
+        return f"{', '.join(limits) or 'an answer'} for {self.share:.0%} of the requests"
 
 
 class Debrief(_Part):
@@ -214,6 +239,10 @@ class Drill(_Part):
             if wrong := [name for name in change.load if name not in self.load.groups]:
                 raise ValueError(f"the load has no group {wrong[0]!r}")
         return self
+
+    def is_met(self, good: float) -> bool:
+        """Return whether this share of good requests meets the objective."""
+        return good >= self.objective.share
 
     @property
     def hypotheses(self) -> list[str]:

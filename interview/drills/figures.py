@@ -43,6 +43,7 @@ LOOKS = {
     "steps": Look(2, "duration and tokens of each step"),
     "requests": Look(2, "the request log: queue, prefix hits, preemptions of each request"),
     "replicas": Look(2, "how requests and hits spread over the servers behind the gateway"),
+    "quality": Look(2, "right answers to questions with known answers, the shorter and longer half"),
     "config": Look(3, "the options that the server was started with"),
 }
 """Look -> its cost. Cheap ones first is the habit that a drill trains."""
@@ -92,6 +93,8 @@ FIGURES = {
     "clock_skew_ms": Figure("requests", "ms", 200, 3, "log's arrival less the client's sending time"),
     "replica_imbalance": Figure("replicas", "ratio", 0.5, 1.4, "busiest server over the mean"),
     "replica_step_ratio": Figure("replicas", "ratio", 0.5, 1.4, "median step of the slowest server over the fastest"),
+    "right_short": Figure("quality", "share", 0.25, 1.4, "right answers to the shorter half"),
+    "right_long": Figure("quality", "share", 0.25, 1.4, "right answers to the longer half"),
     "tenant_share": Figure("clients", "share", 0.2, 1.4, "the largest tenant's share of the requests"),
     "foreign_hits": Figure("requests", "", 3, 2, "requests that hit a prefix of another tenant"),
     "rank_gap_ms": Figure("log", "ms", 8, 3, "own work of the slowest rank less the fastest"),

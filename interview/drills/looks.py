@@ -3,33 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from interview.drills.figures import FIGURES, LOOKS, Figures, shown
-from interview.drills.running import Record
+from interview.drills.figures import FIGURES, Figures, shown
+
+if TYPE_CHECKING:
+    from interview.drills.running import Record
 
 WIDTH = 78
 ROWS = 16
 BARS = "▁▂▃▄▅▆▇█"
 
 
+class Row(NamedTuple):
+    """A figure of a look, with its unit, beside that of the healthy twin."""
+
+    figure: str
+    now: str
+    before: str
+    says: str
+
+
 def look(name: str, record: Record, now: Figures, before: Figures) -> list[str]:
     """Return the lines of a look. Raises KeyError for an unknown one."""
-    lines = list(_DETAILS.get(name, _nothing)(record))
-    told = [each for each, figure in FIGURES.items() if figure.look == name]
+    return in_lines(details(name, record), rows(name, now, before))
+
+
+def in_lines(details: list[str], told: list[Row], width: int = WIDTH) -> list[str]:
+    """Return details and figures as lines of at most `width` characters."""
+    lines = [line[at : at + width] for line in details for at in range(0, len(line) or 1, width)]
     if told:
         lines.append(f"{'figure':20} {'now':>16} {'yesterday':>16}")
     for each in told:
-        says = FIGURES[each].says
-        row = f"{each:20} {shown(each, now[each]):>16} {shown(each, before[each]):>16}"
-        lines.append(row)
-        if says:
-            lines[-1] = f"{row}  {says}" if len(row) + len(says) + 2 <= WIDTH else row
-    return [line[:WIDTH] for line in lines]
+        row = f"{each.figure:20} {each.now:>16} {each.before:>16}"
+        lines.append(f"{row}  {each.says}" if len(row) + len(each.says) + 2 <= width else row)
+    return lines
 
 
-def cost(name: str) -> int:
-    return LOOKS[name].cost
+def details(name: str, record: Record) -> list[str]:
+    """Return the lines of a look above its figures. Those of commands and logs may be long."""
+    return list(_DETAILS.get(name, _nothing)(record))
+
+
+def rows(name: str, now: Figures, before: Figures) -> list[Row]:
+    """Return the figures of a look."""
+    return [
+        Row(each, shown(each, now[each]), shown(each, before[each]), FIGURES[each].says)
+        for each in FIGURES
+        if FIGURES[each].look == name
+    ]
 
 
 def figures_of(names: list[str]) -> set[str]:
@@ -114,15 +136,11 @@ def _replicas(record: Record) -> Iterator[str]:
 
 
 def _config(record: Record) -> Iterator[str]:
-    for command in record.commands:
-        for start in range(0, len(command), WIDTH):
-            yield command[start : start + WIDTH]
+    yield from record.commands
 
 
 def _log(record: Record) -> Iterator[str]:
-    for line in record.last_lines.splitlines():
-        for start in range(0, len(line), WIDTH):
-            yield line[start : start + WIDTH]
+    yield from record.last_lines.splitlines()
 
 
 _DETAILS = {

@@ -9,9 +9,10 @@ from typing import Any
 
 from common.percentile import percentile
 from engine.server.load_client import LEFT, Sent
-from interview.drills.drill import Drill, Load, Objective
+from interview.drills.drill import Load, Objective
 from interview.drills.figures import FIGURES, Figures
 from interview.drills.platform_figures import platform_figures
+from interview.drills.quality import marks, quality_figures
 from interview.drills.running import Record
 
 
@@ -26,6 +27,7 @@ def figures(record: Record, load: Load) -> Figures:
     found |= _of_log(record, log)
     found |= _of_replicas(record)
     found |= platform_figures(record)
+    found |= quality_figures(record.due, record.sent)
     return {name: round(float(found.get(name, 0.0)), 4) for name in FIGURES}
 
 
@@ -161,7 +163,8 @@ def good_share(record: Record, load: Load, objective: Objective) -> float:
             last[each.name, each.due] = each
     if objective.clock_ms is not None and skew_ms(record) > objective.clock_ms:
         return 0.0
-    good = sum(_is_good(each, objective) for each in last.values())
+    right = marks(record.due, record.sent) if objective.right else {}
+    good = sum(_is_good(each, objective) and right.get(key, True) for key, each in last.items())
     return good / len(last) if last else 0.0
 
 
@@ -179,8 +182,3 @@ def _is_good(sent: Sent, objective: Objective) -> bool:
         and (objective.least_ttft_ms is None or 1000 * sent.ttft >= objective.least_ttft_ms)
         and (objective.least_tokens is None or sent.num_tokens >= objective.least_tokens)
     )
-
-
-def is_met(drill: Drill, share: float) -> bool:
-    """Whether the objective of the service is met."""
-    return share >= drill.objective.share

@@ -28,6 +28,7 @@ from engine.server.child_server import ChildServer
 from engine.server.load_client import Due, Load, Objective, Sent
 from engine.server.scrape import Activity, Scrape
 from interview.drills import drill as files
+from interview.drills.commands import arguments, commands
 from interview.drills.work import requests
 
 EVERY_S = 0.25
@@ -93,18 +94,6 @@ class Rig:
         return "\n".join(kept[-LOG_LINES:])
 
 
-def options(settings: files.Settings) -> list[str]:
-    """Return options of `prep serve` as arguments."""
-    found: list[str] = []
-    for name, value in settings.items():
-        if value is True or value is False:
-            found.append(f"--{name}" if value else f"--no-{name}")
-        elif value is not None:
-            for each in value if isinstance(value, list) else [value]:
-                found += [f"--{name}", str(each)]
-    return found
-
-
 @contextmanager
 def started(stage: files.Stage) -> Iterator[Rig]:
     """Start the servers of a stage, and its gateway. Raises ProcessEnded if one does not start."""
@@ -116,14 +105,12 @@ def started(stage: files.Stage) -> Iterator[Rig]:
         hooks = [{"name": "pace", "args": stage.pace.model_dump()}]
         if stage.hook is not None:
             hooks.append(stage.hook.model_dump())
-        servers, commands = [], []
+        servers = []
         for number in range(stage.replicas):
-            own, chosen = hooks, stage.set
-            if stage.last is not None and number == stage.replicas - 1:
-                own = hooks + ([stage.last.hook.model_dump()] if stage.last.hook else [])
-                chosen = stage.set | stage.last.set
-            visible = ["serve", stage.model, *options(chosen)]
-            commands.append(f"prep {' '.join(visible)}")
+            own = hooks
+            if stage.last is not None and stage.last.hook and number == stage.replicas - 1:
+                own = [*hooks, stage.last.hook.model_dump()]
+            visible = arguments(stage, number)
             more = ["--request-log", str(folder / f"{number}.requests"), "--stats-interval", "1"]
             args = [json.dumps(own), name, str(number), "--", *visible, *more]
             servers.append(stack.enter_context(_child(folder / f"{number}.log", args)))
@@ -143,8 +130,7 @@ def started(stage: files.Stage) -> Iterator[Rig]:
             gateway = stack.enter_context(_child(folder / "gateway.log", args))
             gateway.wait_until_ready()
             entry = gateway.url
-            commands.append("prep gateway run  " + json.dumps(stage.gateway))
-        yield Rig(urls, entry, folder, commands)
+        yield Rig(urls, entry, folder, commands(stage))
 
 
 def _child(log: Path, args: list[str], path: str = "/health") -> ChildServer:
@@ -180,7 +166,8 @@ def run(stage: files.Stage, load: files.Load, tell: Tell = lambda text: None) ->
 async def watched(rig: Rig, load: files.Load, tell: Tell = lambda text: None) -> Record:
     """Send the load to a running stage, beside regular scrapes. The record has no logs."""
     due = requests(load)
-    client = Load(rig.entry, "", None, Objective(), timeout_s=30.0)
+    asks = any(group.questions for group in load.groups.values())
+    client = Load(rig.entry, "", None, Objective(), timeout_s=30.0, keeps_choices=asks)
     async with httpx.AsyncClient(timeout=5.0) as scraper:
         scrapes = [await _scrape(scraper, rig.urls)]
 

@@ -9,6 +9,8 @@ from interview.drills.figures import LOOKS
 from interview.drills.looks import figures_of
 from quizzes.learning.calibration import Forecast, brier_score
 
+MOST = {"cause": 40, "evidence": 20, "fix": 30, "looks": 10}
+"""Part of the score -> its points."""
 CHEAP = 4
 """Cost of looks that loses no point."""
 PASS = 70

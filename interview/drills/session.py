@@ -16,6 +16,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,14 +26,17 @@ from typing import Any, Self
 from common.paths import data_dir
 from engine.config import ConfigError
 from interview.drills import looks
-from interview.drills.drill import Change, Drill, Fix, find_drill
+from interview.drills.drill import Change, Drill, Fix, Load, Stage, find_drill
 from interview.drills.figures import FIGURES, LOOKS, Figures
-from interview.drills.measure import figures, good_share, is_met
+from interview.drills.measure import figures, good_share
 from interview.drills.running import Record, Tell, run
 from interview.drills.score import Score, score
 from quizzes.yaml_files import UnknownId
 
 FORMAT = 1
+MINUTES = 15.0
+"""Time to find the cause, by default."""
+Runs = Callable[[Stage, Load, Tell], Record]
 
 
 class NoSession(ValueError):
@@ -54,9 +59,13 @@ def folder() -> Path:
 class Session:
     """One drill of one learner."""
 
-    def __init__(self, drill: Drill, path: Path) -> None:
+    def __init__(self, drill: Drill, path: Path, minutes: float = MINUTES, runs: Runs = run) -> None:
+        """minutes: time for looks, from the end of the faulty run. runs: runs a stage under its load."""
         self.drill, self.path, self.id = drill, path, path.stem
+        self.minutes, self._runs = minutes, runs
         self._began = dt.datetime.now()
+        self._deadline: float | None = None
+        self.before: Record | None = None
         self.record: Record | None = None
         self.healthy: Result | None = None
         self.faulty: Result | None = None
@@ -66,7 +75,7 @@ class Session:
         self.num_fixes = 0
 
     @classmethod
-    def start(cls, drill: Drill) -> Self:
+    def start(cls, drill: Drill, minutes: float = MINUTES, runs: Runs = run) -> Self:
         """Begin a session and its file. Raises OSError if it cannot be written."""
         moment = dt.datetime.now().strftime("%Y%m%d-%H%M%S")
         path = folder() / f"{moment}-{drill.code}.jsonl"
@@ -75,30 +84,44 @@ class Session:
             number += 1
             path = folder() / f"{moment}-{drill.code}-{number}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        session = cls(drill, path)
+        session = cls(drill, path, minutes, runs)
         session._write("start", format=FORMAT, drill=drill.id, level=drill.level)
         return session
+
+    @property
+    def cost(self) -> int:
+        """Return the cost of the looks so far."""
+        return sum(LOOKS[name].cost for name in self.looked)
 
     @property
     def seconds(self) -> float:
         return (dt.datetime.now() - self._began).total_seconds()
 
+    @property
+    def seconds_left(self) -> float:
+        """Return the time left for looks."""
+        end = 60 * self.minutes
+        return max(0.0, end if self._deadline is None else self._deadline - time.monotonic())
+
     def run_healthy(self, tell: Tell) -> Result:
         """Run the healthy twin: the figures of yesterday."""
-        _, self.healthy = self._run("healthy", [], tell)
+        self.before, self.healthy = self._run("healthy", [], tell)
         return self.healthy
 
     def run_faulty(self, tell: Tell) -> Result:
-        """Run the faulty stage, which all looks show."""
+        """Run the faulty stage, which all looks show. Then the time begins."""
         self.record, self.faulty = self._run("faulty", [self.drill.fault], tell)
+        self._deadline = time.monotonic() + 60 * self.minutes
         return self.faulty
 
     def look(self, name: str) -> list[str]:
-        """Return the lines of a look. It is paid once. Raises ConfigError for an unknown one."""
+        """Return the lines of a look. It is paid once. Raises ConfigError for an unknown one, or when time is over."""
         if name not in LOOKS:
             raise ConfigError(f"no look is called {name!r}; looks are {', '.join(LOOKS)}")
         assert self.record and self.faulty and self.healthy
         if name not in self.looked:
+            if not self.seconds_left:
+                raise ConfigError("the time is over: state your hypothesis, apply a fix, or end the drill")
             self.looked.append(name)
             self._write("look", name=name, cost=LOOKS[name].cost)
         return looks.look(name, self.record, self.faulty.figures, self.healthy.figures)
@@ -124,9 +147,8 @@ class Session:
 
         wanted: the number of a fix of the drill, or options such as "max-num-seqs=8".
         """
-        change = self._change(wanted)
-        words = change.say if isinstance(change, Fix) else str(wanted)
-        _, result = self._run("fix", [self.drill.fault, change], tell, fix=words)
+        words = self.words_of(wanted)
+        _, result = self._run("fix", [self.drill.fault, self._change(wanted)], tell, fix=words)
         self.num_fixes += 1
         if self.fixed is None or not self.fixed[1].is_met:
             self.fixed = (words, result)
@@ -138,6 +160,11 @@ class Session:
         found = score(self.drill, self.looked, self.guessed, self.num_fixes, is_fixed, self.seconds)
         self._write("end", **asdict(found))
         return found
+
+    def words_of(self, wanted: int | str) -> str:
+        """Return a fix in words. Raises ConfigError for a wrong one."""
+        change = self._change(wanted)
+        return change.say if isinstance(change, Fix) else str(wanted)
 
     def _change(self, wanted: int | str) -> Change:
         if isinstance(wanted, int):
@@ -157,9 +184,9 @@ class Session:
 
     def _run(self, kind: str, changes: list[Change], tell: Tell, **more: Any) -> tuple[Record, Result]:
         stage, load = self.drill.changed(*changes)
-        record = run(stage, load, tell)
+        record = self._runs(stage, load, tell)
         good = good_share(record, load, self.drill.objective)
-        result = Result(figures(record, load), round(good, 3), is_met(self.drill, good))
+        result = Result(figures(record, load), round(good, 3), self.drill.is_met(good))
         self._write(kind, good=result.good, is_met=result.is_met, figures=result.figures, **more)
         return record, result
 

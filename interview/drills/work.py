@@ -8,6 +8,7 @@ from random import Random
 from engine.server.load_client import Due, prompt_ids
 from engine.sim.workload import Lengths, SimRequest, Workload
 from interview.drills.drill import Group, Load
+from interview.drills.quality import Question, question
 
 VOCABULARY = 1000
 """Prompts consist of token ids below this one."""
@@ -54,7 +55,11 @@ def _due(drawn: SimRequest, name: str, group: Group, number: int, shared: int) -
         rng = Random(f"words-{own.index}")
         words = " ".join(rng.choice(WORDS) for _ in range(own.prompt_len))
         body["prompt"] = group.frame.replace("{}", words)
-    return Due(
+    answer = ""
+    if group.questions:
+        case = question(own.prompt_len, own.index)
+        body["prompt"], answer = case.prompt, case.answer
+    return Question(
         group.start_s + own.arrival,
         prompt_ids(own, VOCABULARY),
         own.output_len,
@@ -64,4 +69,5 @@ def _due(drawn: SimRequest, name: str, group: Group, number: int, shared: int) -
         name=name,
         attempts=group.attempts,
         backoff_s=group.backoff_s,
+        answer=answer,
     )

@@ -1,4 +1,4 @@
-"""Steps in which the candidate acts: a design on a canvas, an incident, a refutation, a program."""
+"""Steps in which the candidate acts: a design on a canvas, a refutation, a program. Incidents: incident.py."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from interview.mock import evidence
 from interview.mock.asking import run_experiment
 from interview.mock.drawn import Drawn
-from interview.mock.scenario import Canvas, Incident, Step
+from interview.mock.scenario import Canvas, Step
 from interview.mock.talk import Asked, Conversation, Heard, Talk
 from interview.mock.turns import Form, Menu, Program, Turn, read_pick
 
 MOST_TRIES = 8
-"""Checks of a design, looks at an incident, repairs: then the interviewer goes on."""
+"""Checks of a design: then the interviewer goes on."""
 
 
 def design_step(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversation:
@@ -105,100 +105,6 @@ def _run_canvas(
     if is_reference:
         asked.run = asked_run  # the reference is for the report's ratio only
     return found
-
-
-def incident_step(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversation:
-    """Let the candidate look, at a cost, name the cause and repair; every repair runs the load again."""
-    incident = step.incident
-    assert incident is not None
-    args = drawn.value(incident.run.args)
-    fault = drawn.value(incident.fault)
-    healthy = yield from run_experiment(talk, asked, incident.run.run, args, ".healthy", silent=True)
-    broken = yield from run_experiment(
-        talk, asked, incident.run.run, {**args, **fault}, ".broken", silent=True
-    )
-    if healthy is None or broken is None:
-        return
-    asked.run = {}
-    looks = yield from _look_around(talk, drawn, incident, asked, healthy, broken)
-    causes = _texts(drawn, drawn.shuffled(step, incident.causes))
-    heard = yield talk.turn(asked, "cause", "So what is it?", Menu(causes))
-    cause = talk.hear(asked, heard)["pick"]
-    right = {choice.id: _is_right(drawn, choice.right, broken) for choice in incident.causes}
-    solved, fixes = yield from _repair(talk, drawn, step, asked, {**args, **fault})
-    cost = sum(look.cost for look in incident.looks if look.id in looks)
-    asked.replies = {"looks": looks, "cause": cause, "fixes": fixes}
-    asked.all_right = right[cause] and solved
-    texts = dict(causes)
-    expected = ", ".join(texts[name] for name, holds in right.items() if holds)
-    asked.rows = [("cause", texts[cause], expected, right[cause]), *asked.rows]
-    talk.note(
-        asked,
-        evidence.of_incident(
-            cause=right[cause],
-            solved=solved,
-            cost=cost,
-            enough=incident.enough,
-            fixes=len(fixes),
-            axes=list(step.axes),
-            step=asked.key,
-        ),
-    )
-
-
-def _look_around(
-    talk: Talk,
-    drawn: Drawn,
-    incident: Incident,
-    asked: Asked,
-    healthy: dict[str, Any],
-    broken: dict[str, Any],
-) -> Generator[Turn, Heard, list[str]]:
-    looks: list[str] = []
-    say = asked.say
-    for count in range(MOST_TRIES):
-        left = [
-            (look.id, f"{look.ask} (costs {look.cost})") for look in incident.looks if look.id not in looks
-        ]
-        menu = Menu((*left, ("cause", "I know the cause")))
-        heard = yield talk.turn(asked, f"look{count}", say, menu, began=count == 0)
-        pick = talk.hear(asked, heard)["pick"]
-        if pick == "cause":
-            break
-        looks.append(pick)
-        look = next(look for look in incident.looks if look.id == pick)
-        say = drawn.text(look.shows, healthy=healthy, broken=broken)
-    return looks
-
-
-def _repair(
-    talk: Talk, drawn: Drawn, step: Step, asked: Asked, args: dict[str, Any]
-) -> Generator[Turn, Heard, tuple[bool, list[str]]]:
-    """Return whether it was solved, and the repairs tried, at most two."""
-    incident = step.incident
-    assert incident is not None
-    options = _texts(drawn, drawn.shuffled(step, incident.fixes))
-    fixes: list[str] = []
-    say = "What do you change? I'll run the same load again."
-    while len(fixes) < 2:
-        left = tuple(option for option in options if option[0] not in fixes)
-        heard = yield talk.turn(asked, f"fix{len(fixes)}", say, Menu(left))
-        fixes.append(talk.hear(asked, heard)["pick"])
-        fix = next(fix for fix in incident.fixes if fix.id == fixes[-1])
-        changed = {**args, **drawn.value(fix.args)}
-        result = yield from run_experiment(talk, asked, incident.run.run, changed, f".{fix.id}")
-        if result is None:
-            break
-        solved = drawn.holds(incident.solved.holds, result=result)
-        measured = drawn.text(incident.solved.shows, result=result)
-        asked.rows.append(
-            (drawn.text(incident.solved.say, result=result), drawn.text(fix.text), measured, solved)
-        )
-        talk.chart = {**asked.run, "rows": asked.rows[-1:]}
-        if solved:
-            return True, fixes
-        say = "That was not it. One more try."
-    return False, fixes
 
 
 def reverse_step(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversation:

@@ -10,18 +10,23 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from interview.drills.figures import FIGURES
+from interview.mock.case import Case, cheapest_evidence
 from interview.mock.drawn import Drawn
-from interview.mock.scenario import Incident, Pick, Reverse, Step
+from interview.mock.incident import KNOWN
+from interview.mock.scenario import Pick, Reverse, Step
 from interview.mock.session import Session
 from interview.mock.turns import (
     Ask,
     Continue,
     Form,
+    Hypothesis,
     Mark,
     Menu,
     Program,
     Prose,
     Rate,
+    RunDrill,
     RunExperiment,
     Turn,
 )
@@ -58,6 +63,8 @@ class Candidate:
         want = turn.want
         pace = {"slow": 1.7, "silent": 0.2}.get(self.persona, 0.6)
         seconds = 60 * pace * (turn.minutes or 1)
+        if isinstance(want, RunDrill):
+            return {"failed": "a script runs no servers"}, 0.0
         if isinstance(want, RunExperiment):
             return self._run(want.name, want.args), 0.0
         if isinstance(want, Continue):
@@ -72,6 +79,8 @@ class Candidate:
             return self._ask(want.instance), seconds
         if isinstance(want, Form):
             return self._form(turn, want), seconds / (4 if want.can_try else 2)
+        if isinstance(want, Hypothesis):
+            return self._hypothesis(turn, want), seconds / 4
         if isinstance(want, Menu):
             return {"pick": self._pick(turn, want)}, seconds / 4
         assert isinstance(want, Program)
@@ -130,8 +139,11 @@ class Candidate:
                 ends = sorted((middle * low, middle * high))
                 unit = answer.unit or ""
                 replies[f"{answer.id}.interval"] = f"{typed(ends[0], unit)} .. {typed(ends[1], unit)}"
-        confidence = {"wrong": 95, "vague": 50, "silent": 75}.get(self.persona, 85)
-        return {"replies": replies, "confidence": confidence}
+        return {"replies": replies, "confidence": self._confidence}
+
+    @property
+    def _confidence(self) -> int:
+        return {"wrong": 95, "vague": 50, "silent": 75}.get(self.persona, 85)
 
     def _wrong(self, instance: Instance, key: str, right: Any) -> str:
         if key == "choice":
@@ -163,31 +175,31 @@ class Candidate:
         name = turn.id.rpartition("#")[2]
         right = options[0]
         if step.incident is not None:
-            right = self._in_incident(drawn, step.incident, name, options)
+            right = self._in_incident(step, name, options)
         elif step.reverse is not None:
             right = self._in_reverse(drawn, step.reverse, name, options)
         if self._knows or name.startswith("look") or self.persona == "vague" and self.rng.random() < 0.5:
             return right
         return next(each for each in reversed(options) if each != right)
 
-    def _in_incident(self, drawn: Drawn, incident: Incident, name: str, options: list[str]) -> str:
+    def _in_incident(self, step: Step, name: str, options: list[str]) -> str:
+        drill = Case.of(step).drill
         if name.startswith("look"):
-            if not self._knows and name != "look0":
-                return "cause"
-            looked = [look for look in incident.looks if look.id not in options]
-            spent = sum(look.cost for look in looked)
-            affordable = [
-                look.id
-                for look in incident.looks
-                if look.id in options and spent + look.cost <= incident.enough
-            ]
-            return affordable[0] if affordable else "cause"
-        if name == "cause":
-            broken = self._run(
-                incident.run.run, {**drawn.value(incident.run.args), **drawn.value(incident.fault)}
-            )
-            return _right_option(drawn, incident.causes, broken.get("result"))
-        return incident.solution
+            look = FIGURES[cheapest_evidence(drill)].look
+            return look if name == "look0" else KNOWN
+        return str(drill.right_fixes[0])
+
+    def _hypothesis(self, turn: Turn, want: Hypothesis) -> dict[str, Any]:
+        drill = Case.of(self._step(turn)[1]).drill
+        is_right = self._knows or self.persona == "vague" and self.rng.random() < 0.5
+        wrong = next(name for name, _ in reversed(want.causes) if name != drill.cause)
+        decides = [name for name in want.figures if name in drill.evidence]
+        others = [name for name in want.figures if name not in drill.evidence]
+        return {
+            "cause": drill.cause if is_right else wrong,
+            "confidence": self._confidence,
+            "evidence": (decides if is_right else others[:1] or decides)[:1],
+        }
 
     def _in_reverse(self, drawn: Drawn, reverse: Reverse, name: str, options: list[str]) -> str:
         if name == "flaw":

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from interview.mock.acting import code_step, design_step, incident_step, reverse_step
+from interview.mock.acting import code_step, design_step, reverse_step
 from interview.mock.asking import ask_instance, ask_step
 from interview.mock.drawn import Drawn
 from interview.mock.evidence import SURE, Evidence, explains, holds_up, of_pace
 from interview.mock.explaining import explain_step, judge_prose, listen, mark_points
+from interview.mock.incident import incident_step
 from interview.mock.scenario import AXES, Step, role_name
 from interview.mock.talk import Asked, Conversation, Talk
 from interview.mock.turns import Continue, Rate

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from common.text import counted, figure
 from quizzes.free_text.lints import lints
@@ -16,6 +17,9 @@ from quizzes.free_text.scoring import FreeGraded, Mark, score
 from quizzes.free_text.sentences import sentences, words
 from quizzes.grading import Graded, Part
 from quizzes.question import KeyPoint
+
+if TYPE_CHECKING:
+    from interview.drills.score import Score
 
 SURE = 80
 """Confidence, in percent, from which a wrong answer is a surprise."""
@@ -256,20 +260,19 @@ def of_canvas(
     return [Evidence(axis, value, why, step, weight) for axis in axes if axis != "communication"]
 
 
-def of_incident(
-    *, cause: bool, solved: bool, cost: int, enough: int, fixes: int, axes: Sequence[str], step: str
-) -> list[Evidence]:
-    """Return the evidence of an incident: the cause, the repair, the cost of the looks."""
-    economy = 1.0 if cost <= enough else 0.5 if cost <= 1.5 * enough else 0.0
-    value = 1.0 + 2.0 * cause + (1.0 if solved and fixes == 1 else 0.5 if solved else 0.0) + economy * cause
-    named = "cause found" if cause else "wrong cause"
-    ended = f"{'solved' if solved else 'not solved'} with {counted(fixes, 'repair')}"
-    why = f"{named}, {ended}, looks cost {cost} ({enough} suffice)"
+def of_drill(score: Score, fixes: int, axes: Sequence[str], step: str) -> list[Evidence]:
+    """Return the evidence of an incident: the score of its drill. fixes: number of repairs that were tried."""
+    named = "cause found" if score.cause else "wrong cause"
+    decided = "figure that decides named" if score.evidence else "no figure that decides"
+    ended = f"{'solved' if score.fix else 'not solved'} with {counted(fixes, 'repair')}"
+    why = f"{named}, {decided}, {ended}, looks cost {score.cost}: {score.total} of 100 points"
     found = [
-        Evidence(axis, value, why, step) for axis in axes if axis not in ("communication", "correctness")
+        Evidence(axis, 1.0 + score.total / 25, why, step)
+        for axis in axes
+        if axis not in ("communication", "correctness")
     ]
     if "correctness" in axes:
-        found.append(Evidence("correctness", 5.0 if cause else 1.0, named, step))
+        found.append(Evidence("correctness", 5.0 if score.cause else 1.0, named, step))
     return found
 
 

@@ -1,7 +1,7 @@
 """Check scenarios beyond their schema: `python -m interview.mock.lint [--play] [--runs] [ID...]`, `prep mock lint`.
 
 every text renders and every expression evaluates for 20 seeds; oracles agree with expected values
-what needs a run is run for 2 seeds: goals, incidents, refutations come out as declared, picks at their ends run
+what needs a run is run for 2 seeds: goals and refutations come out as declared, picks at their ends run
 --play: an excellent candidate walks whole sessions of 20 and 45 minutes
 """
 
@@ -117,8 +117,6 @@ def _runs(drawn: Drawn, runner: Runner) -> Iterator[str]:
             yield from _experiment(drawn, step, runner)
         elif step.canvas is not None:
             yield from _canvas(drawn, step, runner)
-        elif step.incident is not None:
-            yield from _incident(drawn, step, runner)
         elif step.reverse is not None:
             yield from _reverse(drawn, step, runner)
 
@@ -192,29 +190,6 @@ def _canvas(drawn: Drawn, step: Step, runner: Runner) -> Iterator[str]:
         yield f"step {step.id}: the design that it starts with meets all goals"
     for values in _ends(canvas.fields)[1:]:
         _run(runner, canvas.run.run, {**args, **values})
-
-
-def _incident(drawn: Drawn, step: Step, runner: Runner) -> Iterator[str]:
-    incident = step.incident
-    assert incident is not None
-    args, fault = drawn.value(incident.run.args), drawn.value(incident.fault)
-    healthy = _run(runner, incident.run.run, args)
-    broken = _run(runner, incident.run.run, {**args, **fault})
-    for look in incident.looks:
-        drawn.text(look.shows, healthy=healthy, broken=broken)
-    computed = [cause.right for cause in incident.causes]
-    right = sum(drawn.holds(c, result=broken) if isinstance(c, str) else c for c in computed)
-    if right != 1:
-        yield f"step {step.id}: {right} causes are right"
-    if not drawn.holds(incident.solved.holds, result=healthy):
-        yield f"step {step.id}: the healthy service misses {incident.solved.say!r}"
-    if drawn.holds(incident.solved.holds, result=broken):
-        yield f"step {step.id}: the broken service meets {incident.solved.say!r}"
-    for fix in incident.fixes:
-        result = _run(runner, incident.run.run, {**args, **fault, **drawn.value(fix.args)})
-        solved = drawn.holds(incident.solved.holds, result=result)
-        if solved != (fix.id == incident.solution):
-            yield f"step {step.id}: the repair {fix.id} {'solves' if solved else 'does not solve'} it"
 
 
 def _reverse(drawn: Drawn, step: Step, runner: Runner) -> Iterator[str]:

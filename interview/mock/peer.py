@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from common.paths import data_dir, write_atomically
+from interview.mock.case import Case
 from interview.mock.drawn import Drawn, draw_scenario
 from interview.mock.explaining import explain_step
-from interview.mock.scenario import Incident, Step
+from interview.mock.scenario import Step
 from interview.mock.scenario_list import Scenarios, load_scenarios
 from interview.mock.session import SessionError
 from interview.mock.talk import Asked, Conversation, Heard, Spec, Talk
-from interview.mock.turns import Ask, Continue, Form, Menu, Program, RunExperiment, Turn, read_pick
+from interview.mock.turns import Ask, Continue, Form, Menu, Program, Turn, read_pick
 from quizzes.grading import ParseError
 from quizzes.state.records import new_id
 
@@ -247,33 +247,16 @@ def _design(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversation:
 
 
 def _incident(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversation:
-    """Show all that there is to look at, and ask for the cause and the repair."""
-    incident = step.incident
-    assert incident is not None
-    args, fault = drawn.value(incident.run.args), drawn.value(incident.fault)
-    results = []
-    for name, wanted in (("healthy", args), ("broken", {**args, **fault})):
-        heard = yield talk.turn(asked, name, "", RunExperiment(incident.run.run, wanted))
-        if "result" not in heard.reply:
-            return
-        results.append(heard.reply["result"])
-    shown = "\n".join(f"- {line}" for line in looks_of(drawn, incident, *results))
-    causes = tuple((cause.id, drawn.text(cause.text)) for cause in drawn.shuffled(step, incident.causes))
-    fixes = tuple((fix.id, drawn.text(fix.text)) for fix in drawn.shuffled(step, incident.fixes))
-    say = f"{asked.say}\n\n{shown}\n\nWhat is the cause?"
-    heard = yield talk.turn(asked, "cause", say, Menu(causes), began=True)
-    asked.replies["cause"] = talk.hear(asked, heard)["pick"]
-    heard = yield talk.turn(asked, "fix", "What do you change?", Menu(fixes))
-    asked.replies["fix"] = talk.hear(asked, heard)["pick"]
-
-
-def looks_of(
-    drawn: Drawn, incident: Incident, healthy: dict[str, Any], broken: dict[str, Any]
-) -> Iterator[str]:
-    """Yield what each look at an incident shows."""
-    for look in incident.looks:
-        shown = drawn.text(look.shows, healthy=healthy, broken=broken)
-        yield f"{look.ask}: {' '.join(shown.split())}"
+    """Show all recorded figures, and ask for the cause and the repair."""
+    case = Case.of(step)
+    shown = case.looks_left([])
+    say = "\n\n".join([asked.say, case.opening, *map(case.shown, shown), "What is the cause?"])
+    heard = yield talk.turn(asked, "cause", say, case.hypothesis(shown), began=True)
+    asked.replies = dict(talk.hear(asked, heard))
+    heard = yield talk.turn(
+        asked, "fix", "What do you change?", Menu(tuple(drawn.shuffled(step, case.fixes)))
+    )
+    asked.replies["fixes"] = [talk.hear(asked, heard)["pick"]]
 
 
 def _reverse(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversation:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from common.text import figure
+from interview.drills.figures import FIGURES
 from interview.mock import evidence
 from interview.mock.asking import tell, texts_of
 from interview.mock.assessment import Assessment, assess
+from interview.mock.case import Case
 from interview.mock.drawn import Drawn
 from interview.mock.explaining import LENGTHS
-from interview.mock.peer import PeerSession, looks_of, steps_of
+from interview.mock.peer import PeerSession, steps_of
 from interview.mock.scenario import Step, role_name
 from interview.mock.talk import Asked, Talk
 from quizzes.free_text.scoring import score
@@ -106,7 +108,7 @@ def step_script(number: int, drawn: Drawn, step: Step, run: Runs) -> Iterator[st
         best = ", ".join(f"{name} {value}" for name, value in drawn.value(step.canvas.solution).items())
         yield f"* A design that meets all goals: {best}"
     if step.incident is not None:
-        yield from _incident_script(drawn, step, run)
+        yield f"* Look, cause and repair: {Case.of(step).model_answer}"
     yield from (f"* {line}" for line in probes(drawn, step, run))
     if step.rescue:
         yield f"* If they are stuck: {' '.join(drawn.text(step.rescue).split())}"
@@ -118,19 +120,6 @@ def _points(points: list[KeyPoint]) -> Iterator[str]:
     for point in points:
         must = " (must)" if point.must else ""
         yield f"- [ ] {' '.join(point.say.split())}{must}"
-
-
-def _incident_script(drawn: Drawn, step: Step, run: Runs) -> Iterator[str]:
-    incident = step.incident
-    assert incident is not None
-    args = drawn.value(incident.run.args)
-    healthy = run(incident.run.run, args)
-    broken = run(incident.run.run, {**args, **drawn.value(incident.fault)})
-    if healthy is None or broken is None:
-        return
-    yield from (f"* {line}" for line in looks_of(drawn, incident, healthy, broken))
-    yield from (f"* Cause: **{drawn.text(cause.text)}**" for cause in incident.causes if cause.right is True)
-    yield from (f"* Repair: {drawn.text(fix.text)}" for fix in incident.fixes if fix.id == incident.solution)
 
 
 def review(session: PeerSession, run: Runs) -> Talk:
@@ -176,7 +165,10 @@ def judge(talk: Talk, drawn: Drawn, step: Step, asked: Asked, run: Runs, marks: 
     if step.form == "canvas":
         return _judge_design(talk, drawn, step, asked, run)
     if step.form == "incident":
-        return _judge_incident(talk, drawn, step, asked, run)
+        looked = {FIGURES[name].look for name in asked.replies["evidence"]}
+        asked.replies["looks"] = sorted(looked)  # all looks are free in a round
+        Case.of(step).judge(talk, asked, axes)
+        return None
     if step.form == "reverse":
         return _judge_reverse(talk, drawn, step, asked, run)
     passed, failed = asked.replies["passed"], asked.replies["failed"]
@@ -230,44 +222,6 @@ def _judge_design(talk: Talk, drawn: Drawn, step: Step, asked: Asked, run: Runs)
         for goal, ok in zip(canvas.goals, met, strict=True)
     ] + [("cost", "", f"{cost:,.2f} {canvas.cost_unit}; reference {par:,.2f}", True)]
     talk.note(asked, evidence.of_canvas(met, cost, par, list(step.axes), asked.key, 1))
-
-
-def _judge_incident(talk: Talk, drawn: Drawn, step: Step, asked: Asked, run: Runs) -> None:
-    incident = step.incident
-    assert incident is not None
-    args = {**drawn.value(incident.run.args), **drawn.value(incident.fault)}
-    fix = next(each for each in incident.fixes if each.id == asked.replies["fix"])
-    broken = run(incident.run.run, args)
-    repaired = run(incident.run.run, {**args, **drawn.value(fix.args)})
-    if broken is None or repaired is None:
-        return
-    right = {
-        cause.id: cause.right if isinstance(cause.right, bool) else drawn.holds(cause.right, result=broken)
-        for cause in incident.causes
-    }
-    texts = {cause.id: drawn.text(cause.text) for cause in incident.causes}
-    said = asked.replies["cause"]
-    solved = drawn.holds(incident.solved.holds, result=repaired)
-    expected = ", ".join(texts[name] for name, holds in right.items() if holds)
-    asked.rows = [
-        ("cause", texts[said], expected, right[said]),
-        (
-            drawn.text(incident.solved.say, result=repaired),
-            drawn.text(fix.text),
-            drawn.text(incident.solved.shows, result=repaired),
-            solved,
-        ),
-    ]
-    found = evidence.of_incident(
-        cause=right[said],
-        solved=solved,
-        cost=incident.enough,
-        enough=incident.enough,
-        fixes=1,
-        axes=list(step.axes),
-        step=asked.key,
-    )
-    talk.note(asked, found)
 
 
 def _judge_reverse(talk: Talk, drawn: Drawn, step: Step, asked: Asked, run: Runs) -> None:

@@ -11,7 +11,7 @@ A step asks for exactly one thing. Its form follows from its fields:
     answers, choices            a number or an option, graded by machine
     + experiment    predict, then the interviewer runs it; `picks` are the candidate's own numbers, its arguments
     canvas          a system design as fields; every change is checked by formula and simulation
-    incident        look at metrics, name the cause, repair: in the simulator
+    incident        look at figures of a server, name the cause, repair: a drill
     code            an exercise of the lessons, a lab, or a program of the bank to repair
     reverse         refute a wrong answer by choosing the experiment that shows it
 
@@ -25,8 +25,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from interview.drills.drill import find_drill
 from quizzes.question import Answer, Choice, Id, KeyPoint, Mistake, Param, Run, Source, Strict
 from quizzes.topics import ROLES, TOPICS
 
@@ -124,40 +125,15 @@ class CanvasChange(Strict):
     solution: dict[str, Any]
 
 
-class Look(Strict):
-    """Something to look at in an incident, at a cost."""
-
-    id: Id
-    ask: str
-    """Topic in a few words: "queue and waiting time"."""
-    cost: Annotated[int, Field(ge=1, le=3)] = 1
-    shows: str
-    """A template over `healthy` and `broken`, the results of the two runs."""
-
-
-class Fix(Strict):
-    id: Id
-    text: str
-    args: dict[str, Any]
-    """Arguments that it changes; the same load then runs again."""
-
-
 class Incident(Strict):
-    """A simulated service with one thing wrong."""
+    """A server with one thing wrong: a drill of interview/drills."""
 
-    run: Run
-    """The healthy service."""
-    fault: dict[str, Any]
-    """Arguments that break it."""
-    looks: Annotated[list[Look], Field(min_length=4)]
-    enough: int
-    """Cost of the looks that suffice to tell the cause from all others."""
-    causes: Annotated[list[Choice], Field(min_length=4)]
-    fixes: Annotated[list[Fix], Field(min_length=3)]
-    solved: Goal
-    """Holds for the healthy run and after the right fix, not for the broken run."""
-    solution: Id
-    """The fix that solves it."""
+    drill: str
+
+    @field_validator("drill")
+    @classmethod
+    def _exists(cls, name: str) -> str:
+        return find_drill(name).id
 
 
 class Code(Strict):

@@ -143,6 +143,32 @@ class RunExperiment(Want):
 
 
 @dataclass(frozen=True)
+class RunDrill(RunExperiment):
+    """The front end runs the servers of the drill `name` with `live.live`: both runs, or the one with `args["fix"]`."""
+
+
+@dataclass(frozen=True)
+class Hypothesis(Want):
+    """The cause of an incident. Reply: {"cause": id, "confidence": 1..99, "evidence": [figures that decide]}."""
+
+    causes: tuple[tuple[str, str], ...]
+    """(id, text)."""
+    figures: tuple[str, ...]
+    """Figures that the looks have shown; without any, the evidence is empty."""
+
+    def check(self, reply: dict[str, Any]) -> None:
+        if reply.get("cause") not in dict(self.causes):
+            raise ParseError(f"{reply.get('cause')!r} is none of the causes", "choose one of them")
+        sure, named = reply.get("confidence"), reply.get("evidence")
+        if not (type(sure) is int and 1 <= sure <= 99):
+            raise ParseError(f"{sure!r} is no confidence", "type a whole number from 1 to 99")
+        if not isinstance(named, list) or bool(named) != bool(self.figures):
+            raise ParseError("no figure is named", "name the figures that decide, as a look shows them")
+        if wrong := [name for name in named if name not in self.figures]:
+            raise ParseError(f"no look has shown a figure {wrong[0]!r}", f"use {', '.join(self.figures)}")
+
+
+@dataclass(frozen=True)
 class Program(Want):
     """Code to write. The front end edits and checks it as often as the candidate likes (`coding.py`).
 

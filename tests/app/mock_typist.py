@@ -11,7 +11,7 @@ from common.paths import write_atomically
 from interview.mock.candidates import Candidate
 from interview.mock.coding import name_of
 from interview.mock.session import Session
-from interview.mock.turns import Ask, Continue, Form, Mark, Menu, Program, Prose, Rate, Turn
+from interview.mock.turns import Ask, Continue, Form, Hypothesis, Mark, Menu, Program, Prose, Rate, Turn
 from quizzes.experiments.runner import Runner
 
 KEYS = {"hit": "h", "partial": "p", "miss": "m", "contradicted": "x"}
@@ -40,6 +40,9 @@ def typed(turn: Turn, reply: dict[str, Any]) -> list[str]:
         )
     if isinstance(want, Menu):
         return [str([name for name, _ in want.options].index(reply["pick"]) + 1)]
+    if isinstance(want, Hypothesis):
+        number = [name for name, _ in want.causes].index(reply["cause"]) + 1
+        return [str(number), f"{reply['confidence']} %", ", ".join(reply["evidence"])]
     if isinstance(want, Mark):
         return [KEYS[reply["mark"]]]
     if isinstance(want, Rate):

@@ -14,7 +14,7 @@ from tests.app.test_mock_cli import cache, home  # noqa: F401
 CANDIDATE = (
     *("", "/clarify how long?", "A freed slot is refilled in the next step.", "."),
     *("61", "50..70", "70", "3", "75", "60..80", "", "2", "80"),
-    *("gpu h100, max 128", "commit", "1", "1", "1", "1"),
+    *("gpu h100, max 128", "commit", "1", "80", "waiting_mean", "1", "1", "1"),
 )
 INTERVIEWER = ("h", "z", "m", "3", "", "9", "4", "", "", "5", "Good; say the number earlier.")
 
@@ -48,7 +48,7 @@ def test_on_one_machine_the_keyboard_goes_back_and_forth() -> None:
     lines = (
         *("", *CANDIDATE[:4], "", "h", "m", ""),
         *(*CANDIDATE[4:7], *hand_over, *CANDIDATE[7:11], *hand_over, *CANDIDATE[11:13], *hand_over),
-        *(*CANDIDATE[13:15], *hand_over, *CANDIDATE[15:17], *hand_over, *CANDIDATE[17:], *hand_over),
+        *(*CANDIDATE[13:15], *hand_over, *CANDIDATE[15:19], *hand_over, *CANDIDATE[19:], *hand_over),
         *INTERVIEWER[3:],
     )
     done = prep("--host", "--seed", "3", lines=lines)

@@ -13,7 +13,7 @@ from typing import Any
 from interview.mock.candidates import Candidate
 from interview.mock.coding import check, start
 from interview.mock.session import Session
-from interview.mock.turns import Ask, Form, Menu, Program, Turn
+from interview.mock.turns import Ask, Form, Hypothesis, Menu, Program, Turn
 from quizzes.experiments.runner import Runner
 from quizzes.free_text.sentences import FUNCTION_WORDS, words
 from quizzes.instance import Instance
@@ -87,6 +87,11 @@ class Cheater(Candidate):
 
     def _pick(self, turn: Turn, want: Menu) -> str:
         return self.rng.choice([name for name, _ in want.options])
+
+    def _hypothesis(self, turn: Turn, want: Hypothesis) -> dict[str, Any]:
+        cause, _ = self.rng.choice(want.causes)
+        evidence = [self.rng.choice(want.figures)] if want.figures else []
+        return {"cause": cause, "confidence": 90, "evidence": evidence}
 
     def _program(self, want: Program) -> dict[str, Any]:
         source = start(want.code)

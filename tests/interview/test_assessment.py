@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from interview.drills.drill import find_drill
+from interview.drills.score import score
 from interview.mock import evidence as ev
 from interview.mock.assessment import AxisMark, anchor, assess, recommend, rubric
 from interview.mock.candidates import VAGUE, Candidate
@@ -155,18 +157,18 @@ def test_a_design_needs_all_goals_then_its_cost_counts(met: list[bool], cost: fl
     assert ev.of_canvas(met, cost, 10.0, ["tradeoffs"], "s/x", 2)[0].value == value
 
 
-def test_an_incident_rewards_the_cheapest_look_that_separates() -> None:
-    def value(cause: bool, solved: bool, cost: int, fixes: int) -> float:
-        found = ev.of_incident(
-            cause=cause, solved=solved, cost=cost, enough=3, fixes=fixes, axes=["diagnosis"], step="s/x"
-        )
-        return found[0].value
+def test_an_incident_is_marked_by_the_score_of_its_drill() -> None:
+    drill = find_drill("seqs-too-low")
 
-    assert value(True, True, 3, 1) == 5
-    assert value(True, True, 9, 1) == 4
-    assert value(True, True, 3, 2) == 4.5
-    assert value(False, True, 3, 2) == 1.5
-    assert value(False, False, 3, 2) == 1
+    def value(cause: str, evidence: list[str], looks: list[str], fixes: int, is_fixed: bool) -> float:
+        found = score(drill, looks, (cause, 80, evidence), fixes, is_fixed, 60.0)
+        return ev.of_drill(found, fixes, ["diagnosis"], "s/x")[0].value
+
+    assert value("seqs_too_low", ["waiting_mean"], ["queue"], 1, True) == 5
+    assert value("seqs_too_low", ["waiting_mean"], ["queue"], 2, True) == 4.6
+    assert value("seqs_too_low", ["kv_mean"], ["queue"], 1, True) == 4.2
+    assert value("overload", ["kv_mean"], ["queue"], 2, False) == 1.4
+    assert value("overload", ["kv_mean"], [], 2, False) == 1
 
 
 def test_a_mark_needs_two_observations_and_rounds_halves_down() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from interview.drills.checking import recorded
 from interview.mock.assessment import assess
 from interview.mock.candidates import PERSONAS, Candidate
 from interview.mock.scenario import Pick
@@ -15,11 +16,13 @@ from interview.mock.turns import (
     Ask,
     Continue,
     Form,
+    Hypothesis,
     Mark,
     Menu,
     Program,
     Prose,
     Rate,
+    RunDrill,
     RunExperiment,
     read_pick,
 )
@@ -217,7 +220,29 @@ def test_any_usable_replies_reach_the_end(
     assert all(1 <= each.value <= 5 for each in session.talk.evidence)
 
 
+def of_drill(want: RunDrill) -> dict[str, Any]:
+    """Return the recorded figures of a drill as the result of a run."""
+    proof, fix = recorded()[want.name], want.args["fix"]
+    if fix:
+        return {"good": {str(fix): proof.good[str(fix)]}}
+    return {
+        "healthy": proof.healthy,
+        "faulty": proof.faulty,
+        "good": proof.good,
+        "details": {"top": ["a line"]},
+    }
+
+
 def _some(data: st.DataObject, want: object) -> dict[str, Any]:
+    if isinstance(want, RunDrill):
+        return data.draw(st.sampled_from([{"result": of_drill(want)}, {"failed": "no"}]))
+    if isinstance(want, Hypothesis):
+        cause, _ = data.draw(st.sampled_from(want.causes))
+        return {
+            "cause": cause,
+            "confidence": data.draw(st.integers(1, 99)),
+            "evidence": list(want.figures[:1]),
+        }
     if isinstance(want, RunExperiment):
         return data.draw(st.sampled_from([{"result": RESULT}, {"failed": "no"}]))
     if isinstance(want, Prose):

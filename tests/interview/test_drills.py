@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from app.cli import terminal
+from app.cli.drill import _Floor
 from app.cli.main import app
 from interview.drills.checking import Proof, recorded, same_signature
 from interview.drills.drill import FOLDER, Drill, find_drill, load_drills
@@ -145,6 +147,26 @@ def test_the_list_and_the_sessions_give_no_cause_away() -> None:
     assert all(
         find_drill(name).id == each.id for each in DRILLS for name in (each.code, each.code.lower(), each.id)
     )
+
+
+@pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: drill.id)
+def test_hypotheses_fixes_and_looks_fit_into_80_columns(
+    drill: Drill, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    floor = _Floor(Session(drill, tmp_path / "x.jsonl"), terminal.out())
+    floor._tell_choices()
+    floor._tell_looks()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 15 and max(map(len, lines)) <= 80
+    assert all(line.startswith((" ", "hypotheses", "fixes", "help shows")) for line in lines), lines
+
+
+def test_without_a_terminal_progress_is_a_line_per_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    with terminal.stages("starting") as tell:
+        for text in ("yesterday: starting", "yesterday: load: 1 of 9 sent", "today: starting", "today: load"):
+            tell(text)
+    assert capsys.readouterr().err.splitlines() == ["yesterday: starting", "today: starting"]
 
 
 @pytest.mark.slow

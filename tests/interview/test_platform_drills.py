@@ -10,10 +10,11 @@ import pytest
 
 from engine.server.load_client import Due
 from engine.server.scrape import Activity, Scrape
+from interview.drills.commands import options
 from interview.drills.drill import Change, Group, Hook, Load, Special, find_drill
 from interview.drills.platform_faults import NEIGHBOUR
 from interview.drills.platform_figures import BLOCK, foreign_hits, platform_figures
-from interview.drills.running import Record, options
+from interview.drills.running import Record
 from interview.drills.work import requests
 
 SHARED, OWN = list(range(100, 120)), list(range(200, 220))

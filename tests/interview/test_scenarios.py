@@ -10,6 +10,7 @@ import pytest
 
 from interview.mock.assessment import Assessment, assess
 from interview.mock.candidates import PERSONAS, Candidate
+from interview.mock.case import Case
 from interview.mock.drawn import draw_scenario
 from interview.mock.lint import lint
 from interview.mock.scenario import LEVELS, Scenario
@@ -45,12 +46,11 @@ def test_there_are_enough_of_every_kind() -> None:
 
 
 def test_the_place_of_an_option_says_nothing_about_it() -> None:
-    """Flaws, experiments that refute, causes and repairs are shuffled per session."""
+    """Flaws, experiments that refute and repairs are shuffled per session."""
     for name in NAMES:
         for step in SCENARIOS.scenario(name).steps:
-            incident = step.incident
             lists = [step.reverse.flaw, step.reverse.tests] if step.reverse else []
-            lists += [incident.causes, incident.fixes] if incident else []
+            lists += [Case.of(step).fixes] if step.incident else []
             for options in lists:
                 drawn = [draw_scenario(SCENARIOS.scenario(name), seed) for seed in range(12)]
                 places = {each.shuffled(step, options).index(options[0]) for each in drawn}
@@ -63,7 +63,6 @@ def test_the_length_of_an_option_says_nothing_about_it() -> None:
     for name in NAMES:
         for step in SCENARIOS.scenario(name).steps:
             lists = [step.choices, step.reverse.flaw if step.reverse else []]
-            lists += [step.incident.causes] if step.incident else []
             for options in lists:
                 right = [option for option in options if option.right is True]
                 if len(right) == 1 and not any(isinstance(option.right, str) for option in options):

@@ -1,4 +1,4 @@
-"""The experiment that canvases and incidents run on: every fault has its own signature; formula and run agree."""
+"""The experiment that designs of mock interviews run on: every fault has its own signature; formula and run agree."""
 
 from __future__ import annotations
 

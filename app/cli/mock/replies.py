@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from app.cli.mock import showing
 from app.cli.mock.conversation import Conversation
 from app.cli.mock.designing import read_form
+from app.cli.mock.incident import read_drill, read_hypothesis
 from app.cli.mock.program import read_program
 from app.cli.mock.writing import read_prose
 from app.cli.quiz.dialogue import Quit, Skip
@@ -20,11 +21,13 @@ from interview.mock.turns import (
     Ask,
     Continue,
     Form,
+    Hypothesis,
     Mark,
     Menu,
     Program,
     Prose,
     Rate,
+    RunDrill,
     RunExperiment,
     Turn,
     Want,
@@ -179,6 +182,8 @@ READERS: dict[type[Want], Callable[[Conversation, Any], dict[str, Any]]] = {
     Menu: read_menu,
     Mark: read_mark,
     RunExperiment: read_run,
+    RunDrill: read_drill,
+    Hypothesis: read_hypothesis,
     Program: read_program,
     Rate: read_rate,
 }

@@ -4,7 +4,9 @@
 //            first: [step of each column], end: step after the last, step, range: [first, last] or null,
 //            marks: [[step, kind, text], ...], height, alt }
 //
-// With step null the columns are times: `first` in seconds before now (negative), end 0, and nothing can be selected.
+// With step null the columns are times, and nothing can be selected: `first` in seconds before now (negative), end 0; or
+// with axis "run" in seconds since the start of a run, with ticks below. A chart may then have `before`: the figures of
+// an earlier run, one per column, drawn as a line.
 //
 // Few marks are glyphs; many are ticks in lanes, one lane per kind: preempted, aborted, finished from above.
 //
@@ -14,6 +16,7 @@
 const GUTTER = 46;
 const COLOURS = { preempt: "#D55E00", abort: "#CC79A7", finish: "#009E73" };
 const LANES = ["preempt", "abort", "finish"];
+const BEFORE = "#E69F00";
 const GLYPHS = { preempt: "▼", abort: "✕", finish: "•" };
 
 /** The column that holds a step: the last that begins at it or before. */
@@ -39,7 +42,7 @@ export function brief(value) {
 
 /** The largest figure of a chart. */
 export function ceiling(chart) {
-  const most = Math.max(0, ...chart.high.filter((value) => value !== null));
+  const most = Math.max(0, ...[...chart.high, ...(chart.before ?? [])].filter((value) => value !== null));
   if (chart.limit !== null && chart.limit <= 4 * Math.max(most, 1e-9)) return Math.max(most, chart.limit);
   return most || 1;
 }
@@ -54,7 +57,8 @@ function drawChart(canvas, chart, data, cursor, brush) {
   pen.scale(ratio, ratio);
   pen.clearRect(0, 0, width, height);
   const numSteps = data.end - data.first[0];
-  const x = (step) => GUTTER + ((step - data.first[0]) / numSteps) * (width - GUTTER);
+  const right = data.axis === "run" ? width - 8 : width; // the last tick
+  const x = (step) => GUTTER + ((step - data.first[0]) / numSteps) * (right - GUTTER);
   const most = ceiling(chart);
   const y = (value) => height - 10 - (value / most) * (height - 16);
 
@@ -75,13 +79,14 @@ function drawChart(canvas, chart, data, cursor, brush) {
   chart.high.forEach((high, column) => {
     if (high === null) return;
     const left = x(data.first[column]);
-    const right = x(column + 1 < data.first.length ? data.first[column + 1] : data.end);
-    const wide = Math.max(1, right - left) + 0.5; // no seam between columns
+    const wide = Math.max(1, x(endOf(data, column)) - left) + 0.5; // no seam between columns
     pen.fillStyle = said("--spread");
     pen.fillRect(left, y(chart.low[column]), wide, y(0) - y(chart.low[column]));
     pen.fillStyle = said("--blue");
     pen.fillRect(left, y(high) - 0.75, wide, Math.max(1.5, y(chart.low[column]) - y(high)));
   });
+  drawBefore(pen, chart.before ?? [], data, x, y);
+  if (data.axis === "run") drawTicks(pen, data, x, height);
   if (chart.limit !== null && chart.limit <= most) {
     pen.strokeStyle = said("--text");
     pen.setLineDash([4, 3]);
@@ -105,20 +110,54 @@ function drawChart(canvas, chart, data, cursor, brush) {
   if (data.step !== null) line(data.step, "rgba(240, 228, 66, 0.75)");
   if (cursor !== null) line(cursor, "rgba(255, 255, 255, 0.6)");
   return (clientX) => {
-    const share = (clientX - canvas.getBoundingClientRect().left - GUTTER) / Math.max(1, width - GUTTER);
-    return Math.min(data.end - 1, Math.max(data.first[0], Math.floor(data.first[0] + share * numSteps)));
+    const share = (clientX - canvas.getBoundingClientRect().left - GUTTER) / Math.max(1, right - GUTTER);
+    const at = data.first[0] + share * numSteps;
+    if (data.axis === "run") return data.first[columnOf(data.first, at)];
+    return Math.min(data.end - 1, Math.max(data.first[0], Math.floor(at)));
   };
+}
+
+/** The end of a column. */
+const endOf = (data, column) => (column + 1 < data.first.length ? data.first[column + 1] : data.end);
+
+/** Draw the figures of an earlier run: a level per column, joined where columns follow each other. */
+function drawBefore(pen, before, data, x, y) {
+  pen.strokeStyle = BEFORE;
+  pen.lineWidth = 1.75;
+  pen.beginPath();
+  before.forEach((value, column) => {
+    if (value === null) return;
+    const joins = column > 0 && before[column - 1] !== null;
+    if (joins) pen.lineTo(x(data.first[column]), y(value));
+    else pen.moveTo(x(data.first[column]), y(value));
+    pen.lineTo(x(endOf(data, column)), y(value));
+  });
+  pen.stroke();
+  pen.lineWidth = 1;
+}
+
+/** Seconds to label on the axis of a run: at most 7, from 0. */
+export function secondsOf(end) {
+  const every = [1, 2, 5, 10, 20, 60].find((seconds) => end / seconds <= 7) ?? 120;
+  return Array.from({ length: Math.floor(end / every) + 1 }, (_, index) => index * every);
+}
+
+function drawTicks(pen, data, x, height) {
+  pen.fillStyle = "#9ca3af";
+  pen.textAlign = "center";
+  for (const second of secondsOf(data.end)) pen.fillText(second ? `${second}` : "0 s", x(second), height);
 }
 
 export function describe(data, step) {
   const column = columnOf(data.first, step);
-  const next = column + 1 < data.first.length ? data.first[column + 1] : data.end;
+  const next = endOf(data, column);
   const last = next - 1;
   const steps = data.first[column] === last ? `step ${last}` : `steps ${data.first[column]} to ${last}`;
-  const where = data.step === null ? `${Math.round(-next)} s ago` : steps;
-  const figures = data.charts.map(({ title, low, high }) => {
+  const ago = data.axis === "run" ? `second ${data.first[column].toFixed(2)}` : `${Math.round(-next)} s ago`;
+  const where = data.step === null ? ago : steps;
+  const figures = data.charts.map(({ title, low, high, before }) => {
     const span = low[column] === high[column] ? brief(low[column]) : `${brief(low[column])} to ${brief(high[column])}`;
-    return `${title.toLowerCase()} ${span}`;
+    return `${title.toLowerCase()} ${span}${before ? ` (yesterday ${brief(before[column])})` : ""}`;
   });
   const here = data.marks.filter(([at]) => at >= data.first[column] && at < next).map(([, , text]) => text);
   return `${where}: ${[...figures, ...here].join(", ")}`;
@@ -129,6 +168,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const grid = frame.querySelector(".grid");
   const status = frame.querySelector(".status");
   grid.setAttribute("aria-label", data.alt);
+  grid.classList.toggle("run", data.axis === "run");
   grid.replaceChildren();
   if (!data.first.length) return;
   const canvases = data.charts.map((chart) => {
@@ -182,7 +222,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   grid.onkeydown = (event) => {
     const moves = { ArrowLeft: -1, ArrowRight: 1 };
     if (event.key in moves) {
-      const column = columnOf(data.first, cursor ?? data.step ?? data.end) + moves[event.key] * (event.shiftKey ? 10 : 1);
+      const column = columnOf(data.first, cursor ?? data.step ?? (data.axis === "run" ? 0 : data.end)) + moves[event.key] * (event.shiftKey ? 10 : 1);
       cursor = data.first[Math.min(data.first.length - 1, Math.max(0, column))];
     } else if (event.key === "Enter" && cursor !== null && data.step !== null) {
       if (!event.shiftKey) setTriggerValue("picked", cursor);

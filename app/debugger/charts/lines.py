@@ -1,4 +1,4 @@
-"""The component of `lines.js`: small charts over the same steps with selection, or over the last minutes."""
+"""The component of `lines.js`: small charts over steps with selection, over the last minutes, or of two runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from app.debugger.charts import mount
 from app.debugger.page_frame import brush, choose
 from app.debugger.runs import Run
+from app.debugger.views.drill_looks import Charts
 from app.debugger.views.figures import thin
 from app.debugger.views.server_history import Line
 
@@ -100,6 +101,35 @@ def time_charts(
         "step": None,
         "range": None,
         "marks": marks,
+        "alt": alt,
+        "hint": hint,
+        "height": height,
+    }
+    _mount(data, key)
+
+
+def run_charts(charts: Charts, *, alt: str, hint: str, key: str, height: int = 84) -> None:
+    """Draw figures over the time of a run, with those of an earlier run as a line."""
+    width, num_columns = charts.width, charts.num_columns
+    data = {
+        "charts": [
+            {
+                "title": pair.title,
+                "unit": pair.unit,
+                "limit": pair.limit,
+                "now": "",
+                "low": _numbers(np.array(pair.today)),
+                "high": _numbers(np.array(pair.today)),
+                "before": _numbers(np.array(pair.yesterday)),
+            }
+            for pair in charts.pairs
+        ],
+        "first": [round(column * width, 3) for column in range(num_columns)],
+        "end": round(num_columns * width, 3),
+        "axis": "run",
+        "step": None,
+        "range": None,
+        "marks": [],
         "alt": alt,
         "hint": hint,
         "height": height,

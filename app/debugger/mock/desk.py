@@ -1,4 +1,4 @@
-"""Components of the page: the clock, and the script for drafts, focus and the word count; the whiteboard."""
+"""Components of the page: the clock, the script for drafts, focus and the word count; the whiteboard."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app.debugger.charts import mount
+from app.debugger.charts.clock import clock as show_clock
 from app.debugger.mock.held import Held
 from app.debugger.mock.sending import panel_name
 from app.debugger.page_frame import in_words
@@ -24,14 +25,16 @@ def clock(held: Held) -> None:
     here = held.clock.seconds if held.is_timed else 0.0
     step = None
     if turn.minutes and turn.stage not in ("open", "self"):
-        step = {"spent": held.asked.seconds + here, "limit": 60 * turn.minutes}
-    data = {
-        "total": {"spent": held.session.elapsed + here, "limit": 60 * held.session.spec.minutes},
-        "step": step,
-        "runs": held.is_timed and not held.clock.is_paused,
-        "why": "paused" if held.clock.is_paused else "" if held.is_timed else "this turn takes no time",
-    }
-    mount("mock_clock", HERE / "clock", data, "mock clock", html="<div class='clock'></div>")
+        step = (held.asked.seconds + here, 60 * turn.minutes)
+    show_clock(
+        "Interview",
+        held.session.elapsed + here,
+        60 * held.session.spec.minutes,
+        key="mock clock",
+        step=step,
+        runs=held.is_timed and not held.clock.is_paused,
+        why="paused" if held.clock.is_paused else "" if held.is_timed else "this turn takes no time",
+    )
 
 
 def desk(held: Held) -> None:

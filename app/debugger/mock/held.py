@@ -6,26 +6,17 @@ released, so that a terminal or another tab can continue it.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamlit import runtime
-
+from app.debugger.tabs import Job, Keeper, OpenElsewhere
 from interview.mock.scenario_list import Scenarios, load_scenarios
 from interview.mock.session import Session, SessionError
 from interview.mock.talk import Asked, Spec
 from interview.mock.turns import Mark, Rate, RunExperiment, Turn
 from quizzes.experiments.runner import Runner
-
-PATIENCE_S = 2.0
-"""Seconds that a new tab waits for the old one to close: a reload opens the new connection first, sometimes."""
-LEFT_S = 10.0
-"""Seconds after which the interview of a closed tab is released."""
-LOOK_S = 1.0
 
 
 class Clock:
@@ -61,47 +52,6 @@ class Clock:
         paused = time.monotonic() - self._paused_at
         self._since, self._paused_at = time.monotonic(), None
         return paused
-
-
-class Job:
-    """Work in a thread, such as a run of an experiment. The page polls it."""
-
-    def __init__(self, turn: str, work: Callable[[], Any], stop: Callable[[], None] | None = None) -> None:
-        self.turn = turn
-        self.began = time.monotonic()
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.is_stopped = False
-        self._stop = stop
-        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
-        self._thread.start()
-
-    def _run(self, work: Callable[[], Any]) -> None:
-        try:
-            self.result = work()
-        except BaseException as error:
-            self.error = error
-
-    @property
-    def is_done(self) -> bool:
-        return not self._thread.is_alive()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
-
-    def stop(self, limit_s: float = 5.0) -> None:
-        """End the work. A worker that is just starting is ended again, until the thread has given up."""
-        self.is_stopped = True
-        until = time.monotonic() + limit_s
-        while self._stop is not None and not self.is_done and time.monotonic() < until:
-            with suppress(Exception):
-                self._stop()
-            self._thread.join(0.1)
-
-    def wait(self, limit_s: float) -> None:
-        """Wait a moment: quick work needs no progress bar."""
-        self._thread.join(limit_s)
 
 
 @dataclass
@@ -172,11 +122,9 @@ class Held:
             self.runner.warm(experiment)
 
 
-_lock = threading.Lock()
-_held: dict[str, Held] = {}
+HELD: Keeper[Held] = Keeper(lambda held: release(held))
 _spent: dict[str, tuple[str, float]] = {}
 """Interview -> turn and seconds spent on it when its tab was closed."""
-_watcher: threading.Thread | None = None
 
 
 def scenarios() -> Scenarios:
@@ -184,32 +132,20 @@ def scenarios() -> Scenarios:
     return load_scenarios()
 
 
-def is_open(tab: str) -> bool:
-    """Return whether a tab of this server is connected."""
-    return bool(runtime.exists() and runtime.get_instance().is_active_session(tab))
-
-
 def begin(spec: Spec, tab: str) -> Held:
     """Begin an interview in a tab. Raises SessionError."""
     return _hold(Session.start(spec, scenarios()), tab)
 
 
-def take(session_id: str, tab: str, patience_s: float = PATIENCE_S) -> Held:
+def take(session_id: str, tab: str, patience_s: float | None = None) -> Held:
     """Return the interview for a tab, opened if necessary. Raises SessionError, also if another tab has it."""
-    until = time.monotonic() + patience_s
-    while True:
-        with _lock:
-            found = _held.get(session_id)
-            if found is not None and (found.owner == tab or not is_open(found.owner)):
-                found.owner, found.left_at = tab, None
-                return found
-        if found is None:
-            return _hold(Session.open(session_id, scenarios()), tab)
-        if time.monotonic() >= until:
-            raise SessionError(
-                "this session is open in another terminal or tab", "go on there, or close it first"
-            )
-        time.sleep(0.1)
+    try:
+        found = HELD.take(session_id, tab, patience_s)
+    except OpenElsewhere:
+        raise SessionError(
+            "this session is open in another terminal or tab", "go on there, or close it first"
+        ) from None
+    return _hold(Session.open(session_id, scenarios()), tab) if found is None else found
 
 
 def _hold(session: Session, tab: str) -> Held:
@@ -219,17 +155,12 @@ def _hold(session: Session, tab: str) -> Held:
     if session.turn is not None:
         turn, spent = _spent.pop(session.spec.id, ("", 0.0))
         held.clock.show(session.turn.id, spent if turn == session.turn.id else 0.0)
-    with _lock:
-        _held[session.spec.id] = held
-    _watch()
-    return held
+    return HELD.hold(session.spec.id, held)
 
 
 def release(held: Held) -> None:
     """Close an interview's file and end its runs. It can be continued anywhere."""
-    with _lock:
-        if _held.get(held.session.spec.id) is held:
-            del _held[held.session.spec.id]
+    HELD.drop(held.session.spec.id, held)
     if held.session.turn is not None:
         with suppress(OSError, AssertionError):
             held.keep_drawing()
@@ -239,36 +170,3 @@ def release(held: Held) -> None:
         held.job.stop()
     held.runner.close()
     held.session.close()
-
-
-def _watch() -> None:
-    """Release the interviews of closed tabs, in a thread that lives while there are any."""
-    global _watcher
-    with _lock:
-        if _watcher is None or not _watcher.is_alive():
-            _watcher = threading.Thread(target=_look, daemon=True)
-            _watcher.start()
-
-
-def _look() -> None:
-    global _watcher
-    while True:
-        time.sleep(LOOK_S)
-        with _lock:
-            held = list(_held.values())
-            if not held:
-                _watcher = None
-                return
-        release_left(held)
-
-
-def release_left(held: list[Held], now: float | None = None) -> None:
-    """Stop the clock of closed tabs, and release their interviews a little later."""
-    now = time.monotonic() if now is None else now
-    for each in held:
-        if is_open(each.owner):
-            each.left_at = None
-        elif each.left_at is None:
-            each.left_at = now
-        elif now - each.left_at >= LEFT_S:
-            release(each)

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.debugger.mock.fields import ask, form
 from app.debugger.mock.held import Held
+from app.debugger.mock.incident import drill, hypothesis
 from app.debugger.mock.running import program, run
 from app.debugger.mock.sending import panel, send
 from app.debugger.mock.texts import markdown
@@ -17,11 +18,13 @@ from interview.mock.turns import (
     Ask,
     Continue,
     Form,
+    Hypothesis,
     Mark,
     Menu,
     Program,
     Prose,
     Rate,
+    RunDrill,
     RunExperiment,
     Want,
 )
@@ -161,6 +164,8 @@ PANELS: dict[type[Want], Callable[[Held, Any], None]] = {
     Menu: menu,
     Mark: mark,
     RunExperiment: run,
+    RunDrill: drill,
+    Hypothesis: hypothesis,
     Program: program,
     Rate: rate,
 }

@@ -8,10 +8,11 @@ from typing import Any
 
 import streamlit as st
 
-from app.debugger.mock.held import Held, Job
+from app.debugger.mock.held import Held
 from app.debugger.mock.sending import panel, send
 from app.debugger.mock.texts import markdown, plain
 from app.debugger.page_frame import in_words, told
+from app.debugger.tabs import Job
 from common.paths import write_atomically
 from common.text import figure
 from interview.mock import coding

@@ -10,6 +10,7 @@ import streamlit as st
 from app.debugger.mock import held as interviews
 from app.debugger.mock.texts import clock_time, markdown
 from app.debugger.page_frame import told
+from app.debugger.tabs import tab_id
 from common.paths import state_path
 from interview.mock.choose import DAYS, MINUTES, choose, is_repeat
 from interview.mock.scenario import LEVELS, role_name
@@ -97,8 +98,6 @@ def _form(scenarios: Scenarios, past: list[Saved]) -> str | None:
 
 
 def _begin(spec: Spec, *, is_repeat: bool) -> str | None:
-    from app.debugger.mock.tab import tab_id
-
     try:
         interviews.begin(spec, tab_id())
     except SessionError as error:

@@ -10,7 +10,19 @@ from app.debugger.mock import charts
 from app.debugger.mock.held import Held
 from app.debugger.mock.texts import STAGES, markdown, plain
 from common.text import figure
-from interview.mock.turns import Ask, Continue, Form, Mark, Menu, Program, Prose, Rate, RunExperiment, Turn
+from interview.mock.turns import (
+    Ask,
+    Continue,
+    Form,
+    Hypothesis,
+    Mark,
+    Menu,
+    Program,
+    Prose,
+    Rate,
+    RunExperiment,
+    Turn,
+)
 
 KEPT = 2
 """Exchanges before the present turn that stay readable, beside the question of the step."""
@@ -94,6 +106,9 @@ def replied(turn: Turn, reply: dict[str, Any]) -> str:
         return " · ".join(values) + end
     if isinstance(want, Menu):
         return plain(dict(want.options).get(reply["pick"], reply["pick"]))
+    if isinstance(want, Hypothesis):
+        cause, named = dict(want.causes)[reply["cause"]], ", ".join(reply["evidence"]) or "no figure"
+        return f"{plain(cause)} <b>{reply['confidence']} % sure</b>, because of {plain(named)}"
     if isinstance(want, Mark):
         return f"{plain(want.point.say)} <b>{MARK_WORDS[reply['mark']]}</b>"
     if isinstance(want, RunExperiment):

@@ -9,8 +9,8 @@ import streamlit as st
 from app.debugger import session
 from app.debugger.mock import conversation, ending, starting
 from app.debugger.mock import held as interviews
-from app.debugger.mock.tab import tab_id
 from app.debugger.page_frame import told
+from app.debugger.tabs import tab_id
 from interview.mock.scenario import role_name
 from interview.mock.session import SessionError, read
 

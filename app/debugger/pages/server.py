@@ -10,6 +10,7 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.charts.lines import time_charts
+from app.debugger.diagnosis import section as diagnosis
 from app.debugger.page_frame import in_words, told
 from app.debugger.views.server_history import COLUMN_S, History, lines_of, times_of
 from common.text import duration
@@ -65,6 +66,7 @@ def show() -> None:
         return
     watch.history.set_window(window_s)
     session.add_to_url({"url": watch.base})
+    diagnosis.show(watch.base, watch.api_key)
     st.fragment(in_words(_look), run_every=EVERY_S)()
 
 

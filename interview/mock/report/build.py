@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from interview.drills.post_mortem import post_mortem
 from interview.mock.assessment import STRONG, Assessment, anchor, assess, titles
+from interview.mock.case import Case
 from interview.mock.drawn import Drawn
 from interview.mock.evidence import SURE
 from interview.mock.report.judging import Verdicts, axis_values
 from interview.mock.report.model import AxisRow, PointRow, Report, StepRow, load
-from interview.mock.scenario import AXES, STAGE_NAMES
+from interview.mock.scenario import AXES, STAGE_NAMES, Step
 from interview.mock.session import Saved, Session, SessionError
 from interview.mock.talk import Asked, Talk
 from quizzes.free_text.sentences import closest
@@ -129,13 +131,21 @@ def _step(asked: Asked, drawn: Mapping[str, Drawn], talk: Talk, judged: Verdicts
         rows=[list(row) for row in asked.rows],
         ran=_command(asked),
         explain=asked.explain,
-        five="" if step is None or not step.five else drawn[scenario].text(step.five),
+        five=_five(step, drawn.get(scenario)),
         evidence=[
             f"{titles()[e.axis].lower()} {e.value:.1f}: {e.why}" for e in talk.evidence if e.step == asked.key
         ],
         value=asked.value,
         learn=_learn(asked, drawn),
+        post_mortem=post_mortem(asked.replies["events"]) if "events" in asked.replies else "",
     )
+
+
+def _five(step: Step | None, drawn: Drawn | None) -> str:
+    """Return an answer that would score 5."""
+    if step is None or drawn is None:
+        return ""
+    return Case.of(step).model_answer if step.incident is not None else drawn.text(step.five)
 
 
 def _why(asked: Asked, drawn: Mapping[str, Drawn]) -> str:
@@ -163,6 +173,9 @@ def _answer(asked: Asked) -> str:
         sure = f"; {asked.confidence} % sure" if asked.confidence else ""
         is_alone = sum(not name.endswith(".interval") for name in given) == 1
         return ", ".join(_in_words(name, value, is_alone) for name, value in given.items()) + sure
+    if "drill" in replies:
+        parts = [f"{name}: {', '.join(replies[name]) or 'none'}" for name in ("looks", "evidence", "fixes")]
+        return f"{replies['cause']}, {asked.confidence} % sure; {'; '.join(parts)}"
     named = [name for each in replies.values() for name in (each if isinstance(each, list) else [each])]
     return ", ".join(map(str, named))
 
@@ -176,6 +189,8 @@ def _in_words(name: str, value: Any, is_alone: bool) -> str:
 
 
 def _command(asked: Asked) -> str:
+    if "drill" in asked.replies:
+        return f"prep drill start {asked.replies['drill']}"
     if "name" not in asked.run:
         return ""
     args = " ".join(f"{name}={_plain(value)}" for name, value in asked.run["args"].items())

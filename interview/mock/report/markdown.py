@@ -124,6 +124,8 @@ def _step(number: int, step: StepRow) -> Iterator[str]:
         yield f"Evidence: {literal('; '.join(step.evidence))}\n"
     if step.five:
         yield f"**An answer that would score 5.** {step.five}\n"
+    if step.post_mortem:
+        yield re.sub(r"^#", "####", step.post_mortem, flags=re.MULTILINE)
 
 
 def _rest(report: Report, charts: bool) -> Iterator[str]:

@@ -64,6 +64,8 @@ class StepRow:
     evidence: list[str]
     value: float | None
     learn: list[str]
+    post_mortem: str = ""
+    """Markdown about an incident, with lines for the candidate to write; "" for other questions."""
 
 
 @dataclass(frozen=True)

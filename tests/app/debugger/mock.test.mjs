@@ -8,7 +8,7 @@ const load = (name) => {
   const source = readFileSync(new URL(`../../../app/debugger/mock/${name}`, import.meta.url), "utf8");
   return import(`data:text/javascript,${encodeURIComponent(source)}`);
 };
-const { clockTime, level } = await load("clock.js");
+const { clockTime, level } = await load("../charts/clock.js");
 const { countWords, indentAfter } = await load("desk.js");
 const { erased } = await load("board.js");
 

@@ -11,14 +11,26 @@ from streamlit.testing.v1 import AppTest
 from app.debugger.mock import held as interviews
 from app.debugger.mock.held import Held
 from interview.mock.candidates import Candidate
-from interview.mock.turns import Ask, Continue, Form, Mark, Menu, Program, Prose, Rate, RunExperiment, Turn
+from interview.mock.turns import (
+    Ask,
+    Continue,
+    Form,
+    Hypothesis,
+    Mark,
+    Menu,
+    Program,
+    Prose,
+    Rate,
+    RunExperiment,
+    Turn,
+)
 
 SCRIPT = Path(__file__).resolve().parents[3] / "app" / "debugger" / "entry" / "workbench.py"
 
 
 def held() -> Held:
     """Return the interview that this process holds."""
-    return next(iter(interviews._held.values()))
+    return next(iter(interviews.HELD.held.values()))
 
 
 def button(app: AppTest, label: str) -> Any:
@@ -27,7 +39,7 @@ def button(app: AppTest, label: str) -> Any:
 
 def until_asked(app: AppTest) -> None:
     """Wait for a run or the checks of a program, as the page does."""
-    while interviews._held and (isinstance(held().turn.want, RunExperiment) or held().job is not None):
+    while interviews.HELD.held and (isinstance(held().turn.want, RunExperiment) or held().job is not None):
         time.sleep(0.02)
         app.run()
 
@@ -53,6 +65,11 @@ def answer(app: AppTest, turn: Turn, reply: dict[str, Any]) -> None:
         button(app, "Commit" if want.can_try else "That is my choice").click()
     elif isinstance(want, Menu):
         app.button(key=f"{key} {reply['pick']}").click()
+    elif isinstance(want, Hypothesis):
+        app.radio(key=f"{key} cause").set_value(reply["cause"])
+        app.multiselect(key=f"{key} evidence").set_value(reply["evidence"])
+        app.slider(key=f"{key} sure").set_value(reply["confidence"])
+        button(app, "That is my hypothesis").click()
     elif isinstance(want, Mark):
         app.button(key=f"{key} {reply['mark']}").click()
     elif isinstance(want, Rate):
@@ -99,7 +116,7 @@ def go_to(app: AppTest, end: str, persona: str = "excellent") -> list[tuple[Turn
     candidate: Candidate | None = None
     given = []
     until_asked(app)
-    while interviews._held and not held().turn.id.endswith(end):
+    while interviews.HELD.held and not held().turn.id.endswith(end):
         candidate = candidate or Candidate(persona, held().session, held().runner)
         turn = held().turn
         reply, _ = candidate.reply(turn)

@@ -22,6 +22,7 @@ from interview.mock.turns import (
     Ask,
     Continue,
     Form,
+    Hypothesis,
     Mark,
     Menu,
     Prose,
@@ -141,6 +142,18 @@ def type_reply(tab: Page, turn: Turn, reply: dict[str, Any]) -> None:
         press("Control+Shift+Enter" if want.can_try else "Control+Enter")
     elif isinstance(want, Menu):
         press(str([name for name, _ in want.options].index(reply["pick"]) + 1))
+    elif isinstance(want, Hypothesis):
+        for _ in range([name for name, _ in want.causes].index(reply["cause"])):
+            press("ArrowDown")
+        for key in ("Space", "Tab"):
+            press(key)
+        for name in reply["evidence"]:
+            tab.keyboard.type(name)
+            press("Enter")
+        press("Tab")
+        for _ in range(reply["confidence"] - 50):
+            press("ArrowRight")
+        press("Control+Enter")
     elif isinstance(want, Mark):
         press(str(MARKS.index(reply["mark"]) + 1))
     else:

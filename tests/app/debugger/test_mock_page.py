@@ -12,12 +12,14 @@ import pytest
 import yaml
 from streamlit.testing.v1 import AppTest
 
+from app.debugger import tabs
 from app.debugger.mock import charts, desk, starting
 from app.debugger.mock import held as interviews
 from app.debugger.mock.conversation import stages
-from app.debugger.mock.held import Clock, Job
+from app.debugger.mock.held import Clock
 from app.debugger.mock.texts import markdown, plain
 from app.debugger.mock.transcript import visible
+from app.debugger.tabs import Job
 from interview.mock import coding
 from interview.mock.candidates import Candidate
 from interview.mock.coding import Checked
@@ -81,7 +83,7 @@ def open_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> I
         return app.run()
 
     yield opened
-    for each in list(interviews._held.values()):
+    for each in list(interviews.HELD.held.values()):
         interviews.release(each)
 
 
@@ -119,14 +121,14 @@ def test_a_whole_interview_goes_through_the_page(
     given = go_to(app, "never")
     assert [each.value for each in app.title] == ["Report"]
     kinds = {type(turn.want).__name__ for turn, _ in given}
-    assert kinds == {"Continue", "Prose", "Ask", "Form", "Menu", "Mark", "Rate", "Program"}
+    assert kinds == {"Continue", "Prose", "Ask", "Form", "Menu", "Hypothesis", "Mark", "Rate", "Program"}
     kept = {line["turn"]: line["reply"] for line in read("s1").lines if "result" not in line["reply"]}
     assert set(kept) == {turn.id for turn, _ in given}
     for turn, reply in given:
         assert {name: kept[turn.id][name] for name in reply if name != "commit"} == {
             name: value for name, value in reply.items() if name != "commit"
         }
-    assert read("s1").is_over and not interviews._held, "over, and its file is closed"
+    assert read("s1").is_over and not interviews.HELD.held, "over, and its file is closed"
 
 
 def test_the_form_begins_with_the_settings_and_the_open_interview_is_offered(open_page: Opener) -> None:
@@ -140,7 +142,7 @@ def test_the_form_begins_with_the_settings_and_the_open_interview_is_offered(ope
     assert (spec.role, spec.level, spec.minutes) == ("sre", "mid", 20)
     assert app.query_params["interview"] == spec.id
     app.button(key="mock_leave").click().run()
-    assert not interviews._held and "An interview is open" in said(app)
+    assert not interviews.HELD.held and "An interview is open" in said(app)
     app.button(key="mock_resume").click().run()
     assert held().session.spec.id == spec.id
 
@@ -215,15 +217,15 @@ def test_a_reloaded_tab_goes_on_at_the_same_turn_with_its_clock(
 ) -> None:
     open_page(begun("bound#ask"))
     before, clock = held(), held().clock
-    monkeypatch.setattr(interviews, "is_open", lambda tab: False)
+    monkeypatch.setattr(tabs, "is_open", lambda tab: False)
     clock._since = time.monotonic() - 50
     again = open_page("s1")
     assert not again.error
     assert held() is before and held().clock is clock
     assert 50 <= clock.seconds < 60 and held().turn.id.endswith("bound#ask")
-    interviews.release_left([before], now=100.0)
-    interviews.release_left([before], now=111.0)
-    assert not interviews._held
+    interviews.HELD.release_left(now=100.0)
+    interviews.HELD.release_left(now=111.0)
+    assert not interviews.HELD.held
     later = open_page("s1")
     assert not later.error and held() is not before and held().turn.id.endswith("bound#ask")
     assert held().clock.seconds < 60
@@ -232,14 +234,13 @@ def test_a_reloaded_tab_goes_on_at_the_same_turn_with_its_clock(
 def test_a_second_tab_and_a_terminal_are_told_where_the_interview_is(
     open_page: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interviews, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(tabs, "PATIENCE_S", 0.0)
     elsewhere = Session.open(begun())
     app = open_page("s1")
     assert "this session is open in another terminal or tab. Next: go on there" in said(app)
     elsewhere.close()
-    monkeypatch.setattr(interviews, "is_open", lambda tab: True)
+    monkeypatch.setattr(tabs, "is_open", lambda tab: True)
     other = interviews.take("s1", "another tab", 0.0)
-    monkeypatch.setattr("app.debugger.mock.held.take.__defaults__", (0.0,))
     app.button(key="mock_retry").click().run()
     assert "another terminal or tab" in said(app)
     interviews.release(other)

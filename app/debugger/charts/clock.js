@@ -1,6 +1,6 @@
-// The clock of an interview: it ticks here, and the server measures.
+// A clock of something with a time limit: it ticks here, and the server measures.
 //
-//   data = { total: {spent, limit}, step: {spent, limit} or null, runs, why }      in seconds
+//   data = { name, total: {spent, limit}, step: {spent, limit} or null, runs, why, over }      in seconds
 
 const AMBER = 0.8;
 
@@ -35,7 +35,7 @@ function row(frame, name) {
 export default function ({ data, parentElement }) {
   const frame = parentElement.querySelector(".clock");
   frame.replaceChildren();
-  const rows = [[row(frame, "Interview"), data.total]];
+  const rows = [[row(frame, data.name), data.total]];
   if (data.step) rows.push([row(frame, "This step"), data.step]);
   const told = document.createElement("p");
   told.setAttribute("role", "status");
@@ -45,8 +45,9 @@ export default function ({ data, parentElement }) {
     const passed = data.runs ? (performance.now() - began) / 1000 : 0;
     for (const [show, { spent, limit }] of rows) show(spent + passed, limit);
     const step = data.step && level(data.step.spent + passed, data.step.limit);
-    const words = data.why || (step === "over" ? "over the step's time: come to the end" : step ? "80 % of the step's time is used" : "");
+    const words = data.why || (step === "over" ? "over the step's time: come to the end" : step ? "80 % of the step's time is used" : level(data.total.spent + passed, data.total.limit) === "over" ? data.over : "");
     if (told.textContent !== words) told.textContent = words;
+    told.hidden = !data.step && !words;
   };
   tick();
   const timer = setInterval(tick, 250);

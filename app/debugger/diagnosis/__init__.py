@@ -1,0 +1,1 @@
+"""The section Diagnose of the page Server: `prep diagnose` in the browser."""

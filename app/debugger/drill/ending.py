@@ -1,0 +1,140 @@
+"""A drill that is over: the score, the debrief, what was seen, and the post-mortem as a file."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from html import escape
+from typing import Any
+
+import streamlit as st
+
+from app.debugger.drill.parts import Bar, bars, table
+from app.debugger.page_frame import told
+from interview.drills.drill import Drill, causes
+from interview.drills.figures import FIGURES, shown, signature
+from interview.drills.looks import Row
+from interview.drills.post_mortem import post_mortem
+from interview.drills.score import MOST, Score
+
+PARTS = {"cause": "cause", "evidence": "evidence", "fix": "fix, verified", "looks": "cheap looks"}
+
+
+def show(name: str, drill: Drill, events: list[dict[str, Any]]) -> bool:
+    """Show a session from its events; return whether the learner leaves the page."""
+    end = next((event for event in events if event["event"] == "end"), None)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.download_button(
+            "Download the post-mortem",
+            post_mortem(events),
+            f"drill-{name}.md",
+            "text/markdown",
+            type="primary",
+            key="drill_download",
+        )
+        leaves = st.button("Another drill", key="drill_again")
+    left, right = st.columns([1.4, 1], gap="large")
+    with left:
+        if end is None:
+            st.info("This drill was interrupted: its runs are gone. The post-mortem has the timeline so far.")
+        else:
+            _score(Score(**{each.name: end[each.name] for each in fields(Score)}))
+            _debrief(drill, _last(events, "hypothesis"))
+        _figures(drill, events, is_over=end is not None)
+    with right:
+        _fixes(drill, events)
+        _looks(events)
+    with st.expander("The post-mortem: complete the lines in italics"), st.container(key="drill_post_mortem"):
+        st.markdown(_smaller(post_mortem(events)))
+    return leaves
+
+
+def _last(events: list[dict[str, Any]], kind: str) -> dict[str, Any] | None:
+    return next((event for event in reversed(events) if event["event"] == kind), None)
+
+
+def _score(score: Score) -> None:
+    solved = "solved" if score.is_solved else "not solved: cause, evidence and fix belong together"
+    st.html(
+        f'<div class="drill-total" role="status">{score.total} of {sum(MOST.values())} · {solved}</div>'
+        + bars(
+            Bar(PARTS[part], points / most, "met" if points == most else "", f"{points}/{most}")
+            for part, most in MOST.items()
+            for points in [getattr(score, part)]
+        )
+    )
+    spent = f"{score.seconds // 60}:{score.seconds % 60:02} min in all, looks for {score.cost}"
+    brier = (
+        ""
+        if score.brier is None
+        else f" · Brier score of your confidence {score.brier:.2f} (0 is best, 0.25 is a coin)"
+    )
+    st.caption(f"{spent}{brier}")
+
+
+def _debrief(drill: Drill, guess: dict[str, Any] | None) -> None:
+    known = causes()
+    yours = "<p>You stated no cause.</p>"
+    if guess is not None:
+        is_right = guess["cause"] == drill.cause
+        mark = '<span class="yes">✓ right</span>' if is_right else '<span class="no">✗</span>'
+        yours = (
+            f"<p><b>You said</b> ({guess['confidence']} % sure): {escape(known[guess['cause']])} {mark}<br>"
+            f"because of {escape(', '.join(guess['evidence']))}</p>"
+        )
+    st.subheader("Debrief")
+    st.html(
+        f'<div class="drill-verdict">{yours}<p><b>It was:</b> {escape(known[drill.cause])}</p>'
+        f"<p>{escape(drill.debrief.say)}</p><p><b>Not this:</b> {escape(known[drill.debrief.runner_up])}<br>"
+        f"<b>Ask:</b> {escape(drill.debrief.question)}</p></div>"
+    )
+
+
+def _figures(drill: Drill, events: list[dict[str, Any]], *, is_over: bool) -> None:
+    """Show the figures that differ from yesterday's: those that decide are marked once the drill is over."""
+    healthy, faulty = _last(events, "healthy"), _last(events, "faulty")
+    if healthy is None or faulty is None:
+        return
+    now, before = faulty["figures"], healthy["figures"]
+    rows = [
+        Row(each, shown(each, now[each]), shown(each, before[each]), FIGURES[each].says)
+        for each in signature(now, before)
+    ]
+    st.subheader("What differs from yesterday")
+    st.html(table(rows, drill.evidence if is_over else ()))
+
+
+def _fixes(drill: Drill, events: list[dict[str, Any]]) -> None:
+    st.subheader("Good requests")
+    runs = [event for event in events if event["event"] in ("healthy", "faulty", "fix")]
+    names = {"healthy": "yesterday", "faulty": "today"}
+    st.html(
+        bars(
+            [
+                Bar(
+                    names.get(each["event"]) or each["fix"],
+                    each["good"],
+                    "yesterday" if each["event"] == "healthy" else "met" if each["is_met"] else "",
+                )
+                for each in runs
+            ],
+            mark=drill.objective.share,
+            kind="fixes",
+        )
+    )
+    st.caption(told(f"Objective (line): {drill.objective.in_words}"))
+
+
+def _looks(events: list[dict[str, Any]]) -> None:
+    st.subheader("Your looks")
+    found = [event for event in events if event["event"] == "look"]
+    words = ", ".join(f"{each['name']} ({each['cost']})" for each in found)
+    st.caption(words or "none")
+
+
+def _smaller(text: str) -> str:
+    """Return Markdown with headings two levels lower: the page has one of the first level."""
+    lines = text.splitlines()
+    return "\n".join(
+        f"##{line}" if line.startswith("#") else told(line) if not line.startswith(("_", "|")) else line
+        for line in lines
+    )

@@ -1,0 +1,63 @@
+"""Parts of the page as HTML: bars of good requests, tables of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import NamedTuple
+
+from app.debugger.page_frame import told
+from interview.drills.looks import Row
+
+
+class Bar(NamedTuple):
+    """A share from 0 to 1."""
+
+    name: str
+    share: float
+    kind: str = ""
+    """"yesterday", "met" or none: the colour."""
+    words: str = ""
+    """The figure at its end; by default the share."""
+    note: str = ""
+
+
+def bars(entries: Iterable[Bar], *, mark: float | None = None, kind: str = "") -> str:
+    """Return bars, with a line at `mark`. kind "fixes": the name stands above its bar."""
+    lines = []
+    line = "" if mark is None else f'<s style="left:{100 * mark:.1f}%"></s>'
+    for name, share, colour, words, note in entries:
+        wide = 100 * min(1.0, max(0.0, share))
+        told = f"<small>{escape(note)}</small>" if note else ""
+        lines.append(
+            f'<div class="{colour}"><span>{escape(name)}</span><i aria-hidden="true"><u style="width:{wide:.1f}%"></u>'
+            f"{line}</i><b>{escape(words or f'{share:.0%}')}</b>{told}</div>"
+        )
+    return f'<div class="drill-bars {kind}">{"".join(lines)}</div>'
+
+
+def table(rows: Sequence[Row], decides: Iterable[str] = ()) -> str:
+    """Return figures of today and yesterday as a table; those that decide are marked."""
+    marked = set(decides)
+    lines = [
+        f'<tr class="{"decides" if row.figure in marked else ""}"><th scope="row">{escape(row.figure)}</th>'
+        f'<td class="number">{escape(row.now)}</td><td class="number">{escape(row.before)}</td>'
+        f'<td class="says">{escape(row.says)}</td></tr>'
+        for row in rows
+    ]
+    heads = "".join(f'<th scope="col" class="number">{day}</th>' for day in ("today", "yesterday"))
+    head = f'<thead><tr><th scope="col">figure</th>{heads}<th></th></tr></thead>'
+    return f'<div class="drill-table"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def sentence(error: object) -> str:
+    """Return a message as a sentence of Markdown."""
+    text = str(error)
+    return told(f"{text[:1].upper()}{text[1:].rstrip('.')}.")
+
+
+KEY = (
+    '<div class="drill-key"><span><i></i>today</span>'
+    '<span class="yesterday"><i></i>yesterday, the healthy server</span></div>'
+)
+"""The legend of charts with two runs."""

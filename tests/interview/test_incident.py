@@ -1,0 +1,122 @@
+"""Incidents of an interview: drills, answered from recorded figures or run on this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from interview.drills.checking import recorded
+from interview.drills.drill import find_drill
+from interview.drills.figures import LOOKS
+from interview.drills.post_mortem import post_mortem
+from interview.mock.case import Case
+from interview.mock.drawn import draw_scenario
+from interview.mock.incident import KNOWN, LIVE, incident_step
+from interview.mock.live import live
+from interview.mock.scenario import Step
+from interview.mock.scenario_list import load_scenarios
+from interview.mock.talk import Asked, Heard, Spec, Talk
+from interview.mock.turns import Hypothesis, Menu, RunDrill, Turn
+from quizzes.grading import ParseError
+from quizzes.yaml_files import UnknownId
+
+SCENARIOS = load_scenarios()
+INCIDENTS = [
+    (entry.id, step.id)
+    for entry in SCENARIOS
+    for step in SCENARIOS.scenario(entry.id).steps
+    if step.incident is not None
+]
+
+
+class Floor:
+    """An incident of a scenario, turn by turn."""
+
+    def __init__(self, scenario: str, step: str) -> None:
+        drawn = draw_scenario(SCENARIOS.scenario(scenario), 3)
+        self.step: Step = drawn.scenario.step(step)
+        self.talk = Talk(Spec("x", "sre", "mid", 45, 3, (scenario,), ""))
+        self.asked: Asked = self.talk.begin(
+            f"{scenario}/{step}", self.step, "experiment", "incident", "Look.", 5
+        )
+        self._turns = incident_step(self.talk, drawn, self.step, self.asked)
+        self.turn: Turn | None = next(self._turns)
+        self.told = [self.turn.say]
+
+    def reply(self, **reply: Any) -> None:
+        assert self.turn is not None
+        self.turn.want.check(reply)
+        try:
+            self.turn = self._turns.send(Heard(reply, 1.0))
+            self.told.append(self.turn.say)
+        except StopIteration:
+            self.turn = None
+
+
+@pytest.mark.parametrize(("scenario", "step"), INCIDENTS)
+def test_the_recorded_figures_answer_each_look_and_repair(scenario: str, step: str) -> None:
+    floor = Floor(scenario, step)
+    case = Case.of(floor.step)
+    drill, proof = case.drill, recorded()[case.drill.id]
+    assert f"{proof.good['faulty']:.0%} of the requests meet it" in floor.told[0]
+    figure = next(iter(drill.evidence))
+    look = next(name for name in LOOKS if figure in case.shown(name))
+    floor.reply(pick=look)
+    assert figure in floor.told[-1] and max(map(len, floor.told[-1].splitlines())) <= 80
+    floor.reply(pick=KNOWN)
+    floor.reply(cause=drill.cause, confidence=90, evidence=[figure])
+    wrong = next(number for number, fix in enumerate(drill.fixes, 1) if not fix.helps)
+    floor.reply(pick=str(wrong))
+    floor.reply(pick=str(drill.right_fixes[0]))
+    assert floor.turn is None and floor.asked.all_right
+    assert [row[2] for row in floor.asked.rows[2:]] == [
+        f"{proof.good[str(number)]:.0%} good" for number in (wrong, drill.right_fixes[0])
+    ]
+    assert drill.debrief.question in floor.asked.explain
+    document = post_mortem(floor.asked.replies["events"])
+    assert all(text in document for text in (f"Looked at {look}", drill.fixes[wrong - 1].say, "points."))
+    assert [each.value for each in floor.talk.evidence if each.axis == "diagnosis"] == [4.6]
+
+
+def test_only_figures_that_a_look_has_shown_are_evidence() -> None:
+    floor = Floor("sre.noon_cliff", "the_incident")
+    floor.reply(pick="cache")
+    floor.reply(pick=KNOWN)
+    assert floor.turn is not None and isinstance(floor.turn.want, Hypothesis)
+    for evidence, says in ((["waiting_mean"], "no look has shown"), ([], "no figure is named")):
+        with pytest.raises(ParseError, match=says):
+            floor.reply(cause="seqs_too_low", confidence=90, evidence=evidence)
+
+
+def test_a_run_that_fails_leaves_the_recorded_figures() -> None:
+    floor = Floor("sre.noon_cliff", "the_incident")
+    floor.reply(pick=LIVE)
+    assert floor.turn is not None and isinstance(floor.turn.want, RunDrill)
+    floor.reply(failed="the port is taken")
+    assert floor.turn is not None and isinstance(floor.turn.want, Menu)
+    assert "the port is taken" in floor.told[-1] and "A recorded run" in floor.told[-1]
+
+
+def test_a_scenario_names_a_drill_that_exists() -> None:
+    with pytest.raises(UnknownId, match="did you mean seqs-too-low"):
+        find_drill("seqs-to-low")
+    step = SCENARIOS.scenario("sre.noon_cliff").step("the_incident").model_dump()
+    with pytest.raises(ValueError, match="did you mean seqs-too-low"):
+        Step.model_validate({**step, "incident": {"drill": "seqs-to-low"}})
+
+
+@pytest.mark.slow
+def test_a_live_run_takes_the_place_of_the_recorded_figures() -> None:
+    floor = Floor("sre.noon_cliff", "the_incident")
+    floor.reply(pick=LIVE)
+    assert floor.turn is not None and isinstance(floor.turn.want, RunDrill)
+    told: list[str] = []
+    reply = live(floor.turn.want, told.append)
+    floor.reply(**reply)
+    assert {each.partition(":")[0] for each in told} == {"yesterday, 1 of 2", "today, 2 of 2"}
+    assert "A run on this machine" in floor.told[-1]
+    floor.reply(pick="top")
+    assert "waiting" in floor.told[-1], "a look that only a run has"
+    floor.reply(pick=KNOWN)
+    assert floor.asked.all_right is None
