@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from common.complaints import complaints
+from common.yaml_text import YamlError, YamlFile
 from engine.config import ConfigError
 
 Policy = Literal[
@@ -37,9 +38,12 @@ Settings = TypeVar("Settings", bound=BaseModel)
 
 
 class StrictModel(BaseModel):
-    """Settings that refuse unknown names."""
+    """Settings that refuse unknown names, NaN and infinity."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
 class BackendSettings(StrictModel):
@@ -114,14 +118,14 @@ class ShadowSettings(StrictModel):
 
 class HealthSettings(StrictModel):
     path: str = "/health"
-    every_s: float = Field(default=1.0, gt=0)
-    timeout_s: float = Field(default=1.0, gt=0)
+    every_s: Seconds = 1.0
+    timeout_s: Seconds = 1.0
 
 
 class BreakerSettings(StrictModel):
     failures: int = Field(default=5, ge=1)
     """Failures in a row that open the breaker."""
-    open_s: float = Field(default=10.0, gt=0)
+    open_s: Seconds = 10.0
 
 
 class RetrySettings(StrictModel):
@@ -137,7 +141,7 @@ class HoldSettings(StrictModel):
 
     most: int = Field(default=64, ge=0)
     """Requests that wait; more get status 503."""
-    timeout_s: float = Field(default=60.0, gt=0)
+    timeout_s: Seconds = 60.0
 
 
 class GatewaySettings(StrictModel):
@@ -158,7 +162,7 @@ class GatewaySettings(StrictModel):
     hold: HoldSettings | None = None
     max_prompt_tokens: int | None = Field(default=None, ge=16)
     """Longer conversations are trimmed (`budgeter.py`); None: none."""
-    timeout_s: float = Field(default=120.0, gt=0)
+    timeout_s: Seconds = 120.0
     """Without a byte from a backend."""
 
     @model_validator(mode="after")
@@ -184,27 +188,22 @@ def read_settings(path: Path) -> GatewaySettings:
 
 
 def read_yaml(path: Path, kind: type[Settings], expected: str) -> Settings:
-    """Read settings of a kind. Raises ConfigError with file and line; `expected` is its text for a file without any."""
+    """Read settings of a kind. Raises ConfigError with file and line for each thing that is wrong.
+
+    expected: message for a file that holds something else than settings.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        node, value = yaml.compose(text), yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = 1 if mark is None else mark.line + 1
-        raise ConfigError(f"{path}:{line}: no YAML: {getattr(error, 'problem', error)}") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path}:1: {expected}")
-    try:
-        return kind.model_validate(_with_environment(value))
+        file = YamlFile(path)
+        if not isinstance(file.value, dict):
+            raise YamlError(expected if file.value is not None else f"the file is empty; {expected}")
+        return kind.model_validate(_with_environment(file.value))
+    except YamlError as error:
+        raise ConfigError(f"{path}:{error.line}: {error}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        where = f"{path}:{_line(node, first['loc'])}"
-        raise ConfigError(f"{where}: {place + ': ' if place else ''}{message}") from None
+        found = sorted((file.line(each.location), each.text) for each in complaints(error.errors(), kind))
+        raise ConfigError("\n".join(f"{path}:{line}: {text}" for line, text in found)) from None
+    except RecursionError:
+        raise ConfigError(f"{path}:1: an alias (*name) stands for a value that contains it") from None
 
 
 def _with_environment(value: Any) -> Any:
@@ -218,18 +217,3 @@ def _with_environment(value: Any) -> Any:
     if value[1:] not in os.environ:
         raise ConfigError(f"the environment variable {value[1:]} is not set")
     return os.environ[value[1:]]
-
-
-def _line(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
-    """Return the line of the deepest part of a location that the file has."""
-    line = 1
-    for part in location:
-        if isinstance(node, yaml.MappingNode):
-            found = [(key, value) for key, value in node.value if key.value == part]
-            if not found:
-                break
-            line, node = found[0][0].start_mark.line + 1, found[0][1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-    return line

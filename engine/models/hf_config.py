@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from common.names import unknown_name
 from engine.config import ConfigError, ModelArgs, ModelConfig, MoEConfig
 from engine.config.model import CHECKPOINT_FORMATS, ONLINE_SCHEMES, ExpertNames
 from engine.models.checkpoint import content_hash, download, read_headers, read_json, weight_files
@@ -96,12 +96,12 @@ def find_model(args: ModelArgs) -> Path:
         raise ConfigError(
             f"no folder {path}; give an existing folder, a Hub id (org/name) or a shipped model"
         )
-    close = get_close_matches(name, shipped, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
     raise ConfigError(
-        f"no model {name!r}{hint} Shipped: {', '.join(shipped) or 'none'}. "
-        "Otherwise give a folder (./path) or a Hub id (org/name)."
-    )
+        unknown_name(
+            "no model", name, shipped,
+            f"shipped: {', '.join(shipped) or 'none'}; otherwise give a folder (./path) or a Hub id (org/name)",
+        )
+    )  # fmt: skip
 
 
 def parse_config(

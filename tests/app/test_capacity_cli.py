@@ -86,5 +86,5 @@ def test_every_fault_of_a_plan_has_its_line(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert "did you mean two_regions" in prep("two_region").stderr
-    assert "did you mean total" in prep("rag", "--why", "totl").stderr
+    assert "did you mean 'two_regions'" in prep("two_region").stderr
+    assert "did you mean 'total'" in prep("rag", "--why", "totl").stderr

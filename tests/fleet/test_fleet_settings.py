@@ -26,10 +26,14 @@ def test_the_example_is_read_and_becomes_words_of_prep_serve() -> None:
     ("text", "line", "message"),
     [
         ("replicas: 0", 1, "at least 1 without autoscale"),
-        ("replicas: many", 1, "integer"),
-        ("model: shop\nreplica: 2", 2, "Extra inputs"),
+        ("replicas: many", 1, "must be a whole number, got 'many'"),
+        ("model: shop\nreplica: 2", 2, "unknown setting; did you mean 'replicas'"),
         ("engine:\n  max_seqs: 4", 1, "unknown engine argument 'max_seqs'"),
-        ("replicas: 1\nautoscale: {signal: cpu, out_above: 2, in_below: 1}", 2, "signal must be one of"),
+        (
+            "replicas: 1\nautoscale: {signal: cpu, out_above: 2, in_below: 1}",
+            2,
+            "signal: must be 'queue', .*, got 'cpu'",
+        ),
         ("replicas: 1\nautoscale: {signal: load, out_above: 2}", 2, "in_below"),
         ("replicas: 1\nautoscale: {signal: load, out_above: 2, in_below: 3}", 2, "must be less than"),
         ("replicas: 9\nautoscale: {signal: load, out_above: 2, in_below: 1}", 1, "from 1 to 8"),
@@ -38,10 +42,10 @@ def test_the_example_is_read_and_becomes_words_of_prep_serve() -> None:
             2,
             "simulations",
         ),
-        ("name: ../up", 1, "pattern"),
+        ("name: ../up", 1, "must be 1 to 40 letters, .*, got '../up'"),
         ("policy: random", 1, "round-robin"),
         ("- a", 1, "expected settings"),
-        ("a: [", 1, "no YAML"),
+        ("a: [", 1, "not valid YAML"),
     ],
 )
 def test_a_wrong_setting_is_an_error_with_file_and_line(
