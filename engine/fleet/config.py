@@ -23,8 +23,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from common.memory import free_host_bytes
 from common.processors import num_processors
 from common.text import counted, gib
-from engine.config import ConfigError, EngineArgs
+from engine.config import ConfigError, EngineArgs, ModelArgs
 from engine.gateway.config import HoldSettings, Policy, Seconds, StrictModel, TenantSettings, read_yaml
+from engine.models.hf_config import load_model_config, local_folder
 from engine.sim.autoscaler import AutoscalerConfig
 from engine.zoo.registry import count_parameters, resolve
 
@@ -63,6 +64,13 @@ class FleetSettings(StrictModel):
             if isinstance(value, dict) and name in value:
                 raise ValueError(f"{name} is for simulations; a live fleet measures its starts")
         return value
+
+    @field_validator("model")
+    @classmethod
+    def _is_a_model(cls, name: str) -> str:
+        if local_folder(name) is not None:
+            load_model_config(ModelArgs(model=name))
+        return name
 
     @field_validator("engine")
     @classmethod

@@ -142,7 +142,8 @@ class Fleet:
                 replica.stages = await read_stages(self.gateway, replica.server.url)
                 await asyncio.to_thread(replica.measure_memory)
                 self._failures = 0
-                self._log("warm", replica, why=f"started in {replica.start_s:.2f} s")
+                why = f"started in {replica.start_s:.2f} s"
+                self.events.add("warm", replica.name, self.wanted, why=why, start_s=replica.start_s)
             elif time.monotonic() - replica.began > self.settings.start_timeout_s:
                 self._log("died", replica, why=f"did not start within {self.settings.start_timeout_s:g} s")
                 self._remove(replica)

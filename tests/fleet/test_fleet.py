@@ -113,7 +113,7 @@ async def test_a_replica_that_dies_is_replaced(tmp_path: Path) -> None:
 
 
 async def test_a_fleet_whose_replicas_cannot_start_gives_up_with_their_last_words(tmp_path: Path) -> None:
-    async with running(tmp_path, replicas=1, model="broken") as it:
+    async with running(tmp_path, replicas=1, model="tiny/broken") as it:
         with pytest.raises(ProcessEnded, match="exit code 1.*this server is broken"):
             await it.until(lambda: False)
         assert it.kinds().count("died") == 3
