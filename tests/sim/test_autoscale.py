@@ -220,8 +220,8 @@ def test_only_settings_that_no_cheaper_and_better_one_beats_are_compared(
         ),
         (
             {HIGHER: (1.1, 0.3), AS_GOOD: (2.0, 0.2)},
-            "ours is better than HPA: no setting costs as little, at 1.10 times the cost it misses more in 2 of 2 seeds, "
-            "as few misses on the tuning days cost 2.00 times as much",
+            "ours is better than HPA: no setting costs as little, at 1.10 times the cost it misses more in "
+            "2 of 2 seeds, as few misses on the tuning days cost 2.00 times as much",
         ),
         (
             {LOWER: (0.9, 0.3), HIGHER: (1.1, 0.3)},
