@@ -9,7 +9,8 @@ from typing import Any
 class YamlError(ValueError):
     """A file that cannot be read or is not valid YAML."""
 
-    def __init__(self, message: str, line: int = 1) -> None:
+    def __init__(self, message: str, line: int | None = None) -> None:
+        """line: None if the file has no lines."""
         super().__init__(message)
         self.line = line
 
@@ -37,9 +38,9 @@ class YamlFile:
             line = 1 if mark is None else min(mark.line + 1, last)
             raise YamlError(f"not valid YAML: {problem}", line) from None
         except RecursionError:
-            raise YamlError("not valid YAML: nested too deeply") from None
+            raise YamlError("not valid YAML: nested too deeply", 1) from None
         except ValueError as error:  # a date without such a day, a number of 5,000 digits
-            raise YamlError(f"not valid YAML: {error}") from None
+            raise YamlError(f"not valid YAML: {error}", 1) from None
 
     def line(self, location: tuple[int | str, ...]) -> int:
         """Return the line of the value at a location, or of the last part of the location that exists."""

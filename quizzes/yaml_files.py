@@ -102,15 +102,13 @@ def _cache_folder(folder: Path) -> Path:
     return cache_dir()
 
 
-def read_file(
-    path: Path, check: Checker, shown: str | None = None, *, kind: Any = None
-) -> tuple[list[Document], list[BadFile]]:
-    """Return the documents of one file, without the cache. kind: type of a document, for names in messages."""
+def read_file(path: Path, check: Checker, shown: str | None = None) -> tuple[list[Document], list[BadFile]]:
+    """Return the documents of one file, without the cache."""
     shown = shown or str(path)
     try:
         file = YamlFile(path)
     except YamlError as error:
-        return [], [BadFile(shown, error.line, str(error))]
+        return [], [BadFile(shown, error.line or 1, str(error))]
     documents, bad = [], []
     data = file.value
     for index, entry in enumerate(data if isinstance(data, list) else [data]):
@@ -126,7 +124,7 @@ def read_file(
         except ValueError as error:
             found = [Complaint((), str(error))]
             if hasattr(error, "errors"):  # of pydantic, which this module does not import
-                found = complaints(error.errors(), kind)
+                found = complaints(error.errors())
             bad += [BadFile(shown, file.line((*at, *each.location)), each.text) for each in found]
         else:
             documents.append(Document(shown, entry))

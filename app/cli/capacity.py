@@ -90,8 +90,8 @@ def capacity(
 
 def read_plan(name: str) -> Plan:
     """Read a plan file or an example. Raises Problem with the line of each fault."""
+    from engine.config.settings_file import read_yaml
     from engine.sim.plan.plan_file import Plan
-    from quizzes.yaml_files import read_file
 
     examples = {path.stem: path for path in sorted(EXAMPLES.glob("*.yaml"))}
     path = Path(name)
@@ -100,12 +100,8 @@ def read_plan(name: str) -> Plan:
             known = f"examples: {', '.join(examples)}"
             raise terminal.Problem(unknown_name("no file and no example is called", name, examples, known))
         path = examples[name]
-    documents, bad = read_file(path, Plan.model_validate, name, kind=Plan)
-    if not bad and len(documents) != 1:
-        raise terminal.Problem(f"{name} must hold one plan, found {len(documents)}", "prep capacity --help")
-    if bad:
-        raise terminal.Problem("\n".join(f"{each.path}:{each.line}: {each.message}" for each in bad))
-    return Plan.model_validate(documents[0].data)
+    expected = "expected a plan with model, hardware and traffic; copy one of engine/sim/plan/examples"
+    return read_yaml(path, Plan, expected, environment=False)  # $0.60/Mtok is a price
 
 
 def misses(found: Capacity) -> bool:

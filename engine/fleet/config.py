@@ -24,7 +24,8 @@ from common.memory import free_host_bytes
 from common.processors import num_processors
 from common.text import counted, gib
 from engine.config import ConfigError, EngineArgs, ModelArgs
-from engine.gateway.config import HoldSettings, Policy, Seconds, StrictModel, TenantSettings, read_yaml
+from engine.config.settings_file import read_yaml
+from engine.gateway.config import HoldSettings, Policy, Seconds, StrictModel, TenantSettings
 from engine.models.hf_config import load_model_config, local_folder
 from engine.sim.autoscaler import AutoscalerConfig
 from engine.zoo.registry import count_parameters, resolve

@@ -13,15 +13,12 @@ A value that begins with $ is taken from the environment.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from common.complaints import complaints
-from common.yaml_text import YamlError, YamlFile
-from engine.config import ConfigError
+from engine.config.settings_file import read_yaml
 
 Policy = Literal[
     "round-robin",
@@ -32,9 +29,6 @@ Policy = Literal[
     "bounded-load",
     "lora-affinity",
 ]
-
-
-Settings = TypeVar("Settings", bound=BaseModel)
 
 
 class StrictModel(BaseModel):
@@ -185,35 +179,3 @@ class GatewaySettings(StrictModel):
 def read_settings(path: Path) -> GatewaySettings:
     """Read a gateway's settings. Raises ConfigError with file and line."""
     return read_yaml(path, GatewaySettings, "expected settings such as `backends:`, see prep gateway --help")
-
-
-def read_yaml(path: Path, kind: type[Settings], expected: str) -> Settings:
-    """Read settings of a kind. Raises ConfigError with file and line for each thing that is wrong.
-
-    expected: message for a file that holds something else than settings.
-    """
-    try:
-        file = YamlFile(path)
-        if not isinstance(file.value, dict):
-            raise YamlError(expected if file.value is not None else f"the file is empty; {expected}")
-        return kind.model_validate(_with_environment(file.value))
-    except YamlError as error:
-        raise ConfigError(f"{path}:{error.line}: {error}") from None
-    except ValidationError as error:
-        found = sorted((file.line(each.location), each.text) for each in complaints(error.errors(), kind))
-        raise ConfigError("\n".join(f"{path}:{line}: {text}" for line, text in found)) from None
-    except RecursionError:
-        raise ConfigError(f"{path}:1: an alias (*name) stands for a value that contains it") from None
-
-
-def _with_environment(value: Any) -> Any:
-    """Replace $NAME by the variable of that name. Raises ConfigError if it is not set."""
-    if isinstance(value, dict):
-        return {key: _with_environment(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_with_environment(each) for each in value]
-    if not isinstance(value, str) or not value.startswith("$"):
-        return value
-    if value[1:] not in os.environ:
-        raise ConfigError(f"the environment variable {value[1:]} is not set")
-    return os.environ[value[1:]]
