@@ -118,12 +118,11 @@ def up(
     try:
         serve(settings, teller.listens, tell=teller.tell)
     except OSError as error:
-        where = error.filename or f"127.0.0.1:{settings.port}"
-        raise terminal.Problem(
-            f"cannot use {where}: {os.strerror(error.errno or 0)}",
-            f"prep fleet up {file} --port PORT   uses another port",
-            code=terminal.ENVIRONMENT,
-        ) from None
+        where, remedy = f"127.0.0.1:{settings.port}", f"prep fleet up {file} --port PORT   uses another port"
+        if error.filename:
+            where, remedy = error.filename, f"change events in {file}"
+        reason = os.strerror(error.errno or 0)
+        raise terminal.Problem(f"cannot use {where}: {reason}", remedy, code=terminal.ENVIRONMENT) from None
     except ProcessEnded as error:
         raise terminal.Problem(str(error), f"correct {file}, then prep fleet up {file}") from None
     terminal.note("stopped")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from common.complaints import complaints
+from common.complaints import complaints, path_of
 from common.yaml_text import YamlError, YamlFile
 from engine.config.settings import ConfigError
 
@@ -28,7 +28,7 @@ def read_yaml(path: Path, kind: type[Settings], expected: str, *, environment: b
         file = YamlFile(path)
         if not isinstance(file.value, dict):
             raise YamlError(expected if file.value is not None else f"the file is empty; {expected}", 1)
-        return kind.model_validate(_with_environment(file.value) if environment else file.value)
+        return kind.model_validate(_with_environment(file, file.value) if environment else file.value)
     except YamlError as error:
         place = path if error.line is None else f"{path}:{error.line}"
         raise ConfigError(f"{place}: {error}") from None
@@ -39,14 +39,15 @@ def read_yaml(path: Path, kind: type[Settings], expected: str, *, environment: b
         raise ConfigError(f"{path}:1: an alias (*name) stands for a value that contains it") from None
 
 
-def _with_environment(value: Any) -> Any:
-    """Replace $NAME by the variable of that name. Raises ConfigError if it is not set."""
+def _with_environment(file: YamlFile, value: Any, location: tuple[int | str, ...] = ()) -> Any:
+    """Replace $NAME by the variable of that name. Raises YamlError if it is not set."""
     if isinstance(value, dict):
-        return {key: _with_environment(each) for key, each in value.items()}
+        return {key: _with_environment(file, each, (*location, key)) for key, each in value.items()}
     if isinstance(value, list):
-        return [_with_environment(each) for each in value]
+        return [_with_environment(file, each, (*location, index)) for index, each in enumerate(value)]
     if not isinstance(value, str) or not value.startswith("$"):
         return value
     if value[1:] not in os.environ:
-        raise ConfigError(f"the environment variable {value[1:]} is not set")
+        problem = f"{path_of(location)}: the environment variable {value[1:]} is not set"
+        raise YamlError(problem, file.line(location))
     return os.environ[value[1:]]

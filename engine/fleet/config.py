@@ -76,6 +76,8 @@ class FleetSettings(StrictModel):
     @field_validator("engine")
     @classmethod
     def _are_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if "model" in value:
+            raise ValueError("model is a setting of the fleet, beside engine")
         try:
             EngineArgs.create(model=info.data.get("model", "shop"), **value)
         except (ConfigError, TypeError) as error:

@@ -163,7 +163,10 @@ def test_a_missing_argument_is_told_with_an_example(arguments: str, told: str, e
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["run", "batching.static_vs_continuous", "--set", "lens=[1000000000,3]"], "lens[0] = 1000000000: "),
+        (
+            ["run", "batching.static_vs_continuous", "--set", "lens=[1000000000,3]"],
+            "lens[0]: must be at most 2,000, got 1000000000",
+        ),
         (["answer", "batching.static_vs_continuous"], "no spoken answer: its answer is an experiment"),
     ],
 )

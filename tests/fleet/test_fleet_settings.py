@@ -48,6 +48,8 @@ def test_the_example_is_read_and_becomes_words_of_prep_serve() -> None:
         ("model: shop-lora-ja", 1, "has no config.json"),
         ("model: ./nowhere", 1, "no folder nowhere"),
         ("tenants: [a]", 1, r"tenants\[0\]: must be a mapping with name, api_key, got 'a'"),
+        ("port: 0\nengine: {model: shop}", 2, "model is a setting of the fleet, beside engine"),
+        ("port: 0\nmodel: $PREP_NOT_SET", 2, "model: the environment variable PREP_NOT_SET is not set"),
         ("events: 3", 1, "must be the name of a file, got 3"),
         ("drain_timeout_s: .inf", 1, "must be a finite number, got inf"),
         ("hold: {timeout_s: 1.0e+300}", 1, "must be at most 86,400, got 1e\\+300"),
