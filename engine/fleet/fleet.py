@@ -69,7 +69,9 @@ class Fleet:
         """Want so many replicas from now on. Raises ApiError 400 for a number outside the settings or the machine."""
         most = 64 if self.autoscaler is None else self.autoscaler.config.max_replicas
         if not self.least <= number <= most:
-            raise ApiError(400, f"from {self.least} to {most} replicas, got {number}", param="replicas")
+            rule = "a fleet has" if self.autoscaler is None else "autoscale allows"
+            text = f"{rule} {self.least} to {most} replicas, got {number}"
+            raise ApiError(400, text, param="replicas")
         alive = len(self.replicas)
         if (more := number + self.settings.warm_pool - alive) > 0:
             fit = alive + free_host_bytes() // self.memory_of_one()
