@@ -16,7 +16,7 @@ _BUILT_IN = ("body", "str", "int", "float", "bool", "list", "dict")
 
 
 class Place(NamedTuple):
-    """What the types tell about a key."""
+    """Facts about a key, from the types."""
 
     path: Location
     """Its location without the names of forms."""
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 def follow(location: Location, kind: Any) -> Place:
-    """Return what the types tell about a location in data of a kind. kind None: unknown; then only the path."""
+    """Return the facts about a location in data of a kind. kind None: unknown; then only the path."""
     if kind is None:
         names = (part for part in location if isinstance(part, int) or part.isidentifier())
         return Place(tuple(part for part in names if part not in _BUILT_IN))

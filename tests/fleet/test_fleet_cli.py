@@ -1,4 +1,4 @@
-"""What `prep fleet up` tells while and when its replicas become ready."""
+"""Messages of `prep fleet up` during a start: progress, expected time, next command."""
 
 from __future__ import annotations
 
