@@ -50,4 +50,13 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 def join_and(words: Sequence[str]) -> str:
     """Return "a", "a and b", "a, b and c"."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+    return _join(words, " and ")
+
+
+def join_or(words: Sequence[str]) -> str:
+    """Return "a", "a or b", "a, b or c"."""
+    return _join(words, " or ")
+
+
+def _join(words: Sequence[str], last: str) -> str:
+    return last.join(filter(None, (", ".join(words[:-1]), *words[-1:])))

@@ -13,9 +13,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -26,8 +23,9 @@ from typing import TYPE_CHECKING, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # from a checkout, without installing it
 
-from app.bench.debugger_browser import FLAGS, MISSING, find_chromium  # noqa: E402
+from app.bench.debugger_browser import FLAGS, HEALTH, MISSING, find_chromium  # noqa: E402
 from app.debugger.runs import open_run  # noqa: E402
+from engine.server.child_server import PREP, ChildServer  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -118,15 +116,11 @@ def film(page: Page, middle: int, steps: range, target: Path) -> None:
 def workbench() -> Iterator[str]:
     """The address of a `prep app` with a learner's folder of its own."""
     with tempfile.TemporaryDirectory() as home:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PREP_HOME": home}
-        command = [sys.executable, "-m", "app.cli.main", "app", "--no-browser"]
-        server = subprocess.Popen(command, env=environment, cwd=home, stdout=subprocess.PIPE, text=True)
-        try:
-            assert server.stdout is not None
-            yield server.stdout.readline().strip().rstrip("/")
-        finally:
-            server.send_signal(signal.SIGINT)
-            server.wait(20)
+        words = ["app", "--no-browser"]
+        with ChildServer(
+            PREP, args=words, name="prep app", path=HEALTH, environment={"PREP_HOME": home}, cwd=home
+        ) as server:
+            yield server.url
 
 
 @contextmanager

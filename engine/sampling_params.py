@@ -9,11 +9,12 @@ from __future__ import annotations
 import json as json_module
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from enum import Enum
 from math import inf, isfinite
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
+
+from common.names import unknown_name
 
 GREEDY_BELOW = 1e-5
 """Temperatures below it are greedy: the softmax is one-hot in float32 (vLLM's _SAMPLING_EPS)."""
@@ -308,9 +309,7 @@ def _refuse_unknown(cls: type, kwargs: Mapping[str, Any], what: str = "sampling 
     known = [f.name for f in fields(cls) if f.init]
     for name in kwargs:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(known)}"
-            raise ValueError(f"unknown {what} {name!r}; {hint}")
+            raise ValueError(unknown_name(f"unknown {what}", name, known))
 
 
 def _integer(name: str, value: Any, allowed: _Range) -> int | None:

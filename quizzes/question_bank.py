@@ -46,7 +46,7 @@ class Bank(Index[Entry]):
         """Return the whole question (`question.Question`). Raises UnknownId."""
         from quizzes.question import Question
 
-        problem = f"no question is called {question_id!r}"
+        problem = "no question is called"
         return Question.model_validate(self.data(question_id, problem, "prep bank list"))
 
     def covering(self, code: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Topics, roles, stages and kinds of questions. Folders and ids use these names."""
 
-from difflib import get_close_matches
+from common.names import unknown_name
 
 TOPICS = {
     "memory": "KV cache bytes, paging, block tables, allocators, fragmentation",
@@ -64,6 +64,4 @@ def resolve(what: str, value: str, known: dict[str, str]) -> str:
     name = value.strip().lower().replace("-", "_")
     if name in known:
         return name
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    raise UnknownName(f"unknown {what} {value!r}; {hint}known: {', '.join(known)}")
+    raise UnknownName(unknown_name(f"unknown {what}", value, known, f"known: {', '.join(known)}"))

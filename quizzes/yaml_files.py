@@ -10,11 +10,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from common.complaints import Complaint, complaints
+from common.names import unknown_name
 from common.paths import built_dir, cache_dir, write_atomically
+from common.yaml_text import YamlError, YamlFile
 
 logger = logging.getLogger(__name__)
 _FORMAT = 1
@@ -68,9 +70,7 @@ class Index(Generic[Entry]):
         """Return a whole entry as plain values. Raises UnknownId with this problem."""
         if entry_id in self.documents:
             return self.documents[entry_id].data
-        close = get_close_matches(entry_id, self.documents, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise UnknownId(f"{problem}; {hint}{list_command} shows all ids")
+        raise UnknownId(unknown_name(problem, entry_id, self.documents, f"{list_command} shows all ids"))
 
 
 def load(folder: Path, check: Checker, schema_files: Iterable[Path]) -> tuple[list[Document], list[BadFile]]:
@@ -104,63 +104,31 @@ def _cache_folder(folder: Path) -> Path:
 
 def read_file(path: Path, check: Checker, shown: str | None = None) -> tuple[list[Document], list[BadFile]]:
     """Return the documents of one file, without the cache."""
-    import yaml
-
     shown = shown or str(path)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        text = path.read_text(encoding="utf-8")
-        data = yaml.load(text, Loader=loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        return [], [BadFile(shown, mark.line + 1 if mark else 1, f"not valid YAML: {problem}")]
-    except (OSError, UnicodeDecodeError) as error:
-        return [], [BadFile(shown, 1, f"cannot be read: {error}")]
+        file = YamlFile(path)
+    except YamlError as error:
+        return [], [BadFile(shown, error.line or 1, str(error))]
     documents, bad = [], []
+    data = file.value
     for index, entry in enumerate(data if isinstance(data, list) else [data]):
-        at: list[Any] = [index] if isinstance(data, list) else []
+        at = (index,) if isinstance(data, list) else ()
         if not isinstance(entry, dict):
-            bad.append(BadFile(shown, _line(text, at), f"expected a mapping, found {type(entry).__name__}"))
+            text = (
+                "the file is empty" if data is None else f"expected a mapping, found {type(entry).__name__}"
+            )
+            bad.append(BadFile(shown, file.line(at), text))
             continue
         try:
             check(entry)
         except ValueError as error:
-            bad += [BadFile(shown, _line(text, [*at, *loc]), message) for loc, message in _complaints(error)]
+            found = [Complaint((), str(error))]
+            if hasattr(error, "errors"):  # of pydantic, which this module does not import
+                found = complaints(error.errors())
+            bad += [BadFile(shown, file.line((*at, *each.location)), each.text) for each in found]
         else:
             documents.append(Document(shown, entry))
     return documents, bad
-
-
-def _complaints(error: ValueError) -> list[tuple[list[Any], str]]:
-    """Return (place in the document, message) for each complaint of a pydantic error, or for any other error."""
-    if not hasattr(error, "errors"):
-        return [([], str(error))]
-    places = [(list(each["loc"]), each["msg"]) for each in error.errors()]
-    return [
-        (place, ": ".join(filter(None, [".".join(map(str, place)), message]))) for place, message in places
-    ]
-
-
-def _line(text: str, path: list[Any]) -> int:
-    """Return the line of the value at `path`, or of the last part of the path that exists."""
-    import yaml
-
-    node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    line = 1
-    for part in path:
-        if isinstance(node, yaml.MappingNode):
-            pairs = {key.value: (key, value) for key, value in node.value}
-            if str(part) not in pairs:
-                break
-            key, node = pairs[str(part)]
-            line = key.start_mark.line + 1
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        else:
-            break
-    return line
 
 
 def _fingerprint(files: Iterable[Path]) -> str:

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL
 from time import perf_counter
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from app.bench.timing import Spread, Tell, spread
+from engine.server.child_server import PREP, ChildServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
 
 ROOT = Path(__file__).resolve().parents[2]
+HEALTH = "/_stcore/health"
+"""Path at which Streamlit answers."""
 RATE = 30
 """Steps per second while playing."""
 PLAY_S = 6
@@ -158,17 +159,8 @@ def _open(browser: Browser, address: str) -> tuple[float, Locator]:
 
 @contextmanager
 def _server() -> Iterator[str]:
-    command = [sys.executable, "-m", "app.cli.main", "app", "--no-browser"]
-    server = subprocess.Popen(
-        command,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert server.stdout is not None
-    try:
-        yield server.stdout.readline().strip().rstrip("/")
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(20)
+    words = ["app", "--no-browser"]
+    with ChildServer(
+        PREP, args=words, name="prep app", path=HEALTH, stdout=DEVNULL, stderr=DEVNULL
+    ) as server:
+        yield server.url

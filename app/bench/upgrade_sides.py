@@ -32,6 +32,8 @@ from engine.server.child_server import ChildServer
 PATIENCE_S = 300.0
 """A checkout with other kernels compiles them at its start."""
 COMMAND = "command:"
+URLS = ("http://", "https://")
+GIT = ("git", "-C", str(ROOT))
 
 
 @dataclass(frozen=True)
@@ -79,16 +81,13 @@ def start_side(stack: ExitStack, target: Target, model: str) -> RunningSide:
         ConfigError: the target is none of the four kinds, or its settings cannot be applied.
         ProcessEnded: the server ended, or does not answer in time.
     """
+    check_target(target)
     text = target.text
-    if text.startswith(("http://", "https://")):
-        if target.settings:
-            raise ConfigError(f"{text} is a running server: its settings cannot be changed from here")
+    if text.startswith(URLS):
         return RunningSide(text, text.rstrip("/").removesuffix("/v1"))
     folder: Path | None = None
     if text.startswith(COMMAND):
         command = shlex.split(text.removeprefix(COMMAND))
-        if not command:
-            raise ConfigError(f"{COMMAND!r} needs a command, such as '{COMMAND} vllm serve MODEL'")
     else:
         folder = checkout_of(stack, text)
         command = [sys.executable, "-m", "app.cli.main", "serve", model]
@@ -107,24 +106,44 @@ def start_side(stack: ExitStack, target: Target, model: str) -> RunningSide:
     return RunningSide(str(target), server.url, server.pid)
 
 
+def check_target(target: Target) -> None:
+    """Raise ConfigError if the target is none of the four kinds, or its settings cannot be applied."""
+    text = target.text
+    if text.startswith(URLS):
+        if target.settings:
+            raise ConfigError(f"{text} is a running server: its settings cannot be changed from here")
+    elif text.startswith(COMMAND):
+        if not text.removeprefix(COMMAND).strip():
+            raise ConfigError(f"{COMMAND!r} needs a command, such as '{COMMAND} vllm serve MODEL'")
+    else:
+        _folder_or_commit(text)
+
+
 def checkout_of(stack: ExitStack, text: str) -> Path:
     """Return the folder of a checkout, or of a commit that is unpacked for the time of `stack`."""
+    found = _folder_or_commit(text)
+    if isinstance(found, Path):
+        return found
+    unpacked = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="prep-upgrade-")))
+    archive = subprocess.run([*GIT, "archive", found], capture_output=True, check=True)
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(unpacked, filter="data")
+    return unpacked
+
+
+def _folder_or_commit(text: str) -> Path | str:
+    """Return the folder of a checkout, or the id of a commit. Raises ConfigError."""
     folder = Path(text).expanduser()
     if folder.is_dir():
         if not (folder / "app" / "cli" / "main.py").is_file():
             raise ConfigError(f"{text} is a folder but not a checkout of prep: it has no app/cli/main.py")
         return folder.resolve()
-    git = ["git", "-C", str(ROOT)]
     found = subprocess.run(
-        [*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}"],
+        [*GIT, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}"],
         capture_output=True,
         text=True,
     )
     if found.returncode != 0:
         kinds = "a URL, 'command: ...', a checkout's folder or a git ref of this repository"
         raise ConfigError(f"{text!r} is none of: {kinds}")
-    unpacked = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="prep-upgrade-")))
-    archive = subprocess.run([*git, "archive", found.stdout.strip()], capture_output=True, check=True)
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(unpacked, filter="data")
-    return unpacked
+    return found.stdout.strip()

@@ -3,17 +3,86 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from common.child_process import ProcessEnded
-from common.text import duration, gib
+from common.text import counted, duration, gib, join_and, rough_duration
+from engine.fleet import start_time
+
+if TYPE_CHECKING:
+    from engine.fleet.config import FleetSettings
+    from engine.fleet.events import FleetEvent
 
 NameArgument = Annotated[str | None, argument("Name of a running fleet; not needed if only one runs.")]
 NameOption = Annotated[str | None, option("Name of a running fleet; not needed if only one runs.", "--name")]
 LIBRARIES = ["starlette", "uvicorn", "httpx", "prometheus_client", "zmq", "msgspec"]
+
+
+HELP = """Run replicas behind a gateway on this machine, and scale them by hand or by the load.
+
+`prep fleet up` holds its terminal; the other commands steer it from another one.
+
+\b
+Examples:
+  prep fleet up engine/fleet/example.yaml
+  prep fleet status
+  prep fleet scale 3
+  prep fleet roll
+  prep fleet down
+"""
+
+
+class Teller:
+    """Tells on the terminal of `prep fleet up` what happens, and what to do once the replicas are ready."""
+
+    def __init__(self, settings: FleetSettings) -> None:
+        self.settings, self.url = settings, ""
+        self.num_ready = 0
+        self.is_up = False
+
+    def listens(self, url: str) -> None:
+        """Say what starts and how long that took the last time."""
+        settings, self.url = self.settings, url
+        self.is_up = not settings.replicas
+        count = settings.replicas + settings.warm_pool
+        took = start_time.last(settings.model)
+        expected = (
+            f"at most {settings.start_timeout_s:g} s each"
+            if took is None
+            else (f"about {rough_duration(took)}, as the last time")
+        )
+        terminal.note(
+            f"[bold]{settings.name}[/] listens on {url}/v1 and holds requests until a replica is ready"
+        )
+        if count:
+            terminal.note(f"{counted(count, 'replica')} of {settings.model} start: {expected}")
+        else:
+            terminal.note("no replica starts before the first request")
+            self._next()
+
+    def tell(self, event: FleetEvent) -> None:
+        """Print an event, and the next command after the last replica of the start."""
+        terminal.note(f"[dim]{terminal.literal(event_line(vars(event)))}[/]")
+        if event.start_s is not None:
+            start_time.note(self.settings.model, event.start_s)
+        self.num_ready += event.kind == "ready"
+        if not self.is_up and self.num_ready >= self.settings.replicas:
+            self.is_up = True
+            terminal.note(f"[bold]{self.settings.name}[/] is ready: {self.url}/v1, until Ctrl-C")
+            self._next()
+
+    def _next(self) -> None:
+        terminal.next_command(f"prep load {self.url} --rate 4", "in another terminal; or prep fleet status")
+
+
+def event_line(event: dict[str, Any]) -> str:
+    """Return one line for an event."""
+    words = f"{event['at']:8.1f} s  {event['kind']:<8} {event['replica']:<4} {event['why']}"
+    return words.rstrip()
 
 
 def up(
@@ -45,19 +114,15 @@ def up(
         settings = settings.model_copy(update={"port": port})
     check_fits(settings)
 
-    def ready(url: str) -> None:
-        terminal.note(f"[bold]{settings.name}[/] listens on {url}/v1 until Ctrl-C; its replicas start")
-        terminal.note(f"next: prep fleet status {settings.name}")
-
+    teller = Teller(settings)
     try:
-        serve(settings, ready)
+        serve(settings, teller.listens, tell=teller.tell)
     except OSError as error:
-        where = error.filename or f"127.0.0.1:{settings.port}"
-        raise terminal.Problem(
-            f"cannot use {where}: {os.strerror(error.errno or 0)}",
-            f"prep fleet up {file} --port PORT   uses another port",
-            code=terminal.ENVIRONMENT,
-        ) from None
+        where, remedy = f"127.0.0.1:{settings.port}", f"prep fleet up {file} --port PORT   uses another port"
+        if error.filename:
+            where, remedy = error.filename, f"change events in {file}"
+        reason = os.strerror(error.errno or 0)
+        raise terminal.Problem(f"cannot use {where}: {reason}", remedy, code=terminal.ENVIRONMENT) from None
     except ProcessEnded as error:
         raise terminal.Problem(str(error), f"correct {file}, then prep fleet up {file}") from None
     terminal.note("stopped")
@@ -91,6 +156,8 @@ def status(name: NameArgument = None, json: JsonOption = False) -> None:
     if cold is not None:
         stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in cold["stages"].items())
         terminal.say(f"cold start of {cold['name']}: {stages}")
+    if found["rolling"]:
+        terminal.say("a roll is under way: each replica is replaced by a new one")
     scaler = found["autoscaler"]
     if scaler is not None:
         terminal.say(
@@ -98,8 +165,7 @@ def status(name: NameArgument = None, json: JsonOption = False) -> None:
             f"{scaler['in_below']:g}; thrash {found['thrash']}"
         )
     for each in found["events"][-8:]:
-        words = f"{each['at']:8.1f} s  {each['kind']:<8} {each['replica']:<4} {each['why']}"
-        terminal.say(f"[dim]{terminal.literal(words.rstrip())}[/]")
+        terminal.say(f"[dim]{terminal.literal(event_line(each))}[/]")
 
 
 def scale(
@@ -131,8 +197,14 @@ def roll(name: NameArgument = None) -> None:
     \b
     Example: prep fleet roll
     """
-    terminal.say(f"replaces {', '.join(_ask(name, 'roll', {})['replaces']) or 'nothing'}")
-    terminal.next_command("prep fleet status")
+    old = _ask(name, "roll", {})["replaces"]
+    if not old:
+        terminal.say("no replica is ready: nothing to replace")
+        return
+    terminal.say(
+        f"the fleet replaces {join_and(old)} in the background, one at a time; this command does not wait"
+    )
+    terminal.next_command("prep fleet status", "shows how far it is; its log ends with roll: done")
 
 
 def down(name: NameArgument = None) -> None:
@@ -141,8 +213,17 @@ def down(name: NameArgument = None) -> None:
     \b
     Example: prep fleet down
     """
+    from engine.fleet.folder import choose
+
+    terminal.need_libraries("a fleet needs", LIBRARIES, "fleet", "serve")
+    address = choose(name)
+    found = _ask(name, "status")
     _ask(name, "down", {})
-    terminal.say("ends")
+    load = sum(each["load"] for each in found["replicas"])
+    with terminal.status(f"{found['name']} ends; {counted(load, 'request')} under way"):
+        while address.is_alive:
+            time.sleep(0.1)
+    terminal.say(f"{found['name']} has ended")
 
 
 def _ask(name: str | None, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -154,5 +235,5 @@ def _ask(name: str | None, path: str, body: dict[str, Any] | None = None) -> dic
 
 fleet = terminal.command_app(
     up, status, scale, drain, roll, down,
-    help="Run replicas behind a gateway on this machine, and scale them by hand or by the load.",
+    help=HELP,
 )  # fmt: skip

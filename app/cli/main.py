@@ -115,6 +115,10 @@ class LazyGroup(TyperGroup):
             if kind == "BadParameter" and hasattr(error.__cause__, "errors"):  # in pydantic's words
                 raise terminal.explain(_mistyped(error)) from None
             is_usage_error = hasattr(error, "format_message")  # typer prints it
+            if is_usage_error and hasattr(error.__cause__, "errors"):  # in pydantic's words
+                from common.complaints import complain
+
+                error.message = complain(error.__cause__.errors())  # type: ignore[union-attr]
             if is_usage_error or terminal.debug_wanted():
                 raise
             raise terminal.explain(error) from None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -16,6 +15,7 @@ from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from app.cli.trace_compare import diff, fork, open_trace
 from app.trace_tools.perfetto import export_perfetto
+from common.child_process import ChildProcess
 from engine.trace.files import unused_path
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
@@ -202,22 +202,26 @@ def _run(program: list[str], path: Path) -> int:
     root = str(Path(package.__path__[0]).parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {
-        **os.environ,
         "PREP_TRACE": str(path),
         "PYTHONPATH": os.pathsep.join(paths),
         "PREP_HINTS": "0",
     }
     try:
-        process = subprocess.Popen(program, env=environment)
+        child = ChildProcess(
+            program, name=program[0], environment=environment, own_group=False, stop_signal=signal.SIGTERM
+        )
     except OSError as error:
         raise terminal.Problem(
             f"cannot run {program[0]}: {error.strerror}", "prep --help lists the commands"
         ) from None
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before_term = signal.signal(signal.SIGTERM, terminal.interrupt)  # `close` passes it on to the program
     try:
-        return process.wait()
+        return cast(int, child.exit_code(timeout=None))
     finally:
+        child.close()
         signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, before_term)
 
 
 def _is_numbered(file: Path, first: Path) -> bool:

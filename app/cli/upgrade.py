@@ -99,14 +99,15 @@ def check(
         more_memory=tolerance.more_memory / 100,
         more_preemptions=tolerance.more_preemptions,
     )
+    before, after = None if base is None else _target(base, base_set), _target(new, set_)
     if base is not None:
         seconds = 20 + 2 * (rounds + 2) * requests[-1].at
         terminal.note(f"[dim]takes about {rough_duration(seconds)}[/]")
     report = _with_servers(
         lambda tell: measure(
             tell,
-            None if base is None else _target(base, base_set),
-            _target(new, set_),
+            before,
+            after,
             model,
             requests,
             recorded=answers,
@@ -146,6 +147,11 @@ def record(
     from app.bench.golden import draw_golden, write_golden
     from app.bench.upgrade import record as measure
 
+    if output.is_dir() or not output.parent.is_dir():  # told before the server works for it
+        reason = "it is a folder" if output.is_dir() else f"there is no folder {output.parent}"
+        raise terminal.Problem(
+            f"cannot write {output}: {reason}", "prep upgrade record --output golden.jsonl"
+        )
     requests = draw_golden(trace.requests, trace.seed, trace.vocabulary, trace.rate)
     target = _target(server, set_)
     answers = _with_servers(lambda tell: measure(tell, target, model, requests, _key(api_key)))
@@ -195,9 +201,11 @@ def _with_servers(measure: Any) -> Any:
 
 
 def _target(text: str, pairs: list[str] | None) -> Any:
-    from app.bench.upgrade_sides import Target
+    from app.bench.upgrade_sides import Target, check_target
 
-    return Target(text, parse_settings(pairs))
+    target = Target(text, parse_settings(pairs))
+    check_target(target)  # before the other side starts
+    return target
 
 
 def _key(given: str | None) -> str:

@@ -71,7 +71,12 @@ def eval_(
         report = evaluate(model, n, seed, split, lambda prompts: engine_answers(llm, prompts))
     if json:
         return terminal.print_json(report.as_dict())
-    terminal.out().print(report.table())
+    table = terminal.table("group", "which", "right", "of", "share", left=("which",))
+    for name, group in report.groups().items():
+        for key, tally in sorted(group.items()):
+            table.add_row(name, key, str(tally.right), str(tally.total), f"{tally.share:.1%}")
+        table.add_section()
+    terminal.show(f"{escape(report.model)}: exact match on {report.split}", table)
     for case, output in report.misses[:misses]:
         question = case.prompt.rsplit("<|im_start|>user\n", 1)[-1].split("<|im_end|>")[0]
         terminal.out().print(f"[bold]{escape(question)}[/]")

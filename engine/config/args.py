@@ -6,12 +6,11 @@ and the device are known; `engine/config/scheduler.py` holds those of max_num_se
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from engine.config.model import ModelArgs
-from engine.config.settings import ConfigError
+from engine.config.settings import check_names
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,5 @@ class EngineArgs(ModelArgs):
     @classmethod
     def create(cls, **kwargs: Any) -> EngineArgs:
         """Build from keywords. Raises ConfigError for an unknown name, with the closest known one."""
-        known = [f.name for f in fields(cls)]
-        for name in kwargs:
-            if name not in known:
-                close = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
-                raise ConfigError(f"unknown engine argument {name!r}{hint}")
+        check_names(kwargs, cls, "unknown engine argument", "prep serve --help lists them")
         return cls(**kwargs)

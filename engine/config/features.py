@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, Self
 
+from common.names import unknown_name
 from engine.config.settings import ConfigError, ObjectSettings, require_at_least, require_one_of
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -193,12 +193,8 @@ class SpeculativeConfig(ObjectSettings):
 
     def __post_init__(self) -> None:
         if self.method not in METHODS and ":" not in self.method:
-            close = get_close_matches(self.method, METHODS, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            raise ConfigError(
-                f"speculative method {self.method!r} does not exist; {hint}choose {', '.join(METHODS)}, "
-                "or your own drafter as 'package.module:Class'"
-            )
+            where = f"choose {', '.join(METHODS)}, or your own drafter as 'package.module:Class'"
+            raise ConfigError(unknown_name("there is no speculative method", self.method, METHODS, where))
         require_one_of(("coupling", "rejection"), verifier=self.verifier)
         counts = "num_speculative_tokens prompt_lookup_min prompt_lookup_max suffix_decoding_max_tree_depth"
         for name in counts.split():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
 from common.dotted_path import load_object
+from common.names import unknown_name
 
 
 class ConfigError(ValueError):
@@ -34,20 +34,12 @@ def require_one_of(choices: tuple[Any, ...], remedy: str = "", **settings: Any) 
             raise ConfigError(f"{name} must be one of {known}, got {value!r}{remedy}")
 
 
-def check_names(given: Mapping[str, Any], config: type, unknown: str) -> None:
-    """Raise ConfigError for the first key that is no field of the dataclass `config`; `unknown` starts the message."""
+def check_names(given: Mapping[str, Any], config: type, problem: str, where: str = "") -> None:
+    """Raise ConfigError for the first key that is no field of the dataclass `config`, see `unknown_name`."""
     known = [field.name for field in fields(config)]
     for name in given:
         if name not in known:
-            raise ConfigError(unknown_name(unknown, name, known))
-
-
-def unknown_name(unknown: str, name: object, known: Iterable[str]) -> str:
-    """Return the message for a name that is not among the known ones; `unknown` starts it."""
-    names = list(known)
-    close = get_close_matches(str(name), names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(names)}"
-    return f"{unknown} {name!r}; {hint}"
+            raise ConfigError(unknown_name(problem, name, known, where))
 
 
 class ObjectSettings:

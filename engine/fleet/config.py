@@ -23,8 +23,10 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from common.memory import free_host_bytes
 from common.processors import num_processors
 from common.text import counted, gib
-from engine.config import ConfigError, EngineArgs
-from engine.gateway.config import HoldSettings, Policy, StrictModel, TenantSettings, read_yaml
+from engine.config import ConfigError, EngineArgs, ModelArgs
+from engine.config.settings_file import read_yaml
+from engine.gateway.config import HoldSettings, Policy, Seconds, StrictModel, TenantSettings
+from engine.models.hf_config import load_model_config, local_folder
 from engine.sim.autoscaler import AutoscalerConfig
 from engine.zoo.registry import count_parameters, resolve
 
@@ -35,7 +37,11 @@ KV_BYTES = 256 << 20
 
 
 class FleetSettings(StrictModel):
-    name: str = Field(default="fleet", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")
+    name: str = Field(
+        default="fleet",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$",
+        description="1 to 40 letters, digits, '_' and '-', with a letter or digit first",
+    )
     model: str = Field(default="shop", min_length=1)
     replicas: int = Field(default=1, ge=0, le=64)
     port: int = Field(default=8080, ge=0, le=65535)
@@ -48,27 +54,30 @@ class FleetSettings(StrictModel):
     autoscale: AutoscalerConfig | None = None
     hold: HoldSettings = HoldSettings()
     tenants: list[TenantSettings] = []
-    drain_timeout_s: float = Field(default=30.0, gt=0)
-    start_timeout_s: float = Field(default=120.0, gt=0)
+    drain_timeout_s: Seconds = 30.0
+    start_timeout_s: Seconds = 120.0
     events: Path | None = None
 
     @field_validator("autoscale", mode="before")
     @classmethod
-    def _is_sound(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
+    def _is_for_live_fleets(cls, value: Any) -> Any:
         for name in ("cold_start", "warm_start", "warm_pool", "schedules"):
-            if name in value:
+            if isinstance(value, dict) and name in value:
                 raise ValueError(f"{name} is for simulations; a live fleet measures its starts")
-        try:
-            return AutoscalerConfig(**value)
-        except (TypeError, ConfigError) as error:
-            message = str(error).removeprefix("AutoscalerConfig.__init__() ")
-            raise ValueError(message) from None
+        return value
+
+    @field_validator("model")
+    @classmethod
+    def _is_a_model(cls, name: str) -> str:
+        if local_folder(name) is not None:
+            load_model_config(ModelArgs(model=name))
+        return name
 
     @field_validator("engine")
     @classmethod
     def _are_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if "model" in value:
+            raise ValueError("model is a setting of the fleet, beside engine")
         try:
             EngineArgs.create(model=info.data.get("model", "shop"), **value)
         except (ConfigError, TypeError) as error:

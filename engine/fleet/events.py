@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -31,15 +32,18 @@ class FleetEvent:
     """Replicas wanted, after the event."""
     signal: float | None = None
     why: str = ""
+    start_s: float | None = None
+    """Seconds of a replica's start, in its event "warm"."""
 
 
 class EventLog:
     """Events in memory, and in a file if the settings name one."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Raises OSError if the file cannot be written."""
+    def __init__(self, path: Path | None, tell: Callable[[FleetEvent], None] | None = None) -> None:
+        """tell: called with each event. Raises OSError if the file cannot be written."""
         self.began = time.monotonic()
         self.events: deque[FleetEvent] = deque(maxlen=KEPT)
+        self._tell = tell
         self._file = None if path is None else path.open("a", encoding="utf-8")
 
     def now(self) -> float:
@@ -47,11 +51,13 @@ class EventLog:
         return time.monotonic() - self.began
 
     def add(
-        self, kind: str, replica: str = "", replicas: int = 0, *, signal: float | None = None, why: str = ""
+        self, kind: str, replica: str = "", replicas: int = 0, *, why: str = "", **figures: float | None
     ) -> None:
-        """Log an event."""
-        event = FleetEvent(round(self.now(), 3), kind, replica, replicas, signal, why)
+        """Log an event. figures: signal, start_s."""
+        event = FleetEvent(round(self.now(), 3), kind, replica, replicas, why=why, **figures)
         self.events.append(event)
+        if self._tell is not None:
+            self._tell(event)
         if self._file is not None:
             time_of_day = {"time": datetime.now().astimezone().isoformat()} if len(self.events) == 1 else {}
             self._file.write(json.dumps(asdict(event) | time_of_day) + "\n")

@@ -20,6 +20,7 @@ import httpx
 from common.child_process import ProcessEnded, describe_exit
 from common.memory import free_host_bytes
 from common.text import gib
+from engine.config import ConfigError
 from engine.fleet.config import FleetSettings, memory_of_replica, serve_words
 from engine.fleet.events import EventLog
 from engine.fleet.replica import Replica, start
@@ -32,6 +33,8 @@ from engine.server.errors import ApiError
 from engine.sim.autoscaler import Autoscaler
 
 TICK_S = 0.1
+REFUSED = 2
+"""Exit code of `prep serve` for settings that cannot work."""
 MOST_FAILURES = 3
 """Starts in a row that may fail before a fleet without any ready replica gives up."""
 
@@ -54,7 +57,7 @@ class Fleet:
         self._closing: set[asyncio.Task[None]] = set()
         self._next_look = events.now() if self.autoscaler else float("inf")
         self._arrivals_before = 0
-        self._failures, self._next_start = 0, 0.0
+        self._failures, self._next_start, self._has_started = 0, 0.0, False
 
     # -- what a user asks for
 
@@ -66,7 +69,9 @@ class Fleet:
         """Want so many replicas from now on. Raises ApiError 400 for a number outside the settings or the machine."""
         most = 64 if self.autoscaler is None else self.autoscaler.config.max_replicas
         if not self.least <= number <= most:
-            raise ApiError(400, f"from {self.least} to {most} replicas, got {number}", param="replicas")
+            rule = "a fleet has" if self.autoscaler is None else "autoscale allows"
+            text = f"{rule} {self.least} to {most} replicas, got {number}"
+            raise ApiError(400, text, param="replicas")
         alive = len(self.replicas)
         if (more := number + self.settings.warm_pool - alive) > 0:
             fit = alive + free_host_bytes() // self.memory_of_one()
@@ -111,7 +116,7 @@ class Fleet:
     # -- the loop
 
     async def run(self) -> None:
-        """Keep the fleet as wanted, for ever. Raises ProcessEnded if replicas cannot start at all."""
+        """Keep the fleet as wanted, for ever. Raises ConfigError or ProcessEnded if replicas cannot start at all."""
         while True:
             await self.tick()
             await asyncio.sleep(TICK_S)
@@ -141,8 +146,9 @@ class Fleet:
                 replica.state = "warm"
                 replica.stages = await read_stages(self.gateway, replica.server.url)
                 await asyncio.to_thread(replica.measure_memory)
-                self._failures = 0
-                self._log("warm", replica, why=f"started in {replica.start_s:.2f} s")
+                self._failures, self._has_started = 0, True
+                why = f"started in {replica.start_s:.2f} s"
+                self.events.add("warm", replica.name, self.wanted, why=why, start_s=replica.start_s)
             elif time.monotonic() - replica.began > self.settings.start_timeout_s:
                 self._log("died", replica, why=f"did not start within {self.settings.start_timeout_s:g} s")
                 self._remove(replica)
@@ -164,7 +170,7 @@ class Fleet:
 
     def _died(self, replica: Replica) -> None:
         why = describe_exit(replica.server.exit_code())
-        self._log("died", replica, why=f"{why}: {replica.server.log_tail(1)}")
+        self._log("died", replica, why=f"{why}: {replica.refusal()}")
         if replica.state in ("ready", "draining"):
             self.gateway.remove(replica.name)
         self._remove(replica)
@@ -172,7 +178,9 @@ class Fleet:
             self._failed(replica, why)
 
     def _failed(self, replica: Replica, why: str) -> None:
-        """Wait longer after every failed start; give up if none ever succeeded."""
+        """Wait longer after every failed start; give up if none ever succeeded, at once if the settings are wrong."""
+        if replica.server.exit_code(0) == REFUSED and not self._has_started:
+            raise ConfigError(f"prep serve refuses the settings: {replica.refusal()}")
         self._failures += 1
         self._next_start = self.events.now() + min(30.0, 0.5 * 2**self._failures)
         if self._failures >= MOST_FAILURES and not any(each.start_s for each in self.replicas):

@@ -38,7 +38,9 @@ class Address:
     @property
     def is_alive(self) -> bool:
         try:
-            return abs(psutil.Process(self.pid).create_time() - self.started) < 1
+            process = psutil.Process(self.pid)
+            is_same = abs(process.create_time() - self.started) < 1
+            return is_same and process.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             return False
 

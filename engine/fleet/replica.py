@@ -17,6 +17,7 @@ import psutil
 
 from engine.server.child_server import PREP, ChildServer
 
+FRAME = " │╭╮╰╯─|+-"
 State = Literal["starting", "warm", "ready", "draining"]
 
 
@@ -36,6 +37,13 @@ class Replica:
     """Bytes that the process and its children hold alone, measured when it became ready."""
     is_kept: bool = False
     """A roll counts on it: it is not stopped as superfluous."""
+
+    def refusal(self) -> str:
+        """Return the last error that the server wrote, in one line without the frame that typer draws."""
+        lines = [line.strip(FRAME) for line in self.server.log_tail(8).splitlines()]
+        told = [number for number, line in enumerate(lines) if line.startswith(("error:", "Invalid value"))]
+        text = " ".join(filter(None, lines[told[-1] :])) if told else (lines or [""])[-1]
+        return text.removeprefix("error: ")
 
     def measure_memory(self) -> None:
         """Sum the memory of its processes that is shared with no other process."""

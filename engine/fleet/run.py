@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from engine.fleet.config import FleetSettings
-from engine.fleet.events import EventLog
+from engine.fleet.events import EventLog, FleetEvent
 from engine.fleet.fleet import Fleet
 from engine.fleet.folder import state_folder
 from engine.gateway.app import create_app, read_body
@@ -55,8 +55,14 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(settings: FleetSettings, ready: Callable[[str], None], *, module: str = PREP) -> None:
-    """Run a fleet. `ready` gets its URL when it listens, before the first replica is ready.
+def serve(
+    settings: FleetSettings,
+    ready: Callable[[str], None],
+    *,
+    tell: Callable[[FleetEvent], None] | None = None,
+    module: str = PREP,
+) -> None:
+    """Run a fleet. `ready` gets its URL when it listens, before the first replica is ready; `tell` gets each event.
 
     Raises ConfigError if a fleet of this name runs, OSError if the address cannot be used, ProcessEnded if replicas
     cannot start.
@@ -65,7 +71,8 @@ def serve(settings: FleetSettings, ready: Callable[[str], None], *, module: str 
         listener.listen(BACKLOG)  # before others find the fleet: they wait for its answer
         key, url = secrets.token_hex(16), f"http://127.0.0.1:{listener.getsockname()[1]}"
         with state_folder(settings.name, url, key) as folder:
-            asyncio.run(_run(settings, listener, folder, key, lambda: ready(url), module))
+            events = EventLog(settings.events, tell)
+            asyncio.run(_run(settings, listener, folder, key, lambda: ready(url), events, module))
 
 
 async def _run(
@@ -74,9 +81,10 @@ async def _run(
     folder: Path,
     key: str,
     ready: Callable[[], None],
+    events: EventLog,
     module: str,
 ) -> None:
-    gateway, events = Gateway(gateway_settings(settings, key)), EventLog(settings.events)
+    gateway = Gateway(gateway_settings(settings, key))
     fleet = Fleet(settings, gateway, folder, events, module=module)
     app = create_app(gateway, routes(fleet, lambda: server.handle_exit(0, None)))
     server = _Server(server_config(app, timeout_graceful_shutdown=int(settings.drain_timeout_s) + 1))

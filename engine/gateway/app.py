@@ -31,6 +31,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from common.complaints import complaints, path_of
 from engine.gateway.backend import GatewayRequest
 from engine.gateway.config import BackendSettings
 from engine.gateway.kv_index import KVIndex
@@ -240,9 +241,9 @@ async def _add(gateway: Gateway, request: Request) -> Response:
     try:
         settings = BackendSettings.model_validate(await read_body(request))
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        raise ApiError(400, f"{name}: {first['msg']}", param=name) from None
+        found = complaints(error.errors(), BackendSettings)
+        text = "; ".join(each.text for each in found)
+        raise ApiError(400, text, param=path_of(found[0].location) or None) from None
     gateway.add(settings)
     return JSONResponse(settings.model_dump(exclude={"api_key"}))
 

@@ -13,14 +13,12 @@ A value that begins with $ is taken from the environment.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from engine.config import ConfigError
+from engine.config.settings_file import read_yaml
 
 Policy = Literal[
     "round-robin",
@@ -33,13 +31,13 @@ Policy = Literal[
 ]
 
 
-Settings = TypeVar("Settings", bound=BaseModel)
-
-
 class StrictModel(BaseModel):
-    """Settings that refuse unknown names."""
+    """Settings that refuse unknown names, NaN and infinity."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
 class BackendSettings(StrictModel):
@@ -114,14 +112,14 @@ class ShadowSettings(StrictModel):
 
 class HealthSettings(StrictModel):
     path: str = "/health"
-    every_s: float = Field(default=1.0, gt=0)
-    timeout_s: float = Field(default=1.0, gt=0)
+    every_s: Seconds = 1.0
+    timeout_s: Seconds = 1.0
 
 
 class BreakerSettings(StrictModel):
     failures: int = Field(default=5, ge=1)
     """Failures in a row that open the breaker."""
-    open_s: float = Field(default=10.0, gt=0)
+    open_s: Seconds = 10.0
 
 
 class RetrySettings(StrictModel):
@@ -137,7 +135,7 @@ class HoldSettings(StrictModel):
 
     most: int = Field(default=64, ge=0)
     """Requests that wait; more get status 503."""
-    timeout_s: float = Field(default=60.0, gt=0)
+    timeout_s: Seconds = 60.0
 
 
 class GatewaySettings(StrictModel):
@@ -158,7 +156,7 @@ class GatewaySettings(StrictModel):
     hold: HoldSettings | None = None
     max_prompt_tokens: int | None = Field(default=None, ge=16)
     """Longer conversations are trimmed (`budgeter.py`); None: none."""
-    timeout_s: float = Field(default=120.0, gt=0)
+    timeout_s: Seconds = 120.0
     """Without a byte from a backend."""
 
     @model_validator(mode="after")
@@ -181,55 +179,3 @@ class GatewaySettings(StrictModel):
 def read_settings(path: Path) -> GatewaySettings:
     """Read a gateway's settings. Raises ConfigError with file and line."""
     return read_yaml(path, GatewaySettings, "expected settings such as `backends:`, see prep gateway --help")
-
-
-def read_yaml(path: Path, kind: type[Settings], expected: str) -> Settings:
-    """Read settings of a kind. Raises ConfigError with file and line; `expected` is its text for a file without any."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        node, value = yaml.compose(text), yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = 1 if mark is None else mark.line + 1
-        raise ConfigError(f"{path}:{line}: no YAML: {getattr(error, 'problem', error)}") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path}:1: {expected}")
-    try:
-        return kind.model_validate(_with_environment(value))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        where = f"{path}:{_line(node, first['loc'])}"
-        raise ConfigError(f"{where}: {place + ': ' if place else ''}{message}") from None
-
-
-def _with_environment(value: Any) -> Any:
-    """Replace $NAME by the variable of that name. Raises ConfigError if it is not set."""
-    if isinstance(value, dict):
-        return {key: _with_environment(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_with_environment(each) for each in value]
-    if not isinstance(value, str) or not value.startswith("$"):
-        return value
-    if value[1:] not in os.environ:
-        raise ConfigError(f"the environment variable {value[1:]} is not set")
-    return os.environ[value[1:]]
-
-
-def _line(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
-    """Return the line of the deepest part of a location that the file has."""
-    line = 1
-    for part in location:
-        if isinstance(node, yaml.MappingNode):
-            found = [(key, value) for key, value in node.value if key.value == part]
-            if not found:
-                break
-            line, node = found[0][0].start_mark.line + 1, found[0][1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-    return line

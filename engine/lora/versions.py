@@ -23,6 +23,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from common.complaints import complain
 from common.paths import write_atomically
 from engine.lora.request import LoRAError
 from engine.zoo.manifest import manifest_of
@@ -72,9 +73,7 @@ class VersionRegistry:
         except (OSError, UnicodeDecodeError) as error:
             raise LoRAError(f"cannot read {self.file}: {getattr(error, 'strerror', None) or error}") from None
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise LoRAError(f"{self.file}: {place}: {first['msg']}") from None
+            raise LoRAError(f"{self.file}: {complain(error.errors(), _File)}") from None
         except (ValueError, RecursionError) as error:
             raise LoRAError(f"{self.file} is not JSON: {error}") from None
         for name, found in adapters.items():

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from common.names import unknown_name
 from engine.config import ConfigError, ModelArgs, ModelConfig, MoEConfig
 from engine.config.model import CHECKPOINT_FORMATS, ONLINE_SCHEMES, ExpertNames
 from engine.models.checkpoint import content_hash, download, read_headers, read_json, weight_files
@@ -78,7 +78,15 @@ def load_model_config(args: ModelArgs) -> ModelConfig:
 
 def find_model(args: ModelArgs) -> Path:
     """Return the folder of a shipped model, a local folder, or a Hub repository (downloaded when needed)."""
-    name = args.model
+    folder = local_folder(args.model)
+    if folder is not None:
+        return folder
+    shipped = [info.name for info in zoo.list_models()]
+    return download(args.model, revision=args.revision, cache_dir=args.download_dir, shipped=shipped)
+
+
+def local_folder(name: str) -> Path | None:
+    """Return the folder of a shipped model or a local folder; None for a Hub id. Raises ConfigError for other names."""
     if not name:
         raise ConfigError("the model's name is empty; give a shipped model, a folder or a Hub id (org/name)")
     path = Path(name).expanduser()
@@ -89,19 +97,16 @@ def find_model(args: ModelArgs) -> Path:
         return path
     if path.is_file():
         raise ConfigError(f"{name} is a file; give the folder that holds config.json and the weights")
-    looks_like_hub_id = name.count("/") == 1 and name[0] not in "./~\\" and not name.endswith("/")
-    if looks_like_hub_id:
-        return download(name, revision=args.revision, cache_dir=args.download_dir, shipped=shipped)
+    if name.count("/") == 1 and name[0] not in "./~\\" and not name.endswith("/"):
+        return None
     if "/" in name or "\\" in name or name.startswith((".", "~")):
         raise ConfigError(
             f"no folder {path}; give an existing folder, a Hub id (org/name) or a shipped model"
         )
-    close = get_close_matches(name, shipped, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
-    raise ConfigError(
-        f"no model {name!r}{hint} Shipped: {', '.join(shipped) or 'none'}. "
-        "Otherwise give a folder (./path) or a Hub id (org/name)."
+    others = (
+        f"shipped: {', '.join(shipped) or 'none'}; otherwise give a folder (./path) or a Hub id (org/name)"
     )
+    raise ConfigError(unknown_name("no model", name, shipped, others))
 
 
 def parse_config(

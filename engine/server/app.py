@@ -20,6 +20,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
+from common.complaints import complaints, path_of
 from engine.core.errors import EngineDeadError
 from engine.server import chat, completions
 from engine.server.connection import CLIENT_LEFT, until_hang_up
@@ -222,16 +223,9 @@ def _add_sleep(app: FastAPI, service: Service, metrics: PrometheusLogger) -> Non
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:
-    """Return one error for all that is wrong with a body. Values are not repeated: they may be long."""
-    found = error.errors()
-    lines = list(dict.fromkeys(f"{_place(each['loc'])}: {each['msg']}" for each in found))
+    """Return one error for all that is wrong with a body."""
+    found = complaints(error.errors())
+    lines = [each.text for each in found]
     if len(lines) > MOST_ERRORS:
         lines = [*lines[:MOST_ERRORS], f"and {len(lines) - MOST_ERRORS} more"]
-    return ApiError(400, "; ".join(lines), param=_place(found[0]["loc"]) if found else None)
-
-
-def _place(location: Sequence[Any]) -> str:
-    """("body", "stop", "list[str]", 0) -> "stop.0": without the names of pydantic's types."""
-    parts = [str(part) for part in location if isinstance(part, int) or str(part).isidentifier()]
-    plain = [part for part in parts if part not in ("body", "str", "int", "float", "bool", "list", "dict")]
-    return ".".join(plain) or "body"
+    return ApiError(400, "; ".join(lines), param=path_of(found[0].location) or "body")

@@ -4,13 +4,15 @@
 2. On days for tuning, each contender tries settings up to this cost (bisection of its cost knob, for every choice of
    its other knob); the one with the fewest violations stays, and of equal ones the dearest.
 3. The other days, which no setting has seen, give the result.
+4. The HPAs also run there with their settings next to the first contender's cost, one cheaper and one dearer, and with
+   the cheapest that violates as little: the comparison holds where no setting of theirs costs the same.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from statistics import fmean
 
@@ -19,6 +21,8 @@ from engine.sim.day import DAY, DayTraffic
 from engine.sim.fluid import TICK, Costs, DayReport, FluidFleet
 from engine.sim.scaling_policies import Asymmetric, Hpa, Predictive, ScalingPolicy
 
+LOWER, HIGHER, AS_GOOD = "next lower cost", "next higher cost", "as few misses"
+"""Roles of settings that are compared with another contender."""
 SLOT = 1800.0
 """Seconds between two entries of a schedule."""
 CLOSE = 0.01
@@ -158,15 +162,25 @@ CONTENDERS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Tried:
+    """A setting of a contender on the tuning days: means of replica hours and of the share of violations."""
+
+    hours: float
+    violated: float
+    choice: float
+    knob: float
+
+
 @dataclass
 class Result:
     """A tuned contender on the test days."""
 
     name: str
     words: str
-    choice: float
-    knob: float
+    setting: Tried
     meets_budget: bool  # on the tuning days
+    tried: list[Tried]
     reports: list[DayReport]
 
     def mean(self, figure: Callable[[DayReport], float]) -> float:
@@ -184,12 +198,14 @@ def tune(service: Service, contender: Contender, days: Sequence[Sequence[int]], 
     def cost_of(choice: float, knob: float) -> float:
         """Try a setting; return its cost over the budget, less 1."""
         reports = [service.run(contender.make(service, choice, knob), day) for day in days]
-        excess = fmean(report.replica_hours for report in reports) / budget - 1
-        violated = fmean(report.violated for report in reports)
-        tried[max(0.0, excess - CLOSE), violated, -excess] = choice, knob
-        return excess
+        hours = fmean(report.replica_hours for report in reports)
+        tried.append(Tried(hours, fmean(report.violated for report in reports), choice, knob))
+        return hours / budget - 1
 
-    tried: dict[tuple[float, float, float], tuple[float, float]] = {}
+    def beyond(each: Tried) -> float:
+        return max(0.0, each.hours / budget - 1 - CLOSE)
+
+    tried: list[Tried] = []
     for choice in contender.choices:
         costs = [cost_of(choice, knob) for knob in knobs]
         for (left, cost), (right, next_cost) in pairwise(zip(knobs, costs, strict=True)):
@@ -201,8 +217,24 @@ def tune(service: Service, contender: Contender, days: Sequence[Sequence[int]], 
                 if abs(found) <= CLOSE / 2:
                     break
                 left, right = (middle, right) if (found > 0) == (cost > 0) else (left, middle)
-    best = min(tried)
-    return Result(contender.name, contender.words, *tried[best], best[0] == 0, [])
+    best = min(tried, key=lambda each: (beyond(each), each.violated, -each.hours))
+    return Result(contender.name, contender.words, best, not beyond(best), tried, [])
+
+
+def around(tried: Sequence[Tried], ours: Tried) -> dict[str, Tried]:
+    """Return the settings that show whether another one is better: of the same cost, or of as few violations.
+
+    Only settings that matter: none costs less and violates less. A role is absent if no setting has it.
+    """
+    front: list[Tried] = []
+    for each in sorted(tried, key=lambda each: (each.hours, each.violated)):
+        if not front or each.violated < front[-1].violated:
+            front.append(each)
+    below = [each for each in front if each.hours <= ours.hours]
+    above = front[len(below) :]
+    as_good = [each for each in above[1:] if each.violated <= ours.violated]
+    found = {LOWER: below[-1:], HIGHER: above[:1], AS_GOOD: as_good[:1]}
+    return {role: settings[0] for role, settings in found.items() if settings}
 
 
 @dataclass
@@ -211,6 +243,8 @@ class Race:
     oracle: float  # replica hours of the oracle, mean over the test days
     results: list[Result]
     seeds: list[int]
+    rivals: list[tuple[str, Result]]
+    """Role and result of the settings of each HPA that are next to the first contender (`around`), on the test days."""
 
 
 def race(
@@ -230,7 +264,16 @@ def race(
     for contender in contenders:
         tell(contender.name)
         results.append(tune(service, contender, tuning, budget))
-    for (result, contender), day in product(zip(results, contenders, strict=True), days):
-        policy = contender.make(service, result.choice, result.knob)
+    rivals = [
+        (role, replace(result, setting=setting, reports=[]))
+        for result in results
+        for role, setting in around(result.tried, results[0].setting).items()
+        if result.name.startswith("HPA")
+    ]
+    by_name = {contender.name: contender for contender in contenders}
+    for result, day in product([*results, *(result for _, result in rivals)], days):
+        contender = by_name[result.name]
+        policy = contender.make(service, result.setting.choice, result.setting.knob)
         result.reports.append(service.run(policy, day, keeps_levels=True))
-    return Race(budget, fmean(map(service.oracle_hours, days)), results, numbers)
+    oracle = fmean(map(service.oracle_hours, days))
+    return Race(budget, oracle, results, numbers, rivals)

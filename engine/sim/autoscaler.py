@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 from engine.config import ConfigError
 
@@ -44,6 +44,9 @@ class Schedule:
 @dataclass(frozen=True)
 class AutoscalerConfig:
     """Settings of the autoscaler. Times are in seconds."""
+
+    __pydantic_config__: ClassVar = {"extra": "forbid", "allow_inf_nan": False}
+    """For settings of a fleet, which pydantic reads."""
 
     signal: Signal
     out_above: float
@@ -78,8 +81,8 @@ class AutoscalerConfig:
             raise ConfigError(f"max_step is a share of the replicas from 0 to 10, got {self.max_step}")
         times = ("sustain_out", "sustain_in", "cooldown_out", "cooldown_in", "cold_start", "warm_start")
         for name in (*times, "warm_pool"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} cannot be negative, got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} must be finite and not negative, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)

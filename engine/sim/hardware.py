@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TypeVar
 
+from common.names import unknown_name
 from common.processors import num_processors
 from common.text import GIB
 from engine.config import ConfigError
@@ -158,6 +158,5 @@ def look_up(kind: str, name: str, things: Mapping[str, T], *, shown: Sequence[st
     if found is not None:
         return found
     names = list(shown if shown is not None else things)
-    close = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ConfigError(f"unknown {kind} {name!r}: {hint}There are {', '.join(names)}")
+    known = f"known: {', '.join(names)}"
+    raise ConfigError(unknown_name(f"unknown {kind}", name, names, known, cutoff=0.5))

@@ -11,9 +11,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from typing import Any
 
+from common.names import unknown_name
 from common.text import GIB
 from engine.config import CacheConfig, ConfigError, SchedulerConfig, TierConfig
 from engine.trace.format import TraceError
@@ -153,9 +153,7 @@ def _find(word: str) -> Knob:
     name = word.strip().removeprefix("--").replace("-", "_")
     name = _ALSO.get(name, name)
     if name not in KNOBS:
-        close = get_close_matches(name, KNOBS, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"knobs: {', '.join(KNOBS)}"
-        raise TraceError(f"a fork has no knob {word!r}; {hint}")
+        raise TraceError(unknown_name("a fork has no knob", name, KNOBS))
     return KNOBS[name]
 
 

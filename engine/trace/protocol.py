@@ -13,12 +13,12 @@ import json
 from abc import abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from hashlib import sha256
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
+from common.names import unknown_name
 from engine.core.sched_output import NotScheduled, Reason
 from engine.trace.blocks import NO_REQUEST, Blocks
 from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError, parse_line
@@ -233,15 +233,15 @@ class Trace(Protocol):
     def find(self, request_id: str, step: int | None = None) -> RequestHistory:
         """A request by name; of several with that name, the last that had arrived at `step`.
 
-        Raises TraceError with similar names if there is none.
+        Raises TraceError with a similar name if there is none.
         """
         found = self.namesakes.get(request_id)
         if not found:
-            close = ", ".join(get_close_matches(request_id, list(self.namesakes)[:10_000], n=3))
-            known = f"similar: {close}" if close else f"`prep trace info {self.path}` lists them"
+            where = f"`prep trace info {self.path}` lists them"
             if len(self.namesakes) <= 10:
-                known = f"it has: {', '.join(self.namesakes)}"
-            raise TraceError(f"{self.path.name} has no request {request_id!r}; {known}")
+                where = f"it has: {', '.join(self.namesakes)}"
+            known = list(self.namesakes)[:10_000]
+            raise TraceError(unknown_name(f"{self.path.name} has no request", request_id, known, where))
         arrived = [request for request in found if step is None or request.added <= step]
         return arrived[-1] if arrived else found[0]
 

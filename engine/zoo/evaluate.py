@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from tokenizers import Tokenizer
 
 from .corpus import ROWS, Case, Rows, draw_cases
@@ -72,24 +70,15 @@ class EvalReport:
         plain = {name: {key: vars(tally) for key, tally in group} for name, group in groups.items()}
         return {"model": self.model, "split": self.split, "overall": vars(self.overall), **plain}
 
-    def table(self) -> Table:
-        table = Table(title=f"{self.model}: exact match on {self.split}")
-        table.add_column("group")
-        table.add_column("which")
-        for heading in ("right", "of", "share"):
-            table.add_column(heading, justify="right")
-        groups = {
+    def groups(self) -> dict[str, dict[str, Tally]]:
+        """Return the counts of each grouping: its name, then the group's name."""
+        return {
             "all": {"": self.overall},
             "turn type": self.by_type,
             "language": self.by_language,
             "kind": self.by_kind,
             "titles in the shop": self.by_rows,
         }
-        for name, group in groups.items():
-            for key, tally in sorted(group.items()):
-                table.add_row(name, key, str(tally.right), str(tally.total), f"{tally.share:.1%}")
-            table.add_section()
-        return table
 
 
 def score(
@@ -160,11 +149,13 @@ def main() -> None:
     parser.add_argument("--misses", type=int, default=0, help="show this many wrong answers")
     options = parser.parse_args()
     report = evaluate(options.model, options.n, options.seed, options.split)
-    console = Console()
-    console.print(report.table())
+    print(f"{report.model}: exact match on {report.split}")
+    for name, group in report.groups().items():
+        for key, tally in sorted(group.items()):
+            print(f"{name:<20}{key:<24}{tally.right:>6} of {tally.total}")
     for case, output in report.misses[: options.misses]:
         question = case.prompt.rsplit("<|im_start|>user\n", 1)[-1].split("<|im_end|>")[0]
-        console.print(f"{question}\n  want {case.answer}\n  got  {output}", highlight=False, markup=False)
+        print(f"{question}\n  want {case.answer}\n  got  {output}")
 
 
 if __name__ == "__main__":

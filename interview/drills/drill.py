@@ -296,5 +296,5 @@ def find_drill(drill_id: str) -> Drill:
             if drill.number == wanted:
                 return drill
         raise UnknownId(f"no drill is called {drill_id!r}; prep drill list shows all of them")
-    drills.data(drill_id, f"no drill is called {drill_id!r}", "prep drill list")
+    drills.data(drill_id, "no drill is called", "prep drill list")
     return drills.entries[drill_id]

@@ -43,7 +43,7 @@ class Scenarios(Index[Entry]):
         """Return the whole scenario (`scenario.Scenario`). Raises UnknownId."""
         from interview.mock.scenario import Scenario
 
-        problem = f"no scenario is called {scenario_id!r}"
+        problem = "no scenario is called"
         return Scenario.model_validate(self.data(scenario_id, problem, "prep mock scenarios"))
 
     def digest(self, scenario_id: str) -> str:

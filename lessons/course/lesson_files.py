@@ -21,13 +21,14 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
+
+from common.names import unknown_name
 
 FOLDER = Path(__file__).resolve().parents[1]
 SUFFIXES = {"python": ".py", "cpp": ".cpp", "cuda": ".cu", "triton": ".py"}
@@ -285,13 +286,7 @@ def find_lab(name: str) -> Lab:
     known = {lab.number: lab for lab in labs()}
     wanted = name.strip().lower().replace("_", "-")
     if wanted not in known:
-        close = get_close_matches(wanted, known, n=1)
-        hint = (
-            f"did you mean {close[0]}? prep lab lists them all"
-            if close
-            else f"the labs are {', '.join(known)}"
-        )
-        raise UnknownLesson(f"no lab is called {name!r}; {hint}")
+        raise UnknownLesson(unknown_name("no lab is called", wanted, known, "prep lab lists them all"))
     return known[wanted]
 
 
@@ -309,11 +304,9 @@ def find_lesson_exercise(name: str) -> tuple[Lesson, Exercise]:
     _, dot, number = name.strip().partition(".")
     wanted = f"{lesson.number}.{number}"
     if wanted not in lesson.exercises:
-        close = get_close_matches(wanted, lesson.exercises, n=1) if dot else []
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise UnknownLesson(
-            f"lesson {lesson.number} has no exercise {name!r}; {hint}it has {', '.join(lesson.exercises)}"
-        )
+        it_has = f"it has {', '.join(lesson.exercises)}"
+        problem = f"lesson {lesson.number} has no exercise"
+        raise UnknownLesson(unknown_name(problem, wanted if dot else name, lesson.exercises, it_has))
     return lesson, lesson.exercises[wanted]
 
 

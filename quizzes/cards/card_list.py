@@ -43,7 +43,7 @@ class Cards(Index[Entry]):
         """Return the whole card (`card.Card`). Raises UnknownId."""
         from quizzes.cards.card import parse
 
-        return parse(self.data(card_id, f"no card is called {card_id!r}", "prep cards list"))
+        return parse(self.data(card_id, "no card is called", "prep cards list"))
 
     def find(self, name: str) -> list[str]:
         """Return the ids of the cards with this id or name; case, spaces and punctuation do not matter."""

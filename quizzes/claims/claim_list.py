@@ -42,7 +42,7 @@ class Claims(Index[Entry]):
         """Return the whole claim (`claim.Claim`). Case does not matter. Raises UnknownId."""
         from quizzes.claims.claim import Claim
 
-        problem = f"no claim is called {claim_id!r}"
+        problem = "no claim is called"
         return Claim.model_validate(self.data(claim_id.strip().upper(), problem, "prep claims list"))
 
 

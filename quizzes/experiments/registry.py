@@ -21,12 +21,14 @@ import sys
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import NoneType, SimpleNamespace
 from typing import Annotated, Any, Literal, NamedTuple
+
+from common.complaints import complain
+from common.names import unknown_name
 
 FOLDER = Path(__file__).parent
 EXTRA = "PREP_EXPERIMENTS"
@@ -227,9 +229,8 @@ class Experiment:
         known = self.parameters
         for name in args:
             if name not in known:
-                close = get_close_matches(name, known, n=1)
-                hint = f"did you mean {close[0]!r}? " if close else ""
-                raise BadArguments(f"{self.name} takes no {name!r}; {hint}it takes: {', '.join(known)}")
+                takes = f"it takes: {', '.join(known)}"
+                raise BadArguments(unknown_name(f"{self.name} takes no", name, known, takes))
         values = {}
         for name, parameter in known.items():
             value = args.get(name, parameter.default)
@@ -238,11 +239,8 @@ class Experiment:
             try:
                 values[name] = TypeAdapter(parameter.annotation).validate_python(value)
             except ValidationError as error:
-                first = error.errors()[0]
-                where = "".join(f"[{part}]" for part in first["loc"])
-                raise BadArguments(
-                    f"{self.name}: {name}{where} = {first['input']!r}: {first['msg']}"
-                ) from None
+                problem = complain(error.errors(), parameter.annotation, within=(name,))
+                raise BadArguments(f"{self.name}: {problem}") from None
         return values
 
 
@@ -302,11 +300,8 @@ def source_file(name: str) -> Path:
     """Return the file of an experiment. Raises UnknownExperiment."""
     found = _files(name.partition(".")[0]).get(name)
     if found is None:
-        close = get_close_matches(name, names(), n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise UnknownExperiment(
-            f"no experiment is called {name!r}; {hint}prep experiments list shows all of them"
-        )
+        where = "prep experiments list shows all of them"
+        raise UnknownExperiment(unknown_name("no experiment is called", name, names(), where))
     return found
 
 

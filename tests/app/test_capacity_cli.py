@@ -85,6 +85,42 @@ def test_every_fault_of_a_plan_has_its_line(tmp_path: Path) -> None:
         )
 
 
+def test_a_misplaced_key_is_told_where_it_belongs_and_impossible_values_what_is_allowed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "model: llama-3-8b\ngpu: h100\nhardware: {gpu: h100, tp: 1000, wake: .nan}\n"
+        "traffic: {rate: 9 req/parsec, prompt: 10, output: 1, prefixes: two}\nslo: {ttft: 0 ms}\nprice: free\n"
+    )
+    result = prep(str(path))
+    assert result.exit_code == 2 and "Input should" not in result.stderr
+    for line, words in (
+        (2, "gpu: unknown setting here; there is hardware.gpu or price.gpu"),
+        (3, "hardware.tp: must be at most 64, got 1000"),
+        (3, "hardware.wake: nan is not a number with a unit; write for example '200 ms'"),
+        (
+            4,
+            "traffic.rate: '9 req/parsec' has the unknown unit 'req/parsec'; did you mean 'req/s'? units: req/s,",
+        ),
+        (4, "traffic.output: must be at least 2, got 1"),
+        (4, "traffic.prefixes: must be a whole number, got 'two'"),
+        (5, "slo.ttft: must be more than 0, got '0 ms'"),
+        (6, "price: must be a mapping with gpu, got 'free'"),
+    ):
+        assert f"{path}:{line}: {words}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", "the file is empty; expected a plan"), ("- a", "expected a plan"), ("a: [", "not valid YAML")],
+)
+def test_a_file_that_is_no_plan_says_what_a_plan_is(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(text)
+    assert f"{path}:1: {words}" in prep(str(path)).stderr
+
+
 def test_a_name_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert "did you mean two_regions" in prep("two_region").stderr
-    assert "did you mean total" in prep("rag", "--why", "totl").stderr
+    assert "did you mean 'two_regions'" in prep("two_region").stderr
+    assert "did you mean 'total'" in prep("rag", "--why", "totl").stderr

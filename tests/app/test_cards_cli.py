@@ -37,7 +37,7 @@ def test_list_shows_every_kind_and_can_be_limited() -> None:
     assert all(word in text for word in ("h100", "paged_attention", "vllm", "v0_11_0"))
     found = json.loads(output("list", "--kind", "paper", "--topic", "speculation", "--json"))
     assert {card["id"] for card in found} == {"paper.speculative_decoding", "paper.eagle", "paper.medusa"}
-    assert "did you mean paper" in problem("list", "--kind", "papers")
+    assert "did you mean 'paper'" in problem("list", "--kind", "papers")
 
 
 def test_every_card_can_be_shown_with_its_dates() -> None:
@@ -74,7 +74,7 @@ def test_prep_answer_shows_the_cards_of_a_name() -> None:
 def test_a_card_without_a_claim_says_so() -> None:
     assert "has no claim that runs" in problem("show", "h100", "--run")
     assert "names 2 cards" in problem("show", "sglang")
-    assert "did you mean paper.eagle" in problem("show", "paper.eagel")
+    assert "did you mean 'paper.eagle'" in problem("show", "paper.eagel")
 
 
 def test_the_matrix_has_a_row_for_each_feature() -> None:
@@ -108,7 +108,7 @@ def test_exports_open_again(tmp_path: Path) -> None:
         ((), "nothing to export"),
         (("--pdf", "x.txt"), "does not end in .pdf"),
         (("--pdf", "/nowhere/x.pdf"), "there is no folder /nowhere"),
-        (("--anki", "x.apkg", "--topic", "memry"), "did you mean memory"),
+        (("--anki", "x.apkg", "--topic", "memry"), "did you mean 'memory'"),
         (("--anki", "x.apkg", "--role", "cook"), "unknown role"),
     ],
 )

@@ -118,7 +118,7 @@ def inject(monkeypatch: pytest.MonkeyPatch, op: str, function: Any) -> registry.
     ("arguments", "told"),
     [
         (("check", "--op", "rms_nrom"), "unknown operation 'rms_nrom'"),
-        (("check", "--op", "rms_nrom"), "did you mean rms_norm?"),
+        (("check", "--op", "rms_nrom"), "did you mean 'rms_norm'?"),
         (
             ("check", "--backend", "metal"),
             "unknown backend 'metal'; there are: reference, cpu, triton, cuda, all",

@@ -161,13 +161,29 @@ def test_a_missing_argument_is_told_with_an_example(arguments: str, told: str, e
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["run", "batching.static_vs_continuous", "--set", "lens=[1000000000,3]"], "lens[0] = 1000000000: "),
+        (
+            ["run", "batching.static_vs_continuous", "--set", "lens=[1000000000,3]"],
+            "lens[0]: must be at most 2,000, got 1000000000",
+        ),
         (["answer", "batching.static_vs_continuous"], "no spoken answer: its answer is an experiment"),
     ],
 )
 def test_a_refusal_names_just_what_is_wrong(arguments: list[str], told: str) -> None:
     result = prep(*arguments)
     assert result.returncode == 2 and told in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("sim autoscale --seeds 0", "'--seeds': must be at least 1, got '0'"),
+        ("sim autoscale --budget nan", "'--budget': must be at most 10, got 'nan'"),
+        ("fleet scale x", "'replicas': must be a whole number, got 'x'"),
+    ],
+)
+def test_a_wrong_number_is_told_with_its_bound_and_the_value(arguments: str, told: str) -> None:
+    result = CliRunner().invoke(app, arguments.split())
+    assert result.exit_code == 2 and told in result.output
 
 
 def test_an_unknown_option_is_a_usage_error() -> None:

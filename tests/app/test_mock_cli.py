@@ -274,7 +274,7 @@ def test_a_session_or_report_of_a_newer_version_is_named(home: Path) -> None:
         (("--role", "boss"), "known: inference, kernel"),
         (("--level", "junior"), "known: mid, senior, staff"),
         (("--minutes", "30"), "20, 45 or 60, not 30"),
-        (("--scenario", "inference.slotz"), "did you mean inference.slots?"),
+        (("--scenario", "inference.slotz"), "did you mean 'inference.slots'?"),
         (("resume",), "no interview is open"),
         (("resume", "nothing"), "no session is called 'nothing'"),
         (("report",), "no interview is over yet"),

@@ -173,7 +173,7 @@ def test_ascii_terminals_get_ascii(home: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--topic", "prefix-cash"), "did you mean prefix_cache"),
+        (("--topic", "prefix-cash"), "did you mean 'prefix_cache'"),
         (("--role", "boss"), "known: inference, kernel, platform, sre"),
         (("--kind", "essay"), "known: predict"),
         (("--question", "batching.nothing"), "no question is called"),

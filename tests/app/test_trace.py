@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -215,6 +217,28 @@ def test_record_traces_every_engine_of_a_command_and_passes_its_exit_code_on(
     assert files == ["run-2.itrace", "run.itrace"][2 - engines :]
     assert done.stderr.count("recorded") == engines and "prep trace info" in done.stderr
     assert all(TraceReader(tmp_path / name).is_complete for name in files)
+
+
+def test_record_ends_its_program_when_it_is_terminated(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys, time; from pathlib import Path; here = Path(sys.argv[1]); "
+        "signal.signal(signal.SIGTERM, lambda *_: (here.joinpath('ended').touch(), sys.exit(0))); "
+        "here.joinpath('begun').write_text(str(os.getpid())); time.sleep(60)"
+    )
+    command = [sys.executable, "-m", "app.cli.main", "trace", "record", "-o", str(tmp_path / "run.itrace")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    recording = subprocess.Popen(
+        [*command, "python", "-c", program, str(tmp_path)], cwd=ROOT, env=environment
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        recording.send_signal(signal.SIGTERM)
+        recording.wait(30)
+    finally:
+        recording.kill()
+    assert (tmp_path / "ended").exists(), "the program could close its trace"
 
 
 def test_record_says_so_when_no_engine_was_started(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_scheduler_that_fails_is_named_and_its_run_kept(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--set", "max_num_batched_tokns=4"), "did you mean max_num_batched_tokens"),
+        (("--set", "max_num_batched_tokns=4"), "did you mean 'max_num_batched_tokens'"),
         (("--set", "max_num_seqs"), "has no value"),
         (("--at", "7", "--set", "num_blocks=9"), "fork at step 0"),
         (("--at", "100000"), "its steps are 0 to"),

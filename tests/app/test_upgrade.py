@@ -129,3 +129,14 @@ def test_wrong_sides_are_errors_that_say_what_to_give(
     ended = CliRunner().invoke(app, ["upgrade", "check", *words])
     assert ended.exit_code in (2, 3) and message in ended.stderr.replace("\n", " "), ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_wrong_side_or_output_is_told_before_any_server_starts(tmp_path: Path) -> None:
+    for words, told in (
+        (("check", "--base", ".", "--new", "no-such-ref"), "'no-such-ref' is none of: a URL"),
+        (("check", "--base", ".", "--new", "command: "), "needs a command"),
+        (("record", "--output", str(tmp_path)), "it is a folder"),
+        (("record", "--output", str(tmp_path / "no" / "golden.jsonl")), "there is no folder"),
+    ):
+        ended = run(*words, temp=tmp_path)
+        assert ended.returncode == 2 and told in ended.stderr and "starting" not in ended.stderr

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from engine.config import EngineArgs
 from engine.server.ray_serve import AppArgs
@@ -73,10 +74,35 @@ def test_the_compose_file_matches_the_specification() -> None:
     run(linter("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
 
 
-def test_the_manifests_match_kubernetes_schemas() -> None:
+def test_the_manifests_match_kubernetes_schemas(tmp_path: Path) -> None:
+    """KEDA passes the behavior in its object on to a HorizontalPodAutoscaler."""
     files = [DEPLOY / "kubernetes" / name for name in ("prep.yaml", "autoscale-hpa.yaml")]
-    said = run(linter("kubernetes-validate"), "--strict", *files)
-    assert said.count(" passed for resource") == 4
+    [scaled] = documents("kubernetes/autoscale-keda.yaml")
+    [autoscaler] = documents("kubernetes/autoscale-hpa.yaml")
+    autoscaler["spec"]["behavior"] = scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    (tmp_path / "keda.yaml").write_text(yaml.safe_dump(autoscaler))
+    said = run(linter("kubernetes-validate"), "--strict", *files, tmp_path / "keda.yaml")
+    assert said.count(" passed for resource") == 5
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("pollingInterval: 15", "polingInterval: 15"),
+        ("cooldownPeriod: 300", 'cooldownPeriod: "300"'),
+        ('threshold: "4"', "threshold: 4"),
+        ("failureThreshold: 3", ""),
+        ("type: prometheus", "type: prometeus"),
+        ("serverAddress:", "address:"),
+    ],
+)
+def test_a_wrong_field_of_the_scaled_object_is_found(right: str, wrong: str) -> None:
+    text = (DEPLOY / "kubernetes/autoscale-keda.yaml").read_text()
+    validator = Draft202012Validator(
+        json.loads(Path(__file__).with_name("scaled_object.schema.json").read_text())
+    )
+    assert right in text and validator.is_valid(yaml.safe_load(text))
+    assert not validator.is_valid(yaml.safe_load(text.replace(right, wrong)))
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs Prometheus: apt-get install prometheus")

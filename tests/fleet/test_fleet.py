@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from common.child_process import ProcessEnded
+from engine.config import ConfigError
 from engine.fleet.config import FleetSettings
 from engine.fleet.events import EventLog
 from engine.fleet.fleet import Fleet
@@ -113,10 +114,19 @@ async def test_a_replica_that_dies_is_replaced(tmp_path: Path) -> None:
 
 
 async def test_a_fleet_whose_replicas_cannot_start_gives_up_with_their_last_words(tmp_path: Path) -> None:
-    async with running(tmp_path, replicas=1, model="broken") as it:
+    async with running(tmp_path, replicas=1, model="tiny/broken") as it:
         with pytest.raises(ProcessEnded, match="exit code 1.*this server is broken"):
             await it.until(lambda: False)
         assert it.kinds().count("died") == 3
+
+
+async def test_settings_that_the_server_refuses_end_the_fleet_at_the_first_start(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=1, model="tiny/refused") as it:
+        with pytest.raises(
+            ConfigError, match=r"^prep serve refuses the settings: max_num_seqs must be .* got 0$"
+        ):
+            await it.until(lambda: False)
+        assert it.kinds().count("died") == 1
 
 
 async def test_a_drained_replica_finishes_its_requests_before_it_stops(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from typing import Any
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from app.cli.main import app
 from common.child_process import ROOT
 from engine.config import ConfigError
 from engine.fleet.folder import Address, ask, choose, find, running, state_folder
@@ -61,7 +63,8 @@ def test_nothing_is_left_after_any_end(
     assert len(family) >= 3 and (tmp_path / "fleets/tiny/r1.log").exists()
     assert (tmp_path / "fleets/tiny/fleet.json").stat().st_mode & 0o077 == 0, "the key is the user's alone"
     if isinstance(how, str):
-        ask(address, how, {})
+        done = CliRunner().invoke(app, ["fleet", how])
+        assert (done.exit_code, done.stdout) == (0, "tiny has ended\n")
     else:
         process.send_signal(how)
     assert process.wait(30) == (-9 if how == signal.SIGKILL else 0)
@@ -71,6 +74,17 @@ def test_nothing_is_left_after_any_end(
         listen("127.0.0.1", int(url.rpartition(":")[2])).close()  # raises OSError if the port is taken
     with pytest.raises(ConfigError, match="no fleet 'tiny' runs; running: none"):
         choose("tiny")
+
+
+def test_a_roll_says_that_it_goes_on_and_how_to_follow_it(process: subprocess.Popen[bytes]) -> None:
+    done = CliRunner().invoke(app, ["fleet", "roll", "tiny"])
+    assert (
+        "the fleet replaces r1 and r2 in the background" in done.stdout and "prep fleet status" in done.stderr
+    )
+    assert "a roll is under way" in CliRunner().invoke(app, ["fleet", "status"]).stdout
+    until(lambda: not ask(choose("tiny"), "status")["rolling"])
+    shown = CliRunner().invoke(app, ["fleet", "status"]).stdout
+    assert "a roll is under way" not in shown and shown.splitlines()[-1].split()[2:] == ["roll", "done"]
 
 
 def test_two_fleets_of_one_name_are_refused_and_several_must_be_named(

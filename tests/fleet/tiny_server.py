@@ -1,6 +1,7 @@
 """A server that speaks as much of OpenAI's API as a fleet needs, and starts in a fraction of a second.
 
-A prompt "wait" is answered after POST /release. Words of the command line select a fault: "broken" ends at once.
+A prompt "wait" is answered after POST /release. The model tiny/broken ends it at once, tiny/refused as
+settings do that cannot work.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    if "broken" in sys.argv:
+    if "tiny/refused" in sys.argv:
+        print("loading\nerror: max_num_seqs must be at least 1, got 0", file=sys.stderr)
+        sys.exit(2)
+    if "tiny/broken" in sys.argv:
         sys.exit("this server is broken")
     server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler)
     server.daemon_threads = False

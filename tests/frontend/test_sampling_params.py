@@ -79,7 +79,7 @@ def test_a_wrong_value_is_refused_with_the_field_and_the_range(name: str, value:
 def test_an_unknown_name_is_refused_with_the_closest_one() -> None:
     with pytest.raises(ValueError, match="'temprature'; did you mean 'temperature'"):
         SamplingParams(temprature=0.5)  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="'guided_grammar'; known ones: n, best_of, presence_penalty"):
+    with pytest.raises(ValueError, match="'guided_grammar'; known: n, best_of, presence_penalty"):
         SamplingParams.create(guided_grammar="x")
 
 

@@ -65,8 +65,8 @@ def test_settings_are_read_with_keys_from_the_environment(
     [
         ("", 1, "expected settings"),
         ("- 1", 1, "expected settings"),
-        ("backends: [", 1, "no YAML"),
-        ("backends: []", 1, "at least 1 item"),
+        ("backends: [", 1, "not valid YAML"),
+        ("backends: []", 1, "must be a list of at least 1 entry, got"),
         ("backends:\n  - {name: a, url: ftp}", 2, "url"),
         ("backends:\n  - name: a\n    url: http://a\n    wight: 3", 4, "wight"),
         ("policy: best\nbackends:\n  - {name: a, url: http://a}", 1, "policy"),

@@ -247,7 +247,7 @@ def test_an_unknown_parser_is_refused_with_the_nearest_name() -> None:
         ConfigError, match="unknown tool_call_parser 'llama3-json'; did you mean 'llama3_json'"
     ):
         check_tool_parser("llama3-json")
-    with pytest.raises(ConfigError, match="known ones: hermes, llama3_json"):
+    with pytest.raises(ConfigError, match="known: hermes, llama3_json"):
         check_tool_parser("xyz")
 
 

@@ -120,7 +120,7 @@ def test_confidence_further_fixes_and_dear_looks_have_their_price() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["start", "seqs-to-high", "--script", "x"], "did you mean seqs-too-high?"),
+        (["start", "seqs-to-high", "--script", "x"], "did you mean 'seqs-too-high'?"),
         (["list", "--level", "4"], "levels are 1 to 3, got 4"),
         (["start", "seqs-too-high"], "needs a terminal, or its commands in a file"),
         (["start", "seqs-too-high", "--script", "none.txt"], "cannot read none.txt"),

@@ -224,7 +224,7 @@ def test_a_hang_and_a_memory_hog_end_at_a_limit(body: str) -> None:
 
 def test_a_lab_is_found_by_its_name_only() -> None:
     assert find_lab("Block_Manager") is LAB
-    with pytest.raises(UnknownLesson, match="did you mean block-manager"):
+    with pytest.raises(UnknownLesson, match="did you mean 'block-manager'"):
         find_lab("blok-manager")
     assert lab("check", "07.1").exit_code != 0
 
@@ -330,7 +330,7 @@ def test_a_folder_or_a_device_in_place_of_a_file_is_told(tmp_path: Path) -> None
 def test_the_nearest_lab_is_suggested(name: str) -> None:
     for words in (("check", name), ("new", name), ("hint", name), ("race", name), ("interview", name)):
         said = lab(*words)
-        assert said.exit_code == 2 and "did you mean block-manager?" in " ".join(said.output.split())
+        assert said.exit_code == 2 and "did you mean 'block-manager'?" in " ".join(said.output.split())
 
 
 def test_the_interview_of_the_next_lab_starts_without_a_name() -> None:

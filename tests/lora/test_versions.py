@@ -76,10 +76,10 @@ def test_a_path_that_leaves_the_registrys_folder_is_refused(path: str, registry:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text.replace('"sha256"', '"sha"'), r"help\.versions\.1\.sha256: Field required"),
+        (lambda text: text.replace('"sha256"', '"sha"'), r"adapters\.help\.versions\.1\.sha256: is missing"),
         (lambda text: text.replace('"promoted": []', '"promoted": [7]'), "promotes version 7"),
         (lambda text: text[:-20], "is not JSON"),
-        (lambda text: "[]", "should be a valid dictionary"),
+        (lambda text: "[]", "must be a mapping of names to values, got"),
     ],
 )
 def test_a_malformed_file_is_an_error_and_stays_as_it_is(

@@ -220,7 +220,7 @@ def test_overrides_replace_values_and_merge_objects(tmp_path: Path) -> None:
 def test_a_missing_folder_and_a_misspelt_name_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no folder .*/nowhere"):
         read_config(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=r"no model 'shopp'.* Otherwise give a folder"):
+    with pytest.raises(ConfigError, match=r"no model 'shopp'.* otherwise give a folder"):
         load_model_config(EngineArgs(model="shopp"))
     with pytest.raises(ConfigError, match="name is empty"):
         load_model_config(EngineArgs(model=""))

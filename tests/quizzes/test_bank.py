@@ -165,7 +165,7 @@ def test_a_question_with_an_error_names_its_line_and_the_rest_goes_on(tmp_path: 
     told = {problem.path.split("/")[-1]: str(problem) for problem in bank.problems}
     line = 1 + good.read_text().splitlines().index("difficulty: 2")
     assert f"wrong_type.yaml:{line}: difficulty" in told["wrong_type.yaml"]
-    assert "not valid YAML" in told["no_yaml.yaml"] and ":3:" in told["no_yaml.yaml"]
+    assert "not valid YAML" in told["no_yaml.yaml"] and ":2:" in told["no_yaml.yaml"]
     assert "its path implies" in told["elsewhere.yaml"]
 
 

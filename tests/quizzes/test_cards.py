@@ -122,7 +122,7 @@ def test_a_card_is_found_by_its_id_a_part_of_it_and_other_names() -> None:
     for name in ("paper.flash_attention", "flash_attention", "FlashAttention", "FA1", "Dao et al."):
         assert CARDS.find(name) == ["paper.flash_attention"]
     assert CARDS.find("h100") == ["hardware.h100"]
-    with pytest.raises(UnknownId, match="did you mean paper.eagle"):
+    with pytest.raises(UnknownId, match="did you mean 'paper.eagle'"):
         CARDS.card("paper.eagel")
 
 

@@ -275,7 +275,7 @@ def test_a_change_is_seen_and_an_unknown_id_names_a_close_one(bank: Path) -> Non
     (bank / "batching.yaml").write_text(GOOD.format(n=1) + GOOD.format(n=2))
     claims = load_claims(bank)
     assert [entry.id for entry in claims] == ["S0-01", "S0-02"]
-    with pytest.raises(UnknownId, match=r"did you mean S0-01\?"):
+    with pytest.raises(UnknownId, match=r"did you mean 'S0-01'\?"):
         claims.claim("S0-1")
 
 

@@ -102,10 +102,15 @@ def test_a_damaged_result_is_named_and_computed_again(
 @pytest.mark.parametrize(
     ("name", "args", "error", "words"),
     [
-        ("batching.static_vs_continous", {}, UnknownExperiment, "did you mean batching.static_vs_continuous"),
+        (
+            "batching.static_vs_continous",
+            {},
+            UnknownExperiment,
+            "did you mean 'batching.static_vs_continuous'",
+        ),
         (NAME, {"slotz": 2}, BadArguments, "did you mean 'slots'"),
-        (NAME, {"slots": 0}, BadArguments, "greater than or equal to 1"),
-        (NAME, {"slots": "two"}, BadArguments, "valid integer"),
+        (NAME, {"slots": 0}, BadArguments, "slots: must be at least 1, got 0"),
+        (NAME, {"slots": "two"}, BadArguments, "slots: must be a whole number, got 'two'"),
         (NAME, {"lens": [5, -1]}, BadArguments, r"lens\[1\]"),
     ],
 )

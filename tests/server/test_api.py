@@ -221,7 +221,7 @@ def test_structured_outputs_hold(client: TestClient, structure: dict[str, Any]) 
         ({}, "messages"),
         ({"messages": []}, None),
         ({"messages": [{"content": "no role"}]}, None),
-        ({"messages": HELLO, "stop": [1]}, "stop"),
+        ({"messages": HELLO, "stop": [1]}, "stop[0]"),
         ({"messages": HELLO, "max_tokens": 0}, None),
         ({"messages": HELLO, "max_tokens": 10**6}, "max_tokens"),
         ({"messages": HELLO, "max_completion_tokens": 10**6}, "max_completion_tokens"),

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 
+from app.cli.sim.autoscale import verdict
 from engine.config import ConfigError
-from engine.sim.autoscale_race import CONTENDERS, Service, race
+from engine.sim.autoscale_race import (
+    AS_GOOD,
+    CONTENDERS,
+    HIGHER,
+    LOWER,
+    Result,
+    Service,
+    Tried,
+    around,
+    race,
+)
 from engine.sim.day import DayTraffic, moments
 from engine.sim.fleet import Fleet
 from engine.sim.fluid import TICK, Costs, FluidFleet
@@ -169,3 +181,63 @@ def test_the_engines_autoscaler_beats_hpa_on_the_queue_at_no_higher_cost() -> No
     assert ours.mean(lambda r: r.violated) < queue.mean(lambda r: r.violated)
     assert ours.mean(lambda r: r.replica_hours) <= 1.02 * queue.mean(lambda r: r.replica_hours)
     assert ours.mean(lambda r: r.thrash) < queue.mean(lambda r: r.thrash)
+    rivals = dict(found.rivals)
+    assert HIGHER in rivals and all(each.name == "HPA queue" for each in rivals.values())
+    for role, rival in rivals.items():
+        assert len(rival.reports) == 3, "on the same days"
+        dearer = rival.setting.hours > ours.setting.hours
+        assert dearer == (role != LOWER), "on the tuning days"
+        if role != AS_GOOD:
+            assert all(a.violated < b.violated for a, b in zip(ours.reports, rival.reports, strict=True))
+    assert verdict(ours, rivals).startswith("asymmetric is better than HPA queue: ")
+
+
+@pytest.mark.parametrize(
+    ("others", "roles"),
+    [
+        ([(90, 0.5), (80, 0.6), (95, 0.9)], {LOWER: 90}),
+        ([(90, 0.5), (110, 0.4), (120, 0.1), (130, 0.05)], {LOWER: 90, HIGHER: 110, AS_GOOD: 120}),
+        ([(110, 0.6), (105, 0.6), (108, 0.7)], {HIGHER: 105}),
+        ([(100, 0.05), (120, 0.01)], {LOWER: 100, HIGHER: 120}),
+    ],
+)
+def test_only_settings_that_no_cheaper_and_better_one_beats_are_compared(
+    others: list[tuple[float, float]], roles: dict[str, float]
+) -> None:
+    tried = [Tried(hours, violated, 0.0, 0.0) for hours, violated in others]
+    found = around(tried, Tried(100, 0.1, 0.0, 0.0))
+    assert {role: each.hours for role, each in found.items()} == roles
+
+
+@pytest.mark.parametrize(
+    ("rivals", "words"),
+    [
+        ({LOWER: (0.9, 0.1)}, "HPA is better: at 0.90 times the cost it misses no more"),
+        (
+            {LOWER: (0.9, 0.3), HIGHER: (1.1, 0.1)},
+            "HPA and ours trade cost for misses: with less cost it misses more, "
+            "at 1.10 times the cost it misses more in 0 of 2 seeds",
+        ),
+        (
+            {HIGHER: (1.1, 0.3), AS_GOOD: (2.0, 0.2)},
+            "ours is better than HPA: no setting costs as little, at 1.10 times the cost it misses more in "
+            "2 of 2 seeds, as few misses on the tuning days cost 2.00 times as much",
+        ),
+        (
+            {LOWER: (0.9, 0.3), HIGHER: (1.1, 0.3)},
+            "ours is better than HPA: with less cost it misses more, at 1.10 times the cost it misses more in "
+            "2 of 2 seeds, no setting misses as little",
+        ),
+    ],
+)
+def test_a_verdict_follows_from_the_settings_next_to_ours(
+    rivals: dict[str, tuple[float, float]], words: str
+) -> None:
+    def result(name: str, hours: float, violated: float) -> Result:
+        day = SimpleNamespace(violated=violated, replica_hours=hours)
+        return Result(name, "", Tried(hours, violated, 0, 0), True, [], [day, day])  # type: ignore[list-item]
+
+    assert (
+        verdict(result("ours", 1.0, 0.2), {role: result("HPA", *each) for role, each in rivals.items()})
+        == words
+    )

@@ -126,7 +126,7 @@ def test_the_command_has_only_options_of_vllm() -> None:
             make_deployment(model="llama-3-70b", gpu="h100", tp=4, dtype=dtype, kv_cache_dtype=kv)
         )
         assert {word for word in words if word.startswith("--")} <= vllm_options()[1]
-    with pytest.raises(ConfigError, match="did you mean --max-num-seqs"):
+    with pytest.raises(ConfigError, match="did you mean '--max-num-seqs'"):
         check_vllm(["--max-num-seq", "4"])
 
 

@@ -122,8 +122,8 @@ def test_what_no_longer_fits_is_refused_and_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"max_num_batched_tokns": 1}, "did you mean max_num_batched_tokens"),
-        ({"nothing_like_it_at_all": 1}, "knobs: max_num_batched_tokens"),
+        ({"max_num_batched_tokns": 1}, "did you mean 'max_num_batched_tokens'"),
+        ({"nothing_like_it_at_all": 1}, "known: max_num_batched_tokens"),
         ({"max_num_seqs": "many"}, "max_num_seqs must be a whole number"),
         ({"max_num_seqs": 0}, "max_num_seqs"),
         ({"max_num_seqs": -1}, "and not negative"),

@@ -12,9 +12,10 @@ from app.cli.bench.against import Peer, compare, parse_lengths, show_shares
 from app.cli.bench.common import run
 from app.cli.engine_options import engine_options
 from app.cli.options import JsonOption, ModelArgument, option, option_groups, parse_numbers
-from common.text import counted
+from common.text import counted, duration
 
 if TYPE_CHECKING:
+    from app.bench.first_served import FirstServed
     from app.bench.latency import LatencyReport
     from app.bench.parallel import ParallelReport
     from app.bench.scheduler import SchedulerReport
@@ -188,6 +189,9 @@ def show_latency(report: LatencyReport) -> None:
 def startup(
     model: ModelArgument = "shop",
     runs: Annotated[int, option("Processes to time, after one uncounted.", min=1)] = 3,
+    served: Annotated[
+        bool, option("Time a request that finds a cold, warm, sleeping or ready server.", "--served")
+    ] = False,
     peer: Peer = Peer(),  # noqa: B008 - frozen
     json: JsonOption = False,
 ) -> None:
@@ -195,13 +199,19 @@ def startup(
 
     \b
     With --against: to the first token of a text prompt, in both engines in turn.
+    With --served: from a request to its first token over HTTP. No process runs
+    (a fleet at zero replicas starts one), one waits in the fleet's warm pool, an
+    engine sleeps and is woken up, or a replica is ready. Takes about a minute.
 
     \b
     Examples:
       prep bench startup --runs 5
       prep bench startup --against vllm --vllm-python ~/vllm/bin/python
+      prep bench startup --served
     """
     then = ("prep bench throughput", "what it does once it runs")
+    if served:
+        return measure_served(model, runs, json)
     if peer.against is not None:
         from app.bench.against import compare_startup
 
@@ -213,6 +223,23 @@ def startup(
     from app.bench.startup import measure
 
     run(lambda tell: measure(tell, model, runs=runs), show_startup, json=json, then=then)
+
+
+def measure_served(model: str, runs: int, json: bool) -> None:
+    """Measure the time to the first served token, by the state of the server."""
+    terminal.need_libraries("a fleet needs", ["starlette", "uvicorn", "httpx"], "fleet", "serve")
+    from app.bench import first_served
+
+    then = ("prep fleet up engine/fleet/example.yaml", "a fleet to try; warm_pool in its settings")
+    run(lambda tell: first_served.measure(tell, model, runs=runs), show_served, json=json, then=then)
+
+
+def show_served(report: FirstServed) -> None:
+    rows = [
+        (state, duration(seconds), len(report.seconds[state])) for state, seconds in report.medians.items()
+    ]
+    title = f"{report.model}: from a request to its first token, median"
+    terminal.show(title, terminal.table("the request finds", "first token", "runs", rows=rows))
 
 
 def show_startup(report: StartupReport) -> None:

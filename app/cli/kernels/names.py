@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any, Literal
 
 from app.cli import terminal
 from app.cli.options import JsonOption
+from common.names import unknown_name
 
 ALIASES = {
     "attention": "paged_attention",
@@ -45,11 +45,9 @@ def operation(name: str) -> str:
     found = ALIASES.get(plain, plain)
     if found in registry.OPS:
         return found
-    close = get_close_matches(plain, [*registry.OPS, *ALIASES], n=1)
-    hint = f"did you mean {close[0]}?  " if close else ""
+    known = [*registry.OPS, *ALIASES]
     raise terminal.Problem(
-        f"unknown operation {name!r}; there are: {', '.join(registry.OPS)}",
-        f"{hint}prep kernels list shows them all",
+        unknown_name("unknown operation", name, known), "prep kernels list   shows them all"
     )
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 
 from app.cli import terminal
 from app.cli.quiz.dialogue import Dialogue, Quit, Skip
+from common.names import closest
 
 COMMANDS = ("clarify", "draw", "editor", "help", "pass", "pause", "q", "quit", "time")
 _COMMAND = re.compile(r"/([a-zA-Z]+|\?)(?:\s+(.*))?$", re.DOTALL)
@@ -87,11 +87,12 @@ class Floor(Dialogue):
         if name in self.on:
             self.on[name](rest)
             return True
-        close = get_close_matches(name, COMMANDS, n=1, cutoff=0.75)
-        if not close:
-            return False  # a path, such as /v1/completions
-        known = name in COMMANDS
-        hint = f"/{name} does nothing here" if known else f"/{name} is unknown; did you mean /{close[0]}?"
+        hint = f"/{name} does nothing here"
+        if name not in COMMANDS:
+            close = closest(name, COMMANDS, cutoff=0.75)
+            if close is None:
+                return False  # a path, such as /v1/completions
+            hint = f"/{name} is unknown; did you mean /{close}?"
         if not self.quiet:
             terminal.err().print(f" [yellow]{terminal.literal(hint)}[/]")
         return True

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
-from engine.sim.autoscale_race import Race, Service, race
+from engine.sim.autoscale_race import AS_GOOD, HIGHER, LOWER, Race, Result, Service, race
 from engine.sim.fluid import DayReport
 
 
@@ -91,18 +90,54 @@ def show(found: Race, took: float, seeds: int) -> None:
     for each in found.results:
         beyond = "" if each.meets_budget else "; no setting is within the budget: this is the cheapest"
         terminal.say(f"{each.name + ':':<15} {each.words}{beyond}")
-    ours, queue = (_named(found, name) for name in ("asymmetric", "HPA queue"))
-    wins = sum(a.violated < b.violated for a, b in zip(ours, queue, strict=True))
-    worse = sum(a.violated > b.violated for a, b in zip(ours, queue, strict=True))
-    requests = fmean(report.num_requests for report in ours)
-    terminal.say(
-        f"asymmetric against HPA queue, by seed: fewer violations in {wins} of {seeds}, more in {worse}. "
-        f"{requests:,.0f} requests per seed; all runs and the tuning took {took:.1f} s"
+    show_rivals(found)
+    requests = found.results[0].mean(lambda report: report.num_requests)
+    terminal.say(f"{requests:,.0f} requests per seed; all runs and the tuning took {took:.1f} s")
+
+
+def show_rivals(found: Race) -> None:
+    """Print the HPAs' settings next to ours: misses and cost over the seeds, and what follows."""
+    ours, seeds = found.results[0], len(found.seeds)
+    table = terminal.table(
+        "policy", "setting", "cost", "hours", "SLO missed", "misses more in", left=("setting",)
     )
+    table.add_row(ours.name, "", "1.00 x", f"{ours.mean(_hours):,.0f}", f"{ours.mean(_violated):.2%}", "")
+    for role, each in found.rivals:
+        row = (f"{ratio(each, ours):.2f} x", f"{each.mean(_hours):,.0f}", f"{each.mean(_violated):.2%}")
+        table.add_row(each.name, role, *row, f"{misses_more(each, ours)} of {seeds}")
+    terminal.show(f"settings of the HPAs next to {ours.name}; seeds in which they miss more", table)
+    for name in dict.fromkeys(each.name for _, each in found.rivals):
+        terminal.say(verdict(ours, {role: each for role, each in found.rivals if each.name == name}))
 
 
-def _named(found: Race, name: str) -> list[DayReport]:
-    return next(each.reports for each in found.results if each.name == name)
+def verdict(ours: Result, rivals: dict[str, Result]) -> str:
+    """Return whether ours is better than an HPA, from the settings of that HPA next to ours."""
+    name = next(iter(rivals.values())).name
+    seeds = len(ours.reports)
+    lower, higher, as_good = (rivals.get(role) for role in (LOWER, HIGHER, AS_GOOD))
+    if lower is not None and lower.mean(_violated) <= ours.mean(_violated):
+        return f"{name} is better: at {ratio(lower, ours):.2f} times the cost it misses no more"
+    words = ["no setting costs as little" if lower is None else "with less cost it misses more"]
+    if higher is not None:
+        more = misses_more(higher, ours)
+        words.append(f"at {ratio(higher, ours):.2f} times the cost it misses more in {more} of {seeds} seeds")
+        if more < seeds:
+            return f"{name} and {ours.name} trade cost for misses: {', '.join(words)}"
+        price = "no setting misses as little"
+        if as_good is not None:
+            price = f"as few misses on the tuning days cost {ratio(as_good, ours):.2f} times as much"
+        words.append(price)
+    return f"{ours.name} is better than {name}: {', '.join(words)}"
+
+
+def ratio(result: Result, ours: Result) -> float:
+    """Return the cost relative to ours."""
+    return result.mean(_hours) / ours.mean(_hours)
+
+
+def misses_more(result: Result, ours: Result) -> int:
+    """Count the seeds in which it violates the SLO more often than ours."""
+    return sum(a.violated > b.violated for a, b in zip(result.reports, ours.reports, strict=True))
 
 
 def _violated(report: DayReport) -> float:
@@ -136,15 +171,21 @@ def draw_day(found: Race, service: Service) -> str:
 
 def _as_json(found: Race, took: float) -> dict[str, Any]:
     levels = ("times", "replicas", "rates")
-    policies = []
-    for each in found.results:
+
+    def policy(each: Result) -> dict[str, Any]:
         seeds = [
             {name: value for name, value in asdict(report).items() if name not in levels}
             | {"violated": report.violated}
             for report in each.reports
         ]
         first = {name: getattr(each.reports[0], name) for name in levels}
-        policies.append(
-            terminal.pick(each, "name words choice knob meets_budget") | {"seeds": seeds, "first_day": first}
-        )
-    return {"budget": found.budget, "oracle": found.oracle, "seconds": took, "policies": policies}
+        named = terminal.pick(each, "name words meets_budget") | terminal.pick(each.setting, "choice knob")
+        return named | {"seeds": seeds, "first_day": first}
+
+    return {
+        "budget": found.budget,
+        "oracle": found.oracle,
+        "seconds": took,
+        "policies": list(map(policy, found.results)),
+        "rivals": [policy(each) | {"role": role} for role, each in found.rivals],
+    }

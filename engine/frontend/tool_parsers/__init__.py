@@ -16,7 +16,8 @@ import json
 from collections.abc import Callable
 from typing import Protocol
 
-from engine.config.settings import ConfigError, unknown_name
+from common.names import unknown_name
+from engine.config.settings import ConfigError
 from engine.frontend.tool_parsers.formats import hermes, llama3_json, mistral
 from engine.frontend.tool_parsers.pythonic import pythonic
 from engine.frontend.tool_parsers.source import Piece, Source, Waiting

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, NamedTuple
+
+from common.names import unknown_name
 
 _TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": 86_400.0}
 _REQUESTS = ("req", "requests", "request")
@@ -53,7 +54,8 @@ class Kind(NamedTuple):
 
 KINDS = {
     "rate": Kind(
-        {f"{name}/{per}": 1 / seconds for name in _REQUESTS for per, seconds in _TIMES.items()} | {"rps": 1.0},
+        {f"{name}/{per}": 1 / seconds for name in _REQUESTS for per, seconds in _TIMES.items()}
+        | {"rps": 1.0, "rpm": 1 / 60},
         1e-6, 1e6, "10 req/s",
     ),
     "time": Kind({"ms": 1e-3, "us": 1e-6, **_TIMES}, 0, 1e6, "200 ms"),
@@ -127,9 +129,8 @@ def _factor(unit: str, rule: Kind, value: Any) -> float:
     units = ", ".join(rule.units)
     if not unit:
         raise ValueError(f"{value!r} has no unit; write for example {rule.example!r} (units: {units})")
-    close = get_close_matches(unit, rule.units, n=1, cutoff=0.4)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ValueError(f"unknown unit {unit!r} in {value!r}: {hint}Units: {units}")
+    known = f"units: {units}"
+    raise ValueError(unknown_name(f"{value!r} has the unknown unit", unit, rule.units, known, cutoff=0.4))
 
 
 def _shown(number: float) -> str:

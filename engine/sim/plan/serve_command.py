@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
+from common.names import unknown_name
 from engine.config import ConfigError
 from engine.sim.memory import Deployment
 
@@ -60,9 +60,8 @@ def check_vllm(words: list[str]) -> None:
     version, known = vllm_options()
     for word in words:
         if word.startswith("--") and word not in known:
-            close = get_close_matches(word, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise ConfigError(f"vllm serve {version} has no option {word}{hint}")
+            where = "vllm serve --help=all lists them"
+            raise ConfigError(unknown_name(f"vllm serve {version} has no option", word, known, where))
 
 
 def extract(vllm: Path) -> list[str]:
