@@ -86,7 +86,7 @@ function drawChart(canvas, chart, data, cursor, brush) {
     pen.fillRect(left, y(high) - 0.75, wide, Math.max(1.5, y(chart.low[column]) - y(high)));
   });
   drawBefore(pen, chart.before ?? [], data, x, y);
-  if (data.axis === "run") drawTicks(pen, data, x, height);
+  if (data.axis === "run") drawTicks(pen, said("--quiet"), data, x, height);
   if (chart.limit !== null && chart.limit <= most) {
     pen.strokeStyle = said("--text");
     pen.setLineDash([4, 3]);
@@ -142,8 +142,8 @@ export function secondsOf(end) {
   return Array.from({ length: Math.floor(end / every) + 1 }, (_, index) => index * every);
 }
 
-function drawTicks(pen, data, x, height) {
-  pen.fillStyle = "#9ca3af";
+function drawTicks(pen, colour, data, x, height) {
+  pen.fillStyle = colour;
   pen.textAlign = "center";
   for (const second of secondsOf(data.end)) pen.fillText(second ? `${second}` : "0 s", x(second), height);
 }

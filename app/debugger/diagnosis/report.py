@@ -7,6 +7,7 @@ from html import escape
 from itertools import groupby
 
 from common.text import counted
+from engine.server.diagnosis.options import LOOKS
 from engine.server.diagnosis.verdict import Diagnosis, Step
 
 MARKS = {True: ("yes", "● yes"), False: ("no", "○ no"), None: ("open", "? not known")}
@@ -29,6 +30,11 @@ def as_html(found: Diagnosis) -> str:
 
 
 def _verdict(found: Diagnosis) -> str:
+    if found.candidates:
+        return (
+            f'<div class="verdict found" role="status"><b>Candidates: {escape(", ".join(found.candidates))}.</b>'
+            f"<p>{escape(FIELDS.get(found.look, found.look))} tells them apart: {escape(LOOKS[found.look])}</p></div>"
+        )
     if found.cause is None:
         return '<div class="verdict" role="status"><b>Nothing wrong: no cause fits these figures.</b></div>'
     evidence = "".join(f"<li>{escape(line)}</li>" for line in found.evidence)
@@ -70,7 +76,7 @@ def _row(step: Step, *, is_first: bool, is_named: bool) -> str:
     name = escape(step.cause) if is_first else ""
     return (
         f'<tr class="{"named" if is_named else ""}"><th scope="row">{name}</th><td class="mark {kind}">{words}</td>'
-        f"<td>{escape(step.question)} {escape(step.value)}</td></tr>"
+        f"<td>{'<br>'.join(map(escape, step.replies))}</td></tr>"
     )
 
 

@@ -52,7 +52,7 @@ def show(base: str, api_key: str) -> None:
     """Show the section for the server that the page watches."""
     st.html(STYLE)
     state: Diagnosing | None = st.session_state.get(_STATE)
-    if state is not None and state.sources.base != base:
+    if state is not None and state.sources.bases != (base,):
         st.session_state.pop(_STATE)
         st.session_state.pop(_BASELINE, None)
         state = None
@@ -100,8 +100,16 @@ def _form(base: str, api_key: str, *, is_busy: bool) -> Sources | None:
     except (EvidenceError, ScrapeError) as error:
         _problem(error)
         return None
-    path = Path(log.strip()).expanduser() if log.strip() else None
-    return Sources(base, api_key, float(window or WINDOWS_S[0]), path, probe, entry, gateway_key)
+    logs = (Path(log.strip()).expanduser(),) if log.strip() else ()
+    return Sources(
+        (base,),
+        api_key,
+        float(window or WINDOWS_S[0]),
+        logs,
+        probe=probe,
+        gateway=entry,
+        gateway_key=gateway_key,
+    )
 
 
 def _begin(sources: Sources) -> None:
