@@ -56,6 +56,14 @@ class Quiz:
         return f"{self.num_right} of {self.num_answered} right in this tab" if self.num_answered else ""
 
 
+def asked_at(run: Run) -> int | None:
+    """The step of the open question about this run, after which the page hides the run; None without one."""
+    quiz: Quiz | None = st.session_state.get(_KEY)
+    if quiz is None or quiz.question is None or quiz.given is not None or quiz.run_id != run.run_id:
+        return None
+    return quiz.question.step
+
+
 def step_the_page(step: int) -> None:
     """Move the tab to a step."""
     select(step=step)

@@ -1,7 +1,7 @@
 // Lives of requests as lanes above the timeline, in its scale: waiting a dashed line, prefill a full bar, decode a lower
 // one, preempted hatched; each in its request's colour.
 
-import { LABELS, NUMBERS } from "./timeline.js";
+import { cover, LABELS, NUMBERS } from "./timeline.js";
 
 const LANE = 13, BAR = 9;
 const MOST_LANES = 16;
@@ -31,7 +31,8 @@ export class Lanes {
     this.size = null;
   }
 
-  draw(lanes, step, selected) {
+  /** hidden: the first step that is covered, or null. */
+  draw(lanes, step, selected, hidden = null) {
     this.shown = lanes;
     const scale = window.devicePixelRatio || 1, height = Math.max(1, lanes.length) * LANE;
     const size = [this.width, height, scale].join();
@@ -58,6 +59,7 @@ export class Lanes {
       context.restore();
     });
     context.globalAlpha = 1;
+    if (hidden !== null) cover(context, this.theme, Math.max(LABELS, this.xOf(hidden)), LABELS + this.plotWidth, height);
     const x = this.xOf(step + 0.5);
     context.fillStyle = this.theme.text;
     if (x >= LABELS && x <= LABELS + this.plotWidth) context.fillRect(x - 0.75, 0, 1.5, height);

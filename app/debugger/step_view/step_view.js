@@ -307,8 +307,10 @@ class StepView {
     if (!this.store?.ready || !this.map.grid) return this.ask();
     this.showPosition();
     this.drawMap();
-    this.timeline.draw(this.step, this.brush);
-    this.lanes.draw(lanesAt(this.store.chunk(this.step), this.step, this.request), this.step, this.request);
+    const hidden = this.head.hidden_after === this.step ? this.step + 1 : null;  // while a question about the step is open
+    this.root.dataset.hidden = hidden ?? "";
+    this.timeline.draw(this.step, this.brush, hidden);
+    this.lanes.draw(lanesAt(this.store.chunk(this.step), this.step, this.request), this.step, this.request, hidden);
     const now = performance.now();
     if (!(this.playing || this.walking) || now - (this.tablesAt ?? 0) > TABLES_MS) {
       this.tablesAt = now;
@@ -498,7 +500,7 @@ class StepView {
     on(this.find(".map"), "click", (event) => this.select({ block: this.blockUnder(event) }));
     on(this.find(".map"), "mousemove", (event) => this.tip(event, this.hint(this.blockUnder(event))));
     on(this.find(".timeline"), "mousemove", (event) => this.tip(event, this.stepHint(this.timeline.stepAt(event.offsetX))));
-    on(this.find(".lanes"), "mousemove", (event) => this.tip(event, this.lanes.hint(event.offsetY, this.timeline.stepAt(event.offsetX))));
+    on(this.find(".lanes"), "mousemove", (event) => this.tip(event, this.laneHint(event)));
     for (const canvas of [".map", ".timeline", ".lanes"]) on(this.find(canvas), "mouseleave", () => this.tip(null, ""));
     on(this.find(".lanes"), "click", (event) => this.toLane(event));
     on(this.find(".rate"), "input", () => (this.find(".speed output").textContent = `${this.rate}/s`));
@@ -642,8 +644,19 @@ class StepView {
     return lines.join("\n");
   }
 
+  /** Whether an open question about the current step hides a later one. */
+  isHidden(step) {
+    return this.head.hidden_after === this.step && step > this.step;
+  }
+
+  laneHint(event) {
+    const step = this.timeline.stepAt(event.offsetX);
+    return this.store?.ready && !this.isHidden(step) ? this.lanes.hint(event.offsetY, step) : "";
+  }
+
   stepHint(step) {
     if (!this.store?.ready) return "";
+    if (this.isHidden(step)) return `step ${number(step)}: hidden until you answer`;
     const { figures } = this.store;
     const events = TICKS.map(([kind]) => kind).filter((kind) => figures.events[step] & (1 << EVENT_BITS.indexOf(kind)));
     const counts = ["running", "waiting", "free", "tokens"].map((name) => `${name} ${number(figures[name][step])}`);

@@ -5,16 +5,16 @@ export const NUM_COLOURS = 7;
 export const GREY = NUM_COLOURS;
 
 const DARK = {
-  ground: "#0b1020", line: "#263043", quiet: "#9ca3af", text: "#e5e7eb", hollow: "#3b475e", unknown: "#64748b", cached: "#8593a8", grey: "#465268",
+  ground: "#0b1020", panel: "#111827", line: "#263043", quiet: "#9ca3af", text: "#e5e7eb", hollow: "#3b475e", unknown: "#64748b", cached: "#8593a8", grey: "#465268",
   requests: ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#0072B2"],
 };
 
-/** -> {ground, line, quiet, text, hollow, unknown, cached, requests: colours by index, the last one grey, inks} */
+/** -> {ground, panel, line, quiet, text, hollow, unknown, cached, requests: colours by index, the last one grey, inks} */
 export function themeOf(element) {
   const style = element ? getComputedStyle(element) : null;
   const said = (name, other) => style?.getPropertyValue(`--${name}`).trim() || other;
   const theme = {};
-  for (const name of ["ground", "line", "quiet", "text", "hollow", "unknown", "cached", "grey"]) theme[name] = said(name, DARK[name]);
+  for (const name of ["ground", "panel", "line", "quiet", "text", "hollow", "unknown", "cached", "grey"]) theme[name] = said(name, DARK[name]);
   theme.requests = [...DARK.requests.map((colour, i) => said(`request-${i}`, colour)), theme.grey];
   theme.inks = theme.requests.map((colour) => (luminance(colour) > 0.2 ? "#0b1020" : "#ffffff"));
   return theme;

@@ -63,6 +63,17 @@ export function stepAtFraction(fraction, first, last) {
   return Math.max(first, Math.min(last - 1, step));
 }
 
+/** Cover what lies ahead of an open question. */
+export function cover(context, theme, from, to, height) {
+  if (to <= from) return;
+  context.fillStyle = theme.panel;
+  context.fillRect(from, 0, to - from, height);
+  context.fillStyle = theme.quiet;
+  context.font = "11px system-ui, sans-serif";
+  context.textBaseline = "middle";
+  if (to - from > 130) context.fillText("hidden until you answer", from + 8, height / 2);
+}
+
 /** Steps between two numbers of an axis with at most `most` numbers: 1, 2 or 5 times a power of ten. */
 export function strideFor(count, most) {
   for (let power = 1; ; power *= 10) {
@@ -165,7 +176,8 @@ export class Timeline {
     context.textAlign = "left";
   }
 
-  draw(step, brush) {
+  /** hidden: the first step that is covered, or null. */
+  draw(step, brush, hidden = null) {
     const context = this.canvas.getContext("2d");
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
@@ -176,6 +188,7 @@ export class Timeline {
       context.fillStyle = `${this.theme.text}26`;
       context.fillRect(from, 0, to - from, this.height);
     }
+    if (hidden !== null) cover(context, this.theme, Math.max(LABELS, this.xOf(hidden)), LABELS + this.plotWidth, this.height);
     const x = this.xOf(step + 0.5);
     context.fillStyle = this.theme.text;
     if (x >= LABELS && x <= LABELS + this.plotWidth) context.fillRect(x - 0.75, 0, 1.5, this.height);

@@ -170,11 +170,13 @@ def test_on_the_page_step_committing_steps_the_map_and_shows_the_verdict(
     tab.get_by_text("Quiz me on this step").click()
     tab.get_by_role("button", name=f"Ask me about step {step}").click()
     expect(tab.get_by_text(f"are free after step {step + 1}?")).to_be_visible()
+    expect(view).to_have_attribute("data-hidden", str(step + 1))
     answer = reader.step(step + 1).num_free_blocks
     tab.get_by_role("spinbutton", name="Your answer").fill(str(answer))
     tab.keyboard.press("Enter")
     expect(tab.get_by_text("✓ Correct.")).to_be_visible()
     expect(view).to_have_attribute("data-step", str(step + 1))
+    expect(view).to_have_attribute("data-hidden", "")
     expect(tab).to_have_url(re.compile(rf"step={step + 1}\b"))
     tab.get_by_role("button", name=f"Back to step {step}").click()
     expect(view).to_have_attribute("data-step", str(step))
