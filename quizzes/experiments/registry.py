@@ -285,8 +285,8 @@ def _files(topic: str | None = None) -> dict[str, Path]:
     return {
         f"{path.parent.name}.{function}": path
         for folder in reversed(folders())
-        for path in folder.glob("*/*.py")
-        if topic in (None, path.parent.name) and not path.name.startswith((".", "_"))
+        for path in (folder.glob("*/*.py") if topic is None else (folder / topic).glob("*.py"))
+        if not path.name.startswith((".", "_"))
         for function in _DEFINED.findall(path.read_text(encoding="utf-8", errors="replace"))
     }
 

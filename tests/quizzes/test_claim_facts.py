@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from quizzes.claims.claim import Claim
 from quizzes.claims.claim_list import BANK, read_claims
 from quizzes.claims.court import check_flip, judge
 from quizzes.experiments.registry import get
-from quizzes.experiments.running import run_here
+from tests.quizzes.runs import run_once
 
 FILES = sorted([*BANK.glob("facts_s*.yaml"), *BANK.glob("judgements_s*.yaml")])
 FAST_SECONDS = 10
@@ -56,20 +55,6 @@ def test_a_discussion_has_two_sides_and_something_better(claim: Claim) -> None:
     assert all(len(side.split()) >= 8 for side in sides)
 
 
-@pytest.fixture(scope="module")
-def run() -> Any:
-    """Experiments in this process, each once for the same arguments."""
-    results: dict[str, dict[str, Any]] = {}
-
-    def run_once(name: str, args: dict[str, Any]) -> dict[str, Any]:
-        key = f"{name} {sorted(args.items())}"
-        if key not in results:
-            results[key] = run_here(name, args)
-        return results[key]
-
-    return run_once
-
-
 def quick(claim: Claim) -> bool:
     return claim.test is not None and get(claim.test.run).seconds <= FAST_SECONDS
 
@@ -77,10 +62,10 @@ def quick(claim: Claim) -> bool:
 @pytest.mark.parametrize(
     "claim", [c for c in ALL if quick(c)][::4], ids=lambda claim: claim.id
 )  # all: test_claims_bank
-def test_a_test_decides(claim: Claim, run: Any) -> None:
-    ruling = judge(claim, run)
+def test_a_test_decides(claim: Claim) -> None:
+    ruling = judge(claim, run_once)
     assert ruling.verdict in ("confirmed", "refuted", "depends", "outdated")
     assert ruling.wording
     if claim.fact is not None:
         assert ruling.verdict == claim.fact.verdict, "what the engine shows and what the source says agree"
-    check_flip(claim, run)
+    check_flip(claim, run_once)
