@@ -40,13 +40,10 @@ class HostAdapters:
         if key in self.drops:
             self.drops.remove(key)
         while len(self.keys) > self.max_cpu_loras:
-            dropped = self._idle(key, keep) or next(iter(self.keys))
+            idle = (other for other in self.keys if other != key and other not in keep)
+            dropped = next(idle, None) or next(iter(self.keys))
             del self.keys[dropped]
             self.drops.append(dropped)
-
-    def has_room(self, keep: Collection[str]) -> bool:
-        """Whether one more adapter fits without dropping one of `keep`."""
-        return len(self.keys) < self.max_cpu_loras or self._idle("", keep) is not None
 
     def remove(self, key: str) -> None:
         """Forget an adapter that workers have dropped by themselves."""
@@ -56,9 +53,6 @@ class HostAdapters:
         """Return what workers have to drop; they drop it now."""
         drops, self.drops = self.drops, []
         return drops
-
-    def _idle(self, key: str, keep: Collection[str]) -> str | None:
-        return next((other for other in self.keys if other != key and other not in keep), None)
 
 
 class WaitingAdapters:

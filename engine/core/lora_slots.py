@@ -34,10 +34,10 @@ class LoRASlots(AdmissionResource):
     """The slots of every worker. An adapter is named by its key: name, path and load counter."""
 
     def __init__(self, max_loras: int, max_cpu_loras: int = 0, prefetch: int = 0) -> None:
-        """max_cpu_loras: 0 for as many as `max_loras`. prefetch: adapters to fetch ahead."""
+        """max_cpu_loras: 0 for as many as `max_loras`. prefetch: adapters to fetch ahead, at most max_cpu_loras."""
         self.max_loras = max_loras
         self.host = HostAdapters(max_cpu_loras or max_loras)
-        self.prefetch = prefetch
+        self.prefetch = min(prefetch, self.host.max_cpu_loras)
         self._waiting = WaitingAdapters()
         """Filled only if adapters are fetched ahead."""
         self._wanted: list[str] = []
@@ -157,8 +157,6 @@ class LoRASlots(AdmissionResource):
     def _fetch_ahead(self) -> None:
         """Bring the first adapters that waiting requests lack closer to the device."""
         for key in self._wanted:
-            if key not in self.host and not self.host.has_room(self._wanted):
-                break
             if self._free:
                 slot = self.slot_of[key] = self._free.pop()
                 self._idle[key] = None

@@ -251,6 +251,43 @@ def test_the_adapter_of_an_aborted_request_is_not_kept_for_it() -> None:
     d.scheduler.check_integrity()
 
 
+def test_the_adapter_of_the_request_next_in_line_comes_first() -> None:
+    """The first request for c is aborted: b is then ahead of c."""
+    d = prefetching(max_loras=1, depth=1, max_cpu_loras=2)
+    slots = LoRASlots.of(d.scheduler)
+    for name in "bca":
+        slots.load(name)
+    for request_id in ("a1", "c1", "b1", "c2"):
+        d.add(request_id, lora_key=request_id[0])
+    d.scheduler.abort(["c1"])
+    assert d.step().lora_prefetches == [("b", -1)]
+    d.run()
+
+
+def test_an_adapter_that_the_step_uses_is_not_dropped_in_it() -> None:
+    d = driver(max_loras=2, max_cpu_loras=2)
+    slots = LoRASlots.of(d.scheduler)
+    for name in "abc":
+        slots.load(name)
+    for name in "ab":
+        d.add(f"{name}1", lora_key=name)
+    out = d.step()
+    assert [key for key, _ in out.lora_loads] == ["a", "b"] and out.lora_drops == ["c"]
+    assert set(slots.host.keys) == {"a", "b"}
+    d.run()
+
+
+def test_more_to_fetch_than_host_memory_holds_is_cut_to_it() -> None:
+    d = prefetching(max_loras=1, depth=3, max_cpu_loras=2)
+    for name in "abcd":
+        d.add(f"{name}1", lora_key=name)
+    d.step()
+    assert LoRASlots.of(d.scheduler)._wanted == ["b", "c"]
+    d.step()
+    assert not d.steps[-1].lora_prefetches, "nothing is dropped for the next one in line and fetched again"
+    d.run()
+
+
 def test_an_unloaded_adapter_leaves_slot_and_host_memory() -> None:
     d = prefetching(max_loras=2, depth=1, max_cpu_loras=2, max_num_seqs=1)
     slots = LoRASlots.of(d.scheduler)
@@ -300,7 +337,7 @@ def test_fetching_ahead_changes_no_step_and_every_worker_holds_what_the_schedule
     def run(prefetch: int) -> list[dict[str, tuple[int, int]]]:
         host = max(max_loras, depth) + spare
         d = driver(
-            max_loras, max_num_seqs=max_num_seqs, num_blocks=12, max_cpu_loras=host, lora_prefetch=prefetch
+            max_loras, max_num_seqs=max_num_seqs, num_blocks=5, max_cpu_loras=host, lora_prefetch=prefetch
         )
         slots, worker, pending, seen = LoRASlots.of(d.scheduler), ShadowWorker(), sorted(events), []
         versions: Counter[str] = Counter()
