@@ -33,7 +33,7 @@ from engine.sim.run import scheduler_config
 from engine.sim.shared_cores import Change, Cores, SharedCost, SharedFleet, Slowdown
 from engine.sim.workload import SimRequest
 
-BURST, BURSTS, SPACING_S = 4, 3, 0.012
+BURST, BURSTS, SPACING_S = 4, 5, 0.012
 """Requests of a calibration burst for each replica, bursts, and seconds between two requests: the first prompt takes
 longer than that, so the others share the second step, live and simulated."""
 TURNS = 6
@@ -169,9 +169,11 @@ class Model:
         ttft, rest = mean(each.ttft for each in simulated), mean(each.e2e - each.ttft for each in simulated)
         found = []
         for urls in accumulate([url] for url in fleet.urls()):
-            sent = [each for _ in range(BURSTS) for each in fleet.burst(urls, BURST, SPACING_S)]
-            prompt = (mean(each.ttft for each in sent) - self.http_s) / ttft
-            found.append(Slowdown(prompt, mean(each.e2e - each.ttft for each in sent) / rest))
+            bursts = [fleet.burst(urls, BURST, SPACING_S) for _ in range(BURSTS)]
+            # Medians over the bursts: one hiccup of the machine would otherwise slow the whole simulation down.
+            prompt = median(mean(each.ttft for each in sent) for sent in bursts) - self.http_s
+            decodes = median(mean(each.e2e - each.ttft for each in sent) for sent in bursts)
+            found.append(Slowdown(prompt / ttft, decodes / rest))
         return found
 
     def slowed(self, *measured: Sequence[Slowdown]) -> Model:
