@@ -143,17 +143,18 @@ def type_reply(tab: Page, turn: Turn, reply: dict[str, Any]) -> None:
     elif isinstance(want, Menu):
         press(str([name for name, _ in want.options].index(reply["pick"]) + 1))
     elif isinstance(want, Hypothesis):
-        for _ in range([name for name, _ in want.causes].index(reply["cause"])):
-            press("ArrowDown")
-        for key in ("Space", "Tab"):
-            press(key)
+        place = [name for name, _ in want.causes].index(reply["cause"])
+        panel = tab.locator(".st-key-mock_kind_panel")
+        panel.get_by_role("radio").nth(place).check(force=True)
+        panel.get_by_role("combobox").focus()
         for name in reply["evidence"]:
             tab.keyboard.type(name)
             press("Enter")
-        press("Tab")
+        press("Escape")
+        panel.get_by_role("slider").focus()
         for _ in range(reply["confidence"] - 50):
             press("ArrowRight")
-        press("Control+Enter")
+        panel.get_by_role("button", name="That is my hypothesis").click()
     elif isinstance(want, Mark):
         press(str(MARKS.index(reply["mark"]) + 1))
     else:
