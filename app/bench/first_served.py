@@ -24,6 +24,7 @@ import httpx
 import yaml
 
 from app.bench.timing import Tell, partial_results
+from common.child_process import ProcessEnded
 from engine.config import ConfigError
 from engine.fleet.folder import Address, ask, find
 from engine.server.child_server import PREP, ChildServer
@@ -113,15 +114,13 @@ def _fleet(model: str, pool: int) -> Iterator[Address]:
     with TemporaryDirectory(prefix="fleet-") as folder:
         file, log = Path(folder, "fleet.yaml"), Path(folder, "log")
         file.write_text(yaml.safe_dump(settings))
-        with ChildServer(PREP, args=["fleet", "up", str(file)], name="the fleet", log=log, grace_s=40):
-            yield _address(name)
-
-
-def _address(name: str) -> Address:
-    _until(lambda: find(name) is not None)
-    found = find(name)
-    assert found is not None
-    return found
+        with ChildServer(
+            PREP, args=["fleet", "up", str(file)], name="the fleet", log=log, grace_s=40, wait=False
+        ) as server:  # its /health is 503 as long as no replica serves
+            _until(lambda: find(name) is not None or not server.is_running)
+            if (fleet := find(name)) is None:
+                raise ProcessEnded("the fleet", server.exit_code(), last_words=server.log_tail())
+            yield fleet
 
 
 def _states(fleet: Address) -> list[str]:

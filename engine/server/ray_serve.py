@@ -16,9 +16,10 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, Json
+from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from common.complaints import complain
 from engine.async_llm import AsyncLLM
 from engine.config import ConfigError, EngineArgs
 from engine.server.run import ServerArgs, building
@@ -75,7 +76,11 @@ class Replica:
 
 def build(args: dict[str, Any]) -> Any:
     """Return the Ray Serve application for AppArgs. Raises ConfigError without Ray Serve or for wrong settings."""
-    return _application(AppArgs.model_validate(args))
+    try:
+        settings = AppArgs.model_validate(args)
+    except ValidationError as error:
+        raise ConfigError(f"arguments of the application: {complain(error.errors(), AppArgs)}") from None
+    return _application(settings)
 
 
 def _application(args: AppArgs) -> Any:

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from engine.config import EngineArgs
-from engine.server.ray_serve import AppArgs
+from engine.config import ConfigError, EngineArgs
+from engine.server.ray_serve import AppArgs, build
 from engine.server.run import ServerArgs
 from engine.zoo.manifest import check_manifest
 from engine.zoo.registry import resolve
@@ -138,6 +138,13 @@ def test_the_arguments_of_the_ray_application_are_settings_of_engine_and_server(
     args = AppArgs.model_validate(application["args"])
     EngineArgs.create(model=args.model, **args.engine)
     ServerArgs(**args.server)
+
+
+def test_wrong_arguments_of_the_ray_application_are_told_with_their_path() -> None:
+    with pytest.raises(
+        ConfigError, match="replicas: must be at least 1, got 0; modle: unknown setting; did you mean"
+    ):
+        build({"replicas": 0, "modle": "shop"})
 
 
 def test_the_manifest_of_the_shipped_model_is_current() -> None:

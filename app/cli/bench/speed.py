@@ -229,7 +229,9 @@ def measure_served(model: str, runs: int, json: bool) -> None:
     """Measure the time to the first served token, by the state of the server."""
     terminal.need_libraries("a fleet needs", ["starlette", "uvicorn", "httpx"], "fleet", "serve")
     from app.bench import first_served
+    from engine.models.hf_config import local_folder
 
+    local_folder(model)  # a name without a model is refused before anything starts
     then = ("prep fleet up engine/fleet/example.yaml", "a fleet to try; warm_pool in its settings")
     run(lambda tell: first_served.measure(tell, model, runs=runs), show_served, json=json, then=then)
 
