@@ -65,9 +65,9 @@ def start(
       prep drill start random --level 1
       prep drill start D04 --script commands.txt --json
     """
-    terminal.need_libraries(
-        "drills need", ["fastapi", "uvicorn", "uvloop", "prometheus_client"], "drill", "serve"
-    )
+    from interview.drills import LIBRARIES
+
+    terminal.need_libraries("drills need", LIBRARIES, "drill", "serve")
     from interview.drills.drill import find_drill
     from interview.drills.session import Session
 
