@@ -70,7 +70,9 @@ def start(
       prep drill start D04 --minutes 10
       prep drill start D04 --script commands.txt --json
     """
-    terminal.need_libraries("drills need", terminal.SERVER_LIBRARIES, "drill", "serve")
+    from interview.drills import LIBRARIES
+
+    terminal.need_libraries("drills need", LIBRARIES, "drill", "serve")
     from interview.drills.drill import find_drill
     from interview.drills.session import Session
 

@@ -244,10 +244,6 @@ def progress(total: int, what: str, *, every: float = 5.0) -> Iterator[Callable[
             bar.stop()
 
 
-SERVER_LIBRARIES = ("fastapi", "uvicorn", "uvloop", "prometheus_client")
-"""Libraries of the extra `serve`."""
-
-
 def need_libraries(what: str, names: Iterable[str], command: str, extra: str) -> None:
     """Raise a Problem if libraries of an extra are missing. what: "notebooks need"; command: it installs the extra."""
     missing = [name for name in names if find_spec(name) is None]

@@ -1,4 +1,4 @@
-"""What a browser tab holds in the server: work in a thread, and values that end a moment after the tab was closed.
+"""State of a browser tab in the server: work in a thread, and values that end a moment after the tab was closed.
 
 A reloaded tab is a new one, and takes its value back by name.
 """

@@ -8,6 +8,7 @@ from app.cli import terminal
 from app.cli.mock import showing
 from app.cli.mock.conversation import Conversation
 from app.cli.quiz.dialogue import Quit, Skip
+from interview.drills import LIBRARIES
 from interview.mock.turns import Hypothesis, RunDrill
 
 
@@ -15,7 +16,7 @@ def read_drill(talk: Conversation, want: RunDrill) -> dict[str, Any]:
     """Run the servers of a drill. Whatever goes wrong is a reply: the interview continues."""
     talk.say_note("servers start on this machine; Ctrl-C stops the run, not the interview")
     try:
-        terminal.need_libraries("drills need", terminal.SERVER_LIBRARIES, "drill", "serve")
+        terminal.need_libraries("drills need", LIBRARIES, "drill", "serve")
         from interview.mock.live import live
 
         with terminal.stages("starting") as tell:

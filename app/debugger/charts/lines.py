@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from app.debugger.charts import mount
 from app.debugger.page_frame import brush, choose
 from app.debugger.runs import Run
-from app.debugger.views.drill_looks import Charts
 from app.debugger.views.figures import thin
 from app.debugger.views.server_history import Line
+
+if TYPE_CHECKING:
+    from app.debugger.views.drill_looks import Charts  # imports the libraries of servers
 
 _HTML = """
 <div class="lines">

@@ -60,7 +60,7 @@ class Held:
     changes: bool = False
     """Whether a stated hypothesis is being changed."""
     problem: str = ""
-    """Why the last fix could not run."""
+    """Reason for which the last fix could not run."""
     left_at: float | None = None
 
     @property

@@ -2,91 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib.util import find_spec
 
 import streamlit as st
 
-from app.debugger import session
-from app.debugger.drill import ending, on_call, running, starting
-from app.debugger.drill import held as drills
-from app.debugger.drill.held import Held
-from app.debugger.drill.parts import sentence
-from app.debugger.tabs import OpenElsewhere, tab_id
-from interview.drills.drill import find_drill
-from interview.drills.session import NoSession, read
-
-_KEY = "drill session"
-"""Session key: the drill of this tab."""
-STYLE = Path(__file__).resolve().parents[1] / "drill" / "drill.css"
+from interview.drills import LIBRARIES
 
 
 def show() -> None:
-    st.html(STYLE)
-    if _KEY not in st.session_state:
-        st.session_state[_KEY] = st.query_params.get("drill")
-    name = st.session_state[_KEY]
-    if name is None:
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
         st.title("Drill room")
-        if found := starting.show():
-            _open(found)
+        st.error(
+            f"Drills need {', '.join(missing)}, not installed here. Next: `./prep drill list` installs them, or "
+            "`pip install -e '.[serve]'`; then start `prep app` again."
+        )
         return
-    session.add_to_url({"drill": name})
-    try:
-        _drill(name)
-    except OpenElsewhere:
-        st.title("Drill room")
-        st.error("This drill is open in another tab. Next: go on there, or close it first.")
-        _retry()
-    except NoSession as error:
-        st.title("Drill room")
-        st.error(sentence(error))
-        if st.button("All drills", key="drill_all", type="primary"):
-            _open(None)
+    from app.debugger.drill import room
 
-
-def _drill(name: str) -> None:
-    held = drills.HELD.take(name, tab_id())
-    if held is None:
-        events = read(name)
-        drill = find_drill(events[0]["drill"])
-        st.title(f"Debrief · {drill.code} · {drill.title}")
-        if ending.show(name, drill, events):
-            _open(None)
-        return
-    held.settle()
-    drill = held.session.drill
-    st.title(f"{drill.code} · {drill.title}")
-    if held.session.faulty is None:
-        _runs(held)
-    elif on_call.show(held):
-        held.session.end()
-        drills.release(held)
-        st.rerun()
-
-
-def _runs(held: Held) -> None:
-    """Show both runs under way, or why they could not run."""
-    if held.job is None:
-        st.error(f"{sentence(held.problem)} `prep doctor` checks the installation.")
-        leaves = st.button("All drills", key="drill_all", type="primary")
-    else:
-        st.caption("The same load runs on both servers. Then it is your turn, and the clock starts.")
-        running.progress(held)
-        leaves = st.button("Stop", key="drill_stop", help="Ends the servers, and this drill")
-    if leaves:
-        drills.release(held)
-        _open(None)
-
-
-def _retry() -> None:
-    with st.container(horizontal=True):
-        if st.button("Try again", key="drill_retry", type="primary"):
-            st.rerun()
-        if st.button("All drills", key="drill_all"):
-            _open(None)
-
-
-def _open(name: str | None) -> None:
-    """Show another drill in this tab; None: the list."""
-    st.session_state[_KEY] = name
-    st.rerun()
+    room.show()
