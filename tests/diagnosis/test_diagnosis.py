@@ -35,6 +35,8 @@ from tests.diagnosis.record import FOLDER, SCENARIOS
 DRILLS = record_drills.FOLDER
 LEAST_NAMED = 22
 """Drills whose cause must be named, of those in the catalogue."""
+UNSEEN = {"wrong_rope"}
+"""Causes that change no figure of a server: its answers are wrong, and an evaluation shows it."""
 HEALTHY = sorted([*FOLDER.glob("*.healthy*.gz"), *DRILLS.glob("*.healthy*.gz")])
 FAULTS = sorted([*FOLDER.glob("*.fault*.gz"), *DRILLS.glob("*.fault*.gz")])
 
@@ -47,6 +49,9 @@ def healthy_twin(path: Path) -> Evidence:
 def test_a_recorded_fault_is_named(path: Path) -> None:
     evidence = load(path)
     found = diagnose(evidence, healthy_twin(path))
+    if evidence.label in UNSEEN:
+        assert found.cause is None, "no other cause is named for it"
+        return
     assert found.cause == evidence.label
     assert found.evidence and found.next_step and found.meaning and not found.candidates
     assert found.runner_up not in (None, found.cause) and found.excluded_by
@@ -82,7 +87,9 @@ def test_every_scenario_and_every_drill_is_recorded() -> None:
 
 def test_every_cause_of_a_drill_stands_in_the_tree_once() -> None:
     causes = [rule.cause for rule in TREE]
-    assert len(causes) == len(set(causes)) and {drill.cause for drill in load_drills()} <= set(causes)
+    assert len(causes) == len(set(causes)) and {drill.cause for drill in load_drills()} - UNSEEN <= set(
+        causes
+    )
     assert all(rule.meaning and rule.next_step for rule in TREE)
 
 
@@ -154,7 +161,7 @@ def sound_case() -> Case:
     now = Case.of(load(FOLDER / "caching_off.healthy.gz")).now.but(
         ended=ENDED, hit_rate=0.5, itl=0.01, itl_p50=0.01, itl_p99=0.02, prefill=0.02, ttft=0.03, queue=0.001,
         arrivals=8.0, running_max=6.0, waiting=0.0, waiting_growth=0.0, answer=0.005, step_tokens_max=200.0,
-        prompt_len=100.0, output_len=30.0, num_blocks=1000.0, block_size=16.0,
+        hits_rose=0.0, load_fell=1.0, prompt_len=100.0, output_len=30.0, num_blocks=1000.0, block_size=16.0,
     )  # fmt: skip
     return Case(now, LOG_FIGURES, PROBE_FIGURES, GATEWAY_FIGURES, 0.0, now, LOG_FIGURES)
 

@@ -99,10 +99,10 @@ def test_a_run_that_fails_leaves_the_recorded_figures() -> None:
 
 
 def test_a_scenario_names_a_drill_that_exists() -> None:
-    with pytest.raises(UnknownId, match="did you mean seqs-too-low"):
+    with pytest.raises(UnknownId, match="did you mean .seqs-too-low"):
         find_drill("seqs-to-low")
     step = SCENARIOS.scenario("sre.noon_cliff").step("the_incident").model_dump()
-    with pytest.raises(ValueError, match="did you mean seqs-too-low"):
+    with pytest.raises(ValueError, match="did you mean .seqs-too-low"):
         Step.model_validate({**step, "incident": {"drill": "seqs-to-low"}})
 
 

@@ -215,7 +215,7 @@ class Figures:
     @cached_property
     def ttft_early(self) -> float | None:
         """Mean in the first third of the window."""
-        return Between(self._scrapes[0], self._scrapes[self._third]).mean(TTFT)
+        return self._thirds[0].mean(TTFT)
 
     @cached_property
     def ttft_fell(self) -> float | None:
@@ -226,9 +226,28 @@ class Figures:
     def itl_fell(self) -> float | None:
         return self._fell(ITL)
 
+    @cached_property
+    def hits_rose(self) -> float:
+        """Hit rate in the last third of the window, less that in the first."""
+        early, late = (
+            each.share("prefix_cache_hits_total", "prefix_cache_queries_total") for each in self._thirds
+        )
+        return (late or 0.0) - (early or 0.0)
+
+    @cached_property
+    def load_fell(self) -> float | None:
+        """First tokens in the first third of the window over those in the last."""
+        early, late = (each.more(f"{TTFT}_count") for each in self._thirds)
+        return early / late if late else None
+
+    @property
+    def _thirds(self) -> tuple[Between, Between]:
+        """The first and the last third of the window."""
+        first = Between(self._scrapes[0], self._scrapes[self._third])
+        return first, Between(self._scrapes[-1 - self._third], self._scrapes[-1])
+
     def _fell(self, histogram: str) -> float | None:
-        early = Between(self._scrapes[0], self._scrapes[self._third]).mean(histogram)
-        late = Between(self._scrapes[-1 - self._third], self._scrapes[-1]).mean(histogram)
+        early, late = (each.mean(histogram) for each in self._thirds)
         return early / late if early is not None and late else None
 
     @cached_property

@@ -31,6 +31,10 @@ FEW_WAIT = 2.0
 """Waiting requests of a burst that the next steps admit."""
 SLOWER = 1.6
 """Ratio to the baseline that noise of a busy machine does not reach in a mean over a window."""
+FILLED = 0.3
+"""A prefix cache that fills makes first prompts slow, too; its hits rise."""
+BURST = 1.25
+"""More requests at first make them slow, too."""
 EARLY = 3.0
 """Ratio of the first third of the window to the last. A queue that drains lowers TTFT alone, not ITL."""
 COLD_S = 0.2
@@ -110,6 +114,20 @@ def cold_start(case: Case) -> list[Reply]:
         more("TTFT at the window's start", now.ttft_early, COLD_S, seconds),
         more("TTFT at the window's start over that at its end", now.ttft_fell, EARLY, times),
         more("ITL at the window's start over that at its end", now.itl_fell, EARLY, times),
+        less(
+            "First tokens at the window's start over those at its end",
+            now.load_fell,
+            BURST,
+            times,
+            is_sign=False,
+        ),
+        less(
+            "Hit rate at the window's end, less that at its start",
+            now.hits_rose,
+            FILLED,
+            percent,
+            is_sign=False,
+        ),
     ]
 
 
