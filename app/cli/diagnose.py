@@ -54,10 +54,9 @@ def diagnose(
     Examples:
       prep diagnose http://127.0.0.1:8000
       prep diagnose http://127.0.0.1:8000 --save healthy.gz
-      prep diagnose http://127.0.0.1:8000 --baseline healthy.gz \\
-        --request-log requests.jsonl --probe
-      prep diagnose http://127.0.0.1:8001 http://127.0.0.1:8002 \\
-        --gateway http://127.0.0.1:8000
+      prep diagnose http://127.0.0.1:8000 --baseline healthy.gz --probe
+      prep diagnose http://127.0.0.1:8000 --request-log requests.jsonl
+      prep diagnose http://127.0.0.1:8001 --gateway http://127.0.0.1:8000
     """
     terminal.need_libraries("diagnose needs", ["httpx", "prometheus_client"], "diagnose", "serve")
     from engine.server.diagnosis.evidence import save as write

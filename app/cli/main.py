@@ -112,8 +112,6 @@ class LazyGroup(TyperGroup):
                 raise typer.Exit(0) from None
             if kind == "MissingParameter":
                 raise terminal.explain(_missing(error)) from None
-            if kind == "BadParameter" and hasattr(error.__cause__, "errors"):  # in pydantic's words
-                raise terminal.explain(_mistyped(error)) from None
             is_usage_error = hasattr(error, "format_message")  # typer prints it
             if is_usage_error and hasattr(error.__cause__, "errors"):  # in pydantic's words
                 from common.complaints import complain
@@ -134,29 +132,6 @@ def _missing(error: Any) -> terminal.Problem:
         f"{command} needs {name}" + (f": {words[:1].lower()}{words[1:]}" if words else ""),
         f"prep {example}" if example else f"{command} --help",
     )
-
-
-WANTED = {
-    "float_parsing": "a number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "finite_number": "a finite number",
-    "greater_than_equal": "at least {ge:g}",
-    "greater_than": "more than {gt:g}",
-    "less_than_equal": "at most {le:g}",
-    "less_than": "less than {lt:g}",
-}
-"""Pydantic's kind of error -> what the value must be."""
-
-
-def _mistyped(error: Any) -> terminal.Problem:
-    """Say which value an option cannot take, and which it can."""
-    first = error.__cause__.errors()[0]
-    name = error.param.metavar if error.param.param_type_name == "argument" else error.param.opts[0]
-    wanted = WANTED.get(first["type"])
-    says = f"must be {wanted.format(**first.get('ctx', {}))}" if wanted else f"is wrong: {first['msg']}"
-    command = f"prep {error.ctx.command_path.partition(' ')[2]}"
-    return terminal.Problem(f"{name} {says}, got {first['input']}", f"{command} --help")
 
 
 app = typer.Typer(

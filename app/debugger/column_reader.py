@@ -21,7 +21,7 @@ from app.debugger.trace_store import open_columns, text_limit
 from app.debugger.trace_text import StepLines, first_line
 from engine.core.sched_output import Reason
 from engine.trace.blocks import NO_REQUEST, NULL_BLOCK, Blocks
-from engine.trace.format import BLOCK_EVENTS, parse_line, read_header, shown_name
+from engine.trace.format import BLOCK_EVENTS, parse_line, read_header
 from engine.trace.history import RequestHistory, Stay
 from engine.trace.protocol import Trace
 from engine.trace.records import Content, Event, StepSeries
@@ -234,7 +234,7 @@ class _Histories(Sequence[RequestHistory]):
         ended = int(columns.ended[number])
         return RequestHistory(
             number=number,
-            request_id=shown_name(add["r"]),
+            request_id=add["r"],
             key=tuple(add["key"]),
             record=_AddRecord(add, self._lines),
             num_prompt_tokens=add["num_prompt_tokens"],

@@ -15,7 +15,7 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.runs import Run
-from engine.trace.format import TraceError
+from engine.trace.format import TraceError, shown_name
 
 _P = ParamSpec("_P")
 
@@ -40,12 +40,12 @@ def run_page(title: str, body: Callable[[Run], None]) -> None:
 
 def plain(text: str) -> str:
     """Escape Markdown in a name from a trace or URL: `![](http://...)` would make the browser fetch a picture."""
-    return re.sub(r"([\\`*_{}\[\]()#+!|<>$~:])", r"\\\1", " ".join(text.splitlines()))
+    return re.sub(r"([\\`*_{}\[\]()#+!|<>$~:])", r"\\\1", shown_name(" ".join(text.splitlines())))
 
 
 def told(error: object) -> str:
     """Escape Markdown in a message that contains names, except `code`."""
-    parts = re.split(r"(`[^`]*`)", " ".join(str(error).splitlines()))
+    parts = re.split(r"(`[^`]*`)", shown_name(" ".join(str(error).splitlines())))
     return "".join(
         part if index % 2 else re.sub(r"([\\\[\]<$*~])", r"\\\1", part) for index, part in enumerate(parts)
     )

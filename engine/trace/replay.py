@@ -14,7 +14,7 @@ import sys
 from typing import Any, NamedTuple
 
 from engine.trace.blocks import NO_REQUEST, NULL_BLOCK, BlockChanges, BlockColumns
-from engine.trace.format import BLOCK_EVENTS, shown_name, state_crc
+from engine.trace.format import BLOCK_EVENTS, state_crc
 from engine.trace.history import RequestHistory, Stay
 
 _KIND_CODES = {kind: code for code, kind in enumerate(BLOCK_EVENTS)}
@@ -55,7 +55,7 @@ class Replay:
             self._object(self.num_steps, message)
         request = RequestHistory(
             number=len(self.requests),
-            request_id=shown_name(record["r"]),
+            request_id=record["r"],
             key=tuple(record["key"]),
             record=record,
             num_prompt_tokens=len(record["prompt"]),
@@ -138,10 +138,10 @@ class Replay:
         order = sorted(self.running, key=lambda number: self.requests[number].key_at(self.num_steps))
         requests = [self.requests[number] for number in order]
         running = [
-            (r.record["r"], r.num_computed, r.num_prompt_tokens + len(r.tokens), self._table(r.number))
+            (r.request_id, r.num_computed, r.num_prompt_tokens + len(r.tokens), self._table(r.number))
             for r in requests
         ]
-        waiting = [request.record["r"] for number, request in self.live.items() if number not in self.running]
+        waiting = [request.request_id for number, request in self.live.items() if number not in self.running]
         return state_crc(self.blocks.ref, self.blocks.hash.tobytes(), running, waiting)
 
     def _table(self, number: int) -> list[int]:

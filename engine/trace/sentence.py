@@ -13,6 +13,7 @@ from typing import Any
 
 from common.text import counted, join_and
 from engine.core.sched_output import Reason
+from engine.trace.format import shown_name
 from engine.trace.preemption_cost import FREEING, PreemptionCost, cost_of, released
 from engine.trace.protocol import Trace
 from engine.trace.why import Figures, singular
@@ -354,6 +355,7 @@ _SHORT_CAUSES = {
 
 
 def _short(name: str) -> str:
+    name = shown_name(name)
     return name if len(name) <= LONGEST_NAME else f"{name[:8]}…{name[-8:]}"
 
 

@@ -41,5 +41,5 @@ def test_the_break_even_is_the_smallest_batch_that_loses() -> None:
 
 
 def test_an_unknown_method_is_refused() -> None:
-    with pytest.raises(ConfigError, match="does not exist"):
+    with pytest.raises(ConfigError, match="there is no speculative method .hydra."):
         configs(["hydra"], 4)

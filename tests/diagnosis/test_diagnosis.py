@@ -291,15 +291,6 @@ def test_no_line_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
         assert len(lines) > 5 and max(map(len, lines)) <= 80
 
 
-@pytest.mark.parametrize(
-    ("option", "words"),
-    [("abc", "must be a number"), ("0", "must be at least 1"), ("1e9", "must be at most 3600")],
-)
-def test_a_window_that_is_none_is_refused_in_plain_words(option: str, words: str) -> None:
-    result = CliRunner().invoke(app, ["diagnose", "http://127.0.0.1:9", "--window", option])
-    assert result.exit_code == 2 and f"--window {words}" in result.output
-
-
 @pytest.mark.slow
 def test_a_live_drill_behind_a_gateway_is_diagnosed() -> None:
     drill = load_drills().entries["router-blind"]

@@ -284,7 +284,7 @@ def test_a_step_or_request_that_does_not_exist_is_named_with_what_there_is(tmp_p
             reader.state_at(step)
         with pytest.raises(TraceError, match=f"no step {step}"):
             reader.step(step)
-    with pytest.raises(TraceError, match="has no request 'r00'; similar: r0"):
+    with pytest.raises(TraceError, match="has no request 'r00'; did you mean 'r0'"):
         reader.find("r00")
     with pytest.raises(TraceError, match="no event kind 'explode': add, admit"):
         reader.events("explode")

@@ -22,10 +22,10 @@ section 3.3; PTX ISA, mma.m16n8k16; vLLM model_executor/layers/quantization/util
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TILE_K, TILE_N = 16, 64
 """Inputs and outputs of the block of weights that one warp reads at once: 128 words."""
@@ -61,6 +61,8 @@ def place_of(word: int, nibble: int, rows: int) -> Place:
 
 def pack(steps: Tensor) -> Tensor:
     """uint8 [N, K] of 0 to 15 -> int32 [K / 16, 2 N]."""
+    import torch
+
     rows, columns = steps.shape
     # n: tile, pair of fragments, fragment, lane / 4; k: tile, b2 and b3, lane % 4, odd
     parts = steps.long().view(rows // TILE_N, 4, 2, 8, columns // TILE_K, 2, 4, 2)
@@ -72,6 +74,8 @@ def pack(steps: Tensor) -> Tensor:
 
 def unpack(words: Tensor, rows: int, columns: int) -> Tensor:
     """int32 [K / 16, 2 N] -> uint8 [N, K]."""
+    import torch
+
     nibbles = (words.long()[..., None] >> torch.arange(0, 32, 4)) & 15
     parts = nibbles.view(columns // TILE_K, rows // TILE_N, 8, 4, 4, 2, 2, 2)
     return parts.permute(1, 4, 6, 2, 0, 7, 3, 5).reshape(rows, columns).to(torch.uint8)
