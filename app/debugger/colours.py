@@ -10,8 +10,8 @@ USED, SHARED, CACHED, FREE = "#0072B2", "#56B4E9", "#8593A8", "#1c2537"
 too small for a frame)."""
 REQUESTS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#0072B2")
 """Requests, by `TraceIndex.colours`."""
-PREFILL, DECODE, PREEMPTED = "#CC79A7", "#56B4E9", "#D55E00"
-"""Requests: a full bar; a lower one; a hatched one. A waiting request has a dashed frame and no colour."""
+PREEMPTED = "#D55E00"
+"""Marks of preemptions."""
 HERE = "#F0E442"
 """The selected step or block."""
 

@@ -1,7 +1,7 @@
 // Lives of requests as lanes above the timeline, in its scale: waiting a dashed line, prefill a full bar, decode a lower
 // one, preempted hatched; each in its request's colour.
 
-import { cover, LABELS, NUMBERS } from "./timeline.js";
+import { cover, LABELS } from "./timeline.js";
 
 const LANE = 13, BAR = 9;
 const MOST_LANES = 16;
@@ -19,33 +19,28 @@ export function lanesAt(chunk, step, selected, most = MOST_LANES) {
 }
 
 export class Lanes {
-  constructor(canvas) {
+  /** timeline: the one whose scale and colours they have. */
+  constructor(canvas, timeline) {
     this.canvas = canvas;
+    this.timeline = timeline;
     this.shown = [];
-  }
-
-  prepare(width, range, theme) {
-    this.width = width;
-    this.range = range;
-    this.theme = theme;
-    this.size = null;
   }
 
   /** hidden: the first step that is covered, or null. */
   draw(lanes, step, selected, hidden = null) {
     this.shown = lanes;
     const scale = window.devicePixelRatio || 1, height = Math.max(1, lanes.length) * LANE;
-    const size = [this.width, height, scale].join();
+    const size = [this.timeline.width, height, scale].join();
     if (size !== this.size) {
       this.size = size;
-      this.canvas.width = Math.ceil(this.width * scale);
+      this.canvas.width = Math.ceil(this.timeline.width * scale);
       this.canvas.height = Math.ceil(height * scale);
-      this.canvas.style.width = `${this.width}px`;
+      this.canvas.style.width = `${this.timeline.width}px`;
       this.canvas.style.height = `${height}px`;
     }
     const context = this.canvas.getContext("2d");
     context.setTransform(scale, 0, 0, scale, 0, 0);
-    context.clearRect(0, 0, this.width, height);
+    context.clearRect(0, 0, this.timeline.width, height);
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
     lanes.forEach(([name, colour, spans], row) => {
@@ -53,28 +48,28 @@ export class Lanes {
       this.label(context, name, row);
       context.save();
       context.beginPath();
-      context.rect(LABELS, row * LANE, this.plotWidth, LANE);
+      context.rect(LABELS, row * LANE, this.timeline.plotWidth, LANE);
       context.clip();
-      for (const span of spans) this.bar(context, span, row * LANE, this.theme.requests[colour]);
+      for (const span of spans) this.bar(context, span, row * LANE, this.timeline.theme.requests[colour]);
       context.restore();
     });
     context.globalAlpha = 1;
-    if (hidden !== null) cover(context, this.theme, Math.max(LABELS, this.xOf(hidden)), LABELS + this.plotWidth, height);
-    const x = this.xOf(step + 0.5);
-    context.fillStyle = this.theme.text;
-    if (x >= LABELS && x <= LABELS + this.plotWidth) context.fillRect(x - 0.75, 0, 1.5, height);
+    if (hidden !== null) cover(context, this.timeline.theme, Math.max(LABELS, this.timeline.xOf(hidden)), LABELS + this.timeline.plotWidth, height);
+    const x = this.timeline.xOf(step + 0.5);
+    context.fillStyle = this.timeline.theme.text;
+    if (x >= LABELS && x <= LABELS + this.timeline.plotWidth) context.fillRect(x - 0.75, 0, 1.5, height);
   }
 
   label(context, name, row) {
-    context.fillStyle = this.theme.quiet;
+    context.fillStyle = this.timeline.theme.quiet;
     let text = name;
     while (text.length > 3 && context.measureText(text).width > LABELS - 8) text = `${text.slice(0, -2)}…`;
     context.fillText(text, 0, row * LANE + LANE / 2);
   }
 
   bar(context, [phase, first, last], top, colour) {
-    const from = this.xOf(first), wide = Math.max(1, this.xOf(last + 1) - from), middle = top + LANE / 2;
-    if (from > this.width || from + wide < LABELS) return;
+    const from = this.timeline.xOf(first), wide = Math.max(1, this.timeline.xOf(last + 1) - from), middle = top + LANE / 2;
+    if (from > this.timeline.width || from + wide < LABELS) return;
     context.fillStyle = context.strokeStyle = colour;
     if (phase === PREFILL) context.fillRect(from, middle - BAR / 2, wide, BAR);
     else if (phase === DECODE) context.fillRect(from, middle - 2, wide, 4);
@@ -106,15 +101,6 @@ export class Lanes {
     }
     context.stroke();
     context.restore();
-  }
-
-  get plotWidth() {
-    return Math.max(10, this.width - LABELS - NUMBERS);
-  }
-
-  xOf(step) {
-    const [first, last] = this.range;
-    return LABELS + ((step - first) / (last - first)) * this.plotWidth;
   }
 
   /** The lane at a height, or null. */

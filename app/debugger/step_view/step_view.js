@@ -42,7 +42,7 @@ class StepView {
     this.root = root;
     this.map = new BlockMap(this.find(".map"));
     this.timeline = new Timeline(this.find(".timeline"));
-    this.lanes = new Lanes(this.find(".lanes"));
+    this.lanes = new Lanes(this.find(".lanes"), this.timeline);
     this.step = 0;
     this.request = this.block = this.cursor = null;
     this.playing = false;
@@ -295,10 +295,9 @@ class StepView {
   layOut() {
     const width = this.root.clientWidth;
     if (!width || !this.store?.ready) return;
-    this.theme = this.map.theme = themeOf(this.root);
+    const theme = (this.map.theme = themeOf(this.root));
     this.map.resize(this.head.num_blocks, this.find(".map-frame").clientWidth, this.head.num_blocks > GLYPHS_UP_TO ? LARGE_MAP_HEIGHT : MAP_HEIGHT);
-    this.timeline.prepare(this.store.figures, this.find(".steps").clientWidth, this.range, this.theme);
-    this.lanes.prepare(this.find(".steps").clientWidth, this.timeline.range, this.theme);
+    this.timeline.prepare(this.store.figures, this.find(".steps").clientWidth, this.range, theme);
     this.find('[data-command="whole"]').hidden = this.range === null;
   }
 

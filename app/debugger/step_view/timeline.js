@@ -15,7 +15,8 @@ export const TICKS = [
   ["finish", "▮", "#56B4E9"],
 ];
 /** Kinds of events with their glyphs, which tell them apart without their colours. */
-export const LABELS = 76, NUMBERS = 44;
+export const LABELS = 76;
+const NUMBERS = 44;
 const CURVE = 24, TICK = 12, AXIS = 16;
 const GLYPH_FROM = 7;
 /** Pixels per column; narrower ones have bars instead of glyphs. */

@@ -36,7 +36,7 @@ def test_what_python_and_the_canvases_draw_has_the_colours_of_the_style_sheet() 
     assert [colour.lower() for colour in colours.REQUESTS] == [
         DARK[f"request-{n}"] for n in range(NUM_COLOURS)
     ]
-    for name in ("USED", "SHARED", "CACHED", "PREFILL", "DECODE", "PREEMPTED"):
+    for name in ("USED", "SHARED", "CACHED", "PREEMPTED"):
         assert getattr(colours, name).lower() == DARK[name.lower()]
     said = (ROOT / "step_view/theme.js").read_text(encoding="utf-8")
     for name, colour in re.findall(r'(\w+): "(#\w{6})"', said):
