@@ -3,7 +3,8 @@
 //   data = { title, note, height, alt, x: axis, y: axis, curves, rules, marks }
 //   axis = { title, unit, low, high, log }
 //   curves: [{ name, points: [[x, y], ...], colour, style }]     style: "" or "dashed"
-//   rules:  [{ axis: "x" or "y", at, label, style, beyond }]     style: "", "alarm", "solid"; beyond: shade the far side
+//   rules:  [{ axis: "x" or "y", at, label, style, beyond }]     style: "", "alarm", "solid"; beyond: shade the far side;
+//                                                              a label "left|right" names both sides of an x
 //   marks:  [{ name, x, y, text, colour, shape }]                shape: "circle", "diamond", "hollow"
 //
 // Hovering shows the text of the nearest point, or the curves' values at the pointer. With the keyboard: arrows walk over
@@ -80,14 +81,17 @@ export function labelPlaces(points, width, height, taken = []) {
   return points.map(({ x, y, label }) => {
     const long = 6.4 * label.length;
     const ways = [];
-    for (const up of [-11, 13, 0, -28, 28, -42, 42, -56, 56, 70, 84]) ways.push([x + 11, y + up + 4, "start"], [x - 11, y + up + 4, "end"]);
-    for (const [left, base, anchor] of ways) {
-      const from = anchor === "start" ? left : left - long;
+    const [left, right] = [[x - 11, "end"], [x + 11, "start"]];
+    for (const away of [12, 26, 40, 54, 68]) {
+      for (const [[at, anchor], up] of [[left, away], [right, -away], [right, away], [left, -away]]) ways.push([at, y - up + 4, anchor]);
+    }
+    for (const [at, base, anchor] of ways) {
+      const from = anchor === "start" ? at : at - long;
       const box = [from, base - 10, from + long, base + 2];
       if (box[0] < LEFT || box[2] > width - 4 || box[1] < 0 || box[3] > height - BOTTOM) continue;
       if (boxes.some((other) => box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3])) continue;
       boxes.push(box);
-      return [left, base, anchor];
+      return [at, base, anchor];
     }
     return null;
   });
@@ -134,6 +138,15 @@ function drawRules(layer, data, to, width, height) {
       const x = to.x(rule.at);
       if (rule.beyond) made("rect", { class: "beyond", x, y: TOP, width: width - RIGHT - x, height: bottom - TOP }, layer);
       made("line", { class: `rule ${rule.style}`, x1: x, x2: x, y1: TOP, y2: bottom }, layer);
+      if (rule.label.includes("|")) { // words for both sides
+        const [before, after] = rule.label.split("|");
+        for (const [text, anchor, at] of [[before, "end", x - 8], [after, "start", x + 8]]) {
+          made("text", { x: at, y: bottom - 8, "text-anchor": anchor, class: "loud" }, layer, text);
+          const long = 6.4 * text.length;
+          boxes.push([anchor === "end" ? at - long : at, bottom - 18, anchor === "end" ? at : at + long, bottom - 6]);
+        }
+        continue;
+      }
       const isLeft = x + 6.4 * rule.label.length + 8 > width - RIGHT;
       const base = TOP + 12 + 14 * row;
       if (rule.label) row += 1;
@@ -208,7 +221,9 @@ function connect(frame, svg, view) {
     current = index;
     if (index < 0) return show("");
     const mark = data.marks[index];
-    show(`${mark.name}\n${mark.text}`, to.x(mark.x), to.y(mark.y));
+    const same = data.marks.filter((other) => other !== mark && Math.hypot(to.x(other.x) - to.x(mark.x), to.y(other.y) - to.y(mark.y)) < 4);
+    const others = same.length ? `\nat the same place: ${same.map(({ name }) => name).join("; ")}` : "";
+    show(`${mark.name}\n${mark.text}${others}`, to.x(mark.x), to.y(mark.y));
   };
   const line = (x, y) => {
     const { data, to, cursor, height } = view();

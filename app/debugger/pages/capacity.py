@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from app.debugger import session
-from app.debugger.capacity import plan_view
+from app.debugger.capacity import plan_view, roofline_view
 from app.debugger.capacity import scenario as scenarios
 from app.debugger.capacity.figures import work_out
 from app.debugger.capacity.remedies import Remedy
@@ -20,6 +20,8 @@ from engine.sim.models import MODELS, get_model
 from engine.sim.precision import PRECISIONS
 from engine.sim.sizing import ASSUMED_PRICES
 
+PLAN, ROOFLINE = "Plan", "Roofline"
+VIEWS = [PLAN, ROOFLINE]
 _SCENARIO = "capacity scenario"
 _UNDO = "capacity undo"
 """Session key: the remedies applied, each with the scenarios before and after it."""
@@ -50,7 +52,6 @@ def show() -> None:
         st.title("Capacity", anchor=False)
         scenario = _inputs(before)
     st.session_state[_SCENARIO] = scenario
-    session.add_to_url(scenario.as_query())
     with numbers:
         if problem := st.session_state.pop("capacity problem", None):
             st.error(problem)
@@ -59,7 +60,33 @@ def show() -> None:
         except ConfigError as error:
             st.error(str(error))
             return
-        plan_view.show(found, lambda: _undo_button(scenario), _apply)
+        view = _view()
+        query = {} if view == PLAN else {"view": view.lower()}
+        if view == ROOFLINE:
+            batch, context = roofline_view.show(found, _linked("batch", "context"))
+            query |= {"batch": str(batch), "context": str(context)}
+        else:
+            plan_view.show(found, lambda: _undo_button(scenario), _apply)
+    session.add_to_url(scenario.as_query() | query)
+
+
+def _view() -> str:
+    """The chosen view; at first that of a link."""
+    linked = st.query_params.get("view", "").capitalize()
+    st.session_state.setdefault("capacity view", linked if linked in VIEWS else PLAN)
+    chosen = st.segmented_control(
+        "View", VIEWS, key="capacity view", required=True, label_visibility="collapsed"
+    )
+    return chosen or PLAN
+
+
+def _linked(*names: str) -> tuple[int, int] | None:
+    """Two numbers of a link; None if one is missing or not a number."""
+    texts = [st.query_params.get(name, "") for name in names]
+    if not all(text.isdecimal() and 0 < int(text) <= 1_000_000 for text in texts):
+        return None
+    first, second = map(int, texts)
+    return first, second
 
 
 def _apply(remedy: Remedy) -> None:
