@@ -83,7 +83,7 @@ def _chart(roofline: Roofline, work: Sequence[Operation], batch: int, context: i
         for name in types
     ]
     rates = roofline.rates
-    origin = "measured on this machine" if roofline.measured else "achieved, as planned"
+    origin = "measured on this machine" if roofline.measured else "as planned"
     curves.append(
         Curve(
             origin,
@@ -97,8 +97,8 @@ def _chart(roofline: Roofline, work: Sequence[Operation], batch: int, context: i
         f"{hardware.name}: attainable FLOP/s against arithmetic intensity",
         Axis("arithmetic intensity", "FLOP/byte", low, high, log=True),
         Axis("attainable", "FLOP/s", low * hardware.bytes_per_s * 0.5, peak * 2.5, log=True),
-        note=f"datasheet {peak / 1e12:,.0f} TFLOP/s, {hardware.bytes_per_s / 1e9:,.0f} GB/s, ridge {ridge:,.0f}; "
-        f"dashed: {origin}; ● decode  ◆ prefill",
+        note=f"{peak / 1e12:,.0f} TFLOP/s, {hardware.bytes_per_s / 1e9:,.0f} GB/s, ridge {ridge:,.0f}; "
+        f"dashed: {origin}; ● decode ◆ prefill",
         curves=curves,
         rules=[Rule("x", ridge, "memory-bound|compute-bound")],
         marks=[

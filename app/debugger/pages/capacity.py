@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from app.debugger import session
-from app.debugger.capacity import plan_view, roofline_view
+from app.debugger.capacity import plan_view, roofline_view, router_view
 from app.debugger.capacity import scenario as scenarios
 from app.debugger.capacity.figures import work_out
 from app.debugger.capacity.remedies import Remedy
@@ -20,8 +20,8 @@ from engine.sim.models import MODELS, get_model
 from engine.sim.precision import PRECISIONS
 from engine.sim.sizing import ASSUMED_PRICES
 
-PLAN, ROOFLINE = "Plan", "Roofline"
-VIEWS = [PLAN, ROOFLINE]
+PLAN, ROOFLINE, ROUTER = "Plan", "Roofline", "Router"
+VIEWS = [PLAN, ROOFLINE, ROUTER]
 _SCENARIO = "capacity scenario"
 _UNDO = "capacity undo"
 """Session key: the remedies applied, each with the scenarios before and after it."""
@@ -65,6 +65,8 @@ def show() -> None:
         if view == ROOFLINE:
             batch, context = roofline_view.show(found, _linked("batch", "context"))
             query |= {"batch": str(batch), "context": str(context)}
+        elif view == ROUTER:
+            router_view.show(found)
         else:
             plan_view.show(found, lambda: _undo_button(scenario), _apply)
     session.add_to_url(scenario.as_query() | query)

@@ -4,13 +4,14 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-const load = (name) => {
-  const source = readFileSync(new URL(`../../../app/debugger/charts/${name}`, import.meta.url), "utf8");
+const load = (name, folder = "charts") => {
+  const source = readFileSync(new URL(`../../../app/debugger/${folder}/${name}`, import.meta.url), "utf8");
   return import(`data:text/javascript,${encodeURIComponent(source)}`);
 };
 const { inset, neighbour, ticks } = await load("rects.js");
 const { brief, ceiling, columnOf, describe } = await load("lines.js");
 const { labelPlaces, onCurve, roundValues, share, short, valueAt } = await load("plot.js");
+const routes = await load("router_map.js", "capacity");
 
 test("ticks are round, inside, and no more than wanted", () => {
   for (let first = 0; first < 300; first += 17) {
@@ -120,4 +121,18 @@ test("no label of a point covers another label or point", () => {
   boxes.forEach((box, index) => boxes.slice(index + 1).forEach((other) => {
     assert.ok(box[2] <= other[0] || other[2] <= box[0] || box[3] <= other[1] || other[3] <= box[1]);
   }));
+});
+
+test("a decision is found by time and replica, and told with what the router saw", () => {
+  const choices = [[0.5, 0, -1, 100, 1, "load", "its turn", []], [1.0, 1, 3, 1000, 0, "prefix", "50 blocks", [[0, 2, 50], [1, 4, 0]]], [1.2, 2, 3, 100, 1, "load", "", []]];
+  assert.equal(routes.nearest(choices, 1.15, 0), 1);
+  assert.equal(routes.nearest(choices, 1.15, 1), 2);
+  assert.equal(routes.nearest(choices, 0.1, null), 0);
+  assert.equal(routes.nearest([], 1, null), -1);
+  assert.equal(
+    routes.sentence(choices[1]),
+    "request 1 (1,000 tokens, prefix 3) at 1.000 s went to replica 0: 50 blocks\n→ replica 0: 2 unfinished, 50 blocks cached\n  replica 1: 4 unfinished, 0 blocks cached",
+  );
+  assert.deepEqual([-1, 0, 0.4, 0.5, 9].map((time) => routes.sampleAt([0, 0.5, 1], time)), [0, 0, 0, 1, 2]);
+  assert.deepEqual(routes.seconds(0, 6.3, 7), [0, 1, 2, 3, 4, 5, 6]);
 });
