@@ -138,7 +138,7 @@ def _headline(report: FleetReport) -> str:
 
 
 def _legend(log: RouteLog, is_by_prefix: bool) -> None:
-    counts = Counter(choice.kind for choice in log.choices)
+    counts: Counter[str] = Counter(choice.kind for choice in log.choices)
     swatch = "height:12px;background:var({})"
     entries = [("height:2px;background:var(--green)", "KV cache in use, 0 to 100 %"),
                (swatch.format("--spread"), "running"), (swatch.format("--orange"), "waiting")]  # fmt: skip

@@ -5,10 +5,10 @@
 //   curves: [{ name, points: [[x, y], ...], colour, style }]     style: "" or "dashed"
 //   rules:  [{ axis: "x" or "y", at, label, style, beyond }]     style: "", "alarm", "solid"; beyond: shade the far side;
 //                                                              a label "left|right" names both sides of an x
-//   marks:  [{ name, x, y, text, colour, shape }]                shape: "circle", "diamond", "hollow"
+//   marks:  [{ name, x, y, text, colour, shape, label, id }]     shape: "circle", "diamond", "hollow"; label: null is the name
 //
 // Hovering shows the text of the nearest point, or the curves' values at the pointer. With the keyboard: arrows walk over
-// the points, or along the curves. Points keep their elements from one drawing to the next, so that they move.
+// the points, or along the curves. A click or Enter on a point with an id sends `picked` = id. Points keep their elements from one drawing to the next, so that they move.
 
 const NS = "http://www.w3.org/2000/svg";
 const LEFT = 56;
@@ -66,7 +66,7 @@ export function short(value) {
 
 /** The value of a curve at x, between its points; null outside. */
 export function onCurve(points, x, axes) {
-  const after = points.findIndex((point) => point[0] >= x);
+  const after = points.findIndex((point) => point[0] >= x); // of a step: its lower end
   if (after < 0 || (after === 0 && points[0][0] > x)) return null;
   if (points[after][0] === x) return points[after][1];
   const [[x0, y0], [x1, y1]] = [points[after - 1], points[after]];
@@ -79,6 +79,7 @@ export function onCurve(points, x, axes) {
 export function labelPlaces(points, width, height, taken = []) {
   const boxes = [...points.map(({ x, y }) => [x - 7, y - 7, x + 7, y + 7]), ...taken];
   return points.map(({ x, y, label }) => {
+    if (!label) return null;
     const long = 6.4 * label.length;
     const ways = [];
     const [left, right] = [[x - 11, "end"], [x + 11, "start"]];
@@ -148,7 +149,7 @@ function drawRules(layer, data, to, width, height) {
         continue;
       }
       const isLeft = x + 6.4 * rule.label.length + 8 > width - RIGHT;
-      const base = TOP + 12 + 14 * row;
+      const base = TOP + 9 + 14 * row;
       if (rule.label) row += 1;
       made("text", { x: x + (isLeft ? -5 : 5), y: base, "text-anchor": isLeft ? "end" : "start", class: colour }, layer, rule.label);
       const from = isLeft ? x - 5 - 6.4 * rule.label.length : x + 5;
@@ -169,7 +170,7 @@ function drawCurves(layer, data, to) {
 function drawMarks(layer, data, to, width, height, taken) {
   const kept = new Map([...layer.querySelectorAll(".mark")].map((node) => [node.dataset.name, node]));
   const places = labelPlaces(
-    data.marks.map((mark) => ({ x: to.x(mark.x), y: to.y(mark.y), label: mark.name })), width, height, taken);
+    data.marks.map((mark) => ({ x: to.x(mark.x), y: to.y(mark.y), label: mark.label ?? mark.name })), width, height, taken);
   layer.querySelectorAll(".label, .lead").forEach((node) => node.remove());
   const nodes = data.marks.map((mark, index) => {
     let node = kept.get(mark.name);
@@ -184,7 +185,7 @@ function drawMarks(layer, data, to, width, height, taken) {
     node.firstChild.setAttribute("style", mark.shape === "hollow" ? `stroke: var(${mark.colour})` : `fill: var(${mark.colour})`);
     node.style.transform = `translate(${to.x(mark.x)}px, ${to.y(mark.y)}px)`;
     const place = places[index];
-    if (place) made("text", { class: "label loud", x: place[0], y: place[1], "text-anchor": place[2] }, layer, mark.name);
+    if (place) made("text", { class: "label loud", x: place[0], y: place[1], "text-anchor": place[2] }, layer, mark.label ?? mark.name);
     return node;
   });
   kept.forEach((node) => node.remove());
@@ -200,7 +201,7 @@ function words(data, x) {
 }
 
 /** Connect pointer and keyboard: show the text of a point, or the values of the curves. */
-function connect(frame, svg, view) {
+function connect(frame, svg, view, pick) {
   const tip = frame.querySelector(".tip");
   const said = frame.querySelector(".said");
   let current = -1;
@@ -252,11 +253,17 @@ function connect(frame, svg, view) {
     line(null);
   };
   svg.onpointerleave = leave;
+  const send = () => {
+    const id = view().data.marks[current]?.id ?? null;
+    if (id !== null) pick(id);
+  };
+  svg.onclick = send;
   svg.onblur = leave;
   svg.onkeydown = (event) => {
     const way = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     const { data, to } = view();
     if (event.key === "Escape") leave();
+    else if (event.key === "Enter") send();
     else if (!way) return;
     else if (data.marks.length > 1) {
       point((current + way + data.marks.length + (current < 0 && way < 0 ? 1 : 0)) % data.marks.length);
@@ -270,7 +277,7 @@ function connect(frame, svg, view) {
   };
 }
 
-export default function ({ data, parentElement }) {
+export default function ({ data, parentElement, setTriggerValue }) {
   const frame = parentElement.querySelector(".plot");
   const svg = frame.querySelector("svg");
   const [name, note] = frame.querySelectorAll("figcaption > *");
@@ -297,7 +304,7 @@ export default function ({ data, parentElement }) {
     state = { data, to, height, cursor, nodes: drawMarks(front, data, to, width, height, taken) };
   };
   draw();
-  connect(frame, svg, () => state);
+  connect(frame, svg, () => state, (id) => setTriggerValue("picked", id));
   const observer = new ResizeObserver(draw);
   observer.observe(frame);
   return () => observer.disconnect();

@@ -61,6 +61,10 @@ class Mark(NamedTuple):
     """Shown while the pointer is on it."""
     colour: str = "--notice"
     shape: Literal["circle", "diamond", "hollow"] = "circle"
+    label: str | None = None
+    """Text at the point; None: its name."""
+    id: int | None = None
+    """The value that a click on the point returns; None: it cannot be clicked."""
 
 
 def plot(
@@ -75,8 +79,10 @@ def plot(
     rules: Sequence[Rule] = (),
     marks: Sequence[Mark] = (),
     height: int = 220,
-) -> None:
-    """Draw. alt: the chart in words; note: text behind the title; height: in pixels."""
+) -> int | None:
+    """Draw, and return the id of a point that was clicked.
+
+    alt: the chart in words; note: text behind the title; height: in pixels."""
     data = {
         "title": title,
         "note": note,
@@ -91,4 +97,5 @@ def plot(
         "rules": [rule._asdict() for rule in rules if math.isfinite(rule.at)],
         "marks": [mark._asdict() for mark in marks if math.isfinite(mark.y)],
     }
-    mount("prep_plot", Path(__file__), data, key, html=_HTML)
+    picked: int | None = mount("prep_plot", Path(__file__), data, key, ("picked",), html=_HTML).picked
+    return picked
