@@ -27,12 +27,17 @@ def run_page(title: str, body: Callable[[Run], None]) -> None:
     """A page about the selected run. Without one it links to the page Runs; a TraceError is shown as text."""
     try:
         run = session.current_run()
-        if run is None:
-            st.title(title)
-            st.info("No run is open. Choose one on the page Runs.")
-            if st.button("Runs", key="to_runs"):
-                session.go("runs")
-            return
+    except TraceError as error:
+        st.title(title)
+        st.error(told(error))
+        return
+    if run is None:
+        st.title(title)
+        st.info("No run is open. Choose one on the page Runs.")
+        if st.button("Runs", key="to_runs"):
+            session.go("runs")
+        return
+    try:
         body(run)
     except TraceError as error:
         st.error(told(error))

@@ -133,7 +133,7 @@ def _devices(cards: list[HardwareCard]) -> str:
 
 
 def _show_card(card: Card) -> None:
-    st.subheader(card.title)
+    st.header(card.title)
     lines = []
     if isinstance(card, PaperCard):
         where = f", [arXiv {card.arxiv}](https://arxiv.org/abs/{card.arxiv})" if card.arxiv else ""

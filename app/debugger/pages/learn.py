@@ -48,7 +48,7 @@ def show() -> None:
     st.divider()
     left, right = st.columns([1.2, 1], gap="medium")
     with left:
-        st.subheader("Quiz me on a step")
+        st.header("Quiz me on a step")
         _show_quiz(run, step)
     with right:
         _show_bank(tour)
@@ -116,7 +116,7 @@ def _show_quiz(run: Run, step: int) -> None:
 
 
 def _show_bank(tour: Tour) -> None:
-    st.subheader("Continue in the question bank")
+    st.header("Continue in the question bank")
     found = [entry for entry in _bank() if entry.topic in tour.topics]
     st.caption(f"{len(found)} questions on {' and '.join(tour.topics)}; in a terminal:")
     commands = [f"prep quiz --topic {topic}" for topic in tour.topics]
