@@ -44,7 +44,7 @@ HEADLINES = ("per_mtok", "gpus", "ttft", "tpot", "utilisation", "running", "resi
 
 
 def show() -> None:
-    st.markdown("##### Capacity")
+    st.title("Capacity")
     try:
         before = st.session_state.get(_SCENARIO) or Scenario.parse(dict(st.query_params))
     except ConfigError as error:

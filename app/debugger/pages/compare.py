@@ -72,7 +72,11 @@ def _show() -> None:
             "There are no runs yet. Record one with `prep trace record`, or start an engine on the page Live."
         )
         return
-    a = session.get_run(str(session.select(run=chosen.run or ids[0]).run))
+    try:
+        a = session.get_run(str(session.select(run=chosen.run or ids[0]).run))
+    except TraceError:
+        st.title("Compare")
+        raise
     heading("Compare", a, "steps count from 0; shown is the state after a step")
     other, forking = _choose(ids, a.run_id, chosen.other)
     if forking or other is None:
