@@ -4,8 +4,9 @@
     found.first.step, found.first.a, found.first.b      # the decisions, in words, with each side's reasons
     found.requests, found.figures                       # per request, and for the whole run
 
-The decision of a step is which tokens it computes and which requests it preempts. Requests are matched by id; among
-requests with the same id, in order of arrival. Both runs are compared step by step.
+The decision of a step is which tokens it computes, which requests it preempts and how many blocks it copies between
+device and host. Requests are matched by id; among requests with the same id, in order of arrival. Both runs are
+compared step by step.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class TraceDiff:
     workload_notes: list[str]  # sentences about how the workloads differ
     settings: list[tuple[str, Any, Any]]  # (name, a, b) of the scheduler's and cache's settings that differ
     divergences: list[int]
-    """Steps of divergences: the first one, each preemption or admission in one run alone, and each step with different
-    rows after a step with equal decisions."""
+    """Steps of divergences: the first one, each preemption, swap-out or admission in one run alone, and each step with
+    different rows or copies after a step with equal decisions."""
     num_different: int  # number of steps with different decisions
     first_blocks: int | None  # the first step whose block events differ; None: all are equal
     first: Divergence | None
