@@ -37,6 +37,7 @@ class RequestTotals:
     recomputed: int = 0
     reached: int = 0  # largest number of tokens whose KV it had at any time
     token_steps: list[int] = field(default_factory=list)
+    acts: dict[int, int] = field(default_factory=dict)  # step -> hash of its row, or of its preemption
 
 
 _NONE: frozenset[str] = frozenset()
@@ -66,10 +67,13 @@ class RunTotals:
         keys = self.keys
         numbers = [number for number, *_ in (*record.get("new", ()), *record.get("res", ()))]
         self.found_again += sum(start for _, start, *_ in record.get("res", ()))
+        copies = copies_of(record)
+        for number in record.get("pre", ()):
+            self.lives[number].acts[step] = hash((-1, copies.swapped_out))
         marks = sum(hash((keys[row.number], row.start, row.num_tokens)) for row in rows)
         admitted = frozenset(keys[number] for number in numbers) if numbers else _NONE
         preempted = frozenset(keys[number] for number in record["pre"]) if "pre" in record else _NONE
-        self.decisions.append(Mark(marks, admitted, preempted, copies_of(record)))
+        self.decisions.append(Mark(marks, admitted, preempted, copies))
         events = record.get("ev", ())
         named = ((kind, None if q is None else keys[q], *map(tuple, rest)) for kind, q, *rest in events)
         self.blocks.append(hash(tuple(named)))
@@ -80,6 +84,7 @@ class RunTotals:
             known = self.prompts[row.number] + row.num_outputs + len(row.tokens)
             life.reached = max(life.reached, min(end, known))
             life.token_steps += [step] * len(row.tokens)
+            life.acts[step] = hash((row.start, row.num_tokens))
 
 
 _NO_COPIES = Copies(0, 0, 0)

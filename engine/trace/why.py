@@ -122,7 +122,8 @@ def victim_rule(reader: Trace, step: int) -> str:
         return ""
     fork = header.get("fork") or {}
     config = fork.get("before") if fork and step < fork.get("at", 0) else header.get("config")
-    return _LEAST_IMPORTANT.get(((config or {}).get("scheduler") or {}).get("policy"), "")
+    policy = ((config or {}).get("scheduler") or {}).get("policy")
+    return _LEAST_IMPORTANT.get(str(policy), "")
 
 
 def _entry_for(name: str, entries: list[NotScheduled]) -> NotScheduled | None:
