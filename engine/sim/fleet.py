@@ -20,6 +20,7 @@ from engine.sim.autoscaler import AutoscalerConfig, EventKind, ScaleEvent, count
 from engine.sim.engine import SimEngine
 from engine.sim.recorder import RequestRecord
 from engine.sim.report import RunReport, summarise
+from engine.sim.route_log import RouteLog
 from engine.sim.router import Replica, ReplicaReport, Router
 from engine.sim.scaling_policies import Asymmetric, Look, ScalingPolicy, signal_of
 from engine.sim.workload import SimRequest, Tell, make_request
@@ -52,8 +53,9 @@ class Fleet:
         autoscaler: AutoscalerConfig | None = None,
         policy: ScalingPolicy | None = None,
         cold_start: float = 120.0,
+        log: RouteLog | None = None,
     ) -> None:
-        """policy: instead of `autoscaler`, which has starting times of its own."""
+        """policy: instead of `autoscaler`, which has starting times of its own; log: records each decision."""
         if num_replicas < 1:
             raise ConfigError(f"a fleet has at least one replica, got {num_replicas}")
         if autoscaler is not None and autoscaler.min_replicas < 1:
@@ -62,6 +64,7 @@ class Fleet:
             )
         self.make_engine = make_engine
         self.router = router
+        self.log = log
         self.replicas = [Replica(index, make_engine()) for index in range(num_replicas)]
         self.policy = Asymmetric(autoscaler) if autoscaler else policy
         self.config = autoscaler
@@ -78,6 +81,8 @@ class Fleet:
         """Serve all requests and report."""
         for number, request in enumerate(requests):
             self.look_until(request.arrival)
+            if self.log is not None:
+                self.log.look_until(request.arrival, self.replicas)
             self._route(request)
             if tell is not None and number % 256 == 0:
                 tell(number)
@@ -103,6 +108,8 @@ class Fleet:
                 replica.engine.run_until(now)
         replica = self.router.choose(request, core, ready)
         replica.engine.run_until(now)
+        if self.log is not None:
+            self.log.note(request, core, replica, ready, self.router)
         self._arrivals += 1
         return replica
 
@@ -110,6 +117,8 @@ class Fleet:
         """Run the replicas to their end, with autoscaling. Return the time of the last token."""
         while self.policy is not None and any(replica.engine.num_unfinished for replica in self.replicas):
             self.look_until(self._next_look)
+        while self.log is not None and any(replica.engine.num_unfinished for replica in self.replicas):
+            self.log.look(self.replicas)
         for replica in self.replicas:
             replica.engine.run_until(float("inf"))
         return max((replica.engine.now for replica in self.replicas), default=0.0)

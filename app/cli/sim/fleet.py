@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from app.cli import terminal
@@ -18,8 +20,13 @@ from engine.sim.engine import SimEngine
 from engine.sim.fleet import Fleet, FleetReport
 from engine.sim.hardware import get_link
 from engine.sim.memory import plan_memory
+from engine.sim.route_log import RouteLog
 from engine.sim.router import ReplicaReport, make_router
 from engine.sim.run import make_engine
+from engine.sim.workload import SimRequest, Tell
+
+INTERVAL = 0.05
+"""Seconds between looks at the replicas for --routes, at first."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,10 @@ def fleet(
     enable_prefix_caching: Annotated[
         bool, option("", "--enable-prefix-caching/--no-enable-prefix-caching")
     ] = True,
+    routes: Annotated[
+        Path | None,
+        option("Write each request's replica, with the reason, and the levels of all replicas to this file."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Simulate replicas behind a router: hit rates, balance, prefill and decode pools, autoscaling.
@@ -90,6 +101,7 @@ def fleet(
     \b
     Examples:
       prep sim fleet --replicas 4 --router prefix-affinity --num-prefixes 40 --prefix-len 800
+      prep sim fleet --router prefix-affinity --num-prefixes 40 --prefix-len 800 --routes run.json
       prep sim fleet --replicas 1000 --router two-choices --rate 8000 --num-requests 100000
       prep sim fleet --prefill-replicas 2 --decode-replicas 2 --link ib-ndr --prompt 4000
       prep sim fleet --replicas 2 --autoscale load --phases 600:5,600:40 --num-requests 20000
@@ -99,6 +111,10 @@ def fleet(
     if pools.prefill_replicas and scaling.autoscale:
         raise terminal.Problem(
             "--autoscale works on one pool; leave --prefill-replicas and --decode-replicas out"
+        )
+    if pools.prefill_replicas and routes:
+        raise terminal.Problem(
+            "--routes records one pool; leave --prefill-replicas and --decode-replicas out, or --routes"
         )
     deployment = options.deployment(traffic.longest)
     work = traffic.work(deployment, phases)
@@ -115,24 +131,15 @@ def fleet(
             enable_prefix_caching=caching,
         )
 
+    log = RouteLog(pools.router, INTERVAL) if routes else None
     with terminal.progress(traffic.total, "requests") as advance:
 
         def tell(number: int) -> None:
             advance(done=number)
 
-        fleet: Fleet | DisaggregatedFleet
-        if pools.prefill_replicas:
-            sizes = (pools.prefill_replicas, pools.decode_replicas)
-            routers = (make_router(pools.router), make_router(pools.router))
-            fleet = DisaggregatedFleet(engine, engine, *sizes, *routers, get_link(pools.link))
-        else:
-            fleet = Fleet(engine, pools.replicas, make_router(pools.router), scaling.config())
-        gc.collect()
-        gc.freeze()  # collections would visit the blocks of all replicas, again and again
-        try:
-            report = fleet.run(work, tell)
-        finally:
-            gc.unfreeze()
+        report = _run(_build(engine, pools, scaling, log), work, tell)
+    if log is not None and routes is not None:
+        _save(log, routes)
     if json:
         return terminal.print_json(asdict(report))
     terminal.say(f"[bold]{describe(deployment)}, {pools.router}[/]")
@@ -141,6 +148,36 @@ def fleet(
         _show_pools(report)
     else:
         _show_fleet(report)
+    if routes:
+        terminal.next_command("prep app --page capacity", f"then View: Router, and open {routes}")
+
+
+def _build(
+    engine: Callable[[], SimEngine], pools: PoolOptions, scaling: ScalingOptions, log: RouteLog | None
+) -> Fleet | DisaggregatedFleet:
+    if not pools.prefill_replicas:
+        return Fleet(engine, pools.replicas, make_router(pools.router), scaling.config(), log=log)
+    sizes = (pools.prefill_replicas, pools.decode_replicas)
+    routers = (make_router(pools.router), make_router(pools.router))
+    return DisaggregatedFleet(engine, engine, *sizes, *routers, get_link(pools.link))
+
+
+def _run(
+    fleet: Fleet | DisaggregatedFleet, work: Iterable[SimRequest], tell: Tell
+) -> FleetReport | DisaggregatedReport:
+    gc.collect()
+    gc.freeze()  # collections would visit the blocks of all replicas, again and again
+    try:
+        return fleet.run(work, tell)
+    finally:
+        gc.unfreeze()
+
+
+def _save(log: RouteLog, path: Path) -> None:
+    try:
+        log.save(path)
+    except OSError as error:
+        raise terminal.Problem(f"cannot write {path}: {error.strerror}") from None
 
 
 def _schedule(text: str) -> Schedule:

@@ -28,6 +28,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "price": (0, 1e4),
     "headroom": (0.01, 1),
     "replicas": (0, 100_000),
+    "max_model_len": (0, 1_000_000),
 }
 
 
@@ -57,6 +58,8 @@ class Scenario:
     """Planned share of a replica's maximum request rate."""
     replicas: int = 0
     """0: as many as rate and limits require."""
+    max_model_len: int = 0
+    """Longest sequence that the engine accepts; 0: enough for prompt and output."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in _LIMITS.items():
@@ -74,13 +77,14 @@ class Scenario:
             tp=self.tp,
             dtype=self.dtype,
             kv_cache_dtype=self.kv_cache_dtype,
-            max_model_len=None,
+            max_model_len=self.max_model_len or None,
             longest=self.prompt + self.output,
         )
         if self.prompt + self.output > made.max_model_len:
             raise ConfigError(
                 f"prompt + output = {self.prompt + self.output:,} tokens exceed the context of {self.model} here: "
-                f"{made.max_model_len:,}; lower one of them, or choose a model with a longer context"
+                f"{made.max_model_len:,}; lower one of them, "
+                + ("raise max_model_len" if self.max_model_len else "or choose a model with a longer context")
             )
         return made
 

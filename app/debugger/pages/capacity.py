@@ -1,33 +1,30 @@
-"""Page Capacity: the GPUs and costs for some traffic, by formula and by simulation, each number explained."""
+"""Page Capacity: the GPUs and costs for some traffic, the roofline of the model, and a simulated fleet's router."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
-from math import isnan
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import streamlit as st
 
 from app.debugger import session
+from app.debugger.capacity import plan_view, roofline_view, router_view
 from app.debugger.capacity import scenario as scenarios
-from app.debugger.capacity.check import Check, compare, sensible_count
-from app.debugger.capacity.figure import Capacity
-from app.debugger.capacity.figure import show as shown
 from app.debugger.capacity.figures import work_out
+from app.debugger.capacity.remedies import Remedy
 from app.debugger.capacity.scenario import Scenario
-from app.debugger.charts import mount
-from app.debugger.page_frame import in_words
 from engine.config import ConfigError
 from engine.sim.hardware import hardware_names
 from engine.sim.models import MODELS, get_model
 from engine.sim.precision import PRECISIONS
 from engine.sim.sizing import ASSUMED_PRICES
 
-HERE = Path(__file__).resolve().parents[1] / "capacity"
+PLAN, ROOFLINE, ROUTER = "Plan", "Roofline", "Router"
+VIEWS = [PLAN, ROOFLINE, ROUTER]
 _SCENARIO = "capacity scenario"
-_CHECK = "capacity check"
+_UNDO = "capacity undo"
+"""Session key: the remedies applied, each with the scenarios before and after it."""
 _WIDGET = "capacity:"
 """Prefix of the widget key of a field."""
 
@@ -40,28 +37,88 @@ MARKS: dict[str, list[Any]] = {
     "replicas": [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128],
 }
 """The marks of each slider."""
-HEADLINES = ("per_mtok", "gpus", "ttft", "tpot", "utilisation", "running", "resident")
+LENGTHS = [0, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072]
+"""Choices of max_model_len; 0: as needed."""
 
 
 def show() -> None:
-    st.title("Capacity")
     try:
         before = st.session_state.get(_SCENARIO) or Scenario.parse(dict(st.query_params))
     except ConfigError as error:
         st.error(f"The link is not valid: {error}. The page shows the defaults.")
         before = Scenario()
-    inputs, numbers = st.columns([1, 2.6], gap="medium")
+    inputs, numbers = st.columns([1, 2.75], gap="medium")
     with inputs:
+        st.title("Capacity", anchor=False)
         scenario = _inputs(before)
     st.session_state[_SCENARIO] = scenario
-    session.add_to_url(scenario.as_query())
     with numbers:
+        if problem := st.session_state.pop("capacity problem", None):
+            st.error(problem)
         try:
             found = work_out(scenario)
         except ConfigError as error:
             st.error(str(error))
             return
-        _results(found)
+        view = _view()
+        query = {} if view == PLAN else {"view": view.lower()}
+        if view == ROOFLINE:
+            batch, context = roofline_view.show(found, _linked("batch", "context"))
+            query |= {"batch": str(batch), "context": str(context)}
+        elif view == ROUTER:
+            router_view.show(found)
+        else:
+            plan_view.show(found, lambda: _undo_button(scenario), _apply)
+    session.add_to_url(scenario.as_query() | query)
+
+
+def _view() -> str:
+    """The chosen view; at first that of a link."""
+    linked = st.query_params.get("view", "").capitalize()
+    st.session_state.setdefault("capacity view", linked if linked in VIEWS else PLAN)
+    chosen = st.segmented_control(
+        "View", VIEWS, key="capacity view", required=True, label_visibility="collapsed"
+    )
+    return chosen or PLAN
+
+
+def _linked(*names: str) -> tuple[int, int] | None:
+    """Two numbers of a link; None if one is missing or not a number."""
+    texts = [st.query_params.get(name, "") for name in names]
+    if not all(text.isdecimal() and 0 < int(text) <= 1_000_000 for text in texts):
+        return None
+    first, second = map(int, texts)
+    return first, second
+
+
+def _apply(remedy: Remedy) -> None:
+    """Set the inputs to those of a remedy, and remember the way back."""
+    before: Scenario = st.session_state[_SCENARIO]
+    st.session_state.setdefault(_UNDO, []).append((remedy.title, before, remedy.scenario))
+    _set(remedy.scenario)
+
+
+def _undo_button(scenario: Scenario) -> None:
+    """Offer to take back the last remedy, as long as nothing else has changed since."""
+    applied = st.session_state.get(_UNDO, [])
+    while applied and applied[-1][2] != scenario:
+        applied.pop()
+    if applied:
+        st.button(
+            f"Undo: {applied[-1][0]}", key="capacity undo button", icon=":material/undo:", on_click=_undo
+        )
+
+
+def _undo() -> None:
+    _, before, _ = st.session_state[_UNDO].pop()
+    _set(before)
+
+
+def _set(scenario: Scenario) -> None:
+    """Set the inputs, in a callback."""
+    st.session_state[_SCENARIO] = scenario
+    for name, value in asdict(scenario).items():
+        st.session_state[_WIDGET + name] = value
 
 
 def _inputs(before: Scenario) -> Scenario:
@@ -103,6 +160,7 @@ def _inputs(before: Scenario) -> Scenario:
     with right:
         about = "Share of a replica's maximum request rate. Queues need the rest."
         _share("Planned load (share)", "headroom", 0.1, 1.0, 0.05, about)
+        _select_length()
     scenario = Scenario(**{name: _value(name) for name in asdict(before)})
     _keeping(scenario)
     return scenario
@@ -122,6 +180,15 @@ def _select(label: str, name: str, options: Iterable[Any], **more: Any) -> None:
         st.session_state[_WIDGET + name] = choices[0]
         st.warning(f"{label}: {wanted} is not available here; using {choices[0]}.")
     st.selectbox(label, choices, key=_WIDGET + name, **more)
+
+
+def _select_length() -> None:
+    """Offer lengths of a sequence up to the model's context, and that of a link or saved scenario."""
+    most = get_model(_value("model")).max_position_embeddings
+    lengths = sorted({length for length in (*LENGTHS, most, _value("max_model_len")) if length <= most})
+    about = "Longest sequence that the engine accepts. Memory must hold one of that length."
+    write = lambda length: f"{length:,}" if length else "as needed"  # noqa: E731
+    _select("max_model_len (tokens)", "max_model_len", lengths, format_func=write, help=about)
 
 
 def _slide(label: str, name: str, write: Callable[[Any], str] = "{:,g}".format) -> None:
@@ -156,124 +223,4 @@ def _open() -> None:
     except ConfigError as error:
         st.session_state["capacity problem"] = str(error)
         return
-    st.session_state[_SCENARIO] = opened
-    for name, value in asdict(opened).items():
-        st.session_state[_WIDGET + name] = value
-
-
-def _results(found: Capacity) -> None:
-    if problem := st.session_state.pop("capacity problem", None):
-        st.error(problem)
-    if found.problem:
-        st.error(found.problem)
-    else:
-        st.html(_headline(found))
-        for verdict in found.verdicts:
-            (st.caption if "meets" in verdict else st.warning)(verdict)
-    formula, run = st.columns([1.15, 1], gap="medium")
-    with formula:
-        st.markdown("**By formula** · open a line for its formula, numbers and limits")
-        _tree(found)
-    with run:
-        st.markdown("**Check by simulation** · the real scheduler, virtual time")
-        if found.problem:
-            st.caption("Nothing to simulate: the model does not fit.")
-        else:
-            _simulation(found)
-
-
-def _headline(found: Capacity) -> str:
-    cells = "".join(
-        f"<div><b>{figure.shown()}</b><span>{figure.title}</span></div>"
-        for name in HEADLINES
-        if (figure := found.figures.get(name))
-    )
-    return f"<style>{_css('headline.css')}</style><div class='figures'>{cells}</div>"
-
-
-def _tree(found: Capacity) -> None:
-    figures = {
-        name: {**asdict(figure), "shown": figure.shown(), "value": None}
-        for name, figure in found.figures.items()
-    }
-    data = {"root": found.root, "figures": figures}
-    mount("capacity_tree", HERE / "tree", data, "capacity tree", html="<div class='tree'></div>")
-    if st.toggle("Show as table", key="capacity table"):
-        rows = [
-            {
-                "figure": figure.title,
-                "value": figure.shown(),
-                "formula": figure.formula,
-                "here": figure.filled,
-                "leaves out": figure.leaves_out,
-                "source": figure.source,
-            }
-            for figure in found.figures.values()
-        ]
-        st.dataframe(rows, hide_index=True, width="stretch")
-
-
-def _css(name: str) -> str:
-    return (HERE / name).read_text()
-
-
-def _simulation(found: Capacity) -> None:
-    state = found.state
-    assert state is not None
-    count = sensible_count(found)
-    st.caption(
-        f"One replica at {state.rate:,.3g} requests/s, {count:,} requests, the same lengths and the same cost of steps."
-    )
-    check: Check | None = st.session_state.get(_CHECK)
-    if check is not None and check.is_running:
-        _watch(check)
-        return
-    if st.button("Run the simulation", key="capacity run", type="primary"):
-        st.session_state[_CHECK] = Check(found.scenario, state.rate, count).start()
-        st.rerun()
-    if check is not None:
-        _outcome(found, check)
-
-
-@st.fragment(run_every=0.3)
-@in_words
-def _watch(check: Check) -> None:
-    st.progress(
-        min(1.0, check.num_sent / check.num_requests),
-        f"{check.num_sent:,} of {check.num_requests:,} requests",
-    )
-    if st.button("Cancel", key="capacity cancel"):
-        check.cancel()
-    if not check.is_running:
-        st.rerun()
-
-
-def _outcome(found: Capacity, check: Check) -> None:
-    if check.error:
-        st.error(f"The run ended with an error: {check.error}")
-        return
-    assert check.report is not None
-    if replace(check.scenario, price=found.scenario.price) != found.scenario:
-        st.info("These are the results for other inputs: run the simulation again.")
-    if check.stopped_because:
-        st.warning(
-            f"The run stopped early, after {check.num_sent:,} of {check.num_requests:,} requests: "
-            f"{check.stopped_because}. {check.report.num_finished:,} finished and count."
-        )
-    gaps = compare(work_out(check.scenario), check.report)
-    if not gaps:
-        st.caption("No request finished, so there is nothing to compare.")
-        return
-    rows = "".join(
-        f"<tr><th scope='row'>{gap.title}</th><td>{shown(gap.formula, gap.unit)}</td>"
-        f"<td>{shown(gap.run, gap.unit)}</td><td>{'' if isnan(gap.ratio) else f'{gap.ratio:.2f}'}</td></tr>"
-        f"<tr class='why'><td colspan='4'>{gap.why}</td></tr>"
-        for gap in gaps
-    )
-    st.html(
-        f"<style>{_css('gaps.css')}</style><table class='gaps'><caption>{check.report.num_finished:,} requests in "
-        f"{check.report.seconds:,.1f} s of virtual time, {check.report.num_steps:,} steps</caption>"
-        "<tr><th scope='col'></th><th scope='col'>formula</th><th scope='col'>run</th>"
-        "<th scope='col'>run / formula</th></tr>"
-        f"{rows}</table>"
-    )
+    _set(opened)

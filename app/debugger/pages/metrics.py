@@ -1,4 +1,4 @@
-"""Page Metrics: six figures over all steps with events marked, and the counters of the run."""
+"""Page Metrics: six figures over all steps with events marked, latencies with limits, and the counters of the run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import streamlit as st
 from app.debugger import session
 from app.debugger.charts.lines import Chart, line_charts
 from app.debugger.page_frame import brush, brushed_range, opened, run_page
+from app.debugger.pages.latency_panel import show_latencies
 from app.debugger.runs import Run
 from app.debugger.views.figures import EVENTS, Metric, counter_rows, metrics
 from app.debugger.views.requests import has_clock
@@ -35,6 +36,7 @@ def _show(run: Run) -> None:
         return
     found = metrics(index)
     _show_charts(run, found, step, clock)
+    show_latencies(run, clock)
     named = [f"{metric.title.lower()}: `{metric.vllm}`" for metric in found if metric.vllm]
     st.caption("In vLLM's Prometheus metrics: " + " · ".join(named))
     st.header("Counters of the whole run", anchor=False)

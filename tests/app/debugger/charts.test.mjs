@@ -4,12 +4,14 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-const load = (name) => {
-  const source = readFileSync(new URL(`../../../app/debugger/charts/${name}`, import.meta.url), "utf8");
+const load = (name, folder = "charts") => {
+  const source = readFileSync(new URL(`../../../app/debugger/${folder}/${name}`, import.meta.url), "utf8");
   return import(`data:text/javascript,${encodeURIComponent(source)}`);
 };
 const { inset, neighbour, ticks } = await load("rects.js");
 const { brief, ceiling, columnOf, describe } = await load("lines.js");
+const { labelPlaces, onCurve, roundValues, share, short, valueAt } = await load("plot.js");
+const routes = await load("router_map.js", "capacity");
 
 test("ticks are round, inside, and no more than wanted", () => {
   for (let first = 0; first < 300; first += 17) {
@@ -77,4 +79,60 @@ test("a chart over time tells how long ago, and what happened then", () => {
   assert.equal(describe(data, -12), "11 s ago: running 2 to 5, went away");
   assert.equal(describe(data, -1), "0 s ago: running 3");
   assert.equal(describe(data, -60), "12 s ago: running –");
+});
+
+test("a place on an axis and its value are inverse, linear and logarithmic", () => {
+  for (const axis of [{ low: 0, high: 30, log: false }, { low: 0.1, high: 1e4, log: true }]) {
+    for (const place of [0, 0.25, 0.5, 1]) assert.ok(Math.abs(share(axis, valueAt(axis, place)) - place) < 1e-9);
+  }
+  assert.equal(share({ low: 1, high: 10_000, log: true }, 100), 0.5);
+});
+
+test("round values lie on their axis, few and in order", () => {
+  assert.deepEqual(roundValues({ low: 0, high: 32, log: false }, 4), [0, 10, 20, 30]);
+  assert.deepEqual(roundValues({ low: 0, high: 0.7, log: false }, 4), [0, 0.2, 0.4, 0.6]);
+  assert.deepEqual(roundValues({ low: 0.5, high: 20_000, log: true }, 6), [1, 10, 100, 1000, 10_000]);
+  assert.deepEqual(roundValues({ low: 3, high: 60, log: true }, 6), [5, 10, 20, 50]);
+});
+
+test("figures of an axis are short", () => {
+  assert.deepEqual([0, 0.25, 26.37, 5000, 12_000, 3.35e12, 9.894e14].map(short), ["0", "0.25", "26.4", "5,000", "12k", "3.35T", "989T"]);
+});
+
+test("the value of a curve between its points follows the axes, and is missing outside", () => {
+  const linear = { low: 0, high: 10, log: false };
+  const log = { low: 1, high: 100, log: true };
+  assert.equal(onCurve([[0, 0], [10, 20]], 2.5, { x: linear, y: linear }), 5);
+  assert.ok(Math.abs(onCurve([[1, 1], [100, 100]], 10, { x: log, y: log }) - 10) < 1e-9);
+  assert.equal(onCurve([[1, 1], [2, 2]], 0.5, { x: linear, y: linear }), null);
+  assert.equal(onCurve([[1, 1], [2, 2]], 3, { x: linear, y: linear }), null);
+});
+
+test("no label of a point covers another label or point", () => {
+  const points = Array.from({ length: 9 }, (_, index) => ({ x: 200 + 9 * index, y: 150 - 6 * index, label: `point number ${index}` }));
+  const places = labelPlaces(points, 600, 300);
+  const boxes = places.flatMap((place, index) => {
+    if (!place) return [];
+    const long = 6.4 * points[index].label.length;
+    const left = place[2] === "start" ? place[0] : place[0] - long;
+    return [[left, place[1] - 10, left + long, place[1] + 2]];
+  });
+  assert.ok(boxes.length >= 7, `${boxes.length} of 9 have room`);
+  boxes.forEach((box, index) => boxes.slice(index + 1).forEach((other) => {
+    assert.ok(box[2] <= other[0] || other[2] <= box[0] || box[3] <= other[1] || other[3] <= box[1]);
+  }));
+});
+
+test("a decision is found by time and replica, and told with what the router saw", () => {
+  const choices = [[0.5, 0, -1, 100, 1, "load", "its turn", []], [1.0, 1, 3, 1000, 0, "prefix", "50 blocks", [[0, 2, 50], [1, 4, 0]]], [1.2, 2, 3, 100, 1, "load", "", []]];
+  assert.equal(routes.nearest(choices, 1.15, 0), 1);
+  assert.equal(routes.nearest(choices, 1.15, 1), 2);
+  assert.equal(routes.nearest(choices, 0.1, null), 0);
+  assert.equal(routes.nearest([], 1, null), -1);
+  assert.equal(
+    routes.sentence(choices[1]),
+    "request 1 (1,000 tokens, prefix 3) at 1.000 s went to replica 0: 50 blocks\n→ replica 0: 2 unfinished, 50 blocks cached\n  replica 1: 4 unfinished, 0 blocks cached",
+  );
+  assert.deepEqual([-1, 0, 0.4, 0.5, 9].map((time) => routes.sampleAt([0, 0.5, 1], time)), [0, 0, 0, 1, 2]);
+  assert.deepEqual(routes.seconds(0, 6.3, 7), [0, 1, 2, 3, 4, 5, 6]);
 });

@@ -1,0 +1,206 @@
+"""The view Router of the page Capacity: a simulated fleet, and the replica of each request with the reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from app.debugger.capacity.figure import Capacity, ms
+from app.debugger.capacity.scenario import Scenario
+from app.debugger.charts import mount
+from app.debugger.page_frame import legend, told
+from engine.config import ConfigError
+from engine.sim.calibration import calibrated_rates
+from engine.sim.engine import SimEngine
+from engine.sim.fleet import Fleet, FleetReport
+from engine.sim.memory import plan_memory
+from engine.sim.route_log import RouteLog, read_routes
+from engine.sim.router import ROUTERS, make_router
+from engine.sim.run import make_engine
+
+NUM_REQUESTS = 600
+MOST_REPLICAS = 8
+NUM_SAMPLES = 400
+"""Looks at the replicas in a run, about."""
+MOST_DRAWN = 3000
+"""Decisions on the picture; of a longer file, the first."""
+MOST_BYTES = 50_000_000
+KINDS = {
+    "prefix": ("--request-2", "its prefix is cached there"),
+    "load": ("--request-0", "least loaded, or moved away from a full replica"),
+    "turn": ("--request-3", "its turn"),
+    "ring": ("--request-1", "the hash ring"),
+    "only": ("--cached", "the only replica"),
+}
+_HERE = Path(__file__).with_name("router_map")
+_HTML = """
+<div class="routes">
+  <canvas role="img" tabindex="0"></canvas>
+  <div class="tip" hidden></div>
+  <p class="status" aria-live="polite"></p>
+</div>
+"""
+
+
+def show(found: Capacity) -> None:
+    if found.problem:
+        st.error(found.problem.partition(" What would fit")[0])
+        return
+    router, replicas, is_by_prefix = _controls(found)
+    log, report = _opened(), None
+    if log is None:
+        log, report = _simulated(found.scenario, found.value("rate"), router, replicas)
+        if not found.scenario.prefix_len:
+            st.caption(
+                "No prompt has a common prefix here. To see routing by prefix, raise Common prefix (share)."
+            )
+    if report is not None:
+        st.html(_headline(report))
+    _legend(log, is_by_prefix)
+    _draw(log, is_by_prefix, report)
+    _open_file()
+
+
+def _controls(found: Capacity) -> tuple[str, int, bool]:
+    planned = min(MOST_REPLICAS, max(4, round(found.value("replicas"))))
+    st.session_state.setdefault("router name", "prefix-affinity")
+    st.session_state.setdefault("router replicas", planned)
+    left, middle, right = st.columns([1, 1, 1])
+    with left:
+        router = st.selectbox("Router", list(ROUTERS), key="router name")
+    with middle:
+        about = f"Each gets the plan's load of {found.value('rate'):,.3g} requests/s on average."
+        replicas = st.slider("Replicas in the picture", 2, MOST_REPLICAS, key="router replicas", help=about)
+    with right:
+        colour = st.segmented_control(
+            "Colour by", ["reason", "prefix"], key="router colour", default="reason", required=True
+        )
+    return router, replicas, colour == "prefix"
+
+
+@st.cache_data(max_entries=16, show_spinner="Simulating the fleet …")
+def _simulated(scenario: Scenario, rate: float, router: str, replicas: int) -> tuple[RouteLog, FleetReport]:
+    """Serve requests with the real scheduler and router in virtual time. rate: requests per second of a replica."""
+    memory, rates = plan_memory(scenario.deployment), calibrated_rates(scenario.deployment)
+
+    def engine() -> SimEngine:
+        return make_engine(scenario.deployment, plan=memory, rates=rates)
+
+    log = RouteLog(router, NUM_REQUESTS / (rate * replicas) / NUM_SAMPLES)
+    fleet = Fleet(engine, replicas, make_router(router), log=log)
+    report = fleet.run(scenario.workload(NUM_REQUESTS, rate * replicas))
+    return log, report
+
+
+def _opened() -> RouteLog | None:
+    """Return the log of the uploaded file; None without a readable one."""
+    file: Any = st.session_state.get("router file")
+    if file is None:
+        return None
+    if file.size > MOST_BYTES:
+        st.error(
+            f"{told(file.name)} has {file.size / 1e6:,.0f} MB; at most {MOST_BYTES / 1e6:,.0f} MB are read."
+        )
+        return None
+    try:
+        return read_routes(file.getvalue().decode("utf-8", "replace"))
+    except ConfigError as error:
+        st.error(f"{told(file.name)} cannot be shown: {told(error)}")
+        return None
+
+
+def _open_file() -> None:
+    with st.expander("Open a recorded run"):
+        st.caption(
+            "`prep sim fleet --router prefix-affinity --num-prefixes 40 --prefix-len 800 --routes run.json`"
+        )
+        st.file_uploader("A file of `--routes`", type=["json"], key="router file")
+
+
+def _headline(report: FleetReport) -> str:
+    run = report.run
+    cells = [
+        (f"{run.prefix_cache_hit_rate:.1%}", "Prompt tokens found in prefix caches"),
+        (f"{report.balance:.2f}", "Busiest replica over the mean, requests"),
+        (f"{run.num_preemptions:,}", "Preemptions"),
+    ]
+    if run.ttft and run.tpot:
+        cells = [
+            (ms(run.ttft.mean), "TTFT, mean"), (ms(run.ttft.p99), "TTFT, p99"), (ms(run.tpot.mean), "TPOT, mean"),
+            *cells,
+        ]  # fmt: skip
+    boxes = "".join(f"<div><b>{value}</b><span>{title}</span></div>" for value, title in cells)
+    style = _HERE.with_name("headline.css").read_text("utf-8")
+    return f"<style>{style}</style><div class='figures'>{boxes}</div>"
+
+
+def _legend(log: RouteLog, is_by_prefix: bool) -> None:
+    counts: Counter[str] = Counter(choice.kind for choice in log.choices)
+    swatch = "height:12px;background:var({})"
+    entries = [("height:2px;background:var(--green)", "KV cache in use, 0 to 100 %"),
+               (swatch.format("--spread"), "running"), (swatch.format("--orange"), "waiting")]  # fmt: skip
+    if not is_by_prefix:
+        tick = "width:3px;height:14px;background:var({})"
+        reasons = [
+            (tick.format(colour), f"{words}: {counts[kind]:,} of {len(log.choices):,}")
+            for kind, (colour, words) in KINDS.items()
+            if counts[kind]
+        ]
+        entries = [*reasons, *entries]
+    legend(entries)
+
+
+def _draw(log: RouteLog, is_by_prefix: bool, report: FleetReport | None) -> None:
+    chosen = log.choices[:MOST_DRAWN]
+    last = max((len(sample.running) for sample in log.samples), default=0)
+    samples = (
+        log.samples
+        if len(chosen) == len(log.choices)
+        else [each for each in log.samples if each.time <= chosen[-1].time]
+    )
+    if len(chosen) < len(log.choices):
+        st.caption(f"Shown: the first {len(chosen):,} of {len(log.choices):,} decisions.")
+
+    def levels(name: str) -> list[list[float]]:
+        """The levels of every replica; 0 before it was started."""
+        return [
+            [(getattr(sample, name)[lane] if lane < len(sample.running) else 0) for sample in samples]
+            for lane in range(last)
+        ]
+
+    counts = Counter(choice.replica for choice in log.choices)
+    rates = {each.index: each.prefix_cache_hit_rate for each in report.replicas} if report else {}
+    lanes = [
+        f"replica {lane}\n{counts[lane]:,} requests"
+        + (f"\n{rates[lane]:.0%} cache hits" if lane in rates else "")
+        for lane in range(last)
+    ]
+    data = {
+        "choices": [
+            [
+                each.time, each.request, each.prefix, each.prompt, each.replica, each.kind, each.reason,
+                [[seen.replica, seen.load, seen.hit] for seen in each.seen],
+                _colour(each.prefix if is_by_prefix else each.kind),
+            ]
+            for each in chosen
+        ],
+        "times": [round(sample.time, 4) for sample in samples],
+        "running": levels("running"),
+        "waiting": levels("waiting"),
+        "kv": levels("kv"),
+        "end": max(samples[-1].time, chosen[-1].time) if samples else chosen[-1].time,
+        "lanes": lanes,
+        "hint": "Hover: a decision, and the replicas as the router saw them. Drag: zoom. Double click: all. Keys: ← →",
+        "alt": f"{len(chosen):,} requests on {last} replicas by {log.router}: "
+        + "; ".join(f"replica {lane} got {counts[lane]:,}" for lane in range(last)),
+    }  # fmt: skip
+    mount("prep_routes", _HERE, data, "router map", html=_HTML)
+
+
+def _colour(what: str | int) -> str:
+    if isinstance(what, str):
+        return KINDS[what][0]
+    return "--cached" if what < 0 else f"--request-{what % 7}"
