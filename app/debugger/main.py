@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import streamlit as st
 
@@ -42,23 +42,31 @@ PAGES = {
 """The pages, keyed by URL path. A page is a module with a function `show()`."""
 
 
-def _page(path: str, entry: PageEntry) -> st.Page:
+def _page(path: str, **place: Any) -> st.Page:
+    entry = PAGES[path]
+
     def show() -> None:
         in_words(import_module(entry.module).show)()
         session.write_url()
 
     show.__name__ = path
-    is_first = path == os.environ.get("PREP_APP_PAGE", "runs")
-    return st.Page(show, title=entry.title, icon=entry.icon, url_path=path, default=is_first)
+    return st.Page(show, title=entry.title, icon=entry.icon, **place)
+
+
+def _address(path: str, first: str) -> dict[str, Any]:
+    return {"url_path": "", "default": True} if path == first else {"url_path": path}
 
 
 def main() -> None:
     session.adopt_url()
     # A local icon: for a page's Material icon the browser would contact fonts.gstatic.com.
     st.set_page_config(page_icon=str(ICON), layout="wide", initial_sidebar_state="auto")
-    pages = {path: _page(path, entry) for path, entry in PAGES.items()}
+    first = os.environ.get("PREP_APP_PAGE", "runs")
+    pages = {path: _page(path, **_address(path, first)) for path in PAGES}
     session.register_pages(pages)
-    page = st.navigation(list(pages.values()), position="top")
+    # Streamlit knows the first page only under "/": a hidden page answers to its name.
+    named = _page(first, url_path=first, visibility="hidden")
+    page = st.navigation([*pages.values(), named], position="top")
     st.set_page_config(page_title=f"{page.title} · prep", page_icon=str(ICON))
     st.html(STYLE)
     st.html(f"<script>{HISTORY.read_text()}</script>", unsafe_allow_javascript=True)

@@ -27,12 +27,21 @@ def run_page(title: str, body: Callable[[Run], None]) -> None:
     """A page about the selected run. Without one it links to the page Runs; a TraceError is shown as text."""
     try:
         run = session.current_run()
-        if run is None:
-            st.title(title)
-            st.info("No run is open. Choose one on the page Runs.")
-            if st.button("Runs", key="to_runs"):
-                session.go("runs")
-            return
+    except TraceError as error:
+        st.title(title)
+        st.error(told(error))
+        return
+    if run is None:
+        st.title(title)
+        st.info("No run is open. Choose one on the page Runs.")
+        if st.button("Runs", key="to_runs"):
+            session.go("runs")
+        return
+    last = max(0, run.index.num_steps - 1)
+    if (step := session.selection().step) > last and not run.is_live:
+        session.select(step=last)
+        link_is_wrong(f"This run has no step {step:,}. Shown is its last step.")
+    try:
         body(run)
     except TraceError as error:
         st.error(told(error))
@@ -119,6 +128,11 @@ def step_bar(run: Run, key: str) -> int:
     if moved != step:
         choose(step=moved)
     return step
+
+
+def link_is_wrong(what: str) -> None:
+    """Say for a few seconds that the address names something that does not exist, and what is shown instead."""
+    st.toast(told(what), icon=":material/link_off:")
 
 
 def number_box(label: str, most: int, value: int | None, key: str) -> int | None:

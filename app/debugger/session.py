@@ -22,6 +22,7 @@ _KEY = "selection"
 _PAGE_KEY = "page parameters"
 _PAGES = "pages"
 _WRITTEN = "written address"
+_LINKED = "followed link"
 _DIGITS = 15
 """Maximum step or block in a URL: the largest integer that a browser represents exactly."""
 
@@ -50,9 +51,19 @@ def adopt_url() -> None:
     """Take over the selection from the address if something else than this tab's script changed it: the browser's Back
     and Forward. A page chosen in the row of pages has an address without a selection."""
     said = dict(st.query_params)
-    if "run" in said and said != st.session_state.get(_WRITTEN, said):
+    written = st.session_state.get(_WRITTEN)
+    st.session_state[_LINKED] = {} if said == written else dict(said)
+    st.session_state[_WRITTEN] = said
+    if "run" in said and written not in (None, said):
         st.session_state[_KEY] = _from_url(said)
     selection()
+
+
+def linked(name: str) -> str | None:
+    """Return a page's parameter (`add_to_url`) of an address that was opened or reached with Back or Forward; None if
+    there is none or the page itself wrote the address."""
+    found: str | None = st.session_state.get(_LINKED, {}).get(name)
+    return found
 
 
 def select(**changes: Any) -> Selection:
@@ -72,12 +83,13 @@ def register_pages(pages: Mapping[str, Any]) -> None:
 def go(page: str, parameters: dict[str, str] | None = None, **changes: Any) -> NoReturn:
     """Jump to a page by its URL path, with the selection changed as by `select`. The rest of this run is skipped.
 
-    parameters: what else that page reads from its address (`add_to_url`).
+    parameters: what else that page reads from its address (`linked`).
     Not for callbacks (`on_click=`), where Streamlit cannot change the page.
     """
     select(**changes)
-    st.session_state[_WRITTEN] = permalink(selection()) | (parameters or {})
-    st.switch_page(st.session_state[_PAGES][page], query_params=st.session_state[_WRITTEN])
+    st.session_state[_WRITTEN] = permalink(selection())
+    wanted = st.session_state[_WRITTEN] | (parameters or {})
+    st.switch_page(st.session_state[_PAGES][page], query_params=wanted)
 
 
 def permalink(chosen: Selection) -> dict[str, str]:
@@ -86,7 +98,7 @@ def permalink(chosen: Selection) -> dict[str, str]:
 
 
 def add_to_url(parameters: dict[str, str]) -> None:
-    """Add parameters to the permalink of the current page, which reads them back from `st.query_params`."""
+    """Add parameters to the permalink of the current page, which reads them back with `linked`."""
     st.session_state[_PAGE_KEY] = parameters
 
 

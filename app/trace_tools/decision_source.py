@@ -23,6 +23,7 @@ from engine.trace.header import code_revision
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 from engine.trace.sentence import evicted_blocks, main_kind
+from engine.trace.why import victim_rule
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "engine.core.scheduler:Scheduler"
@@ -227,6 +228,8 @@ def _main_decision(reader: Trace, record: dict[str, Any], step: int) -> Anchor:
         kind = "reset"
     if kind == "finish":
         return _finish_anchor(reader, *record["fin"][0])
+    if kind == "preempt" and (rule := victim_rule(reader, step)):
+        return EVENTS[kind]._replace(why=f"{EVENTS[kind].why.rstrip('.')} ({rule}).")
     return EVENTS[kind] if kind in EVENTS and kind != "idle" else _why_none_ran(reader, record, step)
 
 

@@ -42,11 +42,12 @@ class FleetSettings(StrictModel):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$",
         description="1 to 40 letters, digits, '_' and '-', with a letter or digit first",
     )
+    engine: dict[str, Any] = {}
+    """Before `model`: whether a folder needs weights depends on its load_format."""
     model: str = Field(default="shop", min_length=1)
     replicas: int = Field(default=1, ge=0, le=64)
     port: int = Field(default=8080, ge=0, le=65535)
     policy: Policy = "prefix-affinity"
-    engine: dict[str, Any] = {}
     threads: int = Field(default=1, ge=1)
     oversubscribe: bool = False
     """Allow more engine threads than processors. Replicas then slow each other down."""
@@ -66,23 +67,24 @@ class FleetSettings(StrictModel):
                 raise ValueError(f"{name} is for simulations; a live fleet measures its starts")
         return value
 
-    @field_validator("model")
-    @classmethod
-    def _is_a_model(cls, name: str) -> str:
-        if local_folder(name) is not None:
-            load_model_config(ModelArgs(model=name))
-        return name
-
     @field_validator("engine")
     @classmethod
-    def _are_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    def _are_options(cls, value: dict[str, Any]) -> dict[str, Any]:
         if "model" in value:
             raise ValueError("model is a setting of the fleet, beside engine")
         try:
-            EngineArgs.create(model=info.data.get("model", "shop"), **value)
+            EngineArgs.create(model="shop", **value)
         except (ConfigError, TypeError) as error:
             raise ValueError(str(error)) from None
         return value
+
+    @field_validator("model")
+    @classmethod
+    def _is_a_model(cls, name: str, info: ValidationInfo) -> str:
+        if local_folder(name) is not None:
+            load_format = info.data.get("engine", {}).get("load_format", "auto")
+            load_model_config(ModelArgs(model=name, load_format=load_format))
+        return name
 
     @model_validator(mode="after")
     def _sizes_agree(self) -> FleetSettings:

@@ -4,8 +4,9 @@
     found.first.step, found.first.a, found.first.b      # the decisions, in words, with each side's reasons
     found.requests, found.figures                       # per request, and for the whole run
 
-The decision of a step is which tokens it computes and which requests it preempts. Requests are matched by id; among
-requests with the same id, in order of arrival. Both runs are compared step by step.
+The decision of a step is which tokens it computes, which requests it preempts and how many blocks it copies between
+device and host. Requests are matched by id; among requests with the same id, in order of arrival. Both runs are
+compared step by step.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ class RequestDelta:
     output_tokens: tuple[int, int]
     tokens: str  # same, shorter (one is a prefix of the other), different at N, or missing in a or b
     ends: tuple[str, str]
+    different_steps: list[tuple[int, int]]
+    """(first, last) of the steps in which one run computed or preempted it and the other did not, or not alike."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both runs did the same with it in every step."""
+        return not self.different_steps and self.tokens == "same" and self.ends[0] == self.ends[1]
 
 
 @dataclass(frozen=True)
@@ -64,8 +72,8 @@ class TraceDiff:
     workload_notes: list[str]  # sentences about how the workloads differ
     settings: list[tuple[str, Any, Any]]  # (name, a, b) of the scheduler's and cache's settings that differ
     divergences: list[int]
-    """Steps of divergences: the first one, each preemption or admission in one run alone, and each step with different
-    rows after a step with equal decisions."""
+    """Steps of divergences: the first one, each preemption, swap-out or admission in one run alone, and each step with
+    different rows or copies after a step with equal decisions."""
     num_different: int  # number of steps with different decisions
     first_blocks: int | None  # the first step whose block events differ; None: all are equal
     first: Divergence | None
@@ -155,8 +163,19 @@ def request_deltas(a: RunTotals, b: RunTotals) -> list[RequestDelta]:
 def _delta(key: str, a: RunTotals, number_a: int | None, b: RunTotals, number_b: int | None) -> RequestDelta:
     one, other = (None if n is None else run.reader.requests[n] for run, n in ((a, number_a), (b, number_b)))
     *numbers, ends = zip(_figures_of_request(a, one), _figures_of_request(b, other), strict=True)
-    values: list[Any] = [*numbers, _compare_tokens(one, other), ends]
+    acts = [{} if n is None else run.lives[n].acts for run, n in ((a, number_a), (b, number_b))]
+    values: list[Any] = [*numbers, _compare_tokens(one, other), ends, _different_steps(*acts)]
     return RequestDelta(key, *values)
+
+
+def _different_steps(a: dict[int, int], b: dict[int, int]) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    for step in sorted({step for step, _ in a.items() ^ b.items()}):
+        if spans and spans[-1][1] == step - 1:
+            spans[-1] = (spans[-1][0], step)
+        else:
+            spans.append((step, step))
+    return spans
 
 
 def _figures_of_request(run: RunTotals, request: RequestHistory | None) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from common.text import counted
 from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
-from engine.trace.run_totals import Mark, budgets_of, keys_by_name, name_of
+from engine.trace.run_totals import Copies, Mark, budgets_of, copies_of, keys_by_name, name_of
 from engine.trace.why import why
 
 MOST_REASONS = 4  # requests whose reasons a divergence holds: preempted ones first, then admitted ones
@@ -21,6 +21,7 @@ class Decision(NamedTuple):
     rows: dict[str, tuple[int, int]]  # (position of the first token, number of tokens)
     admitted: frozenset[str]
     preempted: frozenset[str]
+    copies: Copies
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Divergence:
     """A step in which two runs decide differently."""
 
     step: int
-    kinds: list[str]  # the differences: rows, admitted, preempted, or end (one run has ended)
+    kinds: list[str]  # the differences: preempted, copies, admitted, rows, or end (one run has ended)
     requests: list[str]  # the requests concerned
     a: Side
     b: Side
@@ -48,7 +49,8 @@ def describe(a: Trace, b: Trace, step: int) -> Divergence:
     if one is None or other is None:
         return Divergence(step, ["end"], [], _over(a, one, step), _over(b, other, step))
     concerned = _concerned(one, other)
-    kinds = [name for name in ("preempted", "admitted", "rows") if getattr(one, name) != getattr(other, name)]
+    names = ("preempted", "copies", "admitted", "rows")
+    kinds = [name for name in names if getattr(one, name) != getattr(other, name)]
     shown = concerned[:MOST_REASONS]
     ours = Side(_decided(one, other, budgets_of(a)(step)), [_reason(a, key, step) for key in shown])
     theirs = Side(_decided(other, one, budgets_of(b)(step)), [_reason(b, key, step) for key in shown])
@@ -65,6 +67,7 @@ def decision_at(reader: Trace, step: int) -> Decision | None:
         {keys[row.request_id]: (row.start, row.num_tokens) for row in record.rows},
         frozenset(keys[name] for name in (*record.admitted, *record.resumed)),
         frozenset(keys[name] for name in record.preempted),
+        copies_of(reader.record(step)),
     )
 
 
@@ -82,7 +85,8 @@ def divergences_of(a: Sequence[Mark], b: Sequence[Mark]) -> tuple[list[int], int
             was_same = True
             continue
         num_different += 1
-        if was_same or one.preempted != other.preempted or one.admitted != other.admitted:
+        swaps = one.copies.swapped_out != other.copies.swapped_out
+        if was_same or swaps or one.preempted != other.preempted or one.admitted != other.admitted:
             steps.append(step)
         was_same = False
     return steps, num_different
@@ -96,7 +100,9 @@ def first_difference(a: Sequence[object], b: Sequence[object]) -> int | None:
 def _concerned(a: Decision, b: Decision) -> list[str]:
     """The requests with different decisions: preempted, admitted, then rows in the order of the batch."""
     rows = [key for key in {**a.rows, **b.rows} if a.rows.get(key) != b.rows.get(key)]
-    parts = (sorted(a.preempted ^ b.preempted), sorted(a.admitted ^ b.admitted), rows)
+    swapped = a.copies.swapped_out != b.copies.swapped_out
+    victims = a.preempted | b.preempted if swapped else a.preempted ^ b.preempted
+    parts = (sorted(victims), sorted(a.admitted ^ b.admitted), rows)
     return list(dict.fromkeys(key for part in parts for key in part))
 
 
@@ -105,6 +111,7 @@ def _decided(mine: Decision, other: Decision, budget: int) -> str:
     said = []
     if lost := sorted(mine.preempted - other.preempted):
         said.append(f"preempted {_requests(lost)}")
+    said += _copies(mine, other)
     if began := sorted(mine.admitted - other.admitted):
         said.append(f"started {_requests([f'{key} ({_tokens(mine.rows.get(key))})' for key in began])}")
     shorter = [
@@ -122,6 +129,23 @@ def _decided(mine: Decision, other: Decision, budget: int) -> str:
     words = "; ".join(said) or "no other action than the other run"
     share = f"{total} of at most {budget} tokens" if budget else counted(total, "token")
     return f"{words[:1].upper()}{words[1:]}. {counted(len(mine.rows), 'row')}, {share}."
+
+
+def _copies(mine: Decision, other: Decision) -> list[str]:
+    """Describe copies between device and host that only one run made, on the side without them too."""
+    ours, theirs, said = mine.copies, other.copies, []
+    if ours.swapped_out > theirs.swapped_out:
+        who = _requests(sorted(mine.preempted))
+        said.append(f"swapped {counted(ours.swapped_out, 'block')} of {who} to the host")
+    elif ours.swapped_out < theirs.swapped_out and mine.preempted & other.preempted:
+        who = _requests(sorted(mine.preempted))
+        copied = counted(ours.swapped_out, "block") if ours.swapped_out else "no block"
+        said.append(f"released the blocks of {who} and copied {copied} to the host")
+    if ours.kept > theirs.kept:
+        said.append(f"copied {counted(ours.kept, 'evicted block')} to the host")
+    if ours.copied_in > theirs.copied_in:
+        said.append(f"copied {counted(ours.copied_in, 'block')} back from the host")
+    return said
 
 
 def _tokens(row: tuple[int, int] | None) -> str:

@@ -12,12 +12,21 @@ from engine.trace.script import WalkedRow, walk
 Clock = Literal["wall", "steps"]
 
 
+class Copies(NamedTuple):
+    """Blocks that a step copies between device and host."""
+
+    swapped_out: int  # of preempted requests
+    kept: int  # evicted from the device, copied to the host
+    copied_in: int
+
+
 class Mark(NamedTuple):
     """A step's decision in a form that can only be compared: all rows of a long run would not fit into memory."""
 
     rows: int  # sum of the hashes of the rows; 0 without rows
     admitted: frozenset[str]
     preempted: frozenset[str]
+    copies: Copies
 
 
 @dataclass
@@ -28,6 +37,7 @@ class RequestTotals:
     recomputed: int = 0
     reached: int = 0  # largest number of tokens whose KV it had at any time
     token_steps: list[int] = field(default_factory=list)
+    acts: dict[int, int] = field(default_factory=dict)  # step -> hash of its row, or of its preemption
 
 
 _NONE: frozenset[str] = frozenset()
@@ -57,10 +67,13 @@ class RunTotals:
         keys = self.keys
         numbers = [number for number, *_ in (*record.get("new", ()), *record.get("res", ()))]
         self.found_again += sum(start for _, start, *_ in record.get("res", ()))
+        copies = copies_of(record)
+        for number in record.get("pre", ()):
+            self.lives[number].acts[step] = hash((-1, copies.swapped_out))
         marks = sum(hash((keys[row.number], row.start, row.num_tokens)) for row in rows)
         admitted = frozenset(keys[number] for number in numbers) if numbers else _NONE
         preempted = frozenset(keys[number] for number in record["pre"]) if "pre" in record else _NONE
-        self.decisions.append(Mark(marks, admitted, preempted))
+        self.decisions.append(Mark(marks, admitted, preempted, copies))
         events = record.get("ev", ())
         named = ((kind, None if q is None else keys[q], *map(tuple, rest)) for kind, q, *rest in events)
         self.blocks.append(hash(tuple(named)))
@@ -71,6 +84,19 @@ class RunTotals:
             known = self.prompts[row.number] + row.num_outputs + len(row.tokens)
             life.reached = max(life.reached, min(end, known))
             life.token_steps += [step] * len(row.tokens)
+            life.acts[step] = hash((row.start, row.num_tokens))
+
+
+_NO_COPIES = Copies(0, 0, 0)
+
+
+def copies_of(record: dict[str, Any]) -> Copies:
+    """The copies of a step's record."""
+    counters = record.get("cnt")
+    if not counters:
+        return _NO_COPIES
+    names = ("num_blocks_swapped_out", "num_blocks_offloaded", "num_blocks_copied_in")
+    return Copies(*(counters.get(name, 0) for name in names))
 
 
 def clock(reader: Trace) -> Clock:

@@ -105,12 +105,25 @@ def _why_not(reader: Trace, request: RequestHistory, record: StepRecord) -> Why:
     cause = _fill(_CAUSES[entry.reason], entry.details)
     if entry.reason is Reason.NO_BLOCKS and name in record.preempted:
         cause = _fill(_PREEMPTED_ITSELF, entry.details)
+    if name in record.preempted and (rule := victim_rule(reader, step)):
+        cause = f"{cause} ({rule})"
     if entry.reason is Reason.BEHIND_IN_QUEUE:
         cause = _name_the_head(reader, record, cause)
     verb = "waits" if waiting else "did not run"
     place = "" if position is None else f" Queue position: {position} of {len(waiting)}."
     sentence = f"Request {name} {verb} because {cause}.{place}"
     return Why(name, step, "not_scheduled", sentence, entry.reason, entry.details, position, len(waiting))
+
+
+def victim_rule(reader: Trace, step: int) -> str:
+    """The policy by which the scheduler chose the request to preempt; empty if a user's class chose it."""
+    header = reader.header
+    if header.get("scheduler_cls") not in (None, "engine.core.scheduler:Scheduler"):
+        return ""
+    fork = header.get("fork") or {}
+    config = fork.get("before") if fork and step < fork.get("at", 0) else header.get("config")
+    policy = ((config or {}).get("scheduler") or {}).get("policy")
+    return _LEAST_IMPORTANT.get(str(policy), "")
 
 
 def _entry_for(name: str, entries: list[NotScheduled]) -> NotScheduled | None:
@@ -151,7 +164,8 @@ _CAUSES = {
     Reason.NO_BLOCKS: "it needs {need} more blocks with {free} free ({evictable} of these still cached)",
     Reason.BEHIND_IN_QUEUE: "a request ahead of it in the queue could not start and keeps its place",
     Reason.LOWER_PRIORITY: (
-        "it was preempted in this step for a more important request, which needed {need} blocks with {free} free"
+        "it was preempted in this step for a more important request, which needed {need} blocks with {free} free: "
+        "it was the least important one that ran"
     ),
     Reason.PREFIX_IN_FLIGHT: (
         "block {block} of its tokens was being computed or copied in for another request in this step: "
@@ -165,4 +179,10 @@ _CAUSES = {
     ),
     Reason.PREEMPTING: ("this step preempted {preempted} requests and therefore admits none"),
 }
-_PREEMPTED_ITSELF = "it was preempted as the least important: it needed {need} blocks with {free} free"
+_PREEMPTED_ITSELF = (
+    "it was preempted: it needed {need} blocks with {free} free, and it was the least important one that ran"
+)
+_LEAST_IMPORTANT = {
+    "fcfs": "policy fcfs: the last to arrive",
+    "priority": "policy priority: the lowest priority, among equals the last to arrive",
+}

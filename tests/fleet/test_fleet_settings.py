@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from engine.config import ConfigError
 from engine.fleet.config import FleetSettings, check_fits, memory_of_replica, read_settings, serve_words
+from engine.zoo.registry import resolve
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "engine/fleet/example.yaml"
 GB = 1 << 30
@@ -87,3 +89,14 @@ def test_the_warm_pool_and_the_largest_autoscaled_fleet_must_fit() -> None:
     check_fits(settings, free=64 * GB, processors=4)
     with pytest.raises(ConfigError, match=r"4 replicas .* 3 fit"):
         check_fits(settings, free=64 * GB, processors=3)
+
+
+def test_a_model_without_weights_needs_the_load_format_dummy(tmp_path: Path) -> None:
+    shape = json.loads((resolve("shop") / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    file = tmp_path / "fleet.yaml"
+    file.write_text(f"replicas: 1\nmodel: {tmp_path}\nengine: {{load_format: dummy}}\n")
+    assert read_settings(file).engine == {"load_format": "dummy"}
+    file.write_text(f"replicas: 1\nmodel: {tmp_path}\n")
+    with pytest.raises(ConfigError, match=r"fleet\.yaml:2: model: .* holds no weights"):
+        read_settings(file)

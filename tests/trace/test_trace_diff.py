@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from app.debugger.runs import RECORDED
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput
 from engine.core.scheduler import Scheduler, StepPlan
 from engine.sampling_params import SamplingParams
 from engine.trace.diff import TraceDiff, diff
+from engine.trace.divergence import describe
 from engine.trace.fork import fork
 from engine.trace.reader import TraceReader
 from engine.trace.writer import TraceWriter
@@ -151,6 +153,22 @@ def test_a_preemption_that_changes_no_row_of_anybody_else_is_found(tmp_path: Pat
     assert "Preempted request c" in first.b.decided and "Preempted" not in first.a.decided
     assert {figure.name: (figure.a, figure.b) for figure in found.figures}["preemptions"] == (0, 1)
     assert [delta.preemptions for delta in found.requests] == [(0, 0), (0, 0), (0, 1)]
+
+
+def test_a_swap_out_is_the_difference_and_not_the_resumption_that_it_shortens(tmp_path: Path) -> None:
+    a = TraceReader(RECORDED / "recompute.itrace")
+    fork(a, tmp_path / "b.itrace", changes={"preemption_mode": "swap", "num_host_blocks": 64})
+    b = TraceReader(tmp_path / "b.itrace")
+    found = diff(a, b)
+    (victim,) = a.events("preempt")
+    assert found.first is not None and found.first.step == victim.step
+    assert found.first.kinds == ["copies"] and found.first.requests == [victim.request_id]
+    num_copied = len(b.step(victim.step).copy_out)
+    assert f"Swapped {num_copied} blocks of request {victim.request_id} to the host." in found.first.b.decided
+    assert "copied no block to the host" in found.first.a.decided
+    back = describe(a, b, b.events("resume")[0].step)
+    assert back.kinds == ["copies", "rows"]
+    assert f"Copied {num_copied} blocks back from the host" in back.b.decided
 
 
 def test_a_victim_that_had_no_row_in_either_run_is_a_decision_too(tmp_path: Path) -> None:

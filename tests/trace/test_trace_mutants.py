@@ -31,6 +31,9 @@ run_totals
     test_a_shorter_chunk_is_found_with_both_lengths
         only_who_runs_counts_and_not_how_much in RunTotals._take
             (keys[row.number], row.start, row.num_tokens) => keys[row.number]
+    test_a_swap_out_is_the_difference_and_not_the_resumption_that_it_shortens
+        copies_are_no_decision in copies_of
+            not counters => True
     test_namesakes_are_compared_in_their_order
         namesakes_are_one_request in keys_of
             request.request_id if count == 1 else _ => request.request_id

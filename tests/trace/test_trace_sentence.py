@@ -24,7 +24,7 @@ from engine.trace.history import RequestHistory
 from engine.trace.preemption_cost import preemption_cost, released
 from engine.trace.reader import TraceReader
 from engine.trace.sentence import LIMIT, sentence
-from engine.trace.why import why
+from engine.trace.why import victim_rule, why
 from tests.trace.trace_workloads import Run, random_run
 
 ABORTED = RequestStatus.FINISHED_ABORTED
@@ -285,3 +285,22 @@ def test_a_request_that_computes_its_tokens_again_is_not_said_to_compute_its_pro
     assert "its prompt is not finished" in said[dan.row_steps[0]]
     again = [text for step, text in said.items() if step > dan.preempted[0] and "not finished" in text]
     assert again and all("its recomputation is not finished" in text for text in again)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_victims_are_those_that_the_named_policy_says(tmp_path: Path, seed: int) -> None:
+    reader = TraceReader(random_run(tmp_path / "run.itrace", seed).path)
+    named = {"fcfs": "the last to arrive", "priority": "the lowest priority, among equals the last to arrive"}
+    policy = reader.header["config"]["scheduler"]["policy"]
+    for event in reader.events("preempt"):
+        state, victims = reader.state_at(event.step - 1), reader.step(event.step).preempted
+        gone = reader.step(event.step).aborted
+        ran = [reader.find(name, event.step - 1) for name in state.running if name not in gone]
+        arrival = {r.request_id: (r.record["arrival"], r.number) for r in ran}
+        priority = {r.request_id: r.record["priority"] if policy == "priority" else 0 for r in ran}
+        order = sorted(arrival, key=lambda name: (priority[name], *arrival[name]))
+        assert set(order[-len(victims) :]) == set(victims)
+        assert f"(policy {policy}: {named[policy]})" in why(reader, event.request_id, event.step).sentence
+    own = TraceReader(random_run(tmp_path / "own.itrace", seed).path)
+    own.header["scheduler_cls"] = "mine:ShortestFirst"
+    assert not any(victim_rule(own, event.step) for event in own.events("preempt")), "its order is unknown"

@@ -2,7 +2,7 @@
 //
 //   data = { rects: [[x0, x1, top, bottom, style, label, title, id], ...],   x1 and bottom are exclusive
 //            rows: [[label, id], ...], x: [first, end], unit: "step", row_height, marker: x or null,
-//            chosen: id or null, alt }
+//            chosen: id or null, alt, lanes: names of the rows of one label ("A", "B"), flag: [x, text] or null }
 //            a rect may end with the index of its request's colour
 //
 // Styles differ by pattern and height as well as colour. A click, or Enter on the current rectangle, sends
@@ -12,6 +12,14 @@ const NS = "http://www.w3.org/2000/svg";
 const AXIS = 20;
 const PATTERNS = { waiting: "lines", preempted: "hatch", cached: "hatch-cached", shared: "dots", gone: "lines" };
 const FILLS = ["prefill", "decode", "used"];
+const SHADES = ["phase", "work"];
+/** Behind the bars, over all lanes of a label. */
+const LANE_GAP = 7;
+/** Pixels between the lanes of two labels. */
+const FLAG = 14;
+/** Pixels of the line above the axis, for the text of the flag. */
+const LETTER = 14;
+/** Pixels for the name of a lane. */
 
 /** At most `wanted` round numbers in [first, end). */
 export function ticks(first, end, wanted) {
@@ -25,6 +33,7 @@ export function ticks(first, end, wanted) {
 
 /** Distance of a rectangle from the edges of its row, in pixels: phases differ in height too. */
 export function inset(style, height) {
+  if (SHADES.includes(style)) return -2;
   if (style === "waiting" || style === "preempted") return Math.round(height * 0.34);
   return style === "decode" ? Math.round(height * 0.2) : 1;
 }
@@ -55,15 +64,19 @@ function element(name, attributes, parent) {
 /** Draw everything; returns functions that highlight a rectangle and find the column under a pointer. */
 function draw(frame, data) {
   const svg = frame.querySelector("svg");
+  const axis = AXIS + (data.flag ? FLAG : 0);
   const width = Math.max(240, frame.clientWidth);
-  const gutter = data.rows.length ? Math.min(width * 0.28, 12 + 7 * Math.max(...data.rows.map(([name]) => name.length))) : 0;
+  const lanes = data.lanes ?? [], each = Math.max(1, lanes.length), gap = lanes.length ? LANE_GAP : 0;
+  const letters = lanes.length ? LETTER : 0;
+  const longest = Math.max(0, ...data.rows.map(([name]) => name.length));
+  const gutter = data.rows.length ? Math.min(width * 0.28, 12 + letters + 7 * longest) : 0;
   const height = data.row_height;
-  const numRows = Math.max(data.rows.length, ...data.rects.map((rect) => rect[3]), 1);
-  const total = numRows * height + AXIS;
+  const numRows = Math.max(data.rows.length * each, ...data.rects.map((rect) => rect[3]), 1);
+  const line = (row) => axis + row * height + Math.floor(row / each) * gap + gap / 2;
+  const total = line(numRows);
   const [first, end] = data.x;
   const scale = (width - gutter - 4) / Math.max(1, end - first);
   const at = (x) => gutter + (x - first) * scale;
-  const line = (row) => AXIS + row * height;
   svg.setAttribute("viewBox", `0 0 ${width} ${total}`);
   svg.setAttribute("height", total);
   svg.setAttribute("aria-label", data.alt);
@@ -72,23 +85,26 @@ function draw(frame, data) {
 
   const unitBegins = width - 8 - 6.5 * data.unit.length;
   for (const tick of ticks(first, end, Math.max(2, Math.floor((width - gutter) / 90)))) {
-    element("line", { class: "grid", x1: at(tick), x2: at(tick), y1: AXIS, y2: total }, group);
+    element("line", { class: "grid", x1: at(tick), x2: at(tick), y1: axis, y2: total }, group);
     if (at(tick) + 7 * `${tick}`.length > unitBegins) continue;
-    element("text", { class: "tick", x: at(tick) + 2, y: AXIS - 7 }, group).textContent = `${tick}`;
+    element("text", { class: "tick", x: at(tick) + 2, y: axis - 7 }, group).textContent = `${tick}`;
   }
-  element("text", { class: "tick unit", x: width - 4, y: AXIS - 7 }, group).textContent = data.unit;
+  element("text", { class: "tick unit", x: width - 4, y: axis - 7 }, group).textContent = data.unit;
   data.rows.forEach(([name, id], row) => {
-    const most = Math.floor(gutter / 6.6);
-    const label = element("text", { class: id === data.chosen ? "row chosen" : "row", x: gutter - 6, y: line(row + 0.5) }, group);
+    const most = Math.floor((gutter - letters) / 6.6), middle = line(row * each) + (each * height) / 2;
+    const label = element("text", { class: id === data.chosen ? "row chosen" : "row", x: gutter - letters - 6, y: middle }, group);
     label.textContent = name.length > most ? `${name.slice(0, most - 1)}…` : name;
     label.dataset.id = id;
+    lanes.forEach((lane, at) => {
+      element("text", { class: "lane", x: gutter - 6, y: line(row * each + at) + height / 2 }, group).textContent = lane;
+    });
   });
   data.rects.forEach((rect, index) => {
     const [x0, x1, top, bottom, style, label, , id, colour] = rect;
-    const gap = inset(style, height);
-    const box = { x: at(x0), y: line(top) + gap, width: Math.max(1, (x1 - x0) * scale - 1), height: (bottom - top) * height - 2 * gap };
+    const margin = inset(style, height);
+    const box = { x: at(x0), y: line(top) + margin, width: Math.max(1, (x1 - x0) * scale - 1), height: (bottom - top) * height - 2 * margin };
     const own = colour === null || colour === undefined ? `var(--${style})` : `var(--request-${colour})`;
-    const fill = PATTERNS[style] ? `url(#${PATTERNS[style]})` : FILLS.includes(style) ? own : "none";
+    const fill = PATTERNS[style] ? `url(#${PATTERNS[style]})` : FILLS.includes(style) ? own : SHADES.includes(style) ? "var(--text)" : "none";
     const chosen = id === data.chosen ? " chosen" : "";
     const shape = element("rect", { ...box, style: `fill: ${fill}; --own: ${own}`, class: `box ${style}${chosen}` }, group);
     shape.dataset.index = index;
@@ -96,9 +112,15 @@ function draw(frame, data) {
       element("text", { class: `label ${style}`, x: box.x + 4, y: box.y + box.height / 2 }, group).textContent = label;
     }
   });
+  if (data.flag && data.flag[0] >= first && data.flag[0] < end) {
+    const x = at(data.flag[0]), isLeft = x + 7 * data.flag[1].length + 12 > width;
+    element("line", { class: "flag", x1: x, x2: x, y1: axis - 5, y2: total }, group);
+    const text = element("text", { class: isLeft ? "flag before" : "flag", x: x + (isLeft ? 4 : -4), y: 11 }, group);
+    text.textContent = data.flag[1];
+  }
   if (data.marker !== null && data.marker >= first && data.marker < end) {
     const x = at(data.marker);
-    element("rect", { class: "marker", x, y: AXIS - 5, width: Math.max(1.5, scale), height: total - AXIS + 5 }, group);
+    element("rect", { class: "marker", x, y: axis - 5, width: Math.max(1.5, scale), height: total - axis + 5 }, group);
   }
   const point = (index) => {
     svg.querySelector(".cursor")?.remove();

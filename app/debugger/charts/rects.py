@@ -41,7 +41,7 @@ class Rect(NamedTuple):
     top: int
     bottom: int
     style: str
-    """waiting, prefill, decode, preempted; used, shared, cached, gone."""
+    """waiting, prefill, decode, preempted; phase, work (shades behind them); used, shared, cached, gone."""
     label: str
     """Text inside, if it fits."""
     title: str
@@ -60,7 +60,8 @@ class Picked(NamedTuple):
 
 def rect_chart(rects: Sequence[Rect], key: str, **view: Any) -> Picked | None:
     """Draw, and return the last click. `view`: x (first and end), unit, alt, hint, row_height; optional are rows
-    (label, id), marker (a column to highlight) and chosen (an id)."""
-    data = {"rects": rects, "rows": (), "marker": None, "chosen": None, **view}
+    (label, id), lanes (names of the rows that one label has), marker (a column to highlight), flag (column, text) and
+    chosen (an id)."""
+    data = {"rects": rects, "rows": (), "lanes": (), "marker": None, "flag": None, "chosen": None, **view}
     picked = mount("prep_rects", Path(__file__), data, key, ("picked",), html=_HTML).picked
     return Picked(picked["id"], picked["x"]) if picked else None

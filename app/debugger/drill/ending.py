@@ -81,7 +81,7 @@ def _debrief(drill: Drill, guess: dict[str, Any] | None) -> None:
             f"<p><b>You said</b> ({guess['confidence']} % sure): {escape(known[guess['cause']])} {mark}<br>"
             f"because of {escape(', '.join(guess['evidence']))}</p>"
         )
-    st.subheader("Debrief")
+    st.header("Debrief")
     st.html(
         f'<div class="drill-verdict">{yours}<p><b>It was:</b> {escape(known[drill.cause])}</p>'
         f"<p>{escape(drill.debrief.say)}</p><p><b>Not this:</b> {escape(known[drill.debrief.runner_up])}<br>"
@@ -99,12 +99,12 @@ def _figures(drill: Drill, events: list[dict[str, Any]], *, is_over: bool) -> No
         Row(each, shown(each, now[each]), shown(each, before[each]), FIGURES[each].says)
         for each in signature(now, before)
     ]
-    st.subheader("What differs from yesterday")
+    st.header("What differs from yesterday")
     st.html(table(rows, drill.evidence if is_over else ()))
 
 
 def _fixes(drill: Drill, events: list[dict[str, Any]]) -> None:
-    st.subheader("Good requests")
+    st.header("Good requests")
     runs = [event for event in events if event["event"] in ("healthy", "faulty", "fix")]
     names = {"healthy": "yesterday", "faulty": "today"}
     st.html(
@@ -125,7 +125,7 @@ def _fixes(drill: Drill, events: list[dict[str, Any]]) -> None:
 
 
 def _looks(events: list[dict[str, Any]]) -> None:
-    st.subheader("Your looks")
+    st.header("Your looks")
     found = [event for event in events if event["event"] == "look"]
     words = ", ".join(f"{each['name']} ({each['cost']})" for each in found)
     st.caption(words or "none")

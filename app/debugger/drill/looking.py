@@ -44,7 +44,7 @@ def show(held: Held) -> None:
         st.caption("No look yet. The number is its cost; a look that you took stays free.")
         return
     assert session.record and session.before and session.faulty and session.healthy
-    st.subheader(f"{name}: {LOOKS[name].shows}")
+    st.header(f"{name}: {LOOKS[name].shows}")
     charts = charts_of(name, session.record, session.before)
     rows = looks.rows(name, session.faulty.figures, session.healthy.figures)
     if charts.pairs:

@@ -86,7 +86,7 @@ def _widget(held: Held, name: str, value: Any = None) -> str:
 def _hypothesis(held: Held) -> None:
     """Show the form of the hypothesis, or the stated one with a button to change it: the last one counts."""
     session, draft = held.session, held.draft
-    st.subheader("Hypothesis")
+    st.header("Hypothesis")
     if session.guessed is not None and not held.changes:
         cause, sure, evidence = session.guessed
         st.html(
@@ -128,7 +128,7 @@ def _hypothesis(held: Held) -> None:
 
 def _fix(held: Held) -> None:
     session = held.session
-    st.subheader("Fix")
+    st.header("Fix")
     if held.fixes:
         st.html(
             bars(

@@ -77,7 +77,7 @@ def _words(drill: Drill) -> str:
 
 
 def _earlier() -> str | None:
-    st.subheader("Your drills")
+    st.header("Your drills")
     found = sessions()
     if not found:
         st.caption("None yet. Each ends with a score, a debrief and a post-mortem to complete.")

@@ -1,6 +1,8 @@
-"""The source lines of five ideas in each implementation of the kernel, looked up when they are shown."""
+"""The source line of each calculation in every implementation of the kernel, looked up when it is shown."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from app.debugger.source_lines import SourceLine, find_line
 
@@ -13,43 +15,43 @@ CUDA = "kernels/cuda/paged_decode.cu"
 
 FORMS = ("this walk", "definition (torch)", "C++", "Triton", "CUDA")
 
-_PLACES: dict[str, tuple[tuple[str, str], ...]] = {
-    "block table -> block": (
+_PLACES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
+    ("block", "entry of the block table"): (
         (WALK, "ids = torch.tensor([page.block_id])"),
         (REFERENCE, "pages = wide(dequantise_pages(kv[block_ids]"),
         (CPU, "block(batch.block_table + chunk.row"),
         (TRITON, "block = tl.load(blocks +"),
         (CUDA, "? table_row[token"),
     ),
-    "m: running maximum": (
+    ("m′", "running maximum"): (
         (WALK, "new_m = torch.maximum(m, score_max)"),
         (REFERENCE, ".softmax(dim=-1)"),
         (CPU, "const float new_peak = std::max(peak"),
         (TRITON, "new_highest = tl.maximum(highest"),
         (CUDA, "m = fmaxf(m, score[u][g])"),
     ),
-    "exp(m - m'): rescaling of earlier sums": (
+    ("r", "rescaling of the earlier sums"): (
         (WALK, "rescale = torch.exp(m - new_m)"),
         (REFERENCE, ".softmax(dim=-1)"),
         (CPU, "const float factor = exp_nonpositive(splat(peak - new_peak))"),
         (TRITON, "shrink = tl.exp2(highest - base)"),
         (CUDA, "const float rescale = decay(state.m[g], m)"),
     ),
-    "l: running sum": (
+    ("l′", "running sum of exponentials"): (
         (WALK, "mass = mass * rescale + added"),
         (REFERENCE, ".softmax(dim=-1)"),
         (CPU, "mass *= factor;"),
         (TRITON, "total = total * shrink + tl.sum(weights"),
         (CUDA, "state.l[g] *= rescale;"),
     ),
-    "acc: running sum of values": (
+    ("acc′", "running sum of values"): (
         (WALK, "acc = acc * rescale[:, None] + torch.einsum"),
         (REFERENCE, 'return torch.einsum("hqk,hkd->qhd"'),
         (CPU, "store(output + d, load(output + d) * factor)"),
         (TRITON, "acc = tl.dot(weights"),
         (CUDA, "state.acc[g][i] *= rescale;"),
     ),
-    "acc / l at the end": (
+    ("out", "division at the end"): (
         (WALK, "return PageWalk(visits, acc / mass[:, None])"),
         (REFERENCE, ".softmax(dim=-1)"),
         (CPU, "const float inverse = 1.0f / sum(scratch.mass[query])"),
@@ -59,6 +61,22 @@ _PLACES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def places() -> dict[str, list[SourceLine | None]]:
-    """Idea -> its line in each of FORMS; None if the source no longer contains it."""
+def places() -> dict[tuple[str, str], list[SourceLine | None]]:
+    """(name in the drawing's formulas, meaning) -> its line in each of FORMS; None if the source has no such line."""
     return {idea: [find_line(*place) for place in row] for idea, row in _PLACES.items()}
+
+
+def code_by_form() -> list[dict[str, Any]]:
+    """Return for each of FORMS the lines that the drawing shows beside its formulas."""
+    table = places()
+    return [
+        {
+            "form": form,
+            "lines": [
+                {"name": name, "idea": idea, "place": str(line), "text": line.text}
+                for (name, idea), row in table.items()
+                if (line := row[index]) is not None
+            ],
+        }
+        for index, form in enumerate(FORMS)
+    ]

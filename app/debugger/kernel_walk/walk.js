@@ -1,5 +1,6 @@
 // Step through the pages of a block table: its block and its effect on the running softmax.
-// data = { key, block_size, pages: [{page, block_id, first, num_tokens, shared_with, is_null, text}], walk: answer | null }
+// data = { key, block_size, pages: [{page, block_id, first, num_tokens, shared_with, is_null, text}], walk: answer | null,
+//          code: [{form, lines: [{idea, name, place, text}]}] }
 
 const number = (value) => {
   if (value === 0) return "0";
@@ -192,6 +193,25 @@ function drawHeads(host, view) {
   });
 }
 
+/** The line of each calculation in one implementation. The calculations have the names of the formulas above. */
+function drawCode(host, view) {
+  const choice = host.querySelector("select"), list = host.querySelector("dl");
+  const forms = view.data.code;
+  if (choice.options.length !== forms.length) {
+    choice.replaceChildren(...forms.map(({ form }) => new Option(form)));
+    choice.value = "CUDA";
+  }
+  const { lines } = forms.find(({ form }) => form === choice.value) ?? forms[0];
+  list.replaceChildren();
+  for (const line of lines) {
+    const code = node("dd", "", line.text);
+    code.title = line.text;
+    code.append(node("small", "", `${line.place} · ${line.idea}`));
+    list.append(node("dt", "", line.name), code);
+  }
+  choice.onchange = () => drawCode(host, view);
+}
+
 function drawTable(body, view) {
   const top = Math.max(...[...view.visitOf.values()].map((visit) => visit.share), 1e-9);
   body.replaceChildren();
@@ -307,6 +327,7 @@ export default function (component) {
   view.chooseHead = (head) => setTriggerValue("head", head);
   drawTable(root.querySelector("tbody"), view);
   drawHeads(root.querySelector(".heads"), view);
+  drawCode(root.querySelector(".code"), view);
   draw(view);
   return () => {
     root.watcher.disconnect();

@@ -19,7 +19,7 @@ PACES: dict[str, float | None] = {
 
 def show_start_form() -> LiveRun | None:
     """Show settings and workload; returns the run once its engine has started."""
-    st.markdown("##### Start an engine")
+    st.header("Start an engine")
     st.caption(
         "Runs the shipped model `shop` in a child process. With the default settings memory runs out within 20 steps, "
         "so that preemptions can be seen."
@@ -105,7 +105,7 @@ def _engine(seed: int) -> LiveSettings:
 
 def show_attach_form() -> LiveRun | None:
     """Show the form for the address of a debug port; returns the run once it is attached."""
-    st.markdown("##### Attach to a running engine")
+    st.header("Attach to a running engine")
     st.caption(
         "Any engine on this machine that was started with a debug port: `prep generate … --debug-port 0`, or "
         '`LLM("shop", debug_port=0)`. It prints the address with its token.'

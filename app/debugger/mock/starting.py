@@ -59,7 +59,7 @@ def _form(scenarios: Scenarios, past: list[Saved]) -> str | None:
         st.error("There are no scenarios. `prep doctor` checks the installation.")
         return None
     with st.form("mock start"):
-        st.subheader("A new interview")
+        st.header("A new interview")
         st.caption(
             "The interviewer asks for predictions with an interval, runs the engine or the simulator, some of the "
             "time with your own numbers, and continues from the gap."
@@ -138,7 +138,7 @@ def _role_words(role: str) -> str:
 
 
 def _earlier(found: list[Saved], scenarios: Scenarios) -> str | None:
-    st.subheader("Your interviews")
+    st.header("Your interviews")
     if not found:
         st.caption(
             "None yet. Each ends with a report: six axes with their evidence, gaps with links, cards to review."

@@ -76,9 +76,9 @@ def _show(run: Run) -> None:
     block = _block_box(index.num_blocks - 1)
     if block is not None:
         _show_block(contents, block, spell)
-    st.subheader(f"Prefix tree after step {step:,}", anchor=False)
+    st.header(f"Prefix tree after step {step:,}", anchor=False)
     _show_tree(run, contents, block)
-    st.subheader("Eviction order", anchor=False)
+    st.header("Eviction order", anchor=False)
     _show_queue(contents, spell)
 
 

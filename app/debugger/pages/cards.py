@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app.debugger import session
-from app.debugger.page_frame import told
+from app.debugger.page_frame import link_is_wrong, told
 from quizzes.cards.card import FEATURES, KINDS, Card, EngineCard, HardwareCard, PaperCard, ReleaseCard
 from quizzes.cards.card_list import Cards, load_cards
 from quizzes.cards.hardware import MODEL, figures
@@ -80,10 +80,14 @@ def _claims() -> Claims:
 
 
 def _chosen(cards: Cards) -> Card:
-    """The card of this tab; the first call reads the URL, and an unknown id opens the first card."""
-    if _KEY not in st.session_state:
-        found = cards.find(st.query_params.get("card", ""))
-        st.session_state[_KEY] = found[0] if found else next(iter(cards)).id
+    """The card of this tab, or of the link that opened the page; an unknown id opens the first card."""
+    wanted = session.linked("card")
+    found = cards.find(wanted or "")
+    if found:
+        st.session_state[_KEY] = found[0]
+    elif wanted is not None:
+        link_is_wrong(f"There is no card {wanted!r}.")
+    st.session_state.setdefault(_KEY, next(iter(cards)).id)
     card: Card = cards.card(st.session_state[_KEY])
     return card
 
@@ -133,7 +137,7 @@ def _devices(cards: list[HardwareCard]) -> str:
 
 
 def _show_card(card: Card) -> None:
-    st.subheader(card.title)
+    st.header(card.title)
     lines = []
     if isinstance(card, PaperCard):
         where = f", [arXiv {card.arxiv}](https://arxiv.org/abs/{card.arxiv})" if card.arxiv else ""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
-from typing import Any
 
-import altair as alt
 import numpy as np
 import pandas as pd
 import streamlit as st
@@ -18,14 +15,17 @@ from app.debugger.colours import BLOCK_SWATCHES
 from app.debugger.mini_map import mini_map, owner_colours
 from app.debugger.page_frame import choose, heading, legend, told
 from app.debugger.pages.fork_form import FORK_AT, show_fork_form
+from app.debugger.pages.paired_lives import show_lives
 from app.debugger.runs import Run, list_runs
 from app.debugger.views import compare as view
+from app.debugger.views.paired import pairs
+from common.text import counted
 from engine.trace.diff import TraceDiff, diff
 from engine.trace.divergence import Divergence, describe
 from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
 
-BLUE, ORANGE = "#56B4E9", "#E69F00"
+BLUE, ORANGE = "var(--blue)", "var(--orange)"
 MAP_WIDTH_REM = 22
 MOST_STEPS = 30_000
 """Steps of both runs together; longer runs are compared only after a click."""
@@ -72,7 +72,11 @@ def _show() -> None:
             "There are no runs yet. Record one with `prep trace record`, or start an engine on the page Live."
         )
         return
-    a = session.get_run(str(session.select(run=chosen.run or ids[0]).run))
+    try:
+        a = session.get_run(str(session.select(run=chosen.run or ids[0]).run))
+    except TraceError:
+        st.title("Compare")
+        raise
     heading("Compare", a, "steps count from 0; shown is the state after a step")
     other, forking = _choose(ids, a.run_id, chosen.other)
     if forking or other is None:
@@ -131,19 +135,21 @@ def _compare(a: Run, b: Run) -> None:
         f"{a.run_id}@{id(a)}", f"{b.run_id}@{id(b)}", a.index.num_steps, b.index.num_steps, one, other
     )
     _go_to_first(found, (a.run_id, b.run_id))
-    _show_summary(found, one, other)
+    with_equal = _show_summary(found, one, other)
     if not one.num_steps:
         st.info("Run A has no steps.")
         return
     step = min(session.selection().step, max(one.num_steps, other.num_steps) - 1)
-    _show_jumps(found, step)
+    lives = pairs(found.requests, ((one, a.index), (other, b.index)))
+    show_lives(found, lives, max(one.num_steps, other.num_steps), step, with_equal)
+    _show_jumps(found, a, b, step)
     _show_divergence(describe(one, other, step), a, b, step)
     table, maps = st.columns([1, 1.1], gap="medium")
     with table:
-        _show_figures(found)
+        _show_figures(found, with_equal)
+        _show_requests(found, with_equal)
     with maps:
         _show_maps(a, b, one, other, min(step, one.num_steps - 1))
-    _show_requests(found)
 
 
 def _is_worth_the_wait(a: Run, b: Run) -> bool:
@@ -176,8 +182,11 @@ def _go_to_first(found: TraceDiff, pair: tuple[str, str]) -> None:
             session.select(step=found.first.step)
 
 
-def _show_summary(found: TraceDiff, a: Trace, b: Trace) -> None:
-    st.markdown(f"**{told(view.summary(found))}**")
+def _show_summary(found: TraceDiff, a: Trace, b: Trace) -> bool:
+    """Say what differs. Returns whether the page lists what is equal too."""
+    words, switch = st.columns([5, 1.3], vertical_alignment="center")
+    words.markdown(f"**{told(view.summary(found))}**")
+    with_equal = switch.toggle("Also what is equal", key="compare_equal")
     if not found.same_workload:
         said = "; ".join(found.workload_notes) or "the recorded requests differ"
         st.caption(f"⚠ The workloads differ: {told(said)}. Requests are matched by id.")
@@ -193,24 +202,31 @@ def _show_summary(found: TraceDiff, a: Trace, b: Trace) -> None:
             st.caption(f"{name}: {told(note)}")
         if reader.error:
             st.error(f"{name} ended early. {told(reader.error)}")
+    return with_equal
 
 
-def _show_jumps(found: TraceDiff, step: int) -> None:
-    if not found.divergences:
-        return
-    where, first, before, after = st.columns([4, 1, 1, 1], vertical_alignment="center")
+def _show_jumps(found: TraceDiff, a: Run, b: Run, step: int) -> None:
+    """The step shown below, buttons to the divergences, and to the page Step of either run."""
     number = sum(each <= step for each in found.divergences)
     total = len(found.divergences)
-    position = f"divergence {number} of {total}" if step in found.divergences else f"{total} divergences"
-    where.markdown(f"Step **{step:,}** · {position}")
-    for column, words, target in (
-        (first, "First", found.divergences[0]),
-        (before, "◀ Previous", found.previous_divergence(step)),
-        (after, "Next ▶", found.next_divergence(step)),
-    ):
-        is_here = target is None or target == step
-        if column.button(words, key=f"compare_{words}", disabled=is_here, width="stretch"):
-            choose(step=target)
+    position = (
+        f"divergence {number} of {total}" if step in found.divergences else counted(total, "divergence")
+    )
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="compare_jump_bar"):
+        st.markdown(f"Step **{step:,}** · {position}", width="content")
+        for words, target in (
+            ("First", next(iter(found.divergences), None)),
+            ("◀ Previous", found.previous_divergence(step)),
+            ("Next ▶", found.next_divergence(step)),
+        ):
+            is_here = target is None or target == step
+            if st.button(words, key=f"compare_{words}", disabled=is_here):
+                choose(step=target)
+        for name, run in zip("AB", (a, b), strict=True):
+            is_over = step >= run.index.num_steps
+            if st.button(f"Open {name} at step {step:,}", key=f"compare_open_{name}", disabled=is_over):
+                session.select(run=run.run_id)
+                session.go("step", step=step, other=(b if name == "A" else a).run_id)
 
 
 def _show_divergence(found: Divergence, a: Run, b: Run, step: int) -> None:
@@ -228,18 +244,15 @@ def _show_divergence(found: Divergence, a: Run, b: Run, step: int) -> None:
             f'<b style="color:{colour}">{name}</b> {escape(run.title)} · step {step:,}<br>{escape(what)}'
             f'<ul style="margin:4px 0 0;padding-left:1.1rem">{reasons}</ul></div>'
         )
-    # In a separate row, so that both buttons are level whatever the length of the texts.
-    for column, name, run in zip(st.columns(2, gap="medium"), "AB", (a, b), strict=True):
-        if step < run.index.num_steps and column.button(
-            f"Open {name} at step {step:,}", key=f"compare_open_{name}"
-        ):
-            session.select(run=run.run_id)
-            session.go("step", step=step, other=(b if name == "A" else a).run_id)
 
 
-def _show_figures(found: TraceDiff) -> None:
-    st.markdown("**Whole run**")
-    rows = view.figure_rows(found.figures, found.same_workload)
+def _show_figures(found: TraceDiff, with_equal: bool) -> None:
+    shown = [figure for figure in found.figures if with_equal or figure.a != figure.b]
+    st.markdown("**Whole run**" if with_equal else "**Whole run**: the figures that differ")
+    if not shown:
+        st.caption("None.")
+        return
+    rows = view.figure_rows(shown, found.same_workload)
     columns = {name: st.column_config.NumberColumn(name, format="localized") for name in ("A", "B", "B − A")}
     alt = "; ".join(f"{row['figure']} {row['A']} and {row['B']}" for row in rows)
     st.dataframe(
@@ -301,60 +314,16 @@ def _show_map(name: str, run: Run, step: int, beside: NDArray[np.uint8] | None, 
     )
 
 
-def _show_requests(found: TraceDiff) -> None:
-    title, choice, as_table = st.columns([2, 4, 1.2], vertical_alignment="center")
-    title.markdown("**Requests**")
-    metric = (
-        choice.segmented_control(
-            "Figure per request",
-            list(view.METRICS),
-            default="end_step",
-            key="compare_metric",
-            format_func=view.METRICS.__getitem__,
-        )
-        or "end_step"
-    )
-    bars, num_left_out = view.bars(found.requests, metric)
-    if as_table.toggle("As table", key="compare_table") or not bars:
-        described = "Every request in both runs: steps, tokens and end"
-        st.dataframe(pd.DataFrame(view.request_table(found.requests)), hide_index=True, alt=described)
+def _show_requests(found: TraceDiff, with_equal: bool) -> None:
+    st.markdown("**Requests**" if with_equal else "**Requests**: those that differ, and in which figures")
+    rows = view.request_table(found.requests, with_equal)
+    if not rows:
+        st.caption("None.")
         return
-    words = view.METRICS[metric]
-    listed = "; ".join(f"{bar.request} {bar.a} and {bar.b}" for bar in bars[:20])
-    described = f"{words} in A and in B, {len(bars)} requests: {listed}"
-    st.altair_chart(_dumbbells(bars, words), alt=described)
-    if num_left_out:
-        st.caption(
-            f"The {len(bars)} requests with the largest change; {num_left_out:,} more are in the table."
-        )
-    texts = {delta.request_id: delta.tokens for delta in found.requests if delta.tokens != "same"}
-    if texts:
-        said = ", ".join(f"{name}: {words}" for name, words in list(texts.items())[:8])
-        whose = "one request" if len(texts) == 1 else f"{len(texts):,} requests"
-        st.caption(f"The output differs for {whose} ({told(said)}).")
-
-
-def _dumbbells(bars: Sequence[view.Bar], words: str) -> Any:
-    """A line from A's point to B's. The shape also tells them apart: A is a circle, B a diamond."""
-    order = [bar.request for bar in bars]
-    y = alt.Y("request:N", sort=order, title=None, axis=alt.Axis(labelLimit=120, labelOverlap=False))
-    lines = pd.DataFrame(bars)
-    lines["change"] = [f"{bar.a} → {bar.b}" for bar in bars]
-    points = lines.rename(columns={"a": "A", "b": "B"}).melt(["request", "change"], var_name="run")
-    runs = alt.Scale(domain=["A", "B"], range=[BLUE, ORANGE])
-    shapes = alt.Scale(domain=["A", "B"], range=["circle", "diamond"])
-    on_top = alt.Legend(orient="top", title=None)
-    rule = alt.Chart(lines).mark_rule(color="#6b7280", strokeWidth=2)
-    rule = rule.encode(x=alt.X("a:Q", title=words), x2="b:Q", y=y)
-    mark = (
-        alt.Chart(points)
-        .mark_point(filled=True, size=70, opacity=1)
-        .encode(
-            x=alt.X("value:Q", title=words),
-            y=y,
-            color=alt.Color("run:N", scale=runs, legend=on_top),
-            shape=alt.Shape("run:N", scale=shapes, legend=on_top),
-            tooltip=["request", "run", "value", "change"],
-        )
+    st.dataframe(
+        pd.DataFrame(rows),
+        hide_index=True,
+        height=min(35 * (len(rows) + 1) + 3, 360),
+        column_config={"request": st.column_config.TextColumn("request", pinned=True)},
+        alt=f"{counted(len(rows), 'request')} in A and in B",
     )
-    return alt.layer(rule, mark).properties(height=alt.Step(17))

@@ -15,7 +15,7 @@ from app.debugger import session
 from app.debugger.charts import mount
 from app.debugger.kernel_walk.client import Job, WalkClient
 from app.debugger.kernel_walk.question import NoModel, make_question
-from app.debugger.kernel_walk.sources import FORMS, places
+from app.debugger.kernel_walk.sources import code_by_form
 from app.debugger.kernel_walk.table import (
     WIDTHS,
     KVShape,
@@ -219,16 +219,17 @@ def _data(reader: Trace, table: Table, answer: dict[str, Any] | None) -> dict[st
         {**asdict(page), "text": texts[page.first : page.first + page.num_tokens]} for page in table.pages
     ]
     key = f"{reader.path}/{table.step}/{table.request_id}"
-    return {"key": key, "block_size": table.block_size, "pages": pages, "walk": answer}
+    return {
+        "key": key,
+        "block_size": table.block_size,
+        "pages": pages,
+        "walk": answer,
+        "code": code_by_form(),
+    }
 
 
 def _facts(reader: Trace, table: Table, answer: dict[str, Any] | None) -> None:
-    left, right = st.columns(2, gap="medium")
-    with left:
-        _bytes(reader, table, answer)
-    with right:
-        st.markdown("**The same lines in the kernels**")
-        st.html(_sources())
+    _bytes(reader, table, answer)
     if st.toggle("Show the pages as a table", key="kernel table"):
         st.dataframe(_rows(table, answer), hide_index=True, width="stretch")
 
@@ -249,7 +250,8 @@ def _bytes(reader: Trace, table: Table, answer: dict[str, Any] | None) -> None:
     dtype = resolve_dtype(kv_dtype, answer["dtype"] if answer else "float32")
     max_len = int((config.get("scheduler") or {}).get("max_model_len") or table.seq_len)
     seen = sum(p["end"] - p["first"] for p in answer["pages"]) if answer else table.seq_len
-    st.html(
+    left, right = st.columns(2, gap="medium")
+    left.html(
         _table(
             {
                 "way": f"{way.name}<small>{way.why}</small>",
@@ -260,7 +262,7 @@ def _bytes(reader: Trace, table: Table, answer: dict[str, Any] | None) -> None:
             for way in ways(table, shape, dtype, seen, max_len)
         )
     )
-    st.html(
+    right.html(
         _table(
             {
                 "KV cache in": f"{name}{' (this run)' if name == dtype else ''}",
@@ -296,10 +298,8 @@ TABLE_CSS = """<style>
 .facts { border-collapse: collapse; width: 100%; font-size: 12px; font-variant-numeric: tabular-nums; }
 .facts th { color: var(--quiet); font-weight: 500; text-align: right; padding: 2px 6px; border: 0; }
 .facts td { text-align: right; padding: 2px 6px; border: 0; border-top: 1px solid var(--line); white-space: nowrap; }
-.facts :is(td, th):first-child, .facts td.words { text-align: left; white-space: normal; }
-.facts :is(small, td.words) { color: var(--quiet); display: block; font-size: 11px; }
-.facts td.words { display: table-cell; }
-.facts code { font-size: 11px; background: none; color: var(--text); padding: 0; }
+.facts :is(td, th):first-child { text-align: left; white-space: normal; }
+.facts small { color: var(--quiet); display: block; font-size: 11px; }
 .wide { overflow-x: auto; }
 </style>"""
 
@@ -313,18 +313,3 @@ def _table(rows: Iterable[dict[str, str | int]]) -> str:
         cells = (value if isinstance(value, str) else f"{value:,} B" for value in row.values())
         body += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     return f"{TABLE_CSS}<div class='wide'><table class='facts'><tr>{head}</tr>{body}</table></div>"
-
-
-def _sources() -> str:
-    """Per idea, the line in each implementation, with its code."""
-    parts = ""
-    for idea, lines in places().items():
-        cells = "".join(
-            f"<tr><td class='words'>{form}</td><td class='words'><code>{line}</code><br>"
-            f"<code>{escape(line.text)}</code></td></tr>"
-            for form, line in zip(FORMS, lines, strict=True)
-            if line is not None
-        )
-        table = f"<div class='wide'><table class='facts'>{cells}</table></div>"
-        parts += f"<details><summary>{escape(idea)}</summary>{table}</details>"
-    return f"{TABLE_CSS}<div style='font-size:13px'>{parts}</div>"

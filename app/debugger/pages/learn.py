@@ -9,7 +9,7 @@ import streamlit as st
 from app.debugger import session
 from app.debugger.catalogue import title_of
 from app.debugger.mini_map import in_words, mini_map, owner_colours
-from app.debugger.page_frame import plain, told
+from app.debugger.page_frame import link_is_wrong, plain, told
 from app.debugger.question_panel import show_panel
 from app.debugger.runs import Run
 from app.debugger.tours import Stop, Tour, caption, load_tours, step_of
@@ -48,19 +48,22 @@ def show() -> None:
     st.divider()
     left, right = st.columns([1.2, 1], gap="medium")
     with left:
-        st.subheader("Quiz me on a step")
+        st.header("Quiz me on a step")
         _show_quiz(run, step)
     with right:
         _show_bank(tour)
 
 
 def _chosen(tours: dict[str, Tour]) -> tuple[Tour, int]:
-    """The tour and stop of this tab; the first call reads the URL."""
-    if _KEY not in st.session_state:
-        name, place = st.query_params.get("tour", ""), st.query_params.get("stop", "0")
-        tour = tours.get(name, next(iter(tours.values())))
-        last = len(tour.stops) - 1
-        st.session_state[_KEY] = (tour.id, min(int(place), last) if place.isdecimal() else 0)
+    """The tour and stop of this tab, or of the link that opened the page; an unknown tour opens the first one."""
+    wanted, stop = session.linked("tour"), session.linked("stop") or "0"
+    if wanted in tours:
+        last = len(tours[wanted].stops) - 1
+        st.session_state[_KEY] = (wanted, min(int(stop), last) if stop.isdecimal() else 0)
+        st.session_state.pop(_QUIZ_STEP, None)
+    elif wanted is not None:
+        link_is_wrong(f"There is no tour {wanted!r}.")
+    st.session_state.setdefault(_KEY, (next(iter(tours)), 0))
     name, place = st.session_state[_KEY]
     return tours[name], place
 
@@ -116,7 +119,7 @@ def _show_quiz(run: Run, step: int) -> None:
 
 
 def _show_bank(tour: Tour) -> None:
-    st.subheader("Continue in the question bank")
+    st.header("Continue in the question bank")
     found = [entry for entry in _bank() if entry.topic in tour.topics]
     st.caption(f"{len(found)} questions on {' and '.join(tour.topics)}; in a terminal:")
     commands = [f"prep quiz --topic {topic}" for topic in tour.topics]

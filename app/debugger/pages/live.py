@@ -8,7 +8,7 @@ from app.debugger.live import registry
 from app.debugger.live.client import LiveRun, LiveView
 from app.debugger.live.controls import show_controls, show_said, show_status
 from app.debugger.live.start_form import attach, show_attach_form, show_start_form
-from app.debugger.page_frame import in_words, told
+from app.debugger.page_frame import in_words, plain, told
 from app.debugger.session import get_run, select, selection
 from engine.trace.format import TraceError
 
@@ -38,6 +38,7 @@ def _wanted_address() -> str | None:
 
 
 def _show_forms() -> None:
+    st.title("Live")
     _list_runs()
     started = show_start_form()
     st.divider()
@@ -84,6 +85,7 @@ def _show_steps(view: LiveView) -> None:
 
         show_run(view)
         return
+    st.title(plain(view.title))
     st.info("No step has run yet: press Run or Step.")
     if view.is_live:
         st.fragment(in_words(wait), run_every=0.3)()

@@ -39,7 +39,7 @@ def _show(run: Run) -> None:
     show_latencies(run, clock)
     named = [f"{metric.title.lower()}: `{metric.vllm}`" for metric in found if metric.vllm]
     st.caption("In vLLM's Prometheus metrics: " + " · ".join(named))
-    st.subheader("Counters of the whole run", anchor=False)
+    st.header("Counters of the whole run", anchor=False)
     rows = counter_rows(_totals(run.run_id, index.num_steps, id(run), run))
     if rows:
         st.dataframe(

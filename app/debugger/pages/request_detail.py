@@ -30,7 +30,7 @@ MAX_CELLS = 400
 
 
 def show_request(run: Run, number: int, step: int, row: RequestRow, spans: list[PhaseSpan]) -> None:
-    st.subheader(f"Request {plain(row.request)}", anchor=False)
+    st.header(f"Request {plain(row.request)}", anchor=False)
     st.markdown(_summary(row, spans))
     if not run.index.num_steps:
         st.caption("No step has run yet.")

@@ -35,6 +35,7 @@ from app.debugger.views.phases import (
     overlaps,
     phase_counts,
     phases,
+    window,
 )
 from app.debugger.views.requests import RequestRow, has_clock, request_rows
 
@@ -194,13 +195,7 @@ def _show_overview(run: Run, facts: Facts, step: int) -> None:
 
 def _window(run: Run, step: int) -> tuple[int, int]:
     """The steps of the chart: the selected range, else all of a short run, else those around the current step."""
-    brushed, num_steps = brushed_range(run), max(run.index.num_steps, 1)
-    if brushed is not None:
-        return brushed
-    if num_steps <= LONG:
-        return 0, num_steps - 1
-    first = min(max(0, step - LONG // 2), num_steps - LONG)
-    return first, first + LONG - 1
+    return brushed_range(run) or window(run.index.num_steps, step, LONG)
 
 
 def _show_gantt(facts: Facts, chart: Gantt, step: int, chosen: int | None) -> None:

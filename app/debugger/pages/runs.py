@@ -28,7 +28,7 @@ def show() -> None:
     _hero(hero)
     with st.container(key="recorded"):
         for group, entries in groups.items():
-            st.subheader(group)
+            st.header(group)
             for place, entry in enumerate(entries):
                 if place % COLUMNS == 0:
                     row = st.columns(COLUMNS, gap="small")
@@ -50,7 +50,7 @@ def _hero(entry: Entry) -> None:
     with st.container(border=True, key="hero"):
         words, picture = st.columns([1, 2], gap="medium", vertical_alignment="center")
         with words:
-            st.subheader(HERO)
+            st.header(HERO)
             st.markdown(f"{entry.story} Each line is the life of a request; below are the free blocks.")
             opens = f"Open at step {found.step}"
             if st.button(entry.title, key=f"open_{entry.id}", type="primary", width="stretch", help=opens):
@@ -83,7 +83,7 @@ def _live() -> None:
     runs = live_runs()
     if not runs:
         return
-    st.subheader("Live")
+    st.header("Live")
     for run in runs:
         name, button = st.columns([5, 1], vertical_alignment="center")
         state = "runs" if run.end is None else f"ended: {run.end}"
@@ -96,7 +96,7 @@ def _own() -> None:
     mine = [entry for entry in list_runs() if entry.run_id.startswith("mine:")]
     if not mine:
         return
-    st.subheader("Your runs")
+    st.header("Your runs")
     for entry in mine:
         with st.container(border=True):
             facts, *buttons = st.columns([6, 1, 1, 1.2], vertical_alignment="center")
@@ -146,7 +146,7 @@ def _verify(run_id: str) -> None:
 
 
 def _open_a_file() -> None:
-    st.subheader("Open a file")
+    st.header("Open a file")
     with st.form("path", border=False):
         box, button = st.columns([4, 1], vertical_alignment="bottom")
         path = box.text_input("Path of a trace (*.itrace)", placeholder="run.itrace")
@@ -173,7 +173,7 @@ def _open(run_id: str) -> None:
 
 
 def _record() -> None:
-    st.subheader("Record a run")
+    st.header("Record a run")
     st.caption(
         "Part 2 of `prep demo`: six requests with too few blocks. Loads the model and takes about 15 s."
     )
@@ -187,7 +187,7 @@ def _record() -> None:
 
 
 def _attach() -> None:
-    st.subheader("Attach to a running engine")
+    st.header("Attach to a running engine")
     st.caption("Start an engine with `--debug-port 0`: it prints its address.")
     with st.form("attach", border=False):
         box, button = st.columns([4, 1], vertical_alignment="bottom")

@@ -23,24 +23,17 @@ COLOURS = (colours.FREE, colours.CACHED, colours.USED, colours.SHARED)
 """Colours by block state, as on the page Step: free, cached, used, shared."""
 SAME = 0.38
 """Brightness of cells whose state is the same in both runs."""
-MOST_BARS = 40
 
-METRICS: dict[str, str] = {
+FIGURES: dict[str, str] = {
     "end_step": "last step",
     "first_token_step": "first token",
     "waiting_steps": "steps waited",
     "computed_tokens": "tokens computed",
     "preemptions": "preemptions",
+    "cached_tokens": "prefix hit",
+    "recomputed_tokens": "recomputed",
 }
-"""The figures of a dumbbell chart, by field of RequestDelta."""
-
-
-class Bar(NamedTuple):
-    """One request in both runs, for a dumbbell."""
-
-    request: str
-    a: int
-    b: int
+"""The figures of a request, by field of RequestDelta."""
 
 
 def figure_rows(figures: Sequence[Figure], same_workload: bool = True) -> list[dict[str, Any]]:
@@ -68,30 +61,24 @@ def _verdict(figure: Figure) -> str:
     return "▲ better" if (figure.delta < 0) == (figure.better == "lower") else "▼ worse"
 
 
-def request_table(deltas: Sequence[RequestDelta]) -> list[dict[str, Any]]:
-    """One row per request, both runs side by side."""
+def request_table(deltas: Sequence[RequestDelta], with_equal: bool = True) -> list[dict[str, Any]]:
+    """One row per request, both runs side by side. Without the equal ones: the requests that differ, and of their
+    figures those that differ for one of them."""
+    shown = [delta for delta in deltas if with_equal or not delta.is_equal]
+    names = [
+        name for name in FIGURES if with_equal or any(len(set(getattr(delta, name))) > 1 for delta in shown)
+    ]
     rows = []
-    for delta in deltas:
+    for delta in shown:
         row: dict[str, Any] = {"request": delta.request_id}
-        for name, words in METRICS.items():
-            row[f"{words} A"], row[f"{words} B"] = getattr(delta, name)
-        row["prefix hit A"], row["prefix hit B"] = delta.cached_tokens
-        row["recomputed A"], row["recomputed B"] = delta.recomputed_tokens
-        row["output"] = delta.tokens
-        row["end"] = delta.ends[0] if len(set(delta.ends)) == 1 else " / ".join(delta.ends)
+        for name in names:
+            row[f"{FIGURES[name]} A"], row[f"{FIGURES[name]} B"] = getattr(delta, name)
+        if with_equal or any(delta.tokens != "same" for delta in shown):
+            row["output"] = delta.tokens
+        if with_equal or any(len(set(delta.ends)) > 1 for delta in shown):
+            row["end"] = delta.ends[0] if len(set(delta.ends)) == 1 else " / ".join(delta.ends)
         rows.append(row)
     return rows
-
-
-def bars(deltas: Sequence[RequestDelta], metric: str, most: int = MOST_BARS) -> tuple[list[Bar], int]:
-    """The requests with the largest change, in order of arrival, and the number left out. A request without a value in
-    one of the runs has no bar."""
-    pairs = [(delta.request_id, *getattr(delta, metric)) for delta in deltas]
-    found = [Bar(name, a, b) for name, a, b in pairs if a is not None and b is not None]
-    if len(found) <= most:
-        return found, 0
-    largest = sorted(range(len(found)), key=lambda n: -abs(found[n].b - found[n].a))[:most]
-    return [found[n] for n in sorted(largest)], len(found) - most
 
 
 def summary(found: TraceDiff) -> str:

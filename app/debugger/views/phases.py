@@ -122,6 +122,12 @@ def gantt(
     return Gantt(first, last, numbers, bars, len(living))
 
 
+def window(num_steps: int, step: int, most: int) -> tuple[int, int]:
+    """First and last step to show: all of a short run, else `most` of them around a step."""
+    first = min(max(0, step - most // 2), max(0, num_steps - most))
+    return first, max(0, min(num_steps, first + most) - 1)
+
+
 def overlaps(spans: list[PhaseSpan], first: int, last: int) -> bool:
     return bool(spans) and spans[0].first <= last and spans[-1].last >= first
 

@@ -191,7 +191,7 @@ def test_no_name_is_read_as_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for page in ("requests", "blocks", "kernel", "learn", "step", "compare"):
         test = opened(monkeypatch, page, run=f"file:{path}", step="34", request=name, block="5")
         assert not said(test)
-        for kind in ("markdown", "caption", "subheader", "info", "warning", "error"):
+        for kind in ("markdown", "caption", "header", "info", "warning", "error"):
             for element in test.get(kind):
                 assert "![x](" not in str(element.value), (page, element)
     for parameters in ({"run": MARKUP}, {"run": "memory-pressure", "request": MARKUP}):

@@ -13,7 +13,7 @@ from tests.app.debugger.pages import Opener
 
 def text(app: AppTest) -> str:
     assert not app.error
-    kinds = ("markdown", "caption", "subheader", "code")
+    kinds = ("markdown", "caption", "header", "code")
     shown = [str(each.value) for kind in kinds for each in app.get(kind)]
     return "\n".join([*shown, *(each.proto.body for each in app.get("html"))])
 
@@ -43,7 +43,7 @@ def test_another_card_is_chosen_with_the_list(open_page: Opener) -> None:
     app = open_page("cards", card="h100")
     assert text(app).count("scope='row'") == len(GPUS) + 1 and ">3,350</td>" in text(app)
     app.radio[0].set_value("hardware.l4").run()
-    assert not app.exception and "NVIDIA L4" in [each.value for each in app.subheader]
+    assert not app.exception and "NVIDIA L4" in [each.value for each in app.header]
 
 
 def test_an_unknown_card_opens_the_first(open_page: Opener) -> None:

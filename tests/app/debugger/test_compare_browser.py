@@ -35,6 +35,18 @@ def test_a_fork_from_the_form_opens_at_the_decision_that_differs(app_url: str, t
 
 
 @pytest.mark.slow
+def test_a_click_on_a_shaded_stretch_opens_its_step(app_url: str, tab: Page) -> None:
+    tab.goto(f"{app_url}/compare?run=recompute&other=swap")
+    lives = tab.get_by_role("img", name=re.compile(r"^1 request in A and in B .* dan differs in 29 steps"))
+    stretch = lives.locator("rect.box.phase").last
+    stretch.hover()
+    expect(tab.get_by_text("dan, steps 71 to 72: decode in A, absent in B")).to_be_visible()
+    stretch.click()
+    expect(tab).to_have_url(re.compile(r"step=7[12]\b.*request=dan"))
+    expect(tab.locator('[data-side="A"]')).to_have_attribute("data-step", re.compile("7[12]"))
+
+
+@pytest.mark.slow
 def test_it_fits_a_narrow_screen(app_url: str, tab: Page) -> None:
     tab.set_viewport_size({"width": 375, "height": 800})
     tab.goto(f"{app_url}/compare?run={RUN}&other=swap")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from base64 import b64decode
 from pathlib import Path
@@ -10,12 +11,18 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.debugger.pages.paired_lives import Frame, chart, flag
+from app.debugger.runs import RECORDED
 from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
 from app.debugger.trace_index import TraceIndex
 from app.debugger.views import compare as view
+from app.debugger.views.paired import Pair, fitting, pairs, stretches
+from app.debugger.views.phases import PhaseSpan
 from engine.trace.diff import Figure, RequestDelta, TraceDiff, diff
 from engine.trace.fork import fork
 from engine.trace.reader import TraceReader
+from engine.trace.records import accepted_tokens
+from engine.trace.run_totals import keys_of
 from tests.app.debugger.pages import Opener, said
 from tests.trace.trace_workloads import random_run
 
@@ -72,12 +79,21 @@ def test_swap_changes_the_sides(open_page: Opener, pair: tuple[TraceReader, Trac
     assert app.query_params["run"] == f"file:{pair[1].path}" and not app.exception
 
 
-def test_requests_stand_in_a_table_too(open_page: Opener, pair: tuple[TraceReader, TraceReader]) -> None:
+def test_only_what_differs_is_listed_unless_the_switch_asks_for_all(
+    open_page: Opener, pair: tuple[TraceReader, TraceReader]
+) -> None:
+    found = diff(*pair)
+    unlike = [delta.request_id for delta in found.requests if not delta.is_equal]
+    assert 0 < len(unlike) < len(found.requests), "a request of each kind"
     app = open_page("compare", **ids(pair))
-    app.toggle(key="compare_table").set_value(True).run()
-    frame = app.dataframe[1].value
-    assert list(frame["request"]) == [delta.request_id for delta in diff(*pair).requests]
-    assert list(frame["last step B"]) == [delta.end_step[1] for delta in diff(*pair).requests]
+    figures, requests = (frame.value for frame in app.dataframe)
+    assert list(figures["figure"]) == [figure.name for figure in found.figures if figure.a != figure.b]
+    assert list(requests["request"]) == unlike
+    app.toggle(key="compare_equal").set_value(True).run()
+    figures, requests = (frame.value for frame in app.dataframe)
+    assert len(figures) == len(found.figures)
+    assert list(requests["request"]) == [delta.request_id for delta in found.requests]
+    assert list(requests["last step B"]) == [delta.end_step[1] for delta in found.requests]
 
 
 def test_maps_are_aligned_by_the_token_of_a_request(
@@ -201,18 +217,94 @@ def test_steps_are_aligned_by_token(pair: tuple[TraceReader, TraceReader]) -> No
     assert view.aligned_step("step", b.num_steps, b, b, None)[0] is None
 
 
-def delta(name: str, a: int | None, b: int | None) -> RequestDelta:
-    return RequestDelta(
-        name, (0, 0), (a, b), (0, 0), (0, 0), (0, 0), (0, 0), (0, 0), (0, 0), "same", ("length", "length")
+def random_pair(folder: Path, seed: int) -> tuple[TraceReader, TraceReader]:
+    """A run and a fork that differs in its budget, its seats or its preemption."""
+    reader = TraceReader(random_run(folder / "a.itrace", seed).path)
+    changes = [{"max_num_batched_tokens": 5}, {"max_num_seqs": 2}, {"scheduling_policy": "priority"}]
+    fork(reader, folder / "b.itrace", at=seed, changes=changes[seed % 3])
+    return reader, TraceReader(folder / "b.itrace")
+
+
+def states(reader: TraceReader) -> dict[tuple[str, int], str]:
+    """(request key, step) -> phase: queues after each step and rows, not the spans that the chart uses."""
+    found, keys = {}, keys_of(reader)
+    tokens: dict[int, int] = {}
+    for step in range(reader.num_steps):
+        state, record = reader.state_at(step), reader.record(step)
+        tokens |= {number: 0 for name in ("new", "res") for number, *_ in record.get(name, ())}
+        for name in state.waiting:
+            request = reader.find(name, step)
+            preempted = any(at <= step for at in request.preempted)
+            found[keys[request.number], step] = "preempted" if preempted else "waiting"
+        ended = [number for number, _ in record.get("fin", ())]
+        for number in [*(reader.find(name, step).number for name in state.running), *ended]:
+            found[keys[number], step] = "decode" if tokens[number] else "prefill"
+        for number, made in zip(record.get("q", ()), record.get("tok", ()), strict=True):
+            tokens[number] += len(accepted_tokens(made))
+    return found
+
+
+def acts(reader: TraceReader) -> dict[tuple[str, int], tuple[int, int]]:
+    """(request key, step) -> start and length of its row, or of a victim the blocks copied to the host."""
+    found, keys = {}, keys_of(reader)
+    for step in range(reader.num_steps):
+        record = reader.record(step)
+        swapped = record.get("cnt", {}).get("num_blocks_swapped_out", 0)
+        found |= {(keys[number], step): (-1, swapped) for number in record.get("pre", ())}
+        for number, count in zip(record.get("q", ()), record.get("n", ()), strict=True):
+            found[keys[number], step] = reader.requests[number].position_before(step), count
+    return found
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_stretches_are_the_steps_in_which_the_traces_have_other_states(tmp_path: Path, seed: int) -> None:
+    a, b = random_pair(tmp_path, seed)
+    found = diff(a, b)
+    lives = pairs(found.requests, ((a, TraceIndex(a)), (b, TraceIndex(b))))
+    last = max(a.num_steps, b.num_steps)
+    rects = chart(Frame(lives, 0, last - 1))
+    keys = [pair.delta.request_id for pair in lives]
+    drawn: list[dict[tuple[str, int], str]] = [{}, {}]
+    shaded = {}
+    for rect in rects:
+        for step in range(rect.left, rect.right):
+            if rect.bottom - rect.top == 2:
+                shaded[keys[rect.top // 2], step] = rect.style
+            else:
+                assert (keys[rect.top // 2], step) not in drawn[rect.top % 2]
+                drawn[rect.top % 2][keys[rect.top // 2], step] = rect.style
+    one, other = states(a), states(b)
+    assert drawn == [one, other]
+    rows_a, rows_b = acts(a), acts(b)
+    expected = {}
+    for place in itertools.product(keys, range(last)):
+        if one.get(place) != other.get(place):
+            expected[place] = "phase"
+        elif rows_a.get(place) != rows_b.get(place):
+            expected[place] = "work"
+    assert shaded == expected
+    if found.first is not None and found.first.kinds != ["end"]:
+        assert min(step for _, step in shaded) == found.first.step
+        assert {(key, found.first.step) for key in found.first.requests} <= set(shaded)
+
+
+def test_a_swap_out_is_marked_where_it_happens(open_page: Opener) -> None:
+    app = open_page("compare", run="recompute", other="swap")
+    text = said(app)
+    assert "The first different decision is in step 31." in text and "Step **31**" in text
+    assert "Swapped 12 blocks of request dan to the host." in text
+    a, b = (TraceReader(RECORDED / f"{name}.itrace") for name in ("recompute", "swap"))
+    first = diff(a, b).first
+    assert first is not None and flag(first) == "▼ first different decision: swap-out"
+
+
+def test_pairs_beyond_the_most_bars_of_a_chart_are_left_out() -> None:
+    spans = [PhaseSpan("decode", step, step) for step in range(10)]
+    delta = RequestDelta(
+        "r", (0, 0), (9, 9), (0, 0), (0, 0), (0, 0), (0, 0), (0, 0), (0, 0), "same", ("length", "length"), []
     )
-
-
-def test_bars_are_those_that_changed_most_in_order_of_arrival() -> None:
-    deltas = [delta(f"r{n}", 10, 10 + change) for n, change in enumerate([0, 5, -9, 1, 0, 7])]
-    deltas.append(delta("never", 3, None))
-    bars, left_out = view.bars(deltas, "end_step", most=3)
-    assert [bar.request for bar in bars] == ["r1", "r2", "r5"] and left_out == 3
-    assert len(view.bars(deltas, "end_step")[0]) == 6
+    pair = Pair(delta, 0, (spans, spans), stretches(spans, spans, []))
+    assert not pair.stretches and len(fitting([pair] * 9, 100)) == 5 and len(fitting([pair], 3)) == 1
 
 
 def test_verdicts_are_words_and_know_which_way_is_better() -> None:

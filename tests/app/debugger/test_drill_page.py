@@ -61,7 +61,7 @@ def held() -> Held:
 
 def said(app: AppTest) -> str:
     """Return the texts of the page."""
-    kinds = ("title", "subheader", "caption", "markdown", "error", "info")
+    kinds = ("title", "header", "caption", "markdown", "error", "info")
     words = [str(element.value) for kind in kinds for element in getattr(app, kind)]
     return "\n".join([*words, *(element.proto.body for element in app.get("html"))])
 

@@ -7,10 +7,12 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from app.debugger import main
+
 pytestmark = pytest.mark.slow
 RUN = "memory-pressure"
 AT_REST = "[data-test-script-state=notRunning]"
-PAGES = {"Requests": "requests", "Blocks": "blocks", "Metrics": "metrics", "Compare": "compare"}
+PAGES = {entry.title: path for path, entry in main.PAGES.items() if path not in ("runs", "step")}
 
 
 def address(step: int) -> re.Pattern[str]:
@@ -31,7 +33,7 @@ def test_steps_replace_the_address_and_every_page_is_one_entry(app_url: str, tab
     for entries, (title, path) in enumerate(PAGES.items(), start=1):
         tab.get_by_role("link", name=title).click()
         expect(tab).to_have_title(f"{title} · prep")
-        expect(tab).to_have_url(re.compile(rf"/{path}\?run={RUN}&step=34"))
+        expect(tab).to_have_url(re.compile(rf"/{path}\?run={RUN}&step=34\b"))
         tab.locator(AT_REST).wait_for()
         visited.append(tab.url)
         assert tab.evaluate("history.length") == before + entries
@@ -43,6 +45,10 @@ def test_steps_replace_the_address_and_every_page_is_one_entry(app_url: str, tab
         tab.locator(AT_REST).wait_for()
     tab.go_back()
     expect(view).to_have_attribute("data-step", "34")
+    tab.locator(AT_REST).wait_for()
+    tab.go_forward()
+    expect(tab).to_have_url(visited[0])
+    expect(tab.get_by_role("heading", name="Requests", level=1)).to_be_visible()
 
 
 def test_back_returns_to_the_step_that_its_page_showed(app_url: str, tab: Page) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from app.debugger.kernel_walk.sources import code_by_form
 from app.debugger.runs import path_of
 from engine.trace.reader import TraceReader
 
@@ -62,6 +63,17 @@ def test_the_walk_by_keyboard_shows_the_block_table_and_a_whole_softmax(app_url:
     expect(walk).to_have_attribute("data-page", str(len(blocks) - 1))
     walk.get_by_role("button", name="previous page").press("Enter")
     expect(walk).to_have_attribute("data-page", str(len(blocks) - 2))
+
+    code = walk.get_by_role("region", name="the line of each calculation")
+    lines = {form["form"]: form["lines"] for form in code_by_form()}
+    for form in ("CUDA", "Triton"):  # the first one is open at the start
+        expect(code.get_by_role("combobox")).to_have_value(form)
+        for index, line in enumerate(lines[form]):
+            expect(code.locator("dd").nth(index)).to_contain_text(line["text"])
+        code.get_by_role("combobox").select_option("Triton")
+    tab.keyboard.press("End")
+    named = set(code.locator("dt").all_inner_texts()) - {"block", "out"}
+    assert named <= set(walk.locator(".formulas dt").all_inner_texts())
 
 
 def test_another_head_keeps_the_page_and_changes_the_scores(app_url: str, tab: Page) -> None:

@@ -94,7 +94,7 @@ def test_a_row_of_the_table_opens_its_request(open_page: Opener, trace: Path) ->
     app.session_state["requests_table"] = {"selection": {"rows": [4], "columns": [], "cells": []}}
     sound(app.run())
     assert app.session_state["selection"].request == "r4"
-    assert app.subheader[0].value == "Request r4"
+    assert app.header[0].value == "Request r4"
     assert "**Preempted in step" in said(app) and "were recomputed" in said(app)
 
 
@@ -231,4 +231,4 @@ def test_stepping_moves_the_state_that_is_shown(open_page: Opener, trace: Path) 
     app.button(key="blocks_after").click()
     sound(app.run())
     assert app.session_state["selection"].step == 41
-    assert any(each.value == "Prefix tree after step 41" for each in app.subheader)
+    assert any(each.value == "Prefix tree after step 41" for each in app.header)
