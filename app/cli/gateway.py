@@ -127,17 +127,19 @@ def explain(
     request_id: Annotated[
         str | None, argument("Id of a request (X-Request-Id); by default the last ones.")
     ] = None,
+    last: Annotated[int, option("Number of decisions, without an id.", min=1, max=999_999)] = 100,
     api_key: KeyOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show the chosen backend of requests, and the reasons.
+    """Show the chosen backend of requests, and the reasons. The page Capacity of `prep app` draws the JSON.
 
     \b
     Examples:
       prep gateway explain http://127.0.0.1:8080
       prep gateway explain http://127.0.0.1:8080 my-request-7
+      prep gateway explain http://127.0.0.1:8080 --last 5000 --json > routes.json
     """
-    path = "/gateway/decisions" if request_id is None else f"/gateway/decisions/{request_id}"
+    path = f"/gateway/decisions?last={last}" if request_id is None else f"/gateway/decisions/{request_id}"
     found = ask(url, path, api_key)
     if json:
         terminal.print_json(found)

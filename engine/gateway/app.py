@@ -4,7 +4,7 @@ POST /v1/chat/completions ...   to a backend: FORWARDED
 GET  /v1/models  /health        of the backends; healthy while one is
 GET  /metrics                   responses, attempts, backends that are up: metrics.py
 GET  /gateway/state             backends, tenants, canary, shadow
-GET  /gateway/decisions[/ID]    why that backend
+GET  /gateway/decisions[/ID]    why that backend; ?last=N decisions
 POST /gateway/canary {"share"}  change the canary's share; 0 rolls back at once
 POST /gateway/backends {"name", "url", ...}   one more backend
 POST /gateway/backends/NAME/drain             no new requests for it
@@ -212,7 +212,10 @@ def _kv_state(index: KVIndex | None) -> dict[str, int | None]:
 
 async def _decisions(gateway: Gateway, request: Request) -> Response:
     gateway.check_admin(request.headers.get("authorization", ""))
-    last = list(gateway.decisions.values())[-MOST_DECISIONS:]
+    wanted = request.query_params.get("last", str(MOST_DECISIONS))
+    if not (wanted.isdecimal() and len(wanted) <= 6 and int(wanted)):
+        raise ApiError(400, f"last must be a number from 1 to 999999, got {wanted[:20]!r}", param="last")
+    last = list(gateway.decisions.values())[-int(wanted) :]
     return JSONResponse([{**each.as_json(), "sentence": each.sentence()} for each in reversed(last)])
 
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from common.paths import write_atomically
 from engine.config import ConfigError
@@ -25,7 +25,7 @@ from engine.sim.workload import SimRequest
 FORMAT = "prep routes 1"
 MAX_SAMPLES = 2000
 """Looks at the replicas; from then on the interval doubles, and every second look is dropped."""
-Kind = Literal["prefix", "load", "turn", "ring", "only"]
+Kind = Literal["prefix", "adapter", "load", "turn", "ring", "only"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Seen:
     load: int
     """Unfinished requests."""
     hit: int
-    """Blocks of the prompt in its cache."""
+    """The part of the prompt in its cache, in the log's unit."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,11 @@ class Choice:
     """One request and the replica that it was sent to."""
 
     time: float
-    request: int
+    request: int | str
     prefix: int
     """Number of its common prefix; -1: none."""
     prompt: int
+    """Tokens; 0: unknown."""
     replica: int
     kind: Kind
     reason: str
@@ -62,7 +63,7 @@ class Sample:
     running: list[int]
     waiting: list[int]
     kv: list[float]
-    """Share of the KV cache in use."""
+    """Share of the KV cache in use; empty: unknown."""
 
 
 @dataclass
@@ -74,6 +75,10 @@ class RouteLog:
     """Seconds between looks at the replicas."""
     choices: list[Choice] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
+    unit: str = "blocks"
+    """Unit of the hits."""
+    names: list[str] = field(default_factory=list)
+    """Names of the replicas; empty: their numbers."""
     _next: float = 0.0
 
     def look_until(self, when: float, replicas: Sequence[Replica]) -> None:
@@ -125,6 +130,8 @@ class RouteLog:
             "format": FORMAT,
             "router": self.router,
             "interval": self.interval,
+            "unit": self.unit,
+            "names": self.names,
             "choices": [asdict(choice) for choice in self.choices],
             "samples": [asdict(sample) for sample in self.samples],
         }
@@ -193,6 +200,7 @@ def read_routes(text: str) -> RouteLog:
         ]
         samples = [Sample(**entry) for entry in content["samples"]]
         log = RouteLog(str(content["router"]), float(content["interval"]), choices, samples)
+        log.unit, log.names = str(content["unit"]), [str(name) for name in content["names"]]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"not a file of prep sim fleet --routes ({type(error).__name__}: {str(error)[:120]}); record one with it"
@@ -206,14 +214,20 @@ def read_routes(text: str) -> RouteLog:
 def _check(log: RouteLog) -> None:
     """Raise ConfigError if a value cannot be drawn."""
     most = max((len(sample.running) for sample in log.samples), default=0)
+    if log.names and len(log.names) != most:
+        raise ConfigError(f"the file names {len(log.names)} replicas and has levels of {most}")
     for choice in log.choices:
-        if not (isinstance(choice.replica, int) and 0 <= choice.replica < most):
-            raise ConfigError(
-                f"request {choice.request!r} names replica {choice.replica!r}; there are {most}"
-            )
+        for index in (choice.replica, *(seen.replica for seen in choice.seen)):
+            if not (isinstance(index, int) and 0 <= index < most):
+                raise ConfigError(f"request {choice.request!r} names replica {index!r}; there are {most}")
+        if choice.kind not in get_args(Kind):
+            raise ConfigError(f"request {choice.request!r} has a reason of the unknown kind {choice.kind!r}")
+        numbers = (choice.time, choice.prefix, choice.prompt, *(seen.load for seen in choice.seen))
+        if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers):
+            raise ConfigError(f"the decision on request {choice.request!r} has a value that is not a number")
     for sample in log.samples:
         levels = [*sample.running, *sample.waiting, *sample.kv, sample.time]
         if not all(isinstance(level, (int, float)) and math.isfinite(level) for level in levels):
             raise ConfigError(f"the levels at {sample.time!r} s are not all numbers")
-        if not len(sample.running) == len(sample.waiting) == len(sample.kv):
+        if not len(sample.running) == len(sample.waiting) == (len(sample.kv) or len(sample.running)):
             raise ConfigError(f"the levels at {sample.time!r} s differ in their number of replicas")

@@ -67,6 +67,8 @@ def test_an_answer_passes_through_with_the_backends_name_and_a_decision() -> Non
     found = client.get("/gateway/decisions/r-1").json()
     assert found["backend"] == "a" and found["ended"] == "ok" and "r-1 went to a" in found["sentence"]
     assert client.get("/gateway/decisions").json()[0]["request_id"] == "r-1"
+    assert len(client.get("/gateway/decisions?last=1").json()) == 1
+    assert client.get("/gateway/decisions?last=0").status_code == 400
     assert client.get("/gateway/decisions/other").status_code == 404
     [backend] = client.get("/gateway/state").json()["backends"]
     assert (backend["load"], backend["requests"], backend["failed"]) == (0, 1, 0)

@@ -107,6 +107,9 @@ def test_a_saved_log_is_read_back_and_a_damaged_one_is_a_sentence(tmp_path: Path
         {**whole, "format": "prep routes 9"},
         wrong_replica,
         wrong_level,
+        {**whole, "choices": [{**whole["choices"][0], "kind": "mood"}]},
+        {**whole, "choices": [{**whole["choices"][0], "time": "now"}]},
+        {**whole, "names": ["a"]},
         {**whole, "choices": []},
         {**whole, "samples": 7},
     )

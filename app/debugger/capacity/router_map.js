@@ -1,7 +1,8 @@
 // Which request went to which replica, and why: a lane per replica with its decisions, queue and KV cache over time.
 //
 //   data = { choices: [[time, request, prefix, prompt, replica, kind, reason, [[replica, load, hit], ...], colour], ...],
-//            times: [...], running, waiting, kv: a list of levels per replica, end: seconds, lanes: [text, ...], alt, hint }
+//          times: [...], running, waiting, kv: a list of levels per replica (kv: null if unknown), end: seconds,
+//          names: [name of each replica], facts: [[text, ...] of each], unit of the hits, alt, hint }
 //
 // Above in a lane: a tick for each request that was sent there, in the colour of its reason or prefix. Below: requests
 // running and, on top, waiting; a line for the KV cache in use. Hovering shows the nearest decision, with the replicas
@@ -48,10 +49,10 @@ export function seconds(first, last, wanted) {
 }
 
 /** A decision in words, with the replicas that the router looked at. */
-export function sentence([time, request, prefix, prompt, replica, , reason, seen]) {
-  const whose = prefix < 0 ? "" : `, prefix ${prefix}`;
-  const lines = seen.map(([index, load, hit]) => `${index === replica ? "→" : " "} replica ${index}: ${load} unfinished, ${hit} blocks cached`);
-  return `request ${request} (${prompt.toLocaleString("en")} tokens${whose}) at ${time.toFixed(3)} s went to replica ${replica}: ${reason}\n${lines.join("\n")}`;
+export function sentence([time, request, prefix, prompt, replica, , reason, seen], { names, unit }) {
+  const about = [prompt ? `${prompt.toLocaleString("en")} tokens` : "", prefix < 0 ? "" : `prefix ${prefix}`].filter(Boolean).join(", ");
+  const lines = seen.map(([index, load, hit]) => `${index === replica ? "→" : " "} ${names[index]}: ${load} unfinished, ${hit} ${unit} cached`);
+  return `request ${request}${about ? ` (${about})` : ""} at ${time.toFixed(3)} s went to ${names[replica]}: ${reason}\n${lines.join("\n")}`;
 }
 
 function drawLane(pen, data, lane, view, said) {
@@ -62,12 +63,11 @@ function drawLane(pen, data, lane, view, said) {
   pen.fillRect(LEFT, floor, view.width - LEFT - RIGHT, 1);
   pen.fillStyle = said("--text");
   pen.textAlign = "left";
-  const [name, ...facts] = data.lanes[lane].split("\n");
   pen.font = "600 11.5px ui-monospace, Menlo, Consolas, monospace";
-  pen.fillText(name, 8, top(lane) + 14);
+  pen.fillText(data.names[lane].slice(0, 15), 8, top(lane) + 14);
   pen.font = "10.5px ui-monospace, Menlo, Consolas, monospace";
   pen.fillStyle = said("--quiet");
-  facts.forEach((fact, index) => pen.fillText(fact, 8, top(lane) + 29 + 13 * index));
+  data.facts[lane].forEach((fact, index) => pen.fillText(fact, 8, top(lane) + 29 + 13 * index));
   const layers = [["--spread", "--blue", () => 0, data.running[lane]], ["--orange", "--orange", (index) => data.running[lane][index], data.waiting[lane]]];
   data.times.forEach((time, index) => {
     const until = data.times[index + 1] ?? data.end;
@@ -79,6 +79,7 @@ function drawLane(pen, data, lane, view, said) {
       pen.fillStyle = said(fill);
       pen.fillRect(left, floor - (base(index) / most) * room - height, wide, height);
     }
+    if (!data.kv) return;
     pen.fillStyle = said("--green");
     pen.fillRect(left, floor - data.kv[lane][index] * room - 1, wide, 2);
   });
@@ -116,7 +117,7 @@ export default function ({ data, parentElement }) {
   const canvas = frame.querySelector("canvas");
   const tip = frame.querySelector(".tip");
   const status = frame.querySelector(".status");
-  const numLanes = data.lanes.length;
+  const numLanes = data.names.length;
   const laneHeight = Math.max(LEAST_LANE, Math.min(MOST_LANE, Math.floor(LANES / numLanes)));
   const height = numLanes * laneHeight + AXIS;
   canvas.style.height = `${height}px`;
@@ -177,10 +178,11 @@ export default function ({ data, parentElement }) {
     const lane = Math.floor(y / laneHeight);
     if (x < LEFT || lane >= numLanes) return show(-1, "");
     const index = nearest(data.choices, timeAt(x), lane);
-    if (index >= 0 && Math.abs(view.x(data.choices[index][0]) - x) <= NEAR) return show(index, sentence(data.choices[index]), x, y);
+    if (index >= 0 && Math.abs(view.x(data.choices[index][0]) - x) <= NEAR) return show(index, sentence(data.choices[index], data), x, y);
     const at = sampleAt(data.times, timeAt(x));
-    const levels = `${data.running[lane][at]} running, ${data.waiting[lane][at]} waiting, KV cache ${(100 * data.kv[lane][at]).toFixed(0)} %`;
-    return show(-1, `replica ${lane} at ${data.times[at].toFixed(2)} s: ${levels}`, x, y);
+    const [running, waiting] = [data.running[lane][at], data.waiting[lane][at]];
+    const levels = data.kv ? `${running} running, ${waiting} waiting, KV cache ${(100 * data.kv[lane][at]).toFixed(0)} %` : `${running} unfinished`;
+    return show(-1, `${data.names[lane]} at ${data.times[at].toFixed(2)} s: ${levels}`, x, y);
   };
   canvas.onpointerup = (event) => {
     const [x] = place(event);
@@ -202,8 +204,8 @@ export default function ({ data, parentElement }) {
     const [time, , , , replica] = data.choices[index];
     if (time < first || time > last) [first, last] = [0, data.end];
     draw();
-    show(index, sentence(data.choices[index]), view.x(time), view.top(replica));
-    status.textContent = sentence(data.choices[index]).split("\n")[0];
+    show(index, sentence(data.choices[index], data), view.x(time), view.top(replica));
+    status.textContent = sentence(data.choices[index], data).split("\n")[0];
     event.preventDefault();
     event.stopPropagation();
   };

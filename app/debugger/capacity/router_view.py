@@ -12,7 +12,9 @@ from app.debugger.capacity.figure import Capacity, ms
 from app.debugger.capacity.scenario import Scenario
 from app.debugger.charts import mount
 from app.debugger.page_frame import legend, told
+from common.text import counted
 from engine.config import ConfigError
+from engine.gateway.route_map import routes_of_decisions
 from engine.sim.calibration import calibrated_rates
 from engine.sim.engine import SimEngine
 from engine.sim.fleet import Fleet, FleetReport
@@ -20,6 +22,7 @@ from engine.sim.memory import plan_memory
 from engine.sim.route_log import RouteLog, read_routes
 from engine.sim.router import ROUTERS, make_router
 from engine.sim.run import make_engine
+from engine.trace.format import shown_name
 
 NUM_REQUESTS = 600
 MOST_REPLICAS = 8
@@ -29,6 +32,7 @@ MOST_DRAWN = 3000
 """Decisions on the picture; of a longer file, the first."""
 MOST_BYTES = 50_000_000
 KINDS = {
+    "adapter": ("--request-4", "its adapter is loaded there"),
     "prefix": ("--request-2", "its prefix is cached there"),
     "load": ("--request-0", "least loaded, or moved away from a full replica"),
     "turn": ("--request-3", "its turn"),
@@ -61,6 +65,8 @@ def show(found: Capacity) -> None:
         st.html(_headline(report))
     _legend(log, is_by_prefix)
     _draw(log, is_by_prefix, report)
+    if report is not None:
+        _all_routers(found, replicas)
     _open_file()
 
 
@@ -95,6 +101,38 @@ def _simulated(scenario: Scenario, rate: float, router: str, replicas: int) -> t
     return log, report
 
 
+def _all_routers(found: Capacity, replicas: int) -> None:
+    """Serve the same requests with every router, and list the figures."""
+    with st.expander("All routers, the same requests"):
+        if not st.toggle("Simulate all", key="router all"):
+            return
+        rows, bar = [], st.progress(0.0, "Simulating …")
+        for number, name in enumerate(ROUTERS):
+            bar.progress(number / len(ROUTERS), f"{name} …")
+            run = (report := _simulated(found.scenario, found.value("rate"), name, replicas)[1]).run
+            if run.ttft and run.tpot:
+                rows.append(
+                    {
+                        "router": name,
+                        "TTFT mean, ms": 1e3 * run.ttft.mean,
+                        "TTFT p99, ms": 1e3 * run.ttft.p99,
+                        "TPOT mean, ms": 1e3 * run.tpot.mean,
+                        "cache hits, %": 100 * run.prefix_cache_hit_rate,
+                        "busiest / mean": report.balance,
+                        "preemptions": run.num_preemptions,
+                    }
+                )
+        bar.empty()
+        columns = (
+            {name: st.column_config.NumberColumn(format="%.2f") for name in list(rows[0])[1:-1]}
+            if rows
+            else {}
+        )
+        st.dataframe(
+            rows, hide_index=True, column_config=columns, alt="Latency, cache hits and balance of each router"
+        )
+
+
 def _opened() -> RouteLog | None:
     """Return the log of the uploaded file; None without a readable one."""
     file: Any = st.session_state.get("router file")
@@ -106,18 +144,29 @@ def _opened() -> RouteLog | None:
         )
         return None
     try:
-        return read_routes(file.getvalue().decode("utf-8", "replace"))
+        return _read(file.getvalue().decode("utf-8", "replace"))
     except ConfigError as error:
         st.error(f"{told(file.name)} cannot be shown: {told(error)}")
         return None
 
 
+def _read(text: str) -> RouteLog:
+    """Read the log of a simulated fleet, or the decisions of a gateway."""
+    if not text.lstrip().startswith("["):
+        return read_routes(text)
+    log, num_without = routes_of_decisions(text)
+    if num_without:
+        st.caption(f"{counted(num_without, 'request')} had no backend and are not drawn.")
+    return log
+
+
 def _open_file() -> None:
     with st.expander("Open a recorded run"):
         st.caption(
-            "`prep sim fleet --router prefix-affinity --num-prefixes 40 --prefix-len 800 --routes run.json`"
+            "A simulated fleet: `prep sim fleet --num-prefixes 40 --prefix-len 800 --routes run.json`."
         )
-        st.file_uploader("A file of `--routes`", type=["json"], key="router file")
+        st.caption("A running gateway: `prep gateway explain URL --last 5000 --json > run.json`.")
+        st.file_uploader("A file of one of these commands", type=["json"], key="router file")
 
 
 def _headline(report: FleetReport) -> str:
@@ -140,8 +189,14 @@ def _headline(report: FleetReport) -> str:
 def _legend(log: RouteLog, is_by_prefix: bool) -> None:
     counts: Counter[str] = Counter(choice.kind for choice in log.choices)
     swatch = "height:12px;background:var({})"
-    entries = [("height:2px;background:var(--green)", "KV cache in use, 0 to 100 %"),
-               (swatch.format("--spread"), "running"), (swatch.format("--orange"), "waiting")]  # fmt: skip
+    if any(sample.kv for sample in log.samples):
+        entries = [
+            ("height:2px;background:var(--green)", "KV cache in use, 0 to 100 %"),
+            (swatch.format("--spread"), "running"),
+            (swatch.format("--orange"), "waiting"),
+        ]
+    else:
+        entries = [(swatch.format("--spread"), "unfinished requests, as the router counts them")]
     if not is_by_prefix:
         tick = "width:3px;height:14px;background:var({})"
         reasons = [
@@ -164,6 +219,9 @@ def _draw(log: RouteLog, is_by_prefix: bool, report: FleetReport | None) -> None
     if len(chosen) < len(log.choices):
         st.caption(f"Shown: the first {len(chosen):,} of {len(log.choices):,} decisions.")
 
+    names = log.names or [f"replica {lane}" for lane in range(last)]
+    has_kv = any(sample.kv for sample in samples)
+
     def levels(name: str) -> list[list[float]]:
         """The levels of every replica; 0 before it was started."""
         return [
@@ -173,11 +231,6 @@ def _draw(log: RouteLog, is_by_prefix: bool, report: FleetReport | None) -> None
 
     counts = Counter(choice.replica for choice in log.choices)
     rates = {each.index: each.prefix_cache_hit_rate for each in report.replicas} if report else {}
-    lanes = [
-        f"replica {lane}\n{counts[lane]:,} requests"
-        + (f"\n{rates[lane]:.0%} cache hits" if lane in rates else "")
-        for lane in range(last)
-    ]
     data = {
         "choices": [
             [
@@ -190,12 +243,17 @@ def _draw(log: RouteLog, is_by_prefix: bool, report: FleetReport | None) -> None
         "times": [round(sample.time, 4) for sample in samples],
         "running": levels("running"),
         "waiting": levels("waiting"),
-        "kv": levels("kv"),
-        "end": max(samples[-1].time, chosen[-1].time) if samples else chosen[-1].time,
-        "lanes": lanes,
+        "kv": levels("kv") if has_kv else None,
+        "end": max(samples[-1].time, chosen[-1].time, 1e-3) if samples else max(chosen[-1].time, 1e-3),
+        "names": [shown_name(name) for name in names],
+        "facts": [
+            [counted(counts[lane], "request"), *([f"{rates[lane]:.0%} cache hits"] if lane in rates else [])]
+            for lane in range(last)
+        ],
+        "unit": log.unit,
         "hint": "Hover: a decision, and the replicas as the router saw them. Drag: zoom. Double click: all. Keys: ← →",
         "alt": f"{len(chosen):,} requests on {last} replicas by {log.router}: "
-        + "; ".join(f"replica {lane} got {counts[lane]:,}" for lane in range(last)),
+        + "; ".join(f"{shown_name(name)} got {counts[lane]:,}" for lane, name in enumerate(names)),
     }  # fmt: skip
     mount("prep_routes", _HERE, data, "router map", html=_HTML)
 

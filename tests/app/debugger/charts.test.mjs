@@ -130,8 +130,8 @@ test("a decision is found by time and replica, and told with what the router saw
   assert.equal(routes.nearest(choices, 0.1, null), 0);
   assert.equal(routes.nearest([], 1, null), -1);
   assert.equal(
-    routes.sentence(choices[1]),
-    "request 1 (1,000 tokens, prefix 3) at 1.000 s went to replica 0: 50 blocks\n→ replica 0: 2 unfinished, 50 blocks cached\n  replica 1: 4 unfinished, 0 blocks cached",
+    routes.sentence(choices[1], { names: ["a", "b"], unit: "blocks" }),
+    "request 1 (1,000 tokens, prefix 3) at 1.000 s went to a: 50 blocks\n→ a: 2 unfinished, 50 blocks cached\n  b: 4 unfinished, 0 blocks cached",
   );
   assert.deepEqual([-1, 0, 0.4, 0.5, 9].map((time) => routes.sampleAt([0, 0.5, 1], time)), [0, 0, 0, 1, 2]);
   assert.deepEqual(routes.seconds(0, 6.3, 7), [0, 1, 2, 3, 4, 5, 6]);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -12,6 +12,12 @@ from typer.testing import CliRunner
 
 from app.cli.main import app as cli
 from app.debugger.capacity import router_view
+from engine.config import ConfigError
+from engine.gateway.backend import Backend, GatewayRequest
+from engine.gateway.config import BackendSettings, Policy
+from engine.gateway.limits import CircuitBreaker
+from engine.gateway.route import Route
+from engine.gateway.route_map import routes_of_decisions
 from engine.sim.route_log import RouteLog, read_routes
 from engine.sim.router import ROUTERS
 from tests.app.debugger.pages import Opener, said
@@ -38,11 +44,15 @@ def test_every_router_of_the_simulator_is_drawn_with_its_reasons(
         app.selectbox(key="router name").set_value(router).run()
         assert not app.exception and not app.error, router
         data = drawn(app)
-        assert len(data["choices"]) == router_view.NUM_REQUESTS and len(data["lanes"]) == 4
-        assert sum(int(lane.split("\n")[1].split()[0]) for lane in data["lanes"]) == router_view.NUM_REQUESTS
+        assert len(data["choices"]) == router_view.NUM_REQUESTS and len(data["names"]) == 4
+        assert sum(int(facts[0].split()[0]) for facts in data["facts"]) == router_view.NUM_REQUESTS
         kinds[router] = {choice[5] for choice in data["choices"]}
         levels = [data[name][lane] for name in ("running", "waiting", "kv") for lane in range(4)]
         assert {len(each) for each in levels} == {len(data["times"])}
+    app.toggle(key="router all").set_value(True).run()
+    assert not app.exception and app.dataframe[0].value["router"].tolist() == list(ROUTERS)
+    hits = dict(zip(ROUTERS, app.dataframe[0].value["cache hits, %"], strict=True))
+    assert hits["prefix-affinity"] > hits["round-robin"]
     assert kinds["prefix-affinity"] == {"prefix", "load"} and kinds["round-robin"] == {"turn"}
     assert kinds["consistent-hash"] == {"ring"} and kinds["least-loaded"] == {"load"}
 
@@ -97,6 +107,55 @@ def test_a_run_of_the_command_line_is_read_and_a_damaged_one_is_a_sentence(
     assert router_view._opened() is None and "deep.json cannot be shown" in errors.pop()
     state["router file"] = File("{}", "large.json", router_view.MOST_BYTES + 1)
     assert router_view._opened() is None and "at most 50 MB" in errors.pop()
+
+
+def decided(policy: str, count: int) -> str:
+    """Decisions of a gateway with three backends, as JSON."""
+    names = ("a", "b", "c")
+    backends = [
+        Backend(index, BackendSettings(name=name, url="http://x"), CircuitBreaker(2, 10.0))
+        for index, name in enumerate(names)
+    ]
+    route, decisions = Route(backends, policy, None), []
+    for number in range(count):
+        text = f"system prompt {number % 4} " * 40
+        asked = GatewayRequest.of(f"r{number}", "", {"model": "shop", "prompt": text})
+        backend, decision = route.decide(asked, 100 + number / 10)
+        assert backend is not None
+        backend.begin(asked, 100 + number / 10)
+        decisions.append({**decision.as_json(), "sentence": decision.sentence()})
+    lost = {**decisions[0], "request_id": "lost", "backend": None, "reason": "no backend can answer"}
+    return json.dumps([*reversed(decisions), lost])
+
+
+@pytest.mark.parametrize("policy", get_args(Policy))
+def test_the_decisions_of_a_gateway_are_read_for_every_policy(policy: str) -> None:
+    text = decided(policy, 24)
+    log, num_without = routes_of_decisions(text)
+    assert num_without == 1 and len(log.choices) == 24 and sorted(log.names) == ["a", "b", "c"]
+    by_id = {each["request_id"]: each for each in json.loads(text)}
+    assert [choice.request for choice in log.choices] == [f"r{number}" for number in range(24)]
+    for choice, sample in zip(log.choices, log.samples, strict=True):
+        decision = by_id[str(choice.request)]
+        assert log.names[choice.replica] == decision["backend"] and choice.reason == decision["reason"]
+        loads = {each["name"]: each["load"] for each in decision["seen"]}
+        assert sample.running == [loads[name] for name in log.names] and not sample.kv
+        assert choice.time == pytest.approx(int(str(choice.request)[1:]) / 10)
+    expected = {"round-robin": "turn", "consistent-hash": "ring", "prefix-affinity": "prefix"}.get(policy)
+    assert expected is None or expected in {choice.kind for choice in log.choices}
+
+
+def test_a_gateways_file_is_drawn_by_its_names_and_another_list_is_a_sentence(
+    open_page: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router_view, "_opened", lambda: router_view._read(decided("least-loaded", 6)))
+    app = open_page("capacity", view="router")
+    assert not app.exception and "1 request had no backend" in said(app)
+    data = drawn(app)
+    assert sorted(data["names"]) == ["a", "b", "c"] and data["kv"] is None and len(data["choices"]) == 6
+    for text in ("[]", "[1]", '[{"when": 1}]', "[" * 200_000):
+        with pytest.raises(ConfigError):
+            router_view._read(text)
 
 
 def test_pools_have_no_routes_to_record(tmp_path: Path) -> None:
