@@ -66,7 +66,9 @@ def _remedies(found: Capacity, apply: Callable[[Remedy], None]) -> None:
         return
     offered = remedies(found)
     if not offered:
-        st.caption("No single change of GPU, dtype, tensor parallel, replicas or max_model_len helps.")
+        st.caption(
+            "No single change of GPU, dtype, tensor parallel, replicas or max_model_len helps at the planned load."
+        )
         return
     st.markdown(
         "**What helps** · each alone; the effect is computed by the same formulas, and a click applies it"

@@ -49,13 +49,18 @@ _HTML = """
 """
 
 
-def show(found: Capacity) -> None:
+def show(found: Capacity) -> dict[str, str]:
+    """Draw, and return the parameters of a link to the same picture."""
     if found.problem:
         st.error(found.problem.partition(" What would fit")[0])
-        return
+        return {}
     router, replicas, is_by_prefix = _controls(found)
     log, report = _opened(), None
-    if log is None:
+    if log is not None:
+        st.caption(
+            f"Shown: the opened file, routed by {told(log.router)}. To simulate again, remove it below."
+        )
+    else:
         log, report = _simulated(found.scenario, found.value("rate"), router, replicas)
         if not found.scenario.prefix_len:
             st.caption(
@@ -68,12 +73,15 @@ def show(found: Capacity) -> None:
     if report is not None:
         _all_routers(found, replicas)
     _open_file()
+    return {"router": router, "lanes": str(replicas)}
 
 
 def _controls(found: Capacity) -> tuple[str, int, bool]:
+    linked, lanes = st.query_params.get("router", ""), st.query_params.get("lanes", "")
     planned = min(MOST_REPLICAS, max(4, round(found.value("replicas"))))
-    st.session_state.setdefault("router name", "prefix-affinity")
-    st.session_state.setdefault("router replicas", planned)
+    wanted = int(lanes) if lanes.isdecimal() and len(lanes) == 1 else planned
+    st.session_state.setdefault("router name", linked if linked in ROUTERS else "prefix-affinity")
+    st.session_state.setdefault("router replicas", min(MOST_REPLICAS, max(2, wanted)))
     left, middle, right = st.columns([1, 1, 1])
     with left:
         router = st.selectbox("Router", list(ROUTERS), key="router name")
@@ -156,7 +164,7 @@ def _read(text: str) -> RouteLog:
         return read_routes(text)
     log, num_without = routes_of_decisions(text)
     if num_without:
-        st.caption(f"{counted(num_without, 'request')} had no backend and are not drawn.")
+        st.caption(f"Not drawn: {counted(num_without, 'request')} without a backend.")
     return log
 
 

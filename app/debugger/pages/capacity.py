@@ -66,7 +66,7 @@ def show() -> None:
             batch, context = roofline_view.show(found, _linked("batch"), _linked("context"))
             query |= {"batch": str(batch), "context": str(context)}
         elif view == ROUTER:
-            router_view.show(found)
+            query |= router_view.show(found)
         else:
             plan_view.show(found, lambda: _undo_button(scenario), _apply)
     session.add_to_url(scenario.as_query() | query)

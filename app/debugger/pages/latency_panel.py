@@ -29,6 +29,7 @@ from engine.trace.format import shown_name
 MOST_MARKS = 60
 """Requests drawn as points; with more, the curves alone."""
 MOST_NAMES = 24
+MOST_LIMIT = 1e9
 _STYLE = Path(__file__).resolve().parents[1] / "views" / "slo.css"
 
 
@@ -42,7 +43,7 @@ def show_latencies(run: Run, clock: bool) -> None:
                 "Unit",
                 ["ms", "steps"],
                 key="latency_unit",
-                default="ms",
+                default="steps" if st.query_params.get("unit") == "steps" else "ms",
                 required=True,
                 label_visibility="collapsed",
             )
@@ -55,6 +56,7 @@ def show_latencies(run: Run, clock: bool) -> None:
     charts, limits_column = st.columns([3, 1.15], gap="small")
     with limits_column:
         limits = _limits(run, found, unit)
+        _link(found, limits, unit)
         good = within_limits(found, limits)
         _shares(good, len(found.numbers))
     with charts:
@@ -73,14 +75,33 @@ def _counts(found: Latencies, span: tuple[int, int] | None) -> str:
     return text
 
 
+def _link(found: Latencies, limits: dict[Kind, float], unit: Unit) -> None:
+    """Put limits that differ from the first ones into the page's address, with their unit."""
+    changed = any(limits[kind] != first_limit(found.values[kind]) for kind in TITLES)
+    if changed:
+        session.add_to_url({"unit": unit, "limits": "-".join(f"{limit:g}" for limit in limits.values())})
+
+
+def _linked_limits(unit: Unit) -> dict[Kind, float]:
+    """The limits of a link; empty if it has none in this unit."""
+    texts = st.query_params.get("limits", "").split("-")
+    try:
+        values = [float(text) for text in texts]
+    except ValueError:
+        return {}
+    is_valid = len(values) == len(TITLES) and all(0 <= value <= MOST_LIMIT for value in values)
+    return dict(zip(TITLES, values, strict=True)) if is_valid and st.query_params.get("unit") == unit else {}
+
+
 def _limits(run: Run, found: Latencies, unit: Unit) -> dict[Kind, float]:
     """Let the user set a limit for each latency."""
     st.markdown(f"**Limits** ({unit}) and shares within")
     limits: dict[Kind, float] = {}
+    linked = _linked_limits(unit)
     for kind, column in zip(TITLES, st.columns(3, gap="small"), strict=True):
         key = f"slo {run.run_id} {unit} {kind}"
-        st.session_state.setdefault(key, first_limit(found.values[kind]))
-        limits[kind] = column.number_input(f"{kind} ≤", 0.0, 1e9, step=1.0, format="%.5g", key=key)
+        st.session_state.setdefault(key, linked.get(kind, first_limit(found.values[kind])))
+        limits[kind] = column.number_input(f"{kind} ≤", 0.0, MOST_LIMIT, step=1.0, format="%.5g", key=key)
     return limits
 
 

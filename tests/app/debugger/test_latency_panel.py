@@ -113,6 +113,19 @@ def test_the_user_sets_a_limit_and_opens_a_request_outside_of_it(open_page: Open
     )
 
 
+def test_limits_are_in_the_address_and_a_damaged_address_has_the_first_ones(open_page: Opener) -> None:
+    app = open_page("metrics", run="burst", unit="steps", limits="5-1.5-30")
+    assert not app.exception
+    values = [app.number_input(key=f"slo burst steps {kind}").value for kind in TITLES]
+    assert values == [5, 1.5, 30] and app.query_params["limits"] == "5-1.5-30"
+    plain = open_page("metrics", run="burst")
+    assert "limits" not in plain.query_params, "nothing was changed"
+    for limits in ("5-many-30", "5", "5-inf-30", "nan-1-1"):
+        damaged = open_page("metrics", run="burst", unit="ms", limits=limits)
+        first = damaged.number_input(key="slo burst ms TTFT").value
+        assert not damaged.exception and first == plain.number_input(key="slo burst ms TTFT").value
+
+
 def test_a_click_on_a_point_opens_its_request(open_page: Opener) -> None:
     app = open_page("metrics", run="burst")
     app.session_state["latency TTFT"] = {"picked": 3}

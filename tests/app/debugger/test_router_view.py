@@ -65,6 +65,14 @@ def test_requests_with_one_prefix_have_one_colour(open_page: Opener) -> None:
     assert len(colours) == 12 and len({colour for _, colour in colours}) == 7
 
 
+def test_a_link_opens_its_router_and_a_damaged_one_the_default(open_page: Opener) -> None:
+    app = open_page("capacity", **LINK, router="round-robin", lanes=2)
+    assert not app.exception and len(drawn(app)["names"]) == 2
+    assert app.query_params["router"] == "round-robin" and app.query_params["lanes"] == "2"
+    damaged = open_page("capacity", **LINK, router="best", lanes="-3")
+    assert not damaged.exception and damaged.query_params["router"] == "prefix-affinity"
+
+
 def test_without_a_common_prefix_the_page_says_what_to_raise(open_page: Opener) -> None:
     app = open_page("capacity", view="router")
     assert "No prompt has a common prefix" in said(app)
@@ -150,7 +158,11 @@ def test_a_gateways_file_is_drawn_by_its_names_and_another_list_is_a_sentence(
 ) -> None:
     monkeypatch.setattr(router_view, "_opened", lambda: router_view._read(decided("least-loaded", 6)))
     app = open_page("capacity", view="router")
-    assert not app.exception and "1 request had no backend" in said(app)
+    assert (
+        not app.exception
+        and "Not drawn: 1 request without a backend" in said(app)
+        and "remove it below" in said(app)
+    )
     data = drawn(app)
     assert sorted(data["names"]) == ["a", "b", "c"] and data["kv"] is None and len(data["choices"]) == 6
     for text in ("[]", "[1]", '[{"when": 1}]', "[" * 200_000):
