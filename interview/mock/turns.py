@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from interview.drills.score import MOST_NAMED
 from interview.mock.scenario import Code, Pick
 from quizzes.grading import ParseError, check_reply, reply_keys
 from quizzes.instance import Instance
@@ -166,6 +167,10 @@ class Hypothesis(Want):
             raise ParseError("no figure is named", "name the figures that decide, as a look shows them")
         if wrong := [name for name in named if name not in self.figures]:
             raise ParseError(f"no look has shown a figure {wrong[0]!r}", f"use {', '.join(self.figures)}")
+        if len(named) > MOST_NAMED:
+            raise ParseError(
+                f"{len(named)} figures are named", f"name the {MOST_NAMED} that decide, or fewer"
+            )
 
 
 @dataclass(frozen=True)
