@@ -2,7 +2,7 @@
 
 record = Record(question.id, seed, replies={"static": "124"}, confidence=80, seconds=31.0)
 prediction = commit(state, session, instance, record)      # in the file before the experiment runs
-result = runner.run(...).result                            # if it cannot be had: keep_unscored
+result = runner.run(...).result                            # without a result: keep_unscored
 graded = grade(instance, record.replies, result)
 attempt = keep(state, session, instance, record, graded, prediction.id)
 """

@@ -11,12 +11,14 @@ from app.debugger.catalogue import title_of
 from app.debugger.mini_map import in_words, mini_map, owner_colours
 from app.debugger.page_frame import plain, told
 from app.debugger.question_panel import show_panel
+from app.debugger.questions.choosing import IN_A_TERMINAL
+from app.debugger.questions.held import bank
 from app.debugger.runs import Run
 from app.debugger.tours import Stop, Tour, caption, load_tours, step_of
 from common.paths import state_path
+from common.text import counted
 from engine.trace.sentence import sentence
 from quizzes.learning.progress import Progress, progress
-from quizzes.question_bank import Bank, load_bank
 from quizzes.state import State, StateError
 
 _KEY = "tour"
@@ -117,11 +119,18 @@ def _show_quiz(run: Run, step: int) -> None:
 
 def _show_bank(tour: Tour) -> None:
     st.subheader("Continue in the question bank")
-    found = [entry for entry in _bank() if entry.topic in tour.topics]
-    st.caption(f"{len(found)} questions on {' and '.join(tour.topics)}; in a terminal:")
-    commands = [f"prep quiz --topic {topic}" for topic in tour.topics]
-    commands += [f"prep quiz --question {entry.id}" for entry in found[:QUESTIONS_SHOWN]]
-    st.code("\n".join(commands), language="sh")
+    found = [entry for entry in bank() if entry.topic in tour.topics and entry.kind not in IN_A_TERMINAL]
+    st.caption("Predict, and the engine decides. Also `prep quiz` in a terminal.")
+    with st.container(horizontal=True, key="learn_topics"):
+        for topic in tour.topics:
+            count = sum(entry.topic == topic for entry in found)
+            if st.button(
+                f"{topic.replace('_', ' ')}: {counted(count, 'question')}", key=f"learn_topic_{topic}"
+            ):
+                session.go("questions", {"topic": topic})
+    for entry in found[:QUESTIONS_SHOWN]:
+        if st.button(entry.title, key=f"learn_question_{entry.id}", type="tertiary", icon=":material/quiz:"):
+            session.go("questions", {"question": entry.id})
     standing = _standing()
     topics = [
         each for each in (standing.topics if standing else ()) if each.topic in tour.topics and each.seen
@@ -130,12 +139,7 @@ def _show_bank(tour: Tour) -> None:
         right = "" if topic.accuracy is None else f", {topic.accuracy:.0%} right"
         st.progress(topic.readiness / 100, f"{topic.topic}: {topic.seen} of {topic.available} seen{right}")
     if not topics:
-        st.caption("No answers on these topics yet. `prep quiz` records them.")
-
-
-@st.cache_resource(show_spinner="Reading the question bank …")
-def _bank() -> Bank:
-    return load_bank()
+        st.caption("No answers on these topics yet.")
 
 
 def _standing() -> Progress | None:
@@ -144,7 +148,7 @@ def _standing() -> Progress | None:
         return None
     try:
         with State.open() as state:
-            return progress(_bank(), state)
+            return progress(bank(), state)
     except StateError as error:
         st.warning(told(error))
         return None

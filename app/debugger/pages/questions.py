@@ -25,7 +25,7 @@ _KEY = "question"
 
 
 class Place(NamedTuple):
-    """What this tab shows, as in its address."""
+    """A topic, a question or an answer, as in the address of a tab."""
 
     topic: str | None = None
     question: str = ""
@@ -65,15 +65,13 @@ def show() -> None:
 
 
 def _place() -> Place:
-    """Return the place of this tab; the first call, or a link to another question, reads the address."""
-    said = st.query_params
-    if _KEY not in st.session_state or said.get("question", "") not in ("", st.session_state[_KEY].question):
+    """Return the place of this tab. An address that the page did not write changes it: a link, Back, Forward."""
+    said = {name: text for name, text in st.query_params.items() if name in Place._fields}
+    if _KEY not in st.session_state or said and said != st.session_state[_KEY].parameters:
         topic, seed = said.get("topic"), said.get("seed", "")
         number = int(seed) if seed.isdecimal() and len(seed) < 16 else SystemRandom().randrange(SEEDS)
-        place = Place(
-            topic if topic in TOPICS else None, said.get("question", ""), number, said.get("session", "")
-        )
-        st.session_state[_KEY] = place
+        question, answer = said.get("question", ""), said.get("session", "")
+        st.session_state[_KEY] = Place(topic if topic in TOPICS else None, question, number, answer)
     found: Place = st.session_state[_KEY]
     return found
 

@@ -27,7 +27,7 @@ ALL = "all topics"
 
 
 class Choice(NamedTuple):
-    """What to open: a question with a seed, or the sitting of an earlier answer."""
+    """A question with a seed, or the sitting of an earlier answer."""
 
     question: str = ""
     seed: int = 0

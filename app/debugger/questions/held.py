@@ -63,7 +63,7 @@ class Held:
     follow_up: FollowUp | None = None
     aside: Aside | None = None
     unsaved: str = ""
-    """Why the answer is not in the state file."""
+    """The reason, if the answer is not in the state file."""
     runner: Runner = field(default_factory=Runner)
     job: Job | None = None
     left_at: float | None = None

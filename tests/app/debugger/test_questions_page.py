@@ -275,3 +275,22 @@ def test_an_unusable_state_file_is_told_and_the_answer_is_still_graded(
     commit(app, right_replies(QUESTION, 7))
     text = said(app)
     assert "This answer is not saved" in text and "✓ Right" in text
+
+
+@pytest.mark.parametrize(
+    ("page", "button", "place"),
+    [
+        ("learn", "learn_topic_memory", {"topic": "memory"}),
+        ("cards", "card_question_memory.kv_per_token", {"question": "memory.kv_per_token"}),
+    ],
+)
+def test_pages_lead_to_questions(open_page: Opener, page: str, button: str, place: dict[str, str]) -> None:
+    app = open_page(page, **({"card": "paper.pagedattention"} if page == "cards" else {}))
+    keys = [each.key for each in app.button]
+    if page == "cards":
+        button = next(key for key in keys if key and key.startswith("card_question_"))
+        place = {"question": button.removeprefix("card_question_")}
+    app.button(key=button).click().run()
+    assert not app.exception
+    shown = app.session_state["question"]
+    assert all(getattr(shown, name) == value for name, value in place.items())
