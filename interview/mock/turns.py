@@ -12,7 +12,7 @@ from typing import Any
 
 from interview.drills.score import MOST_NAMED
 from interview.mock.scenario import Code, Pick
-from quizzes.grading import ParseError, check_reply, reply_keys
+from quizzes.grading import ParseError, asked_keys, check_reply
 from quizzes.instance import Instance
 from quizzes.question import KeyPoint
 
@@ -65,12 +65,7 @@ class Ask(Want):
     @property
     def keys(self) -> list[str]:
         """Return the keys in the order to ask for them, intervals after their answers."""
-        intervals = {answer.id for answer in self.instance.question.answers if answer.interval}
-        return [
-            key
-            for name in reply_keys(self.instance)
-            for key in ([name, f"{name}.interval"] if name in intervals else [name])
-        ]
+        return asked_keys(self.instance)
 
     def check(self, reply: dict[str, Any]) -> None:
         if reply.get("pass"):
