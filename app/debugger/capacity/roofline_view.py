@@ -29,10 +29,11 @@ COLOURS = {
 _STYLE = Path(__file__).with_name("roofline.css")
 
 
-def show(found: Capacity, start: tuple[int, int] | None) -> tuple[int, int]:
-    """Draw, and return batch and context. start: those of a link."""
+def show(found: Capacity, batch: int | None, context: int | None) -> tuple[int, int]:
+    """Draw, and return batch and context. batch, context: those of a link; None: those of the plan."""
     scenario = found.scenario
-    batch, context = _sliders(scenario, start or _of_plan(found))
+    of_plan = _of_plan(found)
+    batch, context = _sliders(scenario, (batch or of_plan[0], context or of_plan[1]))
     roofline, work = Roofline(scenario.deployment), operations(scenario.deployment, batch, context)
     _chart(roofline, work, batch, context)
     st.html(

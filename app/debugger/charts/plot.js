@@ -213,8 +213,10 @@ function connect(frame, svg, view, pick) {
     const box = svg.getBoundingClientRect();
     const outer = frame.getBoundingClientRect();
     const left = x + box.left - outer.left;
-    tip.style.left = `${Math.max(0, Math.min(outer.width - tip.offsetWidth - 4, left > outer.width / 2 ? left - tip.offsetWidth - 14 : left + 14))}px`;
-    tip.style.top = `${Math.max(0, y + box.top - outer.top - tip.offsetHeight / 2)}px`;
+    const sides = [left + 14, left - tip.offsetWidth - 14].filter((at) => at >= 0 && at + tip.offsetWidth <= outer.width);
+    const top = y + box.top - outer.top;
+    tip.style.left = `${Math.max(0, sides[0] ?? Math.min(left - 20, outer.width - tip.offsetWidth))}px`;
+    tip.style.top = `${sides.length ? Math.max(0, top - tip.offsetHeight / 2) : top + 14}px`;
   };
   const point = (index) => {
     const { nodes, data, to } = view();

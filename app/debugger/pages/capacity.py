@@ -63,7 +63,7 @@ def show() -> None:
         view = _view()
         query = {} if view == PLAN else {"view": view.lower()}
         if view == ROOFLINE:
-            batch, context = roofline_view.show(found, _linked("batch", "context"))
+            batch, context = roofline_view.show(found, _linked("batch"), _linked("context"))
             query |= {"batch": str(batch), "context": str(context)}
         elif view == ROUTER:
             router_view.show(found)
@@ -82,13 +82,10 @@ def _view() -> str:
     return chosen or PLAN
 
 
-def _linked(*names: str) -> tuple[int, int] | None:
-    """Two numbers of a link; None if one is missing or not a number."""
-    texts = [st.query_params.get(name, "") for name in names]
-    if not all(text.isdecimal() and 0 < int(text) <= 1_000_000 for text in texts):
-        return None
-    first, second = map(int, texts)
-    return first, second
+def _linked(name: str) -> int | None:
+    """A number of a link; None if it is missing or not a number."""
+    text = st.query_params.get(name, "")
+    return int(text) if text.isdecimal() and len(text) <= 6 and int(text) else None
 
 
 def _apply(remedy: Remedy) -> None:

@@ -152,5 +152,24 @@ def test_formula_and_run_stand_side_by_side(app_url: str, tab: Page) -> None:
 def test_capacity_fits_a_phone(app_url: str, tab: Page) -> None:
     tab.set_viewport_size({"width": 375, "height": 800})
     tab.goto(f"{app_url}/capacity?model=llama-3-70b")
-    expect(tab.get_by_text("short by 62.3 GiB")).to_be_visible(timeout=LOADING_MS)
+    expect(tab.get_by_text("short by 62.3 GiB per GPU")).to_be_visible(timeout=LOADING_MS)
     assert is_as_wide_as_its_window(tab)
+    for view in ("Roofline", "Router"):
+        tab.goto(f"{app_url}/capacity?view={view.lower()}")
+        expect(tab.get_by_role("img").first).to_be_visible(timeout=LOADING_MS)
+        assert is_as_wide_as_its_window(tab), view
+
+
+def test_a_remedy_is_clicked_and_a_point_of_the_roofline_explains_itself(app_url: str, tab: Page) -> None:
+    tab.goto(f"{app_url}/capacity?model=llama-3-70b&rate=20")
+    tab.get_by_role("button", name="Tensor parallel 1 → 2").click(timeout=LOADING_MS)
+    expect(tab.get_by_text("short by")).to_have_count(0)
+    tab.wait_for_url(re.compile("tp=2"))
+    tab.get_by_role("button", name="Undo: Tensor parallel 1 → 2").click()
+    expect(tab.get_by_text("short by 62.3 GiB per GPU")).to_be_visible()
+    tab.goto(f"{app_url}/capacity?view=roofline&batch=64")
+    plot = tab.locator(".plot svg")
+    plot.focus(timeout=LOADING_MS)
+    tab.keyboard.press("ArrowRight")
+    expect(tab.locator(".plot .tip")).to_contain_text("QKV, decode")
+    expect(tab.locator(".plot .tip")).to_contain_text("x 64 tokens")
