@@ -43,6 +43,17 @@ def figure(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def plain_value(value: object) -> str:
+    """Return a value for reading: as `figure`, lists without quotes, - for None."""
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return f"[{', '.join(map(plain_value, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {plain_value(item)}" for key, item in value.items()) + "}"
+    return figure(value)
+
+
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return "1 block", "2 blocks", "1,200 blocks"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -43,17 +43,18 @@ from kernels.reference.sampling import floor_of as floor_of
 from kernels.registry import call, kind, preferred
 
 if TYPE_CHECKING:
-    from kernels.cpu.linear import PackedWeight
+    from kernels.cpu.linear import PackedPairs, PackedWeight
 
 # --- dense linear algebra ----------------------------------------------------------------------------------
 
 
-def pack_weight(weight: Tensor) -> Tensor | PackedWeight:
+def pack_weight(weight: Tensor) -> Tensor | PackedWeight | PackedPairs:
     """Return the matrix [out, in] in the layout that `linear` is fastest with on its device.
 
-    The layout is opaque; a PackedWeight has `.to_dense()`.
+    The layout is opaque; a packed matrix has `.to_dense()`.
     """
-    if preferred("linear", weight.device.type) == "cpu" and weight.dtype == torch.float32:
+    has_panels = weight.dtype in (torch.float32, torch.bfloat16)
+    if has_panels and preferred("linear", weight.device.type) == "cpu":
         from kernels.cpu.linear import pack_weight as pack_panels
 
         return pack_panels(weight)
@@ -62,10 +63,19 @@ def pack_weight(weight: Tensor) -> Tensor | PackedWeight:
     return pack_plain(weight)
 
 
-def linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None) -> Tensor:
-    """x [T, in] @ weight.T + bias [T, out]; weight is [out, in], plain or from `pack_weight`."""
-    key = (x.device.type, x.dtype, type(weight))
-    return call("linear", key, x, weight, bias)
+def linear(
+    x: Tensor,
+    weight: Tensor | PackedWeight | PackedPairs,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """x [T, in] @ weight.T + bias [T, out]; weight is [out, in], plain or from `pack_weight`.
+
+    out_dtype: of the result, by default x's. Sums are fp32; with fp32 the C++ form returns them without rounding
+    to 16 bits first.
+    """
+    key = (x.device.type, x.dtype, type(weight), out_dtype)
+    return call("linear", key, x, weight, bias, out_dtype)
 
 
 def embedding(table: Tensor, ids: Tensor) -> Tensor:

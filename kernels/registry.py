@@ -57,7 +57,7 @@ class Implementation:
 _FOLDERS = {"reference": "reference", "cpu": "cpu", "triton": "triton_ops", "cuda": "cuda"}
 _FILES = {
     "embedding": ("embedding.py", "embedding.cpp embedding.py", "", ""),
-    "linear": ("linear.py", "gemm.cpp linear.py", "", ""),
+    "linear": ("linear.py", "gemm.cpp gemm_bf16.cpp linear.py", "", ""),
     "rms_norm": ("norm.py", "norm.cpp norm.py", "norm.py", "norm.cu norm.py"),
     "fused_add_rms_norm": ("norm.py", "norm.cpp norm.py", "norm.py", "norm.cu norm.py"),
     "rotary_embedding": ("rotary.py", "rotary.cpp rotary.py", "rotary.py", ""),

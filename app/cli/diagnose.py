@@ -128,10 +128,8 @@ def _watch(sources: Sources) -> Evidence:
     from engine.server.diagnosis.collect import collect
 
     total = round(sources.window_s)
-    if not terminal.is_live(terminal.err()):
-        terminal.note(f"watching for {total} s")
     try:
-        with terminal.status(f"watching for {total} s") as tell:
+        with terminal.stages("looking for the server") as tell:
             return told(lambda: collect(sources, lambda spent: tell(f"watching: {spent:.0f} of {total} s")))
     except OSError as error:
         raise terminal.Problem(

@@ -326,8 +326,10 @@ class _Floor:
 
 def _finish(session: Session, json: bool) -> None:
     """Print the score and the debrief."""
+    from interview.drills.debrief import compare, in_words, runs_of
     from interview.drills.drill import causes
     from interview.drills.score import MOST
+    from interview.drills.session import read
 
     score = session.end()
     drill = session.drill
@@ -346,6 +348,9 @@ def _finish(session: Session, json: bool) -> None:
         terminal.say(f"Brier score of your confidence: {score.brier:.2f} (0 is best, 0.25 is a coin)")
     terminal.say(f"[bold]It was:[/] {causes()[drill.cause]}")
     terminal.say(terminal.literal(drill.debrief.say))
+    runs = runs_of(read(session.id))
+    for line in compare(runs, drill.evidence):
+        terminal.say(f"[bold]Decides:[/] {terminal.literal(in_words(line, runs))}")
     terminal.say(f"[bold]Not this:[/] {causes()[drill.debrief.runner_up]}")
     terminal.say(f"Ask: {terminal.literal(drill.debrief.question)}")
     terminal.next_command(f"prep drill report {session.id} --markdown", "the post-mortem")

@@ -23,6 +23,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from app.cli.terminal import Problem
+from common.typed_value import parse_value
 
 
 def option(help: str | None = None, *flags: str, **settings: Any) -> Any:
@@ -94,17 +95,6 @@ def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
             raise Problem(f"--set needs name=value, not {pair!r}", "for example --set slots=4")
         values[name.strip().replace("-", "_")] = parse_value(text.strip())
     return values
-
-
-def parse_value(text: str) -> Any:
-    """4 -> 4, true -> True, 4,9,3 -> [4, 9, 3], [4, 9] -> [4, 9], fcfs -> "fcfs"."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        pass
-    if "," in text:
-        return [parse_value(part.strip()) for part in text.split(",") if part.strip()]
-    return {"True": True, "False": False, "None": None, "none": None}.get(text, text)
 
 
 def parse_json_object(flag: str, text: str, example: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ from app.cli.options import JsonOption, ScriptOption, option
 from app.cli.quiz.dialogue import Dialogue
 from app.cli.quiz.start import drawn, hold, open_bank, open_state
 from common.text import counted
-from quizzes.learning.review import NAMES, Card, cards
+from quizzes.learning.review import NAMES, again_in_words, cards
 from quizzes.learning.selection import due, local_now
 from quizzes.question_bank import Bank
 from quizzes.state import State
@@ -116,7 +115,7 @@ def _when_again(sitting: Sitting) -> None:
     where = showing.console()
     for question_id in sorted(answered & known.keys()):
         card = known[question_id]
-        when = f" {NAMES[card.last_rating]:<6}{_again(card, now):<18}"
+        when = f" {NAMES[card.last_rating]:<6}{again_in_words(card, now):<18}"
         terminal.say(f"{when}[dim]{question_id}[/]", where)
         if card.suspended:
             where.print(
@@ -124,12 +123,3 @@ def _when_again(sitting: Sitting) -> None:
                 f"       {terminal.as_typed(f'prep answer {question_id}; prep review --resume {question_id}')}",
                 soft_wrap=True,
             )
-
-
-def _again(card: Card, now: dt.datetime) -> Any:
-    if card.suspended:
-        return "suspended"
-    if card.surprise:
-        return "next session"
-    days = (card.due.astimezone(now.tzinfo).date() - now.date()).days
-    return "today" if days <= 0 else f"in {counted(days, 'day')}"

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from app.cli import terminal
 from app.cli.options import JsonOption, SetOption, argument, option, parse_settings
-from common.text import figure
+from common.text import plain_value
 from quizzes.experiments import Result, registry
 from quizzes.experiments.registry import Experiment, Inconclusive, NeedsHardware, get
 
@@ -132,16 +132,8 @@ def show_figures(console: Console, result: dict[str, Any], units: dict[str, str]
 
 
 def plain(value: Any) -> str:
-    """Format a value for reading: thousands separated, short floats, lists without quotes."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool | int | float):
-        return figure(value)
-    if isinstance(value, list):
-        return "\\[" + ", ".join(plain(item) for item in value) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {plain(item)}" for key, item in value.items()) + "}"
-    return escape(str(value))
+    """Return a value for reading, as Rich markup."""
+    return escape(plain_value(value))
 
 
 def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:

@@ -35,6 +35,7 @@ PAGES = {
     "kernel": PageEntry("app.debugger.pages.kernel", "Kernel", ":material/memory:"),
     "capacity": PageEntry("app.debugger.pages.capacity", "Capacity", ":material/calculate:"),
     "cards": PageEntry("app.debugger.pages.cards", "Cards", ":material/style:"),
+    "questions": PageEntry("app.debugger.pages.questions", "Questions", ":material/quiz:"),
     "mock": PageEntry("app.debugger.pages.mock", "Mock", ":material/forum:"),
     "drill": PageEntry("app.debugger.pages.drill", "Drill room", ":material/emergency_home:"),
     "learn": PageEntry("app.debugger.pages.learn", "Learn", ":material/school:"),

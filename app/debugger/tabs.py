@@ -90,10 +90,12 @@ T = TypeVar("T", bound=HasOwner)
 class Keeper(Generic[T]):
     """Values by name, each of one tab. Values of closed tabs are released."""
 
-    def __init__(self, release: Callable[[T], None]) -> None:
-        """release: ends a value, and calls `drop`."""
+    def __init__(
+        self, release: Callable[[T], None], stays_s: Callable[[T], float] = lambda _: LEFT_S
+    ) -> None:
+        """release: ends a value, and calls `drop`. stays_s: how long a value stays after its tab was closed."""
         self.held: dict[str, T] = {}
-        self._release = release
+        self._release, self._stays_s = release, stays_s
         self._lock = threading.Lock()
         self._watcher: threading.Thread | None = None
 
@@ -120,6 +122,12 @@ class Keeper(Generic[T]):
                 raise OpenElsewhere
             time.sleep(0.1)
 
+    def move(self, name: str, tab: str) -> None:
+        """Give the value to another tab; its present one is told so at its next action."""
+        with self._lock:
+            if (found := self.held.get(name)) is not None:
+                found.owner, found.left_at = tab, None
+
     def drop(self, name: str, value: T) -> None:
         """Forget a value, unless another one has its name."""
         with self._lock:
@@ -136,7 +144,7 @@ class Keeper(Generic[T]):
                 each.left_at = None
             elif each.left_at is None:
                 each.left_at = now
-            elif now - each.left_at >= LEFT_S:
+            elif now - each.left_at >= self._stays_s(each):
                 self._release(each)
 
     def _watch(self) -> None:

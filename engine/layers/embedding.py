@@ -56,6 +56,7 @@ class ParallelLMHead(Linear):
     ) -> None:
         self.group = current_ranks().tensor
         super().__init__(hidden_size, self.group.split(vocab_size), bias=False, dtype=dtype)
+        self.out_dtype = torch.float32
         self.is_tied = tied_to is not None
         if tied_to is not None:
             self.weight = tied_to.weight

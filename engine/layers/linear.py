@@ -73,7 +73,7 @@ class UnquantizedLinearMethod:
         layer.weight = packed
 
     def apply(self, layer: Linear, x: Tensor) -> Tensor:
-        return ops.linear(x, layer.weight, layer.bias)
+        return ops.linear(x, layer.weight, layer.bias, layer.out_dtype)
 
     def is_recordable(self, layer: Linear) -> bool:
         return True
@@ -99,6 +99,7 @@ class Linear(nn.Module):
         self.in_features = in_features
         self.out_features = out_features = sum(self.parts.values())
         self.dtype = dtype
+        self.out_dtype: torch.dtype | None = None  # of the result, where it is not that of the inputs
         self.method: LinearMethod = UnquantizedLinearMethod()
         self.lora: Any = None  # A LoRALayer (`engine/lora/layers.py`), if adapters may add to the output
         self.stored: dict[str, dict[str, Tensor]] = {}

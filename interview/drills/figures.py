@@ -20,9 +20,10 @@ class Figure:
     unit: str
     least: float
     """Smallest difference that counts."""
-    factor: float = 2.0
+    factor: float
     """Smallest ratio that counts."""
-    says: str = ""
+    says: str
+    """Its name for a reader; the key is the name to type."""
 
 
 @dataclass(frozen=True)
@@ -49,49 +50,49 @@ LOOKS = {
 """Look -> its cost. Cheap ones first is the habit that a drill trains."""
 
 FIGURES = {
-    "server_ttft_p50": Figure("latency", "ms", 50, 3),
-    "server_ttft_p99": Figure("latency", "ms", 150, 3),
-    "server_itl_p50": Figure("latency", "ms", 15, 2),
-    "server_itl_p99": Figure("latency", "ms", 60, 3),
-    "waiting_mean": Figure("queue", "requests", 3, 3),
-    "running_mean": Figure("queue", "requests", 4, 1.8),
-    "kv_mean": Figure("queue", "share", 0.15, 1.6),
-    "preemptions": Figure("queue", "", 5, 2),
-    "deferred_mean": Figure("queue", "requests", 1, 2, "waiting for KV, a grammar or a prefix"),
-    "hit_rate": Figure("cache", "share", 0.2, 1.5),
-    "prefix_queries": Figure("cache", "tokens", 500, 2, "prompt tokens that were looked up"),
+    "server_ttft_p50": Figure("latency", "ms", 50, 3, "TTFT in the server, median"),
+    "server_ttft_p99": Figure("latency", "ms", 150, 3, "TTFT in the server, p99"),
+    "server_itl_p50": Figure("latency", "ms", 15, 2, "ITL in the server, median"),
+    "server_itl_p99": Figure("latency", "ms", 60, 3, "ITL in the server, p99"),
+    "waiting_mean": Figure("queue", "requests", 3, 3, "waiting requests, mean"),
+    "running_mean": Figure("queue", "requests", 4, 1.8, "running requests, mean"),
+    "kv_mean": Figure("queue", "share", 0.15, 1.6, "KV cache in use, mean"),
+    "preemptions": Figure("queue", "", 5, 2, "preemptions"),
+    "deferred_mean": Figure("queue", "requests", 1, 2, "requests that wait for KV, a grammar or a prefix, mean"),
+    "hit_rate": Figure("cache", "share", 0.2, 1.5, "prefix cache hit rate"),
+    "prefix_queries": Figure("cache", "tokens", 500, 2, "prompt tokens looked up in the prefix cache"),
     "recomputed_tokens": Figure("cache", "tokens", 300, 2, "prompt tokens computed a second time"),
     "ends_length_share": Figure("ends", "share", 0.3, 1.5, "answers that end with finish_reason length"),
-    "ends_abort": Figure("ends", "", 4, 2),
+    "ends_abort": Figure("ends", "", 4, 2, "answers that end with finish_reason abort"),
     "rejections": Figure("ends", "", 3, 2, "requests refused with status 429"),
     "refused": Figure("ends", "", 3, 2, "requests refused with status 400"),
     "answer_tokens": Figure("ends", "tokens", 8, 1.5, "mean length of an answer"),
-    "acceptance": Figure("speculation", "share", 0.2, 1.5),
-    "lora_loads": Figure("speculation", "", 5, 2),
-    "client_ttft_p50": Figure("clients", "ms", 50, 3),
-    "client_ttft_p99": Figure("clients", "ms", 150, 3),
-    "client_gap_p50": Figure("clients", "ms", 15, 2, "pause between two chunks"),
-    "client_gap_p99": Figure("clients", "ms", 60, 3),
+    "acceptance": Figure("speculation", "share", 0.2, 1.5, "accepted share of the drafted tokens"),
+    "lora_loads": Figure("speculation", "", 5, 2, "LoRA adapters loaded"),
+    "client_ttft_p50": Figure("clients", "ms", 50, 3, "TTFT at the clients, median"),
+    "client_ttft_p99": Figure("clients", "ms", 150, 3, "TTFT at the clients, p99"),
+    "client_gap_p50": Figure("clients", "ms", 15, 2, "pause between two chunks, median"),
+    "client_gap_p99": Figure("clients", "ms", 60, 3, "pause between two chunks, p99"),
     "client_extra_ms": Figure("clients", "ms", 40, 3, "median TTFT of clients less that of the server"),
     "unanswered": Figure("clients", "", 3, 2, "requests without an answer when the run ended"),
-    "failed": Figure("clients", "", 3, 2),
+    "failed": Figure("clients", "", 3, 2, "requests that failed"),
     "timeouts": Figure("clients", "", 3, 2, "requests ended with status 408"),
     "attempts": Figure("clients", "", 0.3, 1.3, "mean attempts per request"),
-    "step_ms_p50": Figure("steps", "ms", 8, 1.8),
+    "step_ms_p50": Figure("steps", "ms", 8, 1.8, "duration of a step, median"),
     "step_ms_long": Figure("steps", "ms", 60, 2.5, "fourth longest step"),
     "step_ms_early": Figure("steps", "ms", 150, 3, "longest of the first 10 steps"),
-    "step_ms_per_row": Figure("steps", "ms", 8, 2.5, "median of a step without prompts, per sequence in it"),
+    "step_ms_per_row": Figure("steps", "ms", 8, 2.5, "step without prompts, per sequence, median"),
     "step_jitter": Figure("steps", "ratio", 2.0, 2, "p95 over median of steps with similar work"),
-    "tokens_per_step": Figure("steps", "tokens", 8, 1.6),
+    "tokens_per_step": Figure("steps", "tokens", 8, 1.6, "tokens per step, mean"),
     "prefill_max": Figure("steps", "tokens", 100, 1.8, "most prompt tokens in one step"),
     "prefill_median": Figure("steps", "tokens", 16, 2, "median prompt tokens of the steps that have some"),
     "empty_steps": Figure("steps", "", 20, 3, "steps that computed no token while requests waited"),
     "kv_idle": Figure("steps", "share", 0.1, 2, "KV cache in use when no request runs"),
-    "queue_ms_p50": Figure("requests", "ms", 50, 3),
-    "queue_ms_p99": Figure("requests", "ms", 150, 3),
+    "queue_ms_p50": Figure("requests", "ms", 50, 3, "time in the queue, median"),
+    "queue_ms_p99": Figure("requests", "ms", 150, 3, "time in the queue, p99"),
     "prompt_tokens_p50": Figure("requests", "tokens", 20, 1.3, "median length of a prompt"),
     "clock_skew_ms": Figure("requests", "ms", 200, 3, "log's arrival less the client's sending time"),
-    "replica_imbalance": Figure("replicas", "ratio", 0.5, 1.4, "busiest server over the mean"),
+    "replica_imbalance": Figure("replicas", "ratio", 0.5, 1.4, "requests of the busiest server over the mean"),
     "replica_step_ratio": Figure("replicas", "ratio", 0.5, 1.4, "median step of the slowest server over the fastest"),
     "right_short": Figure("quality", "share", 0.25, 1.4, "right answers to the shorter half"),
     "right_long": Figure("quality", "share", 0.25, 1.4, "right answers to the longer half"),
@@ -121,7 +122,8 @@ def signature(faulty: Figures, healthy: Figures) -> Signature:
 
 
 def shown(name: str, value: float) -> str:
-    """Return a figure with its unit."""
+    """Return a figure with its unit; a count without decimals."""
     unit = FIGURES[name].unit
-    digits = 2 if unit in ("share", "ratio", "servers") else 0 if abs(value) >= 20 else 1
+    is_whole = abs(value) >= 20 or float(value).is_integer()
+    digits = 2 if unit in ("share", "ratio", "servers") else 0 if is_whole else 1
     return f"{value:,.{digits}f}{' ' + unit if unit else ''}"

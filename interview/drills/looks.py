@@ -36,7 +36,8 @@ def in_lines(details: list[str], told: list[Row], width: int = WIDTH) -> list[st
         lines.append(f"{'figure':20} {'now':>16} {'yesterday':>16}")
     for each in told:
         row = f"{each.figure:20} {each.now:>16} {each.before:>16}"
-        lines.append(f"{row}  {each.says}" if len(row) + len(each.says) + 2 <= width else row)
+        is_short = len(row) + len(each.says) + 2 <= width
+        lines += [f"{row}  {each.says}"] if is_short else [row, f"  {each.says}"]
     return lines
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from interview.drills.debrief import compare, named, runs_of
 from interview.drills.drill import causes, find_drill
-from interview.drills.figures import shown, signature
+from interview.drills.figures import signature
 
 
 def post_mortem(events: list[dict[str, Any]]) -> str:
@@ -20,12 +21,7 @@ def post_mortem(events: list[dict[str, Any]]) -> str:
     lines.append(f"Stated during the incident: {causes()[guess['cause']]}" if guess else "None was stated.")
     if end is not None:
         lines += ["", f"Found in the debrief: {causes()[drill.cause]} {drill.debrief.say}"]
-    if {"healthy", "faulty"} <= by_kind.keys():
-        lines += ["", "## Evidence", "", "| figure | incident | before |", "|---|---|---|"]
-        now, before = by_kind["faulty"]["figures"], by_kind["healthy"]["figures"]
-        for name in signature(now, before):
-            mark = " (decides)" if end is not None and name in drill.evidence else ""
-            lines.append(f"| {name}{mark} | {shown(name, now[name])} | {shown(name, before[name])} |")
+    lines += _evidence(events, set() if end is None else set(drill.evidence))
     lines += [
         "",
         "## Detection",
@@ -42,6 +38,17 @@ def post_mortem(events: list[dict[str, Any]]) -> str:
         "| _detect_ | | |",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _evidence(events: list[dict[str, Any]], decides: set[str]) -> list[str]:
+    runs = runs_of(events)
+    if not {"yesterday", "today"} <= runs.keys():
+        return []
+    lines = ["", "## Evidence", "", f"| figure | {' | '.join(runs)} |", f"|---|{'---|' * len(runs)}"]
+    for line in compare(runs, signature(runs["today"], runs["yesterday"])):
+        mark = " (decides)" if line.figure in decides else ""
+        lines.append(f"| {line.says}{mark} | {' | '.join(line.values)} |")
+    return lines
 
 
 def _impact(by_kind: dict[str, dict[str, Any]]) -> list[str]:
@@ -65,8 +72,9 @@ def _sentence(event: dict[str, Any]) -> str:
     if kind == "look":
         return f"Looked at {event['name']} (cost {event['cost']})."
     if kind == "hypothesis":
-        named = ", ".join(event["evidence"])
-        return f"Hypothesis {event['cause']}, {event['confidence']} % sure, because of {named}."
+        cause = causes()[event["cause"]].rstrip(".")
+        because = f", because of {named(event['evidence'])}" if event["evidence"] else ""
+        return f"Hypothesis, {event['confidence']} % sure: {cause}{because}."
     if kind == "fix":
         return f"Fix: {event['fix']}. Objective {met}, {event['good']:.0%} good."
     return f"End: {event['cause'] + event['evidence'] + event['fix'] + event['looks']} of 100 points."

@@ -13,6 +13,8 @@ MOST = {"cause": 40, "evidence": 20, "fix": 30, "looks": 10}
 """Part of the score -> its points."""
 CHEAP = 4
 """Cost of looks that loses no point."""
+MOST_NAMED = 4
+"""Figures that a hypothesis may name."""
 PASS = 70
 
 

@@ -14,6 +14,7 @@ A session that was interrupted stays readable: `report` shows it as far as it we
 from __future__ import annotations
 
 import datetime as dt
+import fcntl
 import json
 import re
 import time
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from common.paths import data_dir
 from engine.config import ConfigError
@@ -30,7 +31,7 @@ from interview.drills.drill import Change, Drill, Fix, Load, Stage, find_drill
 from interview.drills.figures import FIGURES, LOOKS, Figures
 from interview.drills.measure import figures, good_share
 from interview.drills.running import Record, Tell, run
-from interview.drills.score import Score, score
+from interview.drills.score import MOST_NAMED, Score, score
 from quizzes.yaml_files import UnknownId
 
 FORMAT = 1
@@ -65,6 +66,9 @@ class Session:
         self.minutes, self._runs = minutes, runs
         self._began = dt.datetime.now()
         self._deadline: float | None = None
+        self._stopped: float | None = None
+        """When the clock was stopped, while a load runs again."""
+        self._lock: TextIO | None = None
         self.before: Record | None = None
         self.record: Record | None = None
         self.healthy: Result | None = None
@@ -85,6 +89,9 @@ class Session:
             path = folder() / f"{moment}-{drill.code}-{number}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         session = cls(drill, path, minutes, runs)
+        session._lock = path.open("a", encoding="utf-8")
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(session._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         session._write("start", format=FORMAT, drill=drill.id, level=drill.level)
         return session
 
@@ -100,8 +107,9 @@ class Session:
     @property
     def seconds_left(self) -> float:
         """Return the time left for looks."""
-        end = 60 * self.minutes
-        return max(0.0, end if self._deadline is None else self._deadline - time.monotonic())
+        if self._deadline is None:
+            return 60 * self.minutes
+        return max(0.0, self._deadline - (self._stopped or time.monotonic()))
 
     def run_healthy(self, tell: Tell) -> Result:
         """Run the healthy twin: the figures of yesterday."""
@@ -127,7 +135,7 @@ class Session:
         return looks.look(name, self.record, self.faulty.figures, self.healthy.figures)
 
     def guess(self, cause: str, confidence: int, evidence: list[str]) -> None:
-        """State the cause, the confidence in percent and the deciding figures. The last guess counts.
+        """State the cause, the confidence in percent and at most MOST_NAMED deciding figures. The last guess counts.
 
         Raises ConfigError.
         """
@@ -139,16 +147,24 @@ class Session:
             raise ConfigError("name the figures that decide, as a look shows them")
         if wrong := [name for name in evidence if name not in FIGURES]:
             raise ConfigError(f"no figure is called {wrong[0]!r}; take names from the looks")
+        if len(evidence) > MOST_NAMED:
+            raise ConfigError(f"name at most {MOST_NAMED} figures that decide, got {len(evidence)}")
         self.guessed = (cause, confidence, evidence)
         self._write("hypothesis", cause=cause, confidence=confidence, evidence=evidence)
 
     def fix(self, wanted: int | str, tell: Tell) -> Result:
-        """Apply a fix to the faulty stage and run the same load again. Raises ConfigError.
+        """Apply a fix to the faulty stage and run the same load again; the clock stands still. Raises ConfigError.
 
         wanted: the number of a fix of the drill, or options such as "max-num-seqs=8".
         """
         words = self.words_of(wanted)
-        _, result = self._run("fix", [self.drill.fault, self._change(wanted)], tell, fix=words)
+        self._stopped = time.monotonic()
+        try:
+            _, result = self._run("fix", [self.drill.fault, self._change(wanted)], tell, fix=words)
+        finally:
+            if self._deadline is not None:
+                self._deadline += time.monotonic() - self._stopped
+            self._stopped = None
         self.num_fixes += 1
         if self.fixed is None or not self.fixed[1].is_met:
             self.fixed = (words, result)
@@ -159,7 +175,14 @@ class Session:
         is_fixed = self.fixed is not None and self.fixed[1].is_met
         found = score(self.drill, self.looked, self.guessed, self.num_fixes, is_fixed, self.seconds)
         self._write("end", **asdict(found))
+        self.close()
         return found
+
+    def close(self) -> None:
+        """Let go of the session: from now on `is_held` says no."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def words_of(self, wanted: int | str) -> str:
         """Return a fix in words. Raises ConfigError for a wrong one."""
@@ -220,6 +243,18 @@ def read(session_id: str) -> list[dict[str, Any]]:
         raise NoSession(f"the file of {found[0]} is damaged, or of another version")
     find_drill(events[0]["drill"])
     return events
+
+
+def is_held(session_id: str) -> bool:
+    """Return whether a process holds this session now, such as a terminal with `prep drill start`."""
+    with (folder() / f"{session_id}.jsonl").open("a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def sessions() -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from interview.drills import looks
 from interview.drills.checking import recorded
 from interview.drills.commands import commands
+from interview.drills.debrief import named
 from interview.drills.drill import Drill, causes, find_drill
 from interview.drills.figures import FIGURES, LOOKS, Figures
 from interview.drills.score import Score, score
@@ -97,7 +98,7 @@ class Case:
         row = next(each for each in self._rows(FIGURES[name].look) if each.figure == name)
         fix = self.drill.fixes[self.drill.right_fixes[0] - 1].say
         return (
-            f'The look "{FIGURES[name].look}" decides: {name} is {row.now}, and was {row.before}. '
+            f'The look "{FIGURES[name].look}" decides: {row.says} is {row.now}, and was {row.before}. '
             f"{causes()[self.drill.cause]} {fix}."
         )
 
@@ -113,10 +114,10 @@ class Case:
         found = self.score(guess, asked.seconds)
         texts = dict(self.causes)
         right = texts[self.drill.cause]
-        named = ", ".join(guess["evidence"]) or "none"
+        said = named(guess["evidence"]) or "none"
         asked.rows = [
             ("cause", texts[guess["cause"]], right, found.cause > 0),
-            ("figures that decide", named, " or ".join(self.drill.evidence), found.evidence > 0),
+            ("figures that decide", said, named(self.drill.evidence, " or "), found.evidence > 0),
             *self.rows_of(fixes),
         ]
         asked.confidence, asked.all_right = guess["confidence"], found.is_solved

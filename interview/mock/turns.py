@@ -10,8 +10,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from interview.drills.score import MOST_NAMED
 from interview.mock.scenario import Code, Pick
-from quizzes.grading import ParseError, check_reply, reply_keys
+from quizzes.grading import ParseError, asked_keys, check_reply
 from quizzes.instance import Instance
 from quizzes.question import KeyPoint
 
@@ -64,12 +65,7 @@ class Ask(Want):
     @property
     def keys(self) -> list[str]:
         """Return the keys in the order to ask for them, intervals after their answers."""
-        intervals = {answer.id for answer in self.instance.question.answers if answer.interval}
-        return [
-            key
-            for name in reply_keys(self.instance)
-            for key in ([name, f"{name}.interval"] if name in intervals else [name])
-        ]
+        return asked_keys(self.instance)
 
     def check(self, reply: dict[str, Any]) -> None:
         if reply.get("pass"):
@@ -166,6 +162,10 @@ class Hypothesis(Want):
             raise ParseError("no figure is named", "name the figures that decide, as a look shows them")
         if wrong := [name for name in named if name not in self.figures]:
             raise ParseError(f"no look has shown a figure {wrong[0]!r}", f"use {', '.join(self.figures)}")
+        if len(named) > MOST_NAMED:
+            raise ParseError(
+                f"{len(named)} figures are named", f"name the {MOST_NAMED} that decide, or fewer"
+            )
 
 
 @dataclass(frozen=True)

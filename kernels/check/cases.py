@@ -111,6 +111,8 @@ def _linear(draw: Draw) -> Made:
         yield f"{rows} strided rows, no bias", draw.strided(rows, width), weight
         rounded = weight.bfloat16().to(draw.dtype)
         yield f"{rows} rows, weights of a bf16 checkpoint", draw.normal(rows, width), rounded, bias
+        odd = draw.normal(rows, 65), draw.normal(out, 65)
+        yield f"{rows} rows, odd depth, fp32 results", *odd, bias, torch.float32
     yield NAN_ROW, draw.normal(3, 64), draw.normal(40, 64)
 
 

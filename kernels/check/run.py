@@ -119,8 +119,8 @@ def _implementation(op: str, backend: str | Function) -> tuple[Function, Functio
     pack = getattr(import_module(function.__module__), "pack_weight", None)
     if pack is None or backend == "reference":
         return function, unsupported
-    return (lambda x, weight, *bias: function(x, pack(weight), *bias)), (
-        lambda x, weight, *bias: unsupported(x, pack(weight), *bias)
+    return (lambda x, weight, *rest, **options: function(x, pack(weight), *rest, **options)), (
+        lambda x, weight, *rest, **options: unsupported(x, pack(weight), *rest, **options)
     )
 
 

@@ -16,14 +16,17 @@
 // Chunks are counted from the start of the request, and each query goes through them in the same order with
 // the same operations, whatever the other queries are: alone, in a batch, or in a chunk of a prompt.
 //
+// With queries and a cache in bf16 both products take pairs of bf16 numbers (`pairs.h`), so p is rounded to bf16;
+// scores, softmax, mass and outputs are fp32. In all other cases everything is widened to fp32.
+//
 // Sources: online softmax, Milakov & Gimelshein 2018; FlashAttention-2, Dao 2023; PagedAttention, Kwon et al. 2023.
 #include <type_traits>
 #include <vector>
 
 #include "cache.h"
 #include "graph.h"
+#include "pairs.h"
 #include "threads.h"
-#include "tile.h"
 
 namespace {
 
@@ -32,6 +35,21 @@ constexpr int MAX_QUERIES = 48;          // query vectors of a task, or one toke
 constexpr int MANY_ROWS = 16;            // enough tasks for all threads, without one for each head
 constexpr int64_t WORTH_THREADS = 2048;  // keys: some twenty microseconds
 constexpr int TILE_SUMS = VECTOR_REGISTERS >= 32 ? 24 : 12;  // vectors of sums that fit in registers
+
+// What the two products multiply: `Number`, of which a lane of a vector takes PER_WORD, one `Word`.
+struct WideFactors {
+    using Number = float;
+    using Word = float;
+    static constexpr int PER_WORD = 1;
+};
+struct PairFactors {
+    using Number = bfloat16;
+    using Word = int32_t;
+    static constexpr int PER_WORD = 2;
+};
+template <typename Q, typename T>
+using FactorsOf = std::conditional_t<std::is_same_v<Q, bfloat16> && std::is_same_v<T, bfloat16>, PairFactors,
+                                     WideFactors>;
 
 struct Batch {
     const void* query;
@@ -45,6 +63,13 @@ struct Batch {
 
     int64_t group() const { return heads / cache.heads; }
     int64_t width() const { return (cache.head_dim + LANES - 1) / LANES * LANES; }  // of a head in whole vectors
+
+    // Words of a query or a key, in whole vectors.
+    template <typename F>
+    int64_t words() const {
+        constexpr int AT_ONCE = LANES * F::PER_WORD;
+        return (cache.head_dim + AT_ONCE - 1) / AT_ONCE * LANES;
+    }
 };
 
 struct Task {
@@ -64,7 +89,7 @@ class Ahead {
 
    public:
     // The keys and values of a chunk, page by page.
-    void aim(const Batch& batch, const Chunk& chunk, int64_t bytes_per_number) {
+    void aim(const Batch& batch, const Chunk& chunk, int64_t bytes_per_number, int64_t numbers_per_word) {
         const CacheLayer& cache = batch.cache;
         const int32_t* blocks = batch.block_table + chunk.row * batch.table_stride;
         const int64_t end = chunk.first + chunk.count, per_slot = cache.head_dim * bytes_per_number;
@@ -81,7 +106,7 @@ class Ahead {
             }
             first += slots;
         }
-        const int64_t steps = 2 * CHUNK + cache.head_dim;
+        const int64_t steps = CHUNK + (CHUNK + cache.head_dim) / numbers_per_word;
         at_once_ = static_cast<int>((num_bytes / 64 + steps - 1) / steps);
     }
 
@@ -97,49 +122,69 @@ class Ahead {
     }
 };
 
-// What a thread works on: one task's queries and results, one chunk's keys and values. Rows of `width` numbers; no
-// result reads those behind head_dim.
+// What a thread works on: one task's queries and results, one chunk's keys and values. Rows of `width` numbers or of
+// whole vectors of words; no result reads those behind head_dim.
+template <typename F>
 struct Scratch {
-    std::vector<float> queries, outputs, scores, keys, values, peak;
-    const float* value_rows[CHUNK];  // in `values`, or in the cache if it holds floats in whole vectors
+    std::vector<float> outputs, scores, peak;
+    std::vector<typename F::Number> queries, weights;
+    std::vector<typename F::Word> keys, values;
+    const typename F::Word* value_rows[CHUNK];  // in `values`, or in the cache if it holds floats in whole vectors
     std::vector<vfloat> mass;
     Ahead ahead;
 
     void resize(const Batch& batch) {
         const int64_t width = batch.width(), num_queries = std::max<int64_t>(MAX_QUERIES, batch.group());
-        queries.resize(num_queries * width);
+        const int64_t words = batch.words<F>();
+        queries.resize(num_queries * words * F::PER_WORD);
         outputs.resize(num_queries * width);
         scores.resize(num_queries * CHUNK);
-        keys.resize(width * CHUNK);
-        values.resize(CHUNK * width);
+        weights.resize(num_queries * CHUNK);
+        keys.resize(words * CHUNK);
+        values.resize(CHUNK / F::PER_WORD * width);
         mass.resize(num_queries);
         peak.resize(num_queries);
     }
 };
 
-// c [rows, columns] = or += a [rows, depth] @ b [depth, columns]. a and c have rows of the given strides, row k of b
-// begins at b(k).
-template <int ROWS, int VECTORS, bool ADD, typename RowOf>
-void multiply_tile(const float* a, int64_t a_stride, RowOf b, int64_t depth, float* c, int64_t c_stride,
+// Step k of the depth: a word of every row of a, times a row of b.
+template <int ROWS, int VECTORS>
+ALWAYS_INLINE void add_step(Tile<ROWS, VECTORS>& tile, const float* a, int64_t a_stride, int64_t k, const float* b) {
+    vfloat row_of_b[VECTORS];
+    for (int v = 0; v < VECTORS; v++) row_of_b[v] = load(b + v * LANES);
+    tile.multiply_add(a + k, a_stride, row_of_b);
+}
+template <int ROWS, int VECTORS>
+ALWAYS_INLINE void add_step(Tile<ROWS, VECTORS>& tile, const bfloat16* a, int64_t a_stride, int64_t k,
+                            const int32_t* b) {
+    vint row_of_b[VECTORS];
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; v++) row_of_b[v] = load_pairs(b + v * LANES);
+    add_pairs(tile, a + 2 * k, a_stride, row_of_b);
+}
+
+// c [rows, columns] = or += a [rows, depth] @ b [depth, columns], the depth counted in words. a and c have rows of the
+// given strides (in numbers), row k of b begins at b(k).
+template <int ROWS, int VECTORS, bool ADD, typename Number, typename RowOf>
+void multiply_tile(const Number* a, int64_t a_stride, RowOf b, int64_t depth, float* c, int64_t c_stride,
                    Ahead& ahead) {
     Tile<ROWS, VECTORS> tile;
-    tile.zero();
-    if (ADD)
-        for (int row = 0; row < ROWS; row++)
-            for (int v = 0; v < VECTORS; v++) tile.sums[row][v] = load(c + row * c_stride + v * LANES);
+#pragma GCC unroll 16
+    for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++)
+            tile.sums[row][v] = ADD ? load(c + row * c_stride + v * LANES) : vfloat{};
     for (int64_t k = 0; k < depth; k++) {
-        vfloat row_of_b[VECTORS];
         ahead.ask();
-        for (int v = 0; v < VECTORS; v++) row_of_b[v] = load(b(k) + v * LANES);
-        tile.multiply_add(a + k, a_stride, row_of_b);
+        add_step(tile, a, a_stride, k, b(k));
     }
     for (int row = 0; row < ROWS; row++)
         for (int v = 0; v < VECTORS; v++) store(c + row * c_stride + v * LANES, tile.sums[row][v]);
 }
 
 // At most ROWS rows, as one tile.
-template <int ROWS, int VECTORS, bool ADD, typename RowOf>
-void multiply_some(int64_t rows, const float* a, int64_t a_stride, RowOf b, int64_t depth, float* c,
+template <int ROWS, int VECTORS, bool ADD, typename Number, typename RowOf>
+void multiply_some(int64_t rows, const Number* a, int64_t a_stride, RowOf b, int64_t depth, float* c,
                    int64_t c_stride, Ahead& ahead) {
     if constexpr (ROWS > 0) {
         if (rows == ROWS)
@@ -149,8 +194,8 @@ void multiply_some(int64_t rows, const float* a, int64_t a_stride, RowOf b, int6
     }
 }
 
-template <int VECTORS, bool ADD, typename RowOf>
-void multiply_columns(int64_t rows, const float* a, int64_t a_stride, RowOf b, int64_t depth, float* c,
+template <int VECTORS, bool ADD, typename Number, typename RowOf>
+void multiply_columns(int64_t rows, const Number* a, int64_t a_stride, RowOf b, int64_t depth, float* c,
                       int64_t c_stride, Ahead& ahead) {
     constexpr int ROWS = TILE_SUMS / std::max(VECTORS, 2);
     const int64_t num_tiles = (rows + ROWS - 1) / ROWS;
@@ -161,8 +206,8 @@ void multiply_columns(int64_t rows, const float* a, int64_t a_stride, RowOf b, i
     }
 }
 
-template <bool ADD, typename RowOf>
-void multiply(int64_t rows, const float* a, int64_t a_stride, RowOf b, int64_t columns, int64_t depth, float* c,
+template <bool ADD, typename Number, typename RowOf>
+void multiply(int64_t rows, const Number* a, int64_t a_stride, RowOf b, int64_t columns, int64_t depth, float* c,
               Ahead& ahead) {
     const auto from = [&](int64_t column) { return [=](int64_t k) { return b(k) + column; }; };
     int64_t at = 0;
@@ -229,10 +274,38 @@ vfloat load_scaled(const T* head, int64_t d, int64_t head_dim, float scale) {
     return load_scaled(rest, scale);
 }
 
-// A chunk of the cache -> keys [width, CHUNK] (transposed) and value_rows.
-template <bool WHOLE, typename T>
-void read_chunk(const Batch& batch, const Chunk& chunk, Scratch& scratch) {
-    const int64_t head_dim = batch.cache.head_dim, width = batch.width();
+// Words word .. word + LANES - 1 of a key.
+template <typename F, bool WHOLE, typename T>
+vfloat load_words(const T* key, int64_t word, int64_t head_dim, float scale) {
+    if constexpr (std::is_same_v<F, PairFactors>)
+        return (vfloat)(WHOLE ? load_pairs(key + 2 * word) : load_first_pairs(key + 2 * word, head_dim - 2 * word));
+    else
+        return load_scaled<WHOLE>(key, word, head_dim, scale);
+}
+
+// Row i of a chunk's values -> value_rows; rows of pairs hold the values of two keys, and 0 for one behind the chunk.
+template <typename F, bool WHOLE, typename T>
+void read_value(const Cursor<T>& at, int64_t i, int64_t head_dim, int64_t width, Scratch<F>& scratch) {
+    auto* to = scratch.values.data() + i / F::PER_WORD * width;
+    scratch.value_rows[i / F::PER_WORD] = to;
+    if constexpr (std::is_same_v<F, PairFactors>) {
+        for (int64_t d = 0; d < width; d += LANES) {
+            const vint number = widen_bits(at.value + d, WHOLE ? LANES : head_dim - d);
+            const vint pairs = i % 2 ? load_pairs(to + d) | number << 16 : number;
+            std::memcpy(to + d, &pairs, sizeof pairs);
+        }
+    } else if (WHOLE && std::is_same_v<T, float>) {
+        scratch.value_rows[i] = reinterpret_cast<const float*>(at.value);
+    } else {
+        for (int64_t d = 0; d < width; d += LANES)
+            store(to + d, load_scaled<WHOLE>(at.value, d, head_dim, at.scale(1)));
+    }
+}
+
+// A chunk of the cache -> keys [words, CHUNK] (transposed) and value_rows.
+template <typename F, bool WHOLE, typename T>
+void read_chunk(const Batch& batch, const Chunk& chunk, Scratch<F>& scratch) {
+    const int64_t head_dim = batch.cache.head_dim, width = batch.width(), words = batch.words<F>();
     Cursor<T> at(batch, chunk);
     for (int64_t first = 0; first < chunk.count; first += LANES) {
         const int64_t lanes = std::min<int64_t>(LANES, chunk.count - first);
@@ -242,36 +315,32 @@ void read_chunk(const Batch& batch, const Chunk& chunk, Scratch& scratch) {
             const int64_t i = first + lane;
             keys[lane] = at.key;
             scales[lane] = at.scale(0);
-            if (WHOLE && std::is_same_v<T, float>) {
-                scratch.value_rows[i] = reinterpret_cast<const float*>(at.value);
-            } else {
-                float* to = scratch.values.data() + i * width;
-                for (int64_t d = 0; d < width; d += LANES)
-                    store(to + d, load_scaled<WHOLE>(at.value, d, head_dim, at.scale(1)));
-                scratch.value_rows[i] = to;
-            }
+            read_value<F, WHOLE>(at, i, head_dim, width, scratch);
             at.next(i + 1 == chunk.count);
             scratch.ahead.ask();
         }
-        for (int64_t d = 0; d < width; d += LANES) {
+        for (int64_t word = 0; word < words; word += LANES) {
             vfloat square[LANES];
             for (int64_t lane = 0; lane < LANES; lane++)
-                square[lane] = lane < lanes ? load_scaled<WHOLE>(keys[lane], d, head_dim, scales[lane]) : vfloat{};
+                square[lane] = lane < lanes ? load_words<F, WHOLE>(keys[lane], word, head_dim, scales[lane]) : vfloat{};
             transpose(square);
-            for (int row = 0; row < LANES; row++) store(scratch.keys.data() + (d + row) * CHUNK + first, square[row]);
+            for (int row = 0; row < LANES; row++)
+                std::memcpy(scratch.keys.data() + (word + row) * CHUNK + first, &square[row], sizeof(vfloat));
         }
     }
 }
 
-// Scores of one query -> weights, in place, and its running peak, mass and output. Keys begin .. end - 1 of the chunk
-// are visible, at least one.
-void soften(float* scores, int64_t begin, int64_t end, float& peak, vfloat& mass, float* output, int64_t width) {
+// Scores of one query -> weights, and its running peak, mass and output. Keys begin .. end - 1 of the chunk are
+// visible, at least one.
+template <typename Number>
+void soften(const float* scores, float scale, int64_t begin, int64_t end, Number* weights, float& peak, vfloat& mass,
+            float* output, int64_t width) {
     vfloat s[4];
     vfloat highest = splat(-INFINITY);
     for (int v = 0; v < 4; v++) {
         const vint at = lane_numbers() + v * LANES;
         const vint visible = (at >= static_cast<int32_t>(begin)) & (at < static_cast<int32_t>(end));
-        s[v] = select(visible, load(scores + v * LANES), splat(-INFINITY));
+        s[v] = select(visible, load(scores + v * LANES) * scale, splat(-INFINITY));
         highest = maximum(highest, s[v]);
     }
     const float new_peak = std::max(peak, largest(highest));
@@ -284,57 +353,67 @@ void soften(float* scores, int64_t begin, int64_t end, float& peak, vfloat& mass
     for (int v = 0; v < 4; v++) {
         const vfloat weight = exp_nonpositive(s[v] - peak);
         mass += weight;
-        store(scores + v * LANES, weight);
+        store(weights + v * LANES, weight);
     }
 }
 
 // Everything for one chunk of keys but reading it.
-void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int64_t position, Scratch& scratch) {
+template <typename F>
+void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int64_t position, Scratch<F>& scratch) {
     const int64_t base = (chunk.kv_head - task.first_head) * task.num_tokens * batch.group();
     const int64_t head_dim = batch.cache.head_dim, width = batch.width(), group = batch.group();
     const int64_t skip = std::max<int64_t>(0, chunk.first - position);  // tokens that stand before the chunk
     const int64_t begin = skip * group, num_queries = task.num_tokens * group;
     if (begin >= num_queries) return;
+    const int64_t query_stride = batch.words<F>() * F::PER_WORD, depth = (head_dim + F::PER_WORD - 1) / F::PER_WORD;
     float* scores = scratch.scores.data();
-    const float* keys = scratch.keys.data();
+    auto* weights = scratch.weights.data();
+    const auto* keys = scratch.keys.data();
     multiply<false>(
-        num_queries - begin, scratch.queries.data() + (base + begin) * width, width,
-        [=](int64_t d) { return keys + d * CHUNK; }, CHUNK, head_dim, scores, scratch.ahead);
-    for (int64_t query = begin; query < num_queries; query++, scores += CHUNK) {
+        num_queries - begin, scratch.queries.data() + (base + begin) * query_stride, query_stride,
+        [=](int64_t word) { return keys + word * CHUNK; }, CHUNK, depth, scores, scratch.ahead);
+    const float scale = std::is_same_v<F, PairFactors> ? batch.scale : 1;  // wide queries are scaled already
+    for (int64_t query = begin; query < num_queries; query++, scores += CHUNK, weights += CHUNK) {
         const int64_t at = position + query / group;
         const int64_t oldest = batch.window ? std::max<int64_t>(0, at - batch.window + 1 - chunk.first) : 0;
         const int64_t end = std::min(chunk.count, at + 1 - chunk.first);
         if (oldest < end)
-            soften(scores, oldest, end, scratch.peak[base + query], scratch.mass[base + query],
+            soften(scores, scale, oldest, end, weights, scratch.peak[base + query], scratch.mass[base + query],
                    scratch.outputs.data() + (base + query) * width, width);
         else  // the window has passed this chunk
-            std::fill_n(scores, CHUNK, 0.0f);
+            std::fill_n(weights, CHUNK, typename F::Number{});
     }
-    const float* const* values = scratch.value_rows;
+    const auto* const* values = scratch.value_rows;
     multiply<true>(
-        num_queries - begin, scratch.scores.data(), CHUNK, [=](int64_t key) { return values[key]; }, width,
-        chunk.count, scratch.outputs.data() + (base + begin) * width, scratch.ahead);
+        num_queries - begin, scratch.weights.data(), CHUNK, [=](int64_t word) { return values[word]; }, width,
+        (chunk.count + F::PER_WORD - 1) / F::PER_WORD, scratch.outputs.data() + (base + begin) * width, scratch.ahead);
 }
 
-template <typename Q>
-void load_queries(const Batch& batch, const Task& task, Scratch& scratch) {
+template <typename Q, typename F>
+void load_queries(const Batch& batch, const Task& task, Scratch<F>& scratch) {
     const int64_t head_dim = batch.cache.head_dim, width = batch.width(), group = batch.group();
+    const int64_t stride = batch.words<F>() * F::PER_WORD;
     const int64_t token = batch.query_start_loc[task.row] + task.first_token;
     const int64_t per_head = task.num_tokens * group, num_queries = task.num_heads * per_head;
     for (int64_t query = 0; query < num_queries; query++) {
         const int64_t head = (task.first_head + query / per_head) * group + query % group;
         const Q* from = static_cast<const Q*>(batch.query) + (token + query % per_head / group) * batch.token_stride +
                         head * batch.head_stride;
-        float* to = scratch.queries.data() + query * width;
-        for (int64_t d = 0; d < head_dim; d++) to[d] = to_float(from[d]) * batch.scale;
+        typename F::Number* to = scratch.queries.data() + query * stride;
+        if constexpr (std::is_same_v<F, PairFactors>) {
+            std::copy_n(from, head_dim, to);
+            std::fill(to + head_dim, to + stride, bfloat16{});
+        } else {
+            for (int64_t d = 0; d < head_dim; d++) to[d] = to_float(from[d]) * batch.scale;
+        }
         scratch.peak[query] = -INFINITY;
         scratch.mass[query] = vfloat{};
     }
     std::fill_n(scratch.outputs.data(), num_queries * width, 0.0f);
 }
 
-template <typename Q>
-void store_outputs(const Batch& batch, const Task& task, Scratch& scratch) {
+template <typename Q, typename F>
+void store_outputs(const Batch& batch, const Task& task, Scratch<F>& scratch) {
     const int64_t head_dim = batch.cache.head_dim, width = batch.width(), group = batch.group();
     const int64_t token = batch.query_start_loc[task.row] + task.first_token;
     const int64_t per_head = task.num_tokens * group;
@@ -364,11 +443,12 @@ Chunk chunk_at(const Task& task, const Range& range, int64_t first, int64_t head
 }
 
 // `next` is the task that this thread probably does next: its first chunk is asked for during the last one here.
-template <typename Q, typename T>
-void attend(const Batch& batch, const Task& task, const Task& next, Scratch& scratch) {
+template <typename Q, typename T, typename F>
+void attend(const Batch& batch, const Task& task, const Task& next, Scratch<F>& scratch) {
     load_queries<Q>(batch, task, scratch);
     const Range range(batch, task), after(batch, next);
-    const auto read = batch.width() == batch.cache.head_dim ? read_chunk<true, T> : read_chunk<false, T>;
+    const bool whole = batch.words<F>() * F::PER_WORD == batch.cache.head_dim;
+    const auto read = whole ? read_chunk<F, true, T> : read_chunk<F, false, T>;
     const int64_t end_head = task.first_head + task.num_heads;
     for (int64_t first = range.first; first < range.end; first += CHUNK)
         for (int64_t head = task.first_head; head < end_head; head++) {
@@ -376,7 +456,7 @@ void attend(const Batch& batch, const Task& task, const Task& next, Scratch& scr
             const Chunk later = head + 1 < end_head           ? chunk_at(task, range, first, head + 1)
                                 : first + CHUNK < range.end ? chunk_at(task, range, first + CHUNK, task.first_head)
                                                             : chunk_at(next, after, after.first, next.first_head);
-            scratch.ahead.aim(batch, later, sizeof(T));
+            scratch.ahead.aim(batch, later, sizeof(T), F::PER_WORD);
             read(batch, chunk, scratch);
             attend_chunk(batch, task, chunk, range.position, scratch);
         }
@@ -399,6 +479,13 @@ std::vector<Task> make_tasks(const Batch& batch, int64_t num_rows) {
     return tasks;
 }
 
+// Not inlined: a compiler that sees a variable of the thread looks up its address in the inner loops.
+template <typename F>
+__attribute__((noinline)) Scratch<F>& scratch_of_thread() {
+    static thread_local Scratch<F> scratch;
+    return scratch;
+}
+
 template <typename Q, typename T>
 void attend_all(const Batch& batch, int64_t num_rows) {
     const std::vector<Task> tasks = make_tasks(batch, num_rows);
@@ -407,7 +494,7 @@ void attend_all(const Batch& batch, int64_t num_rows) {
     int64_t num_keys = 0;
     for (const Task& task : tasks) num_keys += Range(batch, task).end;
     for_pieces((num_tasks + at_once - 1) / at_once, num_keys > WORTH_THREADS, [&](int64_t piece) {
-        static thread_local Scratch scratch;
+        Scratch<FactorsOf<Q, T>>& scratch = scratch_of_thread<FactorsOf<Q, T>>();
         scratch.resize(batch);
         const int64_t end = std::min(num_tasks, (piece + 1) * at_once);
         for (int64_t i = piece * at_once; i < end; i++)

@@ -1,4 +1,4 @@
-"""Dense products in fp32 with weights packed for `gemm.cpp`."""
+"""Dense products with packed weights: in fp32 (`gemm.cpp`), or with bf16 numbers and fp32 sums (`gemm_bf16.cpp`)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kernels.cpu.build import function
 from kernels.cpu.memory import empty
 
 _gemm = function("gemm", "plplp" + "pllll")
+_gemm_bf16 = function("gemm_bf16", "plpp" + "pllll" + "l")
 _LANES: int = function("gemm_lanes", "", returns="l")()
 
 
@@ -40,7 +41,39 @@ class PackedWeight:
         return columns.transpose(1, 2).flatten(0, 1)[: self.out_features].contiguous()
 
 
-def pack_weight(weight: Tensor) -> PackedWeight:
+@dataclass(frozen=True, slots=True)
+class PackedPairs:
+    """A bf16 matrix [out_features, in_features] for bf16 inputs; the layout is drawn in `gemm_bf16.cpp`."""
+
+    panels: Tensor
+    """bf16 [panels, pairs of in, 2 * lanes, 2]."""
+    out_features: int
+    in_features: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.panels.nbytes
+
+    def to_dense(self) -> Tensor:
+        """The matrix as it was: bf16 [out_features, in_features]."""
+        rows = self.panels.transpose(1, 2).flatten(2).flatten(0, 1)
+        return rows[: self.out_features, : self.in_features].contiguous()
+
+
+def pack_weight(weight: Tensor) -> PackedWeight | PackedPairs:
+    """[out, in] in fp32 or bf16 -> panels."""
+    return _pack_pairs(weight) if weight.dtype == torch.bfloat16 else _pack_float32(weight)
+
+
+def _pack_pairs(weight: Tensor) -> PackedPairs:
+    out_features, in_features = weight.shape
+    missing = -out_features % (2 * _LANES), in_features % 2
+    padded = torch.nn.functional.pad(weight, (0, missing[1], 0, missing[0])) if any(missing) else weight
+    panels = padded.reshape(-1, 2 * _LANES, padded.shape[1] // 2, 2).transpose(1, 2).contiguous()
+    return PackedPairs(panels, out_features, in_features)
+
+
+def _pack_float32(weight: Tensor) -> PackedWeight:
     """fp32 [out, in] -> panels; in bf16 if every number is one, as in most checkpoints: then nothing is lost."""
     out_features, in_features = weight.shape
     num_panels = -(-out_features // (2 * _LANES))
@@ -55,18 +88,35 @@ def pack_weight(weight: Tensor) -> PackedWeight:
     return PackedWeight(columns, out_features, in_features)
 
 
-def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None = None) -> Tensor:
+def linear(
+    x: Tensor,
+    weight: PackedWeight | PackedPairs,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     rows, depth = x.shape
-    out = empty((rows, weight.out_features), torch.float32)
-    bias_address, columns = None if bias is None else bias.data_ptr(), weight.out_features
-    _gemm(
-        *(x.data_ptr(), x.stride(0), weight.panels.data_ptr(), weight.is_bf16, bias_address),
-        *(out.data_ptr(), columns, rows, depth, columns),
-    )
+    columns = weight.out_features
+    out = empty((rows, columns), out_dtype or x.dtype)
+    sources = x.data_ptr(), x.stride(0), weight.panels.data_ptr()
+    bias_address = None if bias is None else bias.data_ptr()
+    shape = columns, rows, depth, columns
+    if isinstance(weight, PackedPairs):
+        is_wide = out.dtype == torch.float32
+        _gemm_bf16(*sources, bias_address, out.data_ptr(), is_wide, *shape)
+    else:
+        _gemm(*sources, weight.is_bf16, bias_address, out.data_ptr(), *shape)
     return out
 
 
-def unsupported_linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None) -> str | None:
-    if not isinstance(weight, PackedWeight):
+def unsupported_linear(
+    x: Tensor,
+    weight: Tensor | PackedWeight | PackedPairs,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> str | None:
+    if isinstance(weight, Tensor):
         return "the weight does not come from pack_weight"
-    return None if x.dtype == torch.float32 else f"x is {x.dtype}, supported: float32"
+    needed = torch.bfloat16 if isinstance(weight, PackedPairs) else torch.float32
+    if x.dtype != needed:
+        return f"x is {x.dtype}, supported with this weight: {str(needed).removeprefix('torch.')}"
+    return None if out_dtype in (None, needed, torch.float32) else f"results in {out_dtype}"

@@ -85,9 +85,15 @@ inline vfloat load(const float16* from) {
 inline void store(float* to, vfloat x) {
     std::memcpy(to, &x, sizeof x);
 }
-template <typename T>
-inline void store(T* to, vfloat x) {
-    for (int i = 0; i < LANES; i++) to[i] = from_float<T>(x[i]);
+// `from_float` for all lanes at once.
+inline void store(bfloat16* to, vfloat x) {
+    const vuint bits = (vuint)x;
+    const vint rounded = (vint)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16), is_nan = x != x;
+    const vhalf halves = __builtin_convertvector((rounded & ~is_nan) | (is_nan & 0x7fc0), vhalf);
+    std::memcpy(to, &halves, sizeof halves);
+}
+inline void store(float16* to, vfloat x) {
+    for (int i = 0; i < LANES; i++) to[i] = from_float<float16>(x[i]);
 }
 
 // The first `count` lanes; the others are 0, and left alone in memory.

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from kernels.cpu.linear import PackedWeight
+    from kernels.cpu.linear import PackedPairs, PackedWeight
 
 
 def pack_weight(weight: Tensor) -> Tensor:
@@ -24,9 +24,18 @@ def pack_weight(weight: Tensor) -> Tensor:
     return weight
 
 
-def linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None) -> Tensor:
+def linear(
+    x: Tensor,
+    weight: Tensor | PackedWeight | PackedPairs,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     if not isinstance(weight, Tensor):
         weight = weight.to_dense()
     if weight.is_mkldnn:
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return F.linear(x, weight, bias)
+    if out_dtype is None or out_dtype == x.dtype:
+        return F.linear(x, weight, bias)
+    if x.is_cuda:  # a copy of the weights in another type would take longer than the product
+        return F.linear(x, weight, bias).to(out_dtype)
+    return F.linear(x.to(out_dtype), weight.to(out_dtype), None if bias is None else bias.to(out_dtype))

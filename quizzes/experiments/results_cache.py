@@ -51,12 +51,22 @@ def read(experiment: Experiment, key: str) -> dict[str, Any] | None:
         return None
 
 
-def write(experiment: Experiment, key: str, result: dict[str, Any]) -> None:
+def write(experiment: Experiment, key: str, result: dict[str, Any], seconds: float = 0.0) -> None:
+    """Keep a result, and how long its run took on this machine."""
     try:
         write_atomically(_path(key), json.dumps({"name": experiment.name, "result": result}))
+        write_atomically(_time_path(experiment.name), f"{seconds:.3f}")
         _forget_oldest()
     except OSError:
         pass  # a cache that cannot be written only costs time
+
+
+def last_seconds(name: str) -> float | None:
+    """Return how long the last run of an experiment took on this machine; None before its first."""
+    try:
+        return float(_time_path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 @cache
@@ -73,6 +83,10 @@ def source_revision() -> str:
 
 def _path(key: str) -> Path:
     return cache_dir() / "results" / key[:2] / f"{key[2:]}.json"
+
+
+def _time_path(name: str) -> Path:
+    return cache_dir() / "run_seconds" / f"{name}.txt"
 
 
 def _forget_oldest() -> None:

@@ -119,9 +119,9 @@ class Runner:
             raise
         if not answer["ok"]:
             raise _error(name, answer)
-        if self._cache:
-            results_cache.write(experiment, key, answer["result"])
         seconds = time.monotonic() - began
+        if self._cache:
+            results_cache.write(experiment, key, answer["result"], seconds)
         return Outcome(name, values, answer["result"], seconds, False, experiment.determinism)
 
     def close(self) -> None:

@@ -80,6 +80,16 @@ def reply_keys(instance: Instance) -> list[str]:
     return [answer.id for answer in question.answers] + (["choice"] if question.choices else [])
 
 
+def asked_keys(instance: Instance) -> list[str]:
+    """Return the keys to ask for: those of `reply_keys`, intervals after their answers (they may be left out)."""
+    intervals = {answer.id for answer in instance.question.answers if answer.interval is not None}
+    return [
+        key
+        for name in reply_keys(instance)
+        for key in ([name, f"{name}.interval"] if name in intervals else [name])
+    ]
+
+
 def check_reply(instance: Instance, key: str, text: str) -> Any:
     """Parse the reply for one key without grading it. Raises ParseError."""
     if key == "choice":

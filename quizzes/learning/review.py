@@ -16,6 +16,7 @@ from typing import Any
 from fsrs import Card as FsrsCard
 from fsrs import Rating, Scheduler
 
+from common.text import counted
 from quizzes.state import Attempt, State, StateUnavailable
 
 AGAIN, HARD, GOOD, EASY = 1, 2, 3, 4
@@ -156,6 +157,16 @@ def _reviewed(card: Card | None, attempt: Attempt, rating: int) -> Card:
 def reviewed(memory: FsrsCard, rating: int, at: dt.datetime) -> FsrsCard:
     """Return the memory after a review."""
     return scheduler().review_card(memory, Rating(rating), at)[0]
+
+
+def again_in_words(card: Card, now: dt.datetime) -> str:
+    """Return when a question is asked again: "today", "in 3 days", "next session" or "suspended"."""
+    if card.suspended:
+        return "suspended"
+    if card.surprise:
+        return "next session"
+    days = (card.due.astimezone(now.tzinfo).date() - now.date()).days
+    return "today" if days <= 0 else f"in {counted(days, 'day')}"
 
 
 _FLAGS = ("surprise", "suspended")

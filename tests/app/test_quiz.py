@@ -16,7 +16,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from app.cli.main import app
-from app.cli.quiz.menu import challenge_reply
+from quizzes.answering import challenge_reply
 from quizzes.experiments.running import run_here
 from quizzes.expressions import ExpressionError, resolve
 from quizzes.instance import draw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import uvloop
 from typer.testing import CliRunner
 
+from app.cli import terminal
 from app.cli.main import app
 from engine.server.diagnosis.evidence import (
     Evidence,
@@ -289,6 +291,14 @@ def test_no_line_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     for path in (FAULTS[0], HEALTHY[0]):
         lines = CliRunner().invoke(app, ["diagnose", str(path)]).output.splitlines()
         assert len(lines) > 5 and max(map(len, lines)) <= 80
+
+
+def test_an_address_without_a_server_is_told_before_any_watching() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # a port that does not listen
+        result = CliRunner().invoke(app, ["diagnose", f"http://127.0.0.1:{taken.getsockname()[1]}"])
+    assert result.exit_code == terminal.ENVIRONMENT and "watching" not in result.output
+    assert "127.0.0.1" in result.output
 
 
 @pytest.mark.slow

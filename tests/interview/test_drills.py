@@ -23,7 +23,8 @@ from app.cli.main import app
 from interview.drills.checking import Proof, recorded, same_signature
 from interview.drills.drill import FOLDER, Drill, find_drill, load_drills
 from interview.drills.faults import hooks
-from interview.drills.figures import FIGURES, LOOKS, Signature
+from interview.drills.figures import FIGURES, LOOKS, Signature, shown
+from interview.drills.looks import in_lines, rows
 from interview.drills.session import Result, Session, read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +116,17 @@ def test_confidence_further_fixes_and_dear_looks_have_their_price() -> None:
     assert score.brier == pytest.approx(0.04)
     unseen = held(drill, proof, ["cache"], drill.cause, ["preemptions"], drill.right_fixes[0]).end()
     assert unseen.evidence == 0 and not unseen.is_solved
+
+
+def test_counts_have_no_decimals_and_every_figure_has_its_name_for_readers() -> None:
+    assert [shown("preemptions", value) for value in (0.0, 7.0, 230.0)] == ["0", "7", "230"]
+    assert shown("waiting_mean", 3.25) == "3.2 requests" and shown("hit_rate", 1.0) == "1.00 share"
+    assert len({figure.says for figure in FIGURES.values()}) == len(FIGURES)
+    figures = dict.fromkeys(FIGURES, 1.0)
+    for name in LOOKS:
+        lines = "\n".join(in_lines([], rows(name, figures, figures)))
+        assert all(figure.says in lines for figure in FIGURES.values() if figure.look == name)
+        assert all(len(line) <= 78 for line in lines.splitlines())
 
 
 @pytest.mark.parametrize(

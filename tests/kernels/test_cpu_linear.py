@@ -1,4 +1,4 @@
-"""The fp32 product with packed weights, and the packing."""
+"""The products with packed weights in fp32 and in bf16, and the packing."""
 
 from __future__ import annotations
 
@@ -114,11 +114,12 @@ def test_no_rows(out: int) -> None:
     assert linear.linear(torch.empty(0, 64), pack_weight(torch.randn(out, 64))).shape == (0, out)
 
 
-def test_the_door_packs_fp32_and_leaves_16_bit_as_it_is() -> None:
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+def test_the_door_packs_fp32_and_bf16_and_leaves_fp16_as_it_is() -> None:
+    kinds = {torch.float32: linear.PackedWeight, torch.bfloat16: linear.PackedPairs, torch.float16: Tensor}
+    for dtype, kind in kinds.items():
         weight, x = torch.randn(40, 64).to(dtype), torch.randn(9, 64).to(dtype)
         packed = ops.pack_weight(weight)
-        assert isinstance(packed, linear.PackedWeight) == (dtype == torch.float32)
+        assert isinstance(packed, kind)
         y = ops.linear(x, packed)
         assert y.dtype == dtype
         torch.testing.assert_close(y.float(), exact(x, weight), rtol=2e-2, atol=0.15)
@@ -127,16 +128,85 @@ def test_the_door_packs_fp32_and_leaves_16_bit_as_it_is() -> None:
 def test_what_the_kernel_does_not_take_is_told_with_what_it_takes() -> None:
     x, weight = torch.randn(2, 8), torch.randn(4, 8)
     assert linear.unsupported_linear(x, weight) == "the weight does not come from pack_weight"
-    assert "supported: float32" in linear.unsupported_linear(x.bfloat16(), pack_weight(weight))
+    for mine, other in ((x, x.bfloat16()), (x.bfloat16(), x)):
+        packed = pack_weight(weight.to(mine.dtype))
+        assert linear.unsupported_linear(mine, packed) is None
+        needed = str(mine.dtype).removeprefix("torch.")
+        assert f"supported with this weight: {needed}" in linear.unsupported_linear(other, packed)
+    assert (
+        linear.unsupported_linear(x, pack_weight(weight), None, torch.float16) == "results in torch.float16"
+    )
+
+
+# --- bf16: pairs of numbers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("out", [1, PANEL - 1, PANEL, PANEL + 1, 200])
+def test_a_bf16_matrix_comes_back_bit_for_bit(out: int) -> None:
+    for width in (1, 2, 3, 64, 257):
+        weight = torch.randn(out, width).bfloat16()
+        weight[0, -1] = -0.0
+        packed = pack_weight(weight)
+        assert torch.equal(packed.to_dense().view(torch.int16), weight.view(torch.int16))
+        assert packed.nbytes == -(-out // PANEL) * PANEL * (width + width % 2) * 2
+
+
+@pytest.mark.parametrize("width", [1, 95, 96, 2048])
+def test_a_bf16_row_is_the_same_alone_and_in_a_batch_and_sums_are_fp32(width: int) -> None:
+    """width 2048: rows that would collide in the cache are moved apart first, from five rows on."""
+    x, weight, bias = (
+        torch.randn(*shape).bfloat16() for shape in ((230, width), (3 * PANEL + 3, width), (99,))
+    )
+    packed, wide = pack_weight(weight), torch.float32
+    bias = bias[:1].expand(3 * PANEL + 3).contiguous()
+    alone = torch.cat([linear.linear(x[row : row + 1], packed, bias, wide) for row in range(230)])
+    torch.testing.assert_close(alone, exact(x, weight, bias), rtol=0, atol=1e-5 * width**0.5)
+    for rows in (*range(2, 14), 25, 95, 108, 192, 193, 230):
+        assert torch.equal(linear.linear(x[:rows], packed, bias, wide), alone[:rows]), rows
+        assert torch.equal(linear.linear(x[:rows], packed, bias), alone[:rows].bfloat16()), rows
+    assert torch.equal(same_with_any_number_of_threads(lambda: linear.linear(x, packed, bias, wide)), alone)
+
+
+@pytest.mark.parametrize("width", [63, 64])
+@pytest.mark.parametrize("first", [4, 5])
+def test_bf16_rows_may_lie_in_a_wider_matrix_with_nan_around_them(first: int, width: int) -> None:
+    wide = torch.full((20, 1024), torch.nan).bfloat16()
+    columns = slice(first, first + width)
+    wide[:, columns] = torch.randn(20, width).bfloat16()
+    packed = pack_weight(torch.randn(70, width).bfloat16())
+    for x in (wide[:, columns], wide[::2, columns], wide[7:8, columns]):
+        assert torch.equal(linear.linear(x, packed), linear.linear(x.contiguous(), packed))
+
+
+def test_a_nan_stays_in_its_bf16_row_and_column() -> None:
+    x, weight = torch.randn(30, 97).bfloat16(), torch.randn(70, 97).bfloat16()
+    expected = linear.linear(x, pack_weight(weight))
+    x[3], weight[69, 96] = torch.nan, torch.nan
+    found = linear.linear(x, pack_weight(weight))
+    clean = [row for row in range(30) if row != 3]
+    assert torch.equal(found[clean, :69], expected[clean, :69])
+    assert found[3].isnan().all() and found[:, 69].isnan().all()
+
+
+BF16_FAULTS = {
+    "the odd last number is forgotten": ("if (whole < num_pairs)", "if (false)"),
+    "rows lie densely": ("p.x + first * p.x_stride", "p.x + first * p.depth"),
+    "the second vector of a panel is the first": ("v % 2 * LANES", "0"),
+    "results are always bf16": ("if (wide)", "if (false)"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", BF16_FAULTS)
+def test_the_check_notices_in_bf16(fault: str, tmp_path: Path) -> None:
+    given = ("linear", linear, "_gemm_bf16", "gemm_bf16.cpp", BF16_FAULTS[fault], tmp_path)
+    assert_noticed(*given, size="small", dtype=torch.bfloat16)
 
 
 FAULTS = {
-    "the last column is forgotten": ("i < p.columns - column; i++", "i < p.columns - column - 1; i++"),
-    "the tail takes the first bias": ("p.bias[column + i]", "p.bias[i]"),
     "the last product is forgotten": ("k < p.depth; k++", "k < p.depth - 1; k++"),
     "the low half keeps what belongs to the high": ("(vfloat)(words << 16)", "(vfloat)words"),
     "rows lie densely": ("p.x + first * p.x_stride", "p.x + first * p.depth"),
-    "the second panel's bias": ("load(p.bias + column)", "load(p.bias + v * LANES)"),
 }
 
 

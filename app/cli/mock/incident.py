@@ -9,6 +9,7 @@ from app.cli.mock import showing
 from app.cli.mock.conversation import Conversation
 from app.cli.quiz.dialogue import Quit, Skip
 from interview.drills import LIBRARIES
+from interview.drills.score import MOST_NAMED
 from interview.mock.turns import Hypothesis, RunDrill
 
 
@@ -57,9 +58,9 @@ def _figures(talk: Conversation, figures: tuple[str, ...]) -> list[str]:
     while True:
         named = _line(talk, f" figures that decide, such as {figures[0]} > ").replace(",", " ").split()
         wrong = [name for name in named if name not in figures]
-        if named and not wrong:
+        if named and not wrong and len(set(named)) <= MOST_NAMED:
             return list(dict.fromkeys(named))
-        showing.warning(f"no look has shown {wrong[0]!r}" if wrong else "name at least one")
+        showing.warning(f"no look has shown {wrong[0]!r}" if wrong else f"name 1 to {MOST_NAMED}")
         talk.say_note(f"your looks have shown: {', '.join(figures)}")
 
 

@@ -15,9 +15,10 @@ from app.cli.quiz.code import ask_code
 from app.cli.quiz.dialogue import Quit, Skip
 from app.cli.quiz.free_text import ask_free
 from app.cli.quiz.menu import Menu
-from app.cli.quiz.sitting import Record, Sitting
+from app.cli.quiz.sitting import Sitting
 from app.cli.run import plain
 from common.text import counted
+from quizzes.answering import Record
 from quizzes.instance import QuestionError, draw
 from quizzes.learning.calibration import Forecast, brier_score
 from quizzes.learning.review import SURE

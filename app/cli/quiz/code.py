@@ -17,7 +17,8 @@ from quizzes.autopsies.programs import CheckResult, read, run_checks
 from quizzes.grading import Graded, Part
 
 if TYPE_CHECKING:
-    from app.cli.quiz.sitting import Record, Sitting
+    from app.cli.quiz.sitting import Sitting
+    from quizzes.answering import Record
     from quizzes.instance import Instance
     from quizzes.question import Code
 

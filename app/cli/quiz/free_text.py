@@ -24,7 +24,8 @@ from quizzes.grading import Graded, Part
 from quizzes.state import KeypointMark, Prediction
 
 if TYPE_CHECKING:
-    from app.cli.quiz.sitting import Record, Sitting
+    from app.cli.quiz.sitting import Sitting
+    from quizzes.answering import Record
     from quizzes.instance import Instance
     from quizzes.question import KeyPoint
 

@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from app.cli import terminal
-from app.cli.options import parse_settings, parse_value
+from app.cli.options import parse_settings
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit
 from app.cli.run import plain, show_figures
 from engine.trace.files import unused_path
+from quizzes.answering import challenge_args, challenge_reply, is_met, next_follow_up
 from quizzes.experiments.registry import Inconclusive, NeedsHardware, get, source_file
 from quizzes.experiments.runner import RunFailed
-from quizzes.expressions import ExpressionError, evaluate, resolve
 from quizzes.state import Attempt
 
 if TYPE_CHECKING:
     from app.cli.quiz.sitting import Sitting
     from quizzes.grading import Graded
     from quizzes.instance import Instance
-    from quizzes.question import FollowUp
 
 
 @dataclass
@@ -38,7 +37,7 @@ class Menu:
     expected: dict[str, Any]
 
     def __post_init__(self) -> None:
-        self.follow_up = _chosen(self.instance, self.graded, self.attempt)
+        self.follow_up = next_follow_up(self.instance, self.graded, self.attempt.confidence)
 
     def run(self) -> None:
         """Run actions until the learner continues. Raises Quit."""
@@ -135,15 +134,12 @@ class Menu:
         if not text:
             return
         try:
-            names = {**self.instance.params, "reply": challenge_reply(self.instance, follow_up, text)}
-            result = self._run_and_show(follow_up.experiment.run, resolve(follow_up.experiment.args, names))
+            reply = challenge_reply(self.instance, follow_up, text)
+            args = challenge_args(self.instance, follow_up, reply)
+            result = self._run_and_show(follow_up.experiment.run, args)
             if result is not None:
-                met = bool(evaluate(follow_up.pass_, {**names, "result": result}))
+                met = is_met(self.instance, follow_up, reply, result)
                 self._print(f" {terminal.mark(met)} {'met' if met else 'not met: try again with f'}")
-        except ExpressionError:
-            self._print(
-                " [yellow]this reply cannot be run: are the count and the kind of its values right?[/]"
-            )
         except ValueError as error:
             self._print(f" [yellow]{escape(str(error))}[/]")
 
@@ -171,45 +167,3 @@ class Menu:
 
     def _print(self, text: str) -> None:
         showing.console().print(text)
-
-
-def challenge_reply(instance: Instance, follow_up: FollowUp, text: str) -> Any:
-    """Return the reply to a challenge, of the kind of its witness. Raises ValueError with what to type."""
-    witness = resolve(follow_up.witness or {}, instance.params).get("reply")
-    reply = parse_value(text)
-    if isinstance(witness, list):
-        values = reply if isinstance(reply, list) else [reply]
-        if witness and _kind(witness[0]) is float and not all(_kind(value) is float for value in values):
-            raise ValueError("type numbers with commas between them, such as 4, 9, 3")
-        return values
-    if _kind(witness) is float and _kind(reply) is not float:
-        raise ValueError("type one number, such as 12 or 0.5")
-    return reply
-
-
-def _kind(value: Any) -> type:
-    """Return float for any number; True and False are none."""
-    return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
-
-
-def _chosen(instance: Instance, graded: Graded, attempt: Attempt) -> FollowUp | None:
-    """Return the first follow-up whose condition holds."""
-    simple = {"true": True, "correct": graded.all_right, "wrong": not graded.all_right}
-    answers = {part.id: {"correct": part.ok, "given": part.given} for part in graded.parts}
-    for follow_up in instance.question.followups:
-        condition = follow_up.if_.strip()
-        try:
-            holds = simple.get(condition)
-            if holds is None:
-                names = {
-                    **instance.params,
-                    "answers": answers,
-                    "confidence": attempt.confidence or 0,
-                    **simple,
-                }
-                holds = bool(evaluate(condition, names))
-        except ExpressionError:
-            holds = False
-        if holds:
-            return follow_up
-    return None

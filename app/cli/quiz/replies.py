@@ -10,22 +10,12 @@ from rich.padding import Padding
 
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import HELP, Dialogue
-from quizzes.grading import ParseError, check_reply, reply_keys
+from quizzes.grading import ParseError, asked_keys, check_reply
 
 if TYPE_CHECKING:
     from quizzes.instance import Instance
 
 Say = Callable[[str | Padding], None]
-
-
-def keys_of(instance: Instance) -> list[str]:
-    """Return the keys of a question's replies in the order to ask for them, intervals after their answers."""
-    intervals = {answer.id for answer in instance.question.answers if answer.interval is not None}
-    return [
-        key
-        for name in reply_keys(instance)
-        for key in ([name, f"{name}.interval"] if name in intervals else [name])
-    ]
 
 
 def read_replies(
@@ -46,7 +36,7 @@ def read_replies(
     replies = {} if known is None else known
     hints = 0
     words = {answer.id for answer in instance.question.answers if answer.type in ("word", "words")}
-    for key in keys_of(instance):
+    for key in asked_keys(instance):
         while key not in replies:
             command, line = dialogue.command_or_text(
                 f" {showing.asked(instance, key)} > ", words=key in words, hints=hint is not None

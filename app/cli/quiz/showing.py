@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli import terminal
-from app.cli.run import plain
+from quizzes.answering import reasons, shown
 
 if TYPE_CHECKING:
-    from quizzes.grading import Graded, Part
+    from quizzes.grading import Graded
     from quizzes.instance import Instance
     from quizzes.question import Interview
 
@@ -144,7 +144,7 @@ def verdict(instance: Instance, graded: Graded, *, surprise: bool) -> None:
     table.add_column(decided, justify="right", overflow="fold")
     table.add_column("")
     for part in graded.parts:
-        values = (shown(instance, part, part.given), shown(instance, part, part.expected))
+        values = [escape(shown(instance, part, value)) for value in (part.given, part.expected)]
         word = "PASS" if part.ok else f"{part.points / part.max_points:.0%}" if part.points > 0 else "MISS"
         table.add_row(part.id.replace("_", " "), *values, f"{terminal.mark(part.ok)} {word}")
     where.print(Padding(table, (0, 0, 0, 1)))
@@ -158,31 +158,11 @@ def verdict(instance: Instance, graded: Graded, *, surprise: bool) -> None:
         where.print(f" [bold magenta]surprise[/]: you were sure and wrong. {when}")
 
 
-def shown(instance: Instance, part: Part, value: Any) -> str:
-    """Return a value as the learner saw it: options by their numbers."""
-    question = instance.question
-    if part.id == "choice" and isinstance(value, list):
-        order = [choice.id for choice in instance.choices()]
-        return ", ".join(map(str, sorted(order.index(v) + 1 for v in value))) or "none"
-    if part.id == "order" and isinstance(value, list):
-        order = instance.items()
-        return " ".join(str(order.index(v) + 1) for v in value)
-    if not part.unit or question.kind == "choice" or isinstance(value, list):
-        return plain(value)
-    is_word = len(part.unit) > 3 and part.unit.endswith("s")
-    return f"{plain(value)} {part.unit.removesuffix('s') if is_word and value == 1 else part.unit}"
-
-
 def why_options(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> None:
     """Print why each option is right or wrong, right ones first."""
     where = console()
-    right = set(expected.get("choice", ()))
-    order = [choice.id for choice in instance.choices()]
-    for choice in sorted(instance.choices(), key=lambda c: c.id not in right):
-        if choice.why:
-            sign = terminal.mark(choice.id in right)
-            text = instance.render(choice.why, result=result, expected=expected)
-            where.print(Padding(f"{sign} {order.index(choice.id) + 1}  {inline(text)}", (0, 0, 0, 1)))
+    for number, is_right, why in reasons(instance, result, expected):
+        where.print(Padding(f"{terminal.mark(is_right)} {number}  {inline(why)}", (0, 0, 0, 1)))
 
 
 def explanation(instance: Instance, result: dict[str, Any] | None, expected: dict[str, Any]) -> None:

@@ -19,32 +19,13 @@ from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Dialogue, Skip
 from app.cli.quiz.replies import read_confidence, read_replies
 from app.cli.quiz.running import run_told
+from quizzes.answering import Record, commit, is_surprise, keep, keep_unscored
 from quizzes.experiments.registry import Inconclusive, NeedsHardware
 from quizzes.experiments.runner import Outcome, RunFailed, Runner
 from quizzes.grading import Graded, grade
 from quizzes.instance import Instance, QuestionError, draw
-from quizzes.learning.review import SURE, rate
 from quizzes.question_bank import Bank
-from quizzes.state import Attempt, IntervalForecast, KeypointMark, Prediction, Session, State
-
-
-@dataclass
-class Record:
-    """Outcome of one item, for the summary and for --json."""
-
-    question_id: str
-    seed: int
-    status: str
-    """asking at first, then right, reviewed (prose without a judge), partly, wrong, skipped or unscored."""
-    points: float = 0.0
-    points_max: float = 0.0
-    confidence: int | None = None
-    seconds: float = 0.0
-    hints: int = 0
-    replies: dict[str, str] = field(default_factory=dict)
-    expected: dict[str, Any] = field(default_factory=dict)
-    mistakes: list[str] = field(default_factory=list)
-    why_unscored: str = ""
+from quizzes.state import Attempt, KeypointMark, Session, State
 
 
 @dataclass
@@ -122,10 +103,7 @@ class Sitting:
 
     def _judge(self, instance: Instance, record: Record) -> tuple[Any, ...] | None:
         question = instance.question
-        prediction = Prediction(
-            self.session.id, question.id, question.revision, record.seed, record.replies, record.confidence
-        )
-        self.state.add(prediction)  # it is in the file before the experiment runs
+        prediction = commit(self.state, self.session, instance, record)
         run, outcome = question.experiment, None
         try:
             if run is not None:
@@ -140,7 +118,7 @@ class Sitting:
         record.expected = expected
         if self.exam or self.quiet:
             return None
-        surprise = not graded.all_right and (record.confidence or 0) >= SURE
+        surprise = is_surprise(graded, record.confidence)
         showing.verdict(instance, graded, surprise=surprise)
         if question.choices:
             showing.why_options(instance, result, expected)
@@ -163,71 +141,22 @@ class Sitting:
         marks: tuple[KeypointMark, ...] = (),
         is_reviewed: bool = False,
     ) -> Attempt:
-        """Save a graded answer. is_reviewed: remembered, but not scored, since no judge read it."""
-        question = instance.question
-        cost = sum(hint.cost for hint in question.hints[: record.hints])
-        record.points = graded.points * max(0.0, 1.0 - cost)
-        record.points_max = graded.max_points
-        record.status = "right" if graded.all_right else "partly" if graded.points > 0 else "wrong"
-        if is_reviewed:
-            record.status = "reviewed"
-        record.mistakes = list(graded.mistakes)
-        rating = rate(
-            correct=graded.all_right or is_reviewed,
-            fraction=graded.points / graded.max_points if graded.max_points else 0.0,
-            hints=record.hints,
-            seconds=record.seconds,
-            minutes=question.minutes,
-            confidence=record.confidence,
-        )
-        intervals = tuple(
-            IntervalForecast(part.id, *part.interval, float(part.expected), part.level or 0.8)
-            for part in graded.parts
-            if part.interval is not None
-        )
-        return self._add_attempt(
+        """Save a graded answer, as `quizzes.answering.keep`."""
+        return keep(
+            self.state,
+            self.session,
             instance,
             record,
-            correct=graded.all_right,
-            scored=not is_reviewed,
-            grader=graded.grader,
-            hints=record.hints,
-            mistake_id=graded.mistakes[0] if graded.mistakes else None,
-            rating=rating,
-            prediction_id=prediction_id,
+            graded,
+            prediction_id,
             marks=marks,
-            intervals=intervals,
+            is_reviewed=is_reviewed,
         )
 
     def _unscored(self, instance: Instance, record: Record, prediction_id: str, why: str) -> None:
         """Save and show an answer that could not be graded; it does not count."""
-        record.status, record.why_unscored = "unscored", why
-        self._add_attempt(
-            instance,
-            record,
-            correct=False,
-            grader="experiment",
-            scored=False,
-            prediction_id=prediction_id,
-            detail={"why": why},
-        )
+        keep_unscored(self.state, self.session, instance, record, prediction_id, why)
         self.say(f" [yellow]not scored:[/] {escape(why)}")
-
-    def _add_attempt(self, instance: Instance, record: Record, **grades: Any) -> Attempt:
-        return self.state.add(
-            Attempt(
-                session_id=self.session.id,
-                question_id=instance.id,
-                revision=instance.question.revision,
-                seed=record.seed,
-                answer=record.replies,
-                points=record.points,
-                points_max=record.points_max,
-                elapsed_ms=round(1000 * record.seconds),
-                confidence=record.confidence,
-                **grades,
-            )
-        )
 
     def say(self, text: str | Padding) -> None:
         if not self.quiet:

@@ -10,9 +10,9 @@ import streamlit as st
 
 from app.debugger.drill.parts import Bar, bars, table
 from app.debugger.page_frame import told
+from interview.drills.debrief import compare, in_words, runs_of
 from interview.drills.drill import Drill, causes
-from interview.drills.figures import FIGURES, shown, signature
-from interview.drills.looks import Row
+from interview.drills.figures import signature
 from interview.drills.post_mortem import post_mortem
 from interview.drills.score import MOST, Score
 
@@ -38,7 +38,7 @@ def show(name: str, drill: Drill, events: list[dict[str, Any]]) -> bool:
             st.info("This drill was interrupted: its runs are gone. The post-mortem has the timeline so far.")
         else:
             _score(Score(**{each.name: end[each.name] for each in fields(Score)}))
-            _debrief(drill, _last(events, "hypothesis"))
+            _debrief(drill, events)
         _figures(drill, events, is_over=end is not None)
     with right:
         _fixes(drill, events)
@@ -71,15 +71,15 @@ def _score(score: Score) -> None:
     st.caption(f"{spent}{brier}")
 
 
-def _debrief(drill: Drill, guess: dict[str, Any] | None) -> None:
-    known = causes()
+def _debrief(drill: Drill, events: list[dict[str, Any]]) -> None:
+    known, guess, runs = causes(), _last(events, "hypothesis"), runs_of(events)
     yours = "<p>You stated no cause.</p>"
     if guess is not None:
         is_right = guess["cause"] == drill.cause
         mark = '<span class="yes">✓ right</span>' if is_right else '<span class="no">✗</span>'
         yours = (
             f"<p><b>You said</b> ({guess['confidence']} % sure): {escape(known[guess['cause']])} {mark}<br>"
-            f"because of {escape(', '.join(guess['evidence']))}</p>"
+            f"because of {escape('; '.join(in_words(line, runs) for line in compare(runs, guess['evidence'])))}</p>"
         )
     st.header("Debrief")
     st.html(
@@ -91,16 +91,13 @@ def _debrief(drill: Drill, guess: dict[str, Any] | None) -> None:
 
 def _figures(drill: Drill, events: list[dict[str, Any]], *, is_over: bool) -> None:
     """Show the figures that differ from yesterday's: those that decide are marked once the drill is over."""
-    healthy, faulty = _last(events, "healthy"), _last(events, "faulty")
-    if healthy is None or faulty is None:
+    runs = runs_of(events)
+    if not {"yesterday", "today"} <= runs.keys():
         return
-    now, before = faulty["figures"], healthy["figures"]
-    rows = [
-        Row(each, shown(each, now[each]), shown(each, before[each]), FIGURES[each].says)
-        for each in signature(now, before)
-    ]
+    decides = list(drill.evidence) if is_over else []
+    others = [name for name in signature(runs["today"], runs["yesterday"]) if name not in decides]
     st.header("What differs from yesterday")
-    st.html(table(rows, drill.evidence if is_over else ()))
+    st.html(table(compare(runs, [*decides, *others]), runs, decides))
 
 
 def _fixes(drill: Drill, events: list[dict[str, Any]]) -> None:

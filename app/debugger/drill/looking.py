@@ -11,6 +11,7 @@ from app.debugger.page_frame import row_table
 from app.debugger.views.drill_looks import charts_of, request_rows
 from engine.config import ConfigError
 from interview.drills import looks
+from interview.drills.debrief import Line
 from interview.drills.figures import LOOKS
 from interview.drills.looks import Row
 
@@ -62,7 +63,9 @@ def show(held: Held) -> None:
         with st.container(key=f"drill_text_{name}"):
             st.code("\n".join(lines) or "nothing", language=None, wrap_lines=True)
     if rows:
-        st.html(table(rows))
+        st.html(
+            table([Line(row.figure, row.says, (row.now, row.before)) for row in rows], ("today", "yesterday"))
+        )
     if name == "requests":
         alt = "The request log of today, one row per request"
         row_table(request_rows(session.record), "drill_requests", alt, max_height=260)

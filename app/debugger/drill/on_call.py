@@ -14,8 +14,10 @@ from app.debugger.drill.parts import Bar, bars, sentence
 from app.debugger.page_frame import told
 from common.text import counted
 from engine.config import ConfigError
+from interview.drills.debrief import named
 from interview.drills.drill import causes
-from interview.drills.score import CHEAP, MOST
+from interview.drills.figures import FIGURES
+from interview.drills.score import CHEAP, MOST, MOST_NAMED
 
 OWN = 0
 """The option for a fix of the learner's own."""
@@ -66,6 +68,8 @@ def _time(held: Held) -> None:
         limit - session.seconds_left,
         limit,
         key="drill clock",
+        runs=held.job is None,
+        why="" if held.job is None else "stands still while the load runs again",
         over="over: state a cause, apply a fix, or end",
     )
     lost = MOST["looks"] - max(0, MOST["looks"] - max(0, session.cost - CHEAP))
@@ -91,7 +95,7 @@ def _hypothesis(held: Held) -> None:
         cause, sure, evidence = session.guessed
         st.html(
             f'<div class="drill-said" role="status">Stated, {sure} % sure: {escape(causes()[cause])} Because of '
-            f"{escape(', '.join(evidence))}.</div>"
+            f"{escape(named(evidence))}.</div>"
         )
         if st.button("Change it", key="drill_change"):
             held.changes = True
@@ -109,6 +113,9 @@ def _hypothesis(held: Held) -> None:
     draft["evidence"] = st.multiselect(
         "Figures that decide",
         seen,
+        format_func=lambda name: FIGURES[name].says,
+        max_selections=MOST_NAMED,
+        select_all=False,
         key=_widget(held, "evidence", []),
         placeholder="figures of your looks" if seen else "take a look first",
         disabled=not seen,

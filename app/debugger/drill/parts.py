@@ -7,7 +7,7 @@ from html import escape
 from typing import NamedTuple
 
 from app.debugger.page_frame import told
-from interview.drills.looks import Row
+from interview.drills.debrief import Line
 
 
 class Bar(NamedTuple):
@@ -36,18 +36,19 @@ def bars(entries: Iterable[Bar], *, mark: float | None = None, kind: str = "") -
     return f'<div class="drill-bars {kind}">{"".join(lines)}</div>'
 
 
-def table(rows: Sequence[Row], decides: Iterable[str] = ()) -> str:
-    """Return figures of today and yesterday as a table; those that decide are marked."""
+def table(lines: Sequence[Line], runs: Iterable[str], decides: Iterable[str] = ()) -> str:
+    """Return figures as a table with a column per run; those that decide are marked. A tooltip has the name to type."""
     marked = set(decides)
-    lines = [
-        f'<tr class="{"decides" if row.figure in marked else ""}"><th scope="row">{escape(row.figure)}</th>'
-        f'<td class="number">{escape(row.now)}</td><td class="number">{escape(row.before)}</td>'
-        f'<td class="says">{escape(row.says)}</td></tr>'
-        for row in rows
+    rows = [
+        f'<tr class="{"decides" if line.figure in marked else ""}"><th scope="row" title="{escape(line.figure)}">'
+        f"{escape(line.says)}</th>"
+        + "".join(f'<td class="number">{escape(value)}</td>' for value in line.values)
+        + "</tr>"
+        for line in lines
     ]
-    heads = "".join(f'<th scope="col" class="number">{day}</th>' for day in ("today", "yesterday"))
-    head = f'<thead><tr><th scope="col">figure</th>{heads}<th></th></tr></thead>'
-    return f'<div class="drill-table"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
+    heads = "".join(f'<th scope="col" class="number">{escape(run)}</th>' for run in runs)
+    head = f'<thead><tr><th scope="col">figure</th>{heads}</tr></thead>'
+    return f'<div class="drill-table"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
 
 
 def sentence(error: object) -> str:

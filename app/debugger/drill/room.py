@@ -13,7 +13,7 @@ from app.debugger.drill.held import Held
 from app.debugger.drill.parts import sentence
 from app.debugger.tabs import OpenElsewhere, tab_id
 from interview.drills.drill import find_drill
-from interview.drills.session import NoSession, read
+from interview.drills.session import NoSession, is_held, read
 
 _KEY = "drill session"
 """Session key: the drill of this tab."""
@@ -35,8 +35,15 @@ def show() -> None:
         _drill(name)
     except OpenElsewhere:
         st.title("Drill room")
-        st.error("This drill is open in another tab. Next: go on there, or close it first.")
-        _retry()
+        st.info("This drill is open in another tab.")
+        with st.container(horizontal=True):
+            if st.button(
+                "Go on here", key="drill_move", type="primary", help="The other tab then shows this message"
+            ):
+                drills.HELD.move(name, tab_id())
+                st.rerun()
+            if st.button("All drills", key="drill_all"):
+                _open(None)
     except NoSession as error:
         st.title("Drill room")
         st.error(sentence(error))
@@ -50,6 +57,15 @@ def _drill(name: str) -> None:
         events = read(name)
         drill = find_drill(events[0]["drill"])
         is_over = any(event["event"] == "end" for event in events)
+        if not is_over and is_held(name):
+            st.title(f"{drill.code} · {drill.title}")
+            st.info("This drill runs in a terminal. Go on there: type `help` for its commands.")
+            with st.container(horizontal=True):
+                if st.button("Look again", key="drill_retry", type="primary"):
+                    st.rerun()
+                if st.button("All drills", key="drill_all"):
+                    _open(None)
+            return
         st.title(f"{'Debrief' if is_over else 'Interrupted'} · {drill.code} · {drill.title}")
         if ending.show(name, drill, events):
             _open(None)
@@ -77,14 +93,6 @@ def _runs(held: Held) -> None:
     if leaves:
         drills.release(held)
         _open(None)
-
-
-def _retry() -> None:
-    with st.container(horizontal=True):
-        if st.button("Try again", key="drill_retry", type="primary"):
-            st.rerun()
-        if st.button("All drills", key="drill_all"):
-            _open(None)
 
 
 def _open(name: str | None) -> None:

@@ -56,16 +56,16 @@ def show_run(chart: Mapping[str, Any], key: str, *, coach: bool, is_latest: bool
         st.altair_chart(predictions(found), alt=words, key=f"{key} said", width="content")
     else:
         st.empty()
-    drawn = is_latest and "result" in chart and _show_series(str(chart["name"]), chart["result"], key)
+    drawn = is_latest and "result" in chart and show_series(str(chart["name"]), chart["result"], key)
     if not drawn:
         st.empty()
 
 
-def table(rows: Sequence[Row], *, with_verdicts: bool) -> str:
-    """Return rows (what, said, measured, right) as an HTML table."""
+def table(rows: Sequence[Row], *, with_verdicts: bool, truth: str = "measured") -> str:
+    """Return rows (what, said, measured, right) as an HTML table. truth: heading of the third column."""
     has_said = any(said for _, said, *_ in rows)
     shows = with_verdicts or not has_said
-    heads = ["", *(["you said"] if has_said else []), "measured", *([""] if shows else [])]
+    heads = ["", *(["you said"] if has_said else []), truth, *([""] if shows else [])]
     lines = []
     for what, said, measured, right in rows:
         cells = [f"<th scope='row'>{plain(str(what))}</th>"]
@@ -98,15 +98,15 @@ def _value(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def predictions(found: Sequence[Compared]) -> Any:
+def predictions(found: Sequence[Compared], truth: str = "measured") -> Any:
     """Draw each prediction as a point with its interval, and the truth as a diamond, on an axis of its own."""
-    charts = [_prediction(each, is_first=place == 0) for place, each in enumerate(found)]
+    charts = [_prediction(each, truth, is_first=place == 0) for place, each in enumerate(found)]
     return alt.vconcat(
         *charts, spacing=6, background="transparent", padding={"left": 4, "right": 16, "top": 2, "bottom": 2}
     )
 
 
-def _prediction(each: Compared, *, is_first: bool) -> Any:
+def _prediction(each: Compared, truth: str, *, is_first: bool) -> Any:
     values = [each.said, each.measured, *(end for end in (each.low, each.high) if end is not None)]
     low, high = min(values), max(values)
     margin = 0.05 * ((high - low) or abs(high) or 1.0)
@@ -116,7 +116,7 @@ def _prediction(each: Compared, *, is_first: bool) -> Any:
         scale=alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False),
         axis=alt.Axis(tickCount=6, titleFontSize=11, titlePadding=2, labelFontSize=11),
     )
-    names = ["you said", "measured"]
+    names = ["you said", truth]
     points = pd.DataFrame({"value": [each.said, each.measured], "what": names})
     legend = alt.Legend(orient="top", title=None, offset=2) if is_first else None
     marks = (
@@ -140,7 +140,7 @@ def _prediction(each: Compared, *, is_first: bool) -> Any:
     return alt.layer(*layers).properties(height=26, width=640)
 
 
-def _show_series(name: str, result: Mapping[str, Any], key: str) -> bool:
+def show_series(name: str, result: Mapping[str, Any], key: str) -> bool:
     """Show the experiment's own chart, or its figures over time, if it has any."""
     spec = own_chart(name, result)
     if spec is not None:

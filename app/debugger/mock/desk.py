@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ def desk(held: Held) -> None:
         "turn": held.turn.id,
         "panel": panel_name(held),
     }
+    run_desk(data)
+
+
+def run_desk(data: Mapping[str, object]) -> None:
+    """Run the script of `desk.js`."""
     with st.container(key="mock_desk"):
         mount("mock_desk", HERE / "desk", data, "mock desk", html="<span></span>")
 

@@ -11,6 +11,8 @@ from app.debugger.mock.sending import panel, send
 from app.debugger.mock.texts import markdown
 from app.debugger.page_frame import in_words
 from app.debugger.tabs import Job
+from interview.drills.figures import FIGURES
+from interview.drills.score import MOST_NAMED
 from interview.mock.incident import RUN_S
 from interview.mock.turns import Hypothesis, RunDrill
 
@@ -78,7 +80,14 @@ def hypothesis(held: Held, want: Hypothesis) -> None:
         )
         evidence = []
         if want.figures:
-            evidence = st.multiselect("Figures that decide", want.figures, key=f"{key} evidence")
+            evidence = st.multiselect(
+                "Figures that decide",
+                want.figures,
+                format_func=lambda name: FIGURES[name].says,
+                max_selections=MOST_NAMED,
+                select_all=False,
+                key=f"{key} evidence",
+            )
         sure = st.slider("How sure are you? (%)", 1, 99, 50, key=f"{key} sure", width=440)
         if st.form_submit_button("That is my hypothesis", type="primary", shortcut="ctrl+enter"):
             send(held, {"cause": cause, "confidence": sure, "evidence": evidence})

@@ -159,7 +159,9 @@ def _show_card(card: Card) -> None:
     _show_claims(card.claims)
     if card.questions:
         st.markdown("**Questions**")
-        st.code("\n".join(f"prep quiz --question {name}" for name in card.questions), language="sh")
+        for name in card.questions:
+            if st.button(name, key=f"card_question_{name}", type="tertiary", icon=":material/quiz:"):
+                session.go("questions", {"question": name})
     st.markdown("**Sources**")
     st.markdown("\n".join(f"- `{name}` {_source(source)}" for name, source in card.sources.items()))
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import streamlit as st
 
 from app.debugger import session
 from app.debugger.catalogue import title_of
-from app.debugger.mini_map import in_words, mini_map, owner_colours
+from app.debugger.charts import mount
 from app.debugger.page_frame import link_is_wrong, plain, told
 from app.debugger.question_panel import show_panel
+from app.debugger.questions.choosing import IN_A_TERMINAL
+from app.debugger.questions.held import bank
 from app.debugger.runs import Run
+from app.debugger.tour_view import FOLDER
+from app.debugger.tour_view.frames import animation
 from app.debugger.tours import Stop, Tour, caption, load_tours, step_of
 from common.paths import state_path
+from common.text import counted
 from engine.trace.sentence import sentence
 from quizzes.learning.progress import Progress, progress
-from quizzes.question_bank import Bank, load_bank
 from quizzes.state import State, StateError
 
 _KEY = "tour"
@@ -44,7 +46,7 @@ def show() -> None:
     step = step_of(stop, run)
     session.add_to_url({"tour": tour.id, "stop": str(place)})
     _show_controls(tour, place, stop, step)
-    _show_stop(stop, run, step)
+    _show_stop(tour, place, run)
     st.divider()
     left, right = st.columns([1.2, 1], gap="medium")
     with left:
@@ -88,20 +90,16 @@ def _show_controls(tour: Tour, place: int, stop: Stop, step: int) -> None:
     )
 
 
-def _show_stop(stop: Stop, run: Run, step: int) -> None:
-    reader, states = run.reader(step), run.index.block_states(step)
-    words, map_ = st.columns([1, 1.1], gap="medium")
+def _show_stop(tour: Tour, place: int, run: Run) -> None:
+    """Show the caption beside the steps that lead to it."""
+    stop = tour.stops[place]
+    words, view = st.columns([1, 2], gap="medium")
     with words:
         st.markdown(caption(stop, run))
-        st.html(
-            '<div style="border-left:3px solid #56B4E9;background:var(--panel);padding:.5rem .8rem">'
-            f'<small style="color:var(--quiet)">in this step</small><br>{escape(sentence(reader, step))}</div>'
-        )
-    with map_:
-        table = reader.state_at(step).block_tables.get(stop.request or "", [])
-        st.html(mini_map(states, owner_colours(run, step), frozenset(table)))
-        outlined = f"; outlined: the {len(table)} blocks of {stop.request}" if table else ""
-        st.caption(f"after step {step}: {in_words(states)}{outlined}")
+    with view:
+        before = tour.stops[place - 1] if place else None
+        data = animation(stop, run, before)
+        mount("prep_tour_view", FOLDER / "tour_view", data, f"tour_{tour.id}_{place}")
 
 
 def _show_quiz(run: Run, step: int) -> None:
@@ -120,25 +118,27 @@ def _show_quiz(run: Run, step: int) -> None:
 
 def _show_bank(tour: Tour) -> None:
     st.header("Continue in the question bank")
-    found = [entry for entry in _bank() if entry.topic in tour.topics]
-    st.caption(f"{len(found)} questions on {' and '.join(tour.topics)}; in a terminal:")
-    commands = [f"prep quiz --topic {topic}" for topic in tour.topics]
-    commands += [f"prep quiz --question {entry.id}" for entry in found[:QUESTIONS_SHOWN]]
-    st.code("\n".join(commands), language="sh")
+    found = [entry for entry in bank() if entry.topic in tour.topics and entry.kind not in IN_A_TERMINAL]
+    st.caption("Predict, and the engine decides. Also `prep quiz` in a terminal.")
+    with st.container(horizontal=True, key="learn_topics"):
+        for topic in tour.topics:
+            count = sum(entry.topic == topic for entry in found)
+            if st.button(
+                f"{topic.replace('_', ' ')}: {counted(count, 'question')}", key=f"learn_topic_{topic}"
+            ):
+                session.go("questions", {"topic": topic})
+    for entry in found[:QUESTIONS_SHOWN]:
+        if st.button(entry.title, key=f"learn_question_{entry.id}", type="tertiary", icon=":material/quiz:"):
+            session.go("questions", {"question": entry.id})
     standing = _standing()
     topics = [
         each for each in (standing.topics if standing else ()) if each.topic in tour.topics and each.seen
     ]
-    for topic in topics:
-        right = "" if topic.accuracy is None else f", {topic.accuracy:.0%} right"
-        st.progress(topic.readiness / 100, f"{topic.topic}: {topic.seen} of {topic.available} seen{right}")
+    for each in topics:
+        right = "" if each.accuracy is None else f", {each.accuracy:.0%} right"
+        st.progress(each.readiness / 100, f"{each.topic}: {each.seen} of {each.available} seen{right}")
     if not topics:
-        st.caption("No answers on these topics yet. `prep quiz` records them.")
-
-
-@st.cache_resource(show_spinner="Reading the question bank …")
-def _bank() -> Bank:
-    return load_bank()
+        st.caption("No answers on these topics yet.")
 
 
 def _standing() -> Progress | None:
@@ -147,7 +147,7 @@ def _standing() -> Progress | None:
         return None
     try:
         with State.open() as state:
-            return progress(_bank(), state)
+            return progress(bank(), state)
     except StateError as error:
         st.warning(told(error))
         return None

@@ -77,7 +77,7 @@ def test_a_drill_is_solved_by_keyboard_and_ctrl_c_leaves_nothing(
     tab.get_by_text("Yesterday: the healthy server").wait_for()
 
     focus_and_press(tab, "button", "ends · 1")
-    tab.get_by_role("rowheader", name="refused").wait_for()
+    tab.get_by_role("rowheader", name="requests refused with status 400").wait_for()
     charts = tab.get_by_role("group", name="ends, today and yesterday")
     charts.focus()
     tab.keyboard.press("ArrowRight")
@@ -85,7 +85,7 @@ def test_a_drill_is_solved_by_keyboard_and_ctrl_c_leaves_nothing(
     assert tab.evaluate("document.documentElement.scrollWidth") <= 1024
     pick(tab, "What is wrong?", DRILL.hypotheses.index(DRILL.cause))
     focus_and_press(tab, "combobox", "Figures that decide", "ArrowDown")
-    tab.keyboard.type("refused")
+    tab.keyboard.type("status 400")
     tab.keyboard.press("Enter")
     tab.keyboard.press("Escape")
     tab.get_by_role("slider").focus()
@@ -95,6 +95,14 @@ def test_a_drill_is_solved_by_keyboard_and_ctrl_c_leaves_nothing(
     tab.get_by_text("Stated, 55 % sure").wait_for()
     tab.reload()
     tab.get_by_text("Stated, 55 % sure").wait_for()
+    assert tab.context.browser is not None
+    fresh = tab.context.browser.new_page()
+    fresh.goto(tab.url)
+    focus_and_press(fresh, "button", "Go on here")
+    fresh.get_by_role("button", name="End, and see the score").wait_for()
+    focus_and_press(tab, "button", "✓ ends")
+    focus_and_press(tab, "button", "Go on here")
+    fresh.close()
 
     pick(tab, "What do you change?", DRILL.right_fixes[0] - 1)
     focus_and_press(tab, "button", "Apply, and run")

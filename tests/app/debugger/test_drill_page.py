@@ -22,9 +22,11 @@ from app.debugger.drill import held as drills
 from app.debugger.drill.held import HELD, Held
 from app.debugger.drill.stage_process import StageProcess
 from app.debugger.views.drill_looks import charts_of, request_rows
+from engine.config import ConfigError
 from interview.drills.drill import causes, find_drill, load_drills
-from interview.drills.figures import LOOKS
-from interview.drills.session import folder, read, sessions
+from interview.drills.figures import FIGURES, LOOKS
+from interview.drills.score import MOST_NAMED
+from interview.drills.session import Session, folder, is_held, read, sessions
 from tests.app.debugger.drill_records import GOOD, run
 
 DRILL = find_drill("D01")
@@ -137,8 +139,14 @@ def test_a_drill_from_symptom_to_report(open_page: Opener) -> None:
     assert app.get("download_button")
     done = CliRunner().invoke(prep, ["drill", "report", name, "--markdown"])
     assert (
-        done.exit_code == 0 and "Hypothesis seqs_too_high, 80 % sure, because of preemptions." in done.output
+        done.exit_code == 0
+        and f"80 % sure: {causes()[DRILL.cause].rstrip('.')}, because of preemptions." in done.output
     )
+    for words in ("| preemptions (decides) | 0 | 230 | 0 |", "| figure | yesterday | today | with the fix |"):
+        assert words in done.output
+    assert "because of preemptions: yesterday 0, today 230, with the fix 0" in said(app)
+    row = said(app).split(f"{FIGURES['preemptions'].says}</th>")[1].split("</tr>")[0]
+    assert [row.count(f">{value}<") for value in (0, 230)] == [2, 1], "yesterday, today and with the fix"
     press(app, "drill_again")
     assert "D01 · 90 of 100" in app.button(key=f"drill_open_{name}").label
     press(app, f"drill_open_{name}")
@@ -210,16 +218,62 @@ def test_a_reloaded_tab_goes_on_and_a_second_one_is_told(
     monkeypatch.setattr(tabs, "PATIENCE_S", 0.0)
     monkeypatch.setattr(tabs, "is_open", lambda tab: True)
     held().owner = "another tab"
-    assert "open in another tab" in open_page(name).error[0].value
+    fresh = open_page(name)
+    assert "open in another tab" in fresh.info[0].value
+    monkeypatch.setattr("app.debugger.drill.room.tab_id", lambda: "fresh tab")
+    press(fresh, "drill_move")
+    assert held().owner == "fresh tab" and fresh.button(key="drill_end") and "1 look" in said(fresh)
+    monkeypatch.setattr("app.debugger.drill.room.tab_id", lambda: "another tab")
+    assert "open in another tab" in shown(again).info[0].value
 
 
-def test_a_closed_tab_ends_its_drill_whose_file_stays(
+def test_a_drill_of_a_terminal_is_not_called_interrupted(open_page: Opener) -> None:
+    session = Session.start(DRILL)
+    app = open_page(session.id)
+    assert "runs in a terminal" in app.info[0].value and is_held(session.id)
+    session.close()
+    press(app, "drill_retry")
+    assert "was interrupted" in app.info[0].value and not is_held(session.id)
+
+
+def test_the_clock_stands_still_while_a_load_runs_again(open_page: Opener) -> None:
+    app = begun(open_page())
+    session = held().session
+    session._deadline = time.monotonic() + 60
+    left: list[float] = []
+
+    def slow(stage: Any, load: Any, tell: Any) -> Any:
+        assert session._stopped is not None
+        session._stopped -= 30  # the fix began half a minute ago
+        left.append(session.seconds_left)
+        session._deadline -= 30
+        return run(stage, load, tell)
+
+    session._runs = slow
+    fixed(app, DRILL.right_fixes[0])
+    assert left == [pytest.approx(90, abs=5)] and session.seconds_left == pytest.approx(60, abs=5)
+
+
+def test_a_hypothesis_names_at_most_four_figures(open_page: Opener) -> None:
+    app = begun(open_page())
+    for name in ("queue", "cache"):
+        press(app, f"drill_look_{name}")
+    assert widget(app, "multiselect", "evidence").proto.max_selections == MOST_NAMED
+    with pytest.raises(ConfigError, match="name at most 4 figures that decide, got 5"):
+        held().session.guess(DRILL.cause, 50, list(FIGURES)[:5])
+
+
+def test_a_drill_of_a_closed_tab_waits_and_a_run_of_it_ends(
     open_page: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = begun(open_page())
     press(app, "drill_look_queue")
+    monkeypatch.setattr(tabs, "is_open", lambda tab: tab != "closed")
     name = held().session.id
     held().owner, held().left_at = "closed", time.monotonic() - tabs.LEFT_S
+    HELD.release_left()
+    assert open_page(name).button(key="drill_end"), "without a run it waits for its learner"
+    held().owner, held().left_at = "closed", time.monotonic() - drills.WAITS_S
     HELD.release_left()
     assert not HELD.held and [event["event"] for event in read(name)] == [
         "start",

@@ -1,0 +1,1 @@
+"""The page Questions: `prep quiz` in the browser, over `quizzes.answering`."""

@@ -1,0 +1,119 @@
+// How a product y = x @ weight.T (+ bias) is cut into pieces, whatever the numbers are stored as: x [rows, depth],
+// weight [columns, depth] packed into panels, y [rows, columns]. `gemm.cpp` and `gemm_bf16.cpp` draw their panels.
+//
+// Work is cut into panels for few rows (each thread reads its own part of the weights once), into rows for many.
+// A thread takes ROWS_AT_ONCE rows at a time through its panels, so that they stay in its L2 cache.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "dtype.h"
+#include "threads.h"
+#include "tile.h"
+
+constexpr int PANEL = 2 * LANES;  // columns
+constexpr int MAX_TILE_ROWS = VECTOR_REGISTERS >= 32 ? 12 : 6;  // 2 * rows + 3 registers
+constexpr int ROWS_AT_ONCE = 192;
+constexpr int64_t WORTH_THREADS = 1 << 20;  // multiply-adds: some ten microseconds; waking a thread takes two or more
+
+template <typename X, typename Y>
+struct Product {
+    const X* x;
+    int64_t x_stride;
+    const void* panels;
+    const X* bias;
+    Y* y;
+    int64_t y_stride, rows, depth, columns;
+
+    int64_t num_panels() const { return (columns + PANEL - 1) / PANEL; }
+
+    // The lines that a tile of the result goes to: they arrive while it is computed.
+    template <int ROWS, int VECTORS>
+    ALWAYS_INLINE void prefetch_tile(int64_t first, int64_t panel) const {
+        for (int row = 0; row < ROWS; row++)
+            for (int v = 0; v < VECTORS; v++)
+                __builtin_prefetch(y + (first + row) * y_stride + panel * PANEL + v * LANES, 1);
+    }
+
+    template <int ROWS, int VECTORS>
+    ALWAYS_INLINE void store_tile(const Tile<ROWS, VECTORS>& tile, int64_t first, int64_t panel) const {
+        for (int row = 0; row < ROWS; row++)
+            for (int v = 0; v < VECTORS; v++) {
+                const int64_t column = panel * PANEL + v * LANES;
+                Y* to = y + (first + row) * y_stride + column;
+                const vfloat sums = tile.sums[row][v];
+                if (column + LANES <= columns)
+                    store(to, bias ? sums + load(bias + column) : sums);
+                else
+                    for (int64_t i = 0; i < columns - column; i++)
+                        to[i] = from_float<Y>(sums[i] + (bias ? to_float(bias[column + i]) : 0));
+            }
+    }
+};
+
+// Panels::multiply<ROWS, PANELS>(product, first, panel) computes rows first .. first + ROWS - 1 of y in PANELS panels.
+// A tile of few rows takes several panels at once: about eight sums must be under way to hide the
+// latency of a multiply-add.
+template <int ROWS, typename Panels, typename P>
+void multiply_panels(const P& p, int64_t first, int64_t begin, int64_t end) {
+    constexpr int AT_ONCE = std::max(1, std::min(4, MAX_TILE_ROWS / ROWS));
+    int64_t panel = begin;
+    for (; panel + AT_ONCE <= end; panel += AT_ONCE) Panels::template multiply<ROWS, AT_ONCE>(p, first, panel);
+    for (; panel < end; panel++) Panels::template multiply<ROWS, 1>(p, first, panel);
+}
+
+template <int ROWS, typename Panels, typename P>
+void multiply_rows(int rows, const P& p, int64_t first, int64_t begin, int64_t end) {
+    if constexpr (ROWS > 0) {
+        if (rows == ROWS)
+            multiply_panels<ROWS, Panels>(p, first, begin, end);
+        else
+            multiply_rows<ROWS - 1, Panels>(rows, p, first, begin, end);
+    }
+}
+
+// Rows row_begin .. row_end - 1 of y in panels begin .. end - 1.
+template <typename Panels, typename P>
+void multiply_block(const P& p, int64_t row_begin, int64_t row_end, int64_t begin, int64_t end) {
+    for (int64_t block = row_begin; block < row_end; block += ROWS_AT_ONCE) {
+        const int64_t block_rows = std::min<int64_t>(ROWS_AT_ONCE, row_end - block);
+        const int64_t num_tiles = (block_rows + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS;
+        const int64_t width = num_tiles > 1 ? 1 : end - begin;  // several tiles take turns on each panel
+        for (int64_t panel = begin; panel < end; panel += width)
+            for (int64_t tile = 0; tile < num_tiles; tile++) {  // of equal size, rather than a small last one
+                const int64_t first = block_rows * tile / num_tiles, last = block_rows * (tile + 1) / num_tiles;
+                multiply_rows<MAX_TILE_ROWS, Panels>(static_cast<int>(last - first), p, block + first, panel,
+                                                     panel + width);
+            }
+    }
+}
+
+template <typename Panels, typename P>
+void multiply_in_pieces(const P& p) {
+    const bool worth_threads = p.rows * p.depth * p.columns > WORTH_THREADS;
+    const int64_t threads = num_threads();
+    if (p.rows >= threads * PIECES_PER_THREAD * ROWS_AT_ONCE || p.num_panels() < 2 * threads)
+        for_ranges(p.rows, worth_threads, [&](int64_t begin, int64_t end) {
+            multiply_block<Panels>(p, begin, end, 0, p.num_panels());
+        });
+    else
+        for_ranges(p.num_panels(), worth_threads, [&](int64_t begin, int64_t end) {
+            multiply_block<Panels>(p, 0, p.rows, begin, end);
+        });
+}
+
+// Rows that lie a multiple of 4 KiB apart share one set of the L1 cache and push each other out: they are moved first.
+template <typename Panels, typename X, typename Y>
+void multiply_all(Product<X, Y> product) {
+    std::vector<X> apart;
+    if (product.rows > 4 && product.x_stride * sizeof(X) % 4096 == 0) {
+        const int64_t stride = product.depth + 64 / sizeof(X);
+        apart.resize(product.rows * stride);
+        for (int64_t row = 0; row < product.rows; row++)
+            std::copy_n(product.x + row * product.x_stride, product.depth, apart.data() + row * stride);
+        product.x = apart.data();
+        product.x_stride = stride;
+    }
+    multiply_in_pieces<Panels>(product);
+}
