@@ -34,7 +34,7 @@ _STYLE = Path(__file__).resolve().parents[1] / "views" / "slo.css"
 
 
 def show_latencies(run: Run, clock: bool) -> None:
-    st.subheader("Latency of finished requests", anchor=False)
+    st.header("Latency of finished requests", anchor=False)
     span = brushed_range(run)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="latency_bar"):
         unit: Unit = "steps"
