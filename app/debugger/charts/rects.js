@@ -3,7 +3,7 @@
 //   data = { rects: [[x0, x1, top, bottom, style, label, title, id], ...],   x1 and bottom are exclusive
 //            rows: [[label, id], ...], x: [first, end], unit: "step", row_height, marker: x or null,
 //            chosen: id or null, alt, lanes: names of the rows of one label ("A", "B"), flag: [x, text] or null }
-//            a rect may end with the index of its request's colour
+//            a rect may end with the index of its request's colour, or the custom property of a reason's colour
 //
 // Styles differ by pattern and height as well as colour. A click, or Enter on the current rectangle, sends
 // `picked` = {id, x}. Every call draws everything again: at most 3,000 rectangles.
@@ -34,7 +34,7 @@ export function ticks(first, end, wanted) {
 /** Distance of a rectangle from the edges of its row, in pixels: phases differ in height too. */
 export function inset(style, height) {
   if (SHADES.includes(style)) return -2;
-  if (style === "waiting" || style === "preempted") return Math.round(height * 0.34);
+  if (["waiting", "passed", "preempted"].includes(style)) return Math.round(height * 0.3);
   return style === "decode" ? Math.round(height * 0.2) : 1;
 }
 
@@ -101,13 +101,19 @@ function draw(frame, data) {
   });
   data.rects.forEach((rect, index) => {
     const [x0, x1, top, bottom, style, label, , id, colour] = rect;
+    if (style === "hit") {
+      element("circle", { class: "hit", cx: at(x0) + 1, cy: line(top) + height / 2, r: Math.min(4.5, height / 3) }, group).dataset.index = index;
+      return;
+    }
     const margin = inset(style, height);
     const box = { x: at(x0), y: line(top) + margin, width: Math.max(1, (x1 - x0) * scale - 1), height: (bottom - top) * height - 2 * margin };
-    const own = colour === null || colour === undefined ? `var(--${style})` : `var(--request-${colour})`;
-    const fill = PATTERNS[style] ? `url(#${PATTERNS[style]})` : FILLS.includes(style) ? own : SHADES.includes(style) ? "var(--text)" : "none";
+    const hasReason = typeof colour === "string";
+    const own = hasReason ? `var(--${colour})` : colour === null || colour === undefined ? `var(--${style})` : `var(--request-${colour})`;
+    const fill = hasReason ? own : PATTERNS[style] ? `url(#${PATTERNS[style]})` : FILLS.includes(style) ? own : SHADES.includes(style) ? "var(--text)" : "none";
     const chosen = id === data.chosen ? " chosen" : "";
-    const shape = element("rect", { ...box, style: `fill: ${fill}; --own: ${own}`, class: `box ${style}${chosen}` }, group);
+    const shape = element("rect", { ...box, style: `fill: ${fill}; --own: ${own}`, class: `box ${style}${hasReason && style !== "passed" ? " why" : ""}${chosen}` }, group);
     shape.dataset.index = index;
+    if (hasReason && style === "preempted") element("rect", { ...box, style: "fill: url(#stripes)", class: "box stripes" }, group);
     if (label && box.width > 7 * label.length + 6 && box.height >= 9) {
       element("text", { class: `label ${style}`, x: box.x + 4, y: box.y + box.height / 2 }, group).textContent = label;
     }
