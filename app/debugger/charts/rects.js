@@ -18,6 +18,8 @@ const LANE_GAP = 7;
 /** Pixels between the lanes of two labels. */
 const FLAG = 14;
 /** Pixels of the line above the axis, for the text of the flag. */
+const CHARACTER = 7, LINE = 15, MOST_LINES = 5;
+/** Pixels of a label's character and line, and the lines of a node. */
 const LETTER = 14;
 /** Pixels for the name of a lane. */
 
@@ -59,6 +61,43 @@ function element(name, attributes, parent) {
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   parent.appendChild(made);
   return made;
+}
+
+/** Write a label into a box, if it fits. The second line of a node's label is its text: it is shortened to the box, and
+ *  follows the first line in a box of one row. */
+function write(group, box, style, label) {
+  if (!label || box.height < 9) return;
+  const [name, text] = label.split("\n"), most = Math.floor((box.width - 8) / CHARACTER);
+  if (text === undefined) {
+    if (name.length <= most) element("text", { class: `label ${style}`, x: box.x + 4, y: box.y + box.height / 2 }, group).textContent = name;
+    return;
+  }
+  const room = Math.max(1, Math.min(MOST_LINES, Math.floor(box.height / LINE)));
+  const lines = room > 1 && name ? [name, ...wrapped(text, most, room - 1)] : wrapped([name, text].filter(Boolean).join(" · "), most, room);
+  lines.forEach((line, at) => {
+    const y = box.y + box.height / 2 + (at - (lines.length - 1) / 2) * LINE, shown = shortened(line, most);
+    if (!shown) return;
+    const back = { x: box.x + 2, y: y - LINE / 2, width: shown.length * 6.95 + 4, height: LINE };
+    if (PATTERNS[style]) element("rect", { ...back, class: `back ${style}` }, group);
+    element("text", { class: `label node ${style}`, x: box.x + 4, y }, group).textContent = shown;
+  });
+}
+
+/** The text in at most so many lines of `most` characters; the last line is what remains. */
+export function wrapped(text, most, lines) {
+  const characters = [...text], found = [];
+  for (let at = 0; found.length < lines && (at < characters.length || !found.length) && most > 0; at += most) {
+    const isLast = found.length === lines - 1;
+    found.push(characters.slice(at, isLast ? undefined : at + most).join(""));
+  }
+  return found;
+}
+
+/** The text, or its beginning and an ellipsis; "" where not even that fits. */
+export function shortened(text, most) {
+  const characters = [...text];
+  if (characters.length <= most) return text;
+  return most < 3 ? "" : `${characters.slice(0, most - 1).join("")}…`;
 }
 
 /** Draw everything; returns functions that highlight a rectangle and find the column under a pointer. */
@@ -114,9 +153,7 @@ function draw(frame, data) {
     const shape = element("rect", { ...box, style: `fill: ${fill}; --own: ${own}`, class: `box ${style}${hasReason && style !== "passed" ? " why" : ""}${chosen}` }, group);
     shape.dataset.index = index;
     if (hasReason && style === "preempted") element("rect", { ...box, style: "fill: url(#stripes)", class: "box stripes" }, group);
-    if (label && box.width > 7 * label.length + 6 && box.height >= 9) {
-      element("text", { class: `label ${style}`, x: box.x + 4, y: box.y + box.height / 2 }, group).textContent = label;
-    }
+    write(group, box, style, label);
   });
   if (data.flag && data.flag[0] >= first && data.flag[0] < end) {
     const x = at(data.flag[0]), isLeft = x + 7 * data.flag[1].length + 12 > width;

@@ -47,7 +47,7 @@ class Rect(NamedTuple):
     """waiting, passed (over), prefill, decode, preempted, hit; phase, work (shades behind them); used, shared, cached,
     gone."""
     label: str
-    """Text inside, if it fits."""
+    """Text inside, if it fits. A second line is shortened to the room."""
     title: str
     """Tooltip, also for screen readers."""
     id: str | int
