@@ -30,3 +30,28 @@ PHASE_SWATCHES = {
     "preempted": "height:6px;background:repeating-linear-gradient(45deg,var(--preempted) 0 3px,var(--ground) 3px 6px)",
 }
 """CSS of a legend's swatches: a bar has its request's colour, and a phase its height."""
+WAITS = {
+    "no_blocks": "preempted",
+    "budget_exhausted": "decode",
+    "max_seqs": "prefill",
+    "behind_in_queue": "unknown",
+    "lower_priority": "notice",
+    "preempting": "orange",
+    "prefix_in_flight": "green",
+    "grammar_compiling": "used",
+    "kv_transfer": "orange",
+    "no_lora_slot": "prefill",
+    "other_batch": "unknown",
+    "arrived": "quiet",
+}
+"""Reason of a wait -> custom property of its colour."""
+PASSED_OVER = ("prefix_in_flight", "grammar_compiling", "kv_transfer", "no_lora_slot", "other_batch")
+"""Reasons that end by themselves: drawn hollow."""
+
+
+def wait_swatch(reason: str) -> str:
+    """CSS of the legend's swatch for a reason."""
+    colour = f"var(--{WAITS[reason]})"
+    if reason in PASSED_OVER:
+        return f"height:7px;border:1px dashed {colour}"
+    return f"height:7px;background:{colour}"

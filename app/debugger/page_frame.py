@@ -192,15 +192,19 @@ def legend(entries: Iterable[tuple[str, str]]) -> None:
     )
 
 
-def row_table(rows: Any, key: str, alt: str, *, max_height: int = 300, **options: Any) -> int | None:
-    """Show rows (dicts or a DataFrame) with selection; returns the index of a newly selected row. Heights in pixels."""
+def row_table(
+    rows: Any, key: str, alt: str, *, max_height: int = 300, row_height: int = 36, **options: Any
+) -> int | None:
+    """Show rows (dicts or a DataFrame) with selection; returns the index of a newly selected row. Heights in pixels;
+    text wraps in rows higher than usual."""
     frame = pd.DataFrame(rows)
     event: Any = st.dataframe(
         frame,
         key=key,
         alt=alt,
         hide_index=True,
-        height=min(36 * (len(frame) + 1) + 2, max_height),
+        height=min(36 + row_height * len(frame) + 2, max_height),
+        row_height=None if row_height == 36 else row_height,
         on_select="rerun",
         selection_mode="single-row",
         **options,

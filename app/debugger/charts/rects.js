@@ -3,7 +3,7 @@
 //   data = { rects: [[x0, x1, top, bottom, style, label, title, id], ...],   x1 and bottom are exclusive
 //            rows: [[label, id], ...], x: [first, end], unit: "step", row_height, marker: x or null,
 //            chosen: id or null, alt, lanes: names of the rows of one label ("A", "B"), flag: [x, text] or null }
-//            a rect may end with the index of its request's colour
+//            a rect may end with the index of its request's colour, or the custom property of a reason's colour
 //
 // Styles differ by pattern and height as well as colour. A click, or Enter on the current rectangle, sends
 // `picked` = {id, x}. Every call draws everything again: at most 3,000 rectangles.
@@ -18,6 +18,8 @@ const LANE_GAP = 7;
 /** Pixels between the lanes of two labels. */
 const FLAG = 14;
 /** Pixels of the line above the axis, for the text of the flag. */
+const CHARACTER = 7, LINE = 15, MOST_LINES = 5;
+/** Pixels of a label's character and line, and the lines of a node. */
 const LETTER = 14;
 /** Pixels for the name of a lane. */
 
@@ -34,7 +36,7 @@ export function ticks(first, end, wanted) {
 /** Distance of a rectangle from the edges of its row, in pixels: phases differ in height too. */
 export function inset(style, height) {
   if (SHADES.includes(style)) return -2;
-  if (style === "waiting" || style === "preempted") return Math.round(height * 0.34);
+  if (["waiting", "passed", "preempted"].includes(style)) return Math.round(height * 0.3);
   return style === "decode" ? Math.round(height * 0.2) : 1;
 }
 
@@ -59,6 +61,43 @@ function element(name, attributes, parent) {
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   parent.appendChild(made);
   return made;
+}
+
+/** Write a label into a box, if it fits. The second line of a node's label is its text: it is shortened to the box, and
+ *  follows the first line in a box of one row. */
+function write(group, box, style, label) {
+  if (!label || box.height < 9) return;
+  const [name, text] = label.split("\n"), most = Math.floor((box.width - 8) / CHARACTER);
+  if (text === undefined) {
+    if (name.length <= most) element("text", { class: `label ${style}`, x: box.x + 4, y: box.y + box.height / 2 }, group).textContent = name;
+    return;
+  }
+  const room = Math.max(1, Math.min(MOST_LINES, Math.floor(box.height / LINE)));
+  const lines = room > 1 && name ? [name, ...wrapped(text, most, room - 1)] : wrapped([name, text].filter(Boolean).join(" · "), most, room);
+  lines.forEach((line, at) => {
+    const y = box.y + box.height / 2 + (at - (lines.length - 1) / 2) * LINE, shown = shortened(line, most);
+    if (!shown) return;
+    const back = { x: box.x + 2, y: y - LINE / 2, width: shown.length * 6.95 + 4, height: LINE };
+    if (PATTERNS[style]) element("rect", { ...back, class: `back ${style}` }, group);
+    element("text", { class: `label node ${style}`, x: box.x + 4, y }, group).textContent = shown;
+  });
+}
+
+/** The text in at most so many lines of `most` characters; the last line is what remains. */
+export function wrapped(text, most, lines) {
+  const characters = [...text], found = [];
+  for (let at = 0; found.length < lines && (at < characters.length || !found.length) && most > 0; at += most) {
+    const isLast = found.length === lines - 1;
+    found.push(characters.slice(at, isLast ? undefined : at + most).join(""));
+  }
+  return found;
+}
+
+/** The text, or its beginning and an ellipsis; "" where not even that fits. */
+export function shortened(text, most) {
+  const characters = [...text];
+  if (characters.length <= most) return text;
+  return most < 3 ? "" : `${characters.slice(0, most - 1).join("")}…`;
 }
 
 /** Draw everything; returns functions that highlight a rectangle and find the column under a pointer. */
@@ -101,16 +140,20 @@ function draw(frame, data) {
   });
   data.rects.forEach((rect, index) => {
     const [x0, x1, top, bottom, style, label, , id, colour] = rect;
+    if (style === "hit") {
+      element("circle", { class: "hit", cx: at(x0) + 1, cy: line(top) + height / 2, r: Math.min(4.5, height / 3) }, group).dataset.index = index;
+      return;
+    }
     const margin = inset(style, height);
     const box = { x: at(x0), y: line(top) + margin, width: Math.max(1, (x1 - x0) * scale - 1), height: (bottom - top) * height - 2 * margin };
-    const own = colour === null || colour === undefined ? `var(--${style})` : `var(--request-${colour})`;
-    const fill = PATTERNS[style] ? `url(#${PATTERNS[style]})` : FILLS.includes(style) ? own : SHADES.includes(style) ? "var(--text)" : "none";
+    const hasReason = typeof colour === "string";
+    const own = hasReason ? `var(--${colour})` : colour === null || colour === undefined ? `var(--${style})` : `var(--request-${colour})`;
+    const fill = hasReason ? own : PATTERNS[style] ? `url(#${PATTERNS[style]})` : FILLS.includes(style) ? own : SHADES.includes(style) ? "var(--text)" : "none";
     const chosen = id === data.chosen ? " chosen" : "";
-    const shape = element("rect", { ...box, style: `fill: ${fill}; --own: ${own}`, class: `box ${style}${chosen}` }, group);
+    const shape = element("rect", { ...box, style: `fill: ${fill}; --own: ${own}`, class: `box ${style}${hasReason && style !== "passed" ? " why" : ""}${chosen}` }, group);
     shape.dataset.index = index;
-    if (label && box.width > 7 * label.length + 6 && box.height >= 9) {
-      element("text", { class: `label ${style}`, x: box.x + 4, y: box.y + box.height / 2 }, group).textContent = label;
-    }
+    if (hasReason && style === "preempted") element("rect", { ...box, style: "fill: url(#stripes)", class: "box stripes" }, group);
+    write(group, box, style, label);
   });
   if (data.flag && data.flag[0] >= first && data.flag[0] < end) {
     const x = at(data.flag[0]), isLeft = x + 7 * data.flag[1].length + 12 > width;

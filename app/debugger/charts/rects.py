@@ -19,6 +19,9 @@ _HTML = """
         <pattern id="hatch-cached" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
           <rect class="ground"/><rect class="cached"/>
         </pattern>
+        <pattern id="stripes" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+          <rect class="stripe"/>
+        </pattern>
         <pattern id="lines" width="4" height="4" patternUnits="userSpaceOnUse">
           <rect width="4" height="4" style="fill: var(--line)"/>
         </pattern>
@@ -41,15 +44,17 @@ class Rect(NamedTuple):
     top: int
     bottom: int
     style: str
-    """waiting, prefill, decode, preempted; phase, work (shades behind them); used, shared, cached, gone."""
+    """waiting, passed (over), prefill, decode, preempted, hit; phase, work (shades behind them); used, shared, cached,
+    gone."""
     label: str
-    """Text inside, if it fits."""
+    """Text inside, if it fits. A second line is shortened to the room."""
     title: str
     """Tooltip, also for screen readers."""
     id: str | int
     """The value of `picked`."""
-    colour: int | None = None
-    """Index of the request's colour (`TraceIndex.colours`); None: that of the style."""
+    colour: int | str | None = None
+    """Index of the request's colour (`TraceIndex.colours`), or a custom property for the reason of a wait; None: the
+    style's colour."""
 
 
 class Picked(NamedTuple):

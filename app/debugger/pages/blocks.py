@@ -13,12 +13,15 @@ from app.debugger.runs import Run
 from app.debugger.views.contents import Contents, Place, short
 from app.debugger.views.one_block import MEANING, Chain, chain, history, last_touch
 from app.debugger.views.prefix_tree import Box, Node, icicle, prefix_tree
-from app.debugger.views.texts import Speller, speller, text_of
+from app.debugger.views.texts import Speller, shortened, speller, text_of
 from common.text import counted
 from engine.trace.blocks import NULL_BLOCK
+from engine.trace.format import shown_name
 
 MAX_ROWS = 70
 MAX_QUEUE = 500
+MAX_TEXT, MAX_TEXT_BLOCKS = 240, 16
+"""Characters and blocks of a node's text."""
 MANY = 20_000
 """Above this number of published blocks the tree initially shows held blocks only: cached ones take seconds."""
 SMALL = {
@@ -77,7 +80,7 @@ def _show(run: Run) -> None:
     if block is not None:
         _show_block(contents, block, spell)
     st.header(f"Prefix tree after step {step:,}", anchor=False)
-    _show_tree(run, contents, block)
+    _show_tree(run, contents, block, spell)
     st.header("Eviction order", anchor=False)
     _show_queue(contents, spell)
 
@@ -210,12 +213,17 @@ def _show_history(contents: Contents, block: int) -> None:
         for event in events
     ]
     alt = f"{len(rows)} events of block {block} with steps and requests"
-    row = row_table(rows, f"blocks_history_{block}", alt, max_height=360, column_config=SMALL)
+    columns = {
+        name: st.column_config.Column(width=72) for name in ("step", "event", "request", "refs", "hash")
+    }
+    columns["meaning"] = st.column_config.TextColumn(width=170)
+    key = f"blocks_history_{block}"
+    row = row_table(rows, key, alt, max_height=360, row_height=56, column_config=columns)
     if row is not None:
         choose(step=events[row].step)
 
 
-def _show_tree(run: Run, contents: Contents, block: int | None) -> None:
+def _show_tree(run: Run, contents: Contents, block: int | None, spell: Speller | None) -> None:
     usual = "all" if len(contents.block_of) <= MANY else "held"
     which = st.segmented_control("Blocks", list(WANTED), default=usual, key="blocks_tree_kind") or usual
     with_cached = which in ("all", "cached and free")
@@ -231,17 +239,17 @@ def _show_tree(run: Run, contents: Contents, block: int | None) -> None:
     refs = sum(node.num_refs for node in nodes)
     picked = None
     if st.toggle("Show as table", key="blocks_tree_table"):
-        _show_tree_table(contents, boxes)
+        _show_tree_table(contents, boxes, spell)
     else:
         picked = rect_chart(
-            [_rect(contents, number, box) for number, box in enumerate(boxes)],
+            [_rect(contents, number, box, spell) for number, box in enumerate(boxes)],
             x=(0, max(box.right for box in boxes)),
             unit="block of the sequence",
             alt=f"Tree of shared prefixes after step {contents.step}: {len(trees)} sequences from the root, {used} "
             f"blocks held; without sharing {refs} would be needed. The table lists the same nodes.",
             hint="Width: number of blocks. Rows: requests whose sequences diverge. Click a node for its owners.",
             chosen=next((n for n, box in enumerate(boxes) if block and block in box.node.every_block), None),
-            row_height=20 if boxes[-1].bottom <= 24 else 12,
+            row_height=26 if boxes[-1].bottom <= 14 else 18,
             key="blocks_tree",
         )
     hidden = f" {num_hidden} smaller trees are not drawn." if num_hidden else ""
@@ -261,11 +269,23 @@ def _show_tree(run: Run, contents: Contents, block: int | None) -> None:
         st.markdown(f"**{title[:1].upper()}{title[1:]}**. Blocks: {listed or 'none'}.")
 
 
-def _rect(contents: Contents, number: int, box: Box) -> Rect:
-    names = [contents.name(owner) for owner in box.node.owners]
+def _rect(contents: Contents, number: int, box: Box, spell: Speller | None) -> Rect:
+    text = node_text(contents, box.node, spell)
+    names = [shown_name(contents.name(owner)) for owner in box.node.owners]
     label = f"{names[0]} +{len(names) - 1}" if len(names) > 1 else names[0] if names else box.node.state
-    title = _title(contents, box.node)
+    if text:  # without owners the texture tells the state
+        label = f"{label if names else ''}\n{text}"
+    title = f"{_title(contents, box.node)}: {text}" if text else _title(contents, box.node)
     return Rect(box.left, box.right, box.top, box.bottom, box.node.state, label, title, number)
+
+
+def node_text(contents: Contents, node: Node, spell: Speller | None) -> str:
+    """The beginning of the text of a node's blocks; token ids without the tokenizer. A node whose tokens are not
+    computed yet has none."""
+    tokens: list[int] = []
+    for index in range(node.depth, node.depth + min(len(node.contents), MAX_TEXT_BLOCKS)):
+        tokens += contents.tokens(Place(node.place.number, index))
+    return shortened(text_of(tokens, spell), MAX_TEXT)
 
 
 def _title(contents: Contents, node: Node) -> str:
@@ -279,11 +299,12 @@ def _title(contents: Contents, node: Node) -> str:
     return f"{entries}: {counted(count, 'block')}{copies}, {who}"
 
 
-def _show_tree_table(contents: Contents, boxes: list[Box]) -> None:
+def _show_tree_table(contents: Contents, boxes: list[Box], spell: Speller | None) -> None:
     rows = [
         {
             "from entry": box.node.depth,
             "blocks": box.node.num_blocks,
+            "text": node_text(contents, box.node, spell),
             "state": box.node.state,
             "references each": len(box.node.owners),
             "owners": ", ".join(contents.name(owner) for owner in box.node.owners),
@@ -334,4 +355,4 @@ def _holds(contents: Contents, block: int, spell: Speller | None) -> str:
         return "content from a transfer"
     tokens = contents.tokens(place)
     text = text_of(tokens if spell else tokens[:8], spell)
-    return f"entry {place.index} of {contents.name(place.number)}: {text[:60]}"
+    return f"entry {place.index} of {contents.name(place.number)}: {shortened(text, 80)}"

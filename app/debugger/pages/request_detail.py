@@ -21,6 +21,8 @@ from app.debugger.views.requests import (
     preemptions,
 )
 from app.debugger.views.texts import Speller, speller, visible
+from app.debugger.views.waits import WORDS
+from common.text import counted
 from engine.trace.format import TraceError
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
@@ -57,8 +59,8 @@ def _summary(row: RequestRow, spans: list[PhaseSpan]) -> str:
     told = ", ".join(f"{count} {phase}" for phase, count in steps.items() if count) or "none"
     hit = f", {row.prefix_hit_tokens} of them from the prefix cache" if row.prefix_hit_tokens else ""
     text = (
-        f"Arrived before step {row.arrived}. Prompt {row.prompt_tokens} tokens{hit}; "
-        f"output {row.output_tokens} tokens; end: {row.finish}. Steps: {told}."
+        f"Arrived before step {row.arrived}. Prompt {counted(row.prompt_tokens, 'token')}{hit}; "
+        f"output {counted(row.output_tokens, 'token')}; end: {row.finish}. Steps: {told}."
     )
     if row.ttft_steps is not None:
         milliseconds = "" if row.ttft_ms is None else f" ({row.ttft_ms:.1f} ms)"
@@ -75,13 +77,13 @@ def _cost_text(cost: Preemption) -> str:
     resumed = (
         "It did not resume in this run."
         if cost.resumed is None
-        else f"Resumed in step {cost.resumed}: {cost.tokens_found} tokens were cached, "
-        f"{cost.tokens_computed_again} were recomputed."
+        else f"Resumed in step {cost.resumed}: found {counted(cost.tokens_found or 0, 'token')} cached, "
+        f"recomputed {cost.tokens_computed_again}."
     )
     quiet = "" if cost.next_token is None else f" Its client got no token until step {cost.next_token}."
     return (
-        f"**Preempted in step {cost.step}**: released {cost.blocks_given_back} blocks and lost the KV of "
-        f"{cost.tokens_lost} tokens. {resumed}{quiet}"
+        f"**Preempted in step {cost.step}**: released {counted(cost.blocks_given_back, 'block')} and lost the KV of "
+        f"{counted(cost.tokens_lost, 'token')}. {resumed}{quiet}"
     )
 
 
@@ -93,19 +95,22 @@ def _show_reasons(reader: Trace, request: RequestHistory) -> None:
         return
     rows = [
         {
-            "from step": span.first,
-            "to step": span.last,
-            "steps": span.last - span.first + 1,
+            "steps": str(span.first) if span.first == span.last else f"{span.first} to {span.last}",
             "what": "scheduled"
             if span.why.answer == "scheduled"
-            else str(span.why.reason or span.why.answer),
-            "explanation (first step)": span.why.sentence,
+            else WORDS.get(str(span.why.reason), span.why.answer).replace("_", " "),
+            "explanation of the first step": span.why.sentence,
         }
         for span in spans
     ]
-    alt = f"What {request.request_id} did or why it did not run, in {len(rows)} spans of steps"
-    small = dict.fromkeys(("from step", "to step", "steps"), st.column_config.Column(width="small"))
-    row = row_table(rows, f"request_reasons_{request.number}", alt, column_config=small)
+    alt = f"What {request.request_id} did or why it did not run, in {counted(len(rows), 'span')} of steps"
+    columns = {
+        "steps": st.column_config.TextColumn(width=75),
+        "what": st.column_config.TextColumn(width=115),
+        "explanation of the first step": st.column_config.TextColumn(width=340),
+    }
+    key = f"request_reasons_{request.number}"
+    row = row_table(rows, key, alt, row_height=92, max_height=440, column_config=columns)
     if row is not None:
         choose(step=spans[row].first)
 
@@ -164,7 +169,8 @@ def _show_blocks(reader: Trace, request: RequestHistory, step: int) -> None:
         return
     shared = sum(bool(entry.others) for entry in entries)
     st.caption(
-        f"{len(entries)} blocks of {reader.block_size} tokens, {shared} of them shared. Choose one to open it."
+        f"{counted(len(entries), 'block')} of {counted(reader.block_size, 'token')}, {shared} of them shared. "
+        "Choose one to open it."
     )
     rows = [
         {

@@ -12,7 +12,7 @@ import streamlit as st
 from app.debugger import session
 from app.debugger.charts.lines import Chart, line_charts
 from app.debugger.charts.rects import Rect, rect_chart
-from app.debugger.colours import HERE, PHASE_SWATCHES
+from app.debugger.colours import HERE, PASSED_OVER, PHASE_SWATCHES, WAITS, wait_swatch
 from app.debugger.page_frame import (
     brushed_range,
     choose,
@@ -38,6 +38,7 @@ from app.debugger.views.phases import (
     window,
 )
 from app.debugger.views.requests import RequestRow, has_clock, request_rows
+from app.debugger.views.waits import MAX_STEPS, WORDS, Reasons, Wait, hits, reasons_in
 
 LONG = 600
 """Steps; the chart of a longer run shows a window."""
@@ -53,6 +54,7 @@ SWATCHES = [
     (PHASE_SWATCHES["prefill"], "prefill: prompt or recomputation"),
     (PHASE_SWATCHES["decode"], "decode"),
     (PHASE_SWATCHES["preempted"], "preempted: waits to resume"),
+    ("height:8px;width:8px;border-radius:4px;background:var(--text)", "prefix hit"),
     (f"height:14px;width:5px;background:{HERE};opacity:.5", "the current step"),
 ]
 COLUMNS: dict[str, tuple[str, str | None, str]] = {
@@ -76,6 +78,8 @@ COLUMNS: dict[str, tuple[str, str | None, str]] = {
     "lora": ("LoRA", None, ""),
 }  # fmt: skip
 """Field of RequestRow -> title of its column, number format, help."""
+WAITING = ("waiting", "preempted")
+NO_WAITS: dict[Bar, list[Wait]] = {}
 TEXTS = ("request", "finish", "lora")
 
 
@@ -112,14 +116,37 @@ def _show(run: Run) -> None:
     chosen = _chosen_number(facts, step)
     rows, first, last, skip = _filters(run, facts, step)
     shown = gantt([(row.number, facts.lives[row.number]) for row in rows], first, last, skip)
-    _show_gantt(facts, shown, step, chosen)
-    _show_table(rows, clock)
-    if chosen is not None:
-        show_request(run, chosen, step, facts.rows[chosen], facts.lives[chosen])
-    else:
-        st.caption(
-            "Choose a request in the chart or the table to see its tokens, blocks and waiting reasons."
+    detailed = chosen if chosen is not None else _usual(rows, facts, step)
+    with st.container(key="requests_split"):
+        left, right = st.columns([1.3, 1], gap="medium")
+    with left:
+        _show_gantt(run, facts, shown, step, chosen)
+        _show_table(rows, clock)
+    with right:
+        _show_switch(rows, detailed)
+        if detailed is not None:
+            show_request(run, detailed, step, facts.rows[detailed], facts.lives[detailed])
+
+
+def _usual(rows: list[RequestRow], facts: Facts, step: int) -> int | None:
+    """The request that is shown if none is selected: the first that lives at the step."""
+    living = (row.number for row in rows if overlaps(facts.lives[row.number], step, step))
+    return next(living, rows[0].number if rows else None)
+
+
+def _show_switch(rows: list[RequestRow], shown: int | None) -> None:
+    """The position in the list, and buttons, also by key, to the requests before and after."""
+    at = next((place for place, row in enumerate(rows) if row.number == shown), None)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="requests_switch_bar"):
+        up = st.button("▲", key="requests_up", help="The request above (↑)", shortcut="up", disabled=not at)
+        is_last = at is None or at == len(rows) - 1
+        down = st.button(
+            "▼", key="requests_down", help="The one below (↓)", shortcut="down", disabled=is_last
         )
+        if at is not None:
+            st.caption(f"request {at + 1:,} of {len(rows):,}", width="content")
+    if at is not None and (up or down):
+        _choose(rows[at - 1 if up else at + 1])
 
 
 def _chosen_number(facts: Facts, step: int) -> int | None:
@@ -198,25 +225,19 @@ def _window(run: Run, step: int) -> tuple[int, int]:
     return brushed_range(run) or window(run.index.num_steps, step, LONG)
 
 
-def _show_gantt(facts: Facts, chart: Gantt, step: int, chosen: int | None) -> None:
-    legend(SWATCHES)
+def _show_gantt(run: Run, facts: Facts, chart: Gantt, step: int, chosen: int | None) -> None:
+    waits = _waits(run, chart)
+    used = reasons_in(wait for found in waits.values() for wait in found)
+    phases_shown = SWATCHES[1:] if used else SWATCHES
+    legend([*phases_shown, *((wait_swatch(reason), f"waits: {WORDS[reason]}") for reason in used)])
+    if waits is NO_WAITS and any(bar.phase in WAITING for bar in chart.bars):
+        st.caption(f"Select at most {MAX_STEPS:,} steps to see the reasons of waiting.")
     if st.toggle("Show as table", key="requests_gantt_table"):
-        rows = [
-            {
-                "request": facts.rows[bar.number].request,
-                "phase": bar.phase,
-                "from step": bar.first,
-                "to step": bar.last,
-                "steps": bar.last - bar.first + 1,
-            }
-            for bar in chart.bars
-        ]
-        alt = "The phases of the requests, one bar per row"
-        st.dataframe(pd.DataFrame(rows), hide_index=True, height=300, alt=alt)
+        _show_bars(facts, chart, waits)
         return
     left_out = chart.num_in_window - len(chart.numbers)
     picked = rect_chart(
-        [_rect(facts.rows[bar.number], bar, facts.colours[bar.number]) for bar in chart.bars],
+        [rect for bar in chart.bars for rect in _rects(facts, bar, waits)] + _hits(run, facts, chart),
         rows=[(facts.rows[number].request, number) for number in chart.numbers],
         x=(chart.first, chart.last + 1),
         unit="step",
@@ -225,7 +246,7 @@ def _show_gantt(facts: Facts, chart: Gantt, step: int, chosen: int | None) -> No
         hint="Click a bar to select its request and step. Arrow keys and Enter do the same.",
         marker=step,
         chosen=chosen,
-        row_height=18 if len(chart.numbers) <= 24 else 13,
+        row_height=20 if len(chart.numbers) <= 24 else 13,
         key="requests_gantt",
     )
     if left_out:
@@ -234,12 +255,72 @@ def _show_gantt(facts: Facts, chart: Gantt, step: int, chosen: int | None) -> No
         _choose(facts.rows[int(picked.id)], **({} if picked.x is None else {"step": picked.x}))
 
 
-def _rect(row: RequestRow, bar: Bar, colour: int) -> Rect:
-    count = bar.last - bar.first + 1
-    steps = f"step {bar.first}" if count == 1 else f"{count} steps, {bar.first} to {bar.last}"
-    title = f"{row.request}: {bar.phase}, {steps}"
-    place = (bar.first, bar.last + 1, bar.row, bar.row + 1)
-    return Rect(*place, bar.phase, bar.phase, title, row.number, colour)
+def _waits(run: Run, chart: Gantt) -> dict[Bar, list[Wait]]:
+    """Each bar of a waiting request, divided by reason."""
+    bars = [bar for bar in chart.bars if bar.phase in WAITING]
+    if chart.last - chart.first >= MAX_STEPS or not bars:
+        return NO_WAITS
+    index = run.index
+    reasons = _reasons(run.run_id, index.num_steps, id(run), chart.first, chart.last, run)
+    return {bar: reasons.waits(bar.number, bar.first, bar.last) for bar in bars}
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _reasons(run_id: str, num_steps: int, version: int, first: int, last: int, _run: Run) -> Reasons:
+    return Reasons(_run.reader(first), first, last)
+
+
+def _show_bars(facts: Facts, chart: Gantt, waits: dict[Bar, list[Wait]]) -> None:
+    rows = [
+        {
+            "request": facts.rows[bar.number].request,
+            "phase": bar.phase,
+            "from step": first,
+            "to step": last,
+            "steps": last - first + 1,
+            "reason": WORDS.get(reason, ""),
+        }
+        for bar in chart.bars
+        for reason, first, last in waits.get(bar, [Wait("", bar.first, bar.last)])
+    ]
+    alt = "The phases of the requests, one bar per row"
+    st.dataframe(pd.DataFrame(rows), hide_index=True, height=300, alt=alt)
+
+
+def _rects(facts: Facts, bar: Bar, waits: dict[Bar, list[Wait]]) -> list[Rect]:
+    """One rectangle, or one for each reason of waiting."""
+    name, colour = facts.rows[bar.number].request, facts.colours[bar.number]
+    if bar not in waits:
+        title = f"{name}: {bar.phase}, {_steps(bar.first, bar.last)}"
+        place = (bar.first, bar.last + 1, bar.row, bar.row + 1)
+        label = "decode" if bar.phase == "decode" else ""
+        return [Rect(*place, bar.phase, label, title, bar.number, colour)]
+    found = []
+    for reason, first, last in waits[bar]:
+        style = "passed" if reason in PASSED_OVER and bar.phase == "waiting" else bar.phase
+        title = f"{name}: {bar.phase}, {_steps(first, last)}: {WORDS[reason]}"
+        place = (first, last + 1, bar.row, bar.row + 1)
+        found.append(Rect(*place, style, "", title, bar.number, WAITS[reason]))
+    return found
+
+
+def _hits(run: Run, facts: Facts, chart: Gantt) -> list[Rect]:
+    """A dot where a request found a part of its tokens in the cache."""
+    reader = run.reader(chart.first)
+    return [
+        Rect(
+            *(hit.step, hit.step + 1, row, row + 1), "hit", "",
+            f"{facts.rows[number].request}: step {hit.step} found {hit.tokens:,} of its {hit.of:,} tokens in the cache",
+            number,
+        )
+        for row, number in enumerate(chart.numbers)
+        for hit in hits(reader.requests[number])
+        if chart.first <= hit.step <= chart.last
+    ]  # fmt: skip
+
+
+def _steps(first: int, last: int) -> str:
+    return f"step {first}" if first == last else f"{last - first + 1} steps, {first} to {last}"
 
 
 def _show_table(rows: list[RequestRow], clock: bool) -> None:

@@ -10,6 +10,9 @@ export const GLYPHS_UP_TO = 4096;
 const OUTLINES_FROM = 3;
 /** Pixels per cell. */
 const NAMES_FROM = 30;
+const TEXT_FROM = 44;
+const TEXT_PX = 9;
+const LINE_PX = 10.5;
 const DIM = 0.3;
 const NULL_STATE = 4;
 const LARGEST_CELL = 60;
@@ -43,6 +46,19 @@ export function moved(grid, numBlocks, block, right, down) {
   return to < 0 || to >= numBlocks ? block : to;
 }
 
+/** Whether cells have room for text and the model's tokenizer has spelled it. */
+export function hasText(grid, chunk) {
+  return (grid?.cell ?? 0) >= TEXT_FROM && Object.keys(chunk?.text ?? {}).length > 0;
+}
+
+/** A text in lines of so many characters; the last line ends with an ellipsis if more follows. */
+export function linesOf(text, wide, most) {
+  const characters = [...text], lines = [];
+  for (let at = 0; at < characters.length && lines.length < most; at += wide) lines.push(characters.slice(at, at + wide).join(""));
+  if (characters.length > wide * most) lines.push(`${[...lines.pop()].slice(0, -1).join("")}…`);
+  return lines;
+}
+
 export class BlockMap {
   constructor(canvas) {
     this.canvas = canvas;
@@ -74,11 +90,11 @@ export class BlockMap {
   }
 
   /** owners: an `Owners` of this step, or null while it is unknown.
-   *  marks: {changed, hits: block ids, own: Set of the selected request's blocks or null, block, cursor, pulse: 0 to 1} */
+   *  marks: {texts: text per block or null, changed, hits: block ids, own: Set of the selected request's blocks or null, block, cursor, pulse: 0 to 1} */
   draw(states, owners, marks) {
     const context = this.context;
     context.setTransform(1, 0, 0, 1, 0, 0);
-    if (this.sprites) this.drawCells(states, owners, marks.own);
+    if (this.sprites) this.drawCells(states, owners, marks.own, marks.texts ?? null);
     else this.drawPixels(states, owners, marks.own);
     context.setTransform(this.scale, 0, 0, this.scale, 0, 0);
     if (this.grid.cell >= OUTLINES_FROM) {
@@ -91,25 +107,25 @@ export class BlockMap {
     if (marks.block !== null) this.frame(marks.block, this.theme.text, 2, 1, []);
   }
 
-  drawCells(states, owners, own) {
+  drawCells(states, owners, own, texts) {
     const { context, scale, theme } = this;
     const { cell, columns, gap } = this.grid;
     const size = cell * scale, side = size - (gap ? Math.max(1, Math.round(size / 16)) : 0);
     context.fillStyle = theme.ground;
     context.fillRect(0, 0, this.canvas.width, this.canvas.height);
-    context.font = `${Math.round(11 * scale)}px system-ui, sans-serif`;
     context.textBaseline = "middle";
     for (let block = 0; block < states.length; block++) {
       const x = (block % columns) * size, y = Math.floor(block / columns) * size, state = block ? states[block] : NULL_STATE;
       context.globalAlpha = own && !own.has(block) ? DIM : 1;
-      if (state === USED || state === SHARED) this.drawOwned(block, owners, x, y, side);
+      if (state === USED || state === SHARED) this.drawOwned(block, owners, x, y, side, Boolean(texts));
       else context.drawImage(this.sprites[state], x, y);
+      if (texts?.[block]) this.drawText(texts[block], this.inkOn(block, owners), x, y, side);
     }
     context.globalAlpha = 1;
   }
 
   /** Its owners' colours side by side, on large cells with the name of the owner or the number of them. */
-  drawOwned(block, owners, x, y, side) {
+  drawOwned(block, owners, x, y, side, isAbove) {
     const { context, theme } = this, count = owners?.counts[block] ?? 0;
     const stripes = Math.min(count, MOST_OWNERS);
     if (!count) {
@@ -124,7 +140,8 @@ export class BlockMap {
     if (this.grid.cell < NAMES_FROM) return;
     const label = count > 1 ? `×${count}` : owners.nameOf(block);
     const most = Math.floor(this.grid.cell / 7), fits = label.length <= most ? label : `${label.slice(0, most - 1)}…`;
-    const middle = y + side / 2, pad = 3 * this.scale;
+    const middle = isAbove ? y + 9 * this.scale : y + side / 2, pad = 3 * this.scale;
+    context.font = `${Math.round(11 * this.scale)}px system-ui, sans-serif`;
     if (count > 1) {
       context.fillStyle = theme.ground;
       context.fillRect(x + side / 2 - 12 * this.scale, middle - 8 * this.scale, 24 * this.scale, 16 * this.scale);
@@ -132,6 +149,27 @@ export class BlockMap {
     } else context.fillStyle = theme.inks[owners.colours[block * MOST_OWNERS]];
     context.textAlign = count > 1 ? "center" : "left";
     context.fillText(fits, count > 1 ? x + side / 2 : x + pad, middle, side - pad);
+  }
+
+  /** The colour of text that is legible on all stripes of a block; null if there is none. */
+  inkOn(block, owners) {
+    const stripes = Math.min(owners?.counts[block] ?? 0, MOST_OWNERS);
+    const inks = new Set(Array.from({ length: stripes }, (_, stripe) => this.theme.inks[owners.colours[block * MOST_OWNERS + stripe]]));
+    return inks.size === 1 ? [...inks][0] : null;
+  }
+
+  /** Below the owner's name. ink: the colour of the text, or null for a panel under it. */
+  drawText(text, ink, x, y, side) {
+    const { context, scale, theme } = this, pad = 3 * scale, top = y + 17 * scale, bottom = y + side - pad;
+    const wide = Math.floor((this.grid.cell - 8) / (0.61 * TEXT_PX)), most = Math.floor((bottom - top) / (LINE_PX * scale));
+    if (ink === null) {
+      context.fillStyle = theme.ground;
+      context.fillRect(x + pad / 2, top - scale, side - pad, bottom - top + scale);
+    }
+    context.fillStyle = ink ?? theme.text;
+    context.font = `${TEXT_PX * scale}px ui-monospace, Menlo, Consolas, monospace`;
+    context.textAlign = "left";
+    linesOf(text, wide, most).forEach((line, at) => context.fillText(line, x + pad, top + (at + 0.5) * LINE_PX * scale, side - pad));
   }
 
   drawPixels(states, owners, own) {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.debugger.runs import RECORDED
+from app.debugger.step_view.block_texts import block_texts
 from app.debugger.trace_index import TraceIndex
 from app.debugger.views.phases import PHASES, phases
 from app.debugger.views.texts import speller, visible
@@ -55,12 +56,14 @@ def chunk(reader: Trace, index: TraceIndex, first: int, last: int) -> dict[str, 
                 stays.setdefault(id(stay), (request, stay))
         for name in state.waiting[:QUEUE_SHOWN]:
             seen.setdefault(reader.find(name, step).number, name)
+    texts = block_texts(reader, first, last)
     return {
         "first": first,
         "last": last,
         "steps": steps,
         "stays": [_stay(request, stay, last) for request, stay in stays.values()],
-        "text": _text(reader, steps),
+        "text": _text(reader, steps, texts["tokens"]),
+        **texts,
         "lanes": [_lane(index, number) for number in sorted(seen)],
     }
 
@@ -76,13 +79,13 @@ def _lane(index: TraceIndex, number: int) -> list[Any]:
     ]
 
 
-def _text(reader: Trace, steps: list[dict[str, Any]]) -> dict[int, str]:
-    """The new tokens of the steps as text, if the model's tokenizer is installed."""
+def _text(reader: Trace, steps: list[dict[str, Any]], tokens: dict[int, list[int]]) -> dict[int, str]:
+    """The new tokens of the steps and those in blocks as text, if the model's tokenizer is installed."""
     spell = speller(reader.header)
     if spell is None:
         return {}
     made = {token for step in steps for row in step.get("rows", ()) for token in row[-1]}
-    return {token: visible(spell(token)) for token in sorted(made)}
+    return {token: visible(spell(token)) for token in sorted(made.union(*tokens.values()))}
 
 
 def _step(reader: Trace, record: StepRecord, state: TraceState) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 // The state after one step, from a chunk of details (`details.py`), and as text.
 
-import { CACHED, SHARED, USED, countStates } from "./frames.js";
+import { CACHED, FREE, SHARED, USED, countStates } from "./frames.js";
 import { coloursOf, goneAt, lengthAt } from "./owners.js";
 
 /** -> {step, rows, idle, running, queue, waiting, reasons, tables, ...}; null if the chunk does not contain the step. */
@@ -45,6 +45,22 @@ export function stepState(chunk, step) {
 function inWords(tokens, text) {
   const known = text && tokens.every((token) => token in text);
   return known ? tokens.map((token) => text[token]).join("") : tokens.join(" ");
+}
+
+/** The tokens in a block after the step, as text: "" if it is free or its content is unknown. */
+export function textIn(chunk, state, states, block, size) {
+  const place = states[block] === FREE ? null : lastPlace(chunk?.places?.[block], state.step);
+  if (!place || place[1] === null) return "";
+  const [, name, number, index] = place;
+  const row = state.tables.get(name)?.[index] === block ? [...state.rows, ...state.idle].find((each) => each.request === name) : null;
+  const end = Math.min((index + 1) * size, row ? row.computed : Infinity);
+  const tokens = chunk.tokens[number].slice(index * size, end);
+  const known = tokens.every((token) => token in chunk.text);
+  return known ? tokens.map((token) => chunk.text[token]).join("") : tokens.join(" ");
+}
+
+function lastPlace(places = [], step) {
+  return places.filter(([when]) => when <= step).at(-1) ?? null;
 }
 
 /** Block ids in table order; those behind a sliding window are the null block. */

@@ -6,9 +6,9 @@ import { countStates } from "./frames.js";
 import { commandOf, KEYS } from "./keys.js";
 import { Lanes, lanesAt } from "./lanes.js";
 import { neighbours, Owners } from "./owners.js";
-import { BlockMap, blockAt, GLYPHS_UP_TO, moved } from "./block_map.js";
+import { BlockMap, blockAt, GLYPHS_UP_TO, hasText, moved } from "./block_map.js";
 import { el, fillBatch, fillBlockFacts, fillEvents, fillQueue, fillRequestFacts, fillSource, mostRows, number } from "./panels.js";
-import { ownersOf, stateText, stepState } from "./step_state.js";
+import { ownersOf, stateText, stepState, textIn } from "./step_state.js";
 import { openEnvelope, Store } from "./store.js";
 import { themeOf } from "./theme.js";
 import { TICKS, Timeline } from "./timeline.js";
@@ -342,7 +342,7 @@ class StepView {
     const states = frames.at(this.step), changed = frames.changed(this.step), hits = this.hits();
     const table = this.request === null ? null : this.state?.tables.get(this.request);
     const own = this.state?.step === this.step && table ? new Set(table) : null;
-    this.map.draw(states, this.owners(), { changed, hits, own, block: this.block, cursor: this.cursor, pulse: this.pulse() });
+    this.map.draw(states, this.owners(), { texts: this.texts(states), changed, hits, own, block: this.block, cursor: this.cursor, pulse: this.pulse() });
     const now = countStates(states), [free, cached, used, shared] = now;
     const counts = { free, cached, used, shared, changed: changed.length, hits: hits.length };
     for (const [name, count] of Object.entries(counts)) this.find(`[data-count="${name}"]`).textContent = number(count);
@@ -353,6 +353,13 @@ class StepView {
     const chosen = this.block === null ? "" : `, selected block ${this.block}`;
     const label = `step ${this.step}, ${number(used + shared)} of ${number(states.length - 1)} used, ${number(cached)} cached${chosen}`;
     this.find(".map").setAttribute("aria-label", label);
+  }
+
+  /** The text in each block, where cells have room for it; null without it. */
+  texts(states) {
+    const chunk = this.store.chunk(this.step), state = this.state?.step === this.step ? this.state : null;
+    if (!state || !hasText(this.map.grid, chunk)) return null;
+    return Array.from(states, (_, block) => textIn(chunk, state, states, block, this.head.block_size));
   }
 
   /** The owners of all blocks in this step; null until its details have arrived. With a selected request, those that
@@ -640,6 +647,8 @@ class StepView {
       lines.push(`${name}: tokens ${place * size} to ${place * size + size - 1}`);
     }
     if (owners.length > 6) lines.push(`and ${owners.length - 6} more`);
+    const text = state ? textIn(this.store.chunk(this.step), state, frames.at(this.step), block, size) : "";
+    if (text) lines.push(text);
     return lines.join("\n");
   }
 

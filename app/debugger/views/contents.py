@@ -76,7 +76,7 @@ class Contents:
             number, step = int(self._seal_request[block]), int(self._seal_step[block])
             found = None
             if number != NO_REQUEST:
-                index = _position(self.reader.requests[number].last_stay(step), block, step)
+                index = position(self.reader.requests[number].last_stay(step), block, step)
                 found = None if index is None else Place(number, index)
             self._sealed[block] = found
         return self._sealed[block]
@@ -178,7 +178,7 @@ def _last_seals(reader: Trace, step: int) -> tuple[NDArray[np.int32], NDArray[np
     return steps, requests
 
 
-def _position(stay: Stay | None, block: int, step: int) -> int | None:
+def position(stay: Stay | None, block: int, step: int) -> int | None:
     """The index of a block in a table; the last one, because with a sliding window it may occur twice."""
     if stay is None:
         return None

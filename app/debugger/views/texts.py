@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import engine.zoo
+from engine.trace.format import shown_name
 
 _MODELS = Path(engine.zoo.__file__).parent / "models"
 
@@ -33,8 +34,13 @@ def _speller(model: str) -> Speller:
 
 
 def visible(text: str) -> str:
-    """Replace white space with visible characters."""
-    return text.replace("\n", "↵").replace("\t", "⇥").replace(" ", "·")
+    """Replace white space with visible characters, and control characters with escapes."""
+    return shown_name(text.replace("\n", "↵").replace("\t", "⇥").replace(" ", "·"))
+
+
+def shortened(text: str, most: int) -> str:
+    """The text with at most so many characters, by an ellipsis at its end."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def text_of(tokens: list[int], spell: Speller | None) -> str:

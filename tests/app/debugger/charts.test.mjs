@@ -8,7 +8,7 @@ const load = (name, folder = "charts") => {
   const source = readFileSync(new URL(`../../../app/debugger/${folder}/${name}`, import.meta.url), "utf8");
   return import(`data:text/javascript,${encodeURIComponent(source)}`);
 };
-const { inset, neighbour, ticks } = await load("rects.js");
+const { inset, neighbour, shortened, ticks, wrapped } = await load("rects.js");
 const { brief, ceiling, columnOf, describe } = await load("lines.js");
 const { labelPlaces, onCurve, roundValues, share, short, valueAt } = await load("plot.js");
 const routes = await load("router_map.js", "capacity");
@@ -42,6 +42,15 @@ test("phases differ in height", () => {
   const heights = ["waiting", "prefill", "decode"].map((style) => 18 - 2 * inset(style, 18));
   assert.equal(new Set(heights).size, 3);
   assert.ok(heights.every((height) => height >= 4));
+});
+
+test("a node's text fills its lines, and an ellipsis ends what does not fit", () => {
+  assert.deepEqual(wrapped("abcdefgh", 3, 2), ["abc", "defgh"]);
+  assert.deepEqual(wrapped("abc", 3, 2), ["abc"]);
+  assert.deepEqual(wrapped("", 3, 2), [""]);
+  assert.equal(shortened("defgh", 3), "de…");
+  assert.equal(shortened("日本語", 3), "日本語");
+  assert.equal(shortened("abc", 2), "");
 });
 
 test("a step is in the last column that begins at it or before", () => {

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
-from app.debugger.views.contents import Contents
+from app.debugger.pages.blocks import MAX_TEXT, MAX_TEXT_BLOCKS, node_text
+from app.debugger.views.contents import Contents, Place
 from app.debugger.views.one_block import chain, history, last_touch
 from app.debugger.views.prefix_tree import icicle, prefix_tree
+from app.debugger.views.texts import shortened
 from engine.trace.reader import TraceReader
 from tests.trace.trace_workloads import Run, Snapshot, random_run
 
@@ -129,6 +131,18 @@ def test_runs_of_the_tree_end_where_owners_part(case: Case) -> None:
                 if len(node.children) == 1:
                     only = node.children[0]
                     assert (only.owners, only.state) != (node.owners, node.state), "one run, not two"
+
+
+def test_a_nodes_text_is_that_of_its_blocks_without_control_characters(case: Case) -> None:
+    for _, _, contents in case.steps():
+        for tree in prefix_tree(contents):
+            for node in tree.walk():
+                places = [Place(node.place.number, node.depth + n) for n in range(len(node.contents))]
+                tokens = [token for place in places[:MAX_TEXT_BLOCKS] for token in contents.tokens(place)]
+                text = node_text(contents, node, None)
+                assert text == shortened(" ".join(map(str, tokens)), MAX_TEXT)
+                spelled = node_text(contents, node, lambda token: f"{token}\x07\u202e\n")
+                assert spelled.isprintable() and len(spelled) <= MAX_TEXT
 
 
 def test_boxes_do_not_overlap_and_lie_under_their_parents(case: Case) -> None:

@@ -11,10 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.debugger.colours import PASSED_OVER, WAITS, wait_swatch
 from app.debugger.trace_index import TraceIndex
 from app.debugger.views.figures import counter_rows, hit_rate, meanings, metrics, thin
 from app.debugger.views.phases import MAX_BARS, PHASES, PhaseSpan, gantt, phase_counts, phases, steps_in
 from app.debugger.views.requests import block_table, has_clock, output_tokens, preemptions, request_rows
+from app.debugger.views.waits import ARRIVED, WORDS, Reasons, hits
+from engine.core.sched_output import PASSED_OVER as OVERTAKEN
+from engine.core.sched_output import Reason, reason_of
 from engine.core.stats import TRACED_COUNTERS
 from engine.trace.reader import TraceReader
 from tests.trace.trace_workloads import Run, random_run
@@ -203,6 +207,41 @@ def test_no_chart_has_more_bars_than_a_browser_draws_at_once() -> None:
     busy = [PhaseSpan("decode", step, step) for step in range(4000)]
     chart = gantt([(0, busy), (1, busy)], 0, 4000)
     assert len(chart.bars) == MAX_BARS and chart.numbers == [0] and chart.num_in_window == 2
+
+
+def test_a_wait_has_the_reason_that_the_scheduler_gave_in_each_step(case: Case) -> None:
+    last = case.index.num_steps - 1
+    reasons, given = Reasons(case.reader, 0, last), Counter[str]()
+    for request in case.index.requests:
+        for span in phases(case.index, request):
+            if span.phase not in ("waiting", "preempted"):
+                continue
+            for wait in reasons.waits(request.number, span.first, span.last):
+                for step in range(wait.first, wait.last + 1):
+                    said = reason_of(case.run.outputs[step], request.request_id)
+                    assert wait.reason == (ARRIVED if said is None else said.reason), step
+                    given[wait.reason] += 1
+    assert given[Reason.NO_BLOCKS] + given[Reason.LOWER_PRIORITY] or not case.run.num_preemptions
+
+
+def test_hits_are_those_of_the_rows_that_began(case: Case) -> None:
+    found = {
+        (number, hit.step): hit.tokens
+        for number, request in enumerate(case.reader.requests)
+        for hit in hits(request)
+    }
+    expected = {}
+    for step in range(case.reader.num_steps):
+        record = case.reader.record(step)
+        began = [*record.get("new", ()), *record.get("res", ())]
+        expected |= {(number, step): start for number, start, *_ in began if start}
+    assert found == expected
+
+
+def test_every_reason_has_words_and_a_colour() -> None:
+    assert set(WORDS) == set(WAITS) == {*map(str, Reason), ARRIVED}
+    assert set(PASSED_OVER) == set(map(str, OVERTAKEN)) | {str(Reason.OTHER_BATCH)}
+    assert len(set(map(wait_swatch, WAITS))) == len(WAITS), "no two look alike"
 
 
 # ---------------------------------------------------------------------- metrics

@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.debugger.trace_index import TraceIndex
+from app.debugger.views.waits import WORDS
 from engine.core.request import Request
 from engine.sampling_params import SamplingParams
 from engine.trace.reader import TraceReader
@@ -95,7 +96,17 @@ def test_a_row_of_the_table_opens_its_request(open_page: Opener, trace: Path) ->
     sound(app.run())
     assert app.session_state["selection"].request == "r4"
     assert app.header[0].value == "Request r4"
-    assert "**Preempted in step" in said(app) and "were recomputed" in said(app)
+    assert "**Preempted in step" in said(app) and "recomputed" in said(app)
+
+
+def test_up_and_down_move_the_selection_along_the_list(open_page: Opener, trace: Path) -> None:
+    app = open_page("requests", trace, request="r4")
+    app = sound(app.button(key="requests_down").click().run())
+    assert app.session_state["selection"].request == "r5" and app.header[0].value == "Request r5"
+    app = sound(app.button(key="requests_up").click().run())
+    assert app.session_state["selection"].request == "r4"
+    first = open_page("requests", trace, request="r0")
+    assert first.button(key="requests_up").disabled and not first.button(key="requests_down").disabled
 
 
 def test_a_bar_sets_request_and_step_and_the_second_bearer_of_a_name_is_not_the_first(
@@ -115,6 +126,8 @@ def test_bars_can_be_read_as_a_table(open_page: Opener, trace: Path) -> None:
     app = open_page("requests", trace)
     app.session_state["requests_gantt_table"] = True
     bars = next(each.value for each in sound(app.run()).dataframe if "phase" in each.value.columns)
+    waits = bars[bars["phase"].isin(["waiting", "preempted"])]
+    assert set(waits["reason"]) <= set(WORDS.values()) and not set(bars["reason"]) <= set(WORDS.values())
     assert set(bars["phase"]) == {"waiting", "prefill", "decode", "preempted"}
     assert (bars["to step"] - bars["from step"] + 1 == bars["steps"]).all()
 

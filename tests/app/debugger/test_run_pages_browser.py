@@ -37,6 +37,23 @@ def test_arrow_keys_and_enter_choose_a_bar(app_url: str, tab: Page) -> None:
     expect(tab.get_by_role("heading", name="Request ben")).to_be_visible()
 
 
+def test_the_detail_stands_beside_the_list_and_follows_the_arrow_keys(app_url: str, tab: Page) -> None:
+    tab.set_viewport_size({"width": 1440, "height": 900})
+    tab.goto(f"{app_url}/requests?{RUN}&step=34&request=dan")
+    expect(tab.get_by_text("waits: too few free blocks")).to_be_visible()
+    expect(gantt(tab).locator("circle.hit")).to_have_count(5)
+    title = tab.get_by_role("heading", name="Request dan")
+    chart, detail = gantt(tab).bounding_box(), title.bounding_box()
+    assert chart is not None and detail is not None and detail["x"] > chart["x"] + chart["width"]
+    tab.keyboard.press("ArrowDown")
+    expect(tab.get_by_role("heading", name="Request eve")).to_be_visible()
+    expect(tab).to_have_url(re.compile("request=eve"))
+    tab.set_viewport_size({"width": 1024, "height": 700})
+    title = tab.get_by_role("heading", name="Request eve")
+    expect(gantt(tab)).to_have_attribute("viewBox", re.compile(r"^0 0 9\d\d "))
+    assert title.evaluate("each => each.getBoundingClientRect().top") > 400
+
+
 def test_a_row_of_the_table_opens_its_request(app_url: str, tab: Page) -> None:
     tab.goto(f"{app_url}/requests?{RUN}")
     table = tab.get_by_test_id("stDataFrame").first

@@ -12,10 +12,13 @@ from hypothesis.extra import numpy as arrays
 
 from app.debugger.runs import open_run
 from app.debugger.step_view import details, parts
+from app.debugger.step_view.block_texts import MAX_BLOCKS, block_texts
 from app.debugger.step_view.envelope import envelope, pack
 from app.debugger.step_view.map_data import EVENT_BITS
 from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
+from app.debugger.views.contents import Contents
 from engine.core.sched_output import Reason
+from engine.trace.reader import TraceReader
 from tests.app.debugger.step_messages import open_envelope, unpack
 from tests.trace.trace_workloads import random_run
 
@@ -117,6 +120,41 @@ def test_details_hold_the_tables_rows_and_queue_of_the_reader(tmp_path: Path, se
                 assert figures[name] == (state.num_computed[name], state.num_tokens[name])
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_the_tokens_of_each_block_are_those_whose_kv_it_holds(tmp_path: Path, seed: int) -> None:
+    run = open_run(f"file:{random_run(tmp_path / 'run.itrace', seed).path}")
+    reader, compared = run.reader(0), 0
+    for first in range(0, reader.num_steps, 16):
+        chunk, _ = unpack(parts.make(run, parts.Sizes(5000, 16), f"d:{first}"))
+        for step in range(first, chunk["last"]):
+            contents = Contents(reader, step)
+            for block in range(1, reader.num_blocks):
+                place = contents.place(block)
+                if place is not None:
+                    assert tokens_in(chunk, step, block, reader.block_size) == contents.tokens(place)
+                    compared += 1
+    assert compared > 100
+
+
+def test_a_run_with_many_blocks_sends_no_texts(tmp_path: Path) -> None:
+    reader = TraceReader(random_run(tmp_path / "run.itrace", 3).path)
+    assert block_texts(reader, 0, 8)["places"]
+    reader.header["blocks"] = MAX_BLOCKS + 1
+    assert block_texts(reader, 0, 8) == {"places": {}, "tokens": {}}
+
+
+def tokens_in(chunk: dict, step: int, block: int, size: int) -> list[int]:
+    """As `step_state.js` finds them."""
+    _, name, number, index = [entry for entry in chunk["places"].get(str(block), []) if entry[0] <= step][-1]
+    table, end = tables(chunk, step).get(name, []), (index + 1) * size
+    if index < len(table) and table[index] == block:
+        entry = chunk["steps"][step - chunk["first"]]
+        computed = {row[0]: row[4] for row in entry.get("rows", [])}
+        computed |= {idle: count for idle, count, _ in entry.get("idle", [])}
+        end = min(end, computed[name])
+    return chunk["tokens"][str(number)][index * size : end]
+
+
 def tables(chunk: dict, step: int) -> dict[str, list[int]]:
     """As `step_state.js` makes them."""
     found = {}
@@ -156,5 +194,6 @@ def test_new_tokens_are_text_where_the_tokenizer_is_at_hand(tmp_path: Path) -> N
     reader = run.reader(0)
     found = details.chunk(reader, run.index, 0, reader.num_steps)
     made = [token for request in reader.requests for token in request.tokens]
-    assert found["text"].keys() == set(made)
+    prompts = [token for request in reader.requests for token in request.record["prompt"]]
+    assert found["text"].keys() == {*made, *prompts}
     assert "·is·by·" in "".join(found["text"][token] for token in made)

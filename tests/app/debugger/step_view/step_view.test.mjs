@@ -6,9 +6,9 @@ import { test } from "node:test";
 
 import { EVENT_BITS, nextStop, playTo, stopsAt } from "../../../../app/debugger/step_view/breaks.js";
 import { Frames, countStates } from "../../../../app/debugger/step_view/frames.js";
-import { blockAt, cornerOf, gridFor, moved } from "../../../../app/debugger/step_view/block_map.js";
+import { blockAt, cornerOf, gridFor, linesOf, moved } from "../../../../app/debugger/step_view/block_map.js";
 import { commandOf } from "../../../../app/debugger/step_view/keys.js";
-import { ownersOf, ranges, reasonOf, stepState } from "../../../../app/debugger/step_view/step_state.js";
+import { ownersOf, ranges, reasonOf, stepState, textIn } from "../../../../app/debugger/step_view/step_state.js";
 import { GREY, NUM_COLOURS } from "../../../../app/debugger/step_view/theme.js";
 import { MOST_OWNERS, neighbours, Owners } from "../../../../app/debugger/step_view/owners.js";
 import { lanesAt } from "../../../../app/debugger/step_view/lanes.js";
@@ -300,4 +300,26 @@ test("what Python packed is unpacked, and the store then lacks only what was not
     const [free, cached] = countStates(frames.at(step));
     assert.equal(free + cached, store.figures.free[step]);
   }
+});
+
+test("a block's text ends with the newest token whose KV exists, and a freed one has none", () => {
+  const chunk = {
+    first: 0, last: 3, text: { 1: "a", 2: "b·", 3: "c", 9: "!" }, places: { 4: [[0, "r", 7, 0], [2, null, -1, null]] }, tokens: { 7: [1, 2, 3, 9] },
+    stays: [["r", 0, 2, [4], [[0, 1]], []]], lanes: [],
+    steps: [{ rows: [["r", "prefill", 2, 0, 2, 3, 0, []]] }, { rows: [["r", "decode", 1, 2, 3, 4, 1, [9]]] }, {}],
+  };
+  const at = (step, state) => textIn(chunk, stepState(chunk, step), [0, 0, 0, 0, state], 4, 4);
+  assert.equal(at(0, 2), "ab·");
+  assert.equal(at(1, 2), "ab·c");
+  assert.equal(at(1, 0), "");
+  assert.equal(at(2, 1), "", "content from a transfer");
+  delete chunk.text[2];
+  assert.equal(at(1, 2), "1 2 3", "ids without the tokenizer");
+});
+
+test("a text in a cell is cut into lines and ends with an ellipsis if it goes on", () => {
+  assert.deepEqual(linesOf("abcdef", 3, 2), ["abc", "def"]);
+  assert.deepEqual(linesOf("abcdefg", 3, 2), ["abc", "de…"]);
+  assert.deepEqual(linesOf("日本語x", 3, 1), ["日本…"]);
+  assert.deepEqual(linesOf("", 3, 2), []);
 });
