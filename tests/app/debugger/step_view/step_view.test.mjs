@@ -261,7 +261,7 @@ test("out of focus a request is grey; its neighbours share a block with it", () 
 test("of many lanes those are drawn that live at the step, and the selected one", () => {
   const lanes = Array.from({ length: 40 }, (_, n) => [`r${n}`, n % NUM_COLOURS, [[0, n, n + 20]]]);
   assert.equal(lanesAt({ lanes: lanes.slice(0, 5) }, 0, null).length, 5);
-  const shown = lanesAt({ lanes }, 20, "r20", 8);
+  const shown = lanesAt({ lanes }, 20, "r20", false, 8);
   assert.equal(shown.length, 8);
   assert.ok(shown.every(([, , [[, first, last]]]) => first <= 20 && 20 <= last) && shown.some(([name]) => name === "r20"));
   assert.deepEqual(lanesAt(null, 0, null), []);
