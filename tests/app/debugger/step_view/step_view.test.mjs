@@ -265,6 +265,16 @@ test("of many lanes those are drawn that live at the step, and the selected one"
   assert.equal(shown.length, 8);
   assert.ok(shown.every(([, , [[, first, last]]]) => first <= 20 && 20 <= last) && shown.some(([name]) => name === "r20"));
   assert.deepEqual(lanesAt(null, 0, null), []);
+  const known = lanesAt({ lanes: lanes.slice(0, 10) }, 4, null, true);
+  assert.deepEqual(known.map(([name]) => name), ["r0", "r1", "r2", "r3", "r4"], "while a question is open, later arrivals are hidden");
+});
+
+test("while a question is open, the sentence is the one that does not look ahead", () => {
+  const [entry] = CHUNK.steps;
+  const told = stepState({ ...CHUNK, steps: [{ ...entry, sentence: "out; back later", so_far: "out" }, ...CHUNK.steps.slice(1)] }, CHUNK.first);
+  assert.equal(told.soFar, "out");
+  const same = stepState({ ...CHUNK, steps: [{ ...entry, sentence: "in", so_far: undefined }, ...CHUNK.steps.slice(1)] }, CHUNK.first);
+  assert.equal(same.soFar, "in");
 });
 
 test("an axis has round numbers and no more than fit", () => {
