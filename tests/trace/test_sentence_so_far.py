@@ -1,4 +1,4 @@
-"""What a sentence says while a question is open equals the sentence of a run that ends with the step."""
+"""The sentence that is shown while a question is open equals the sentence of a run that ends with the step."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { columnsFor, nextFrame, stripesOf } from "../../../app/debugger/tour_view/tour_view.js";
 
 const load = (name, folder = "charts") => {
   const source = readFileSync(new URL(`../../../app/debugger/${folder}/${name}`, import.meta.url), "utf8");
@@ -135,4 +136,16 @@ test("a decision is found by time and replica, and told with what the router saw
   );
   assert.deepEqual([-1, 0, 0.4, 0.5, 9].map((time) => routes.sampleAt([0, 0.5, 1], time)), [0, 0, 0, 1, 2]);
   assert.deepEqual(routes.seconds(0, 6.3, 7), [0, 1, 2, 3, 4, 5, 6]);
+});
+
+test("the animation of a tour ends at its last step, and its map is wider than high", () => {
+  assert.deepEqual([nextFrame(0, 3), nextFrame(2, 3)], [1, 2]);
+  for (const blocks of [1, 24, 159, 400]) assert.ok(columnsFor(blocks) <= blocks && columnsFor(blocks) ** 2 >= blocks);
+});
+
+test("a block of a tour has a stripe per owner, side by side, at most four", () => {
+  assert.deepEqual(stripesOf(undefined), []);
+  const stripes = stripesOf([3, 1, 4, 1, 5]);
+  assert.deepEqual(stripes.map(({ colour }) => colour), [3, 1, 4, 1]);
+  stripes.slice(1).forEach(({ x }, place) => assert.equal(x, stripes[place].x + stripes[place].width));
 });
