@@ -3,13 +3,13 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { columnsFor, nextFrame, stripesOf } from "../../../app/debugger/tour_view/tour_view.js";
 
 const load = (name, folder = "charts") => {
   const source = readFileSync(new URL(`../../../app/debugger/${folder}/${name}`, import.meta.url), "utf8");
   return import(`data:text/javascript,${encodeURIComponent(source)}`);
 };
 const { inset, neighbour, ticks } = await load("rects.js");
+const { columnsFor, nextFrame, stripesOf } = await load("tour_view.js", "tour_view");
 const { brief, ceiling, columnOf, describe } = await load("lines.js");
 const { labelPlaces, onCurve, roundValues, share, short, valueAt } = await load("plot.js");
 const routes = await load("router_map.js", "capacity");
