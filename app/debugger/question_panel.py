@@ -1,6 +1,6 @@
 """The panel "Quiz me on this step": the learner commits an answer, then the run advances and shows the correct one.
 
-    show_panel(run, step)       on the pages Step and Learn, below the view
+    show_panel(run, step)       on the pages Step, beside the map, and Learn
 
 Question and score are kept in the tab's session and not stored.
 """
@@ -62,6 +62,12 @@ def asked_at(run: Run) -> int | None:
     if quiz is None or quiz.question is None or quiz.given is not None or quiz.run_id != run.run_id:
         return None
     return quiz.question.step
+
+
+def is_open(run: Run) -> bool:
+    """Whether a question about this run, or the answer to one, is shown."""
+    quiz: Quiz | None = st.session_state.get(_KEY)
+    return quiz is not None and quiz.question is not None and quiz.run_id == run.run_id
 
 
 def step_the_page(step: int) -> None:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from app.debugger.catalogue import Look
 from app.debugger.runs import Run
 from app.debugger.trace_columns import CACHED, SHARED
+from common.text import join_and
 from engine.trace.preemption_cost import preemption_cost
 from engine.trace.why import why
 from quizzes.expressions import evaluate
@@ -109,6 +110,14 @@ def facts(run: Run, step: int) -> dict[str, Any]:
         | record.counters,
         "why": {name: why(reader, name, step).sentence for name in state.waiting},
     }
+    if record.resumed:
+        again = [reader.find(name, step) for name in record.resumed]
+        stays = [each.last_stay(step) for each in again]
+        names |= {
+            "resumed": join_and(record.resumed),
+            "tokens_found": sum(stay.start for stay in stays if stay is not None),
+            "tokens_known": sum(each.num_prompt_tokens + each.num_outputs_at(step - 1) for each in again),
+        }
     if record.preempted:
         victim = record.preempted[0]
         cost = preemption_cost(reader, victim, step)

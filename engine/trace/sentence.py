@@ -23,9 +23,12 @@ LONGEST_NAME = 24  # characters of a request id; a server's ids are long, and di
 HASH_DIGITS = 8
 
 
-def sentence(reader: Trace, step: int) -> str:
-    """Describe a step in about `LIMIT` characters: requests, causes and costs."""
-    facts = _Facts(reader, step)
+def sentence(reader: Trace, step: int, *, ahead: bool = True) -> str:
+    """Describe a step in about `LIMIT` characters: requests, causes and costs.
+
+    ahead: also tell what later steps show, such as the cost of a preemption when the request resumes.
+    """
+    facts = _Facts(reader, step, ahead)
     clauses = [(kind, clause) for kind, tell in _CLAUSES.items() for clause in tell(facts)]
     (_, first), *others = clauses or [("idle", "nothing happened")]
     text = _capital(first)
@@ -50,7 +53,8 @@ def main_kind(reader: Trace, step: int) -> str:
 class _Facts:
     """A step, with its lists by name (empty if the record omits them)."""
 
-    def __init__(self, reader: Trace, step: int) -> None:
+    def __init__(self, reader: Trace, step: int, ahead: bool = True) -> None:
+        self.ahead = ahead
         self.reader, self.step, self.record = reader, step, reader.record(step)
         self.requests = reader.requests
         self.counters: dict[str, int] = self.record.get("cnt", {})
@@ -110,7 +114,7 @@ def _preemptions(facts: _Facts) -> Iterator[str]:
         yield f"{len(victims)} requests were preempted, {facts.names(victims)}: {cause}. They released {lost}"
     else:
         name = facts.name(victims[0])
-        yield f"{name} was preempted: {cause}. It released {lost}{_return(costs[0])}"
+        yield f"{name} was preempted: {cause}. It released {lost}{_return(costs[0]) if facts.ahead else ''}"
 
 
 def _cause(facts: _Facts, victim: int) -> str:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.debugger.charts import mount
 from app.debugger.page_frame import in_words, run_page, told
-from app.debugger.question_panel import asked_at, show_panel
+from app.debugger.question_panel import asked_at, is_open, show_panel
 from app.debugger.runs import Run
 from app.debugger.session import get_run, select, selection, write_url
 from app.debugger.step_view import FOLDER, parts, script
@@ -81,9 +81,11 @@ def _view(run: Run) -> None:
         "answer": said.get("sequence", 0) if said else 0,
         "jump": _jump(),
     }
-    mount("prep_step_view", FOLDER / "step_view", envelope(head, found), KEY, ["say"], js=script())
-    if run.index.num_steps:
-        show_panel(run, min(selection().step, run.index.num_steps - 1))
+    with st.container(key="step_and_quiz"):  # the style puts an open question beside the map
+        mount("prep_step_view", FOLDER / "step_view", envelope(head, found), KEY, ["say"], js=script())
+        if run.index.num_steps:
+            with st.container(key="step_quiz_open" if is_open(run) else "step_quiz"):
+                show_panel(run, min(selection().step, run.index.num_steps - 1))
     if said and "fork" in said:
         from app.debugger.pages.compare import open_fork_form  # with its charts, seconds to import
 

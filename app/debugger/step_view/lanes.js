@@ -9,9 +9,10 @@ const WAITING = 0, PREFILL = 1, DECODE = 2, PREEMPTED = 3;
 export const PHASE_NAMES = ["waiting", "prefill", "decode", "preempted"];
 const FADED = 0.3;
 
-/** The lanes to draw: all of a small run; of a larger one those that live at the step, the selected one first. */
-export function lanesAt(chunk, step, selected, most = MOST_LANES) {
-  const all = chunk?.lanes ?? [];
+/** The lanes to draw: all of a small run; of a larger one those that live at the step, the selected one first.
+ *  isAsking: without requests that arrive later. */
+export function lanesAt(chunk, step, selected, isAsking = false, most = MOST_LANES) {
+  const all = (chunk?.lanes ?? []).filter(([, , spans]) => !isAsking || spans[0]?.[1] <= step);
   if (all.length <= most) return all;
   const lives = all.filter(([, , spans]) => spans.length && spans[0][1] <= step && step <= spans.at(-1)[2]);
   const first = lives.filter(([name]) => name === selected);
@@ -108,13 +109,13 @@ export class Lanes {
     return this.shown[Math.floor(y / LANE)] ?? null;
   }
 
-  /** "eve: preempted in steps 34 to 44" */
-  hint(y, step) {
+  /** "eve: preempted in steps 34 to 44". now: the step after which all is hidden, or null. */
+  hint(y, step, now = null) {
     const lane = this.laneAt(y);
     const span = lane?.[2].find(([, first, last]) => first <= step && step <= last);
     if (!lane) return "";
     if (!span) return `${lane[0]}: step ${step} is ${lane[2].length && step < lane[2][0][1] ? "before its arrival" : "after its end"}`;
-    const [phase, first, last] = span;
+    const [phase, first] = span, last = now === null ? span[2] : Math.min(now, span[2]);
     const steps = first === last ? `step ${first}` : `steps ${first} to ${last}`;
     return `${lane[0]}: ${PHASE_NAMES[phase]} in ${steps}`;
   }

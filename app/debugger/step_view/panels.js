@@ -81,10 +81,11 @@ export function fillSource(element, source) {
   element.replaceChildren(...parts.filter((part) => part !== null));
 }
 
-/** Arrivals, ends, and preemptions with their costs, one line each. */
-export function fillEvents(element, state) {
+/** Arrivals, ends, and preemptions with their costs, one line each. isAsking: without what later steps show. */
+export function fillEvents(element, state, isAsking = false) {
   const lines = [];
-  for (const cost of state.preempted) lines.push(["preempted", costText(cost), "preempt"]);
+  const known = (cost) => (isAsking ? { ...cost, waited: null, ended: null } : cost);
+  for (const cost of state.preempted) lines.push(["preempted", costText(known(cost)), "preempt"]);
   for (const [name, found] of state.resumed) lines.push(["resumed", `${name}${found ? `, ${counted(found, "token")} cached` : ", no prefix cached"}`, "resume"]);
   for (const [name, found] of state.admitted) lines.push(["admitted", `${name}${found ? `, prefix hit of ${counted(found, "token")}` : ""}`, "admit"]);
   for (const [name, reason] of state.finished) lines.push(["finished", `${name} (${reason})`, "finish"]);
@@ -106,7 +107,8 @@ export function costText(cost) {
   return `${lost}; resumed after ${counted(cost.waited, "step")}, ${counted(cost.found, "token")} cached, ${number(cost.again)} recomputed`;
 }
 
-export function fillBlockFacts(element, block, states, state, facts, step) {
+/** isAsking: a question about the step is open, so later events are left out. */
+export function fillBlockFacts(element, block, states, state, facts, step, isAsking = false) {
   if (block === null) {
     element.replaceChildren(el("span", { className: "quiet" }, "no block selected: click one, or move the cursor and press Enter"));
     return;
@@ -128,7 +130,7 @@ export function fillBlockFacts(element, block, states, state, facts, step) {
     parts.push(` · ${hash ? `hash ${hash}` : "no hash published"}`);
     const near = facts.events.filter(([when]) => when <= step).slice(-6);
     const list = near.map(([when, kind, request]) => el("button", { className: `link${when === step ? " now" : ""}`, "data-step-to": when }, `${when} ${kind}${request ? ` ${request}` : ""}`));
-    parts.push(el("div", { className: "history" }, `${counted(facts.events.length, "event")}${facts.whole ? "" : ` in steps ${facts.first}-${facts.last - 1}`}: `, ...list.flatMap((item) => [item, " "]), near.length ? "" : "none yet"));
+    parts.push(el("div", { className: "history" }, `${counted(isAsking ? facts.events.filter(([when]) => when <= step).length : facts.events.length, "event")}${facts.whole ? "" : ` in steps ${facts.first}-${facts.last - 1}`}: `, ...list.flatMap((item) => [item, " "]), near.length ? "" : "none yet"));
   }
   element.replaceChildren(...parts);
 }

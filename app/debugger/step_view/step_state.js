@@ -35,6 +35,7 @@ export function stepState(chunk, step) {
     copyOut: entry.out ?? [],
     copyIn: entry.in ?? [],
     sentence: entry.sentence ?? "",
+    soFar: entry.so_far ?? entry.sentence ?? "",
     source: entry.source ?? null,
     time: entry.time, seconds: entry.seconds,
     tokens: rows.reduce((sum, row) => sum + row.tokens, 0),

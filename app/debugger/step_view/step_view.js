@@ -26,7 +26,10 @@ const FOLLOW_STEPS = 60;
 /** A live run further ahead is shown by a jump instead of step by step. */
 const MAP_HEIGHT = 330, LARGE_MAP_HEIGHT = 520;
 /** Of a map with glyphs, so that the lanes are on the same screen, and of a larger one. */
-const PULSE_MS = 450;
+const PULSE_MS = 450, REVEAL_MS = 900;
+/** Of the changes of a step, and of each step that answers a question. */
+const REVEALED_STEPS = 8;
+/** Steps that are shown one by one on the way to an answer. */
 const STATES = ["empty", "cached, free", "used", "shared"];
 
 /** Streamlit calls this after every run of the script, with the same element. */
@@ -64,6 +67,7 @@ class StepView {
     this.listeners.abort();
     this.observer.disconnect();
     clearInterval(this.followTimer);
+    clearInterval(this.revealTimer);
     this.pause();
     clearTimeout(this.reportTimer);
     clearTimeout(this.askTimer);
@@ -75,6 +79,7 @@ class StepView {
     this.say = (value) => component.setTriggerValue("say", value);
     const { head, parts } = openEnvelope(new Uint8Array(component.data));
     if (this.store?.run !== head.run) this.begin(head);
+    const asked = this.isAsking;
     this.head = head;
     const store = this.store;
     store.describe(head);
@@ -86,7 +91,7 @@ class StepView {
     }
     if (store !== this.store) return;
     if (this.asked && head.answer >= this.asked.sequence) this.asked = null;
-    if (head.jump.id !== this.jump) this.adopt(head.jump);
+    if (head.jump.id !== this.jump) this.adopt(head.jump, asked && head.hidden_after === null);
     if (head.notice !== undefined) this.find(".notice").textContent = head.notice;
     if (parts.has("o")) this.figuresChanged();
     this.follow();
@@ -104,12 +109,33 @@ class StepView {
   }
 
   /** Go to the place set by another page, a permalink or a panel. */
-  adopt({ id, step, request, block }) {
+  adopt({ id, step, request, block }, isAnswer = false) {
     this.jump = id;
+    clearInterval(this.revealTimer);
+    this.revealing = false;
+    const from = this.step;
     Object.assign(this, { step, request, block });
     this.told = this.place;
+    if (isAnswer && step > from && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.reveal(from, step);
     if (block !== null) this.cursor = block;
     this.find(".find").value = request ?? "";
+  }
+
+  /** Show the steps of an answer one by one, each with its changes. */
+  reveal(from, to) {
+    this.revealing = true;
+    this.step = Math.max(from, to - REVEALED_STEPS) + 1;
+    this.revealTimer = setInterval(() => {
+      this.step = Math.min(this.step + 1, to);
+      if (this.step === to) clearInterval(this.revealTimer);
+      this.refresh();
+      if (this.step === to) setTimeout(() => (this.revealing = false), REVEAL_MS);
+    }, REVEAL_MS);
+  }
+
+  /** Whether a question about the current step is open. */
+  get isAsking() {
+    return this.head !== undefined && this.head.hidden_after === this.step;
   }
 
   figuresChanged() {
@@ -154,6 +180,8 @@ class StepView {
   /** Show a step; report it to Python after a pause without movement. */
   goTo(step) {
     if (!this.store?.ready) return;
+    clearInterval(this.revealTimer);
+    this.revealing = false;
     this.step = Math.max(0, Math.min(this.last, step));
     this.refresh();
     this.report();
@@ -306,10 +334,10 @@ class StepView {
     if (!this.store?.ready || !this.map.grid) return this.ask();
     this.showPosition();
     this.drawMap();
-    const hidden = this.head.hidden_after === this.step ? this.step + 1 : null;  // while a question about the step is open
+    const hidden = this.isAsking ? this.step + 1 : null;
     this.root.dataset.hidden = hidden ?? "";
     this.timeline.draw(this.step, this.brush, hidden);
-    this.lanes.draw(lanesAt(this.store.chunk(this.step), this.step, this.request), this.step, this.request, hidden);
+    this.lanes.draw(lanesAt(this.store.chunk(this.step), this.step, this.request, this.isAsking), this.step, this.request, hidden);
     const now = performance.now();
     if (!(this.playing || this.walking) || now - (this.tablesAt ?? 0) > TABLES_MS) {
       this.tablesAt = now;
@@ -389,14 +417,15 @@ class StepView {
     if (this.pulsed !== this.step) {
       this.pulsed = this.step;
       this.pulseAt = performance.now();
+      this.pulseMs = this.revealing ? REVEAL_MS : PULSE_MS;
       const on = () => {
         if (!this.root.isConnected || this.pulseAt === null) return;
         this.drawMap();
-        if (performance.now() - this.pulseAt < PULSE_MS) requestAnimationFrame(on);
+        if (performance.now() - this.pulseAt < this.pulseMs) requestAnimationFrame(on);
       };
       requestAnimationFrame(on);
     }
-    return Math.min(1, (performance.now() - this.pulseAt) / PULSE_MS);
+    return Math.min(1, (performance.now() - this.pulseAt) / this.pulseMs);
   }
 
   showTables() {
@@ -404,18 +433,20 @@ class StepView {
     this.root.dataset.details = state ? "ready" : "loading";
     const frames = this.store.frames(this.step);
     if (state) {
-      this.find(".sentence").textContent = state.sentence;
+      const told = this.isAsking ? state.soFar : state.sentence;
+      this.find(".sentence").textContent = told;
       fillSource(this.find(".source"), state.source);
-      this.speak(state.sentence);
+      this.speak(told);
       const most = mostRows(this.playing, this.allRows);
       fillBatch(this.find(".batch tbody"), state, this.request, most);
       fillQueue(this.find(".waiting tbody"), state, this.request, most);
-      fillEvents(this.find(".events"), state);
+      fillEvents(this.find(".events"), state, this.isAsking);
       this.drawMap();
     }
     const facts = this.block === null ? null : this.store.blockFacts(this.block, this.step);
-    if (frames) fillBlockFacts(this.find(".block-facts"), this.block, frames.at(this.step), state, facts, this.step);
-    fillRequestFacts(this.find(".request-facts"), this.request, state, this.requestEvents());
+    if (frames) fillBlockFacts(this.find(".block-facts"), this.block, frames.at(this.step), state, facts, this.step, this.isAsking);
+    const events = this.requestEvents();
+    fillRequestFacts(this.find(".request-facts"), this.request, state, this.isAsking ? events?.filter(([when]) => when <= this.step) : events);
     this.showWhy();
     if (!this.playing && this.find("details.text").open) this.showText();
   }
@@ -654,12 +685,12 @@ class StepView {
 
   /** Whether an open question about the current step hides a later one. */
   isHidden(step) {
-    return this.head.hidden_after === this.step && step > this.step;
+    return this.isAsking && step > this.step;
   }
 
   laneHint(event) {
     const step = this.timeline.stepAt(event.offsetX);
-    return this.store?.ready && !this.isHidden(step) ? this.lanes.hint(event.offsetY, step) : "";
+    return this.store?.ready && !this.isHidden(step) ? this.lanes.hint(event.offsetY, step, this.isAsking ? this.step : null) : "";
   }
 
   stepHint(step) {

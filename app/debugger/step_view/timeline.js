@@ -189,7 +189,7 @@ export class Timeline {
       context.fillStyle = `${this.theme.text}26`;
       context.fillRect(from, 0, to - from, this.height);
     }
-    if (hidden !== null) cover(context, this.theme, Math.max(LABELS, this.xOf(hidden)), LABELS + this.plotWidth, this.height);
+    if (hidden !== null) cover(context, this.theme, Math.max(LABELS, this.xOf(hidden)), this.width, this.height);
     const x = this.xOf(step + 0.5);
     context.fillStyle = this.theme.text;
     if (x >= LABELS && x <= LABELS + this.plotWidth) context.fillRect(x - 0.75, 0, 1.5, this.height);

@@ -96,7 +96,7 @@ class Player {
   }
 
   showButton() {
-    this.find(".play").textContent = this.timer ? "⏸ pause" : "▶ play";
+    this.find(".play").textContent = this.timer ? "▮▮ pause" : "▶ play";
   }
 
   get last() {

@@ -9,6 +9,7 @@ const load = (name, folder = "charts") => {
   return import(`data:text/javascript,${encodeURIComponent(source)}`);
 };
 const { inset, neighbour, shortened, ticks, wrapped } = await load("rects.js");
+const { columnsFor, nextFrame, stripesOf } = await load("tour_view.js", "tour_view");
 const { brief, ceiling, columnOf, describe } = await load("lines.js");
 const { labelPlaces, onCurve, roundValues, share, short, valueAt } = await load("plot.js");
 const routes = await load("router_map.js", "capacity");
@@ -144,4 +145,16 @@ test("a decision is found by time and replica, and told with what the router saw
   );
   assert.deepEqual([-1, 0, 0.4, 0.5, 9].map((time) => routes.sampleAt([0, 0.5, 1], time)), [0, 0, 0, 1, 2]);
   assert.deepEqual(routes.seconds(0, 6.3, 7), [0, 1, 2, 3, 4, 5, 6]);
+});
+
+test("the animation of a tour ends at its last step, and its map is wider than high", () => {
+  assert.deepEqual([nextFrame(0, 3), nextFrame(2, 3)], [1, 2]);
+  for (const blocks of [1, 24, 159, 400]) assert.ok(columnsFor(blocks) <= blocks && columnsFor(blocks) ** 2 >= blocks);
+});
+
+test("a block of a tour has a stripe per owner, side by side, at most four", () => {
+  assert.deepEqual(stripesOf(undefined), []);
+  const stripes = stripesOf([3, 1, 4, 1, 5]);
+  assert.deepEqual(stripes.map(({ colour }) => colour), [3, 1, 4, 1]);
+  stripes.slice(1).forEach(({ x }, place) => assert.equal(x, stripes[place].x + stripes[place].width));
 });

@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from streamlit.testing.v1 import AppTest
 
-from app.debugger.runs import open_run
+from app.debugger.runs import Run, open_run
 from app.debugger.tours import Stop, caption, facts, load_tours, step_of
 from quizzes.expressions import ExpressionError
 from quizzes.topics import TOPICS
@@ -65,12 +65,15 @@ def test_figures_of_a_state_are_those_of_the_trace() -> None:
         ("prefix-cache", 2, 'hit["shop-11-visit-4"] > 0'),
         ("prefix-cache", 3, "counters.num_evictions > 0"),
         ("prefix-cache", 4, 'hit["shop-12-visit-7"] == 0'),
-        ("preemption", 0, "free == 0"),
+        ("prefix-cache", 1, "sum([blocks[name] for name in blocks]) > used"),
+        ("preemption", 0, "free == 0 and waiting == 0"),
+        ("preemption", 2, "0 < tokens_found < tokens_known"),
         ("preemption", 1, 'victim == "eve" and cost.blocks_shared > 0'),
         ("preemption", 3, "cost.tokens_recomputed == cost.tokens_lost"),
         ("preemption", 4, "0 < cost.tokens_recomputed < block_size"),
         ("preemption", 5, 'victim == "ben"'),
-        ("ttft", 1, "running == max_num_seqs and waiting > 0 and free > 0"),
+        ("ttft", 0, "num_tokens == budget"),
+        ("ttft", 1, "running == max_num_seqs and waiting > 0 and free > 0 and num_tokens < budget"),
         ("ttft", 2, 'prompt["dan"] + num_tokens < budget and running < max_num_seqs'),
         ("ttft", 4, 'hit["agent-1-turn-2"] > 0 and computed["agent-1-turn-2"] == prompt["agent-1-turn-2"]'),
     ],
@@ -89,6 +92,68 @@ def test_who_waits_on_the_tour_about_ttft_has_no_first_token(place: int) -> None
     run = open_run(stop.run)
     found = facts(run, step_of(stop, run))
     assert found["why"] and all(found["known"][name] == found["prompt"][name] for name in found["why"])
+
+
+def at_stop(tour: str, place: int) -> tuple[Run, int]:
+    stop = stop_of(tour, place)
+    run = open_run(stop.run)
+    return run, step_of(stop, run)
+
+
+def test_an_adapter_waits_for_the_only_slot_while_a_later_request_for_the_base_model_runs() -> None:
+    run, step = at_stop("ttft", 3)
+    reader = run.reader(step)
+    cleo, ben, eve = (reader.find(name) for name in ("cleo-support", "ben-recommend", "eve-base"))
+    assert ben.record["lora"] and cleo.record["lora"] and ben.record["lora"] != cleo.record["lora"]
+    assert not eve.record["lora"] and cleo.added < eve.added
+    state = reader.state_at(step)
+    assert {"ben-recommend", "eve-base"} <= set(state.running) and "cleo-support" in state.waiting
+    assert reader.header["config"]["scheduler"]["max_loras"] == 1
+    reasons = {each.request_id: each.reason for each in reader.step(step).not_scheduled}
+    assert reasons["cleo-support"] == "no_lora_slot"
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_requests_on_the_tour_about_ttft_wait_for_the_reason_of_the_stop(place: int) -> None:
+    run, step = at_stop("ttft", place)
+    reasons = {each.reason for each in run.reader(step).step(step).not_scheduled}
+    assert reasons == {stop_of("ttft", place).at.reason}
+
+
+def test_victims_are_the_least_important_requests() -> None:
+    run, step = at_stop("preemption", 1)
+    reader = run.reader(step)
+    assert max(reader.state_at(step - 1).running, key=lambda name: reader.find(name).added) == "eve"
+    run, step = at_stop("preemption", 5)
+    reader = run.reader(step)
+    arrived = sorted(reader.requests, key=lambda each: each.added)
+    assert [each.request_id for each in arrived][1] == "ben" and len(arrived) == 4
+    running = [reader.find(name) for name in reader.state_at(step - 1).running]
+    assert max(running, key=lambda each: each.record["priority"]).request_id == "ben"
+
+
+def test_the_order_of_events_that_captions_tell_is_that_of_the_run() -> None:
+    run, step = at_stop("batching", 1)
+    rows = [row.request_id for row in run.reader(step).step(step).rows]
+    assert rows[-1] == "catalogue" and len(rows) == 4  # the decoding requests come first
+    run, step = at_stop("batching", 4)
+    assert run.reader(step - 1).step(step - 1).finished
+    run, step = at_stop("prefix-cache", 2)
+    first, again = (run.reader(step).find(f"shop-11-visit-{visit}") for visit in (1, 4))
+    assert first.ended is not None and first.ended < again.added <= step
+    run, step = at_stop("prefix-cache", 3)
+    before = run.reader(step).state_at(step - 1).blocks
+    empty = [block for block in range(1, len(before.ref)) if not before.ref[block] and not before.hash[block]]
+    found = facts(run, step)
+    assert len(empty) + found["counters"]["num_evictions"] == found["blocks"]["shop-14-visit-5"]
+    run, step = at_stop("prefix-cache", 4)
+    arrived = [each.request_id for each in sorted(run.reader(step).requests, key=lambda each: each.added)]
+    assert arrived[0] == "shop-11-visit-1" and arrived.index("shop-12-visit-2") < arrived.index(
+        "shop-11-visit-4"
+    )
+    run, step = at_stop("ttft", 4)
+    row = next(row for row in run.reader(step).step(step).rows if row.request_id == "agent-1-turn-2")
+    assert len(row.tokens) == 1  # the first token
 
 
 def test_the_victim_of_both_ways_is_the_same_in_the_same_step() -> None:

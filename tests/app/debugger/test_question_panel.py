@@ -171,6 +171,9 @@ def test_on_the_page_step_committing_steps_the_map_and_shows_the_verdict(
     tab.get_by_role("button", name=f"Ask me about step {step}").click()
     expect(tab.get_by_text(f"are free after step {step + 1}?")).to_be_visible()
     expect(view).to_have_attribute("data-hidden", str(step + 1))
+    expect(view.locator(".sentence")).to_have_text(sentence(reader, step, ahead=False))
+    box, panel = view.bounding_box(), tab.locator(".st-key-step_quiz_open").bounding_box()
+    assert box and panel and panel["x"] >= box["x"] + box["width"], "the question stands beside the map"
     answer = reader.step(step + 1).num_free_blocks
     tab.get_by_role("spinbutton", name="Your answer").fill(str(answer))
     tab.keyboard.press("Enter")

@@ -261,10 +261,20 @@ test("out of focus a request is grey; its neighbours share a block with it", () 
 test("of many lanes those are drawn that live at the step, and the selected one", () => {
   const lanes = Array.from({ length: 40 }, (_, n) => [`r${n}`, n % NUM_COLOURS, [[0, n, n + 20]]]);
   assert.equal(lanesAt({ lanes: lanes.slice(0, 5) }, 0, null).length, 5);
-  const shown = lanesAt({ lanes }, 20, "r20", 8);
+  const shown = lanesAt({ lanes }, 20, "r20", false, 8);
   assert.equal(shown.length, 8);
   assert.ok(shown.every(([, , [[, first, last]]]) => first <= 20 && 20 <= last) && shown.some(([name]) => name === "r20"));
   assert.deepEqual(lanesAt(null, 0, null), []);
+  const known = lanesAt({ lanes: lanes.slice(0, 10) }, 4, null, true);
+  assert.deepEqual(known.map(([name]) => name), ["r0", "r1", "r2", "r3", "r4"], "while a question is open, later arrivals are hidden");
+});
+
+test("while a question is open, the sentence is the one that does not look ahead", () => {
+  const [entry] = CHUNK.steps;
+  const told = stepState({ ...CHUNK, steps: [{ ...entry, sentence: "out; back later", so_far: "out" }, ...CHUNK.steps.slice(1)] }, CHUNK.first);
+  assert.equal(told.soFar, "out");
+  const same = stepState({ ...CHUNK, steps: [{ ...entry, sentence: "in", so_far: undefined }, ...CHUNK.steps.slice(1)] }, CHUNK.first);
+  assert.equal(same.soFar, "in");
 });
 
 test("an axis has round numbers and no more than fit", () => {
