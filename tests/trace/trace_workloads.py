@@ -58,7 +58,7 @@ class Run:
     requests: list[Request] = field(default_factory=list)
     """In order of arrival, as the engine left them."""
     arrivals: list[int] = field(default_factory=list)
-    """Of these requests: the first step after whose beginning the engine knew them."""
+    """Step per request in which, or before which, it arrived."""
     prefix_cache: list[tuple[int, int]] = field(default_factory=list)
     """Per step: tokens that looked for a prefix, and those of them found."""
 

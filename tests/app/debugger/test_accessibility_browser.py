@@ -23,7 +23,7 @@ STATES = {
     "kernel": RUN,
     "learn": "tour=ttft&stop=2",
 }
-"""What the address of a page adds, so that all its parts are shown."""
+"""Page -> parameters of its address with which all its parts are shown."""
 OF_STREAMLIT = {"presentation-role-conflict": '[data-testid="stFileUploaderDropzone"]'}
 """Rules that an element of Streamlit itself breaks, with the element."""
 FIND = """async (mine) => {
