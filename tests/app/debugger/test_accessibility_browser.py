@@ -76,3 +76,18 @@ def test_the_block_map_and_the_timeline_are_one_tab_stop_each(app_url: str, tab:
         expect(drawn).not_to_be_focused()
         tab.keyboard.press("Shift+Tab")
         expect(drawn).to_be_focused()
+
+
+def test_the_block_map_follows_the_systems_theme_at_once(app_url: str, tab: Page) -> None:
+    opened(tab, app_url, "step")
+    expect(tab.locator(".step-view[data-details=ready]")).to_be_visible()
+    for scheme, ground in (("light", [255, 255, 255]), ("dark", [11, 16, 32])):
+        tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        tab.wait_for_function(
+            """ground => {
+                const canvas = document.querySelector("canvas.map"), at = canvas.height - 1;
+                const last = canvas.getContext("2d").getImageData(canvas.width - 1, at, 1, 1).data;
+                return ground.every((value, i) => value === last[i]);
+            }""",
+            arg=ground,
+        )
