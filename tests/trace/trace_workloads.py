@@ -57,6 +57,8 @@ class Run:
     aborted: list[str] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     """In order of arrival, as the engine left them."""
+    arrivals: list[int] = field(default_factory=list)
+    """Step per request in which, or before which, it arrived."""
     prefix_cache: list[tuple[int, int]] = field(default_factory=list)
     """Per step: tokens that looked for a prefix, and those of them found."""
 
@@ -145,6 +147,7 @@ def random_run(
         scheduler.add(request)
         tracer.add(request)
         run.requests.append(request)
+        run.arrivals.append(step)
         run.tokens[name] = []
 
     def abort() -> None:

@@ -19,6 +19,12 @@ export function lanesAt(chunk, step, selected, isAsking = false, most = MOST_LAN
   return [...first, ...lives.filter(([name]) => name !== selected)].slice(0, most).sort((a, b) => a[2][0][1] - b[2][0][1]);
 }
 
+/** A name with so many characters of its beginning and its end, where the ids of a server differ. */
+export function shortened(name, kept) {
+  const end = Math.floor(kept / 2);
+  return `${name.slice(0, kept - end)}…${name.slice(-end)}`;
+}
+
 export class Lanes {
   /** timeline: the one whose scale and colours they have. */
   constructor(canvas, timeline) {
@@ -64,7 +70,7 @@ export class Lanes {
   label(context, name, row) {
     context.fillStyle = this.timeline.theme.quiet;
     let text = name;
-    while (text.length > 3 && context.measureText(text).width > LABELS - 8) text = `${text.slice(0, -2)}…`;
+    for (let kept = name.length - 1; kept > 3 && context.measureText(text).width > LABELS - 8; kept--) text = shortened(name, kept);
     context.fillText(text, 0, row * LANE + LANE / 2);
   }
 

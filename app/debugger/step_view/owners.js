@@ -7,11 +7,13 @@ export const MOST_OWNERS = 4;
 
 const COLOURS_BY_CHUNK = new WeakMap();
 
-/** Request -> index of its colour. */
-export function coloursOf(chunk) {
+/** Request -> index of its colour after a step. A name that is used again after its request ended has another colour. */
+export function coloursOf(chunk, step) {
+  const lanes = chunk.lanes ?? [];
   let found = COLOURS_BY_CHUNK.get(chunk);
-  if (!found) COLOURS_BY_CHUNK.set(chunk, (found = new Map((chunk.lanes ?? []).map(([name, colour]) => [name, colour]))));
-  return found;
+  if (!found) COLOURS_BY_CHUNK.set(chunk, (found = new Map(lanes.map(([name, colour]) => [name, colour]))));
+  if (found.size === lanes.length) return found;
+  return new Map(lanes.filter(([, , spans]) => spans.length && spans[0][1] <= step).map(([name, colour]) => [name, colour]));
 }
 
 export class Owners {
@@ -27,7 +29,7 @@ export class Owners {
   look(chunk, step, focus) {
     this.counts.fill(0);
     this.chunk = chunk;
-    const colours = coloursOf(chunk);
+    const colours = coloursOf(chunk, step);
     chunk.stays.forEach(([name, admitted, left, blocks, growth, behind], stay) => {
       if (admitted > step || (left !== null && step >= left)) return;
       const colour = focus && !focus.has(name) ? GREY : (colours.get(name) ?? GREY);

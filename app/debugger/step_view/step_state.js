@@ -21,7 +21,7 @@ export function stepState(chunk, step) {
   }));
   return {
     step, rows, idle, tables,
-    colours: coloursOf(chunk),
+    colours: coloursOf(chunk, step),
     running: entry.order ?? [],
     queue: entry.queue ?? [],
     waiting: entry.waiting ?? 0,

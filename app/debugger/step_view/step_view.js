@@ -547,11 +547,13 @@ class StepView {
     on(this.find("details.text"), "toggle", () => this.store?.ready && this.showText());
     on(this.find(".follow input"), "change", () => this.refresh());
     this.listenToTimeline(on);
-    this.observer = new ResizeObserver(() => {
+    const redraw = () => {
       this.layOut();
       this.refresh();
-    });
+    };
+    this.observer = new ResizeObserver(redraw);
     this.observer.observe(this.root);
+    on(matchMedia("(prefers-color-scheme: light)"), "change", redraw);
     on(this.find(".steps"), "wheel", (event) => this.onWheel(event), { passive: false });
   }
 

@@ -15,7 +15,7 @@ export const TICKS = [
   ["finish", "▮", "#56B4E9"],
 ];
 /** Kinds of events with their glyphs, which tell them apart without their colours. */
-export const LABELS = 76;
+export const LABELS = 108;
 const NUMBERS = 44;
 const CURVE = 24, TICK = 12, AXIS = 16;
 const GLYPH_FROM = 7;

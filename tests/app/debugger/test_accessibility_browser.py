@@ -23,7 +23,7 @@ STATES = {
     "kernel": RUN,
     "learn": "tour=ttft&stop=2",
 }
-"""What the address of a page adds, so that all its parts are shown."""
+"""Page -> parameters of its address with which all its parts are shown."""
 OF_STREAMLIT = {"presentation-role-conflict": '[data-testid="stFileUploaderDropzone"]'}
 """Rules that an element of Streamlit itself breaks, with the element."""
 FIND = """async (mine) => {
@@ -76,3 +76,16 @@ def test_the_block_map_and_the_timeline_are_one_tab_stop_each(app_url: str, tab:
         expect(drawn).not_to_be_focused()
         tab.keyboard.press("Shift+Tab")
         expect(drawn).to_be_focused()
+
+
+def test_the_block_map_follows_the_systems_theme_at_once(app_url: str, tab: Page) -> None:
+    opened(tab, app_url, "step")
+    expect(tab.locator(".step-view[data-details=ready]")).to_be_visible()
+    for scheme, ground in (("light", [255, 255, 255]), ("dark", [11, 16, 32])):
+        tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        corner = """async (canvas) => {
+            for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
+            const at = [canvas.width - 1, canvas.height - 1, 1, 1];
+            return [...canvas.getContext("2d").getImageData(...at).data].slice(0, 3);
+        }"""
+        assert tab.locator("canvas.map").evaluate(corner) == ground

@@ -5,13 +5,20 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page
 
+from app.debugger.mini_map import owner_colours
+from app.debugger.request_colours import NUM_COLOURS
+from app.debugger.runs import open_run
+from app.debugger.trace_index import TraceIndex
+from app.debugger.views.phases import PHASES, phases
+from engine.core.request import RequestStatus
 from engine.core.sched_output import SchedulerOutput, reason_of
-from tests.trace.trace_workloads import Run, random_run
+from tests.trace.trace_workloads import Run, Snapshot, random_run
 
 NUM_TRACES = 50
 STEPS_EACH = 4
@@ -81,6 +88,69 @@ def assert_is_the_engine(shown: Shown, step: int, run: Run) -> None:
     assert [line[1] for line in shown.all(r"preempted (\S+)")] == out.preempted_request_ids
 
 
+DRAWN = """(root) => {
+    const { view } = root, owners = view.owners(), most = owners.colours.length / owners.counts.length;
+    const was = [...root.querySelectorAll("[data-count]")].map((count) => {
+        const name = count.dataset.count, before = root.querySelector(`[data-was="${name}"]`)?.textContent ?? "";
+        return [name, [count.textContent, before.replace(" was ", "") || count.textContent]];
+    });
+    return {
+        colours: [...owners.counts].map((n, i) => [...owners.colours.slice(i * most, i * most + Math.min(n, most))]),
+        owners: [...owners.counts],
+        most,
+        lanes: view.lanes.shown,
+        counts: Object.fromEntries(was),
+        hits: view.hits(),
+        sentence: root.querySelector(".sentence").textContent,
+    };
+}"""
+"""Reads what the canvases draw."""
+
+
+def assert_drawn_is_the_engine(drawn: dict[str, Any], step: int, run: Run, index: TraceIndex) -> None:
+    engine, out = run.snapshots[step], run.outputs[step]
+    numbers = {summary.request_id: summary.number for summary in index.requests if summary.added <= step}
+    holders: dict[int, list[int]] = {}
+    for name, table in engine.tables.items():
+        for block in filter(None, table):
+            holders.setdefault(block, []).append(index.colours[numbers[name]])
+    for block, colours in enumerate(drawn["colours"]):
+        held = holders.get(block, [])
+        assert drawn["owners"][block] == len(held)
+        assert sorted(colours) == sorted(held) or len(held) > drawn["most"], block
+    for name, (now, before) in drawn["counts"].items():
+        if name in ("used", "shared", "cached", "free"):
+            assert int(now) == count_of(name, engine), name
+            assert step == 0 or int(before) == count_of(name, run.snapshots[step - 1]), name
+    for name in engine.running + engine.waiting:
+        [(colour, spans)] = [
+            (colour, spans)
+            for other, colour, spans in drawn["lanes"]
+            if other == name and spans and spans[0][1] <= step <= spans[-1][2]
+        ]
+        assert colour == index.colours[numbers[name]]
+        phase = next(PHASES[phase] for phase, first, last in spans if first <= step <= last)
+        assert phase in (("waiting", "preempted") if name in engine.waiting else ("prefill", "decode"))
+    found = [row for row in out.scheduled if row.init and row.request_id in engine.tables]
+    size = index.block_size
+    assert set(drawn["hits"]) == {
+        block for row in found for block in engine.tables[row.request_id][: row.start // size] if block
+    }
+    for name in out.preempted_request_ids:
+        assert name in drawn["sentence"] and "preempted" in drawn["sentence"]
+
+
+def count_of(state: str, engine: Snapshot) -> int:
+    """Number of blocks in a state."""
+    blocks = range(1, len(engine.refs))
+    if state in ("used", "shared"):
+        return sum(engine.refs[block] == 1 if state == "used" else engine.refs[block] > 1 for block in blocks)
+    has_content = state == "cached"
+    return sum(
+        not engine.refs[block] and (engine.hashes[block] is not None) == has_content for block in blocks
+    )
+
+
 def reason_shown(out: SchedulerOutput, name: str) -> str:
     entry = reason_of(out, name)
     if entry is None:
@@ -102,6 +172,7 @@ def test_the_text_of_the_page_is_the_engines_state_in_50_random_runs(
     rng = random.Random(50)
     for run in traced:
         steps = rng.sample(range(len(run.snapshots)), STEPS_EACH)
+        index = open_run(f"file:{run.path}").index
         tab.goto(f"{app_url}/step?run={quote(f'file:{run.path}')}&step={steps[0]}")
         tab.locator(READY.format(steps[0])).wait_for()
         tab.get_by_text("state as text").click()
@@ -111,8 +182,70 @@ def test_the_text_of_the_page_is_the_engines_state_in_50_random_runs(
             shown = Shown(tab.locator("pre.state").inner_text().split("\n"))
             try:
                 assert_is_the_engine(shown, step, run)
+                assert_drawn_is_the_engine(tab.locator(".step-view").evaluate(DRAWN), step, run, index)
             except (AssertionError, StopIteration) as error:
                 raise AssertionError(f"{run.path.name}, step {step}: " + "\n".join(shown.lines)) from error
+
+
+def life(run: Run, number: int) -> dict[int, str]:
+    """Step -> phase of a request, from the engine's own queues and plans. A name may be used again after an abort."""
+    request, found = run.requests[number], {}
+    name, is_new, has_token = request.request_id, True, False
+    later = [index for index, other in enumerate(run.requests) if other.request_id == name and index > number]
+    until = run.arrivals[later[0]] if later else len(run.snapshots)
+    for step in range(run.arrivals[number], until):
+        now, out = run.snapshots[step], run.outputs[step]
+        row = next((row for row in out.scheduled if row.request_id == name), None)
+        if name in out.preempted_request_ids or row and row.init:
+            has_token = False
+        if name in now.waiting:
+            found[step] = "waiting" if is_new else "preempted"
+        elif name in now.running or row and request.status is not RequestStatus.FINISHED_ABORTED:
+            is_new = False
+            found[step] = "decode" if has_token else "prefill"
+            known = run.snapshots[step - 1].num_tokens.get(name, 0) if step else 0
+            has_token |= bool(row) and row.start + row.num_tokens >= max(known, len(request.prompt_token_ids))
+        else:
+            break
+    return found
+
+
+def test_lanes_and_colours_are_those_of_the_engines_queues(traced: list[Run]) -> None:
+    num_crowded = 0
+    for run in traced:
+        shown = open_run(f"file:{run.path}")
+        lives = [life(run, number) for number in range(len(run.requests))]
+        for summary, expected in zip(shown.index.requests, lives, strict=True):
+            spans = phases(shown.index, summary)
+            drawn = {step: span.phase for span in spans for step in range(span.first, span.last + 1)}
+            assert drawn == expected, (run.path.name, summary.request_id)
+        living = []
+        for step, now in enumerate(run.snapshots):
+            names = {*now.running, *now.waiting}
+            living.append(
+                [n for n, steps in enumerate(lives) if step in steps and run.requests[n].request_id in names]
+            )
+        if max(map(len, living)) > NUM_COLOURS:
+            num_crowded += 1
+            continue
+        for numbers in living:
+            assert len({shown.index.colours[number] for number in numbers}) == len(numbers)
+    assert 0 < num_crowded < NUM_TRACES - 10
+
+
+def test_the_colours_of_a_block_are_those_of_the_tables_that_hold_it(traced: list[Run]) -> None:
+    for run in traced:
+        shown = open_run(f"file:{run.path}")
+        for step in range(0, len(run.snapshots), 5):
+            colours = {
+                request: shown.index.colours[shown.reader(step).find(request, step).number]
+                for request in run.snapshots[step].tables
+            }
+            holders: dict[int, list[int]] = {}
+            for request, table in run.snapshots[step].tables.items():
+                for block in table:
+                    holders.setdefault(block, []).append(colours[request])
+            assert owner_colours(shown, step) == holders
 
 
 def test_the_runs_meet_what_the_page_must_tell(traced: list[Run]) -> None:

@@ -11,7 +11,7 @@ import { commandOf } from "../../../../app/debugger/step_view/keys.js";
 import { ownersOf, ranges, reasonOf, stepState, textIn } from "../../../../app/debugger/step_view/step_state.js";
 import { GREY, NUM_COLOURS } from "../../../../app/debugger/step_view/theme.js";
 import { MOST_OWNERS, neighbours, Owners } from "../../../../app/debugger/step_view/owners.js";
-import { lanesAt } from "../../../../app/debugger/step_view/lanes.js";
+import { lanesAt, shortened } from "../../../../app/debugger/step_view/lanes.js";
 import { openEnvelope, Store, unpackPart } from "../../../../app/debugger/step_view/store.js";
 import { anyEvents, columnSteps, minMax, stepAtFraction, strideFor } from "../../../../app/debugger/step_view/timeline.js";
 
@@ -287,6 +287,11 @@ test("an axis has round numbers and no more than fit", () => {
 test("ids in few characters", () => {
   assert.equal(ranges([]), "");
   assert.equal(ranges([3, 4, 5, 9, 11, 12]), "3-5 9 11-12");
+});
+
+test("a long name keeps its beginning and its end", () => {
+  assert.equal(shortened("cmpl-93f1c2-0", 6), "cmp…2-0");
+  assert.notEqual(shortened("cmpl-93f1c2-0", 5), shortened("cmpl-93f1c2-1", 5));
 });
 
 test("what Python packed is unpacked, and the store then lacks only what was not sent", async () => {
