@@ -296,8 +296,9 @@ def _sliding_windows(architecture: str, raw: dict[str, Any], num_layers: int) ->
 def _resolve_dtype(args: ModelArgs, raw: dict[str, Any]) -> str:
     """Return the dtype to compute in. `auto` is the checkpoint's, but float32 on a CPU.
 
-    Most CPUs have no fast 16-bit arithmetic, and in float32 the C++ kernels give a request of any model the same bits
-    alone, in a batch, in chunks and after a preemption (tests/engine/test_tight_swap.py). Without a C++ compiler, or
+    Most CPUs have no fast 16-bit arithmetic. In float32, and within bfloat16, the C++ kernels give a request of any
+    model the same bits alone, in a batch, in chunks and after a preemption (tests/engine/test_tight_swap.py,
+    test_decode_graphs.py). Without a C++ compiler, or
     with `attention_backend="sdpa"`, torch computes attention: logprobs of two chunkings differ by up to 1e-6.
     """
     if args.dtype != "auto":

@@ -130,6 +130,7 @@ struct Scratch {
     std::vector<typename F::Number> queries, weights;
     std::vector<typename F::Word> keys, values;
     const typename F::Word* value_rows[CHUNK];  // in `values`, or in the cache if it holds floats in whole vectors
+    const typename F::Number* even_value;  // of a pair, until its other value is read
     std::vector<vfloat> mass;
     Ahead ahead;
 
@@ -178,7 +179,9 @@ void multiply_tile(const Number* a, int64_t a_stride, RowOf b, int64_t depth, fl
         ahead.ask();
         add_step(tile, a, a_stride, k, b(k));
     }
+#pragma GCC unroll 16
     for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) store(c + row * c_stride + v * LANES, tile.sums[row][v]);
 }
 
@@ -285,13 +288,16 @@ vfloat load_words(const T* key, int64_t word, int64_t head_dim, float scale) {
 
 // Row i of a chunk's values -> value_rows; rows of pairs hold the values of two keys, and 0 for one behind the chunk.
 template <typename F, bool WHOLE, typename T>
-void read_value(const Cursor<T>& at, int64_t i, int64_t head_dim, int64_t width, Scratch<F>& scratch) {
+void read_value(const Cursor<T>& at, int64_t i, bool is_last, int64_t head_dim, int64_t width, Scratch<F>& scratch) {
     auto* to = scratch.values.data() + i / F::PER_WORD * width;
     scratch.value_rows[i / F::PER_WORD] = to;
     if constexpr (std::is_same_v<F, PairFactors>) {
+        const bfloat16* even = i % 2 ? scratch.even_value : at.value;
+        scratch.even_value = at.value;
+        if (i % 2 == 0 && !is_last) return;
         for (int64_t d = 0; d < width; d += LANES) {
-            const vint number = widen_bits(at.value + d, WHOLE ? LANES : head_dim - d);
-            const vint pairs = i % 2 ? load_pairs(to + d) | number << 16 : number;
+            const int64_t count = WHOLE ? LANES : head_dim - d;
+            const vint pairs = widen_bits(even + d, count) | (i % 2 ? widen_bits(at.value + d, count) << 16 : vint{});
             std::memcpy(to + d, &pairs, sizeof pairs);
         }
     } else if (WHOLE && std::is_same_v<T, float>) {
@@ -315,7 +321,7 @@ void read_chunk(const Batch& batch, const Chunk& chunk, Scratch<F>& scratch) {
             const int64_t i = first + lane;
             keys[lane] = at.key;
             scales[lane] = at.scale(0);
-            read_value<F, WHOLE>(at, i, head_dim, width, scratch);
+            read_value<F, WHOLE>(at, i, i + 1 == chunk.count, head_dim, width, scratch);
             at.next(i + 1 == chunk.count);
             scratch.ahead.ask();
         }
@@ -422,7 +428,9 @@ void store_outputs(const Batch& batch, const Task& task, Scratch<F>& scratch) {
         const int64_t head = (task.first_head + query / per_head) * group + query % group;
         Q* to = static_cast<Q*>(batch.out) + ((token + query % per_head / group) * batch.heads + head) * head_dim;
         const float inverse = 1.0f / sum(scratch.mass[query]);
-        for (int64_t d = 0; d < head_dim; d++) to[d] = from_float<Q>(from[d] * inverse);
+        int64_t d = 0;
+        for (; d + LANES <= head_dim; d += LANES) store(to + d, load(from + d) * inverse);
+        for (; d < head_dim; d++) to[d] = from_float<Q>(from[d] * inverse);
     }
 }
 

@@ -38,7 +38,9 @@ struct Product {
 
     template <int ROWS, int VECTORS>
     ALWAYS_INLINE void store_tile(const Tile<ROWS, VECTORS>& tile, int64_t first, int64_t panel) const {
+#pragma GCC unroll 16
         for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) {
                 const int64_t column = panel * PANEL + v * LANES;
                 Y* to = y + (first + row) * y_stride + column;

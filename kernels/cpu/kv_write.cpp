@@ -11,7 +11,10 @@ constexpr int64_t WORTH_THREADS = 1 << 14;
 
 template <typename From, typename To>
 void write_head(const From* x, To* to, int64_t size, float) {
-    for (int64_t i = 0; i < size; i++) to[i] = from_float<To>(to_float(x[i]));
+    if constexpr (std::is_same_v<From, To>)
+        std::copy_n(x, size, to);
+    else
+        for (int64_t i = 0; i < size; i++) to[i] = from_float<To>(to_float(x[i]));
 }
 
 template <typename From>

@@ -48,12 +48,16 @@ void add_rms_norm_rows(const T* x, int64_t x_stride, const T* residual, int64_t 
     for_ranges(num_rows, num_rows * size > WORTH_THREADS, [&](int64_t begin, int64_t end) {
         float wide[size];
         for (int64_t row = begin; row < end; row++) {
-#pragma omp simd
-            for (int64_t i = 0; i < size; i++) {
-                const T both =
-                    from_float<T>(to_float(x[row * x_stride + i]) + to_float(residual[row * residual_stride + i]));
-                total[row * size + i] = both;
-                wide[i] = to_float(both);
+            const T *one = x + row * x_stride, *other = residual + row * residual_stride;
+            T* both = total + row * size;
+            int64_t i = 0;
+            for (; i + LANES <= size; i += LANES) {
+                store(both + i, load(one + i) + load(other + i));
+                store(wide + i, load(both + i));
+            }
+            for (; i < size; i++) {
+                both[i] = from_float<T>(to_float(one[i]) + to_float(other[i]));
+                wide[i] = to_float(both[i]);
             }
             normalise(wide, weight, y + row * size, size, eps);
         }

@@ -240,6 +240,22 @@ def test_a_bf16_model_is_replayed_bit_for_bit(make_engine: MakeEngine) -> None:
     assert found.replays > 10
 
 
+def test_a_bf16_request_gets_the_same_bits_alone_and_in_a_batch(model_dir: Path) -> None:
+    params = SamplingParams(temperature=0, max_tokens=12, logprobs=1, ignore_eos=True)
+    prompts = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
+
+    def said(llm: LLM, some: list[dict[str, list[int]]]) -> list[Any]:
+        outputs = llm.generate(some, params, use_tqdm=False)
+        return [(output.outputs[0].token_ids, output.outputs[0].logprobs) for output in outputs]
+
+    settings = {**llm_settings(model_dir), "dtype": "bfloat16", "enable_prefix_caching": False}
+    with LLM(**settings) as llm:
+        together = said(llm, prompts)
+        assert together == [said(llm, [prompt])[0] for prompt in prompts]
+    with LLM(**settings, max_num_batched_tokens=8) as llm:  # prompts in chunks
+        assert said(llm, prompts) == together
+
+
 def test_an_fp16_model_is_noticed(make_engine: MakeEngine) -> None:
     """Its products are torch's, so the first replay differs and the engine goes on without."""
     found = watched_run(make_engine(dtype="float16"), mixture(4, count=6))

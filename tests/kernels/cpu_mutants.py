@@ -19,15 +19,17 @@ SIZES = ("tiny", "small")
 
 
 def faulty(source: str, right: str, wrong: str, folder: Path) -> ctypes.CDLL:
-    """One .cpp of the kernels with `right` replaced by `wrong`, compiled without much optimisation."""
+    """One .cpp of the kernels, or the header of its name, with `right` replaced by `wrong`, hardly optimised."""
     text = (build.SOURCES / source).read_text()
     assert text.count(right) == 1, (
         f"{right!r} is {text.count(right)} times in {source}: the fault does not fit"
     )
+    main = Path(source).with_suffix(".cpp").name
+    (folder / main).write_text((build.SOURCES / main).read_text())
     (folder / source).write_text(text.replace(right, wrong))
     library = folder / "faulty.so"
     flags = ["-O1" if flag.startswith("-O") else flag for flag in build.FLAGS]
-    sources = [folder / source, build.SOURCES / "threads.cpp"]
+    sources = [folder / main, build.SOURCES / "threads.cpp"]
     objects = [str(folder / f"{each.stem}.o") for each in sources]
     for each, target in zip(sources, objects, strict=True):
         command = [build.find_compiler(), *flags, "-fopenmp", f"-I{build.SOURCES}", "-c", str(each)]

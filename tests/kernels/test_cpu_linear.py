@@ -210,6 +210,19 @@ FAULTS = {
 }
 
 
+HEADER_FAULTS = {
+    "the last column is forgotten": ("i < columns - column; i++", "i < columns - column - 1; i++"),
+    "the tail takes the first bias": ("to_float(bias[column + i])", "to_float(bias[i])"),
+    "the second panel's bias": ("load(bias + column)", "load(bias + v * LANES)"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", HEADER_FAULTS)
+def test_the_check_notices_in_the_header(fault: str, tmp_path: Path) -> None:
+    assert_noticed("linear", linear, "_gemm", "gemm.h", HEADER_FAULTS[fault], tmp_path, size="small")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_check_notices(fault: str, tmp_path: Path) -> None:

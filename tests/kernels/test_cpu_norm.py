@@ -112,5 +112,5 @@ def test_the_check_notices(fault: str, tmp_path: Path) -> None:
 
 
 def test_the_check_notices_a_residual_that_is_left_out(tmp_path: Path) -> None:
-    fault = ("+ to_float(residual[row * residual_stride + i])", "")
+    fault = ("load(one + i) + load(other + i)", "load(one + i)")
     assert_noticed("fused_add_rms_norm", norm, "_fused_add_rms_norm", "norm.cpp", fault, tmp_path)
