@@ -20,6 +20,7 @@ STATES: list[tuple[str, dict[str, str], str]] = [
     ("compare", {**RUN, "other": "full-cache"}, "Memory pressure"),
     ("kernel", {**RUN, "request": "eve"}, "Memory pressure"),
     ("learn", {"tour": "ttft", "stop": "2"}, "3 of"),
+    ("questions", {"question": "batching.static_vs_continuous"}, "continuous"),
     ("cards", {"card": "hardware.l4"}, "NVIDIA L4"),
     ("capacity", {"tp": "2"}, ""),
     ("mock", {}, ""),
@@ -45,6 +46,7 @@ UNKNOWN = [
     ("capacity", {"ttft_ms": "abc"}, "ttft_ms cannot be 'abc'"),
     ("cards", {"card": "nope"}, "no card 'nope'"),
     ("learn", {"tour": "nope", "stop": "99"}, "no tour 'nope'"),
+    ("questions", {"question": "nope"}, "nope"),
     ("mock", {"interview": "nope"}, "nope"),
     ("drill", {"drill": "nope"}, "'nope'"),
 ]
