@@ -48,6 +48,8 @@ LEGEND = [
 ]
 ALIGN = {"step": "step", "token": "token of a request", "time": "time"}
 _SEEN_PAIR = "compare_pair"
+_SETTINGS = {"num_blocks": "num_blocks with the null block"}
+"""Settings whose name alone misleads: all pages count blocks without the null block."""
 
 
 def open_fork_form(step: int) -> None:
@@ -191,7 +193,7 @@ def _show_summary(found: TraceDiff, a: Trace, b: Trace) -> bool:
         said = "; ".join(found.workload_notes) or "the recorded requests differ"
         st.caption(f"⚠ The workloads differ: {told(said)}. Requests are matched by id.")
     changed = [
-        f"{name}: A {'none' if one is None else one}, B {'none' if other is None else other}"
+        f"{_SETTINGS.get(name, name)}: A {'none' if one is None else one}, B {'none' if other is None else other}"
         for name, one, other in found.settings
     ]
     both_timed = found.clocks == ("wall", "wall")

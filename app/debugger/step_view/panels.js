@@ -118,7 +118,7 @@ export function fillBlockFacts(element, block, states, state, facts, step, isAsk
     element.replaceChildren(...parts, " is the null block: it is never allocated");
     return;
   }
-  parts.push(` ${["free", "cached, free", "used", "shared"][states[block]]}`);
+  parts.push(` ${["empty", "cached, free", "used", "shared"][states[block]]}`);
   if (state) {
     const owners = ownersOf(state, block);
     parts.push(` · ref ${owners.length}`);
