@@ -33,11 +33,13 @@ def in_lines(details: list[str], told: list[Row], width: int = WIDTH) -> list[st
     """Return details and figures as lines of at most `width` characters."""
     lines = [line[at : at + width] for line in details for at in range(0, len(line) or 1, width)]
     if told:
-        lines.append(f"{'figure':20} {'now':>16} {'yesterday':>16}")
-    for each in told:
-        row = f"{each.figure:20} {each.now:>16} {each.before:>16}"
-        is_short = len(row) + len(each.says) + 2 <= width
-        lines += [f"{row}  {each.says}"] if is_short else [row, f"  {each.says}"]
+        names, now, before = (max(map(len, column)) for column in list(zip(*told, strict=True))[:3])
+        now, before = max(now, len("now")), max(before, len("yesterday"))
+        lines.append(f"{'figure':{names}}  {'now':>{now}}  {'yesterday':>{before}}")
+        for each in told:
+            row = f"{each.figure:{names}}  {each.now:>{now}}  {each.before:>{before}}"
+            says = "" if each.says == each.figure else f"  {each.says}"
+            lines += [row + says] if len(row + says) <= width else [row, says]
     return lines
 
 

@@ -153,7 +153,9 @@ class Hypothesis(Want):
     """Figures that the looks have shown; without any, the evidence is empty."""
 
     def check(self, reply: dict[str, Any]) -> None:
-        if reply.get("cause") not in dict(self.causes):
+        if reply.get("cause") is None:
+            raise ParseError("no cause is chosen", "choose one of them")
+        if reply["cause"] not in dict(self.causes):
             raise ParseError(f"{reply.get('cause')!r} is none of the causes", "choose one of them")
         sure, named = reply.get("confidence"), reply.get("evidence")
         if not (type(sure) is int and 1 <= sure <= 99):

@@ -47,6 +47,7 @@ def show_controls(view: LiveView) -> None:
     live = view.live
     is_ours = registry.process_of(live.run_id) is not None
     row = st.container(horizontal=True, vertical_alignment="bottom")
+    row.markdown("**Engine**", width="content")  # apart from the step view's own bar below
     if live.end is None:
         _run_buttons(row, live)
         _inject(row.popover("Inject …"), live)

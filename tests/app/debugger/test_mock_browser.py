@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.cli.app import SCRIPT, SETTINGS
+from interview.drills.figures import FIGURES
 from interview.mock.candidates import Candidate
 from interview.mock.session import Session, sessions
 from interview.mock.turns import (
@@ -143,18 +144,20 @@ def type_reply(tab: Page, turn: Turn, reply: dict[str, Any]) -> None:
     elif isinstance(want, Menu):
         press(str([name for name, _ in want.options].index(reply["pick"]) + 1))
     elif isinstance(want, Hypothesis):
-        place = [name for name, _ in want.causes].index(reply["cause"])
-        panel = tab.locator(".st-key-mock_kind_panel")
-        panel.get_by_role("radio").nth(place).check(force=True)
-        panel.get_by_role("combobox").focus()
+        press("Space")
+        for _ in range([name for name, _ in want.causes].index(reply["cause"])):
+            press("ArrowDown")
+        press("Tab")
         for name in reply["evidence"]:
-            tab.keyboard.type(name)
+            tab.keyboard.type(FIGURES[name].says)
+            tab.get_by_role("option", name=FIGURES[name].says).wait_for()
             press("Enter")
-        press("Escape")
-        panel.get_by_role("slider").focus()
+        press("Tab")  # to the button that clears the figures
+        press("Tab")
         for _ in range(reply["confidence"] - 50):
             press("ArrowRight")
-        panel.get_by_role("button", name="That is my hypothesis").click()
+        press("Tab")
+        press("Enter")
     elif isinstance(want, Mark):
         press(str(MARKS.index(reply["mark"]) + 1))
     else:
@@ -216,7 +219,7 @@ def test_an_interview_by_keyboard(
     tab.get_by_role("button", name="Download as HTML").wait_for()
     picture(tab, f"{theme}-report")
     replies = [line["reply"] for line in sessions()[0].lines]
-    assert {"continue", "prose", "ask", "form", "menu", "mark", "rate"} <= pictured
+    assert {"continue", "prose", "ask", "form", "menu", "hypothesis", "mark", "rate"} <= pictured
     assert next(reply for reply in replies if "ratings" in reply)["ratings"]["mechanism"] == 4
 
 
