@@ -55,6 +55,7 @@ class Player {
     this.listen();
     this.isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.show(this.isStill ? data.frames.length - 1 : 0);
+    this.showButton();
     if (!this.isStill) this.play();
   }
 

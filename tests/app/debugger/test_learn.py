@@ -219,8 +219,13 @@ def test_a_tour_by_keyboard(app_url: str, tab: Page) -> None:
                 tab.get_by_text(f"{after} of 6").wait_for(timeout=6000)
                 break
         tab.get_by_text(f"{after} of 6").wait_for()
+    tab.locator(".tour[data-over][data-step='33']").wait_for()  # the animation ends at the stop
+    tab.emulate_media(reduced_motion="reduce")
+    tab.reload()
+    tab.locator(".tour[data-over][data-step='33']").wait_for()
+    assert tab.locator(".tour .play").inner_text() == "▶ play"
     tab.get_by_role("button", name="Open on Step").click()
-    tab.locator("[data-step='33']").first.wait_for()
+    tab.locator(".step-view[data-step='33']").wait_for()
 
 
 @pytest.mark.slow
