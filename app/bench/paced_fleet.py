@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine.fleet.config import read_settings
 from engine.fleet.run import serve
-from interview.drills import faults
+from interview.drills.commands import HOOKS_VARIABLE
 from interview.drills.faulty_server import run_prep
 
 MODULE = "app.bench.paced_fleet"
@@ -41,12 +41,12 @@ class Pace:
 def main(arguments: list[str]) -> None:
     """Run the fleet, or one replica."""
     if arguments[0] == "serve":
-        run_prep(os.environ[faults.VARIABLE], arguments)
+        run_prep(arguments)
         return
     pace_json, file, _, port = arguments
     pace = Pace(**json.loads(pace_json))
     args = {"step_ms": pace.step_ms, "token_ms": pace.token_ms, "row_ms": pace.token_ms}
-    os.environ[faults.VARIABLE] = json.dumps([{"name": "pace", "args": args}])  # replicas inherit it
+    os.environ[HOOKS_VARIABLE] = json.dumps([{"name": "pace", "args": args}])  # replicas inherit it
     settings = read_settings(Path(file)).model_copy(update={"port": int(port)})
     serve(settings, print, module=MODULE)
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from interview.drills.drill import Drill
     from interview.drills.session import Result, Session
 
-HELP = """look NAME ...             see figures; the cheaper, the better      looks   list them
-hypothesis N SURE FIGURES the cause, your confidence in percent, and the figures that decide
+HELP = """look NAME ...             see figures; paid once, cheap ones first  looks   list them
+hypothesis N SURE FIGURES the cause, your confidence in percent, and the figures that decide; before the fix
 fix N | fix OPTION=VALUE  apply a fix and run the same load again
 done                      end, and see the score                    quit    leave"""
 
@@ -55,8 +55,9 @@ def start(
 ) -> None:
     """Be on call: a server runs under load with one thing wrong. Find out what, and repair it.
 
-    First the healthy server runs (yesterday), then the faulty one, about 15 s each. Looks cost points, cheap ones
-    least. A fix is applied for real, and the same load runs again. A script has one command per line.
+    First the healthy server runs (yesterday), then the faulty one, about 15 s each. Both are paced: a step takes 10 ms
+    and more, as on a larger model. Looks cost points, cheap ones least. A fix is applied for real, and the same load
+    runs again. A script has one command per line.
 
     \b
       look latency queue             see figures; looks lists them and their cost
@@ -114,10 +115,7 @@ def report(
     from interview.drills.session import read, sessions
 
     if not session:
-        for name in sessions():
-            print(name)
-        if not sessions():
-            terminal.note("no drill was held yet")
+        _list_sessions(sessions(), json)
         return
     events = read(session)
     if json:
@@ -125,9 +123,33 @@ def report(
     elif markdown:
         print(post_mortem(events), end="")
     else:
-        for line in post_mortem(events).split("## Evidence")[0].splitlines():
-            print(line)
-        terminal.next_command(f"prep drill report {session} --markdown")
+        from rich.markdown import Markdown
+
+        terminal.out().print(Markdown(post_mortem(events)))
+        terminal.next_command(f"prep drill report {session} --markdown", "the same as a file to complete")
+
+
+def _list_sessions(names: list[str], json: bool) -> None:
+    """Print the sessions, the newest first, with their state and points."""
+    from interview.drills.drill import find_drill
+    from interview.drills.score import MOST
+    from interview.drills.session import NoSession, read
+
+    rows = []
+    for name in names:
+        try:
+            events = read(name)
+        except NoSession:
+            continue  # of another version
+        end = next((event for event in events if event["event"] == "end"), None)
+        points = "not ended" if end is None else str(sum(end[part] for part in MOST))
+        rows.append((name, points, find_drill(events[0]["drill"]).title))
+    if json:
+        terminal.print_json([dict(zip(("session", "points", "symptom"), row, strict=True)) for row in rows])
+    elif rows:
+        terminal.out().print(terminal.table("session", "points", "symptom", left=("symptom",), rows=rows))
+    else:
+        terminal.note("no drill was held yet")
 
 
 def check(
@@ -279,7 +301,9 @@ class _Floor:
         if len(rest) < 3 or not rest[1].rstrip("%").isdigit():
             raise ValueError("like this: hypothesis 2 80 preemptions   (cause, percent, figures that decide)")
         number = rest[0]
-        cause = names[int(number) - 1] if number.isdigit() and 1 <= int(number) <= len(names) else number
+        if number.isdigit() and not 1 <= int(number) <= len(names):
+            raise ValueError(f"hypotheses are numbered 1 to {len(names)}, got {number}")
+        cause = names[int(number) - 1] if number.isdigit() else number
         evidence = [name for part in rest[2:] for name in part.split(",") if name]
         self.session.guess(cause, int(rest[1].rstrip("%")), evidence)
         self._say("noted; now a fix:" if self.session.fixed is None else "noted")
@@ -326,7 +350,7 @@ class _Floor:
 
 def _finish(session: Session, json: bool) -> None:
     """Print the score and the debrief."""
-    from interview.drills.debrief import compare, in_words, runs_of
+    from interview.drills import debrief
     from interview.drills.drill import causes
     from interview.drills.score import MOST
     from interview.drills.session import read
@@ -341,16 +365,18 @@ def _finish(session: Session, json: bool) -> None:
         return
     parts = [(name, getattr(score, name), most) for name, most in MOST.items()]
     terminal.say(
-        "  ".join(f"{name} {terminal.mark(points == most)} {points}/{most}" for name, points, most in parts)
+        "  ".join(f"{name} {terminal.mark(points > 0)} {points}/{most}" for name, points, most in parts)
         + f"   [bold]{score.total}[/] of 100"
     )
+    for reason in debrief.lost(drill, read(session.id)):
+        terminal.say(f"[dim]{terminal.literal(reason)}[/]")
     if score.brier is not None:
         terminal.say(f"Brier score of your confidence: {score.brier:.2f} (0 is best, 0.25 is a coin)")
     terminal.say(f"[bold]It was:[/] {causes()[drill.cause]}")
     terminal.say(terminal.literal(drill.debrief.say))
-    runs = runs_of(read(session.id))
-    for line in compare(runs, drill.evidence):
-        terminal.say(f"[bold]Decides:[/] {terminal.literal(in_words(line, runs))}")
+    runs = debrief.runs_of(read(session.id))
+    for line in debrief.compare(runs, drill.evidence):
+        terminal.say(f"[bold]Decides:[/] {terminal.literal(debrief.in_words(line, runs))}")
     terminal.say(f"[bold]Not this:[/] {causes()[drill.debrief.runner_up]}")
     terminal.say(f"Ask: {terminal.literal(drill.debrief.question)}")
     terminal.next_command(f"prep drill report {session.id} --markdown", "the post-mortem")

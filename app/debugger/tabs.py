@@ -96,6 +96,8 @@ class Keeper(Generic[T]):
         """release: ends a value, and calls `drop`. stays_s: how long a value stays after its tab was closed."""
         self.held: dict[str, T] = {}
         self._release, self._stays_s = release, stays_s
+        self._lost: set[tuple[str, str]] = set()
+        """Names, each with a tab that lost the value to another one."""
         self._lock = threading.Lock()
         self._watcher: threading.Thread | None = None
 
@@ -108,7 +110,13 @@ class Keeper(Generic[T]):
         return value
 
     def take(self, name: str, tab: str, patience_s: float | None = None) -> T | None:
-        """Return the value for a tab, or None for an unknown name. Raises OpenElsewhere."""
+        """Return the value for a tab, or None for an unknown name. Raises OpenElsewhere.
+
+        A reloaded tab waits until the server has noticed that its predecessor closed; one from which the value was
+        taken does not.
+        """
+        if (name, tab) in self._lost:
+            patience_s = 0.0
         until = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
         while True:
             with self._lock:
@@ -117,6 +125,7 @@ class Keeper(Generic[T]):
                     return None
                 if found.owner == tab or not is_open(found.owner):
                     found.owner, found.left_at = tab, None
+                    self._lost.discard((name, tab))
                     return found
             if time.monotonic() >= until:
                 raise OpenElsewhere
@@ -126,6 +135,7 @@ class Keeper(Generic[T]):
         """Give the value to another tab; its present one is told so at its next action."""
         with self._lock:
             if (found := self.held.get(name)) is not None:
+                self._lost = {(name, found.owner)} | (self._lost - {(name, tab)})
                 found.owner, found.left_at = tab, None
 
     def drop(self, name: str, value: T) -> None:

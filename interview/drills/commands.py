@@ -6,6 +6,9 @@ import json
 
 from interview.drills.drill import Settings, Stage
 
+HOOKS_VARIABLE = "PREP_DRILL_HOOKS"
+"""Environment variable of a server: a JSON list of hooks, each with a name and arguments (faults.py)."""
+
 
 def options(settings: Settings) -> list[str]:
     """Return options of `prep serve` as arguments."""

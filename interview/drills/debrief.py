@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from interview.drills.drill import Drill
 from interview.drills.figures import FIGURES, shown
+from interview.drills.score import evidence_of
 
 Event = dict[str, Any]
 
@@ -52,3 +54,18 @@ def in_words(line: Line, runs: Iterable[str]) -> str:
     return f"{line.says}: " + ", ".join(
         f"{name} {value}" for name, value in zip(runs, line.values, strict=True)
     )
+
+
+def lost(drill: Drill, events: Iterable[Event]) -> list[str]:
+    """Return for cause and evidence why points were lost, if they were."""
+    looked, guess, has_worked, is_late = [], None, False, False
+    for event in events:
+        if event["event"] == "look":
+            looked.append(event["name"])
+        elif event["event"] == "fix":
+            has_worked |= event["is_met"]
+        elif event["event"] == "hypothesis":
+            guess, is_late = event, has_worked
+    _, missing = evidence_of(drill, looked, guess["evidence"] if guess else [])
+    late = ["cause: half the points, because it was stated after a fix had worked"] if is_late else []
+    return late + ([f"evidence: {missing}"] if missing else [])

@@ -22,10 +22,9 @@ from engine.exec import core_process
 from engine.frontend.input_processor import InputProcessor
 from engine.frontend.tokenizer import Tokenizer
 from engine.server import service
+from interview.drills.commands import HOOKS_VARIABLE
 
 Process = Literal["server", "core"]
-VARIABLE = "PREP_DRILL_HOOKS"
-"""Environment variable: a JSON list of hooks, each with a name and arguments."""
 HOOKS: dict[str, tuple[tuple[Process, ...], Callable[..., None]]] = {}
 
 
@@ -47,7 +46,7 @@ def hooks() -> dict[str, tuple[tuple[Process, ...], Callable[..., None]]]:
 
 def apply(process: Process) -> None:
     """Call the hooks of the environment that belong to this process."""
-    for wanted in json.loads(os.environ.get(VARIABLE) or "[]"):
+    for wanted in json.loads(os.environ.get(HOOKS_VARIABLE) or "[]"):
         processes, function = hooks()[wanted["name"]]
         if process in processes:
             function(**wanted["args"])

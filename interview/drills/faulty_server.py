@@ -1,10 +1,11 @@
 """A server of a drill: `prep serve` with a log of its steps and with hooks: its pace and, in a faulty one, the fault.
 
-    python -m interview.drills.faulty_server HOOKS FOLDER NAME -- serve shop --max-num-seqs 8 --port 8000
+    python -m interview.drills.faulty_server FOLDER NAME -- serve shop --max-num-seqs 8 --port 8000
 
-HOOKS is JSON: [{"name": "abort_leaks_blocks", "args": {}}]. A hook patches this process or the engine's process, so no
-other code knows of faults. FOLDER gets NAME.steps. When stdin ends, which a parent cannot prevent by being
-killed, the folder and all processes of the server are gone.
+The environment variable HOOKS_VARIABLE has the hooks, as JSON: [{"name": "abort_leaks_blocks", "args": {}}]. They are
+no argument, because a learner runs `ps`. A hook patches this process or the engine's process, so no other code knows
+of faults. FOLDER gets NAME.steps. When stdin ends, which a parent cannot prevent by being killed, the folder and all
+processes of the server are gone.
 """
 
 from __future__ import annotations
@@ -71,17 +72,16 @@ class StepLog(RequestLog):
         self._steps.close()
 
 
-def main(hooks: str, folder: str, name: str, arguments: list[str]) -> None:
-    """Apply the hooks, then run `prep` with the arguments."""
+def main(folder: str, name: str, arguments: list[str]) -> None:
+    """Apply the hooks of the environment, then run `prep` with the arguments."""
     Thread(target=_end_with_parent, args=[folder], daemon=True).start()
     StepLog.steps_file = Path(folder) / f"{name}.steps"
     run.RequestLog = StepLog  # type: ignore[misc]
-    run_prep(hooks, arguments)
+    run_prep(arguments)
 
 
-def run_prep(hooks: str, arguments: list[str]) -> None:
-    """Run `prep` in this process, with hooks here and in the engine's process."""
-    os.environ[faults.VARIABLE] = hooks
+def run_prep(arguments: list[str]) -> None:
+    """Run `prep` in this process, with the hooks of the environment here and in the engine's process."""
     faults.apply("server")
     start = core_process.PipeChild
 
@@ -105,4 +105,4 @@ def _end_with_parent(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[5:])
+    main(sys.argv[1], sys.argv[2], sys.argv[4:])

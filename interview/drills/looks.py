@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +32,7 @@ def look(name: str, record: Record, now: Figures, before: Figures) -> list[str]:
 
 def in_lines(details: list[str], told: list[Row], width: int = WIDTH) -> list[str]:
     """Return details and figures as lines of at most `width` characters."""
-    lines = [line[at : at + width] for line in details for at in range(0, len(line) or 1, width)]
+    lines = [part for line in details for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]
     if told:
         names, now, before = (max(map(len, column)) for column in list(zip(*told, strict=True))[:3])
         now, before = max(now, len("now")), max(before, len("yesterday"))

@@ -28,7 +28,7 @@ from engine.server.child_server import ChildServer
 from engine.server.load_client import Due, Load, Objective, Sent
 from engine.server.scrape import Activity, Scrape
 from interview.drills import drill as files
-from interview.drills.commands import arguments, commands
+from interview.drills.commands import HOOKS_VARIABLE, arguments, commands
 from interview.drills.work import requests
 
 EVERY_S = 0.25
@@ -112,8 +112,8 @@ def started(stage: files.Stage) -> Iterator[Rig]:
                 own = [*hooks, stage.last.hook.model_dump()]
             visible = arguments(stage, number)
             more = ["--request-log", str(folder / f"{number}.requests"), "--stats-interval", "1"]
-            args = [json.dumps(own), name, str(number), "--", *visible, *more]
-            servers.append(stack.enter_context(_child(folder / f"{number}.log", args)))
+            args = [name, str(number), "--", *visible, *more]
+            servers.append(stack.enter_context(_child(folder / f"{number}.log", args, own)))
         for server in servers:
             server.wait_until_ready()
         urls = [server.url for server in servers]
@@ -126,14 +126,14 @@ def started(stage: files.Stage) -> Iterator[Rig]:
             GatewaySettings.model_validate(settings)
             file = folder / "gateway.yaml"
             file.write_text(yaml.safe_dump(settings), encoding="utf-8")
-            args = ["[]", name, "gateway", "--", "gateway", "run", str(file)]
-            gateway = stack.enter_context(_child(folder / "gateway.log", args))
+            args = [name, "gateway", "--", "gateway", "run", str(file)]
+            gateway = stack.enter_context(_child(folder / "gateway.log", args, []))
             gateway.wait_until_ready()
             entry = gateway.url
         yield Rig(urls, entry, folder, commands(stage))
 
 
-def _child(log: Path, args: list[str], path: str = "/health") -> ChildServer:
+def _child(log: Path, args: list[str], hooks: list[dict[str, Any]]) -> ChildServer:
     """Start a server that ends as soon as its stdin is closed, after it has removed the folder.
 
     It watches stdin itself, so it is a whole command: `ChildServer` would let a module end at once.
@@ -143,8 +143,8 @@ def _child(log: Path, args: list[str], path: str = "/health") -> ChildServer:
         name="the server of the drill",
         cwd=ROOT,
         log=log,
-        path=path,
         wait=False,
+        environment={HOOKS_VARIABLE: json.dumps(hooks)},
         stdin=subprocess.PIPE,
         stop_signal=None,
     )

@@ -75,6 +75,8 @@ class Session:
         self.faulty: Result | None = None
         self.looked: list[str] = []
         self.guessed: tuple[str, int, list[str]] | None = None
+        self.is_late = False
+        """Whether a fix had worked before the cause was stated."""
         self.fixed: tuple[str, Result] | None = None
         self.num_fixes = 0
 
@@ -135,10 +137,14 @@ class Session:
         return looks.look(name, self.record, self.faulty.figures, self.healthy.figures)
 
     def guess(self, cause: str, confidence: int, evidence: list[str]) -> None:
-        """State the cause, the confidence in percent and at most MOST_NAMED deciding figures. The last guess counts.
+        """State the cause, the confidence in percent and at most MOST_NAMED deciding figures.
 
-        Raises ConfigError.
+        The last statement before a fix works counts; without one, the first after it, for half the points. Raises
+        ConfigError.
         """
+        has_worked = self.fixed is not None and self.fixed[1].is_met
+        if has_worked and self.guessed is not None:
+            raise ConfigError("a fix has met the objective, so the cause that you stated before it stands")
         if cause not in self.drill.hypotheses:
             raise ConfigError(f"{cause!r} is no hypothesis; they are {', '.join(self.drill.hypotheses)}")
         if not 1 <= confidence <= 99:
@@ -149,7 +155,7 @@ class Session:
             raise ConfigError(f"no figure is called {wrong[0]!r}; take names from the looks")
         if len(evidence) > MOST_NAMED:
             raise ConfigError(f"name at most {MOST_NAMED} figures that decide, got {len(evidence)}")
-        self.guessed = (cause, confidence, evidence)
+        self.guessed, self.is_late = (cause, confidence, evidence), has_worked
         self._write("hypothesis", cause=cause, confidence=confidence, evidence=evidence)
 
     def fix(self, wanted: int | str, tell: Tell) -> Result:
@@ -173,7 +179,15 @@ class Session:
     def end(self) -> Score:
         """Score the session."""
         is_fixed = self.fixed is not None and self.fixed[1].is_met
-        found = score(self.drill, self.looked, self.guessed, self.num_fixes, is_fixed, self.seconds)
+        found = score(
+            self.drill,
+            self.looked,
+            self.guessed,
+            self.num_fixes,
+            is_fixed,
+            self.seconds,
+            is_late=self.is_late,
+        )
         self._write("end", **asdict(found))
         self.close()
         return found

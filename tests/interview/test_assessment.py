@@ -164,8 +164,8 @@ def test_an_incident_is_marked_by_the_score_of_its_drill() -> None:
         found = score(drill, looks, (cause, 80, evidence), fixes, is_fixed, 60.0)
         return ev.of_drill(found, fixes, ["diagnosis"], "s/x")[0].value
 
-    assert value("seqs_too_low", ["waiting_mean"], ["queue"], 1, True) == 5
-    assert value("seqs_too_low", ["waiting_mean"], ["queue"], 2, True) == 4.6
+    assert value("seqs_too_low", ["waiting_mean", "running_mean"], ["queue"], 1, True) == 5
+    assert value("seqs_too_low", ["waiting_mean", "running_mean"], ["queue"], 2, True) == 4.6
     assert value("seqs_too_low", ["kv_mean"], ["queue"], 1, True) == 4.2
     assert value("overload", ["kv_mean"], ["queue"], 2, False) == 1.4
     assert value("overload", ["kv_mean"], [], 2, False) == 1

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from app.cli import terminal
 from app.cli.drill import _Floor
 from app.cli.main import app
+from engine.config import ConfigError
 from interview.drills.checking import Proof, recorded, same_signature
 from interview.drills.drill import FOLDER, Drill, find_drill, load_drills
 from interview.drills.faults import hooks
@@ -72,8 +73,8 @@ def follow_evidence(drill: Drill, seen: Signature) -> tuple[str, list[str], list
 
     known = [each for each in DRILLS if each.cause in drill.hypotheses and holds(each, seen)]
     best = max(known, key=likeness)
-    cheapest = min(best.evidence, key=lambda name: LOOKS[FIGURES[name].look].cost)
-    return best.cause, [cheapest], [FIGURES[cheapest].look]
+    cheapest = sorted(best.evidence, key=lambda name: LOOKS[FIGURES[name].look].cost)[:2]
+    return best.cause, cheapest, sorted({FIGURES[name].look for name in cheapest})
 
 
 def holds(drill: Drill, seen: Signature) -> bool:
@@ -107,15 +108,29 @@ def test_following_the_evidence_solves_each_drill_and_guessing_solves_none(drill
 def test_confidence_further_fixes_and_dear_looks_have_their_price() -> None:
     drill = DRILLS.entries["seqs-too-high"]
     proof = PROOFS[drill.id]
-    session = held(
-        drill, proof, ["queue", "config", "top"], drill.cause, ["preemptions"], drill.right_fixes[0]
-    )
+    two = ["preemptions", "recomputed_tokens"]
+    session = held(drill, proof, ["queue", "config", "top"], drill.cause, two, drill.right_fixes[0])
     session.num_fixes = 2
     score = session.end()
-    assert (score.cause, score.evidence, score.fix, score.looks) == (40, 20, 20, 8)
+    assert (score.cause, score.evidence, score.fix, score.looks) == (40, 10, 20, 8), "one of two was seen"
     assert score.brier == pytest.approx(0.04)
     unseen = held(drill, proof, ["cache"], drill.cause, ["preemptions"], drill.right_fixes[0]).end()
     assert unseen.evidence == 0 and not unseen.is_solved
+    both = sorted({FIGURES[name].look for name in two})
+    assert held(drill, proof, both, drill.cause, two, drill.right_fixes[0]).end().evidence == 20
+
+
+def test_a_cause_that_is_stated_after_the_fix_is_no_forecast() -> None:
+    drill = DRILLS.entries["seqs-too-high"]
+    session = held(drill, PROOFS[drill.id], ["queue"], drill.cause, ["preemptions"], drill.right_fixes[0])
+    with pytest.raises(ConfigError, match="stands"):
+        session.guess(drill.hypotheses[0], 50, ["preemptions"])
+    assert session.end().cause == 40
+    session = held(drill, PROOFS[drill.id], ["queue"], drill.cause, ["preemptions"], drill.right_fixes[0])
+    session.guessed = None
+    session.guess(drill.cause, 99, ["preemptions"])
+    late = session.end()
+    assert (late.cause, late.evidence, late.brier) == (20, 10, None)
 
 
 def test_counts_have_no_decimals_and_every_figure_has_its_name_for_readers() -> None:
@@ -186,7 +201,8 @@ def test_a_script_solves_todays_drill_on_a_real_server(tmp_path: Path) -> None:
     drill = DRILLS.entries[TODAYS]
     cause, evidence, looks = follow_evidence(drill, PROOFS[drill.id].signature)
     script = tmp_path / "commands.txt"
-    lines = [f"look {looks[0]}", f"hypothesis {cause} 90 {evidence[0]}", f"fix {drill.right_fixes[0]}"]
+    lines = [f"look {' '.join(looks)}", f"hypothesis {cause} 90 {','.join(evidence)}"]
+    lines.append(f"fix {drill.right_fixes[0]}")
     script.write_text("\n".join(lines))
     code, output = prep("start", drill.id, "--script", str(script), "--json")
     result = json.loads(output[output.index("{") :])

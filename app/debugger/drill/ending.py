@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.debugger.drill.parts import Bar, bars, table
 from app.debugger.page_frame import told
-from interview.drills.debrief import compare, in_words, runs_of
+from interview.drills.debrief import compare, in_words, lost, runs_of
 from interview.drills.drill import Drill, causes
 from interview.drills.figures import signature
 from interview.drills.post_mortem import post_mortem
@@ -37,7 +37,7 @@ def show(name: str, drill: Drill, events: list[dict[str, Any]]) -> bool:
         if end is None:
             st.info("This drill was interrupted: its runs are gone. The post-mortem has the timeline so far.")
         else:
-            _score(Score(**{each.name: end[each.name] for each in fields(Score)}))
+            _score(Score(**{each.name: end[each.name] for each in fields(Score)}), lost(drill, events))
             _debrief(drill, events)
         _figures(drill, events, is_over=end is not None)
     with right:
@@ -52,7 +52,7 @@ def _last(events: list[dict[str, Any]], kind: str) -> dict[str, Any] | None:
     return next((event for event in reversed(events) if event["event"] == kind), None)
 
 
-def _score(score: Score) -> None:
+def _score(score: Score, reasons: list[str]) -> None:
     solved = "solved" if score.is_solved else "not solved: cause, evidence and fix belong together"
     st.html(
         f'<div class="drill-total" role="status">{score.total} of {sum(MOST.values())} · {solved}</div>'
@@ -68,7 +68,7 @@ def _score(score: Score) -> None:
         if score.brier is None
         else f" · Brier score of your confidence {score.brier:.2f} (0 is best, 0.25 is a coin)"
     )
-    st.caption(f"{spent}{brier}")
+    st.caption(told(" · ".join([f"{spent}{brier}", *reasons])))
 
 
 def _debrief(drill: Drill, events: list[dict[str, Any]]) -> None:

@@ -97,7 +97,8 @@ def _hypothesis(held: Held) -> None:
             f'<div class="drill-said" role="status">Stated, {sure} % sure: {escape(causes()[cause])} Because of '
             f"{escape(named(evidence))}.</div>"
         )
-        if st.button("Change it", key="drill_change"):
+        has_worked = session.fixed is not None and session.fixed[1].is_met
+        if not has_worked and st.button("Change it", key="drill_change"):
             held.changes = True
             st.rerun()
         return

@@ -70,6 +70,7 @@ def _drill(name: str) -> None:
         if ending.show(name, drill, events):
             _open(None)
         return
+    _mind_owner(held)
     held.settle()
     drill = held.session.drill
     st.title(f"{drill.code} · {drill.title}")
@@ -78,6 +79,13 @@ def _drill(name: str) -> None:
     elif on_call.show(held):
         held.session.end()
         drills.release(held)
+        st.rerun()
+
+
+@st.fragment(run_every=2.0)
+def _mind_owner(held: Held) -> None:
+    """Show that the drill is open elsewhere as soon as another tab has taken it over."""
+    if held.owner != tab_id():
         st.rerun()
 
 

@@ -25,7 +25,8 @@ def show() -> str | None:
     """Show the page without a drill. Return the id of the session that was begun or opened."""
     st.caption(
         "A real server on this machine runs under load with one thing wrong. Look at its figures, say what it is and "
-        "how sure you are, and apply a fix: the same load runs again."
+        "how sure you are, and apply a fix: the same load runs again. Servers are paced: a step takes 10 ms and "
+        "more, as on a larger model."
     )
     left, right = st.columns([1.5, 1], gap="large")
     with left:
