@@ -1,7 +1,7 @@
 """Describe a step in one sentence, the most important event first.
 
 sentence(reader, 418)
--> "r61 was preempted: r57 needed 1 block with 0 free. It freed 9 blocks (130 computed tokens);
+-> "r61 was preempted: r57 needed 1 block when 0 were free. It freed 9 blocks (130 computed tokens);
     96 of these tokens were cached when it resumed 12 steps later."
 """
 
@@ -126,7 +126,8 @@ def _cause(facts: _Facts, victim: int) -> str:
     who = "it" if needy == victim else "another request" if needy is None else facts.name(needy)
     if "need" not in figures or "free" not in figures:
         return f"{who} needed blocks"
-    return f"{who} needed {counted(figures['need'], 'block')} with {figures['free']} free"
+    were = "was" if figures["free"] == 1 else "were"
+    return f"{who} needed {counted(figures['need'], 'block')} when {figures['free']} {were} free"
 
 
 def _needy(facts: _Facts, victim: int) -> int | None:

@@ -160,7 +160,7 @@ def check_sentence(reader: TraceReader, step: int, out: SchedulerOutput, witness
         (entry,) = [e for e in out.not_scheduled if e.request_id == loss.request_id]
         needy = "it" if loss.needy == loss.request_id else loss.needy
         assert text.startswith(f"{loss.request_id} was preempted: {needy} needed "), text
-        assert_mentions(text, entry.details["need"], "block", f" with {entry.details['free']} free")
+        assert_mentions(text, entry.details["need"], "block", f" when {entry.details['free']} w")
     elif losses:
         assert text.startswith(f"{len(losses)} requests were preempted, ")
     if losses:

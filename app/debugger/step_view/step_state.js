@@ -121,15 +121,16 @@ export function stateText(figures, states, state, step) {
   return lines.join("\n");
 }
 
-/** "no_blocks need 3, free 1" */
+/** "no_blocks need 3, free then 1" */
 export function reasonText(state, request) {
   const reason = reasonOf(state, request);
   if (!reason) return "arrived during the step";
   return [reason[0], figuresText(reason[1])].filter(Boolean).join(" ");
 }
 
+/** The numbers of a decision. The map shows the blocks after the step; the decision saw those before it. */
 export function figuresText(figures) {
-  return Object.entries(figures).map(([name, value]) => `${name} ${value}`).join(", ");
+  return Object.entries(figures).map(([name, value]) => `${name === "free" ? "free then" : name} ${value}`).join(", ");
 }
 
 function idsIn(states, wanted) {

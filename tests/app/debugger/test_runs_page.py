@@ -104,7 +104,9 @@ def test_first_use_from_the_list_to_a_preemption_explained(app_url: str, tab: Pa
     tab.get_by_text("was preempted").first.wait_for()
     sentence = tab.get_by_text("was preempted").first.inner_text()
     assert (
-        "needed 1 block with 0 free" in sentence and "released" in sentence and "computed tokens" in sentence
+        "needed 1 block when 0 were free" in sentence
+        and "released" in sentence
+        and "computed tokens" in sentence
     )
 
 

@@ -65,7 +65,7 @@ def test_b_stops_at_the_preemption_and_says_who_why_and_what_it_cost(
     expect(view.locator(".notice")).to_contain_text("preempt")
     sentence = view.locator(".sentence")
     expect(sentence).to_contain_text(f"{event.request_id} was preempted")
-    expect(sentence).to_contain_text(re.compile(r"needed \d+ block.* with \d+ free"))
+    expect(sentence).to_contain_text(re.compile(r"needed \d+ block.* when \d+ (was|were) free"))
     expect(sentence).to_contain_text(re.compile(r"released \d+ blocks"))
     expect(view.locator(".event.preempt")).to_contain_text(re.compile("recomputed"))
     expect(view.locator(".source")).to_contain_text("engine/core/scheduler.py:")
