@@ -145,12 +145,14 @@ def _abort(place: Any, view: LiveView) -> None:
 
 def _breakpoints(place: Any, live: LiveRun) -> None:
     now = live.info().get("breakpoints", [])
+    # The keys contain the engine's list: after a rewind, and of another engine, the form shows that one.
+    events, of_request, free = (f"break {what} {live.run_id} {now}" for what in ("events", "request", "free"))
 
     def send() -> None:
-        wish: list[dict[str, Any]] = [{"event": name} for name in st.session_state["break events"]]
-        if request := st.session_state["break request"].strip():
+        wish: list[dict[str, Any]] = [{"event": name} for name in st.session_state[events]]
+        if request := st.session_state[of_request].strip():
             wish.append({"request": request})
-        if below := int(st.session_state["break free"]):
+        if below := int(st.session_state[free]):
             wish.append({"free_below": below})
         done = f"{counted(len(wish), 'breakpoint')} set." if wish else "No breakpoints."
         attempt(lambda: live.tell("breakpoints", breakpoints=wish), lambda _: done)
@@ -158,12 +160,20 @@ def _breakpoints(place: Any, live: LiveRun) -> None:
     with place.form("breakpoints", border=False):
         st.caption("The engine pauses after the step.")
         chosen = [point["event"] for point in now if "event" in point]
-        st.pills("after a step with", EVENTS, selection_mode="multi", default=chosen, key="break events")
+        st.pills("after a step with", EVENTS, selection_mode="multi", default=chosen, key=events)
         named = next((point["request"] for point in now if "request" in point), "")
-        st.text_input("anything about request", named, key="break request")
+        st.text_input("anything about request", named, key=of_request)
         limit = next((point["free_below"] for point in now if "free_below" in point), 0)
-        st.number_input("fewer free blocks than (0: off)", 0, 100_000, limit, key="break free")
+        st.number_input("fewer free blocks than (0: off)", 0, 100_000, limit, key=free)
         st.form_submit_button("Set", on_click=send)
+
+
+def _name(point: dict[str, Any]) -> str:
+    """Name a breakpoint as in the engine's list: `preempt`, `finish of r3`, `any event of r3`, `free < 4`."""
+    if "free_below" in point:
+        return f"free < {point['free_below']}"
+    of = f" of {point['request']}" if "request" in point else ""
+    return f"{point.get('event', 'any event')}{of}"
 
 
 def _rewind(place: Any, live: LiveRun) -> None:
@@ -259,6 +269,8 @@ def _sentence(live: LiveRun, info: dict[str, Any]) -> str:
         state = f"running at {rate:g} steps/s" if rate else "running at full speed"
     step = "before step 0" if info["step"] < 0 else f"after step {info['step']}"
     parts = [live.run_id, state, step]
+    if live.end is None and (points := info.get("breakpoints")):
+        parts.append(f"stops at {', '.join(_name(point) for point in points)}")
     if live.end is None and "num_running" in info:
         parts += [
             f"{info['num_running']} running",

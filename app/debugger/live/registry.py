@@ -77,7 +77,7 @@ def attach(url: str) -> LiveRun:
 def rewind(run_id: str, step: int) -> tuple[LiveRun, dict[str, Any]]:
     """Restart a run's engine and replay it up to a step. Returns the new run and the result of the replay.
 
-    The earlier run is kept, so that the two can be compared. The new engine has its breakpoints.
+    The earlier run is kept, so that the two can be compared. The new engine has its breakpoints and its pace.
     """
     run, process = find(run_id), process_of(run_id)
     if process is None:

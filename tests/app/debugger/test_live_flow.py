@@ -46,6 +46,7 @@ def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> 
     view = tab.locator(".step-view")
     view.wait_for()
     tab.wait_for_function("() => Number(document.querySelector('.live-status').dataset.step) > 12")
+    assert not view.locator("[data-break=preempt]").is_visible(), "the engine's breakpoints are the only list"
     press(tab, "Pause")
     wait_for(tab, "paused: a user asked for it")
     step = engine_step(tab)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import TextInput
 
 from app.debugger.live import registry
 from app.debugger.live.client import LiveRun
@@ -118,9 +119,31 @@ def test_inject_abort_and_breakpoints_from_the_page(attached: AppTest, engine: R
     attached.selectbox(key="abort request").select("r3")
     press(attached, "Abort it")
     assert "r3 is aborted" in attached.success[0].value and "r3" not in engine.scheduler.requests
-    attached.text_input(key="break request").input("r5")
+    of_request(attached).input("r5")
     press(attached, "Set")
     assert engine.debug.info()["breakpoints"] == [{"request": "r5"}]
+
+
+def of_request(app: AppTest) -> TextInput:
+    return next(box for box in app.text_input if box.label == "anything about request")
+
+
+def test_the_engines_breakpoints_are_the_only_list_and_every_tab_shows_it(
+    attached: AppTest, engine: RunningEngine
+) -> None:
+    run_of(engine).tell(
+        "breakpoints", breakpoints=[{"event": "preempt"}, {"request": "r2"}, {"free_below": 4}]
+    )
+    attached.run()
+    assert "stops at preempt, any event of r2, free &lt; 4" in status(attached)
+    assert of_request(attached).value == "r2"
+    of_request(attached).input("")
+    press(attached, "Set")
+    assert engine.debug.info()["breakpoints"] == [{"event": "preempt"}, {"free_below": 4}]
+    assert of_request(attached).value == "" and "any event" not in status(attached)
+    run_of(engine).tell("breakpoints", breakpoints=[])
+    attached.run()
+    assert "stops at" not in status(attached)
 
 
 def test_a_dead_engine_is_named_and_its_run_can_be_saved(
