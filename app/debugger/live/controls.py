@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from html import escape
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -220,24 +221,26 @@ def _save(place: Any, live: LiveRun) -> None:
         st.form_submit_button("Save the run so far", on_click=send)
 
 
-def show_status(live: LiveRun) -> None:
+def show_status(view: LiveView) -> None:
     """Show a status line that refreshes itself, and errors below it."""
-    if live.end is None:
-        st.fragment(in_words(_follow_status), run_every=STATUS_EVERY_S)(live)
+    if view.live.end is None:
+        st.fragment(in_words(_follow_status), run_every=STATUS_EVERY_S)(view)
     else:
-        _status_line(live)
+        _status_line(view)
 
 
-def _follow_status(live: LiveRun) -> None:
-    if live.end is not None:
+def _follow_status(view: LiveView) -> None:
+    if view.live.end is not None:
         st.rerun()
-    _status_line(live)
+    _status_line(view.catch_up())
 
 
-def _status_line(live: LiveRun) -> None:
+def _status_line(view: LiveView) -> None:
+    live = view.live
     info = live.info()
+    step = view.index.num_steps - 1
     st.html(
-        f'<div role="status" class="live-status" data-step="{info["step"]}">{escape(_sentence(live, info))}</div>'
+        f'<div role="status" class="live-status" data-step="{step}">{escape(_sentence(view, info))}</div>'
     )
     process = registry.process_of(live.run_id)
     if process is None:
@@ -252,8 +255,12 @@ def _status_line(live: LiveRun) -> None:
         st.warning(f"{plain(name)} was rejected: {told(why)}")
 
 
-def _sentence(live: LiveRun, info: dict[str, Any]) -> str:
-    """State, step and figures: `live:1 · paused: breakpoint in step 41: preempt of c · after step 41 · 5 running …`."""
+def _sentence(view: LiveView, info: dict[str, Any]) -> str:
+    """State, step and figures: `live:1 · paused: breakpoint in step 41: preempt of c · after step 41 · 5 running …`.
+
+    The figures are those of the trace after its last step, as in all panels, not those of the engine's queues now.
+    """
+    live = view.live
     if live.end is not None:
         state = f"ended: {live.end}"
         if live.continued_as:
@@ -267,14 +274,26 @@ def _sentence(live: LiveRun, info: dict[str, Any]) -> str:
     else:
         rate = info.get("steps_per_s")
         state = f"running at {rate:g} steps/s" if rate else "running at full speed"
-    step = "before step 0" if info["step"] < 0 else f"after step {info['step']}"
-    parts = [live.run_id, state, step]
+    parts = [live.run_id, state]
     if live.end is None and (points := info.get("breakpoints")):
         parts.append(f"stops at {', '.join(_name(point) for point in points)}")
-    if live.end is None and "num_running" in info:
-        parts += [
-            f"{info['num_running']} running",
-            f"{info['num_waiting']} waiting",
-            f"{info['num_free_blocks']} of {info['num_blocks'] - 1} blocks free",
-        ]
-    return " · ".join(parts)
+    return " · ".join(parts + _figures(view))
+
+
+def _figures(view: LiveView) -> list[str]:
+    """The last step, the counts after it, and what has changed since."""
+    index, trace = view.index, view.reader(0)
+    step = index.num_steps - 1
+    added = sum(1 for _ in takewhile(lambda each: each.added > step, reversed(trace.requests)))
+    aborted = sum(1 for _ in takewhile(lambda each: each.step > step, reversed(trace.events("abort"))))
+    if step < 0:
+        return ["before step 0", "0 running", f"{added - aborted} waiting"]
+    series = index.series
+    parts = [
+        f"after step {step}",
+        f"{series.running[step]} running",
+        f"{series.waiting[step]} waiting",
+        f"{series.free_blocks[step]} of {index.num_blocks - 1} blocks free",
+    ]
+    since = [f"{count} {what}" for count, what in ((added, "added"), (aborted, "aborted")) if count]
+    return [*parts, f"since this step: {', '.join(since)}"] if since else parts

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import TextInput
 
 from app.debugger.live import registry
-from app.debugger.live.client import LiveRun
+from app.debugger.live.client import LiveRun, LiveView
 from tests.core.debug_engine import SmallEngine
 
 
@@ -144,6 +144,27 @@ def test_the_engines_breakpoints_are_the_only_list_and_every_tab_shows_it(
     run_of(engine).tell("breakpoints", breakpoints=[])
     attached.run()
     assert "stops at" not in status(attached)
+
+
+def test_the_status_line_counts_as_the_panels_do_and_tells_what_came_since(
+    attached: AppTest, engine: RunningEngine
+) -> None:
+    press(attached, "Step")
+    until_step(engine, 0)
+    view = LiveView(run_of(engine)).catch_up()
+    figures = (
+        f"after step 0 · {view.index.series.running[0]} running · {view.index.series.waiting[0]} waiting · "
+    )
+    assert figures in status(attached.run()) and "since this step" not in status(attached)
+    run_of(engine).tell("inject", prompt_token_ids=[3, 4, 5])
+    run_of(engine).tell("abort", request_id="r3")
+    until_step(engine, 0)
+    assert "injected-1" in engine.scheduler.requests and "r3" not in engine.scheduler.requests
+    assert figures in status(attached.run())
+    assert status(attached).endswith("since this step: 1 added, 1 aborted</div>")
+    press(attached, "Step")
+    until_step(engine, 1)
+    assert "after step 1" in status(attached.run()) and "since this step" not in status(attached)
 
 
 def test_a_dead_engine_is_named_and_its_run_can_be_saved(
