@@ -10,6 +10,7 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.fork_process import ForkOutcome, ForkProcess
+from app.debugger.live import registry
 from app.debugger.page_frame import in_words, told
 from app.debugger.runs import Run, path_of, runs_dir
 from engine.trace.files import unused_path
@@ -29,6 +30,13 @@ EXAMPLES = {
 CHOICES = {"scheduling_policy": ("fcfs", "priority"), "preemption_mode": ("recompute", "swap")}
 
 
+def forkable(run: Run) -> str:
+    """The id of a recording to fork: the run itself, or the recording of a live run, which is saved now."""
+    if not run.run_id.startswith("live:"):
+        return run.run_id
+    return registry.save(run.run_id, f"{run.title} to step {run.index.num_steps - 1}")
+
+
 def show_fork_form(run: Run) -> None:
     """Show the form or the fork in progress, and the result of the last fork."""
     if _PROCESS in st.session_state:
@@ -39,11 +47,11 @@ def show_fork_form(run: Run) -> None:
         st.error(told(said))
     elif said is not None and said.failure:
         st.error(f"{told(said.failure)} The run up to there is B.")
-    if run.run_id.startswith("live:"):
-        st.info("Only a recording can be forked: save this live run on the page Live first.")
-        return
     if not run.index.num_steps:
         st.info("This run has no steps to fork.")
+        return
+    if run.run_id.startswith("live:"):
+        _offer_to_save(run)
         return
     try:
         settings = read_settings(run.reader(0))
@@ -51,6 +59,14 @@ def show_fork_form(run: Run) -> None:
         st.warning(told(error))
         return
     _show_form(run, settings)
+
+
+def _offer_to_save(run: Run) -> None:
+    row = st.container(horizontal=True, vertical_alignment="center")
+    if row.button("Save and fork", type="primary", key="fork_live"):
+        session.select(run=forkable(run), step=st.session_state.get(FORK_AT, session.selection().step))
+        st.rerun()
+    row.caption("A fork starts from a recording: this saves the live run so far among your runs.")
 
 
 def _show_form(run: Run, settings: Settings) -> None:

@@ -107,6 +107,7 @@ class StepView {
     this.asked = null;
     this.find(".title").textContent = head.title;
     this.find(".follow").hidden = !head.live;
+    this.find('[data-command="fork"]').textContent = head.run.startsWith("live:") ? "Save and fork here" : "fork here…";
   }
 
   /** Go to the place set by another page, a permalink or a panel. */

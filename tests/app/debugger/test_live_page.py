@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -11,6 +12,7 @@ from streamlit.testing.v1.element_tree import TextInput
 
 from app.debugger.live import registry
 from app.debugger.live.client import LiveRun, LiveView
+from app.debugger.session import get_run
 from tests.core.debug_engine import SmallEngine
 
 
@@ -18,6 +20,12 @@ def page() -> None:
     from app.debugger.pages import live
 
     live.show()
+
+
+def compare_page() -> None:
+    from app.debugger.pages import compare
+
+    compare.show()
 
 
 class RunningEngine(SmallEngine):
@@ -187,6 +195,23 @@ def test_a_dead_engine_is_named_and_its_run_can_be_saved(
     press(attached, "Save the run so far")
     assert "mine:it-died" in attached.success[0].value
     assert list(home.rglob("it-died.itrace"))
+
+
+def test_a_live_run_is_saved_and_opened_for_a_fork_at_the_same_step_by_one_click(
+    engine: RunningEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    run = run_of(engine)
+    run.tell("step", n=10)
+    until_step(engine, 9)
+    compare = AppTest.from_function(compare_page, default_timeout=30)
+    compare.query_params.update({"run": run.run_id, "step": "4"})
+    press(compare.run(), "Save and fork")
+    chosen = compare.session_state["selection"]
+    assert chosen.run.startswith("mine:") and chosen.run.endswith("-to-step-9") and chosen.step == 4
+    assert get_run(chosen.run).index.num_steps == 10
+    box = next(box for box in compare.number_input if box.label == "Fork at step, 0 to 9")
+    assert box.value == 4
 
 
 def test_two_tabs_control_one_engine(attached: AppTest, engine: RunningEngine) -> None:
