@@ -19,13 +19,19 @@ from engine.debug.breakpoints import EVENTS
 
 STATUS_EVERY_S = 0.5
 _SAID = "live said"
+_POPOVERS = ("Inject", "Abort", "Breakpoints", "Rewind", "Save")
 
 T = TypeVar("T")
 
 
 def attempt(action: Callable[[], T], done: Callable[[T], str] | None = None) -> T | None:
-    """Run an action on an engine. Its error, or the message of `done`, stays on the page until the next action."""
+    """Run an action on an engine. Its error, or the message of `done`, stays on the page until the next action.
+
+    Called from callbacks: it closes the popovers, which would hide the message.
+    """
     st.session_state.pop(_SAID, None)
+    for name in _POPOVERS:
+        st.session_state[f"{name} is open"] = False
     try:
         result = action()
     except (LiveError, OSError) as error:
@@ -47,24 +53,31 @@ def show_controls(view: LiveView) -> None:
     """Show the buttons; those that need a form open one."""
     live = view.live
     is_ours = registry.process_of(live.run_id) is not None
-    row = st.container(horizontal=True, vertical_alignment="bottom")
+    bar = st.container(horizontal=True, vertical_alignment="bottom")
+    row = bar.container(horizontal=True, vertical_alignment="bottom")
     row.markdown("**Engine**", width="content")  # apart from the step view's own bar below
     if live.end is None:
         _run_buttons(row, live)
-        _inject(row.popover("Inject …"), live)
-        _abort(row.popover("Abort …"), view)
-        _breakpoints(row.popover("Breakpoints …"), live)
+        _inject(_popover(row, "Inject"), live)
+        _abort(_popover(row, "Abort"), view)
+        _breakpoints(_popover(row, "Breakpoints"), live)
     if is_ours:
-        _rewind(row.popover("Rewind …"), live)
-    _save(row.popover("Save …"), live)
+        _rewind(_popover(row, "Rewind"), live)
+    _save(_popover(row, "Save"), live)
+    leave = bar.container(horizontal=True, width="content", key="live_leave")
     if live.end is None or is_ours:
-        row.button(
+        leave.button(
             "Stop" if is_ours else "Detach",
             on_click=lambda: attempt(lambda: registry.stop(live.run_id)),
             help="Ends the engine; the run so far is kept." if is_ours else "The engine continues.",
         )
     another_help = "This engine continues and stays in the list."
-    row.button("Another engine …", on_click=_choose_another, help=another_help)
+    leave.button("Another engine …", on_click=_choose_another, help=another_help)
+
+
+def _popover(row: Any, name: str) -> Any:
+    """A popover whose state `attempt` can set; opening it reruns the page, so that its form is up to date."""
+    return row.popover(f"{name} …", key=f"{name} is open", on_change="rerun")
 
 
 def _choose_another() -> None:

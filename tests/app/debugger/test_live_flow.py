@@ -56,6 +56,7 @@ def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> 
     tab.get_by_label("Prompt").fill("Which title is cheaper?")
     press(tab, "Inject")
     tab.get_by_text("injected-1 waits").wait_for()
+    tab.get_by_label("Prompt").wait_for(state="hidden")
     tab.get_by_role("button", name="Abort").click()
     press(tab, "Abort it")
     tab.get_by_text("is aborted: its blocks are free").wait_for()

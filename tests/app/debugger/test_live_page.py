@@ -12,7 +12,7 @@ from streamlit.testing.v1.element_tree import TextInput
 
 from app.debugger.live import registry
 from app.debugger.live.client import LiveRun, LiveView
-from app.debugger.session import get_run
+from app.debugger.runs import open_run
 from tests.core.debug_engine import SmallEngine
 
 
@@ -118,7 +118,9 @@ def test_inject_abort_and_breakpoints_from_the_page(attached: AppTest, engine: R
     until_step(engine, 0)
     attached.run()
     attached.text_area(key="inject prompt").input("3 4 5")
+    attached.session_state["Inject is open"] = True
     press(attached, "Inject")
+    assert not attached.session_state["Inject is open"], "it would hide the message"
     assert "injected-1 waits" in attached.success[0].value
     assert engine.scheduler.requests["injected-1"].prompt_token_ids == [3, 4, 5]
     attached.text_area(key="inject prompt").input(" ".join(["7"] * 95))
@@ -209,7 +211,7 @@ def test_a_live_run_is_saved_and_opened_for_a_fork_at_the_same_step_by_one_click
     press(compare.run(), "Save and fork")
     chosen = compare.session_state["selection"]
     assert chosen.run.startswith("mine:") and chosen.run.endswith("-to-step-9") and chosen.step == 4
-    assert get_run(chosen.run).index.num_steps == 10
+    assert open_run(chosen.run).index.num_steps == 10
     box = next(box for box in compare.number_input if box.label == "Fork at step, 0 to 9")
     assert box.value == 4
 
