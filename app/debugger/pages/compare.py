@@ -14,7 +14,7 @@ from app.debugger.catalogue import title_of
 from app.debugger.colours import BLOCK_SWATCHES
 from app.debugger.mini_map import mini_map, owner_colours
 from app.debugger.page_frame import choose, heading, legend, told
-from app.debugger.pages.fork_form import FORK_AT, forkable, show_fork_form
+from app.debugger.pages.fork_form import FORK_AT, forkable, show_fork_form, show_twin
 from app.debugger.pages.paired_lives import show_lives
 from app.debugger.runs import Run, list_runs
 from app.debugger.views import compare as view
@@ -87,6 +87,7 @@ def _show() -> None:
     if other is None:
         st.info("Choose a second run as B, or fork run A, to compare them here.")
         return
+    show_twin(other)
     _compare(a, session.get_run(other))
 
 
