@@ -147,7 +147,10 @@ def _wants_to_delete(run_id: str) -> bool:
     st.caption(f"Delete {plain(run_id.removeprefix('mine:'))}? This cannot be undone.")
     row = st.container(horizontal=True)
     row.button("Cancel", key=f"keep_{run_id}", type="primary", on_click=ask, args=(False,))
-    return row.button("Delete this run", key=f"confirm_{run_id}", on_click=ask, args=(False,))
+    if not row.button("Delete this run", key=f"confirm_{run_id}"):
+        return False
+    ask(False)
+    return True
 
 
 def _verify(run_id: str) -> None:

@@ -79,7 +79,7 @@ def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> 
     wait_for(tab, "ended: the engine was shut down")
     tab.locator('.step-view[data-step="6"]').wait_for()
     press(tab, "Save and fork here")
-    assert tab.get_by_label("Fork at step, 0 to 6").input_value() == "6"
+    assert tab.get_by_role("spinbutton", name="Fork at step, 0 to 6").input_value() == "6"
 
 
 ATTACHED = """
