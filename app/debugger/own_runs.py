@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import re
 import signal
 import time
@@ -37,6 +38,13 @@ def keep_upload(name: str, data: bytes | memoryview) -> str:
         path.unlink()
         raise
     return f"mine:{path.stem}"
+
+
+def twin_of(path: Path) -> Path | None:
+    """Another file of the same folder with the same bytes, or None. Two forks of a run with the same changes are
+    twins: a fork has no wall clock."""
+    others = (other for other in sorted(path.parent.glob("*.itrace")) if other != path)
+    return next((other for other in others if filecmp.cmp(path, other, shallow=False)), None)
 
 
 def rename(run_id: str, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from html import escape
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -18,13 +19,19 @@ from engine.debug.breakpoints import EVENTS
 
 STATUS_EVERY_S = 0.5
 _SAID = "live said"
+_POPOVERS = ("Inject", "Abort", "Breakpoints", "Rewind", "Save")
 
 T = TypeVar("T")
 
 
 def attempt(action: Callable[[], T], done: Callable[[T], str] | None = None) -> T | None:
-    """Run an action on an engine. Its error, or the message of `done`, stays on the page until the next action."""
+    """Run an action on an engine. Its error, or the message of `done`, stays on the page until the next action.
+
+    Called from callbacks: it closes the popovers, which would hide the message.
+    """
     st.session_state.pop(_SAID, None)
+    for name in _POPOVERS:
+        st.session_state[f"{name} is open"] = False
     try:
         result = action()
     except (LiveError, OSError) as error:
@@ -46,24 +53,31 @@ def show_controls(view: LiveView) -> None:
     """Show the buttons; those that need a form open one."""
     live = view.live
     is_ours = registry.process_of(live.run_id) is not None
-    row = st.container(horizontal=True, vertical_alignment="bottom")
+    bar = st.container(horizontal=True, vertical_alignment="bottom")
+    row = bar.container(horizontal=True, vertical_alignment="bottom")
     row.markdown("**Engine**", width="content")  # apart from the step view's own bar below
     if live.end is None:
         _run_buttons(row, live)
-        _inject(row.popover("Inject …"), live)
-        _abort(row.popover("Abort …"), view)
-        _breakpoints(row.popover("Breakpoints …"), live)
+        _inject(_popover(row, "Inject"), live)
+        _abort(_popover(row, "Abort"), view)
+        _breakpoints(_popover(row, "Breakpoints"), live)
     if is_ours:
-        _rewind(row.popover("Rewind …"), live)
-    _save(row.popover("Save …"), live)
+        _rewind(_popover(row, "Rewind"), live)
+    _save(_popover(row, "Save"), live)
+    leave = bar.container(horizontal=True, width="content", key="live_leave")
     if live.end is None or is_ours:
-        row.button(
+        leave.button(
             "Stop" if is_ours else "Detach",
             on_click=lambda: attempt(lambda: registry.stop(live.run_id)),
             help="Ends the engine; the run so far is kept." if is_ours else "The engine continues.",
         )
     another_help = "This engine continues and stays in the list."
-    row.button("Another engine …", on_click=_choose_another, help=another_help)
+    leave.button("Another engine …", on_click=_choose_another, help=another_help)
+
+
+def _popover(row: Any, name: str) -> Any:
+    """A popover whose state `attempt` can set; opening it reruns the page, so that its form is up to date."""
+    return row.popover(f"{name} …", key=f"{name} is open", on_change="rerun")
 
 
 def _choose_another() -> None:
@@ -145,12 +159,14 @@ def _abort(place: Any, view: LiveView) -> None:
 
 def _breakpoints(place: Any, live: LiveRun) -> None:
     now = live.info().get("breakpoints", [])
+    # The keys contain the engine's list: after a rewind, and of another engine, the form shows that one.
+    events, of_request, free = (f"break {what} {live.run_id} {now}" for what in ("events", "request", "free"))
 
     def send() -> None:
-        wish: list[dict[str, Any]] = [{"event": name} for name in st.session_state["break events"]]
-        if request := st.session_state["break request"].strip():
+        wish: list[dict[str, Any]] = [{"event": name} for name in st.session_state[events]]
+        if request := st.session_state[of_request].strip():
             wish.append({"request": request})
-        if below := int(st.session_state["break free"]):
+        if below := int(st.session_state[free]):
             wish.append({"free_below": below})
         done = f"{counted(len(wish), 'breakpoint')} set." if wish else "No breakpoints."
         attempt(lambda: live.tell("breakpoints", breakpoints=wish), lambda _: done)
@@ -158,12 +174,20 @@ def _breakpoints(place: Any, live: LiveRun) -> None:
     with place.form("breakpoints", border=False):
         st.caption("The engine pauses after the step.")
         chosen = [point["event"] for point in now if "event" in point]
-        st.pills("after a step with", EVENTS, selection_mode="multi", default=chosen, key="break events")
+        st.pills("after a step with", EVENTS, selection_mode="multi", default=chosen, key=events)
         named = next((point["request"] for point in now if "request" in point), "")
-        st.text_input("anything about request", named, key="break request")
+        st.text_input("anything about request", named, key=of_request)
         limit = next((point["free_below"] for point in now if "free_below" in point), 0)
-        st.number_input("fewer free blocks than (0: off)", 0, 100_000, limit, key="break free")
+        st.number_input("fewer free blocks than (0: off)", 0, 100_000, limit, key=free)
         st.form_submit_button("Set", on_click=send)
+
+
+def _name(point: dict[str, Any]) -> str:
+    """Name a breakpoint as in the engine's list: `preempt`, `finish of r3`, `any event of r3`, `free < 4`."""
+    if "free_below" in point:
+        return f"free < {point['free_below']}"
+    of = f" of {point['request']}" if "request" in point else ""
+    return f"{point.get('event', 'any event')}{of}"
 
 
 def _rewind(place: Any, live: LiveRun) -> None:
@@ -210,24 +234,26 @@ def _save(place: Any, live: LiveRun) -> None:
         st.form_submit_button("Save the run so far", on_click=send)
 
 
-def show_status(live: LiveRun) -> None:
+def show_status(view: LiveView) -> None:
     """Show a status line that refreshes itself, and errors below it."""
-    if live.end is None:
-        st.fragment(in_words(_follow_status), run_every=STATUS_EVERY_S)(live)
+    if view.live.end is None:
+        st.fragment(in_words(_follow_status), run_every=STATUS_EVERY_S)(view)
     else:
-        _status_line(live)
+        _status_line(view)
 
 
-def _follow_status(live: LiveRun) -> None:
-    if live.end is not None:
+def _follow_status(view: LiveView) -> None:
+    if view.live.end is not None:
         st.rerun()
-    _status_line(live)
+    _status_line(view.catch_up())
 
 
-def _status_line(live: LiveRun) -> None:
+def _status_line(view: LiveView) -> None:
+    live = view.live
     info = live.info()
+    step = view.index.num_steps - 1
     st.html(
-        f'<div role="status" class="live-status" data-step="{info["step"]}">{escape(_sentence(live, info))}</div>'
+        f'<div role="status" class="live-status" data-step="{step}">{escape(_sentence(view, info))}</div>'
     )
     process = registry.process_of(live.run_id)
     if process is None:
@@ -242,8 +268,12 @@ def _status_line(live: LiveRun) -> None:
         st.warning(f"{plain(name)} was rejected: {told(why)}")
 
 
-def _sentence(live: LiveRun, info: dict[str, Any]) -> str:
-    """State, step and figures: `live:1 · paused: breakpoint in step 41: preempt of c · after step 41 · 5 running …`."""
+def _sentence(view: LiveView, info: dict[str, Any]) -> str:
+    """State, step and figures: `live:1 · paused: breakpoint in step 41: preempt of c · after step 41 · 5 running …`.
+
+    The figures are those of the trace after its last step, as in all panels, not those of the engine's queues now.
+    """
+    live = view.live
     if live.end is not None:
         state = f"ended: {live.end}"
         if live.continued_as:
@@ -257,12 +287,26 @@ def _sentence(live: LiveRun, info: dict[str, Any]) -> str:
     else:
         rate = info.get("steps_per_s")
         state = f"running at {rate:g} steps/s" if rate else "running at full speed"
-    step = "before step 0" if info["step"] < 0 else f"after step {info['step']}"
-    parts = [live.run_id, state, step]
-    if live.end is None and "num_running" in info:
-        parts += [
-            f"{info['num_running']} running",
-            f"{info['num_waiting']} waiting",
-            f"{info['num_free_blocks']} of {info['num_blocks'] - 1} blocks free",
-        ]
-    return " · ".join(parts)
+    parts = [live.run_id, state]
+    if live.end is None and (points := info.get("breakpoints")):
+        parts.append(f"stops at {', '.join(_name(point) for point in points)}")
+    return " · ".join(parts + _figures(view))
+
+
+def _figures(view: LiveView) -> list[str]:
+    """The last step, the counts after it, and what has changed since."""
+    index, trace = view.index, view.reader(0)
+    step = index.num_steps - 1
+    added = sum(1 for _ in takewhile(lambda each: each.added > step, reversed(trace.requests)))
+    aborted = sum(1 for _ in takewhile(lambda each: each.step > step, reversed(trace.events("abort"))))
+    if step < 0:
+        return ["before step 0", "0 running", f"{added - aborted} waiting"]
+    series = index.series
+    parts = [
+        f"after step {step}",
+        f"{series.running[step]} running",
+        f"{series.waiting[step]} waiting",
+        f"{series.free_blocks[step]} of {index.num_blocks - 1} blocks free",
+    ]
+    since = [f"{count} {what}" for count, what in ((added, "added"), (aborted, "aborted")) if count]
+    return [*parts, f"since this step: {', '.join(since)}"] if since else parts

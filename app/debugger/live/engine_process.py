@@ -106,9 +106,14 @@ class LiveEngine:
         return [json.loads(line) for line in lines]
 
     def replay(
-        self, last: int, records: list[dict[str, Any]], wishes: dict[str, dict[str, Any]]
+        self,
+        last: int,
+        records: list[dict[str, Any]],
+        wishes: dict[str, dict[str, Any]],
+        steps_per_s: float | None,
     ) -> int | None:
-        """Replay an earlier engine's records up to step `last`, then pause. Returns the first step that differs."""
+        """Replay an earlier engine's records up to step `last`, then pause, with the pace set for the steps that
+        follow. Returns the first step that differs."""
         names: dict[int, str] = {}
         added, aborted = defaultdict(list), defaultdict(list)  # by the step before which it happened
         records = [record for record in records if record["t"] != "hdr" and record["i"] <= last]
@@ -128,6 +133,7 @@ class LiveEngine:
             self._step()
             if self._is_over:
                 break
+        self.debug.control.resume(steps_per_s)
         self.debug.control.pause("it was rewound to here")
         before, again = (
             [record for record in each if record["t"] == "step"] for each in (records, self.records())
@@ -186,12 +192,13 @@ class Host:
         return None
 
     def _rewind(self, engine: LiveEngine, step: int) -> LiveEngine:
+        pace = engine.debug.control.describe()["steps_per_s"]
         records, wishes = engine.records(), engine.close()
         began = time.perf_counter()
         again = self._make()
         if again is None:
             return engine
-        differs = again.replay(step, records, wishes)
+        differs = again.replay(step, records, wishes, pace)
         seconds = round(time.perf_counter() - began, 2)
         self.say(event="replayed", step=step, seconds=seconds, differs_at=differs)
         self.say(event="engine", url=again.debug.url)

@@ -15,6 +15,7 @@ from app.debugger.live.client import LiveError, LiveRun, LiveView, Port
 from app.debugger.live.process import EngineProcess
 from app.debugger.live.settings import Arrival, LiveSettings
 from app.debugger.own_runs import new_path
+from app.debugger.runs import runs_dir
 
 MAX_KEPT = 12
 """Maximum ended runs; older ones are dropped."""
@@ -77,7 +78,7 @@ def attach(url: str) -> LiveRun:
 def rewind(run_id: str, step: int) -> tuple[LiveRun, dict[str, Any]]:
     """Restart a run's engine and replay it up to a step. Returns the new run and the result of the replay.
 
-    The earlier run is kept, so that the two can be compared. The new engine has its breakpoints.
+    The earlier run is kept, so that the two can be compared. The new engine has its breakpoints and its pace.
     """
     run, process = find(run_id), process_of(run_id)
     if process is None:
@@ -114,8 +115,13 @@ def stop(run_id: str) -> None:
 
 def save(run_id: str, name: str) -> str:
     """Save a run so far among the user's recordings; returns the id of the recording."""
-    path = new_path(name.strip() or "live")
-    find(run_id).save(path)
+    try:
+        path = new_path(name.strip() or "live")
+        find(run_id).save(path)
+    except OSError as error:
+        raise LiveError(
+            f"{run_id} cannot be saved in {runs_dir()}: {error.strerror or error}. PREP_HOME names another folder"
+        ) from error
     return f"mine:{path.stem}"
 
 

@@ -14,7 +14,7 @@ from app.debugger.catalogue import title_of
 from app.debugger.colours import BLOCK_SWATCHES
 from app.debugger.mini_map import mini_map, owner_colours
 from app.debugger.page_frame import choose, heading, legend, told
-from app.debugger.pages.fork_form import FORK_AT, show_fork_form
+from app.debugger.pages.fork_form import FORK_AT, forkable, show_fork_form, show_twin
 from app.debugger.pages.paired_lives import show_lives
 from app.debugger.runs import Run, list_runs
 from app.debugger.views import compare as view
@@ -52,10 +52,11 @@ _SETTINGS = {"num_blocks": "num_blocks with the null block"}
 """Settings whose name alone misleads: all pages count blocks without the null block."""
 
 
-def open_fork_form(step: int) -> None:
-    """Go to this page with the fork form open at a step of the selected run."""
+def open_fork_form(run: Run, step: int) -> None:
+    """Go to this page with the fork form open at a step of a run. A live run is saved first."""
+    recording = forkable(run)
     st.session_state[FORK_AT] = step
-    session.go("compare", step=step)
+    session.go("compare", run=recording, step=step)
 
 
 def show() -> None:
@@ -86,6 +87,7 @@ def _show() -> None:
     if other is None:
         st.info("Choose a second run as B, or fork run A, to compare them here.")
         return
+    show_twin(other)
     _compare(a, session.get_run(other))
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from app.debugger import session
 from app.debugger.fork_process import ForkOutcome, ForkProcess
-from app.debugger.page_frame import in_words, told
+from app.debugger.live import registry
+from app.debugger.own_runs import twin_of
+from app.debugger.page_frame import in_words, plain, told
 from app.debugger.runs import Run, path_of, runs_dir
 from engine.trace.files import unused_path
 from engine.trace.format import TraceError
@@ -18,7 +19,7 @@ from engine.trace.knobs import KNOBS, Knob, Settings, parse_knobs, read_settings
 
 FORK_AT = "fork_at"
 """Session key: the step at which the form opens; absent while it is closed."""
-_PROCESS, _SAID = "fork_process", "fork_said"
+_PROCESS, _SAID, _TWIN = "fork_process", "fork_said", "fork_twin"
 EXAMPLES = {
     "as recorded": "",
     "shortest prompt first": "app.debugger.example_schedulers:ShortestFirst",
@@ -27,6 +28,13 @@ EXAMPLES = {
     "another class": "own",
 }
 CHOICES = {"scheduling_policy": ("fcfs", "priority"), "preemption_mode": ("recompute", "swap")}
+
+
+def forkable(run: Run) -> str:
+    """The id of a recording to fork: the run itself, or the recording of a live run, which is saved now."""
+    if not run.run_id.startswith("live:"):
+        return run.run_id
+    return registry.save(run.run_id, f"{run.title} to step {run.index.num_steps - 1}")
 
 
 def show_fork_form(run: Run) -> None:
@@ -39,11 +47,11 @@ def show_fork_form(run: Run) -> None:
         st.error(told(said))
     elif said is not None and said.failure:
         st.error(f"{told(said.failure)} The run up to there is B.")
-    if run.run_id.startswith("live:"):
-        st.info("Only a recording can be forked: save this live run on the page Live first.")
-        return
     if not run.index.num_steps:
         st.info("This run has no steps to fork.")
+        return
+    if run.run_id.startswith("live:"):
+        _offer_to_save(run)
         return
     try:
         settings = read_settings(run.reader(0))
@@ -51,6 +59,21 @@ def show_fork_form(run: Run) -> None:
         st.warning(told(error))
         return
     _show_form(run, settings)
+
+
+def show_twin(other: str) -> None:
+    """Say that run B, if it is the result of the last fork, was kept already."""
+    if st.session_state.get(_TWIN) == other:
+        name = plain(other.removeprefix("mine:"))
+        st.info(f"This fork equals {name}, which is kept already. {name} is B; no second file was saved.")
+
+
+def _offer_to_save(run: Run) -> None:
+    row = st.container(horizontal=True, vertical_alignment="center")
+    if row.button("Save and fork", type="primary", key="fork_live"):
+        session.select(run=forkable(run), step=st.session_state.get(FORK_AT, session.selection().step))
+        st.rerun()
+    row.caption("A fork starts from a recording: this saves the live run so far among your runs.")
 
 
 def _show_form(run: Run, settings: Settings) -> None:
@@ -155,11 +178,17 @@ def _show_progress() -> None:
 
 
 def _end(said: ForkOutcome | str) -> None:
-    """Keep the result; a finished fork becomes run B."""
+    """Keep the result. A finished fork, or the kept run that it equals, becomes run B."""
     del st.session_state[_PROCESS]
     st.session_state[_SAID] = said
+    st.session_state.pop(_TWIN, None)
     if isinstance(said, ForkOutcome):
         st.session_state.pop(FORK_AT, None)
-        session.select(other=f"mine:{Path(said.path).stem}", step=0)
+        path = said.path
+        if twin := twin_of(path):
+            path.unlink()
+            path = twin
+            st.session_state[_TWIN] = f"mine:{twin.stem}"
+        session.select(other=f"mine:{path.stem}", step=0)
         st.session_state.pop("compare_pair", None)
     st.rerun()

@@ -66,7 +66,7 @@ def _list_runs() -> None:
 
 
 def _show_engine(view: LiveView) -> None:
-    show_status(view.live)
+    show_status(view)
     show_controls(view)
     show_said()
     for warning in view.warnings:

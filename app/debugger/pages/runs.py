@@ -120,8 +120,7 @@ def _own() -> None:
 def _manage(run_id: str) -> None:
     name = st.text_input("New name", run_id.removeprefix("mine:"), key=f"name_{run_id}")
     renames = st.button("Rename", key=f"rename_{run_id}")
-    st.caption("Deleting a run cannot be undone.")
-    deletes = st.button("Delete it", key=f"delete_{run_id}")
+    deletes = _wants_to_delete(run_id)
     try:
         if renames:
             rename(run_id, name)
@@ -133,6 +132,25 @@ def _manage(run_id: str) -> None:
         st.error(told(error))
     else:
         st.rerun()
+
+
+def _wants_to_delete(run_id: str) -> bool:
+    """Ask before a deletion, with Cancel as the default; returns whether it is confirmed."""
+    asked = f"asked_to_delete_{run_id}"
+
+    def ask(is_asked: bool) -> None:
+        st.session_state[asked] = is_asked
+
+    if not st.session_state.get(asked):
+        st.button("Delete …", key=f"delete_{run_id}", on_click=ask, args=(True,))
+        return False
+    st.caption(f"Delete {plain(run_id.removeprefix('mine:'))}? This cannot be undone.")
+    row = st.container(horizontal=True)
+    row.button("Cancel", key=f"keep_{run_id}", type="primary", on_click=ask, args=(False,))
+    if not row.button("Delete this run", key=f"confirm_{run_id}"):
+        return False
+    ask(False)
+    return True
 
 
 def _verify(run_id: str) -> None:

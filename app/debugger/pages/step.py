@@ -89,7 +89,7 @@ def _view(run: Run) -> None:
     if said and "fork" in said:
         from app.debugger.pages.compare import open_fork_form  # with its charts, seconds to import
 
-        open_fork_form(said["fork"])
+        open_fork_form(run, said["fork"])
 
 
 def _heard(run_key: str) -> dict[str, Any] | None:

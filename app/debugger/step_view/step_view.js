@@ -81,6 +81,7 @@ class StepView {
     if (this.store?.run !== head.run) this.begin(head);
     const asked = this.isAsking;
     this.head = head;
+    this.root.dataset.live = head.live;
     const store = this.store;
     store.describe(head);
     this.taking = true;
@@ -106,6 +107,7 @@ class StepView {
     this.asked = null;
     this.find(".title").textContent = head.title;
     this.find(".follow").hidden = !head.live;
+    this.find('[data-command="fork"]').textContent = head.run.startsWith("live:") ? "Save and fork here" : "fork here…";
   }
 
   /** Go to the place set by another page, a permalink or a panel. */
@@ -214,6 +216,10 @@ class StepView {
   }
 
   toBreak(direction) {
+    if (this.head.live) {
+      this.find(".notice").textContent = "the breakpoints of a live run are those of its engine, on the page Live";
+      return;
+    }
     const step = nextStop(this.store.figures, this.breaks(), this.step, direction, this.last);
     if (step < 0) {
       const what = [...this.root.querySelectorAll("[data-break]:checked")].map((box) => box.dataset.break).join(", ");
@@ -229,8 +235,9 @@ class StepView {
     this.find(".notice").textContent = found.length ? `stopped at step ${this.step}: ${found.join(", ")}` : "";
   }
 
+  /** The breakpoints of playback. A live run has none: those of its engine, on the page Live, are the only list. */
   breaks() {
-    const on = [...this.root.querySelectorAll("[data-break]:checked")].map((box) => box.dataset.break);
+    const on = this.head.live ? [] : [...this.root.querySelectorAll("[data-break]:checked")].map((box) => box.dataset.break);
     const events = this.requestEvents();
     return {
       kinds: new Set(on.filter((kind) => kind !== "free" && kind !== "request")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import zlib
 from base64 import b64decode
 from pathlib import Path
@@ -132,6 +133,20 @@ def test_the_form_runs_a_fork_and_shows_it_as_b(
     assert app.query_params["other"] == f"mine:{made.stem}"
     assert "The first different decision" in said(app)
     assert diff(pair[1], TraceReader(made)).first is None, "the same as the fork that was made here"
+
+
+def test_a_fork_that_equals_a_kept_run_opens_that_run_and_says_so(
+    open_page: Opener, pair: tuple[TraceReader, TraceReader], tmp_path: Path
+) -> None:
+    kept = tmp_path / "runs" / "kept.itrace"
+    kept.parent.mkdir()
+    shutil.copy(pair[1].path, kept)
+    app = open_page("compare", run=f"file:{pair[0].path}", fork=12)
+    next(box for box in app.number_input if box.label == "max_num_batched_tokens").set_value(3)
+    app = until_done(next(b for b in app.button if b.label == "Run the fork").click().run())
+    assert app.query_params["other"] == "mine:kept"
+    assert "This fork equals kept, which is kept already." in said(app)
+    assert list(kept.parent.iterdir()) == [kept]
 
 
 def test_a_class_that_cannot_be_imported_is_said_on_the_page(

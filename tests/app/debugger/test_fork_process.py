@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.debugger.fork_process import ForkOutcome, ForkProcess
+from app.debugger.own_runs import twin_of
 from app.debugger.runs import RECORDED
 from common.child_process import ROOT
 from engine.trace.fork import fork
@@ -90,6 +91,15 @@ def test_a_fork_ends_with_its_file_and_nothing_else(source: Path, tmp_path: Path
     assert (outcome.failure, outcome.at, outcome.changes) == ("", 3, {"max_num_seqs": 2})
     assert TraceReader(outcome.path).num_steps == outcome.num_steps
     assert left(tmp_path) == {"run.itrace", "out.itrace"}
+
+
+def test_forks_with_the_same_changes_are_twins_byte_for_byte(source: Path, tmp_path: Path) -> None:
+    def forked(name: str, seats: str) -> Path:
+        process = ForkProcess(source, tmp_path / f"{name}.itrace", at=3, changes={"max_num_seqs": seats})
+        return wait(process).path
+
+    one, other, again = forked("one", "2"), forked("other", "1"), forked("again", "2")
+    assert twin_of(again) == one and twin_of(other) is None
 
 
 def test_what_cannot_be_forked_is_an_error_and_no_file(source: Path, tmp_path: Path) -> None:

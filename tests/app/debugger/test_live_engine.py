@@ -68,7 +68,11 @@ def test_rewinding_replays_what_was_injected_and_aborted_and_keeps_what_was_left
     first.tell("abort", request_id="chat-1")
     with pytest.raises(LiveError, match="max_model_len"):
         first.tell("inject", prompt="again " * 3000)
-    before = step(first, 50)
+    step(first, 49)
+    first.tell("breakpoints", breakpoints=[{"free_below": 100}])
+    first.tell("resume", steps_per_s=50)
+    wait_until(lambda: first.info()["step"] == 79 and first.info()["paused"])
+    before = seen(first)
     first.tell("breakpoints", breakpoints=[{"event": "preempt"}, {"free_below": 2}])
 
     with pytest.raises(LiveError, match="it has run steps 0 to 79"):
@@ -79,6 +83,7 @@ def test_rewinding_replays_what_was_injected_and_aborted_and_keeps_what_was_left
     assert again.info()["breakpoints"] == [{"event": "preempt"}, {"free_below": 2}], (
         "they stop the new engine, too"
     )
+    assert again.info()["steps_per_s"] == 50
     again.tell("breakpoints", breakpoints=[])
     assert first.end is not None and first.continued_as == again.run_id
     after = seen(again)

@@ -46,6 +46,7 @@ def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> 
     view = tab.locator(".step-view")
     view.wait_for()
     tab.wait_for_function("() => Number(document.querySelector('.live-status').dataset.step) > 12")
+    assert not view.locator("[data-break=preempt]").is_visible(), "the engine's breakpoints are the only list"
     press(tab, "Pause")
     wait_for(tab, "paused: a user asked for it")
     step = engine_step(tab)
@@ -55,6 +56,7 @@ def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> 
     tab.get_by_label("Prompt").fill("Which title is cheaper?")
     press(tab, "Inject")
     tab.get_by_text("injected-1 waits").wait_for()
+    tab.get_by_label("Prompt").wait_for(state="hidden")
     tab.get_by_role("button", name="Abort").click()
     press(tab, "Abort it")
     tab.get_by_text("is aborted: its blocks are free").wait_for()
@@ -76,6 +78,8 @@ def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> 
     press(tab, "Stop")
     wait_for(tab, "ended: the engine was shut down")
     tab.locator('.step-view[data-step="6"]').wait_for()
+    press(tab, "Save and fork here")
+    assert tab.get_by_role("spinbutton", name="Fork at step, 0 to 6").input_value() == "6"
 
 
 ATTACHED = """

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import TextInput
 
 from app.debugger.live import registry
-from app.debugger.live.client import LiveRun
+from app.debugger.live.client import LiveRun, LiveView
+from app.debugger.runs import open_run
 from tests.core.debug_engine import SmallEngine
 
 
@@ -17,6 +20,12 @@ def page() -> None:
     from app.debugger.pages import live
 
     live.show()
+
+
+def compare_page() -> None:
+    from app.debugger.pages import compare
+
+    compare.show()
 
 
 class RunningEngine(SmallEngine):
@@ -109,7 +118,9 @@ def test_inject_abort_and_breakpoints_from_the_page(attached: AppTest, engine: R
     until_step(engine, 0)
     attached.run()
     attached.text_area(key="inject prompt").input("3 4 5")
+    attached.session_state["Inject is open"] = True
     press(attached, "Inject")
+    assert not attached.session_state["Inject is open"], "it would hide the message"
     assert "injected-1 waits" in attached.success[0].value
     assert engine.scheduler.requests["injected-1"].prompt_token_ids == [3, 4, 5]
     attached.text_area(key="inject prompt").input(" ".join(["7"] * 95))
@@ -118,9 +129,52 @@ def test_inject_abort_and_breakpoints_from_the_page(attached: AppTest, engine: R
     attached.selectbox(key="abort request").select("r3")
     press(attached, "Abort it")
     assert "r3 is aborted" in attached.success[0].value and "r3" not in engine.scheduler.requests
-    attached.text_input(key="break request").input("r5")
+    of_request(attached).input("r5")
     press(attached, "Set")
     assert engine.debug.info()["breakpoints"] == [{"request": "r5"}]
+
+
+def of_request(app: AppTest) -> TextInput:
+    return next(box for box in app.text_input if box.label == "anything about request")
+
+
+def test_the_engines_breakpoints_are_the_only_list_and_every_tab_shows_it(
+    attached: AppTest, engine: RunningEngine
+) -> None:
+    run_of(engine).tell(
+        "breakpoints", breakpoints=[{"event": "preempt"}, {"request": "r2"}, {"free_below": 4}]
+    )
+    attached.run()
+    assert "stops at preempt, any event of r2, free &lt; 4" in status(attached)
+    assert of_request(attached).value == "r2"
+    of_request(attached).input("")
+    press(attached, "Set")
+    assert engine.debug.info()["breakpoints"] == [{"event": "preempt"}, {"free_below": 4}]
+    assert of_request(attached).value == "" and "any event" not in status(attached)
+    run_of(engine).tell("breakpoints", breakpoints=[])
+    attached.run()
+    assert "stops at" not in status(attached)
+
+
+def test_the_status_line_counts_as_the_panels_do_and_tells_what_came_since(
+    attached: AppTest, engine: RunningEngine
+) -> None:
+    press(attached, "Step")
+    until_step(engine, 0)
+    view = LiveView(run_of(engine)).catch_up()
+    figures = (
+        f"after step 0 · {view.index.series.running[0]} running · {view.index.series.waiting[0]} waiting · "
+    )
+    assert figures in status(attached.run()) and "since this step" not in status(attached)
+    run_of(engine).tell("inject", prompt_token_ids=[3, 4, 5])
+    run_of(engine).tell("abort", request_id="r3")
+    until_step(engine, 0)
+    assert "injected-1" in engine.scheduler.requests and "r3" not in engine.scheduler.requests
+    assert figures in status(attached.run())
+    assert status(attached).endswith("since this step: 1 added, 1 aborted</div>")
+    press(attached, "Step")
+    until_step(engine, 1)
+    assert "after step 1" in status(attached.run()) and "since this step" not in status(attached)
 
 
 def test_a_dead_engine_is_named_and_its_run_can_be_saved(
@@ -143,6 +197,23 @@ def test_a_dead_engine_is_named_and_its_run_can_be_saved(
     press(attached, "Save the run so far")
     assert "mine:it-died" in attached.success[0].value
     assert list(home.rglob("it-died.itrace"))
+
+
+def test_a_live_run_is_saved_and_opened_for_a_fork_at_the_same_step_by_one_click(
+    engine: RunningEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    run = run_of(engine)
+    run.tell("step", n=10)
+    until_step(engine, 9)
+    compare = AppTest.from_function(compare_page, default_timeout=30)
+    compare.query_params.update({"run": run.run_id, "step": "4"})
+    press(compare.run(), "Save and fork")
+    chosen = compare.session_state["selection"]
+    assert chosen.run.startswith("mine:") and chosen.run.endswith("-to-step-9") and chosen.step == 4
+    assert open_run(chosen.run).index.num_steps == 10
+    box = next(box for box in compare.number_input if box.label == "Fork at step, 0 to 9")
+    assert box.value == 4
 
 
 def test_two_tabs_control_one_engine(attached: AppTest, engine: RunningEngine) -> None:

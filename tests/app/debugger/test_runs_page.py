@@ -154,7 +154,14 @@ def test_an_own_run_is_renamed_and_deleted_on_the_page() -> None:
     test.button(key="rename_mine:friday").click().run()
     (renamed,) = runs_dir().iterdir()
     assert not test.exception and renamed.stem != "friday"
-    test.button(key=f"delete_mine:{renamed.stem}").click().run()
+    run_id = f"mine:{renamed.stem}"
+    test.button(key=f"delete_{run_id}").click().run()
+    cancel, confirm = test.button(key=f"keep_{run_id}"), test.button(key=f"confirm_{run_id}")
+    assert (cancel.proto.type, confirm.proto.type) == ("primary", "secondary")
+    cancel.click().run()
+    assert list(runs_dir().iterdir()) == [renamed], "the first click asks, and Cancel keeps the run"
+    test.button(key=f"delete_{run_id}").click().run()
+    test.button(key=f"confirm_{run_id}").click().run()
     assert not test.exception and list(runs_dir().iterdir()) == []
 
 
