@@ -2,7 +2,7 @@
 // texture: hatched is cached and free, hollow is free, crossed out the null block. Ids run left to right, then down.
 
 import { CACHED, FREE, SHARED, USED } from "./frames.js";
-import { MOST_OWNERS } from "./owners.js";
+import { MOST_OWNERS, shortened } from "./owners.js";
 import { channels, themeOf } from "./theme.js";
 
 export const GLYPHS_UP_TO = 4096;
@@ -139,7 +139,7 @@ export class BlockMap {
     }
     if (this.grid.cell < NAMES_FROM) return;
     const label = count > 1 ? `×${count}` : owners.nameOf(block);
-    const most = Math.floor(this.grid.cell / 7), fits = label.length <= most ? label : `${label.slice(0, most - 1)}…`;
+    const most = Math.floor(this.grid.cell / 7), fits = label.length <= most ? label : shortened(label, most - 1);
     const middle = isAbove ? y + 9 * this.scale : y + side / 2, pad = 3 * this.scale;
     context.font = `${Math.round(11 * this.scale)}px system-ui, sans-serif`;
     if (count > 1) {

@@ -1,6 +1,7 @@
 // Lives of requests as lanes above the timeline, in its scale: waiting a dashed line, prefill a full bar, decode a lower
 // one, preempted hatched; each in its request's colour.
 
+import { shortened } from "./owners.js";
 import { cover, LABELS } from "./timeline.js";
 
 const LANE = 13, BAR = 9;
@@ -17,12 +18,6 @@ export function lanesAt(chunk, step, selected, isAsking = false, most = MOST_LAN
   const lives = all.filter(([, , spans]) => spans.length && spans[0][1] <= step && step <= spans.at(-1)[2]);
   const first = lives.filter(([name]) => name === selected);
   return [...first, ...lives.filter(([name]) => name !== selected)].slice(0, most).sort((a, b) => a[2][0][1] - b[2][0][1]);
-}
-
-/** A name with so many characters of its beginning and its end, where the ids of a server differ. */
-export function shortened(name, kept) {
-  const end = Math.floor(kept / 2);
-  return `${name.slice(0, kept - end)}…${name.slice(-end)}`;
 }
 
 export class Lanes {

@@ -7,6 +7,12 @@ export const MOST_OWNERS = 4;
 
 const COLOURS_BY_CHUNK = new WeakMap();
 
+/** A name with so many characters of its beginning and its end, where the ids of a server differ. */
+export function shortened(name, kept) {
+  const end = Math.floor(kept / 2);
+  return `${name.slice(0, kept - end)}…${name.slice(-end)}`;
+}
+
 /** Request -> index of its colour after a step. A name that is used again after its request ended has another colour. */
 export function coloursOf(chunk, step) {
   const lanes = chunk.lanes ?? [];

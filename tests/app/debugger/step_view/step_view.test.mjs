@@ -10,8 +10,8 @@ import { blockAt, cornerOf, gridFor, linesOf, moved } from "../../../../app/debu
 import { commandOf } from "../../../../app/debugger/step_view/keys.js";
 import { ownersOf, ranges, reasonOf, stepState, textIn } from "../../../../app/debugger/step_view/step_state.js";
 import { GREY, NUM_COLOURS } from "../../../../app/debugger/step_view/theme.js";
-import { MOST_OWNERS, neighbours, Owners } from "../../../../app/debugger/step_view/owners.js";
-import { lanesAt, shortened } from "../../../../app/debugger/step_view/lanes.js";
+import { MOST_OWNERS, neighbours, Owners, shortened } from "../../../../app/debugger/step_view/owners.js";
+import { lanesAt } from "../../../../app/debugger/step_view/lanes.js";
 import { openEnvelope, Store, unpackPart } from "../../../../app/debugger/step_view/store.js";
 import { anyEvents, columnSteps, minMax, stepAtFraction, strideFor } from "../../../../app/debugger/step_view/timeline.js";
 
