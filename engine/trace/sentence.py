@@ -1,7 +1,7 @@
 """Describe a step in one sentence, the most important event first.
 
 sentence(reader, 418)
--> "r61 was preempted: r57 needed 1 block when 0 were free. It freed 9 blocks (130 computed tokens);
+-> "r61 was preempted: r57 needed 1 block when 0 were free. r61 released 9 blocks (130 computed tokens);
     96 of these tokens were cached when it resumed 12 steps later."
 """
 
@@ -114,7 +114,8 @@ def _preemptions(facts: _Facts) -> Iterator[str]:
         yield f"{len(victims)} requests were preempted, {facts.names(victims)}: {cause}. They released {lost}"
     else:
         name = facts.name(victims[0])
-        yield f"{name} was preempted: {cause}. It released {lost}{_return(costs[0]) if facts.ahead else ''}"
+        who = "It" if cause.startswith("it ") else name
+        yield f"{name} was preempted: {cause}. {who} released {lost}{_return(costs[0]) if facts.ahead else ''}"
 
 
 def _cause(facts: _Facts, victim: int) -> str:

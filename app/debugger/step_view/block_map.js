@@ -90,7 +90,7 @@ export class BlockMap {
   }
 
   /** owners: an `Owners` of this step, or null while it is unknown.
-   *  marks: {texts: text per block or null, changed, hits: block ids, own: Set of the selected request's blocks or null, block, cursor, pulse: 0 to 1} */
+   *  marks: {texts: text per block or null, changed, hits: block ids, given: block id -> colour of the request that gave it up, own: Set of the selected request's blocks or null, block, cursor, pulse: 0 to 1} */
   draw(states, owners, marks) {
     const context = this.context;
     context.setTransform(1, 0, 0, 1, 0, 0);
@@ -100,6 +100,7 @@ export class BlockMap {
     if (this.grid.cell >= OUTLINES_FROM) {
       if (marks.own) this.outline(marks.own, this.theme.text, 1, 0);
       this.outline(marks.changed, this.theme.text, this.grid.cell >= NAMES_FROM ? 2 : 1, 0);
+      if (this.grid.cell >= NAMES_FROM) this.corners(marks.given);
       if (marks.pulse < 1) this.ripple(marks.changed, marks.pulse);
       this.dots(marks.hits, marks.pulse);
     }
@@ -191,6 +192,24 @@ export class BlockMap {
     this.context.imageSmoothingEnabled = false;
     this.context.drawImage(this.image, 0, 0, this.canvas.width, this.canvas.height);
     if (this.net) this.context.drawImage(this.net, 0, 0);
+  }
+
+  /** In the lower right corner of a block the colour of the request that gave it up in this step. */
+  corners(given) {
+    const { context, scale, theme } = this, { cell, columns } = this.grid, leg = cell * 0.34 * scale;
+    for (const [block, colour] of given) {
+      const x = ((block % columns) + 1) * cell * scale - 4 * scale, y = (Math.floor(block / columns) + 1) * cell * scale - 4 * scale;
+      context.beginPath();
+      context.moveTo(x, y);
+      context.lineTo(x - leg, y);
+      context.lineTo(x, y - leg);
+      context.closePath();
+      context.fillStyle = theme.requests[colour];
+      context.fill();
+      context.strokeStyle = theme.ground;
+      context.lineWidth = scale;
+      context.stroke();
+    }
   }
 
   /** Rings around what changed, which shrink onto their cells as pulse goes from 0 to 1. */

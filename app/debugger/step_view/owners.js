@@ -55,6 +55,17 @@ export class Owners {
   }
 }
 
+/** Blocks that requests gave up in a step, by preemption or at their end -> index of the request's colour. */
+export function givenUp(chunk, step) {
+  const found = new Map(), colours = coloursOf(chunk, step);
+  for (const [name, , left, blocks, growth, behind] of chunk.stays) {
+    if (left !== step) continue;
+    const end = lengthAt(growth, step - 1);
+    for (let place = goneAt(behind, step - 1); place < end; place++) if (blocks[place]) found.set(blocks[place], colours.get(name) ?? GREY);
+  }
+  return found;
+}
+
 /** Length of a block table after a step. growth: [[step, length from then on], ...] */
 export function lengthAt(growth, step) {
   let length = 0;

@@ -53,7 +53,7 @@ export function fillQueue(body, state, selected, most) {
     return el("tr", { className: name === selected ? "selected" : "" },
       el("td", { className: "n" }, `${at + 1}`), el("td", {}, nameButton(name, selected, state.colours.get(name))),
       el("td", { className: "reason" }, reason ? reason[0] : "arrived during the step"),
-      el("td", {}, reason ? figuresText(reason[1]) : ""),
+      el("td", {}, reason ? figuresText(reason) : ""),
       el("td", {}, el("button", { className: "link", "data-why": name, title: `Why does ${name} wait?` }, "why?")));
   };
   fill(body, state.queue, waiting, most, 5);

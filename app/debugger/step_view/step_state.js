@@ -125,12 +125,14 @@ export function stateText(figures, states, state, step) {
 export function reasonText(state, request) {
   const reason = reasonOf(state, request);
   if (!reason) return "arrived during the step";
-  return [reason[0], figuresText(reason[1])].filter(Boolean).join(" ");
+  return [reason[0], figuresText(reason)].filter(Boolean).join(" ");
 }
 
-/** The numbers of a decision. The map shows the blocks after the step; the decision saw those before it. */
-export function figuresText(figures) {
-  return Object.entries(figures).map(([name, value]) => `${name === "free" ? "free then" : name} ${value}`).join(", ");
+/** The numbers of a decision, [reason, figures]. The map shows the blocks after the step; the decision saw those before
+ *  it, and of the lower priority, what the more important request needed. */
+export function figuresText([reason, figures]) {
+  const words = { free: "free then", need: reason === "lower_priority" ? "another needed" : "need" };
+  return Object.entries(figures).map(([name, value]) => `${words[name] ?? name} ${value}`).join(", ");
 }
 
 function idsIn(states, wanted) {

@@ -5,7 +5,7 @@ import { EVENT_BITS, playTo, nextStop, stopsAt } from "./breaks.js";
 import { countStates } from "./frames.js";
 import { commandOf, KEYS } from "./keys.js";
 import { Lanes, lanesAt } from "./lanes.js";
-import { neighbours, Owners } from "./owners.js";
+import { givenUp, neighbours, Owners } from "./owners.js";
 import { BlockMap, blockAt, GLYPHS_UP_TO, hasText, moved } from "./block_map.js";
 import { el, fillBatch, fillBlockFacts, fillEvents, fillQueue, fillRequestFacts, fillSource, mostRows, number } from "./panels.js";
 import { ownersOf, stateText, stepState, textIn } from "./step_state.js";
@@ -374,12 +374,14 @@ class StepView {
     this.root.dataset.map = frames ? "ready" : "loading";
     if (!frames) return;
     const before = !this.playing && frames.has(this.step - 1) ? countStates(frames.at(this.step - 1)) : null;
-    const states = frames.at(this.step), changed = frames.changed(this.step), hits = this.hits();
+    const states = frames.at(this.step), hits = this.hits(), chunk = this.store.chunk(this.step);
+    const given = chunk ? givenUp(chunk, this.step) : new Map();
+    const changed = [...new Set([...frames.changed(this.step), ...given.keys()])];
     const table = this.request === null ? null : this.state?.tables.get(this.request);
     const own = this.state?.step === this.step && table ? new Set(table) : null;
-    this.map.draw(states, this.owners(), { texts: this.texts(states), changed, hits, own, block: this.block, cursor: this.cursor, pulse: this.pulse() });
+    this.map.draw(states, this.owners(), { texts: this.texts(states), changed, given, hits, own, block: this.block, cursor: this.cursor, pulse: this.pulse() });
     const now = countStates(states), [free, cached, used, shared] = now;
-    const counts = { free, cached, used, shared, changed: changed.length, hits: hits.length };
+    const counts = { free, cached, used, shared, changed: changed.length, given: given.size, hits: hits.length };
     for (const [name, count] of Object.entries(counts)) this.find(`[data-count="${name}"]`).textContent = number(count);
     ["free", "cached", "used", "shared"].forEach((name, i) => {
       const differs = before !== null && before[i] !== now[i];

@@ -122,12 +122,12 @@ export class Timeline {
   drawCurve(context, name, row, columns) {
     const [first, last] = this.range;
     const { low, high } = minMax(this.figures[name], first, last, columns);
-    const most = Math.max(1, ...high);
+    const highest = Math.max(0, ...high), most = Math.max(1, highest);
     const base = (row + 1) * CURVE - 2, tall = CURVE - 5;
     const wide = this.plotWidth / columns;
     context.fillStyle = this.theme.quiet;
     context.fillText(name, 0, base - tall / 2);
-    context.fillText(most.toLocaleString("en"), this.width - NUMBERS + 4, base - tall / 2);
+    context.fillText(highest.toLocaleString("en"), this.width - NUMBERS + 4, base - tall / 2);
     context.fillStyle = this.theme.line;
     context.fillRect(LABELS, base, this.plotWidth, 1);
     for (let column = 0; column < columns; column++) {

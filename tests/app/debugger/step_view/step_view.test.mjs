@@ -10,7 +10,7 @@ import { blockAt, cornerOf, gridFor, linesOf, moved } from "../../../../app/debu
 import { commandOf } from "../../../../app/debugger/step_view/keys.js";
 import { ownersOf, ranges, reasonOf, stepState, textIn } from "../../../../app/debugger/step_view/step_state.js";
 import { GREY, NUM_COLOURS } from "../../../../app/debugger/step_view/theme.js";
-import { MOST_OWNERS, neighbours, Owners, shortened } from "../../../../app/debugger/step_view/owners.js";
+import { givenUp, MOST_OWNERS, neighbours, Owners, shortened } from "../../../../app/debugger/step_view/owners.js";
 import { lanesAt } from "../../../../app/debugger/step_view/lanes.js";
 import { openEnvelope, Store, unpackPart } from "../../../../app/debugger/step_view/store.js";
 import { anyEvents, columnSteps, minMax, stepAtFraction, strideFor } from "../../../../app/debugger/step_view/timeline.js";
@@ -246,6 +246,10 @@ test("the owners of each block are those whose tables hold it, in every step", (
         assert.deepEqual(colours.sort(), names.slice(0, MOST_OWNERS).map((name) => Number(name[1])).sort());
         assert.equal(names.includes(owners.nameOf(block)), names.length > 0);
       }
+      const past = step ? stepState(chunk, step - 1).tables : new Map();
+      const left = [...past].filter(([name]) => !state.tables.has(name)), given = givenUp(chunk, step);
+      assert.deepEqual(new Set(given.keys()), new Set(left.flatMap(([, table]) => table.filter(Boolean))));
+      for (const [block, colour] of given) assert.ok(left.some(([name, table]) => table.includes(block) && Number(name[1]) === colour));
     }
   }
 });
