@@ -53,8 +53,8 @@ def show_controls(view: LiveView) -> None:
     """Show the buttons; those that need a form open one."""
     live = view.live
     is_ours = registry.process_of(live.run_id) is not None
-    bar = st.container(horizontal=True, vertical_alignment="bottom")
-    row = bar.container(horizontal=True, vertical_alignment="bottom")
+    bar = st.container(horizontal=True, vertical_alignment="center", key="live_bar")
+    row = bar.container(horizontal=True, vertical_alignment="center")
     row.markdown("**Engine**", width="content")  # apart from the step view's own bar below
     if live.end is None:
         _run_buttons(row, live)
@@ -64,7 +64,7 @@ def show_controls(view: LiveView) -> None:
     if is_ours:
         _rewind(_popover(row, "Rewind"), live)
     _save(_popover(row, "Save"), live)
-    leave = bar.container(horizontal=True, width="content", key="live_leave")
+    leave = bar.container(horizontal=True, width="content")
     if live.end is None or is_ours:
         leave.button(
             "Stop" if is_ours else "Detach",
@@ -234,9 +234,9 @@ def _save(place: Any, live: LiveRun) -> None:
         st.form_submit_button("Save the run so far", on_click=send)
 
 
-def show_status(view: LiveView) -> None:
-    """Show a status line that refreshes itself, and errors below it."""
-    if view.live.end is None:
+def show_status(view: LiveView, follow: bool) -> None:
+    """Show a status line, which may refresh itself, and errors below it."""
+    if follow and view.live.end is None:
         st.fragment(in_words(_follow_status), run_every=STATUS_EVERY_S)(view)
     else:
         _status_line(view)
