@@ -19,7 +19,7 @@ from engine.debug.breakpoints import EVENTS
 
 STATUS_EVERY_S = 0.5
 _SAID = "live said"
-_POPOVERS = ("Inject", "Abort", "Breakpoints", "Rewind", "Save")
+_ATTEMPTS = "live attempts"
 
 T = TypeVar("T")
 
@@ -30,8 +30,7 @@ def attempt(action: Callable[[], T], done: Callable[[T], str] | None = None) -> 
     Called from callbacks: it closes the popovers, which would hide the message.
     """
     st.session_state.pop(_SAID, None)
-    for name in _POPOVERS:
-        st.session_state[f"{name} is open"] = False
+    st.session_state[_ATTEMPTS] = st.session_state.get(_ATTEMPTS, 0) + 1
     try:
         result = action()
     except (LiveError, OSError) as error:
@@ -76,8 +75,8 @@ def show_controls(view: LiveView) -> None:
 
 
 def _popover(row: Any, name: str) -> Any:
-    """A popover whose state `attempt` can set; opening it reruns the page, so that its form is up to date."""
-    return row.popover(f"{name} …", key=f"{name} is open", on_change="rerun")
+    """A popover that is a new one, and closed, after every attempt."""
+    return row.popover(f"{name} …", key=f"{name} {st.session_state.get(_ATTEMPTS, 0)}")
 
 
 def _choose_another() -> None:
