@@ -18,6 +18,8 @@ from common.text import counted
 from engine.debug.breakpoints import EVENTS
 
 STATUS_EVERY_S = 0.5
+LINES_S = 0.2
+"""Longest wait for the lines of the trace that the engine has written when it is asked for its state."""
 _SAID = "live said"
 _ATTEMPTS = "live attempts"
 
@@ -244,13 +246,15 @@ def show_status(view: LiveView, follow: bool) -> None:
 def _follow_status(view: LiveView) -> None:
     if view.live.end is not None:
         st.rerun()
-    _status_line(view.catch_up())
+    _status_line(view)
 
 
 def _status_line(view: LiveView) -> None:
     live = view.live
     info = live.info()
-    step = view.index.num_steps - 1
+    if live.end is None and live.lines.num_lines < info["num_lines"]:
+        live.lines.read(info["num_lines"] - 1, LINES_S)
+    step = view.catch_up().index.num_steps - 1
     st.html(
         f'<div role="status" class="live-status" data-step="{step}">{escape(_sentence(view, info))}</div>'
     )
