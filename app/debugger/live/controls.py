@@ -145,6 +145,7 @@ def _abort(place: Any, view: LiveView) -> None:
         name = st.session_state["abort request"] or ""
         done = f"{name} is aborted: its blocks are free before the next step."
         attempt(lambda: view.live.tell("abort", request_id=name), lambda _: done)
+        st.session_state["abort request"] = None  # it is no longer among the requests to choose from
 
     with place.form("abort", border=False):
         st.selectbox(
