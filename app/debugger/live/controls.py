@@ -18,8 +18,10 @@ from common.text import counted
 from engine.debug.breakpoints import EVENTS
 
 STATUS_EVERY_S = 0.5
+LINES_S = 0.2
+"""Longest wait for the lines of the trace that the engine has written when it is asked for its state."""
 _SAID = "live said"
-_POPOVERS = ("Inject", "Abort", "Breakpoints", "Rewind", "Save")
+_ATTEMPTS = "live attempts"
 
 T = TypeVar("T")
 
@@ -30,8 +32,7 @@ def attempt(action: Callable[[], T], done: Callable[[T], str] | None = None) -> 
     Called from callbacks: it closes the popovers, which would hide the message.
     """
     st.session_state.pop(_SAID, None)
-    for name in _POPOVERS:
-        st.session_state[f"{name} is open"] = False
+    st.session_state[_ATTEMPTS] = st.session_state.get(_ATTEMPTS, 0) + 1
     try:
         result = action()
     except (LiveError, OSError) as error:
@@ -53,8 +54,8 @@ def show_controls(view: LiveView) -> None:
     """Show the buttons; those that need a form open one."""
     live = view.live
     is_ours = registry.process_of(live.run_id) is not None
-    bar = st.container(horizontal=True, vertical_alignment="bottom")
-    row = bar.container(horizontal=True, vertical_alignment="bottom")
+    bar = st.container(horizontal=True, vertical_alignment="center", key="live_bar")
+    row = bar.container(horizontal=True, vertical_alignment="center")
     row.markdown("**Engine**", width="content")  # apart from the step view's own bar below
     if live.end is None:
         _run_buttons(row, live)
@@ -64,7 +65,7 @@ def show_controls(view: LiveView) -> None:
     if is_ours:
         _rewind(_popover(row, "Rewind"), live)
     _save(_popover(row, "Save"), live)
-    leave = bar.container(horizontal=True, width="content", key="live_leave")
+    leave = bar.container(horizontal=True, width="content")
     if live.end is None or is_ours:
         leave.button(
             "Stop" if is_ours else "Detach",
@@ -76,8 +77,8 @@ def show_controls(view: LiveView) -> None:
 
 
 def _popover(row: Any, name: str) -> Any:
-    """A popover whose state `attempt` can set; opening it reruns the page, so that its form is up to date."""
-    return row.popover(f"{name} …", key=f"{name} is open", on_change="rerun")
+    """A popover that is a new one, and closed, after every attempt."""
+    return row.popover(f"{name} …", key=f"{name} {st.session_state.get(_ATTEMPTS, 0)}")
 
 
 def _choose_another() -> None:
@@ -144,6 +145,7 @@ def _abort(place: Any, view: LiveView) -> None:
         name = st.session_state["abort request"] or ""
         done = f"{name} is aborted: its blocks are free before the next step."
         attempt(lambda: view.live.tell("abort", request_id=name), lambda _: done)
+        st.session_state["abort request"] = None  # it is no longer among the requests to choose from
 
     with place.form("abort", border=False):
         st.selectbox(
@@ -234,9 +236,9 @@ def _save(place: Any, live: LiveRun) -> None:
         st.form_submit_button("Save the run so far", on_click=send)
 
 
-def show_status(view: LiveView) -> None:
-    """Show a status line that refreshes itself, and errors below it."""
-    if view.live.end is None:
+def show_status(view: LiveView, follow: bool) -> None:
+    """Show a status line, which may refresh itself, and errors below it."""
+    if follow and view.live.end is None:
         st.fragment(in_words(_follow_status), run_every=STATUS_EVERY_S)(view)
     else:
         _status_line(view)
@@ -245,13 +247,15 @@ def show_status(view: LiveView) -> None:
 def _follow_status(view: LiveView) -> None:
     if view.live.end is not None:
         st.rerun()
-    _status_line(view.catch_up())
+    _status_line(view)
 
 
 def _status_line(view: LiveView) -> None:
     live = view.live
     info = live.info()
-    step = view.index.num_steps - 1
+    if live.end is None and live.lines.num_lines < info["num_lines"]:
+        live.lines.read(info["num_lines"] - 1, LINES_S)
+    step = view.catch_up().index.num_steps - 1
     st.html(
         f'<div role="status" class="live-status" data-step="{step}">{escape(_sentence(view, info))}</div>'
     )

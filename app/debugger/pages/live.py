@@ -66,7 +66,9 @@ def _list_runs() -> None:
 
 
 def _show_engine(view: LiveView) -> None:
-    show_status(view)
+    from app.debugger.pages.step import is_leaving
+
+    show_status(view, follow=not is_leaving())
     show_controls(view)
     show_said()
     for warning in view.warnings:

@@ -19,6 +19,8 @@ from app.debugger.step_view.envelope import envelope
 KEY = "step_view"
 _JUMP = "step_view.jump"
 _SHOWN = "step_view.shown"
+_LEAVING = "step_view.leaving"
+"""Session key: the step of a live run at which the fork form opens next."""
 FOLLOW_S = 0.25
 """Seconds between two refreshes of a live run."""
 
@@ -38,10 +40,16 @@ def _show_page(run: Run) -> None:
 
 def show_run(run: Run) -> None:
     """Show a run, here and on the page Live. A live run refreshes itself."""
-    if run.is_live:
+    if run.is_live and not is_leaving():
         st.fragment(in_words(_follow), run_every=FOLLOW_S)(run.run_id)
     else:
         st.fragment(in_words(_view))(run)
+
+
+def is_leaving() -> bool:
+    """Whether this tab is about to leave a live run. Nothing may refresh itself then: a refresh that the browser
+    has already asked for would run on the next page and empty it. The view asks again once all refreshes have ended."""
+    return _LEAVING in st.session_state
 
 
 def _follow(run_id: str) -> None:
@@ -57,6 +65,8 @@ def _view(run: Run) -> None:
     num_steps = run.index.num_steps  # before the parts: a live run may grow meanwhile
     wanted: list[str] = []
     if said := _heard(key):
+        if said.get("still"):
+            st.session_state.pop(_LEAVING, None)
         _take_over(said)
         wanted = said.get("need", [])
     elif st.session_state.get(_SHOWN) != key:
@@ -80,6 +90,7 @@ def _view(run: Run) -> None:
         "hidden_after": asked_at(run),
         "answer": said.get("sequence", 0) if said else 0,
         "jump": _jump(),
+        "leaving": st.session_state.get(_LEAVING),
     }
     with st.container(key="step_and_quiz"):  # the style puts an open question beside the map
         mount("prep_step_view", FOLDER / "step_view", envelope(head, found), KEY, ["say"], js=script())
@@ -87,6 +98,9 @@ def _view(run: Run) -> None:
             with st.container(key="step_quiz_open" if is_open(run) else "step_quiz"):
                 show_panel(run, min(selection().step, run.index.num_steps - 1))
     if said and "fork" in said:
+        if run.is_live and not said.get("still"):
+            st.session_state[_LEAVING] = said["fork"]
+            st.rerun()
         from app.debugger.pages.compare import open_fork_form  # with its charts, seconds to import
 
         open_fork_form(run, said["fork"])

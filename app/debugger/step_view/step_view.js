@@ -95,6 +95,7 @@ class StepView {
     if (head.jump.id !== this.jump) this.adopt(head.jump, asked && head.hidden_after === null);
     if (head.notice !== undefined) this.find(".notice").textContent = head.notice;
     if (parts.has("o")) this.figuresChanged();
+    if (Number.isInteger(head.leaving)) return this.send({ fork: head.leaving, still: true });
     this.follow();
     this.refresh();
   }

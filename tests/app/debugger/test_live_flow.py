@@ -75,11 +75,14 @@ def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> 
     after = re.match(r"live:\d+", wait_for(tab, "paused: it was rewound to here · after step 6"))
     assert before and after and before[0] != after[0]
 
+    press(tab, "Save and fork here")  # the page refreshes itself meanwhile; the next one must not
+    assert tab.get_by_role("spinbutton", name="Fork at step, 0 to 6").input_value() == "6"
+    tab.goto(f"{app_url}/live?run={after[0]}")
+    wait_for(tab, "paused: it was rewound to here · after step 6")
+
     press(tab, "Stop")
     wait_for(tab, "ended: the engine was shut down")
     tab.locator('.step-view[data-step="6"]').wait_for()
-    press(tab, "Save and fork here")
-    assert tab.get_by_role("spinbutton", name="Fork at step, 0 to 6").input_value() == "6"
 
 
 ATTACHED = """
