@@ -121,7 +121,7 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
         print(url, flush=True)
         terminal.err().print("[dim]the workbench runs until Ctrl-C[/]")
         if page in ("", HOME):
-            how = "open Memory pressure and press b: playback stops where blocks run out"
+            how = "open Memory pressure: it begins where blocks run out; b leads to the next time"
             terminal.err().print(f"[dim]first:[/] {how}")
         if browser:
             webbrowser.open(url)

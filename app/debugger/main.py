@@ -14,7 +14,7 @@ from app.debugger.page_frame import in_words
 
 ICON = Path(__file__).with_name("icon.svg")
 STYLE = Path(__file__).with_name("shell.css")
-HISTORY = Path(__file__).with_name("history.js")
+SCRIPTS = [Path(__file__).with_name(name) for name in ("history.js", "shortcuts.js")]
 
 
 class PageEntry(NamedTuple):
@@ -70,7 +70,8 @@ def main() -> None:
     page = st.navigation([*pages.values(), named], position="top")
     st.set_page_config(page_title=f"{page.title} · prep", page_icon=str(ICON))
     st.html(STYLE)
-    st.html(f"<script>{HISTORY.read_text()}</script>", unsafe_allow_javascript=True)
+    for script in SCRIPTS:
+        st.html(f"<script>{script.read_text()}</script>", unsafe_allow_javascript=True)
     page.run()
 
 

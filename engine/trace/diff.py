@@ -255,7 +255,8 @@ def _sums(run: RunTotals) -> Figures:
 
 
 def _times(run: RunTotals) -> Figures:
-    """Times of a run with a wall clock, in milliseconds."""
+    """Times of a run with a wall clock, in milliseconds. None is better: each is of one run, on a machine that may have
+    had other work; steps tell more."""
     series, requests = run.reader.series, run.reader.requests
     ends = [begin + duration for begin, duration in zip(series.time_s, series.duration_s, strict=True)]
     first, between = [], []
@@ -267,4 +268,4 @@ def _times(run: RunTotals) -> Figures:
     for name, values in (("TTFT", sorted(first)), ("ITL", sorted(between))):
         times |= {f"{name}, p{percent}": percentile_or_none(values, percent) for percent in (50, 99)}
     rounded = {name: None if value is None else round(value, 3) for name, value in times.items()}
-    return {(name, "ms", "lower"): value for name, value in rounded.items()}
+    return {(name, "ms", ""): value for name, value in rounded.items()}

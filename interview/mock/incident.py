@@ -73,7 +73,7 @@ def _repair(
 ) -> Generator[Turn, Heard, list[str]]:
     """Return the numbers of the fixes tried, at most two."""
     fixes: list[str] = []
-    say = "What do you change? I'll run the same load again."
+    say = "What do you change? Then we see the same load again."
     while len(fixes) < MOST_FIXES:
         left = tuple(option for option in options if option[0] not in fixes)
         heard = yield talk.turn(asked, f"fix{len(fixes)}", say, Menu(left))

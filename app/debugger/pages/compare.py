@@ -199,7 +199,9 @@ def _show_summary(found: TraceDiff, a: Trace, b: Trace) -> bool:
         for name, one, other in found.settings
     ]
     both_timed = found.clocks == ("wall", "wall")
-    clocks = "both runs have a wall clock" if both_timed else "clock: steps (a fork has no wall clock)"
+    clocks = (
+        "times are wall times of one run each" if both_timed else "clock: steps (a fork has no wall clock)"
+    )
     st.caption(told(" · ".join([*changed, clocks])))
     for name, reader in (("A", a), ("B", b)):
         for note in reader.notes:

@@ -130,7 +130,8 @@ export function fillBlockFacts(element, block, states, state, facts, step, isAsk
     parts.push(` · ${hash ? `hash ${hash}` : "no hash published"}`);
     const near = facts.events.filter(([when]) => when <= step).slice(-6);
     const list = near.map(([when, kind, request]) => el("button", { className: `link${when === step ? " now" : ""}`, "data-step-to": when }, `${when} ${kind}${request ? ` ${request}` : ""}`));
-    parts.push(el("div", { className: "history" }, `${counted(isAsking ? facts.events.filter(([when]) => when <= step).length : facts.events.length, "event")}${facts.whole ? "" : ` in steps ${facts.first}-${facts.last - 1}`}: `, ...list.flatMap((item) => [item, " "]), near.length ? "" : "none yet"));
+    const all = facts.events.filter(([when]) => when <= step).length, last = near.length < all ? `last ${near.length} of ` : "";
+    parts.push(el("div", { className: "history" }, `${last}${counted(isAsking || last ? all : facts.events.length, "event")}${last ? " so far" : ""}${facts.whole ? "" : ` in steps ${facts.first}-${facts.last - 1}`}: `, ...list.flatMap((item) => [item, " "]), near.length ? "" : "none yet"));
   }
   element.replaceChildren(...parts);
 }

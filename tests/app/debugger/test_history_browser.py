@@ -64,3 +64,13 @@ def test_back_returns_to_the_step_that_its_page_showed(app_url: str, tab: Page) 
     tab.go_back()
     expect(tab).to_have_url(address(34))
     expect(view).to_have_attribute("data-step", "34")
+
+
+def test_back_from_run_b_returns_to_the_comparison_as_it_was(app_url: str, tab: Page) -> None:
+    tab.goto(f"{app_url}/compare?run=recompute&step=31&other=swap")
+    tab.get_by_role("button", name="Open B at step 31").click()
+    expect(tab).to_have_url(re.compile(r"/step\?run=swap&step=31"))
+    tab.locator(AT_REST).wait_for()
+    tab.go_back()
+    expect(tab).to_have_url(f"{app_url}/compare?run=recompute&step=31&other=swap")
+    expect(tab.get_by_text("B has 2 fewer steps")).to_be_visible()

@@ -156,8 +156,8 @@ def type_reply(tab: Page, turn: Turn, reply: dict[str, Any]) -> None:
         press("Tab")
         for _ in range(reply["confidence"] - 50):
             press("ArrowRight")
-        press("Tab")
-        press("Enter")
+        press("Shift+Tab")  # the key below does not press the button with the focus
+        press("Control+Enter")
     elif isinstance(want, Mark):
         press(str(MARKS.index(reply["mark"]) + 1))
     else:
