@@ -148,7 +148,9 @@ def _lora_expand(
 
 
 _WORK: dict[str, Callable[..., Work]] = {
-    "linear": lambda x, weight, bias=None: _product(x, weight.shape[0], weight.nbytes, x.dtype),
+    "linear": lambda x, weight, bias=None, out_dtype=None: _product(
+        x, weight.shape[0], weight.nbytes, x.dtype
+    ),
     "embedding": _embedding,
     "rms_norm": lambda x, weight, eps: Work(x.nbytes + weight.nbytes, x.numel() * weight.element_size()),
     "fused_add_rms_norm": _fused_add_rms_norm,

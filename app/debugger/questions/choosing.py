@@ -146,7 +146,7 @@ def _row(entry: Entry, card: Card | None, now: dt.datetime, *, with_topic: bool)
 
 
 def _recent(state: State) -> Choice | None:
-    st.subheader("Your last answers")
+    st.header("Your last answers")
     attempts = [each for each in state.attempts() if each.question_id in bank()][-LISTED:]
     if not attempts:
         st.caption("None yet.")
@@ -177,7 +177,7 @@ def _choice_of(attempt: Attempt) -> Choice:
 
 def _standing(state: State) -> None:
     found = [each for each in progress(bank(), state).topics if each.seen]
-    st.subheader("Your progress")
+    st.header("Your progress")
     if not found:
         st.caption("It begins with the first answer.")
     for each in sorted(found, key=lambda topic: -topic.readiness):

@@ -155,7 +155,9 @@ def reason_shown(out: SchedulerOutput, name: str) -> str:
     entry = reason_of(out, name)
     if entry is None:
         return "arrived during the step"
-    figures = ", ".join(f"{figure} {value}" for figure, value in entry.details.items())
+    need = "another needed" if entry.reason == "lower_priority" else "need"
+    words = {"free": "free then", "need": need}
+    figures = ", ".join(f"{words.get(figure, figure)} {value}" for figure, value in entry.details.items())
     return f"{entry.reason} {figures}".strip()
 
 
