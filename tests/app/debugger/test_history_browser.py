@@ -39,9 +39,10 @@ def test_steps_replace_the_address_and_every_page_is_one_entry(app_url: str, tab
         assert tab.evaluate("history.length") == before + entries
     tab.reload()
     expect(tab).to_have_url(visited[-1])
-    for url in reversed(visited[:-1]):
+    for title, url in reversed(list(zip(PAGES, visited, strict=True))[:-1]):
         tab.go_back()
         expect(tab).to_have_url(url)
+        expect(tab).to_have_title(f"{title} · prep")  # the server has answered: it leads a faster reader back
         tab.locator(AT_REST).wait_for()
     tab.go_back()
     expect(view).to_have_attribute("data-step", "34")
