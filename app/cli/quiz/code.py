@@ -13,6 +13,7 @@ from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit, Skip
 from common.sandbox import Limits
+from quizzes.answering import keep
 from quizzes.autopsies.programs import CheckResult, read, run_checks
 from quizzes.grading import Graded, Part
 
@@ -73,7 +74,7 @@ def ask_code(sitting: Sitting, instance: Instance, record: Record) -> None:
     record.seconds = time.monotonic() - began
     report = report or run_checks(code.folder, read(code.folder), _limits(code))
     record.replies = {"passed": f"{sum(result.ok for result in report)} of {len(report)}"}
-    sitting.keep(instance, record, _graded(report), None)
+    keep(sitting.state, sitting.session, instance, record, _graded(report), None)
     if not sitting.exam:
         sitting.say("")
         if not sitting.quiet:

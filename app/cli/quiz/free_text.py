@@ -17,6 +17,7 @@ from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit, Skip
 from app.cli.quiz.editor import edit
+from quizzes.answering import keep
 from quizzes.free_text.lints import lints
 from quizzes.free_text.scoring import SHORTEST, FreeGraded, Mark, key_points, score
 from quizzes.free_text.sentences import closest
@@ -63,8 +64,15 @@ def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
     kept += [KeypointMark(name, "hit" if all(right) else "miss", "probe") for name, right in probes.items()]
     graded_once = Graded((part,), graded.grader)
     is_reviewed = graded.outcome == "reviewed"
-    sitting.keep(
-        instance, record, graded_once, prediction.id, marks=(*kept, *judged), is_reviewed=is_reviewed
+    keep(
+        sitting.state,
+        sitting.session,
+        instance,
+        record,
+        graded_once,
+        prediction.id,
+        marks=(*kept, *judged),
+        is_reviewed=is_reviewed,
     )
     if not sitting.quiet:
         _show(graded)

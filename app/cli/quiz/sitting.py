@@ -22,10 +22,10 @@ from app.cli.quiz.running import run_told
 from quizzes.answering import Record, commit, is_surprise, keep, keep_unscored
 from quizzes.experiments.registry import Inconclusive, NeedsHardware
 from quizzes.experiments.runner import Outcome, RunFailed, Runner
-from quizzes.grading import Graded, grade
+from quizzes.grading import grade
 from quizzes.instance import Instance, QuestionError, draw
 from quizzes.question_bank import Bank
-from quizzes.state import Attempt, KeypointMark, Session, State
+from quizzes.state import Session, State
 
 
 @dataclass
@@ -114,7 +114,7 @@ class Sitting:
         result = None if outcome is None else outcome.result
         graded = grade(instance, record.replies, result)
         expected = instance.expected(result)
-        attempt = self.keep(instance, record, graded, prediction.id)
+        attempt = keep(self.state, self.session, instance, record, graded, prediction.id)
         record.expected = expected
         if self.exam or self.quiet:
             return None
@@ -130,28 +130,6 @@ class Sitting:
         """Run an experiment and print progress. Ctrl-C stops only the run and raises RunFailed; else as Runner.run."""
         where = None if self.quiet or self.exam else showing.console()
         return run_told(self.runner, self.dialogue, name, args, where=where)
-
-    def keep(
-        self,
-        instance: Instance,
-        record: Record,
-        graded: Graded,
-        prediction_id: str | None,
-        *,
-        marks: tuple[KeypointMark, ...] = (),
-        is_reviewed: bool = False,
-    ) -> Attempt:
-        """Save a graded answer, as `quizzes.answering.keep`."""
-        return keep(
-            self.state,
-            self.session,
-            instance,
-            record,
-            graded,
-            prediction_id,
-            marks=marks,
-            is_reviewed=is_reviewed,
-        )
 
     def _unscored(self, instance: Instance, record: Record, prediction_id: str, why: str) -> None:
         """Save and show an answer that could not be graded; it does not count."""
