@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernels.check.run import check
-from kernels.cpu import build
+from kernels.cpu import build, compile
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 SIZES = ("tiny", "small")
@@ -28,7 +28,7 @@ def faulty(source: str, right: str, wrong: str, folder: Path) -> ctypes.CDLL:
     (folder / main).write_text((build.SOURCES / main).read_text())
     (folder / source).write_text(text.replace(right, wrong))
     library = folder / "faulty.so"
-    flags = ["-O1" if flag.startswith("-O") else flag for flag in build.FLAGS]
+    flags = ["-O1" if flag.startswith("-O") else flag for flag in compile.FLAGS]
     sources = [folder / main, build.SOURCES / "threads.cpp"]
     objects = [str(folder / f"{each.stem}.o") for each in sources]
     for each, target in zip(sources, objects, strict=True):
