@@ -73,13 +73,13 @@ def _in_order(rows: Tensor, packed: PackedWeight | PackedPairs) -> Tensor:
 
 def pack_weight(weight: Tensor, *, gated: bool = False) -> PackedWeight | PackedPairs:
     """[out, in] in fp32 or bf16 -> panels. gated: two matrices of the same size, for `gated_linear`."""
-    rows, in_features = _padded_rows(weight, gated), weight.shape[1]
+    rows, (out_features, in_features) = _padded_rows(weight, gated), weight.shape
     if weight.dtype != torch.bfloat16:
-        return PackedWeight(_float32_panels(rows), *weight.shape, gated)
+        return PackedWeight(_float32_panels(rows), out_features, in_features, gated)
     if in_features % 2:
         rows = torch.nn.functional.pad(rows, (0, 1))
     panels = rows.reshape(-1, 2 * _LANES, rows.shape[1] // 2, 2).transpose(1, 2).contiguous()
-    return PackedPairs(panels, *weight.shape, gated)
+    return PackedPairs(panels, out_features, in_features, gated)
 
 
 def _padded_rows(weight: Tensor, gated: bool) -> Tensor:
