@@ -134,6 +134,14 @@ def unavailable(backend: str) -> str | None:
     return import_module(f"kernels.{_FOLDERS[backend]}").unavailable()
 
 
+def environment_of_ranks() -> dict[str, str]:
+    """Return variables for processes that compute together on CPUs: without C++ if this process computes without it.
+
+    Otherwise the compile could end between the starts of two ranks.
+    """
+    return {"PREP_KERNELS_COMPILER": ""} if unavailable("cpu") else {}
+
+
 def force(op: str, backend: str | None) -> None:
     """Use this backend for `op` ("*": for every op that has it) from now on; None returns to the automatic choice."""
     if op != "*":

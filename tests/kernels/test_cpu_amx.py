@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from kernels.check.run import check
-from kernels.cpu import build
+from kernels.cpu import build, compile
 from tests.kernels.cpu_mutants import SIZES, compiled, same_with_any_number_of_threads
 
 if problem := build.load_library().problem:
@@ -115,7 +115,7 @@ def test_tiles_that_compute_something_else_are_not_used(tmp_path: Path, vectors:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="an x86-64 compiler")
 def test_it_compiles_to_the_instructions(tmp_path: Path) -> None:
     target = tmp_path / "gemm_bf16.s"
-    flags = ["-march=sapphirerapids" if flag == "-march=native" else flag for flag in build._flags(SOURCE)]
+    flags = ["-march=sapphirerapids" if flag == "-march=native" else flag for flag in compile._flags(SOURCE)]
     done = subprocess.run(
         [build.find_compiler(), *flags, "-fopenmp", "-S", str(SOURCE), "-o", str(target)],
         capture_output=True,
