@@ -18,9 +18,10 @@ import pytest
 from typer.testing import CliRunner
 
 from app.bench import against, step_profile
-from app.bench.against import Comparison, Pair, SideReport
+from app.bench.against import Comparison, Pair
 from app.bench.models import DUMMIES, bench_model
 from app.bench.side import SIDES, Side, SideDied, SideSpec, prep_spec
+from app.bench.turns import SideReport
 from app.bench.workload import Lengths, add_requests, draw_work
 from app.cli.main import app
 from engine.config import EngineArgs

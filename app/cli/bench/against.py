@@ -20,7 +20,8 @@ from engine.config import CacheConfig, EngineArgs, ModelConfig
 from engine.models.hf_config import load_model_config
 
 if TYPE_CHECKING:
-    from app.bench.against import Comparison, Pair, SideReport
+    from app.bench.against import Comparison, Pair
+    from app.bench.turns import SideReport
     from app.bench.workload import Lengths
 PEERS = ("vllm", "prep", "server", "vllm-server")
 
