@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from app.bench.sides.side_protocol import peak_rss_bytes
 from common.child_process import JsonChild, ProcessEnded, describe_exit
 
 SIDES = Path(__file__).parent / "sides"
@@ -46,7 +47,7 @@ class SideSpec:
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of one request to a side. CPU seconds cover all its threads and child processes."""
+    """Result of one request to a side. CPU seconds and memory cover all its threads and child processes."""
 
     result: Any
     seconds: float
@@ -96,7 +97,12 @@ class Side(JsonChild):
         answer = Answer(**self._answer(what))
         # The system counts a tree in hundredths of a second; the side itself in less, but not what it started.
         whole_tree = self._cpu_seconds() - cpu_before
-        return replace(answer, cpu_seconds=max(answer.cpu_seconds, whole_tree))
+        peak = sum(peak_rss_bytes(each.pid) for each in self._children())
+        return replace(
+            answer,
+            cpu_seconds=max(answer.cpu_seconds, whole_tree),
+            peak_rss_bytes=answer.peak_rss_bytes + peak,
+        )
 
     def _answer(self, what: str) -> dict[str, Any]:
         """Read an answer. Raises SideDied if the process ends, or is silent for longer than `patience_s`."""
@@ -133,7 +139,13 @@ class Side(JsonChild):
     def _cpu_seconds(self) -> float:
         try:
             process = psutil.Process(self._process.pid)
-            times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+            times = [each.cpu_times() for each in (process, *self._children())]
         except psutil.NoSuchProcess:  # reading the answer reports the error
             return 0.0
         return sum(time.user + time.system for time in times)
+
+    def _children(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []

@@ -7,14 +7,11 @@ every row computes until the longest output is complete. Outputs are then cut to
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any
 
-from side_protocol import serve
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
 import torch
-import transformers
+from side_protocol import serve
 
 
 class Transformers:
@@ -22,13 +19,15 @@ class Transformers:
 
     def __init__(self, model: str, engine: dict[str, Any]) -> None:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-        self._model = transformers.AutoModelForCausalLM.from_pretrained(
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        self._module = import_module("transformers")
+        self._model = self._module.AutoModelForCausalLM.from_pretrained(
             model, dtype=getattr(torch, engine["dtype"]), attn_implementation="sdpa"
         ).eval()
         self._model.generation_config.eos_token_id = None
 
     def describe(self) -> dict[str, Any]:
-        engine = f"transformers {transformers.__version__}"
+        engine = f"transformers {self._module.__version__}"
         threads = torch.get_num_threads()
         return {"engine": engine, "torch": torch.__version__, "device": "cpu", "threads": threads}
 
