@@ -60,7 +60,7 @@ def write_checkpoint(name: str, folder: Path) -> None:
 
     config = DUMMIES[name] | {"torch_dtype": "bfloat16"}
     (folder / "config.json").write_text(json.dumps(config, indent=2))
-    args = EngineArgs.create(model=str(folder), skip_tokenizer_init=True)
+    args = EngineArgs.create(model=str(folder), load_format="dummy", skip_tokenizer_init=True)
     shapes = checkpoint_tensors(create_model(load_model_config(args), "meta"))
     random = torch.Generator().manual_seed(0)
     weights = {}
