@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from kernels.cpu.memory import empty
 _gemm = function("gemm", "plplp" + "pllll")
 _gemm_bf16 = function("gemm_bf16", "plpp" + "pllll" + "l")
 _LANES: int = function("gemm_lanes", "", returns="l")()
+PANEL = 2 * _LANES  # Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,11 @@ class PackedPairs:
 def pack_weight(weight: Tensor) -> PackedWeight | PackedPairs:
     """[out, in] in fp32 or bf16 -> panels."""
     return _pack_pairs(weight) if weight.dtype == torch.bfloat16 else _pack_float32(weight)
+
+
+def packed(x: Tensor, weight: Tensor, *rest: Tensor | None) -> tuple[Any, ...]:
+    """The arguments of `linear` with the matrix packed, as the engine packs it when it loads a model."""
+    return x, pack_weight(weight), *rest
 
 
 def _pack_pairs(weight: Tensor) -> PackedPairs:
