@@ -29,6 +29,7 @@ from kernels.cpu.graph import CPUGraph as CPUGraph
 from kernels.cpu.memory import Arena as Arena
 from kernels.cpu.memory import ArenaFull as ArenaFull
 from kernels.cpu.memory import keep_freed_memory as keep_freed_memory
+from kernels.cpu.memory import release_freed_memory as release_freed_memory
 from kernels.reference.fp8 import FP8_MAX as FP8_MAX
 from kernels.reference.fp8 import dequantise_fp8 as dequantise_fp8
 from kernels.reference.fp8 import quantise_fp8 as quantise_fp8
@@ -50,16 +51,17 @@ if TYPE_CHECKING:
 # --- dense linear algebra ----------------------------------------------------------------------------------
 
 
-def pack_weight(weight: Tensor) -> Tensor | PackedWeight | PackedPairs:
+def pack_weight(weight: Tensor, *, gated: bool = False) -> Tensor | PackedWeight | PackedPairs:
     """Return the matrix [out, in] in the layout that `linear` is fastest with on its device.
 
-    The layout is opaque; a packed matrix has `.to_dense()`.
+    gated: the layout for `gated_linear`, which `linear` takes as well. The layout is opaque; a packed matrix has
+    `.to_dense()`.
     """
     has_panels = weight.dtype in (torch.float32, torch.bfloat16)
     if has_panels and preferred("linear", weight.device.type) == "cpu":
         from kernels.cpu.linear import pack_weight as pack_panels
 
-        return pack_panels(weight)
+        return pack_panels(weight, gated=gated)
     from kernels.reference.linear import pack_weight as pack_plain
 
     return pack_plain(weight)
@@ -78,6 +80,17 @@ def linear(
     """
     key = (x.device.type, x.dtype, type(weight), out_dtype)
     return call("linear", key, x, weight, bias, out_dtype)
+
+
+def gated_linear(
+    x: Tensor, weight: Tensor | PackedWeight | PackedPairs, bias: Tensor | None = None
+) -> Tensor:
+    """silu_and_mul(linear(x, weight, bias)) in one pass: x [T, in] -> [T, out / 2].
+
+    weight [out, in], plain or from `pack_weight(..., gated=True)`: gate in its first half of rows, up in its second.
+    Both are rounded to x's dtype in between, so that a form has the same bits as its `linear` and `silu_and_mul`.
+    """
+    return call("gated_linear", (x.device.type, x.dtype, type(weight)), x, weight, bias)
 
 
 def embedding(table: Tensor, ids: Tensor) -> Tensor:

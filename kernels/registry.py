@@ -56,6 +56,7 @@ class Implementation:
 
 _FOLDERS = {"reference": "reference", "cpu": "cpu", "triton": "triton_ops", "cuda": "cuda"}
 _FILES = {
+    "gated_linear": ("activation.py", "gemm.h activation.h gated_linear.py", "", ""),
     "embedding": ("embedding.py", "embedding.cpp embedding.py", "", ""),
     "linear": ("linear.py", "gemm.cpp gemm_bf16.cpp linear.py", "", ""),
     "rms_norm": ("norm.py", "norm.cpp norm.py", "norm.py", "norm.cu norm.py"),

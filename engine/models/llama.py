@@ -17,7 +17,7 @@ from engine.attention.forward_context import get_forward_context
 from engine.config import ModelConfig
 from engine.layers.attention import Attention
 from engine.layers.embedding import ParallelLMHead, VocabParallelEmbedding
-from engine.layers.linear import Linear, MergedColumnParallelLinear, QKVParallelLinear, RowParallelLinear
+from engine.layers.linear import GatedLinear, Linear, QKVParallelLinear, RowParallelLinear
 from engine.layers.moe import FusedMoE
 from engine.layers.norm import RMSNorm
 from engine.layers.rope import RotaryTable
@@ -75,9 +75,7 @@ class LlamaMLP(nn.Module):
     def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
         super().__init__()
         size = config.intermediate_size
-        self.gate_up_proj = MergedColumnParallelLinear(
-            config.hidden_size, {"gate_proj": size, "up_proj": size}, bias=config.mlp_bias, dtype=dtype
-        )
+        self.gate_up_proj = GatedLinear(config.hidden_size, size, bias=config.mlp_bias, dtype=dtype)
         self.down_proj = RowParallelLinear(size, config.hidden_size, bias=config.mlp_bias, dtype=dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -88,7 +86,7 @@ class LlamaMLP(nn.Module):
         return torch.cat([self._feed_forward(part) for part in hidden.split(CPU_MLP_TOKENS)])
 
     def _feed_forward(self, hidden: Tensor) -> Tensor:
-        return self.down_proj(ops.silu_and_mul(self.gate_up_proj(hidden)))
+        return self.down_proj(self.gate_up_proj.activated(hidden))
 
 
 class LlamaDecoderLayer(nn.Module):

@@ -41,13 +41,15 @@ struct Pairs {
 
 }  // namespace
 
-// x_stride and y_stride in numbers; bias may be null; y holds fp32 if `wide`, otherwise bf16.
+// x_stride and y_stride in numbers; bias may be null; y holds fp32 if `wide`, otherwise bf16; form: see `gemm.h`.
 extern "C" void gemm_bf16(const bfloat16* x, int64_t x_stride, const void* panels, const bfloat16* bias, void* y,
-                          int64_t wide, int64_t y_stride, int64_t rows, int64_t depth, int64_t columns) {
+                          int64_t wide, int64_t y_stride, int64_t rows, int64_t depth, int64_t columns,
+                          int64_t form) {
     launch(GEMM, [=] {
         const auto multiply = [&](auto* to) {
             using Y = std::remove_pointer_t<decltype(to)>;
-            multiply_all<Pairs>(Product<bfloat16, Y>{x, x_stride, panels, bias, to, y_stride, rows, depth, columns});
+            multiply_all<Pairs>(
+                Product<bfloat16, Y>{x, x_stride, panels, bias, to, y_stride, rows, depth, columns, form});
         };
         if (wide)
             multiply(static_cast<float*>(y));

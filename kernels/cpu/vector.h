@@ -2,8 +2,13 @@
 // clang): arithmetic operators work lane by lane, and there is no intrinsic to look up.
 #pragma once
 
+#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #if defined(__AVX512F__) || defined(__F16C__)
@@ -26,7 +31,8 @@ typedef int32_t vint __attribute__((vector_size(4 * LANES)));
 typedef uint32_t vuint __attribute__((vector_size(4 * LANES)));
 typedef uint16_t vhalf __attribute__((vector_size(2 * LANES)));
 
-// float16 and bfloat16 are storage types here: loaded as float, rounded to nearest even when stored.
+// float16 and bfloat16 are storage types here: loaded as float, rounded to nearest even when stored. As a bfloat16 a
+// subnormal number, below 1.2e-38, is stored as a zero of its sign: so does the instruction of AVX512-BF16.
 typedef _Float16 float16;
 struct bfloat16 {
     uint16_t bits;
@@ -53,6 +59,7 @@ template <>
 inline bfloat16 from_float<bfloat16>(float x) {
     uint32_t bits;
     std::memcpy(&bits, &x, sizeof bits);
+    if (!(bits & 0x7f800000)) bits &= 0x80000000;
     const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     return {static_cast<uint16_t>(x != x ? 0x7fc0 : rounded)};
 }
@@ -95,15 +102,29 @@ inline vfloat load(const float16* from) {
 inline void store(float* to, vfloat x) {
     std::memcpy(to, &x, sizeof x);
 }
-// `from_float` for all lanes at once.
+// `from_float` for all lanes at once; a NaN may have other bits.
 inline void store(bfloat16* to, vfloat x) {
-    const vuint bits = (vuint)x;
+#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+    const auto halves = _mm512_cvtneps_pbh((__m512)x);
+#else
+    const vint is_normal = ((vint)x & 0x7f800000) != 0, sign = (vint)x & static_cast<int32_t>(0x80000000);
+    const vuint bits = (vuint)(((vint)x & is_normal) | sign);
     const vint rounded = (vint)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16), is_nan = x != x;
     const vhalf halves = __builtin_convertvector((rounded & ~is_nan) | (is_nan & 0x7fc0), vhalf);
+#endif
     std::memcpy(to, &halves, sizeof halves);
 }
 inline void store(float16* to, vfloat x) {
     for (int i = 0; i < LANES; i++) to[i] = from_float<float16>(x[i]);
+}
+
+// Each lane as a T would hold it.
+template <typename T>
+inline vfloat rounded(vfloat x) {
+    if constexpr (std::is_same_v<T, float>) return x;
+    T numbers[LANES];
+    store(numbers, x);
+    return load(numbers);
 }
 
 // The first `count` lanes; the others are 0, and left alone in memory.
