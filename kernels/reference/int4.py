@@ -6,15 +6,29 @@ byte       low  high  |  low  high  | ...                   g = k // group_size
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from kernels.reference.precision import wide
 
+if TYPE_CHECKING:
+    from kernels.cpu.int4 import PackedInt4
+
 NIBBLE_MAX = 15
 
 
-def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Tensor:
+def int4_linear(
+    x: Tensor,
+    qweight: Tensor | PackedInt4,
+    scale: Tensor | None = None,
+    zero: Tensor | None = None,
+    group_size: int | None = None,
+) -> Tensor:
+    if not isinstance(qweight, Tensor):
+        qweight, scale, zero, group_size = qweight.unpack()
+    assert scale is not None and zero is not None and group_size is not None
     weight = dequantise_int4(qweight, scale.to(wide(x).dtype), zero, group_size)
     return (wide(x) @ weight.T).to(x.dtype)
 
