@@ -33,14 +33,15 @@ _LONGEST_FILE_S = 5.0
 
 
 def must_wait() -> bool:
-    """Return whether this process waits for the compiler, as tests and measurements do.
+    """Return whether this process waits for the compiler, as tests and measurements do, or if PREP_KERNELS names C++.
 
     Raises ValueError for another value of PREP_KERNELS_BUILD than `wait` and `background`, the default.
     """
     asked = os.environ.get(VARIABLE) or "background"
     if asked not in ("background", "wait"):
         raise ValueError(f"{VARIABLE}={asked!r} is not valid; use wait or background")
-    return asked == "wait" or sys.platform == "win32"
+    forms = {item.rpartition("=")[2].strip() for item in os.environ.get("PREP_KERNELS", "").split(",")}
+    return asked == "wait" or "cpu" in forms or sys.platform == "win32"
 
 
 def announce() -> None:
@@ -74,8 +75,8 @@ def locked(cache: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def start(target: Target) -> bool:
-    """Compile `target` in a detached process that holds the lock; return False if another process holds it.
+def start(target: Target) -> None:
+    """Compile `target` in a detached process that holds the lock, unless another process compiles.
 
     The child is in a session of its own, and not a child of this process any more: it survives Ctrl-C, the end of this
     process, and a parent that ends all children of this one. Raises BuildError if it cannot start.
@@ -83,7 +84,7 @@ def start(target: Target) -> bool:
     lock = _open(target.cache)
     try:
         if not _take(lock):
-            return False
+            return
         child = [sys.executable, "-m", "kernels.cpu.compile", json.dumps(asdict(target))]
         subprocess.run(
             ["/bin/sh", "-c", '"$@" &', "sh", *child],
@@ -95,7 +96,6 @@ def start(target: Target) -> bool:
             pass_fds=(lock,),
             check=True,
         )
-        return True
     except (OSError, subprocess.SubprocessError) as error:
         raise BuildError(f"the process that compiles the kernels does not start: {error}") from error
     finally:

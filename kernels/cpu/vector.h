@@ -2,7 +2,7 @@
 // clang): arithmetic operators work lane by lane, and there is no intrinsic to look up.
 #pragma once
 
-#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -82,10 +82,19 @@ inline vfloat load(const float* from) {
     std::memcpy(&x, from, sizeof x);
     return x;
 }
+// 16 bits to 32 with zeros in front. GCC 12 makes five instructions of the conversion where AVX-512 has one.
+inline vint widened(vhalf bits) {
+#if defined(__AVX512F__)
+    return (vint)_mm512_cvtepu16_epi32((__m256i)bits);
+#else
+    return __builtin_convertvector(bits, vint);
+#endif
+}
+
 inline vfloat load(const bfloat16* from) {
     vhalf bits;
     std::memcpy(&bits, from, sizeof bits);
-    return (vfloat)(__builtin_convertvector(bits, vint) << 16);
+    return (vfloat)(widened(bits) << 16);
 }
 inline vfloat load(const float16* from) {
 #if defined(__AVX512F__)

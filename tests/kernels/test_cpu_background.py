@@ -193,6 +193,17 @@ def test_ctrl_c_ends_a_process_that_compiles_and_leaves_nothing_half_done(compil
     assert [path.name for path in compiler.cache.iterdir()] == [".lock"]
 
 
+@pytest.mark.parametrize(
+    "forms, waits", [("cpu", True), ("sample=reference, linear=cpu", True), ("linear=reference", False)]
+)
+def test_a_process_that_is_told_to_use_a_form_in_cpp_waits(
+    forms: str, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(background.VARIABLE, "background")
+    monkeypatch.setenv("PREP_KERNELS", forms)
+    assert background.must_wait() == waits
+
+
 def test_an_unknown_value_of_the_variable_is_refused(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
