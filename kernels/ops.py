@@ -35,10 +35,10 @@ from kernels.reference.fp8 import dequantise_fp8 as dequantise_fp8
 from kernels.reference.fp8 import quantise_fp8 as quantise_fp8
 from kernels.reference.fp8 import to_e4m3 as to_e4m3
 from kernels.reference.int4 import dequantise_int4 as dequantise_int4
-from kernels.reference.int4 import pack_int4 as pack_int4
 from kernels.reference.int8 import dequantise_int8 as dequantise_int8
 from kernels.reference.int8 import quantise_int8 as quantise_int8
 from kernels.reference.kv_write import dequantise_pages as dequantise_pages
+from kernels.reference.nibbles import pack_int4 as pack_int4
 from kernels.reference.precision import wide as wide
 from kernels.reference.sampling import floor_of as floor_of
 from kernels.registry import call, kind, preferred

@@ -12,7 +12,7 @@ from kernels.cpu.build import function
 from kernels.cpu.dtypes import FLOATS
 from kernels.cpu.linear import PANEL
 from kernels.cpu.memory import empty
-from kernels.reference.int4 import pack_int4, unpack_int4
+from kernels.reference.nibbles import pack_int4, unpack_int4
 
 _int4_linear = function("int4_linear", "pll" + "pplp" + "pl" + "llll")
 

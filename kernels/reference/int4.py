@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from kernels.reference.nibbles import NIBBLE_MAX, pack_int4, unpack_int4
 from kernels.reference.precision import wide
 
 if TYPE_CHECKING:
     from kernels.cpu.int4 import PackedInt4
-
-NIBBLE_MAX = 15
 
 
 def int4_linear(
@@ -59,13 +58,3 @@ def dequantise_int4(qweight: Tensor, scale: Tensor, zero: Tensor, group_size: in
     nibbles = unpack_int4(qweight).reshape(rows, num_groups, group_size)
     steps = nibbles.to(torch.int16) - zero[..., None].to(torch.int16)
     return (steps * wide(scale)[..., None]).reshape(rows, num_groups * group_size)
-
-
-def pack_int4(nibbles: Tensor) -> Tensor:
-    """uint8 [..., K] of values 0 to 15 -> uint8 [..., K / 2]."""
-    return nibbles[..., 0::2] | (nibbles[..., 1::2] << 4)
-
-
-def unpack_int4(packed: Tensor) -> Tensor:
-    """uint8 [..., K / 2] -> uint8 [..., K] of values 0 to 15."""
-    return torch.stack((packed & NIBBLE_MAX, packed >> 4), dim=-1).flatten(-2)
