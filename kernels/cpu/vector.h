@@ -2,7 +2,7 @@
 // clang): arithmetic operators work lane by lane, and there is no intrinsic to look up.
 #pragma once
 
-#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -10,6 +10,10 @@
 #include <cstring>
 #include <type_traits>
 #include <utility>
+
+#if defined(__AVX512F__) || defined(__F16C__)
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512F__)
 constexpr int LANES = 16;
@@ -78,15 +82,30 @@ inline vfloat load(const float* from) {
     std::memcpy(&x, from, sizeof x);
     return x;
 }
+// 16 bits to 32 with zeros in front. GCC 12 makes five instructions of the conversion where AVX-512 has one.
+inline vint widened(vhalf bits) {
+#if defined(__AVX512F__)
+    return (vint)_mm512_cvtepu16_epi32((__m256i)bits);
+#else
+    return __builtin_convertvector(bits, vint);
+#endif
+}
+
 inline vfloat load(const bfloat16* from) {
     vhalf bits;
     std::memcpy(&bits, from, sizeof bits);
-    return (vfloat)(__builtin_convertvector(bits, vint) << 16);
+    return (vfloat)(widened(bits) << 16);
 }
 inline vfloat load(const float16* from) {
-    vfloat x;
+#if defined(__AVX512F__)
+    return (vfloat)_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#elif defined(__F16C__) && defined(__AVX__)
+    return (vfloat)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
+    vfloat x{};
     for (int i = 0; i < LANES; i++) x[i] = static_cast<float>(from[i]);
     return x;
+#endif
 }
 
 inline void store(float* to, vfloat x) {

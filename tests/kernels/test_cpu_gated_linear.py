@@ -83,7 +83,7 @@ def test_no_rows() -> None:
     assert ops.gated_linear(torch.empty(0, 64), packed).shape == (0, 40)
 
 
-GATE, UP = "plus_bias(tile.sums[row][v], column", "plus_bias(tile.sums[row][v + 1], half + column"
+GATE, UP = "gate = plus_bias(tile.sums[row][v], column", "up = plus_bias(tile.sums[row][v + 1], half + column"
 RESULT = "silu(rounded<Y>(gate)) * rounded<Y>(up)"
 FAULTS = {
     "gate and up change places": (RESULT, "silu(rounded<Y>(up)) * rounded<Y>(gate)"),
