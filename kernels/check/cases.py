@@ -278,6 +278,10 @@ def _paged_attention(draw: Draw) -> Iterator[Case]:
     yield _attention(draw, "decode", [(1, 20), (1, 33), (0, 0), (0, 0)], 2, 2, 32, 16, padding=2, told=True)
     yield _attention(draw, "mixed", [(3, 20), (1, 16), (0, 0)], 1, 2, 64, 16, padding=3)
     yield replace(_attention(draw, "mixed", [(1, 5), (2, 20), (1, 9)], 1, 2, 32, 16), name=NAN_ROW)
+    for cache_dtype in (None, FP8):  # long enough for a queue of tiles in every warp
+        yield _attention(
+            draw, "decode", [(1, 150), (1, 133)], 1, 8, 64, 16, cache_dtype=cache_dtype, told=True
+        )
 
 
 def _attention(

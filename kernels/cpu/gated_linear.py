@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from kernels.cpu import linear
@@ -13,6 +15,11 @@ _ACTIVATED = 2  # `Form` of `gemm.h`
 
 def pack_weight(weight: Tensor) -> PackedWeight | PackedPairs:
     return linear.pack_weight(weight, gated=True)
+
+
+def packed(x: Tensor, weight: Tensor, *rest: Tensor | None) -> tuple[Any, ...]:
+    """The arguments of `gated_linear` with the matrix packed, as the engine packs it when it loads a model."""
+    return x, pack_weight(weight), *rest
 
 
 def gated_linear(x: Tensor, weight: PackedWeight | PackedPairs, bias: Tensor | None = None) -> Tensor:

@@ -119,7 +119,7 @@ void multiply_rows(int rows, const P& p, int64_t first, int64_t begin, int64_t e
 
 // Rows row_begin .. row_end - 1 of y in panels begin .. end - 1.
 template <typename Panels, typename P>
-void multiply_block(const P& p, int64_t row_begin, int64_t row_end, int64_t begin, int64_t end) {
+void multiply_block(Panels, const P& p, int64_t row_begin, int64_t row_end, int64_t begin, int64_t end) {
     for (int64_t block = row_begin; block < row_end; block += ROWS_AT_ONCE) {
         const int64_t block_rows = std::min<int64_t>(ROWS_AT_ONCE, row_end - block);
         const int64_t num_tiles = (block_rows + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS;
@@ -139,11 +139,11 @@ void multiply_in_pieces(const P& p) {
     const int64_t threads = num_threads();
     if (p.rows >= threads * PIECES_PER_THREAD * ROWS_AT_ONCE || p.num_panels() < 2 * threads)
         for_ranges(p.rows, worth_threads, [&](int64_t begin, int64_t end) {
-            multiply_block<Panels>(p, begin, end, 0, p.num_panels());
+            multiply_block(Panels{}, p, begin, end, 0, p.num_panels());
         });
     else
         for_ranges(p.num_panels(), worth_threads, [&](int64_t begin, int64_t end) {
-            multiply_block<Panels>(p, 0, p.rows, begin, end);
+            multiply_block(Panels{}, p, 0, p.rows, begin, end);
         });
 }
 

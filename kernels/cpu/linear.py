@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from kernels.cpu.memory import empty
 _gemm = function("gemm", "plplp" + "plllll")
 _gemm_bf16 = function("gemm_bf16", "plpp" + "pllllll")
 _LANES: int = function("gemm_lanes", "", returns="l")()
+PANEL = 2 * _LANES  # Columns
 _PLAIN, _GATED = 0, 1  # `Form` of `gemm.h`
 
 
@@ -80,6 +82,11 @@ def pack_weight(weight: Tensor, *, gated: bool = False) -> PackedWeight | Packed
         rows = torch.nn.functional.pad(rows, (0, 1))
     panels = rows.reshape(-1, 2 * _LANES, rows.shape[1] // 2, 2).transpose(1, 2).contiguous()
     return PackedPairs(panels, out_features, in_features, gated)
+
+
+def packed(x: Tensor, weight: Tensor, *rest: Tensor | None) -> tuple[Any, ...]:
+    """The arguments of `linear` with the matrix packed, as the engine packs it when it loads a model."""
+    return x, pack_weight(weight), *rest
 
 
 def _padded_rows(weight: Tensor, gated: bool) -> Tensor:

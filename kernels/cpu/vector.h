@@ -11,6 +11,10 @@
 #include <type_traits>
 #include <utility>
 
+#if defined(__AVX512F__) || defined(__F16C__)
+#include <immintrin.h>
+#endif
+
 #if defined(__AVX512F__)
 constexpr int LANES = 16;
 constexpr int VECTOR_REGISTERS = 32;
@@ -93,9 +97,15 @@ inline vfloat load(const bfloat16* from) {
     return (vfloat)(widened(bits) << 16);
 }
 inline vfloat load(const float16* from) {
-    vfloat x;
+#if defined(__AVX512F__)
+    return (vfloat)_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#elif defined(__F16C__) && defined(__AVX__)
+    return (vfloat)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
+    vfloat x{};
     for (int i = 0; i < LANES; i++) x[i] = static_cast<float>(from[i]);
     return x;
+#endif
 }
 
 inline void store(float* to, vfloat x) {
