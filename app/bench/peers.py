@@ -173,7 +173,7 @@ def measure(
                 f"{saved} was measured on another machine, commit or version ({earlier.machine.hardware}; "
                 f"{earlier.machine.commit}); measure again without --resume"
             )
-        earlier.num_rounds, earlier.missing, report = rounds, {}, earlier
+        earlier.num_rounds, earlier.missing, earlier.interrupted, report = rounds, {}, False, earlier
         report.cells = [cell for cell in report.cells if not cell.error]
     pythons = _find_engines(report, engines)
     with partial_results(report):
