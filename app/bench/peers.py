@@ -76,7 +76,7 @@ WORKLOADS = {
     )
 }
 QUICK_WORKLOADS = ("shop-128", "386m-1")
-"""What `--quick` measures, in bf16."""
+"""The measurements of `--quick`, in bf16."""
 PRECISIONS: dict[str, dict[str, Any]] = {
     "fp32": {"dtype": "float32"},
     "bf16": {"dtype": "bfloat16"},

@@ -5,7 +5,8 @@
                                                                  compile.py    NVRTC, and what it made of a kernel
                                                                  shim/         the execution model in 300 lines of C++
 
-Start with norm.cu; copy.cu and kv_write.cu are as simple. paged_decode.cu is the one to study.
+Start with norm.cu; copy.cu and kv_write.cu are as simple. paged_decode.cu is the one to study: paged_fma.cuh computes
+it on CUDA cores, paged_mma.cuh on tensor cores (mma.cuh).
 """
 
 from __future__ import annotations

@@ -11,14 +11,18 @@ import torch
 from torch import Tensor
 
 from kernels.attention_batch import AttentionBatch
-from kernels.cuda.launch import FLOATS, QUANTISED, Kernel, kernel, launch, quantised_defines
+from kernels.cuda.launch import FLOATS, QUANTISED, Kernel, kernel, launch, quantised_defines, vector_width
 
 WARP = 32
 WARPS = 4
 UNROLL = 4
+"""Steps that a warp takes at once on the CUDA cores."""
 STAGES = 3
+"""Slots of a warp's queue on the CUDA cores."""
 MAX_GROUP = 8
-"""Query heads of one block: each holds 2 * VEC fp32 registers of every thread."""
+"""Query heads of one block: the columns of a product of the tensor cores."""
+TILE = 16
+"""Tokens of a tile in paged_mma.cuh."""
 SPLIT = 512
 """Tokens of a split: fixed, so that how a sequence is split does not depend on the batch."""
 PARTIAL_BYTES = 64 << 20
@@ -66,6 +70,14 @@ class Geometry:
     head_dim: int
     heads_per_kv_head: int
     block_size: int
+    pairs: bool = True
+    """Whether two neighbouring values of the query can be loaded at once."""
+
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether paged_mma.cuh computes: 16-bit types, except fp16 with an int8 cache (weights would underflow)."""
+        types = [torch.bfloat16] if self.cached == torch.int8 else [torch.bfloat16, torch.float16]
+        return self.scalar in types and self.head_dim % 16 == 0 and self.pairs
 
     @property
     def group(self) -> int:
@@ -83,12 +95,49 @@ class Geometry:
         return 1 << (self.head_dim // self.vec - 1).bit_length()
 
     @property
+    def stages(self) -> int:
+        """Slots of a warp's queue.
+
+        The tensor cores take little of them: 20 warps on an SM with one tile of 4 KB in flight each are five times the
+        16 KB that memory asks for. A quantised cache has tiles of 2 KB, hence two in flight.
+        """
+        if not self.tensor_cores:
+            return STAGES
+        return 2 if self.cached.itemsize > 1 else 3
+
+    @property
     def shared_bytes(self) -> int:
         """The larger of the queue and the warps' results, which take its place: union Shared."""
-        scales = 2 * 4 if self.cached == torch.int8 else 0
-        queue = WARPS * STAGES * UNROLL * WARP * (2 * self.vec * self.cached.itemsize + scales)
-        results = WARPS * self.group * (2 + self.head_dim) * 4
-        return max(queue, results)
+        if self.tensor_cores:
+            chunks = self.head_dim * self.cached.itemsize // 16
+            slot = TILE * (16 * (chunks | 1) + (4 if self.cached == torch.int8 else 0))
+        else:
+            scales = 2 * 4 if self.cached == torch.int8 else 0
+            slot = UNROLL * WARP * (2 * self.vec * self.cached.itemsize + scales)
+        return max(WARPS * self.stages * slot, WARPS * self.group * (2 + self.head_dim) * 4)
+
+    @property
+    def min_blocks(self) -> int:
+        """Blocks that the compiler must leave registers for."""
+        if self.tensor_cores:
+            return 5 if self.head_dim <= 128 else 2
+        return 4 if self.group <= 4 else 3 if self.group <= 6 else 2
+
+    def defines(self) -> dict[str, torch.dtype | int]:
+        """Macros that paged_decode.cu is compiled with."""
+        return {
+            "SCALAR": self.scalar,
+            "CACHE": self.cached,
+            **quantised_defines(self.cached),
+            "HEAD_DIM": self.head_dim,
+            "GROUP": self.group,
+            "BLOCK_SIZE": self.block_size,
+            "WARPS": WARPS,
+            "STAGES": self.stages,
+            "MIN_BLOCKS": self.min_blocks,
+            "TENSOR_CORES": self.tensor_cores,
+            **({} if self.tensor_cores else {"VEC": self.vec, "LANES": self.lanes, "UNROLL": UNROLL}),
+        }
 
 
 def _vec(cached: torch.dtype) -> int:
@@ -97,24 +146,7 @@ def _vec(cached: torch.dtype) -> int:
 
 @cache
 def _kernel(name: str, parameters: str, geometry: Geometry, split: int = SPLIT) -> Kernel:
-    return kernel(
-        _SOURCE,
-        name,
-        parameters,
-        SCALAR=geometry.scalar,
-        CACHE=geometry.cached,
-        **quantised_defines(geometry.cached),
-        HEAD_DIM=geometry.head_dim,
-        GROUP=geometry.group,
-        BLOCK_SIZE=geometry.block_size,
-        VEC=geometry.vec,
-        LANES=geometry.lanes,
-        WARPS=WARPS,
-        UNROLL=UNROLL,
-        STAGES=STAGES,
-        MIN_BLOCKS=4 if geometry.group <= 4 else 3 if geometry.group <= 6 else 2,
-        SPLIT=split,
-    )
+    return kernel(_SOURCE, name, parameters, SPLIT=split, **geometry.defines())
 
 
 def decode_one_pass(query: Tensor, kv: Tensor, batch: AttentionBatch, **options: Any) -> Tensor:
@@ -172,7 +204,8 @@ def decode_split(
 
 
 def _geometry(query: Tensor, kv: Tensor) -> Geometry:
-    return Geometry(query.dtype, kv.dtype, query.shape[2], query.shape[1] // kv.shape[2], kv.shape[3])
+    group = query.shape[1] // kv.shape[2]
+    return Geometry(query.dtype, kv.dtype, query.shape[2], group, kv.shape[3], vector_width(2, query) == 2)
 
 
 def _problem(
@@ -218,4 +251,6 @@ def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
         "fp32, 4 x 128": case(torch.float32, torch.float32, 32, 128),
         "bf16, fp8 cache": case(bf16, fp8, 32, 128),
         "bf16, int8 cache": case(bf16, torch.int8, 32, 128),
+        "bf16, 4 x 256": case(bf16, bf16, 32, 256),
+        "bf16, 4 x 40": case(bf16, bf16, 32, 40),
     }

@@ -419,5 +419,6 @@ def test_the_clocks_see_every_part_of_a_step_and_are_gone_afterwards(tiny: Path)
             core.step()
             steps += 1
     assert profile.steps == steps
-    assert all(profile.seconds[part] > 0 for part in step_profile.PARTS)
+    # Of dense weights the product of gate and up computes the activation.
+    assert [part for part in step_profile.PARTS if profile.seconds[part] == 0] == ["activation"]
     assert callables() == before

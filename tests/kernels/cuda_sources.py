@@ -30,10 +30,11 @@ def run(
     block: int = 32,
     shared_bytes: int = 0,
     backwards: bool = False,
+    header: str = "common.cuh",
 ) -> None:
     """A kernel `test(float* a, float* b, ...)` with this body, on the host shim."""
     parameters = ", ".join(f"float* {name}" for name, _ in zip("abcd", arguments, strict=False))
-    text = f'#include "common.cuh"\nextern "C" __global__ void test({parameters}) {{\n{body}\n}}\n'
+    text = f'#include "{header}"\nextern "C" __global__ void test({parameters}) {{\n{body}\n}}\n'
     name = f"test_{abs(hash(text))}.cu"
     (folder / name).write_text(text)
     kernel = shim.load(name, "test", (), folder)

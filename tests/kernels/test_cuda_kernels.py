@@ -132,6 +132,34 @@ def test_eight_heads_of_a_block_are_the_most_and_more_take_several_blocks() -> N
     assert groups == {1: 1, 7: 7, 8: 8, 12: 6, 16: 8, 32: 8, 11: 1}
 
 
+def test_tensor_cores_take_queries_that_they_do_not_round() -> None:
+    def takes(scalar: torch.dtype, cached: torch.dtype, head_dim: int = 64, pairs: bool = True) -> bool:
+        return attention.Geometry(scalar, cached, head_dim, 4, 16, pairs).tensor_cores
+
+    bf16, fp16, fp32, fp8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
+    assert takes(bf16, bf16) and takes(fp16, fp16) and takes(bf16, fp8) and takes(fp16, fp8)
+    assert takes(bf16, torch.int8) and not takes(fp16, torch.int8)
+    assert not takes(fp32, fp32) and not takes(bf16, bf16, head_dim=40) and not takes(bf16, bf16, pairs=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_decode_on_tensor_cores_has_the_same_bits_in_any_order_of_threads(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forwards = shim.HostKernel.launch
+    for case in [each for each in cases("paged_attention", seed=2, dtype=dtype) if "decode" in each.name]:
+        first = attention.decode_one_pass(*case.args, **case.kwargs)
+        split = attention.decode_split(*case.args, **case.kwargs, split=512)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                shim.HostKernel, "launch", lambda self, *args: forwards(self, *args, backwards=True)
+            )
+            backwards = attention.decode_one_pass(*case.args, **case.kwargs)
+        for other in (split, backwards):
+            assert torch.equal(other.nan_to_num(), first.nan_to_num()), case.describe()
+
+
 def test_runs_of_neighbouring_blocks_are_one_copy() -> None:
     pairs = [[7, 3], [8, 4], [9, 5], [9, 6], [2, 7], [3, 8]]
     assert list(contiguous_runs(pairs)) == [(7, 3, 3), (9, 6, 1), (2, 7, 2)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernels.cpu.build import BuildError
+from kernels.cpu.compile import BuildError
 from kernels.cuda.shim import build as shim
 from tests.kernels.cuda_sources import copy_sources, run
 
@@ -147,3 +147,83 @@ def test_storage_types_convert_as_torch_does(folder: Path, name: str, dtype: tor
     run(folder, body, given, stored, widened)
     assert torch.equal(widened.nan_to_num(nan=1e9), given.to(dtype).float().nan_to_num(nan=1e9))
     assert torch.equal(stored.float().nan_to_num(nan=1e9), widened.nan_to_num(nan=1e9))
+
+
+WORDS = """
+    MatrixA left;
+    MatrixB right;
+    MatrixC sum{{}};
+    for (int i = 0; i < 4; ++i) left.at[i] = reinterpret_cast<uint32_t*>(a)[lane_id() * 4 + i];
+    for (int i = 0; i < 2; ++i) right.at[i] = reinterpret_cast<uint32_t*>(b)[lane_id() * 2 + i];
+    multiply<{type}>(sum, left, right);
+    for (int i = 0; i < 4; ++i) c[lane_id() * 4 + i] = sum.at[i];
+"""
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(torch.bfloat16, "bf16"), (torch.float16, "f16")])
+def test_a_product_of_the_tensor_cores_has_its_elements_where_the_ptx_isa_says(
+    folder: Path, dtype: torch.dtype, name: str
+) -> None:
+    left, right = torch.randn(16, 16).to(dtype), torch.randn(16, 8).to(dtype)
+    # [lane g, lane t, word, half] of A: row g or g + 8, column 2t or 2t + 8, and the next
+    words_a = left.view(2, 8, 2, 4, 2).permute(1, 3, 2, 0, 4).contiguous()
+    words_b = right.view(2, 4, 2, 8).permute(3, 1, 0, 2).contiguous()
+    found = torch.zeros(8, 4, 2, 2)
+    arguments = (words_a.view(torch.float32), words_b.view(torch.float32), found)
+    run(folder, WORDS.format(type=name), *arguments, header="mma.cuh")
+    product = (left.double() @ right.double()).view(2, 8, 4, 2).permute(1, 2, 0, 3).float()
+    assert torch.equal(found, product)
+
+
+LOADED = """
+    __shared__ uint4 rows[32];
+    rows[lane_id()] = reinterpret_cast<uint4*>(a)[lane_id()];
+    __syncwarp();
+    load_matrices<4, {transposed}>(reinterpret_cast<uint32_t*>(b) + lane_id() * 4, &rows[lane_id()]);
+"""
+
+
+def test_matrices_are_loaded_by_row_or_transposed(folder: Path) -> None:
+    matrices = torch.arange(256, dtype=torch.int16).view(4, 8, 8)
+    for transposed in (False, True):
+        found = torch.zeros(128)
+        run(
+            folder,
+            LOADED.format(transposed=str(transposed).lower()),
+            matrices.view(torch.float32),
+            found,
+            header="mma.cuh",
+        )
+        want = (matrices.mT if transposed else matrices).reshape(4, 8, 4, 2)  # [matrix, g, t, half]
+        assert torch.equal(found.view(torch.int16).view(8, 4, 4, 2), want.permute(1, 2, 0, 3))
+
+
+def test_a_word_of_a_matrix_is_transposed_between_lanes(folder: Path) -> None:
+    matrix, found = torch.arange(64, dtype=torch.int16).view(8, 8), torch.zeros(32)
+    body = "reinterpret_cast<uint32_t*>(b)[lane_id()] = transpose(reinterpret_cast<uint32_t*>(a)[lane_id()]);"
+    run(folder, body, matrix.view(torch.float32), found, header="mma.cuh")
+    assert torch.equal(found.view(torch.int16).view(8, 8), matrix.T)
+
+
+@pytest.mark.parametrize(
+    ("cached", "name", "wide", "scalar"),
+    [
+        (torch.float8_e4m3fn, "f8e4m3", torch.bfloat16, "bf16"),
+        (torch.float8_e4m3fn, "f8e4m3", torch.float16, "f16"),
+        (torch.int8, "i8", torch.bfloat16, "bf16"),
+    ],
+)
+def test_every_byte_of_a_quantised_cache_is_widened_exactly(
+    folder: Path, cached: torch.dtype, name: str, wide: torch.dtype, scalar: str
+) -> None:
+    bytes_ = torch.arange(256, dtype=torch.int16).to(torch.uint8)
+    found = torch.zeros(128)
+    body = f"""
+    for (int i = lane_id(); i < 64; i += 32) {{
+        const Widened both = widen<{scalar}>(reinterpret_cast<uint32_t*>(a)[i], {name}());
+        reinterpret_cast<uint32_t*>(b)[2 * i] = both.even;
+        reinterpret_cast<uint32_t*>(b)[2 * i + 1] = both.odd;
+    }}"""
+    run(folder, body, bytes_.view(torch.float32), found, header="mma.cuh")
+    want = bytes_.view(cached).float().to(wide).view(64, 2, 2).permute(0, 2, 1)  # even bytes, then odd ones
+    assert torch.equal(found.view(wide).view(64, 2, 2).nan_to_num(1e4), want.nan_to_num(1e4))

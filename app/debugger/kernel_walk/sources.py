@@ -11,7 +11,8 @@ REFERENCE = "kernels/reference/attention.py"
 CPU = "kernels/cpu/attention.cpp"
 TRITON = "kernels/triton_ops/paged_tile.py"
 TRITON_SPLIT = "kernels/triton_ops/split_kv_decode.py"
-CUDA = "kernels/cuda/paged_decode.cu"
+CUDA = "kernels/cuda/paged_fma.cuh"
+CUDA_END = "kernels/cuda/paged_problem.cuh"
 
 FORMS = ("this walk", "definition (torch)", "C++", "Triton", "CUDA")
 
@@ -56,7 +57,7 @@ _PLACES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         (REFERENCE, ".softmax(dim=-1)"),
         (CPU, "const float inverse = 1.0f / sum(scratch.mass[query])"),
         (TRITON_SPLIT, "result = tl.sum(weight[:, None] * acc, axis=0) / total"),
-        (CUDA, "float value = l == 0 ? 0.0f : acc / l;"),
+        (CUDA_END, "float value = l == 0 ? 0.0f : acc / l;"),
     ),
 }
 

@@ -35,10 +35,12 @@ extern Index3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace shim {
 
-enum class Exchange { sync, shuffle, ballot };
+enum class Exchange { sync, shuffle, ballot, gather };
 
 void barrier(int line);
 uint64_t exchange(Exchange kind, unsigned mask, uint64_t value, int source_lane, int line);
+// The values that the 32 lanes of the warp gave, until its next exchange.
+const uint64_t* gather(uint64_t value, int line);
 unsigned char* dynamic_shared();
 void copy_async(void* to, const void* from, int bytes, bool wanted);
 void commit_copies();

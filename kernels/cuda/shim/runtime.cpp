@@ -17,6 +17,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <string>
@@ -59,6 +60,7 @@ struct Fiber {
 };
 
 std::vector<Fiber> fibers;
+std::vector<std::array<uint64_t, WARP>> gathered;  // by warp
 int num_threads;
 Fiber* current;
 ucontext_t scheduler;
@@ -138,7 +140,8 @@ bool complete(const Fiber* warp, int lanes, const Fiber& lane) {
 }
 
 void deliver(Fiber* warp, unsigned mask) {
-    uint64_t given[WARP], votes = 0;
+    auto& given = gathered[(warp - fibers.data()) / WARP];
+    uint64_t votes = 0;
     for (int i = 0; i < WARP; ++i) {
         if (!(mask >> i & 1)) continue;
         given[i] = warp[i].value;
@@ -149,6 +152,7 @@ void deliver(Fiber* warp, unsigned mask) {
         Fiber& lane = warp[i];
         lane.state = State::ready;
         if (lane.kind == Exchange::ballot) lane.value = votes;
+        if (lane.kind == Exchange::gather) lane.value = reinterpret_cast<uintptr_t>(given.data());
         if (lane.kind != Exchange::shuffle) continue;
         if (lane.source_lane < 0 || lane.source_lane >= WARP || !(mask >> lane.source_lane & 1))
             report("a shuffle in line " + std::to_string(lane.line) + " reads lane " +
@@ -231,6 +235,7 @@ const char* launch(const Launch& launch) {
     blockDim = {launch.block[0], launch.block[1], launch.block[2]};
     num_threads = int(blockDim.x * blockDim.y * blockDim.z);
     if (fibers.size() < size_t(num_threads)) fibers.resize(num_threads);
+    gathered.resize(fibers.size() / WARP + 1);
     for (unsigned z = 0; z < gridDim.z; ++z)
         for (unsigned y = 0; y < gridDim.y; ++y)
             for (unsigned x = 0; x < gridDim.x; ++x) {
@@ -256,6 +261,10 @@ uint64_t exchange(Exchange kind, unsigned mask, uint64_t value, int source_lane,
     current->line = line;
     yield();
     return current->value;
+}
+
+const uint64_t* gather(uint64_t value, int line) {
+    return reinterpret_cast<const uint64_t*>(exchange(Exchange::gather, ~0u, value, 0, line));
 }
 
 unsigned char* dynamic_shared() { return dynamic_start; }
