@@ -6,7 +6,7 @@ work on the machine affects few of them. The fit has a handful of unknowns, none
 
     schedule + update = step_overhead + row_overhead * rows
     execute           = bytes / bandwidth + flops / rate + KV bytes / rate + attention flops / rate
-                        + eager * layers (steps with a prompt) + row * rows
+                        + eager * layers + eager_row * rows (steps with a prompt) + row * rows
                         + adapter bytes / rate + adapter flops / rate + adapter_overhead * layers (with an adapter)
 
 A second engine looks up n-grams: its steps give the cost of a lookup, what they take beyond the fitted time.
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -38,7 +38,7 @@ from engine.engine_core import EngineCore
 from engine.exec.uniproc import worker_of
 from engine.sampling_params import SamplingParams
 from engine.sim.calibration import Calibration
-from engine.sim.cost import CostModel, Rates
+from engine.sim.cost import CostModel, Rates, StepLoad
 from engine.sim.hardware import this_cpu
 from engine.sim.memory import Deployment
 from engine.sim.models import MODELS, get_model
@@ -71,7 +71,7 @@ class Case(NamedTuple):
     adapters: int = 0  # different adapters of the requests
 
 
-PROMPTS = [Case(0, 0, tokens) for tokens in (6, 24, 96, 240)]
+PROMPTS = [Case(0, 0, tokens) for tokens in (6, 24, 96, 240, 480)]
 ADAPTERS = [Case(1, 24, 0, 1), Case(8, 24, 0, 1), Case(8, 24, 0, 4), Case(24, 24, 0, 4), Case(0, 0, 96, 1)]
 SMALL_MODEL = [Case(rows, context) for rows in (1, 2, 4, 8, 16, 32) for context in (24, 400)]
 SMALL_MODEL += [*PROMPTS, Case(4, 200, 60), Case(16, 100, 120), Case(24, 60, 200)]
@@ -80,7 +80,10 @@ LARGE_MODEL += [*PROMPTS, Case(4, 64, 60), Case(12, 24, 120)]
 LOOKUPS = [Case(1, 24), Case(4, 24), Case(16, 24)]
 LARGE_PARAMS = 100_000_000
 """Parameters from which filling contexts takes so long that a round has fewer of them."""
-STEPS_EACH = 4
+PROMPTS_EACH, DECODES_EACH = 4, 9
+"""Timed steps of a case. The first decode is left out: caches still hold what the prompts used."""
+TURNS = 6
+"""Fits with overlap: each decides by the one before which products are limited by bytes."""
 ROUNDS = 5
 
 
@@ -151,16 +154,16 @@ def probe(core: EngineCore, cases: Sequence[Case], seed: int, timer: Timer = per
 def _run_case(core: EngineCore, clock: StepClock, label: str, case: Case, rng: Random) -> list[TimedStep]:
     """Advance the requests until they decode, then time their decodes, or a prompt added to them."""
     for index in range(case.rows):
-        _add(core, f"{label}-{index}", case, case.context, 2 * case.rows + STEPS_EACH + 2, rng)
+        _add(core, f"{label}-{index}", case, case.context, 2 * case.rows + DECODES_EACH + 2, rng)
     while any(request.num_output_tokens < 1 for request in core.scheduler.requests.values()):
         clock.step()
     timed: list[TimedStep] = []
-    for repeat in range(STEPS_EACH):
+    for repeat in range(PROMPTS_EACH if case.prompt else DECODES_EACH):
         if case.prompt:
             _add(core, f"{label}-prompt-{repeat}", case, case.prompt, 1, rng)
         timed.append(clock.step())
     core.abort(list(core.scheduler.requests))
-    return [step for step in timed if step.load.num_rows]
+    return [step for step in timed[0 if case.prompt else 1 :] if step.load.num_rows]
 
 
 def _add(core: EngineCore, request_id: str, case: Case, prompt: int, max_tokens: int, rng: Random) -> None:
@@ -170,41 +173,76 @@ def _add(core: EngineCore, request_id: str, case: Case, prompt: int, max_tokens:
     core.add_request(Request(request_id, tokens, params, lora_key=adapter))
 
 
+@dataclass(frozen=True)
+class Kind:
+    """A kind of step, with the medians of its times in seconds."""
+
+    load: StepLoad
+    planning: float
+    execute: float
+
+    @property
+    def total(self) -> float:
+        return self.planning + self.execute
+
+
 def fit(deployment: Deployment, timed: list[TimedStep]) -> Calibration:
-    """Fit the rates to the medians of all kinds of steps, minimising the relative error."""
-    kinds: dict[tuple[int, ...], list[TimedStep]] = defaultdict(list)
+    """Fit the rates to the medians of all kinds of steps, minimising the relative error.
+
+    Whether reading weights overlaps with products depends on the processor and its kernels: the better fit decides.
+    """
+    steps: dict[tuple[int, ...], list[TimedStep]] = defaultdict(list)
     for step in timed:
         load = step.load
-        context = load.decode_context // (64 * max(1, load.num_rows))
-        kinds[load.num_rows, load.num_tokens, context, load.num_adapters].append(step)
-    loads = [steps[len(steps) // 2].load for steps in kinds.values()]
-    planning = [median(step.planning for step in steps) for steps in kinds.values()]
-    execute = [median(step.execute for step in steps) for steps in kinds.values()]
-    totals = [a + b for a, b in zip(planning, execute, strict=True)]
-    per_step, per_row = _nonnegative([[1.0, load.num_rows] for load in loads], planning, planning)
+        contexts = load.decode_context // (64 * max(1, load.num_rows)), load.prefill_pairs.bit_length()
+        steps[load.num_rows, load.num_tokens, load.num_adapters, *contexts].append(step)
+    kinds = [
+        Kind(each[len(each) // 2].load, median(s.planning for s in each), median(s.execute for s in each))
+        for each in steps.values()
+    ]
+    candidates = [_solve(deployment, kinds)]
+    for _ in range(TURNS):
+        candidates.append(_solve(deployment, kinds, candidates[-1]))
+    rates = min(candidates, key=lambda each: sum(_errors(deployment, kinds, each)))
+    error = median(_errors(deployment, kinds, rates))
+    model, dtype = deployment.model.name, deployment.dtype
+    return Calibration(model, dtype, rates, torch.get_num_threads(), len(timed), error)
+
+
+def _errors(deployment: Deployment, kinds: list[Kind], rates: Rates) -> list[float]:
+    fitted = CostModel(deployment, rates)
+    return [abs(fitted.seconds(kind.load) - kind.total) / kind.total for kind in kinds]
+
+
+def _solve(deployment: Deployment, kinds: list[Kind], earlier: Rates | None = None) -> Rates:
+    """Return the rates that fit best. With earlier rates, a product counts only what takes longer by them."""
     cost = CostModel(deployment, Rates(1, 1, 1, 1, 0, 0, 0, overlaps=False))
     layers = deployment.model.num_layers
     columns = []
-    for load in loads:
-        eager_layers = 0.0 if load.is_replayed else layers
-        adapted_layers = layers if load.num_adapters else 0.0
-        products, attention = cost.bytes_and_flops(load), cost.attention_work(load)
-        adapters = (*cost.adapter_work(load), adapted_layers)
-        columns.append([*products, *attention, *adapters, eager_layers, load.num_rows])
-    found = _nonnegative(columns, execute, totals)
-    moved, computed, kv, pairs, adapter_moved, adapter_computed, adapted, eager, row = found
-    rates = Rates(
-        *(_inverse(moved), _inverse(computed), _inverse(kv), _inverse(pairs)),
-        *(per_step, eager, per_row + row),
-        overlaps=False,
-        adapter_bytes_per_s=_inverse(adapter_moved),
-        adapter_flops=_inverse(adapter_computed),
+    for load in (kind.load for kind in kinds):
+        num_bytes = flops = 0.0
+        for moved, computed in cost.products(load):
+            is_moving = earlier is None or moved / earlier.bytes_per_s >= computed / earlier.flops
+            num_bytes += moved if is_moving else 0.0
+            flops += computed if earlier is None or not is_moving else 0.0
+        eager = (0.0, 0.0) if load.is_replayed else (layers, load.num_rows)
+        adapted = layers if load.num_adapters else 0.0
+        work = (*cost.attention_work(load), *cost.adapter_work(load))
+        columns.append([num_bytes, flops, *work, adapted, *eager, load.num_rows])
+    totals = [kind.total for kind in kinds]
+    found = _nonnegative(columns, [kind.execute for kind in kinds], totals)
+    *rates, adapted, eager_layer, eager_row, row = found
+    moved, computed, kv, pairs, adapter_moved, adapter_computed = map(_inverse, rates)
+    planning = [kind.planning for kind in kinds]
+    per_step, per_row = _nonnegative([[1.0, kind.load.num_rows] for kind in kinds], planning, planning)
+    return Rates(
+        *(moved, computed, kv, pairs, per_step, eager_layer, per_row + row),
+        overlaps=earlier is not None,
+        adapter_bytes_per_s=adapter_moved,
+        adapter_flops=adapter_computed,
         adapter_overhead=adapted,
+        eager_row_overhead=eager_row,
     )
-    fitted = CostModel(deployment, rates)
-    errors = [abs(fitted.seconds(load) - total) / total for load, total in zip(loads, totals, strict=True)]
-    model, dtype = deployment.model.name, deployment.dtype
-    return Calibration(model, dtype, rates, torch.get_num_threads(), len(timed), median(errors))
 
 
 def with_lookups(found: Calibration, deployment: Deployment, timed: list[TimedStep]) -> Calibration:

@@ -107,7 +107,11 @@ class Outcome:
     def figures(self) -> list[Figure]:
         """Both sides of each compared figure, by round."""
         return [
-            Figure(name, *([getattr(each, name) for each in side] for side in (self.live, self.simulated)))
+            Figure(
+                name,
+                [getattr(each, name) for each in self.live],
+                [getattr(each, name) for each in self.simulated],
+            )
             for name in COMPARED
         ]
 

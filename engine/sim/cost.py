@@ -57,11 +57,12 @@ class Rates:
     step_overhead: float
     eager_overhead: float  # seconds per layer, in steps that compute more than one token in some row
     row_overhead: float
-    overlaps: bool  # loads overlap with compute, as on a GPU; on a CPU a part takes about the sum
+    overlaps: bool  # reading weights overlaps with products, as on a GPU; otherwise a product takes the sum
     link_share: float = 0.7
     adapter_bytes_per_s: float = 1e30
     adapter_flops: float = 1e30
     adapter_overhead: float = 0.0  # seconds per layer, in steps with an adapter
+    eager_row_overhead: float = 0.0  # seconds per row, in the steps of `eager_overhead`
     lookup_overhead: float = 0.0  # seconds per row, in steps of an engine that drafts by looking up n-grams
 
     @classmethod
@@ -154,7 +155,8 @@ class CostModel:
         self._kv_bytes = deployment.kv_bytes_per_token_per_device * deployment.pp
         self._pair_flops = model.attention_flops_per_pair / tp
         self._seconds_per_position = self._kv_bytes / self.rates.attention_bytes_per_s
-        if self.rates.overlaps:
+        self._is_cpu = deployment.hardware.is_cpu
+        if not self._is_cpu:
             arithmetic = self._pair_flops / self.rates.attention_flops
             self._seconds_per_position = max(self._seconds_per_position, arithmetic)
         self._hidden_bytes = model.hidden_size * precision.other_bytes
@@ -162,9 +164,6 @@ class CostModel:
         self._num_layers = model.num_layers
         self._adapter_params = model.adapter_params(deployment.max_lora_rank) / tp
         self._adapter_bytes = self._adapter_params * precision.other_bytes
-        self._pads = (
-            deployment.hardware.is_cpu
-        )  # on a GPU a replayed step is limited by bytes, padding costs nothing
         self._decode_fixed: dict[int, tuple[float, float, float]] = {}  # rows -> costs without context
 
     def seconds(self, load: StepLoad) -> float:
@@ -183,10 +182,10 @@ class CostModel:
 
     def parts(self, load: StepLoad) -> dict[str, float]:
         """Return seconds by part; they add up to `seconds`."""
-        num_tokens, num_sampled = self._padded(load)
+        linear, head = self.products(load)
         return {
-            "linear": self._roofline(self._weight_bytes(num_tokens), self._linear_flops * num_tokens),
-            "head": self._head(num_sampled),
+            "linear": self._roofline(*linear),
+            "head": self._roofline(*head),
             "attention": self._attention(load),
             "collectives": self._collectives(load),
             "overhead": self._rest(load),
@@ -195,11 +194,14 @@ class CostModel:
 
     def bytes_and_flops(self, load: StepLoad) -> tuple[float, float]:
         """Return weight bytes read and FLOP of all matrix products."""
+        linear, head = self.products(load)
+        return linear[0] + head[0], linear[1] + head[1]
+
+    def products(self, load: StepLoad) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Return weight bytes read and FLOP of the linear layers, and of the head."""
         num_tokens, num_sampled = self._padded(load)
-        num_bytes, flops = self._weight_bytes(num_tokens), self._linear_flops * num_tokens
-        if num_sampled:
-            num_bytes, flops = num_bytes + self._head_bytes, flops + 2 * self._head_params * num_sampled
-        return num_bytes, flops
+        linear = self._weight_bytes(num_tokens), self._linear_flops * num_tokens
+        return linear, (self._head_bytes if num_sampled else 0.0, 2 * self._head_params * num_sampled)
 
     def attention_work(self, load: StepLoad) -> tuple[float, float]:
         """Return KV bytes read by single-token rows, and attention FLOP of the other rows."""
@@ -221,15 +223,10 @@ class CostModel:
 
     def _padded(self, load: StepLoad) -> tuple[int, int]:
         """Return the tokens and sampled positions that are computed: on a CPU those of the replayed graph."""
-        if self._pads and load.is_replayed:
+        if self._is_cpu and load.is_replayed:  # on a GPU bytes limit a replayed step: padding costs nothing
             size = graph_size(load.num_tokens)
             return size, size
         return load.num_tokens, load.num_sampled
-
-    def _head(self, num_sampled: int) -> float:
-        if not num_sampled:
-            return 0.0
-        return self._roofline(self._head_bytes, 2 * self._head_params * num_sampled)
 
     def _adapters(self, load: StepLoad) -> float:
         if not load.num_adapters:
@@ -251,7 +248,7 @@ class CostModel:
         if load.prefill_pairs:
             computing = load.prefill_pairs * self._pair_flops / self.rates.attention_flops
             moving = load.prefill_context * self._kv_bytes / self.rates.attention_bytes_per_s
-            seconds += max(moving, computing) if self.rates.overlaps else computing
+            seconds += computing if self._is_cpu else max(moving, computing)
         return seconds
 
     def _collectives(self, load: StepLoad) -> float:
@@ -275,4 +272,6 @@ class CostModel:
 
     def _rest(self, load: StepLoad) -> float:
         seconds = self.rates.step_overhead + self.rates.row_overhead * load.num_rows
-        return seconds if load.is_replayed else seconds + self._eager
+        if load.is_replayed:
+            return seconds
+        return seconds + self._eager + self.rates.eager_row_overhead * load.num_rows
