@@ -263,7 +263,7 @@ def _paged_attention(draw: Draw) -> Iterator[Case]:
         (2, 4, 64, 32),
     ]
     if draw.size != "tiny":
-        layouts += [(4, 2, 32, 32), (2, 7, 64, 16), (1, 1, 128, 16), (8, 4, 128, 16)]
+        layouts += [(4, 2, 32, 32), (2, 7, 64, 16), (1, 1, 128, 16), (8, 4, 128, 16), (2, 4, 128, 64)]
     for number, layout in enumerate(layouts):
         for kind, rows in (("decode", decode), ("mixed", mixed), ("prefill", prefill)):
             window = (None, 1, 16, 17, 6)[number % 5] if kind != "prefill" else (None, 5, None)[number % 3]

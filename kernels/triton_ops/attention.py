@@ -10,12 +10,15 @@ bits, depends on the row alone and not on its company.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 from kernels.attention_batch import AttentionBatch
+from kernels.triton_ops import unified_attention as prefill
 from kernels.triton_ops.paged_tile import QUANTISED, TYPES
 from kernels.triton_ops.split_kv_decode import split_kv_decode
 from kernels.triton_ops.unified_attention import unified_attention
@@ -61,9 +64,10 @@ def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
         heads: int = 32,
         kv_heads: int = 8,
         head_dim: int = 128,
+        block_size: int = 16,
     ) -> None:
         qkv = torch.empty(8192, heads + 2 * kv_heads, head_dim, dtype=dtype, device="meta")
-        shape = (1000, 32, 2, kv_heads, 16, head_dim)
+        shape = (1000, 32, 2, kv_heads, block_size, head_dim)
         kv = torch.empty(shape, dtype=cache_dtype or dtype, device="meta")[:, 0]
         scale = torch.empty(shape[:-1], device="meta")[:, 0] if cache_dtype == torch.int8 else None
         if cache_dtype == torch.float8_e4m3fn:
@@ -80,6 +84,14 @@ def compile_cases(arch: int) -> dict[str, Callable[[], object]]:
         "bf16, int8 cache": lambda: attend(torch.bfloat16, torch.int8),
         "fp32": lambda: attend(torch.float32),
     }
+    if arch >= 90:
+        cases["bf16, pages of 64"] = partial(_with_tma, partial(attend, torch.bfloat16, block_size=64))
     if arch >= 89:
         cases["bf16, fp8 cache"] = lambda: attend(torch.bfloat16, torch.float8_e4m3fn)
     return cases
+
+
+def _with_tma(call: Callable[[], object]) -> object:
+    """Call as on a GPU with descriptors."""
+    with patch.object(prefill, "has_tma", lambda kv: True):
+        return call()

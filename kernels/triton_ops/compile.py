@@ -22,6 +22,7 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.compile_report import WARP_SIZE, KernelReport, parse_ptxas
 
@@ -92,6 +93,8 @@ def _specialise(
 
 
 def _type_of(value: object) -> str:
+    if isinstance(value, TensorDescriptor):
+        return f"tensordesc<{_TYPES[value.base.dtype]}{list(value.block_shape)}>"
     if isinstance(value, torch.Tensor):
         return "*" + _TYPES[value.dtype]
     if isinstance(value, bool):

@@ -62,7 +62,7 @@ def attend_tile(
     start,  # the tile is start .. start + TILE - 1
     lowest,  # positions outside lowest .. end - 1 are not read
     end,
-    keys,  # of this kv head in block 0
+    keys,  # of this kv head in block 0; with ROWS, the index of that row
     key_scales,  # likewise, if the cache is int8
     blocks,  # this row of the block table
     score_scale,
@@ -77,8 +77,13 @@ def attend_tile(
     HEAD_DIM: tl.constexpr,
     DIM_PADDED: tl.constexpr,
     TILE: tl.constexpr,
+    rows=None,
 ):
-    """MASKED is false for a tile that every query of the program sees as a whole."""
+    """MASKED is false for a tile that every query of the program sees as a whole.
+
+    rows: descriptor of the whole cache as rows of HEAD_DIM values, for a tile that lies in one page. Hopper's TMA then
+    copies a tile with one instruction of one thread, without registers for addresses.
+    """
     position = start + tl.arange(0, TILE)
     dim = tl.arange(0, DIM_PADDED)
     if MASKED:
@@ -87,19 +92,27 @@ def attend_tile(
     else:
         block = tl.load(blocks + position // BLOCK_SIZE).to(tl.int64)
     slot = position % BLOCK_SIZE
-    # What lies in slots that are not readable may be NaN, which survives a weight of 0: load zeros instead.
-    pages = keys + (block * kv_block_stride + slot * HEAD_DIM)[:, None] + dim[None, :]
-    if MASKED:
-        inside = readable[:, None] & (dim < HEAD_DIM)[None, :]
-        key = tl.load(pages, mask=inside, other=0.0)
-        value = tl.load(pages + kv_part_stride, mask=inside, other=0.0)
-    elif HEAD_DIM < DIM_PADDED:
-        inside = (dim < HEAD_DIM)[None, :]
-        key = tl.load(pages, mask=inside, other=0.0)
-        value = tl.load(pages + kv_part_stride, mask=inside, other=0.0)
+    # What lies in slots that are not readable may be NaN, which survives a weight of 0: zeros instead.
+    if rows is not None:
+        page = tl.load(blocks + start // BLOCK_SIZE).to(tl.int64)
+        row = ((page * kv_block_stride + keys) // HEAD_DIM + start % BLOCK_SIZE).to(tl.int32)
+        key = rows.load([row, 0])
+        value = rows.load([row + (kv_part_stride // HEAD_DIM).to(tl.int32), 0])
+        if MASKED:
+            value = tl.where(readable[:, None], value, 0.0)
     else:
-        key = tl.load(pages)
-        value = tl.load(pages + kv_part_stride)
+        pages = keys + (block * kv_block_stride + slot * HEAD_DIM)[:, None] + dim[None, :]
+        if MASKED:
+            inside = readable[:, None] & (dim < HEAD_DIM)[None, :]
+            key = tl.load(pages, mask=inside, other=0.0)
+            value = tl.load(pages + kv_part_stride, mask=inside, other=0.0)
+        elif HEAD_DIM < DIM_PADDED:
+            inside = (dim < HEAD_DIM)[None, :]
+            key = tl.load(pages, mask=inside, other=0.0)
+            value = tl.load(pages + kv_part_stride, mask=inside, other=0.0)
+        else:
+            key = tl.load(pages)
+            value = tl.load(pages + kv_part_stride)
 
     scores = tl.dot(query, tl.trans(key.to(query.dtype)), input_precision="ieee") * score_scale
     if QUANTISED == "int8":

@@ -18,6 +18,9 @@ row r starts at block query_start_loc[r] // BLOCK_Q + r, which leaves it enough 
 Blocks of queries are counted from the row's own first query, and tiles of keys from position 0: what a program
 computes does not depend on the other rows. Rows with a single query are left to `split_kv_decode.py`.
 
+On Hopper the products are wgmma, and where a tile of keys lies in one page (`cache_rows`) TMA fetches it. That path
+compiles and agrees in the interpreter, and has not yet run on a GPU.
+
 Sources: FlashAttention-2 (Dao 2023); vLLM v1/attention/ops/triton_unified_attention.py (packing, search).
 """
 
@@ -27,6 +30,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.attention_batch import AttentionBatch
 from kernels.triton_ops.paged_tile import LOG2_E, TYPES, attend_tile, nothing_seen, strides, types_of
@@ -61,6 +65,7 @@ def locate(query_start_loc, seq_lens, num_rows, BLOCK_Q: tl.constexpr):
 def unified_attention_kernel(
     query,
     kv,
+    rows,
     kv_scale,
     out,
     query_start_loc,
@@ -111,7 +116,7 @@ def unified_attention_kernel(
     start = lowest // TILE * TILE
     masked_from = start if WINDOW > 0 else (first + 1) // TILE * TILE
 
-    keys = kv + kv_head * kv_head_stride
+    keys = kv + kv_head * kv_head_stride if rows is None else kv_head * kv_head_stride
     blocks = block_table + row.to(tl.int64) * table_stride
     key_scales = kv_scale
     if QUANTISED == "int8":
@@ -124,13 +129,13 @@ def unified_attention_kernel(
         highest, total, acc = attend_tile(
             q, position, highest, total, acc, position_of_tile, lowest, end, keys, key_scales, blocks,
             score_scale, kv_block_stride, kv_part_stride, scale_block_stride, scale_part_stride,
-            False, WINDOW, QUANTISED, BLOCK_SIZE, HEAD_DIM, DIM_PADDED, TILE,
+            False, WINDOW, QUANTISED, BLOCK_SIZE, HEAD_DIM, DIM_PADDED, TILE, rows,
         )  # fmt: skip
     for position_of_tile in range(masked_from, end, TILE):
         highest, total, acc = attend_tile(
             q, position, highest, total, acc, position_of_tile, lowest, end, keys, key_scales, blocks,
             score_scale, kv_block_stride, kv_part_stride, scale_block_stride, scale_part_stride,
-            True, WINDOW, QUANTISED, BLOCK_SIZE, HEAD_DIM, DIM_PADDED, TILE,
+            True, WINDOW, QUANTISED, BLOCK_SIZE, HEAD_DIM, DIM_PADDED, TILE, rows,
         )  # fmt: skip
 
     result = acc / total[:, None]
@@ -158,7 +163,16 @@ def unified_attention(
     config = tile_config(compute, quantised, head_dim, group)
     grid = (tokens // (config["BLOCK_M"] // group) + num_rows, kv_heads)
     unified_attention_kernel[grid](
-        *(query, kv, kv_scale, out, batch.query_start_loc, batch.seq_lens, batch.block_table),
+        *(
+            query,
+            kv,
+            cache_rows(query, kv, config),
+            kv_scale,
+            out,
+            batch.query_start_loc,
+            batch.seq_lens,
+            batch.block_table,
+        ),
         *(num_rows, heads, scale * LOG2_E),
         *strides(query, kv, kv_scale, batch),
         WINDOW=sliding_window or 0,
@@ -170,6 +184,24 @@ def unified_attention(
         DIM_PADDED=max(16, triton.next_power_of_2(head_dim)),
         **config,
     )
+
+
+def cache_rows(query: Tensor, kv: Tensor, config: dict[str, int]) -> TensorDescriptor | None:
+    """Return a descriptor of the cache as rows of head_dim values if Hopper's TMA can fetch its tiles, else None.
+
+    It can where a tile lies in one page (pages of 64 tokens or more for bf16), and nothing is widened or padded.
+    """
+    block_size, head_dim = kv.shape[3:]
+    is_padded = head_dim != triton.next_power_of_2(head_dim) or head_dim < 16
+    if not has_tma(kv) or kv.dtype != query.dtype or block_size % config["TILE"] or is_padded:
+        return None
+    num_rows = ((kv.shape[0] - 1) * kv.stride(0) + kv.stride(1) * kv.shape[1]) // head_dim
+    return TensorDescriptor(kv, [num_rows, head_dim], [head_dim, 1], [config["TILE"], head_dim])
+
+
+def has_tma(kv: Tensor) -> bool:
+    """Whether the device copies tiles by descriptor: compute capability 9.0 and later."""
+    return kv.is_cuda and torch.cuda.get_device_capability(kv.device) >= (9, 0)
 
 
 def tile_config(compute: torch.dtype, quantised: str, head_dim: int, group: int) -> dict[str, int]:

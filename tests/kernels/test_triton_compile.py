@@ -34,6 +34,26 @@ def test_every_kernel_compiles_fits_and_does_not_spill(form: Implementation, arc
         assert f".target sm_{arch}" in each.ptx
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arch", "case", "present", "absent"),
+    [
+        (80, "bf16", "mma.sync", "wgmma"),
+        (90, "bf16", "wgmma.mma_async", "cp.async.bulk.tensor"),
+        (90, "bf16, pages of 64", "cp.async.bulk.tensor", "mma.sync"),
+    ],
+)
+def test_prefill_uses_the_matrix_units_and_copies_of_its_architecture(
+    arch: int, case: str, present: str, absent: str
+) -> None:
+    compile_it = dict(gpu_kernels(get("paged_attention", "triton"), arch))[
+        f"unified_attention_kernel[{case}]"
+    ]
+    ptx = compile_it().ptx
+    assert present in ptx and absent not in ptx
+    assert "wgmma" in ptx or arch < 90
+
+
 @triton.jit
 def greedy_kernel(x, out, N: tl.constexpr):
     """Keeps more values than fit into the registers of one warp, until their maximum is known."""
