@@ -6,25 +6,28 @@ engine schedules, computes and samples, and a request that arrives during a step
 
 Near capacity a small error of the steps becomes a large one of the waiting times: with a load of 0.95, steps that are
 3 % longer leave 2 % of the time idle instead of 5 %, and queues are more than twice as long.
+
+A busy machine is slower at one time than at another. Before and after every live round some kinds of steps are timed;
+by how much they take longer than in the calibration is the pace of the machine, and the simulator's steps take it too.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from statistics import median
 from time import perf_counter
 from typing import Any
 
-from app.bench.calibrate import calibrate, choose_timer, deployment_of, live_core
+from app.bench.calibrate import Case, calibrate, choose_timer, deployment_of, live_core, probe
 from app.bench.comparison import Figure
 from app.bench.comparison import as_json as figure_json
 from app.bench.sim_workloads import ALL_AT_ONCE, APART, CheckWorkload
 from app.bench.timing import Tell
-from app.bench.workload import StepClock, Timer
+from app.bench.workload import StepClock, TimedStep, Timer
 from common.paths import cache_dir, write_atomically
 from common.text import duration
 from engine.core.request import Request
@@ -42,6 +45,8 @@ from engine.sim.run import make_engine
 from engine.sim.speculation import Speculation
 from engine.sim.workload import SimRequest, make_request
 
+PACE = [Case(1, 24), Case(8, 24), Case(24, 100), Case(0, 0, 96), Case(0, 0, 240), Case(8, 60, 200)]
+"""Kinds of steps around the live rounds."""
 MEDIAN_BAR, SHARE_BAR = 0.10, 0.75
 """Largest median error of all figures, and smallest share of figures within their bar, of a check that passes."""
 
@@ -78,6 +83,8 @@ class Outcome:
     """Requests per second; infinite: all at once."""
     figures: list[Figure]
     drafting: Drafting | None = None
+    pace: float = 1.0
+    """Time of a step around the live rounds, relative to the calibration."""
 
 
 @dataclass
@@ -155,13 +162,25 @@ def _compare(tell: Tell, workload: CheckWorkload, report: CheckReport, timer: Ti
         speculative, drafting = core.config.speculative, None
         if speculative is not None:
             drafting = Drafting.measured(speculative.num_speculative_tokens, steps)
-        live = []
+        live, timed = [], probe(core, PACE, 0, timer)
         for number in range(report.rounds):
             tell(f"round {number + 1} of {report.rounds}")
             live.append(figures_of(serve_live(core, work, timer)))
+            timed += probe(core, PACE, 1 + number, timer)
+        pace = _pace(core, report.calibration, timed)
+        work = [replace(each, arrival=each.arrival / pace) for each in work]
         simulated = figures_of(serve_simulated(core, report.calibration, work, drafting))
+    for name in simulated:
+        simulated[name] *= 1 / pace if name.endswith("/s") else pace
     figures = [Figure(name, [each[name] for each in live], [value]) for name, value in simulated.items()]
-    return Outcome(workload.name, len(work), rate, figures, drafting)
+    return Outcome(workload.name, len(work), rate, figures, drafting, pace)
+
+
+def _pace(core: EngineCore, calibration: Calibration, timed: Sequence[TimedStep]) -> float:
+    """Return the median of measured over fitted seconds."""
+    cost = CostModel(deployment_of(core, calibration.model, calibration.dtype), calibration.rates)
+    lookup_s = calibration.rates.lookup_overhead if core.config.speculative else 0.0
+    return median(step.total / (cost.seconds(step.load) + lookup_s * step.load.num_rows) for step in timed)
 
 
 def figures_of(report: RunReport) -> dict[str, float]:
