@@ -7,7 +7,7 @@ meets q8_0 (8.5 bits per weight), one with 4 bits meets q4_0 (4.5 bits per weigh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,8 @@ def vllm_side(python: str, job: Job) -> SideSpec:
 
 def vllm_processes_side(python: str, job: Job) -> SideSpec:
     """vLLM as it comes: its engine core in a process of its own, and a core reserved for the scheduler."""
-    spec = vllm_spec(python, common_settings(job))
     environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    return SideSpec(
-        "vLLM, separate processes", spec.python, spec.program, spec.engine, environment=environment
-    )
+    return replace(vllm_side(python, job), name="vLLM, processes", environment=environment)
 
 
 def llama_cpp_side(python: str, job: Job) -> SideSpec:

@@ -22,7 +22,8 @@ from engine.models.loader import CausalLM
 from engine.quant.kv_cache import KVCache
 from engine.sample.sampler import Sampler, SamplerOutput, resolve_num_logprobs, token_logprobs
 from engine.worker.batch_state import BatchState
-from engine.worker.decode_graphs import DecodeGraphs
+from engine.worker.cuda_graphs import CUDARecorder
+from engine.worker.decode_graphs import MAX_TOKENS, CPURecorder, DecodeGraphs, graph_size
 from engine.worker.encoder_runner import EncoderRunner
 from engine.worker.model_input import InputBuilder, ModelInput
 from engine.worker.speculator import Speculator
@@ -46,7 +47,7 @@ class ModelRunner:
         make_speculator: Callable[[ModelRunner], Speculator] | None = None,
         lora: LoRAManager | None = None,
     ) -> None:
-        """use_graphs: replay decode steps; for models that compute with the C++ kernels alone."""
+        """use_graphs: replay decode steps; on a CPU for models that compute with the C++ kernels alone."""
         self.model = model
         self.backend = backend
         self.kv_cache = kv_cache
@@ -64,7 +65,10 @@ class ModelRunner:
         self._images = None if image_encoder is None else EncoderRunner(image_encoder)
         self._graphs: DecodeGraphs | None = None
         if use_graphs:
-            self._graphs = DecodeGraphs(self._forward_with_logits, self.state.block_table.shape[1])
+            largest = min(MAX_TOKENS, graph_size(max_num_seqs))
+            recorder = CUDARecorder(largest) if self.device.type == "cuda" else CPURecorder()
+            max_blocks = self.state.block_table.shape[1]
+            self._graphs = DecodeGraphs(self._forward_with_logits, max_blocks, recorder)
         self._speculator = None if make_speculator is None else make_speculator(self)
 
     @property

@@ -107,7 +107,7 @@ class Worker:
         config = self.config
         cache = kv_cache.allocate(self._cached_layers, config.cache, num_blocks, self.device)
         # Collectives between ranks cannot be replayed.
-        can_replay = self.backend.name == "cpu" and self.ranks.is_alone and is_recordable(self.model)
+        can_replay = self.ranks.is_alone and is_recordable(self.model, self.backend.name, self.device)
         self.runner = ModelRunner(
             config,
             self.model,
@@ -207,7 +207,7 @@ class Worker:
             kv_cache=runner.kv_cache,
             sampler=runner.sampler,
             max_model_len=runner.state.token_ids.shape[1],
-            record=runner.replays,
+            record=runner.replays and self.device.type == "cpu",  # of the C++ kernels
         )
         if draft_model is not None:
             context.draft_model = load_draft_model(draft_model, self.model_config, self.device)
@@ -281,12 +281,19 @@ def local_part(model: ModelConfig, ranks: Ranks) -> ModelConfig:
     )
 
 
-def is_recordable(model: CausalLM) -> bool:
-    """Whether decode steps of this model can be replayed: a graph records all its matrix products."""
+def is_recordable(model: CausalLM, attention_backend: str, device: torch.device) -> bool:
+    """Whether decode steps of this model can be replayed.
+
+    On a CPU a graph records the calls of our kernels, so all matrix products must be these. On a GPU it records
+    whatever torch queues, as long as nothing waits for a value; SDPA waits for lengths to gather pages.
+    """
+    is_cuda = device.type == "cuda"
+    if attention_backend not in (("triton", "cuda") if is_cuda else ("cpu",)):
+        return False
     for module in cast(nn.Module, model).modules():
         if isinstance(module, FusedMoE):  # the routing changes from step to step
             return False
-        if isinstance(module, Linear) and not module.method.is_recordable(module):
+        if not is_cuda and isinstance(module, Linear) and not module.method.is_recordable(module):
             return False
     return True
 

@@ -123,8 +123,8 @@ def _ours(left: torch.Tensor, right: torch.Tensor) -> list[Callable[[], object]]
         weights = [(library, library.pack_weight(right)) for library in (reference, ops)]
         return [partial(library.linear, left, weight) for library, weight in weights]
     if left.dtype == torch.int8:
-        floats, scale = left.to(torch.bfloat16), torch.ones(right.shape[0], dtype=torch.float32)
-        return [partial(ops.int8_linear, floats, right, scale)]
+        matrix = ops.pack_int8_weight(right, torch.ones(right.shape[0]))
+        return [partial(ops.int8_linear, left.to(torch.bfloat16), *matrix)]
     return []
 
 

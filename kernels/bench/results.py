@@ -11,8 +11,8 @@ from kernels.bench.run import BenchReport, Measurement
 RESULTS = Path(__file__).resolve().parents[1] / "RESULTS.md"
 HEAD = """# Measured
 
-Written by `prep kernels bench --all --write` (on a GPU `--all` is enough), one section for each kind of device. Time
-is a median; the limit is the shortest time that the bandwidth and the GEMM rate of the same run allow
+Written by `prep kernels bench --all --write` and, on a GPU, by `prep kernels gpu`: one section for each kind of
+device. Time is a median; the limit is the shortest time that the bandwidth and the GEMM rate of the same run allow
 (`bench/roofline.py`); share = limit / time. More than 100 %: data was still in a cache.
 """
 TITLES = {"cpu": "CPU", "cuda": "GPU"}

@@ -1,4 +1,4 @@
-"""Other implementations of the operations: torch's, and FlashInfer's where it is installed.
+"""Other implementations of the operations: torch's, and those of FlashInfer and FlashAttention-3 where installed.
 
 A yardstick gets its data in the form it likes best before the clock starts (dense weights, indices, plans), except
 where bringing it into that form is what a paged cache costs: gathering pages is inside the clock.
@@ -134,6 +134,29 @@ def _flashinfer(query: Tensor, kv: Tensor, batch: AttentionBatch, **options: Any
     return lambda: wrapper.run(query, pages)
 
 
+def _flash_attention_3(query: Tensor, kv: Tensor, batch: AttentionBatch, **options: Any) -> Prepared | None:
+    """FlashAttention-3 (Hopper) over the same pages, through a view: it takes strides of pages and heads."""
+    if query.device.type != "cuda" or kv.dtype != query.dtype or find_spec("flash_attn_interface") is None:
+        return None
+    import flash_attn_interface
+
+    keys, values = (
+        kv[:, part].transpose(1, 2) for part in (0, 1)
+    )  # [blocks, block_size, kv_heads, head_dim]
+    longest = int(batch.query_start_loc.diff().max())
+    call = partial(
+        flash_attn_interface.flash_attn_with_kvcache,
+        *(query, keys, values),
+        cache_seqlens=batch.seq_lens,
+        page_table=batch.block_table,
+        cu_seqlens_q=batch.query_start_loc,
+        max_seqlen_q=longest,
+        softmax_scale=options["scale"],
+        causal=True,
+    )
+    return lambda: call()
+
+
 # --- the rest --------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +223,7 @@ _YARDSTICKS: dict[str, dict[str, Callable[..., Prepared | None]]] = {
         "SDPA, pages gathered by row": _sdpa_by_row,
         "SDPA, pages gathered at once": _sdpa_padded,
         "FlashInfer": _flashinfer,
+        "FlashAttention-3": _flash_attention_3,
     },
     "rms_norm": {"torch rms_norm": lambda x, weight, eps: lambda: F.rms_norm(x, weight.shape, weight, eps)},
     "silu_and_mul": {"torch silu, mul": _torch_silu},

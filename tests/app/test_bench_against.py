@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -260,6 +261,16 @@ def test_a_side_that_dies_is_told_with_the_end_of_its_stderr(program, body: str,
         with Side(program(body), "", threads=1) as side:
             side.wait_ready()
             side.ask("generate", [], [])
+
+
+def test_a_side_that_does_not_answer_is_ended_and_told(program) -> None:
+    spec = replace(program("def generate(self, *_): threading.Event().wait()"), patience_s=0.1)
+    with Side(replace(spec, patience_s=60), "", threads=1) as side:
+        side.wait_ready()
+        side.spec = spec
+        with pytest.raises(SideDied, match="e did not generate within 0 s and was ended. The end of what"):
+            side.ask("generate", [], [])
+        assert not side.is_running
 
 
 def test_an_interrupted_comparison_keeps_whole_rounds_and_ends_both_sides(program) -> None:

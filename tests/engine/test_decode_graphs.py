@@ -192,7 +192,7 @@ def test_more_rows_than_the_arena_holds_go_the_ordinary_way(
 ) -> None:
     engine = make_engine()
     watched_run(engine, [request(str(i), [i + 2], max_tokens=4) for i in range(4)])
-    arena = engine.executor.worker.runner._graphs._arena
+    arena = engine.executor.worker.runner._graphs._recorder._arena
     monkeypatch.setattr(decode_graphs, "ARENA_BYTES", arena._used - arena._begin)  # four rows, to the byte
     engine = make_engine()
     found = watched_run(engine, mixture(8))

@@ -4,6 +4,7 @@ names.py      operations and backends as users type them, and what runs where; p
 checking.py   prep kernels check
 benching.py   prep kernels bench
 explaining.py prep kernels explain
+gpu.py        prep kernels gpu
 lab.py        prep kernels lab
 """
 
@@ -11,6 +12,7 @@ from app.cli import terminal
 from app.cli.kernels.benching import bench
 from app.cli.kernels.checking import check
 from app.cli.kernels.explaining import explain
+from app.cli.kernels.gpu import gpu
 from app.cli.kernels.lab import lab
 from app.cli.kernels.names import list_
 
@@ -19,6 +21,7 @@ kernels = terminal.command_app(
     check,
     bench,
     explain,
+    gpu,
     lab,
     help="The engine's operations in plain torch, C++, Triton and CUDA: list, check, measure, read, write.",
 )

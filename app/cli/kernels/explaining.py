@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 COLUMN_WIDTH = 84
 """Width in columns of one source beside another."""
-LANGUAGES = {".py": "python", ".cpp": "cpp", ".cu": "cuda"}
+LANGUAGES = {".py": "python", ".cpp": "cpp", ".cu": "cuda", ".cuh": "cuda"}
 GPU_BACKENDS = ("triton", "cuda")
 
 
@@ -42,7 +42,9 @@ class Focus:
 
 FOCUS = {
     "paged_decode": Focus(("unified_attention",), "decode"),
-    "prefill": Focus(("split_kv_decode", "paged_decode"), "unified"),
+    "prefill": Focus(
+        ("split_kv_decode", "paged_decode", "paged_problem", "paged_fma", "paged_mma", "mma"), "unified"
+    ),
 }
 
 
