@@ -37,8 +37,6 @@ constexpr int STEP = 8;  // depths of a word
 // x in the type that is multiplied, a whole number of steps for each group, and the sum of x in each group.
 template <typename X>
 struct Block {
-    using Number = X;
-
     const X* x;
     int64_t x_stride;
     const float* x_sums;
@@ -53,91 +51,101 @@ struct Block {
     int64_t steps_of_group() const { return depth / groups / STEP; }
 };
 
-// What the nibbles of a word stand for: lookup<j>(codes) are depths 2 * j and 2 * j + 1.
-#if defined(__AVX512F__)
-const vfloat LEVELS{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-
-ALWAYS_INLINE vfloat level(vint code, vfloat levels) {  // only the low four bits count
-    return (vfloat)_mm512_maskz_permutexvar_ps(0xffff, (__m512i)code, (__m512)levels);
-}
-#else
-const vfloat LEVELS = splat(8);
-
-ALWAYS_INLINE vfloat level(vint code, vfloat levels) {
-    return __builtin_convertvector(code & 15, vfloat) - levels;
-}
-#endif
-
+// What the nibbles of a word stand for, and the product with it: one depth in a vector, or a pair of them.
 template <typename X>
-struct Weights;
+struct Numbers;
 
 template <>
-struct Weights<float> {
-    const vfloat levels = LEVELS;
+struct Numbers<float> {
+    using Vector = vfloat;
+    static constexpr int DEPTHS = 1;
+
+    ALWAYS_INLINE vfloat decode(vint word, int depth) const { return level(word >> (4 * (depth / 2) + 16 * (depth % 2))); }
 
     template <int ROWS, int VECTORS>
-    ALWAYS_INLINE void multiply_add(Tile<ROWS, VECTORS>& tile, const float* x, int64_t stride, vint* codes) const {
-#pragma GCC unroll 8
-        for (int k = 0; k < STEP; k++) {
-            vfloat w[VECTORS];
-#pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) w[v] = level(codes[v] >> (4 * (k / 2) + 16 * (k % 2)), levels);
-            tile.multiply_add(x + k, stride, w);
-        }
+    static ALWAYS_INLINE void multiply_add(Tile<ROWS, VECTORS>& tile, const float* x, int64_t stride,
+                                           const vfloat (&w)[VECTORS]) {
+        tile.multiply_add(x, stride, w);
     }
+
+#if defined(__AVX512F__)
+    const vfloat levels{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+
+    ALWAYS_INLINE vfloat level(vint code) const {  // only the low four bits count
+        return (vfloat)_mm512_maskz_permutexvar_ps(0xffff, (__m512i)code, (__m512)levels);
+    }
+#else
+    ALWAYS_INLINE vfloat level(vint code) const { return __builtin_convertvector((code & 15) - 8, vfloat); }
+#endif
 };
 
 #if defined(__AVX512BF16__)
-// All 32 words of the register are used, the upper half again for the lower: a bit above the nibble does no harm.
-struct BFloat16Levels {
-    alignas(64) uint16_t bits[32];
-    constexpr BFloat16Levels() : bits() {
-        constexpr uint16_t of[9] = {0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100};  // 0 to 8
-        for (int i = 0; i < 32; i++) bits[i] = i % 16 < 8 ? 0x8000 | of[8 - i % 16] : of[i % 16 - 8];
-    }
-};
-constexpr BFloat16Levels BFLOAT16_LEVELS;
+// -8 to 7 as bf16, twice: the look-up takes five bits, and the fifth belongs to another depth.
+alignas(64) constexpr uint16_t BFLOAT16_LEVELS[32] = {
+    0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0,
+    0x40e0, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0,
+    0x40c0, 0x40e0};
 
 template <>
-struct Weights<bfloat16> {
-    const __m512i levels = _mm512_load_si512(BFLOAT16_LEVELS.bits);
+struct Numbers<bfloat16> {
+    using Vector = vint;
+    static constexpr int DEPTHS = 2;
+    const __m512i levels = _mm512_load_si512(BFLOAT16_LEVELS);
+
+    ALWAYS_INLINE vint decode(vint word, int pair) const {
+        return (vint)_mm512_maskz_permutexvar_epi16(~0u, (__m512i)(word >> (4 * pair)), levels);
+    }
 
     template <int ROWS, int VECTORS>
-    ALWAYS_INLINE void multiply_add(Tile<ROWS, VECTORS>& tile, const bfloat16* x, int64_t stride, vint* codes) const {
-#pragma GCC unroll 4
-        for (int j = 0; j < STEP / 2; j++) {
-            vint w[VECTORS];
-#pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++)
-                w[v] = (vint)_mm512_maskz_permutexvar_epi16(~0u, (__m512i)(codes[v] >> (4 * j)), levels);
-            add_pairs(tile, x + 2 * j, stride, w);
-        }
+    static ALWAYS_INLINE void multiply_add(Tile<ROWS, VECTORS>& tile, const bfloat16* x, int64_t stride,
+                                           const vint (&w)[VECTORS]) {
+        add_pairs(tile, x, stride, w);
     }
 };
 #endif
 
+// A step of weights, decoded in registers.
+template <typename X>
+struct Coded {
+    const Numbers<X> numbers{};
+
+    // words: of the first panel; the others lie panel_words apart
+    template <int ROWS, int VECTORS>
+    ALWAYS_INLINE void add_step(Tile<ROWS, VECTORS>& tile, const X* x, int64_t stride, const int32_t* words,
+                                int64_t panel_words) const {
+        vint codes[VECTORS];
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) {
+            const int32_t* from = words + v / 2 * panel_words + v % 2 * LANES;
+            codes[v] = load_pairs(from);
+            __builtin_prefetch(reinterpret_cast<const char*>(from) + PREFETCH_BYTES);
+        }
+#pragma GCC unroll 8
+        for (int j = 0; j < STEP / Numbers<X>::DEPTHS; j++) {
+            typename Numbers<X>::Vector w[VECTORS];
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) w[v] = numbers.decode(codes[v], j);
+            numbers.multiply_add(tile, x + j * Numbers<X>::DEPTHS, stride, w);
+        }
+    }
+};
+
+template <typename X>
 struct Panels {
     template <int ROWS, int PANELS, typename P>
     static __attribute__((noinline)) void multiply(const P& p, int64_t first, int64_t panel) {
         constexpr int VECTORS = 2 * PANELS;
-        const Weights<typename P::Number> weights;
+        const Coded<X> weights;
         const int64_t steps = p.steps_of_group(), panel_words = p.groups * steps * PANEL;
-        const auto* x = p.x + first * p.x_stride;
-        const int32_t* codes = p.codes + panel * panel_words;
+        const X* x = p.x + first * p.x_stride;
+        const int32_t* words = p.codes + panel * panel_words;
         vfloat totals[ROWS][VECTORS] = {};
+        p.y.prefetch(p.first_row + first, panel * PANEL, ROWS, VECTORS);
         for (int64_t group = 0; group < p.groups; group++) {
             Tile<ROWS, VECTORS> tile;
             start_group(tile, p, first, panel, group);
-            for (int64_t step = 0; step < steps; step++, codes += PANEL, x += STEP) {
-                vint words[VECTORS];
-#pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) {
-                    const int32_t* from = codes + v / 2 * panel_words + v % 2 * LANES;
-                    words[v] = load_pairs(from);
-                    __builtin_prefetch(reinterpret_cast<const char*>(from) + PREFETCH_BYTES);
-                }
-                weights.multiply_add(tile, x, p.x_stride, words);
-            }
+            for (int64_t step = 0; step < steps; step++, words += PANEL, x += STEP)
+                weights.add_step(tile, x, p.x_stride, words, panel_words);
             end_group(tile, p, panel, group, totals);
         }
         for (int row = 0; row < ROWS; row++)
@@ -205,9 +213,9 @@ struct Call {
                 add_groups(from + row * stride, groups(), group_width(), sums.get() + row * groups());
         });
         const int64_t scale_size = scale_dtype == FLOAT32 ? 4 : 2;
-        multiply_in_pieces<Panels>(Block<X>{from, stride, sums.get(), codes, static_cast<const char*>(scales),
-                                            scale_dtype, scale_size, offsets, y, first, count,
-                                            groups() * group_width(), columns, groups()});
+        const Block<X> block{from, stride, sums.get(), codes, static_cast<const char*>(scales), scale_dtype,
+                             scale_size, offsets, y, first, count, groups() * group_width(), columns, groups()};
+        multiply_in_pieces<Panels<X>>(block);
     }
 
     // Rows converted to X, each group filled up with zeros.

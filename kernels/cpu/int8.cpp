@@ -42,6 +42,7 @@ struct Panels {
         const xbyte* x = p.x + first * p.x_stride;
         const int32_t* codes = p.codes + panel * panel_words;
         vint sums[ROWS][VECTORS];
+        p.y.prefetch(p.first_row + first, panel * PANEL, ROWS, VECTORS);
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) {
             const vuint total = (vuint)load_word(p.totals + panel * PANEL + v * LANES);
@@ -132,8 +133,9 @@ struct Call {
             for (int64_t row = begin; row < end; row++)
                 x_scales[row] = round_row(first + row, numbers.get(), xq.get() + row * stride, width);
         });
-        multiply_in_pieces<Panels>(Block{xq.get(), stride, x_scales.get(), codes, totals, scales, y, first, count,
-                                         (depth + STEP - 1) / STEP * STEP, columns});
+        const Block block{xq.get(), stride, x_scales.get(), codes, totals, scales, y, first, count,
+                          (depth + STEP - 1) / STEP * STEP, columns};
+        multiply_in_pieces<Panels>(block);
     }
 };
 

@@ -30,6 +30,14 @@ struct FloatMatrix {
         });
     }
 
+    // The lines that `rows` x `count` vectors go to: they arrive while these are computed.
+    ALWAYS_INLINE void prefetch(int64_t row, int64_t column, int rows, int count) const {
+        const int64_t size = dtype == FLOAT32 ? 4 : 2;
+        for (int i = 0; i < rows; i++)
+            for (int v = 0; v < count; v++)
+                __builtin_prefetch(static_cast<char*>(data) + ((row + i) * stride + column + v * LANES) * size, 1);
+    }
+
     // `count` vectors behind each other, the last of which ends at column `end`.
     void write(int64_t row, int64_t column, int64_t end, const vfloat* from, int count) const {
         with_float_type(dtype, [&](auto type) {
