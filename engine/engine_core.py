@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 GRAMMAR_POLL_S = 0.02
 """Longest wait for a grammar in a step that has nothing else to do."""
 
+LARGE_STEP_TOKENS = 2048
+"""Tokens of a step whose memory the workers give back when the engine is idle. Smaller steps free little."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -92,6 +95,7 @@ class EngineCore:
         self.observers: list[StepObserver] = [each for each in observers if each is not None]
         self._failure: BaseException | None = None
         self._under_way: deque[_StepUnderWay] = deque()
+        self._had_large_step = False  # since the workers last released memory
 
     @classmethod
     def from_args(cls, args: EngineArgs, tokenizer: TokenSource | None = None) -> EngineCore:
@@ -227,6 +231,10 @@ class EngineCore:
         outputs = self.scheduler.update(step.out, result)
         if self._retired_loras:
             self._drop_retired_loras()
+        self._had_large_step |= step.stats.num_scheduled_tokens >= LARGE_STEP_TOKENS
+        if self._had_large_step and not self.scheduler.has_unfinished():
+            self.executor.collective_rpc("release_memory")
+            self._had_large_step = False
         duration_s = perf_counter() - step.began
         for observer in self.observers:
             observer.step(step.out, result, outputs, duration_s)

@@ -18,7 +18,7 @@ quantised formats (`reference/`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -29,35 +29,39 @@ from kernels.cpu.graph import CPUGraph as CPUGraph
 from kernels.cpu.memory import Arena as Arena
 from kernels.cpu.memory import ArenaFull as ArenaFull
 from kernels.cpu.memory import keep_freed_memory as keep_freed_memory
+from kernels.cpu.memory import release_freed_memory as release_freed_memory
 from kernels.reference.fp8 import FP8_MAX as FP8_MAX
 from kernels.reference.fp8 import dequantise_fp8 as dequantise_fp8
 from kernels.reference.fp8 import quantise_fp8 as quantise_fp8
 from kernels.reference.fp8 import to_e4m3 as to_e4m3
 from kernels.reference.int4 import dequantise_int4 as dequantise_int4
-from kernels.reference.int4 import pack_int4 as pack_int4
 from kernels.reference.int8 import dequantise_int8 as dequantise_int8
 from kernels.reference.int8 import quantise_int8 as quantise_int8
 from kernels.reference.kv_write import dequantise_pages as dequantise_pages
+from kernels.reference.nibbles import pack_int4 as pack_int4
 from kernels.reference.precision import wide as wide
 from kernels.reference.sampling import floor_of as floor_of
 from kernels.registry import call, kind, preferred
 
 if TYPE_CHECKING:
+    from kernels.cpu.int4 import PackedInt4
+    from kernels.cpu.int8 import PackedInt8
     from kernels.cpu.linear import PackedPairs, PackedWeight
 
 # --- dense linear algebra ----------------------------------------------------------------------------------
 
 
-def pack_weight(weight: Tensor) -> Tensor | PackedWeight | PackedPairs:
+def pack_weight(weight: Tensor, *, gated: bool = False) -> Tensor | PackedWeight | PackedPairs:
     """Return the matrix [out, in] in the layout that `linear` is fastest with on its device.
 
-    The layout is opaque; a packed matrix has `.to_dense()`.
+    gated: the layout for `gated_linear`, which `linear` takes as well. The layout is opaque; a packed matrix has
+    `.to_dense()`.
     """
     has_panels = weight.dtype in (torch.float32, torch.bfloat16)
     if has_panels and preferred("linear", weight.device.type) == "cpu":
         from kernels.cpu.linear import pack_weight as pack_panels
 
-        return pack_panels(weight)
+        return pack_panels(weight, gated=gated)
     from kernels.reference.linear import pack_weight as pack_plain
 
     return pack_plain(weight)
@@ -76,6 +80,17 @@ def linear(
     """
     key = (x.device.type, x.dtype, type(weight), out_dtype)
     return call("linear", key, x, weight, bias, out_dtype)
+
+
+def gated_linear(
+    x: Tensor, weight: Tensor | PackedWeight | PackedPairs, bias: Tensor | None = None
+) -> Tensor:
+    """silu_and_mul(linear(x, weight, bias)) in one pass: x [T, in] -> [T, out / 2].
+
+    weight [out, in], plain or from `pack_weight(..., gated=True)`: gate in its first half of rows, up in its second.
+    Both are rounded to x's dtype in between, so that a form has the same bits as its `linear` and `silu_and_mul`.
+    """
+    return call("gated_linear", (x.device.type, x.dtype, type(weight)), x, weight, bias)
 
 
 def embedding(table: Tensor, ids: Tensor) -> Tensor:
@@ -176,24 +191,54 @@ def copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> None:
 # --- quantised weights -------------------------------------------------------------------------------------
 
 
-def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Tensor:
+def pack_int4_weight(qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> tuple[Any, ...]:
+    """Return what `int4_linear` takes after x, in the layout that it is fastest with on its device.
+
+    The layout is opaque; a packed matrix has `.unpack()`, which returns these arguments again.
+    """
+    if preferred("int4_linear", qweight.device.type) == "cpu":
+        from kernels.cpu.int4 import pack_int4_weight as pack_panels
+
+        return (pack_panels(qweight, scale, zero, group_size),)
+    return qweight, scale, zero, group_size
+
+
+def pack_int8_weight(qweight: Tensor, scale: Tensor) -> tuple[Any, ...]:
+    """Return what `int8_linear` takes after x, in the layout that it is fastest with on its device."""
+    if preferred("int8_linear", qweight.device.type) == "cpu":
+        from kernels.cpu.int8 import pack_int8_weight as pack_panels
+
+        return (pack_panels(qweight, scale),)
+    return qweight, scale
+
+
+def int4_linear(
+    x: Tensor,
+    qweight: Tensor | PackedInt4,
+    scale: Tensor | None = None,
+    zero: Tensor | None = None,
+    group_size: int | None = None,
+) -> Tensor:
     """x [T, K] times a 4-bit matrix, transposed: [T, N] in x's dtype (W4A16; AWQ and GPTQ after repacking).
 
     qweight uint8 [N, K / 2]: byte j of a row holds column 2j in its low and 2j + 1 in its high nibble.
     scale [N, K / group_size] in fp16, bf16 or fp32, zero uint8 of the same shape:
     weight[n, k] = (nibble - zero[n, g]) * scale[n, g] with g = k // group_size. group_size is even and divides K.
+    A matrix from `pack_int4_weight` stands for all four; the C++ form packs any other in each call.
     """
-    return call("int4_linear", (*kind(x, scale), x.shape[0] <= 8), x, qweight, scale, zero, group_size)
+    key = (*kind(x, scale), type(qweight), x.shape[0] <= 8)
+    return call("int4_linear", key, x, qweight, scale, zero, group_size)
 
 
-def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor) -> Tensor:
+def int8_linear(x: Tensor, qweight: Tensor | PackedInt8, scale: Tensor | None = None) -> Tensor:
     """x [T, K] times an int8 matrix, transposed: [T, N] in x's dtype; x is quantised on the fly (W8A8, dynamic).
 
     qweight int8 [N, K], scale fp32 [N]: weight[n, k] = qweight[n, k] * scale[n]. Each row of x gets its own
     scale max|x| / 127 and is rounded half to even; the integer sums are exact in int32, so every
     implementation agrees bit for bit before scaling. A row of zeros gives zeros.
+    A matrix from `pack_int8_weight` stands for both; the C++ form packs any other in each call.
     """
-    return call("int8_linear", (*kind(x), x.shape[0] <= 8), x, qweight, scale)
+    return call("int8_linear", (*kind(x), type(qweight), x.shape[0] <= 8), x, qweight, scale)
 
 
 def fp8_linear(x: Tensor, qweight: Tensor, scale: Tensor, input_scale: Tensor | None = None) -> Tensor:

@@ -12,7 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kernels.compile_report import ARCHITECTURES, KernelReport, parse_ptxas
-from kernels.cpu.build import FLAGS, BuildError, find_compiler
+from kernels.cpu.build import find_compiler
+from kernels.cpu.compile import FLAGS, BuildError
 from kernels.cuda import compile as nvrtc
 from kernels.cuda.shim.build import FLAGS as SHIM_FLAGS
 

@@ -56,6 +56,7 @@ class Implementation:
 
 _FOLDERS = {"reference": "reference", "cpu": "cpu", "triton": "triton_ops", "cuda": "cuda"}
 _FILES = {
+    "gated_linear": ("activation.py", "gemm.h activation.h gated_linear.py", "", ""),
     "embedding": ("embedding.py", "embedding.cpp embedding.py", "", ""),
     "linear": ("linear.py", "gemm.cpp gemm_bf16.cpp linear.py", "", ""),
     "rms_norm": ("norm.py", "norm.cpp norm.py", "norm.py", "norm.cu norm.py"),
@@ -131,6 +132,14 @@ def unavailable(backend: str) -> str | None:
     if backend == "reference":
         return None
     return import_module(f"kernels.{_FOLDERS[backend]}").unavailable()
+
+
+def environment_of_ranks() -> dict[str, str]:
+    """Return variables for processes that compute together on CPUs: without C++ if this process computes without it.
+
+    Otherwise the compile could end between the starts of two ranks.
+    """
+    return {"PREP_KERNELS_COMPILER": ""} if unavailable("cpu") else {}
 
 
 def force(op: str, backend: str | None) -> None:

@@ -12,6 +12,8 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests never use the network: an id that is not on disk must fail at once.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Tests of the C++ kernels never run without them.
+os.environ["PREP_KERNELS_BUILD"] = "wait"
 # `./prep test` exports how it was typed, and hints repeat it: the tests expect the plain name.
 os.environ.pop("PREP_COMMAND", None)
 

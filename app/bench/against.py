@@ -1,14 +1,7 @@
 """Run the same work through two engines in turn: `prep bench ... --against`.
 
-Each engine runs in a process of its own, with the same number of threads, the same settings and the same requests;
-while one computes, the other sleeps. Rounds alternate, so that other load on the machine affects both, and
-every round has new random prompts, so that neither finds anything cached.
-
-    round      1               2               3
-    ours       ####            ####            ####
-    the other      #########       #########       #########
-
-The result is the ratio of the medians. Output lengths are fixed (ignore_eos), and both must return exactly them.
+Both have the same number of threads, the same settings and the same requests (`turns.py`). The result is the ratio of
+the medians.
 """
 
 from __future__ import annotations
@@ -19,12 +12,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import psutil
 
-from app.bench.side import Answer, Side, SideSpec
+from app.bench.side import Side, SideSpec
 from app.bench.timing import Tell, machine_busy_seconds, partial_results
+from app.bench.turns import SideReport, Turns, generate
 from app.bench.workload import Lengths, Work, draw_work
 from common.processors import num_processors
 
@@ -45,32 +38,6 @@ class Pair:
     """Threads of each side."""
     ours: SideSpec
     theirs: SideSpec
-
-
-@dataclass
-class SideReport:
-    """One engine's rounds. A figure is one number per round."""
-
-    name: str
-    engine: str = ""
-    torch: str = ""
-    device: str = ""
-    threads: int = 0
-    load_seconds: float = 0.0
-    figures: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)
-    """Processor time of all threads: near threads * seconds if the engine used the whole machine alone."""
-    itl_p99_seconds: list[float] = field(default_factory=list)
-    """99th percentile of the times between two chunks of a stream; servers only."""
-    idle_seconds: float = 0.0
-    idle_cpu_seconds: float = 0.0
-    """Processor time used while the other side computed; an idle engine should use none."""
-    peak_rss_bytes: int = 0
-
-    @property
-    def median(self) -> float:
-        return median(self.figures)
 
 
 @dataclass
@@ -188,8 +155,8 @@ def compare_startup(tell: Tell, pair: Pair, *, runs: int) -> Comparison:
             for spec, side_report in ((pair.ours, report.ours), (pair.theirs, report.theirs)):
                 tell(f"{spec.name}, process {number + 1} of {runs + 1}")
                 with Side(spec, pair.model, threads=pair.threads) as side:
-                    _describe(side_report, side.wait_ready())
-                    answer = _generate(side, Work(["Hello" if has_tokenizer else [5, 6, 7]], [1]))
+                    side_report.describe(side.wait_ready())
+                    answer = generate(side, Work(["Hello" if has_tokenizer else [5, 6, 7]], [1]))
                     seconds = side.age()
                 side_report.peak_rss_bytes = max(side_report.peak_rss_bytes, answer.peak_rss_bytes)
                 if number > 0:
@@ -222,61 +189,29 @@ def _alternate(
     works = [draw_work(*sizes, pair.vocab_size, f"{label}/{number}") for number in range(rounds)]
     report.output_tokens = [sum(work.max_tokens) for work in works]
     with partial_results(report), ExitStack() as stack:
+        turns = Turns(stack)
         sides: list[tuple[Side, SideReport]] = []
         for spec, side_report in ((pair.ours, report.ours), (pair.theirs, report.theirs)):
             tell(f"starting {spec.name}")
-            side = stack.enter_context(Side(spec, pair.model, threads=pair.threads))
-            _describe(side_report, side.wait_ready())
-            sides.append((side, side_report))
-        ours, theirs = sides[0][0], sides[1][0]
-        other = {ours: theirs, theirs: ours}
+            sides.append((turns.start(spec, pair.model, side_report, threads=pair.threads), side_report))
         for number in range(WARM_UPS):
             for side, _ in sides:
                 tell(f"warming up {side.spec.name}")
-                with other[side].stopped():
-                    _generate(side, draw_work(*sizes, pair.vocab_size, f"{label}/warm-up {number}"))
+                turns.warm_up(side, draw_work(*sizes, pair.vocab_size, f"{label}/warm-up {number}"))
         began, busy_before = perf_counter(), machine_busy_seconds()
         for number, work in enumerate(works):
             for side, side_report in sides:
                 tell(f"round {number + 1} of {rounds}: {side.spec.name}{_so_far(report)}")
-                with other[side].stopped():
-                    answer = _generate(side, work)
-                    if side.spec.is_server:
-                        side_report.itl_p99_seconds.append(side.ask("itl_p99", [], []).result["seconds"])
-                _record(side_report, sum(work.max_tokens) / answer.seconds, answer)
+                turns.round(side, side_report, work)
         own = sum(sum(side_report.cpu_seconds) for _, side_report in sides)
         others = machine_busy_seconds() - busy_before - own
         report.other_cores = max(0.0, others) / (perf_counter() - began)
         if afterwards is not None:
-            with theirs.stopped():
+            ours = sides[0][0]
+            with turns.only(ours):
                 afterwards(ours, report)
     report.finish()
     return report
-
-
-def _generate(side: Side, work: Work) -> Answer:
-    """Run one round's requests. Raises RuntimeError unless the outputs have the requested lengths."""
-    answer = side.ask("generate", work.prompts, work.max_tokens)
-    if answer.result != work.max_tokens:
-        raise RuntimeError(
-            f"{side.spec.name} returned {sum(answer.result)} tokens where {sum(work.max_tokens)} were asked for: "
-            "the comparison would be void"
-        )
-    return answer
-
-
-def _describe(report: SideReport, said: dict[str, Any]) -> None:
-    for name in ("engine", "torch", "device", "threads", "load_seconds"):
-        setattr(report, name, said[name])
-
-
-def _record(report: SideReport, figure: float, answer: Answer) -> None:
-    report.figures.append(figure)
-    report.seconds.append(answer.seconds)
-    report.cpu_seconds.append(answer.cpu_seconds)
-    report.idle_seconds += answer.idle_seconds
-    report.idle_cpu_seconds += answer.idle_cpu_seconds
-    report.peak_rss_bytes = max(report.peak_rss_bytes, answer.peak_rss_bytes)
 
 
 def _so_far(report: Comparison) -> str:

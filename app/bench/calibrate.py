@@ -1,143 +1,255 @@
 """Fit the simulator's cost of a step to the live engine on this machine.
 
 Run and time steps of known kinds: n decodes with short and long contexts, prompts of several lengths, both
-together. Each kind runs once per round and counts with its median, so that a burst of other work on the machine
-affects few of them. The fit has a handful of unknowns, none of them negative:
+together, with and without adapters. Each kind runs once per round and counts with its median, so that a burst of other
+work on the machine affects few of them. The fit has a handful of unknowns, none of them negative:
 
     schedule + update = step_overhead + row_overhead * rows
     execute           = bytes / bandwidth + flops / rate + KV bytes / rate + attention flops / rate
-                        + eager * layers (steps with a prompt) + row * rows
+                        + eager * layers + eager_row * rows (steps with a prompt) + row * rows
+                        + adapter bytes / rate + adapter flops / rate + adapter_overhead * layers (with an adapter)
+
+A second engine looks up n-grams: its steps give the cost of a lookup, what they take beyond the fitted time.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter, thread_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from app.bench.lora import random_adapter
 from app.bench.models import bench_model
 from app.bench.timing import Tell
 from app.bench.workload import StepClock, TimedStep, Timer
 from engine.config import ConfigError, EngineArgs
 from engine.core.request import Request
 from engine.engine_core import EngineCore
+from engine.exec.uniproc import worker_of
 from engine.sampling_params import SamplingParams
 from engine.sim.calibration import Calibration
-from engine.sim.cost import CostModel, Rates
+from engine.sim.cost import CostModel, Rates, StepLoad
 from engine.sim.hardware import this_cpu
 from engine.sim.memory import Deployment
 from engine.sim.models import MODELS, get_model
+from engine.sim.precision import get_precision
 
-Case = tuple[int, int, int]
-"""Decoding requests, context tokens of each, tokens of an additional prompt (0: none)."""
+ENGINE_DTYPES: dict[str, dict[str, Any]] = {
+    "float32": {"dtype": "float32"},
+    "bfloat16": {"dtype": "bfloat16"},
+    "int8": {"dtype": "bfloat16", "quantization": "int8"},
+    "int4": {"dtype": "bfloat16", "quantization": "rtn"},
+}
+"""Engine arguments of the simulator's dtypes that a CPU runs."""
+HERE = [name for name, shape in MODELS.items() if shape.repository.startswith(("engine/", "app/"))]
+"""Models that are part of this repository."""
+MAX_LORAS = 4
+LORA: dict[str, Any] = {
+    "enable_lora": True,
+    "max_loras": MAX_LORAS,
+    "max_lora_rank": Deployment.max_lora_rank,
+}
+LOOKUP: dict[str, Any] = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 4}}
 
-PROMPTS: list[Case] = [(0, 0, 6), (0, 0, 24), (0, 0, 96), (0, 0, 240)]
-SMALL_MODEL: list[Case] = [(rows, context, 0) for rows in (1, 2, 4, 8, 16, 32) for context in (24, 400)]
-SMALL_MODEL += [*PROMPTS, (4, 200, 60), (16, 100, 120), (24, 60, 200)]
-LARGE_MODEL: list[Case] = [(1, 24, 0), (1, 300, 0), (2, 24, 0), (4, 100, 0), (8, 24, 0), (16, 24, 0)]
-LARGE_MODEL += [*PROMPTS, (4, 64, 60), (12, 24, 120)]
+
+class Case(NamedTuple):
+    """A kind of step."""
+
+    rows: int  # decoding requests
+    context: int = 0  # tokens of each
+    prompt: int = 0  # tokens of an additional prompt; 0: none
+    adapters: int = 0  # different adapters of the requests
+
+
+PROMPTS = [Case(0, 0, tokens) for tokens in (6, 24, 96, 240, 480)]
+ADAPTERS = [Case(1, 24, 0, 1), Case(8, 24, 0, 1), Case(8, 24, 0, 4), Case(24, 24, 0, 4), Case(0, 0, 96, 1)]
+SMALL_MODEL = [Case(rows, context) for rows in (1, 2, 4, 8, 16, 32) for context in (24, 400)]
+SMALL_MODEL += [*PROMPTS, Case(4, 200, 60), Case(16, 100, 120), Case(24, 60, 200)]
+LARGE_MODEL = [Case(1, 24), Case(1, 300), Case(2, 24), Case(4, 100), Case(8, 24), Case(16, 24)]
+LARGE_MODEL += [*PROMPTS, Case(4, 64, 60), Case(12, 24, 120)]
+LOOKUPS = [Case(1, 24), Case(4, 24), Case(16, 24)]
 LARGE_PARAMS = 100_000_000
 """Parameters from which filling contexts takes so long that a round has fewer of them."""
-STEPS_EACH = 4
+PROMPTS_EACH, DECODES_EACH = 4, 9
+"""Timed steps of a case. The first decode is left out: caches still hold what the prompts used."""
+TURNS = 6
+"""Fits with overlap: each decides by the one before which products are limited by bytes."""
+ROUNDS = 5
+
+
+def engine_dtype(dtype: str) -> dict[str, Any]:
+    """Return the engine arguments of a dtype of the simulator. Raises ConfigError if a CPU does not run it."""
+    name = get_precision(dtype).name
+    if name not in ENGINE_DTYPES:
+        raise ConfigError(
+            f"steps in {name} are not measured on a CPU; choose one of {', '.join(ENGINE_DTYPES)} as --dtype"
+        )
+    return ENGINE_DTYPES[name]
 
 
 @contextmanager
-def live_core(model: str, engine: dict[str, Any] | None = None) -> Iterator[EngineCore]:
-    """Open the live engine on the CPU with the settings that both sides of a comparison use."""
-    if model not in MODELS:
+def live_core(
+    model: str, dtype: str = "float32", engine: dict[str, Any] | None = None
+) -> Iterator[EngineCore]:
+    """Open the live engine on the CPU with the settings that both sides of a comparison use.
+
+    With `enable_lora` it holds `max_loras` random adapters; their keys are "0", "1", ...
+    """
+    if model not in HERE:
         raise ConfigError(
-            f"the simulator has no shape for {model!r}; use one of shop, shop-draft, dummy-386m"
+            f"{model!r} is not among the models measured on a CPU; use one of {', '.join(HERE)}"
         )
-    settings = {"dtype": "float32", "device": "cpu", "max_num_seqs": 32, "max_num_batched_tokens": 256}
-    settings |= {"max_model_len": 1024, "enable_prefix_caching": False, **(engine or {})}
+    settings = {"device": "cpu", "max_num_seqs": 32, "max_num_batched_tokens": 256, "max_model_len": 1024}
+    settings |= {**engine_dtype(dtype), **(engine or {})}
     with bench_model(model, settings) as (folder, arguments):
         core = EngineCore.from_args(EngineArgs.create(model=folder, **arguments))
     try:
+        if (manager := worker_of(core).lora) is not None:
+            with TemporaryDirectory() as scratch:
+                for key in map(str, range(manager.config.max_loras)):
+                    rank = manager.config.max_lora_rank
+                    core.load_lora(key, str(random_adapter(manager, Path(scratch, key), rank, int(key))))
         yield core
     finally:
         core.shutdown()
 
 
-def deployment_of(core: EngineCore, model: str) -> Deployment:
+def deployment_of(core: EngineCore, model: str, dtype: str = "float32") -> Deployment:
     """Return a live engine's deployment as the simulator describes it."""
     names = ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
     sizes = {name: getattr(core.config.scheduler, name) for name in names}
-    dtype, block_size = core.config.model.dtype, core.config.cache.block_size
-    return Deployment(get_model(model), this_cpu(), dtype=dtype, block_size=block_size, **sizes)
+    name, block_size = get_precision(dtype).name, core.config.cache.block_size
+    return Deployment(get_model(model), this_cpu(), dtype=name, block_size=block_size, **sizes)
 
 
-def probe(core: EngineCore, num_params: int, seed: int, timer: Timer = perf_counter) -> list[TimedStep]:
-    """Time one round over all kinds of steps, in random order."""
+def cases_of(model: str) -> list[Case]:
+    """Return the kinds of steps that determine the rates of a model, without adapters."""
+    return LARGE_MODEL if get_model(model).num_params > LARGE_PARAMS else SMALL_MODEL
+
+
+def probe(core: EngineCore, cases: Sequence[Case], seed: int, timer: Timer = perf_counter) -> list[TimedStep]:
+    """Time one round over kinds of steps, in random order."""
     rng = Random(seed)
-    cases = list(LARGE_MODEL if num_params > LARGE_PARAMS else SMALL_MODEL)
-    rng.shuffle(cases)
+    order = rng.sample(cases, len(cases))
     clock = StepClock(core, timer, loads=True)
     timed: list[TimedStep] = []
     try:
-        for number, (rows, context, prompt) in enumerate(cases):
-            timed += _run_case(core, clock, f"probe-{seed}-{number}", rows, context, prompt, rng)
+        for number, case in enumerate(order):
+            timed += _run_case(core, clock, f"probe-{seed}-{number}", case, rng)
     finally:
         clock.remove()
     return timed
 
 
-def _run_case(
-    core: EngineCore, clock: StepClock, label: str, rows: int, context: int, prompt: int, rng: Random
-) -> list[TimedStep]:
-    """Advance `rows` requests until they decode, then time their decodes, or a prompt added to them."""
-    for index in range(rows):
-        _add(core, f"{label}-{index}", context, 2 * rows + STEPS_EACH + 2, rng)
+def _run_case(core: EngineCore, clock: StepClock, label: str, case: Case, rng: Random) -> list[TimedStep]:
+    """Advance the requests until they decode, then time their decodes, or a prompt added to them."""
+    for index in range(case.rows):
+        _add(core, f"{label}-{index}", case, case.context, 2 * case.rows + DECODES_EACH + 2, rng)
     while any(request.num_output_tokens < 1 for request in core.scheduler.requests.values()):
         clock.step()
     timed: list[TimedStep] = []
-    for repeat in range(STEPS_EACH if rows or prompt else 0):
-        if prompt:
-            _add(core, f"{label}-prompt-{repeat}", prompt, 1, rng)
+    for repeat in range(PROMPTS_EACH if case.prompt else DECODES_EACH):
+        if case.prompt:
+            _add(core, f"{label}-prompt-{repeat}", case, case.prompt, 1, rng)
         timed.append(clock.step())
     core.abort(list(core.scheduler.requests))
-    return [step for step in timed if step.load.num_rows]
+    return [step for step in timed[0 if case.prompt else 1 :] if step.load.num_rows]
 
 
-def _add(core: EngineCore, request_id: str, prompt: int, max_tokens: int, rng: Random) -> None:
+def _add(core: EngineCore, request_id: str, case: Case, prompt: int, max_tokens: int, rng: Random) -> None:
     tokens = [rng.randrange(core.config.model.vocab_size) for _ in range(prompt)]
     params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
-    core.add_request(Request(request_id, tokens, params))
+    adapter = str(len(core.scheduler.requests) % case.adapters) if case.adapters else None
+    core.add_request(Request(request_id, tokens, params, lora_key=adapter))
 
 
-def fit(model: str, deployment: Deployment, timed: list[TimedStep]) -> Calibration:
-    """Fit the rates to the medians of all kinds of steps, minimising the relative error."""
-    kinds: dict[tuple[int, ...], list[TimedStep]] = defaultdict(list)
+@dataclass(frozen=True)
+class Kind:
+    """A kind of step, with the medians of its times in seconds."""
+
+    load: StepLoad
+    planning: float
+    execute: float
+
+    @property
+    def total(self) -> float:
+        return self.planning + self.execute
+
+
+def fit(deployment: Deployment, timed: list[TimedStep]) -> Calibration:
+    """Fit the rates to the medians of all kinds of steps, minimising the relative error.
+
+    Whether reading weights overlaps with products depends on the processor and its kernels: the better fit decides.
+    """
+    steps: dict[tuple[int, ...], list[TimedStep]] = defaultdict(list)
     for step in timed:
         load = step.load
-        context = load.decode_context // (64 * max(1, load.num_rows))
-        kinds[load.num_rows, load.num_tokens, context].append(step)
-    loads = [steps[len(steps) // 2].load for steps in kinds.values()]
-    planning = [median(step.planning for step in steps) for steps in kinds.values()]
-    execute = [median(step.execute for step in steps) for steps in kinds.values()]
-    totals = [a + b for a, b in zip(planning, execute, strict=True)]
-    per_step, per_row = _nonnegative([[1.0, load.num_rows] for load in loads], planning, planning)
+        contexts = load.decode_context // (64 * max(1, load.num_rows)), load.prefill_pairs.bit_length()
+        steps[load.num_rows, load.num_tokens, load.num_adapters, *contexts].append(step)
+    kinds = [
+        Kind(each[len(each) // 2].load, median(s.planning for s in each), median(s.execute for s in each))
+        for each in steps.values()
+    ]
+    candidates = [_solve(deployment, kinds)]
+    for _ in range(TURNS):
+        candidates.append(_solve(deployment, kinds, candidates[-1]))
+    rates = min(candidates, key=lambda each: sum(_errors(deployment, kinds, each)))
+    error = median(_errors(deployment, kinds, rates))
+    model, dtype = deployment.model.name, deployment.dtype
+    return Calibration(model, dtype, rates, torch.get_num_threads(), len(timed), error)
+
+
+def _errors(deployment: Deployment, kinds: list[Kind], rates: Rates) -> list[float]:
+    fitted = CostModel(deployment, rates)
+    return [abs(fitted.seconds(kind.load) - kind.total) / kind.total for kind in kinds]
+
+
+def _solve(deployment: Deployment, kinds: list[Kind], earlier: Rates | None = None) -> Rates:
+    """Return the rates that fit best. With earlier rates, a product counts only what takes longer by them."""
     cost = CostModel(deployment, Rates(1, 1, 1, 1, 0, 0, 0, overlaps=False))
     layers = deployment.model.num_layers
     columns = []
-    for load in loads:
-        eager_layers = 0.0 if load.is_decode else layers
-        columns.append([*cost.bytes_and_flops(load), *cost.attention_work(load), eager_layers, load.num_rows])
-    moved, computed, kv, pairs, eager, row = _nonnegative(columns, execute, totals)
-    rates = Rates(
-        *(_inverse(moved), _inverse(computed), _inverse(kv), _inverse(pairs)),
-        *(per_step, eager, per_row + row),
-        overlaps=False,
+    for load in (kind.load for kind in kinds):
+        num_bytes = flops = 0.0
+        for moved, computed in cost.products(load):
+            is_moving = earlier is None or moved / earlier.bytes_per_s >= computed / earlier.flops
+            num_bytes += moved if is_moving else 0.0
+            flops += computed if earlier is None or not is_moving else 0.0
+        eager = (0.0, 0.0) if load.is_replayed else (layers, load.num_rows)
+        adapted = layers if load.num_adapters else 0.0
+        work = (*cost.attention_work(load), *cost.adapter_work(load))
+        columns.append([num_bytes, flops, *work, adapted, *eager, load.num_rows])
+    totals = [kind.total for kind in kinds]
+    found = _nonnegative(columns, [kind.execute for kind in kinds], totals)
+    *rates, adapted, eager_layer, eager_row, row = found
+    moved, computed, kv, pairs, adapter_moved, adapter_computed = map(_inverse, rates)
+    planning = [kind.planning for kind in kinds]
+    per_step, per_row = _nonnegative([[1.0, kind.load.num_rows] for kind in kinds], planning, planning)
+    return Rates(
+        *(moved, computed, kv, pairs, per_step, eager_layer, per_row + row),
+        overlaps=earlier is not None,
+        adapter_bytes_per_s=adapter_moved,
+        adapter_flops=adapter_computed,
+        adapter_overhead=adapted,
+        eager_row_overhead=eager_row,
     )
-    fitted = CostModel(deployment, rates)
-    errors = [abs(fitted.seconds(load) - total) / total for load, total in zip(loads, totals, strict=True)]
-    return Calibration(model, rates, torch.get_num_threads(), len(timed), median(errors))
+
+
+def with_lookups(found: Calibration, deployment: Deployment, timed: list[TimedStep]) -> Calibration:
+    """Add the cost of looking up n-grams: what the steps of such an engine take beyond the fitted time, per row."""
+    cost = CostModel(deployment, found.rates)
+    beyond = median((step.total - cost.seconds(step.load)) / step.load.num_rows for step in timed)
+    return replace(found, rates=replace(found.rates, lookup_overhead=max(0.0, beyond)))
 
 
 def _inverse(seconds_per_unit: float) -> float:
@@ -179,16 +291,21 @@ def choose_timer(cpu_time: bool) -> Timer:
 
 
 def calibrate(
-    tell: Tell, model: str, *, rounds: int = 5, cpu_time: bool = False, engine: dict[str, Any] | None = None
+    tell: Tell, model: str, dtype: str = "float32", *, rounds: int = ROUNDS, cpu_time: bool = False
 ) -> Calibration:
     """Measure the live engine in `rounds` rounds and fit."""
     timer = choose_timer(cpu_time)
-    tell(f"loading {model}")
-    timed: list[TimedStep] = []
-    with live_core(model, engine) as core:
-        deployment = deployment_of(core, model)
-        probe(core, deployment.model.num_params, seed=-1)  # the first calls record graphs and allocate
-        for number in range(rounds):
-            tell(f"{model}: round {number + 1} of {rounds}")
-            timed += probe(core, deployment.model.num_params, number, timer)
-    return fit(model, deployment, timed)
+    name = f"{model} in {get_precision(dtype).name}"
+    found: Calibration | None = None
+    for engine, cases in ((LORA, [*cases_of(model), *ADAPTERS]), (LOOKUP, LOOKUPS)):
+        tell(f"{name}: loading")
+        timed: list[TimedStep] = []
+        with live_core(model, dtype, engine) as core:
+            deployment = deployment_of(core, model, dtype)
+            probe(core, cases, seed=-1)  # the first calls record graphs and allocate
+            for number in range(rounds):
+                tell(f"{name}: round {number + 1} of {rounds}")
+                timed += probe(core, cases, number, timer)
+        found = fit(deployment, timed) if found is None else with_lookups(found, deployment, timed)
+    assert found is not None
+    return found

@@ -4,19 +4,19 @@
                        ---> each scenario, some times: live by the open-loop client, then simulated; medians of both
 
 A paced replica computes a small model at a given pace, as if each had a device of its own; an unpaced one computes a
-shape with random weights whose step takes about 10 ms on the cores that all share. Live rounds differ, so their spread
-stands next to the error: no model is nearer to the live fleet than the fleet is to itself.
+shape with random weights whose step takes about 10 ms on the cores that all share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from statistics import median
 from typing import Any
 
 import torch
 
+from app.bench.comparison import Figure
+from app.bench.comparison import as_json as figure_json
 from app.bench.fleet_model import MODELS, GatewayRouter, Model
 from app.bench.live_fleet import LiveFleet, live_fleet
 from app.bench.timing import Tell, partial_results
@@ -25,7 +25,6 @@ from engine.server.load_client import Objective, Sent
 from engine.sim.shared_cores import Change, Slowdown
 from engine.sim.workload import Lengths, SimRequest, Workload
 
-BAR = 0.15
 GOOD = {True: Objective(ttft=0.2, e2e=0.6), False: Objective(ttft=0.3, e2e=0.75)}
 """Limits of a good request, by whether the fleet is paced: most requests meet them, and some do not."""
 SHORT, LONG = Lengths(24, 72), Lengths(96, 160)
@@ -104,28 +103,17 @@ class Outcome:
     other_cores: list[float] = field(default_factory=list)
     """Cores that other programs used, by round."""
 
-    def median(self, side: str, name: str) -> float:
-        """Return a figure of `live` or `simulated`."""
-        return float(median(getattr(each, name) for each in getattr(self, side)))
-
-    def errors(self) -> dict[str, float]:
-        """Return (simulated - live) / live of the medians, by figure."""
-        pairs = {name: (self.median("simulated", name), self.median("live", name)) for name in COMPARED}
-        return {
-            name: (sim - live) / live if live else float(sim != live) for name, (sim, live) in pairs.items()
-        }
-
-    def spreads(self) -> dict[str, float]:
-        """Return (largest - smallest) / median of the live rounds, by figure."""
-        found = {}
-        for name in COMPARED:
-            values = [getattr(each, name) for each in self.live]
-            found[name] = (max(values) - min(values)) / (median(values) or 1.0)
-        return found
-
     @property
-    def is_within(self) -> bool:
-        return all(abs(error) <= BAR for error in self.errors().values())
+    def figures(self) -> list[Figure]:
+        """Both sides of each compared figure, by round."""
+        return [
+            Figure(
+                name,
+                [getattr(each, name) for each in self.live],
+                [getattr(each, name) for each in self.simulated],
+            )
+            for name in COMPARED
+        ]
 
 
 @dataclass
@@ -199,7 +187,7 @@ def figures(sent: Sequence[Sent], objective: Objective) -> Figures:
 def as_json(report: FleetCheck) -> dict[str, Any]:
     """Return the report with its errors."""
     outcomes = [
-        {**asdict(each), "errors": each.errors(), "spreads": each.spreads(), "is_within": each.is_within}
+        {**asdict(each), "figures": [figure_json(figure) for figure in each.figures]}
         for each in report.outcomes
     ]
-    return {**asdict(report), "bar": BAR, "outcomes": outcomes}
+    return {**asdict(report), "outcomes": outcomes}

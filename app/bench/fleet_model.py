@@ -14,7 +14,7 @@ from itertools import accumulate, zip_longest
 from statistics import mean, median
 from typing import Any
 
-from app.bench.calibrate import LARGE_PARAMS, deployment_of, fit, live_core, probe
+from app.bench.calibrate import LARGE_MODEL, deployment_of, fit, live_core, probe
 from app.bench.live_fleet import ENGINE, MODEL, NUM_BLOCKS, PACE, PACED_MODEL, VOCABULARY, LiveFleet
 from engine.config import CacheConfig
 from engine.gateway.backend import Backend, GatewayRequest
@@ -185,12 +185,11 @@ class Model:
 
 def unpaced() -> Model:
     """Fit the rates of a step to the engine in this process."""
-    with live_core(MODEL, {**ENGINE, "enable_prefix_caching": True}) as core:
+    with live_core(MODEL, engine=ENGINE) as core:
         deployment = deployment_of(core, MODEL)
-        cases = LARGE_PARAMS + 1  # the shorter list of steps
-        probe(core, cases, seed=-1)
-        timed = [step for number in range(2) for step in probe(core, cases, number)]
-        return Model(deployment, fit(MODEL, deployment, timed).rates)
+        probe(core, LARGE_MODEL, seed=-1)
+        timed = [step for number in range(2) for step in probe(core, LARGE_MODEL, number)]
+        return Model(deployment, fit(deployment, timed).rates)
 
 
 def paced() -> Model:

@@ -78,7 +78,7 @@ def measure(
         report.adapter_bytes = manager.num_slot_bytes // manager.config.max_loras
         adapters, loads = [], []
         for number in range(1, most + 1):
-            path = _random_adapter(manager, Path(scratch) / str(number), rank, number)
+            path = random_adapter(manager, Path(scratch) / str(number), rank, number)
             start = time.perf_counter()
             llm.add_lora(request := LoRARequest(f"adapter-{number}", number, str(path)))
             loads.append(1000 * (time.perf_counter() - start))
@@ -114,7 +114,8 @@ def _round(
     return batch_size * output_len / (time.perf_counter() - start)
 
 
-def _random_adapter(manager: LoRAManager, folder: Path, rank: int, seed: int) -> Path:
+def random_adapter(manager: LoRAManager, folder: Path, rank: int, seed: int) -> Path:
+    """Write an adapter of every linear layer in PEFT's format and return its folder, which must not exist."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, target in manager.targets.items():

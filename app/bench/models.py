@@ -46,12 +46,47 @@ DUMMIES["dummy-103m"] = DUMMIES["dummy-386m"] | {
 }
 
 
+def write_checkpoint(name: str, folder: Path) -> None:
+    """Write a dummy with random weights in bf16, for engines that load nothing but files.
+
+    A checkpoint's numbers are bf16 as in most models, in whatever type an engine computes with them.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    from engine.config import EngineArgs
+    from engine.models.hf_config import load_model_config
+    from engine.models.loader import checkpoint_tensors, create_model
+
+    config = DUMMIES[name] | {"torch_dtype": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    args = EngineArgs.create(model=str(folder), load_format="dummy", skip_tokenizer_init=True)
+    shapes = checkpoint_tensors(create_model(load_model_config(args), "meta"))
+    random = torch.Generator().manual_seed(0)
+    weights = {}
+    for key, like in shapes.items():
+        if like.dim() == 1:
+            weights[key] = torch.ones(like.shape, dtype=torch.bfloat16)
+        else:
+            weights[key] = torch.empty(like.shape, dtype=torch.bfloat16).normal_(0, 0.02, generator=random)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 @contextmanager
-def bench_model(name: str, engine: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (model to load, engine arguments); the name of a dummy becomes a temporary folder."""
+def bench_model(
+    name: str, engine: dict[str, Any], *, with_weights: bool = False
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (model to load, engine arguments); the name of a dummy becomes a temporary folder.
+
+    with_weights: write the random weights to a file, instead of leaving them to the engine that loads it.
+    """
     if name not in DUMMIES:
         yield name, engine
         return
     with TemporaryDirectory(prefix=f"{name}-") as folder:
+        if with_weights:
+            write_checkpoint(name, Path(folder))
+            yield folder, {**engine, "skip_tokenizer_init": True}
+            return
         Path(folder, "config.json").write_text(json.dumps(DUMMIES[name], indent=2))
         yield folder, {**engine, "load_format": "dummy", "skip_tokenizer_init": True}

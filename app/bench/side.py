@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from app.bench.sides.side_protocol import peak_rss_bytes
 from common.child_process import JsonChild, ProcessEnded, describe_exit
 
 SIDES = Path(__file__).parent / "sides"
@@ -38,11 +39,15 @@ class SideSpec:
     """Engine arguments of this side."""
     is_server: bool = False
     """Whether it is reached over HTTP: it tells nothing about its inside."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables of its process."""
+    patience_s: float = 900.0
+    """Seconds to wait for any answer: vLLM compiles the model at its start."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of one request to a side. CPU seconds cover all its threads and child processes."""
+    """Result of one request to a side. CPU seconds and memory cover all its threads and child processes."""
 
     result: Any
     seconds: float
@@ -78,20 +83,36 @@ class Side(JsonChild):
         self.spec = spec
         self._started = perf_counter()
         command = [spec.python, str(spec.program), json.dumps({"model": model, "engine": spec.engine})]
-        super().__init__(command, name=spec.name, environment={"OMP_NUM_THREADS": str(threads)})
+        environment = {"OMP_NUM_THREADS": str(threads), **spec.environment}
+        super().__init__(command, name=spec.name, environment=environment)
 
     def wait_ready(self) -> dict[str, Any]:
         """Wait until the engine is loaded; return its description and `load_seconds` since the start."""
-        return {**self.read(), "load_seconds": self.age()}
+        return {**self._answer("load"), "load_seconds": self.age()}
 
     def ask(self, what: str, prompts: Sequence[Any], max_tokens: Sequence[int]) -> Answer:
         """Send one request and wait for the answer. Processor time covers the side's whole process tree."""
         cpu_before = self._cpu_seconds()
         self.write({"do": what, "prompts": list(prompts), "max_tokens": list(max_tokens)})
-        answer = Answer(**self.read())
+        answer = Answer(**self._answer(what))
         # The system counts a tree in hundredths of a second; the side itself in less, but not what it started.
         whole_tree = self._cpu_seconds() - cpu_before
-        return replace(answer, cpu_seconds=max(answer.cpu_seconds, whole_tree))
+        peak = sum(peak_rss_bytes(each.pid) for each in self._children())
+        return replace(
+            answer,
+            cpu_seconds=max(answer.cpu_seconds, whole_tree),
+            peak_rss_bytes=answer.peak_rss_bytes + peak,
+        )
+
+    def _answer(self, what: str) -> dict[str, Any]:
+        """Read an answer. Raises SideDied if the process ends, or is silent for longer than `patience_s`."""
+        answer: dict[str, Any] | None = self.read(self.spec.patience_s)
+        if answer is not None:
+            return answer
+        said = self._said()
+        self.kill()
+        why = f"did not {what} within {self.spec.patience_s:.0f} s and was ended. {said}"
+        raise SideDied(self.name, None, why)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -109,14 +130,22 @@ class Side(JsonChild):
 
     def ended(self) -> SideDied:
         code = self.exit_code()
+        return SideDied(self.name, code, f"{describe_exit(code)}. {self._said()}")
+
+    def _said(self) -> str:
         said = "\n".join(f"  {line}" for line in self.last_words(ERROR_LINES).splitlines())
-        said = said or "  (nothing on stderr)"
-        return SideDied(self.name, code, f"{describe_exit(code)}. The end of what it wrote:\n{said}")
+        return f"The end of what it wrote:\n{said or '  (nothing on stderr)'}"
 
     def _cpu_seconds(self) -> float:
         try:
             process = psutil.Process(self._process.pid)
-            times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+            times = [each.cpu_times() for each in (process, *self._children())]
         except psutil.NoSuchProcess:  # reading the answer reports the error
             return 0.0
         return sum(time.user + time.system for time in times)
+
+    def _children(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []

@@ -1,150 +1,230 @@
-"""Run one workload twice: in the live engine, and in the simulator calibrated on it.
+"""Run workloads twice: in the live engine, and in the simulator calibrated on it.
 
-Both get the same arrivals, lengths and scheduler settings. Live rounds alternate with rounds of calibration, so that
-both see the same load of the machine, and figures are medians over the rounds. The live clock skips idle time: when
-nothing is left to do, it is set to the next arrival, as in the simulator. All else is real: the engine schedules,
-computes and samples, and a request that arrives during a step waits for its end.
+Both get the same arrivals, lengths and scheduler settings. Figures are medians over the live rounds. The live clock
+skips idle time: when nothing is left to do, it is set to the next arrival, as in the simulator. All else is real: the
+engine schedules, computes and samples, and a request that arrives during a step waits for its end.
+
+Near capacity a small error of the steps becomes a large one of the waiting times: with a load of 0.95, steps that are
+3 % longer leave 2 % of the time idle instead of 5 %, and queues are more than twice as long.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from random import Random
 from statistics import median
 from time import perf_counter
 from typing import Any
 
-from app.bench.calibrate import choose_timer, deployment_of, fit, live_core, probe
+from app.bench.calibrate import calibrate, choose_timer, deployment_of, live_core
+from app.bench.comparison import Figure
+from app.bench.comparison import as_json as figure_json
+from app.bench.sim_workloads import ALL_AT_ONCE, APART, CheckWorkload
 from app.bench.timing import Tell
-from app.bench.workload import StepClock, TimedStep, Timer
+from app.bench.workload import StepClock, Timer
+from common.paths import cache_dir, write_atomically
+from common.text import duration
 from engine.core.request import Request
+from engine.core.stats import StepStats
 from engine.engine_core import EngineCore
-from engine.sampling_params import SamplingParams
-from engine.sim.calibration import Calibration
+from engine.sim.calibration import Calibration, calibration_from
 from engine.sim.cost import CostModel
 from engine.sim.engine import SimEngine
+from engine.sim.hardware import this_cpu
+from engine.sim.memory import Deployment
+from engine.sim.models import get_model
 from engine.sim.recorder import Recorder, RequestRecord
 from engine.sim.report import RunReport, summarise
-from engine.sim.workload import Lengths, SimRequest, Workload
+from engine.sim.run import make_engine
+from engine.sim.speculation import Speculation
+from engine.sim.workload import SimRequest, make_request
 
-PROMPT, OUTPUT = Lengths(32, 256), Lengths(16, 48)
+MEDIAN_BAR, SHARE_BAR = 0.10, 0.75
+"""Largest median error of all figures, and smallest share of figures within their bar, of a check that passes."""
 
-BARS = {"mean step": 0.15, "TTFT p50": 0.20, "ITL p50": 0.20}
-"""Figure -> largest allowed error; figures without one are only reported."""
+
+@dataclass(frozen=True)
+class Drafting:
+    """Measured success of a drafter, which no cost model knows: it depends on the text."""
+
+    num_speculative_tokens: int
+    coverage: float
+    """Share of decoding rows that got drafts."""
+    acceptance: float
+    """Probability that a draft is accepted if those before it were."""
+
+    @classmethod
+    def measured(cls, num_speculative_tokens: int, steps: Sequence[StepStats]) -> Drafting:
+        """Count drafts and their success over the steps of a run."""
+        rows = sum(each.num_decode_tokens - each.num_draft_tokens for each in steps)
+        drafted = sum(each.num_drafts for each in steps)
+        accepted = sum(each.num_accepted_tokens for each in steps)
+        whole = sum(sum(each.num_accepted_tokens_per_pos[num_speculative_tokens - 1 :]) for each in steps)
+        return cls(
+            num_speculative_tokens, drafted / max(1, rows), accepted / max(1, accepted + drafted - whole)
+        )
 
 
 @dataclass
-class Figure:
-    name: str
-    live: float
-    """Median over the rounds, seconds."""
-    simulated: float
-    spread: float
-    """(largest - smallest) / median of the live rounds. An error smaller than this means little."""
-    bar: float | None
+class Outcome:
+    """Figures of one workload."""
 
-    @property
-    def error(self) -> float:
-        return self.simulated / self.live - 1
-
-    @property
-    def is_within(self) -> bool:
-        return self.bar is None or abs(self.error) <= self.bar
+    workload: str
+    num_requests: int
+    rate: float
+    """Requests per second; infinite: all at once."""
+    figures: list[Figure]
+    drafting: Drafting | None = None
 
 
 @dataclass
 class CheckReport:
+    """Figures of all workloads of one model."""
+
     model: str
-    num_requests: int
-    rate: float
+    dtype: str
     rounds: int
     calibration: Calibration
-    figures: list[Figure] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @property
+    def figures(self) -> list[Figure]:
+        return [figure for outcome in self.outcomes for figure in outcome.figures]
+
+    @property
+    def median_error(self) -> float:
+        return median(abs(figure.error) for figure in self.figures)
+
+    @property
+    def num_within(self) -> int:
+        return sum(figure.is_within for figure in self.figures)
 
     @property
     def passed(self) -> bool:
-        return all(figure.is_within for figure in self.figures)
-
-    @property
-    def spread(self) -> float:
-        """Largest spread of the live rounds among the figures with a bar."""
-        return max((figure.spread for figure in self.figures if figure.bar is not None), default=0.0)
+        return self.median_error <= MEDIAN_BAR and self.num_within >= SHARE_BAR * len(self.figures)
 
     @property
     def is_noisy(self) -> bool:
-        """Whether live rounds differ by more than twice a bar, so that the machine decides the result."""
-        return any(figure.bar is not None and figure.spread > 2 * figure.bar for figure in self.figures)
+        """Whether so many live figures are noisy that the machine decides the result."""
+        return sum(figure.is_noisy for figure in self.figures) > (1 - SHARE_BAR) * len(self.figures)
 
 
 def check(
     tell: Tell,
     model: str,
+    dtype: str,
+    workloads: Sequence[CheckWorkload],
     *,
-    num_requests: int = 60,
-    load: float = 0.6,
     rounds: int = 3,
     cpu_time: bool = False,
-    prompt: Lengths = PROMPT,
-    output: Lengths = OUTPUT,
-    engine: dict[str, Any] | None = None,
     saved: Calibration | None = None,
+    resume: bool = False,
 ) -> CheckReport:
-    """Compare. `load`: arrival rate as a share of the engine's capacity. `saved`: a calibration to use instead."""
+    """Compare. `saved`: a calibration to use instead of measuring. `resume`: go on with an interrupted check."""
     timer = choose_timer(cpu_time)
-    tell(f"loading {model}")
-    timed: list[TimedStep] = []
-    live: list[RunReport] = []
-    with live_core(model, engine) as core:
-        deployment = deployment_of(core, model)
-        size = deployment.model.num_params
-        tell("warming up")
-        first = probe(core, size, -1, timer)
-        rate = load * _capacity(core, saved or fit(model, deployment, first), prompt, output)
-        work = list(Workload(num_requests, rate, prompt, output))
-        for number in range(rounds):
-            if saved is None:
-                tell(f"round {number + 1} of {rounds}: calibrating")
-                timed += probe(core, size, number, timer)
-            tell(f"round {number + 1} of {rounds}: {num_requests} requests, live")
-            live.append(serve_live(core, work, timer))
-        calibration = saved or fit(model, deployment, timed)
-        simulated = serve_simulated(core, calibration, work)
-    report = CheckReport(model, num_requests, rate, rounds, calibration)
-    for name, value in _figures(simulated).items():
-        values = [_figures(run)[name] for run in live]
-        spread = (max(values) - min(values)) / median(values)
-        report.figures.append(Figure(name, median(values), value, spread, BARS.get(name)))
+    report = _interrupted(model, dtype, rounds) if resume else None
+    if report is None:
+        calibration = saved or calibrate(tell, model, dtype, cpu_time=cpu_time)
+        report = CheckReport(model, dtype, rounds, calibration)
+    done = {outcome.workload for outcome in report.outcomes}
+    left = [each for each in workloads if each.name not in done]
+    seconds = [_expected_seconds(each, report) for each in left]
+    for number, workload in enumerate(left):
+        where = f"{number + 1} of {len(left)}, {workload.name}"
+        rest = f"about {duration(sum(seconds[number:]))} to go"
+        report.outcomes.append(
+            _compare(lambda text, a=where, b=rest: tell(f"{a}: {text}, {b}"), workload, report, timer)  # type: ignore[misc]
+        )
+        _save(report)
+    _unfinished().unlink(missing_ok=True)
     return report
 
 
-def _figures(report: RunReport) -> dict[str, float]:
-    spreads = {"TTFT": report.ttft, "ITL": report.itl, "E2E": report.e2e}
-    figures = {"mean step": report.mean_step_seconds}
-    for name, spread in spreads.items():
-        assert spread is not None  # every request finished and has several tokens
-        figures |= {f"{name} p50": spread.p50, f"{name} p90": spread.p90, f"{name} mean": spread.mean}
-    return figures
+def _compare(tell: Tell, workload: CheckWorkload, report: CheckReport, timer: Timer) -> Outcome:
+    """Run a workload once to warm up and to measure its drafter, then in rounds, then simulate it."""
+    tell("loading")
+    with live_core(report.model, report.dtype, dict(workload.engine)) as core:
+        rate = _rate(core, workload, report.calibration)
+        work = workload.requests(workload.sized(report.model), rate)
+        tell("warming up")
+        steps: list[StepStats] = []
+        serve_live(core, work, timer, steps)
+        speculative, drafting = core.config.speculative, None
+        if speculative is not None:
+            drafting = Drafting.measured(speculative.num_speculative_tokens, steps)
+        live = []
+        for number in range(report.rounds):
+            tell(f"round {number + 1} of {report.rounds}")
+            live.append(figures_of(serve_live(core, work, timer)))
+        simulated = figures_of(serve_simulated(core, report.calibration, work, drafting))
+    figures = [Figure(name, [each[name] for each in live], [value]) for name, value in simulated.items()]
+    return Outcome(workload.name, len(work), rate, figures, drafting)
 
 
-def _capacity(core: EngineCore, calibration: Calibration, prompt: Lengths, output: Lengths) -> float:
-    """Return the simulated requests per second when all arrive at the start."""
-    work = list(Workload(100, float("inf"), prompt, output))
-    return serve_simulated(core, calibration, work).requests_per_s
+def figures_of(report: RunReport) -> dict[str, float]:
+    """Return the figures that are compared: times in seconds, and output tokens per second of work."""
+    assert report.ttft is not None and report.tpot is not None and report.e2e is not None
+    return {
+        "output tokens/s": report.output_tokens / (report.num_steps * report.mean_step_seconds),
+        "mean step": report.mean_step_seconds,
+        "TTFT p50": report.ttft.p50,
+        "TPOT p50": report.tpot.p50,
+        "E2E p90": report.e2e.p90,
+    }
 
 
-def serve_simulated(core: EngineCore, calibration: Calibration, work: Sequence[SimRequest]) -> RunReport:
+def _rate(core: EngineCore, workload: CheckWorkload, calibration: Calibration) -> float:
+    """Return the requests per second: the load times the simulated rate when all arrive at the start."""
+    if workload.load == APART:
+        return 0.001
+    work = workload.requests(64, ALL_AT_ONCE)
+    return workload.load * serve_simulated(core, calibration, work).requests_per_s
+
+
+def _expected_seconds(workload: CheckWorkload, report: CheckReport) -> float:
+    """Estimate the duration of a workload's rounds by simulating it on a plain engine."""
+    deployment = Deployment(
+        get_model(report.model), this_cpu(), dtype=report.calibration.dtype, max_num_seqs=32
+    )
+    engine = make_engine(deployment, rates=report.calibration.rates, num_blocks=4096)
+    engine.run(workload.requests(workload.sized(report.model), ALL_AT_ONCE))
+    return 1.0 + 1.2 * (1 + report.rounds) * engine.recorder.step_seconds
+
+
+def serve_simulated(
+    core: EngineCore, calibration: Calibration, work: Sequence[SimRequest], drafting: Drafting | None = None
+) -> RunReport:
     """Simulate the work with the live engine's scheduler settings and cache."""
-    cost = CostModel(deployment_of(core, calibration.model), calibration.rates)
-    engine = SimEngine(core.config.scheduler, core.config.cache, cost)
+    cost = CostModel(deployment_of(core, calibration.model, calibration.dtype), calibration.rates)
+    speculation = None
+    if drafting is not None:
+        speculation = Speculation(
+            drafting.num_speculative_tokens,
+            drafting.acceptance,
+            coverage=drafting.coverage,
+            lookup_s=calibration.rates.lookup_overhead,
+        )
+    engine = SimEngine(core.config.scheduler, core.config.cache, cost, speculation=speculation)
     engine.run(work)
     return summarise([engine.recorder], engine.scheduler.kv.pool.num_usable, engine.rejected)
 
 
-def serve_live(core: EngineCore, work: Sequence[SimRequest], timer: Timer = perf_counter) -> RunReport:
-    """Run the work in the live engine; the clock advances by the time of its steps and skips idle time."""
+def serve_live(
+    core: EngineCore,
+    work: Sequence[SimRequest],
+    timer: Timer = perf_counter,
+    steps: list[StepStats] | None = None,
+) -> RunReport:
+    """Run the work in the live engine, with an empty prefix cache; the clock advances by the time of its steps.
+
+    steps: receives the statistics of every step.
+    """
+    core.reset_prefix_cache()
     recorder, clock = Recorder(), StepClock(core, timer, loads=True)
-    rng, vocabulary = Random("live"), core.config.model.vocab_size
+    vocabulary = core.config.model.vocab_size
     now, previous_end, index = 0.0, -2.0, 0
     try:
         while index < len(work) or core.has_unfinished():
@@ -152,11 +232,13 @@ def serve_live(core: EngineCore, work: Sequence[SimRequest], timer: Timer = perf
                 now = max(now, work[index].arrival)
             while index < len(work) and work[index].arrival <= now:
                 request = work[index]
-                core.add_request(_live_request(request, rng, vocabulary))
+                core.add_request(_live_request(request, vocabulary))
                 record = RequestRecord(request, arrival=request.arrival, scheduled=0.0)
                 recorder.live[str(request.index)] = record
                 index += 1
             step = clock.step()
+            if steps is not None:
+                steps.append(core.scheduler.stats)
             if not step.load.num_rows:
                 continue
             now += step.total
@@ -168,7 +250,55 @@ def serve_live(core: EngineCore, work: Sequence[SimRequest], timer: Timer = perf
     return summarise([recorder], core.config.cache.num_blocks - 1, [])
 
 
-def _live_request(request: SimRequest, rng: Random, vocabulary: int) -> Request:
-    tokens = [rng.randrange(vocabulary) for _ in range(request.prompt_len)]
-    params = SamplingParams(temperature=0, max_tokens=request.output_len, ignore_eos=True)
-    return Request(str(request.index), tokens, params, arrival_time=request.arrival)
+def _live_request(request: SimRequest, vocabulary: int) -> Request:
+    """Return a request of random tokens that shares its prefix with others as the simulated one does."""
+    shared = min(request.prefix_len, request.prompt_len) if request.prefix_id >= 0 else 0
+    parts = ((f"prefix {request.prefix_id}", shared), (f"own {request.index}", request.prompt_len - shared))
+    tokens: list[int] = []
+    for seed, count in parts:
+        rng = Random(seed)
+        tokens += [rng.randrange(vocabulary) for _ in range(count)]
+    return make_request(request, tokens)
+
+
+# -- interrupted checks
+
+
+def _unfinished() -> Path:
+    return cache_dir() / "simulator-check.json"
+
+
+def _save(report: CheckReport) -> None:
+    write_atomically(_unfinished(), json.dumps(asdict(report)))
+
+
+def _interrupted(model: str, dtype: str, rounds: int) -> CheckReport | None:
+    """Return the stored part of a check that was interrupted, if it is of this model, dtype and number of rounds."""
+    try:
+        stored = json.loads(_unfinished().read_text())
+        if (stored["model"], stored["dtype"], stored["rounds"]) != (model, dtype, rounds):
+            return None
+        outcomes = [
+            Outcome(
+                **each
+                | {
+                    "figures": [Figure(**figure) for figure in each["figures"]],
+                    "drafting": each["drafting"] and Drafting(**each["drafting"]),
+                }
+            )
+            for each in stored["outcomes"]
+        ]
+        return CheckReport(model, dtype, rounds, calibration_from(stored["calibration"]), outcomes)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def as_json(report: CheckReport) -> dict[str, Any]:
+    """Return the report with its errors and verdict."""
+    outcomes = [
+        asdict(each) | {"figures": [figure_json(figure) for figure in each.figures]}
+        for each in report.outcomes
+    ]
+    verdict = {"median_error": report.median_error, "num_within": report.num_within}
+    verdict |= {"passed": report.passed, "is_noisy": report.is_noisy}
+    return {**asdict(report), "outcomes": outcomes, **verdict}

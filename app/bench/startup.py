@@ -1,4 +1,4 @@
-"""Time a fresh process up to its first tokens, phase by phase."""
+"""Time a fresh process up to its first token, phase by phase, with and without compiled kernels."""
 
 from __future__ import annotations
 
@@ -19,23 +19,35 @@ PROGRAM = """
 import time; marks = [time.time()]
 import torch; marks.append(time.time())
 from engine import LLM, SamplingParams; LLM; marks.append(time.time())
+from kernels import registry; registry.unavailable("cpu"); marks.append(time.time())
 llm = LLM({model!r}); marks.append(time.time())
-params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+params = SamplingParams(temperature=0, max_tokens=1)
 llm.generate(["Hello"], params, use_tqdm=False); marks.append(time.time())
 import json; print(json.dumps(marks))
 """
-PHASES = ("interpreter", "import torch", "import engine", "load model, size cache", "first 16 tokens", "exit")
+PHASES = (
+    "interpreter",
+    "import torch",
+    "import engine",
+    "load kernels",
+    "load weights, size cache",
+    "first token",
+    "exit",
+)
 
 
 @dataclass
 class StartupReport:
-    """Times in seconds. `phases` and `total` are medians over the runs."""
+    """Times in seconds. `phases` and the totals are medians over the runs."""
 
     model: str
     runs: list[list[float]] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
     total: float = 0.0
     """Time of the whole process, as seen by the user."""
+    runs_without_kernels: list[list[float]] = field(default_factory=list)
+    total_without_kernels: float = 0.0
+    """The same while the C++ kernels are not compiled yet: as on a fresh machine, but with an idle compiler."""
     interrupted: bool = False
 
 
@@ -45,22 +57,24 @@ def measure(tell: Tell, model: str, *, runs: int = 3) -> StartupReport:
     with partial_results(report):
         for number in range(runs + 1):  # the first warms the disk cache
             tell(f"process {number + 1} of {runs + 1}")
-            durations = _one_process(model)
+            durations, without = _one_process(model), _one_process(model, PREP_KERNELS_COMPILER="")
             if number > 0:
                 report.runs.append(durations)
+                report.runs_without_kernels.append(without)
     if report.runs:
         report.phases = {name: median(run[i] for run in report.runs) for i, name in enumerate(PHASES)}
-        report.total = median(sum(run) for run in report.runs)
+        report.total = median(map(sum, report.runs))
+        report.total_without_kernels = median(map(sum, report.runs_without_kernels))
     return report
 
 
-def _one_process(model: str) -> list[float]:
+def _one_process(model: str, **environment: str) -> list[float]:
     start = time()
     process = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(model=model)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
     )
     end = time()
     if process.returncode != 0:

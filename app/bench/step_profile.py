@@ -49,7 +49,7 @@ PARTS = {
 """Part -> its description. Attention includes planning (`build`)."""
 
 _OPS = {
-    "gemm": "linear int4_linear int8_linear fp8_linear grouped_linear lora_shrink lora_expand",
+    "gemm": "linear gated_linear int4_linear int8_linear fp8_linear grouped_linear lora_shrink lora_expand",
     "norm": "rms_norm fused_add_rms_norm",
     "rope": "rotary_embedding",
     "activation": "silu_and_mul",

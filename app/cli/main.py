@@ -77,6 +77,11 @@ COMMANDS = {
 }
 
 
+WAITING = frozenset("bench disagg doctor drill fleet kernels lab mine serve sim upgrade zoo".split())
+"""Commands that measure an engine or run one for long: they wait for the compiler of the CPU kernels. The others answer
+at once on a fresh machine, with torch."""
+
+
 class LazyGroup(TyperGroup):
     """A command group whose members are stubs for the help page until one of them is called."""
 
@@ -88,6 +93,8 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Load the command: its module's function or typer app of the same name."""
         if args and args[0] in COMMANDS:
+            if args[0] in WAITING:
+                os.environ.setdefault("PREP_KERNELS_BUILD", "wait")
             found = getattr(import_module(COMMANDS[args[0]].module), args[0])
             command = typer.main.get_command(
                 found if isinstance(found, typer.Typer) else terminal.command_app(found)

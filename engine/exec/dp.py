@@ -34,6 +34,7 @@ from engine.engine_core import EngineCore
 from engine.exec.multiproc import threads_per_worker
 from engine.exec.process import RemoteProcess
 from engine.grammar.vocabulary import TokenSource
+from kernels.registry import environment_of_ranks
 
 logger = logging.getLogger(__name__)
 
@@ -303,6 +304,8 @@ def _start_replicas(config: EngineConfig, tokenizer: TokenSource | None) -> Sequ
         num_gpus = num_workers if is_cuda else 0
         return start_actors(jobs, num_gpus=num_gpus, num_workers=num_workers * num_replicas)
     environment = {"OMP_NUM_THREADS": str(threads_per_worker(num_workers * num_replicas))}
+    if not is_cuda:
+        environment |= environment_of_ranks()
     replicas = []
     for index, (name, factory, arguments) in enumerate(jobs):
         gpus = {"CUDA_VISIBLE_DEVICES": ",".join(_gpus(index, num_workers))} if is_cuda else {}

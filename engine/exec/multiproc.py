@@ -33,6 +33,7 @@ from engine.exec.base import PendingStep
 from engine.exec.process import Channel, RemoteProcess
 from engine.parallel import join_world
 from engine.worker.worker import Worker, call_worker, resolve_device
+from kernels.registry import environment_of_ranks
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +122,8 @@ class MultiprocExecutor:
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         address = ("127.0.0.1", self._store.port)
         environment = {"OMP_NUM_THREADS": str(threads_per_worker(self.world_size))}
+        if config.device == "cpu":
+            environment |= environment_of_ranks()
         return [
             RemoteProcess(f"worker rank {rank}", RankWorker, rank, address, config, environment=environment)
             for rank in range(self.world_size)

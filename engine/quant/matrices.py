@@ -62,23 +62,9 @@ class Int4Weight:
         packed, scale = ops.pack_int4(steps).contiguous(), _narrowed(scale).contiguous()
         return cls(packed, scale, zero.contiguous(), group_size, permutation, bits == 8)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of nibbles, scales, zero points and permutation."""
-        tensors = (self.qweight, self.scale, self.zero, self.permutation)
-        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
-
-    @property
-    def is_recordable(self) -> bool:
-        return self.permutation is None and not self.is_split
-
-    def multiply(self, x: Tensor) -> Tensor:
-        """x [T, K] @ weight.T: [T, N]."""
-        if self.permutation is not None:
-            x = x[:, self.permutation]
-        if self.is_split:
-            x = torch.cat((x, x), dim=1)
-        return ops.int4_linear(x, self.qweight, self.scale, self.zero, self.group_size)
+    def prepared(self) -> Int4Product:
+        operands = ops.pack_int4_weight(self.qweight, self.scale, self.zero, self.group_size)
+        return Int4Product(operands, self.permutation, self.is_split)
 
     def dequantise(self) -> Tensor:
         """The matrix [N, K] in fp32, its columns as in the checkpoint."""
@@ -109,6 +95,36 @@ class Int4Weight:
         return self.group_size, None if order is None else order.cpu().numpy().tobytes()
 
 
+@dataclass(frozen=True, slots=True)
+class Int4Product:
+    """An Int4Weight, ready to multiply with."""
+
+    operands: tuple[Any, ...]  # What `ops.int4_linear` takes after x
+    permutation: Tensor | None
+    is_split: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of nibbles, scales, zero points and permutation."""
+        return _num_bytes(*self.operands, self.permutation)
+
+    @property
+    def is_recordable(self) -> bool:
+        return self.permutation is None and not self.is_split
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """x [T, K] @ weight.T: [T, N]."""
+        if self.permutation is not None:
+            x = x[:, self.permutation]
+        if self.is_split:
+            x = torch.cat((x, x), dim=1)
+        return ops.int4_linear(x, *self.operands)
+
+
+def _num_bytes(*parts: Any) -> int:
+    return sum(getattr(part, "nbytes", 0) for part in parts)
+
+
 def _narrowed(scale: Tensor) -> Tensor:
     """The same numbers in 16 bits if fp16 or bf16 holds all of them: half the memory for scales."""
     for dtype in (torch.float16, torch.bfloat16):
@@ -128,19 +144,22 @@ class ByteWeight:
     """fp8: activations are divided by this number (static); without it, each token by its max|x| / 448."""
     keeps_outliers: bool = False  # int8: activations beyond THRESHOLD are multiplied as floats
 
+    def prepared(self) -> Int8Product | ByteWeight:
+        if self.qweight.dtype == E4M3:
+            return self
+        operands = ops.pack_int8_weight(self.qweight, self.scale)
+        return Int8Product(operands, (self.qweight, self.scale) if self.keeps_outliers else None)
+
     @property
     def nbytes(self) -> int:
-        return self.qweight.nbytes + self.scale.nbytes
+        return _num_bytes(self.qweight, self.scale)
 
     @property
     def is_recordable(self) -> bool:
-        return self.qweight.dtype == torch.int8 and not self.keeps_outliers  # fp8: a CPU emulates e4m3
+        return False  # a CPU emulates e4m3
 
     def multiply(self, x: Tensor) -> Tensor:
-        if self.qweight.dtype == E4M3:
-            return ops.fp8_linear(x, self.qweight, self.scale, self.input_scale)
-        product = llm_int8_linear if self.keeps_outliers else ops.int8_linear
-        return product(x, self.qweight, self.scale)
+        return ops.fp8_linear(x, self.qweight, self.scale, self.input_scale)
 
     @classmethod
     def stack(cls, weights: Sequence[ByteWeight]) -> list[ByteWeight]:
@@ -156,7 +175,35 @@ class ByteWeight:
         return [cls(qweight, scale, largest)]
 
 
-def llm_int8_linear(x: Tensor, qweight: Tensor, scale: Tensor, threshold: float = THRESHOLD) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Int8Product:
+    """A ByteWeight of int8, ready to multiply with."""
+
+    operands: tuple[Any, ...]  # What `ops.int8_linear` takes after x
+    plain: tuple[Tensor, Tensor] | None
+    """LLM.int8: qweight and scale once more, for the columns of outliers."""
+
+    @property
+    def nbytes(self) -> int:
+        return _num_bytes(*self.operands)
+
+    @property
+    def is_recordable(self) -> bool:
+        return self.plain is None
+
+    def multiply(self, x: Tensor) -> Tensor:
+        if self.plain is None:
+            return ops.int8_linear(x, *self.operands)
+        return llm_int8_linear(x, *self.plain, operands=self.operands)
+
+
+def llm_int8_linear(
+    x: Tensor,
+    qweight: Tensor,
+    scale: Tensor,
+    threshold: float = THRESHOLD,
+    operands: tuple[Any, ...] | None = None,
+) -> Tensor:
     """x [T, K] times int8 weights [N, K] with scales [N]: activations beyond `threshold` are not rounded; [T, N].
 
         x = [ 0.3  -41.0  0.2 ]    beyond the threshold of 6:   -41.0                       times its column, in floats
@@ -166,10 +213,11 @@ def llm_int8_linear(x: Tensor, qweight: Tensor, scale: Tensor, threshold: float 
     With int8 alone the -41 would set the scale for all: 0.3 becomes one step of 0.32. Outliers are found in every token
     for itself (the paper takes a column for all tokens as soon as one of them is large), so that a token's result does
     not depend on its batch. That is a small product for each token that has one: it shows the effect, it is not fast.
+    operands: the same matrix from `ops.pack_int8_weight`.
     Source: LLM.int8() (Dettmers et al. 2022), section 3.2; vLLM's former bitsandbytes.py with load_in_8bit.
     """
     outlying = x.abs() > threshold
-    y = ops.int8_linear(x.masked_fill(outlying, 0), qweight, scale)
+    y = ops.int8_linear(x.masked_fill(outlying, 0), *(operands or (qweight, scale)))
     for token in outlying.any(1).nonzero().flatten().tolist():
         columns = outlying[token].nonzero().flatten()
         weights = qweight[:, columns].float() * scale[:, None]
@@ -216,7 +264,7 @@ class CheckpointMethod(_QuantizedMethod):
             self.layout.unpack(layer.stored[part], rows, layer.in_features)
             for part, rows in layer.parts.items()
         ]
-        layer.matrices = type(matrices[0]).stack(matrices)
+        layer.matrices = [matrix.prepared() for matrix in type(matrices[0]).stack(matrices)]
 
 
 class OnlineMethod(_QuantizedMethod):
@@ -229,5 +277,5 @@ class OnlineMethod(_QuantizedMethod):
         UnquantizedLinearMethod().create_weights(layer)
 
     def process_weights_after_loading(self, layer: Linear) -> None:
-        layer.matrices = [self.quantise(layer.weight.data)]
+        layer.matrices = [self.quantise(layer.weight.data).prepared()]
         del layer.weight

@@ -13,6 +13,7 @@ Source of the builder's form: Ray Serve, "Pass arguments to applications". Needs
 
 from __future__ import annotations
 
+import os
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -56,6 +57,7 @@ class Replica:
     """One engine and its application."""
 
     async def __init__(self, args: AppArgs) -> None:  # type: ignore[misc]  # Ray Serve awaits it
+        os.environ.setdefault("PREP_KERNELS_BUILD", "wait")  # as `prep serve` does
         self._stack = AsyncExitStack()
         self._llm = self._stack.enter_context(
             AsyncLLM(EngineArgs.create(model=args.model, **args.engine), own_process=True)

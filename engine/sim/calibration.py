@@ -1,7 +1,7 @@
 """Measured rates of this machine, stored for later runs.
 
-One entry per model: the rates that fit the cost model's step times to the live engine. They are stored in the
-user's cache folder, since they hold for one machine only. `app/bench/calibrate.py` measures; this file is the part
+One entry per model and dtype: the rates that fit the cost model's step times to the live engine. They are stored in
+the user's cache folder, since they hold for one machine only. `app/bench/calibrate.py` measures; this file is the part
 that the simulator needs, without torch.
 """
 
@@ -17,14 +17,15 @@ from engine.sim.cost import Rates
 from engine.sim.memory import Deployment
 from engine.sim.models import MODELS, ModelShape
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The rates of one model on one machine, and how well they fit."""
+    """The rates of one model in one dtype on one machine, and how well they fit."""
 
     model: str
+    dtype: str
     rates: Rates
     threads: int
     num_steps: int  # number of timed steps
@@ -36,29 +37,34 @@ def calibration_file() -> Path:
 
 
 def save_calibration(found: Calibration) -> Path:
-    """Store a calibration, replacing an earlier one of the same model."""
-    known = {**load_calibrations(), found.model: found}
+    """Store a calibration, replacing an earlier one of the same model and dtype."""
+    known = load_calibrations() | {(found.model, found.dtype): found}
     path = calibration_file()
-    content = {"format": FORMAT, "models": {name: asdict(entry) for name, entry in known.items()}}
+    content = {"format": FORMAT, "measured": [asdict(entry) for entry in known.values()]}
     write_atomically(path, json.dumps(content, indent=2))
     return path
 
 
-def load_calibrations() -> dict[str, Calibration]:
-    """Return the calibrations by model; empty if there are none or the file is unreadable."""
+def load_calibrations() -> dict[tuple[str, str], Calibration]:
+    """Return the calibrations by model and dtype; empty if there are none or the file is unreadable."""
     try:
         content = json.loads(calibration_file().read_text())
         if content["format"] != FORMAT:
             return {}
-        stored = content["models"].items()
-        return {name: Calibration(**(entry | {"rates": Rates(**entry["rates"])})) for name, entry in stored}
+        found = [calibration_from(entry) for entry in content["measured"]]
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
+    return {(entry.model, entry.dtype): entry for entry in found}
 
 
-def rates_on_cpu(shape: ModelShape) -> Calibration | None:
-    """Return the calibration of this model, else of the measured model nearest in size, else None."""
-    known = load_calibrations()
+def calibration_from(entry: dict[str, object]) -> Calibration:
+    """Return the calibration of a JSON object that `asdict` made."""
+    return Calibration(**(entry | {"rates": Rates(**entry["rates"])}))  # type: ignore[arg-type]
+
+
+def rates_on_cpu(shape: ModelShape, dtype: str) -> Calibration | None:
+    """Return the calibration of this model in this dtype, else of the measured model nearest in size, else None."""
+    known = {model: entry for (model, measured), entry in load_calibrations().items() if measured == dtype}
     if shape.name in known:
         return known[shape.name]
     sizes = {name: MODELS[name].num_params for name in known if name in MODELS}
@@ -69,5 +75,5 @@ def rates_on_cpu(shape: ModelShape) -> Calibration | None:
 
 def calibrated_rates(deployment: Deployment) -> Rates | None:
     """Return what was measured on this CPU; None for datasheet figures and typical efficiencies."""
-    found = rates_on_cpu(deployment.model) if deployment.hardware.is_cpu else None
+    found = rates_on_cpu(deployment.model, deployment.dtype) if deployment.hardware.is_cpu else None
     return found.rates if found else None

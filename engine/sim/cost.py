@@ -9,6 +9,7 @@ tokens in R rows (Williams et al. 2009; the same decomposition as Vidur, Agrawal
     head         vocabulary x hidden                2 x that x sampled rows
     attention    the KV of every row's context      pairs of positions          R and context decide, T does not help
     collectives  2 all-reduces per layer (TP), one hand-over per stage (PP)
+    adapters     the matrices of every adapter      2 x those x its tokens      all adapters of the batch are read
     overhead     per step (launching, Python) and per row (bookkeeping)
 
 Two limits: peak rates times an efficiency are an estimate until they are measured (`prep sim calibrate`, for a
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from engine.config.graph_sizes import graph_size
 from engine.core.request import Request
 from engine.core.sched_output import SchedulerOutput
 from engine.sim.hardware import Hardware
@@ -55,8 +57,13 @@ class Rates:
     step_overhead: float
     eager_overhead: float  # seconds per layer, in steps that compute more than one token in some row
     row_overhead: float
-    overlaps: bool  # loads overlap with compute, as on a GPU; on a CPU a part takes about the sum
+    overlaps: bool  # reading weights overlaps with products, as on a GPU; otherwise a product takes the sum
     link_share: float = 0.7
+    adapter_bytes_per_s: float = 1e30
+    adapter_flops: float = 1e30
+    adapter_overhead: float = 0.0  # seconds per layer, in steps with an adapter
+    eager_row_overhead: float = 0.0  # seconds per row, in the steps of `eager_overhead`
+    lookup_overhead: float = 0.0  # seconds per row, in steps of an engine that drafts by looking up n-grams
 
     @classmethod
     def of(cls, hardware: Hardware, compute_dtype: str, efficiency: Efficiency | None = None) -> Rates:
@@ -73,6 +80,8 @@ class Rates:
             row_overhead=share.row_overhead,
             overlaps=not hardware.is_cpu,
             link_share=share.link,
+            adapter_bytes_per_s=hardware.bytes_per_s * share.bandwidth,
+            adapter_flops=hardware.peak(wide) * share.gemm_flops,
         )
 
 
@@ -86,11 +95,13 @@ class StepLoad:
     decode_context: int = 0  # positions read by rows of one token, summed; their KV is read in every layer
     prefill_pairs: int = 0  # (query, key) pairs of the other rows
     prefill_context: int = 0  # positions whose KV the other rows read, summed over rows
+    num_adapters: int = 0  # different adapters of the rows
+    adapter_tokens: int = 0  # tokens of rows with an adapter
 
     @property
-    def is_decode(self) -> bool:
-        """Whether every row computes one token, so that the step can be replayed from a graph."""
-        return self.num_tokens == self.num_rows
+    def is_replayed(self) -> bool:
+        """Whether every token gets logits: all rows decode, some with drafts, and the step is replayed from a graph."""
+        return self.num_tokens == self.num_sampled
 
 
 def pairs_of(start: int, num_tokens: int, window: int | None) -> int:
@@ -107,6 +118,7 @@ def pairs_of(start: int, num_tokens: int, window: int | None) -> int:
 def load_of(out: SchedulerOutput, requests: Mapping[str, Request], window: int | None = None) -> StepLoad:
     """Return the load of a plan. `requests`: the scheduler's, before they receive this step's tokens."""
     load = StepLoad(num_rows=len(out.scheduled))
+    adapters: set[str] = set()
     for row in out.scheduled:
         start, num_tokens = row.start, row.num_tokens
         end = start + num_tokens
@@ -116,8 +128,13 @@ def load_of(out: SchedulerOutput, requests: Mapping[str, Request], window: int |
         else:
             load.prefill_pairs += pairs_of(start, num_tokens, window)
             load.prefill_context += end if window is None else min(end, window + num_tokens)
-        if end >= len(requests[row.request_id].token_ids):
+        request = requests[row.request_id]
+        if end >= len(request.token_ids):
             load.num_sampled += 1 + len(row.spec_token_ids)
+        if request.lora_key is not None:
+            adapters.add(request.lora_key)
+            load.adapter_tokens += num_tokens
+    load.num_adapters = len(adapters)
     return load
 
 
@@ -138,12 +155,15 @@ class CostModel:
         self._kv_bytes = deployment.kv_bytes_per_token_per_device * deployment.pp
         self._pair_flops = model.attention_flops_per_pair / tp
         self._seconds_per_position = self._kv_bytes / self.rates.attention_bytes_per_s
-        if self.rates.overlaps:
+        self._is_cpu = deployment.hardware.is_cpu
+        if not self._is_cpu:
             arithmetic = self._pair_flops / self.rates.attention_flops
             self._seconds_per_position = max(self._seconds_per_position, arithmetic)
         self._hidden_bytes = model.hidden_size * precision.other_bytes
         self._eager = self.rates.eager_overhead * model.num_layers
         self._num_layers = model.num_layers
+        self._adapter_params = model.adapter_params(deployment.max_lora_rank) / tp
+        self._adapter_bytes = self._adapter_params * precision.other_bytes
         self._decode_fixed: dict[int, tuple[float, float, float]] = {}  # rows -> costs without context
 
     def seconds(self, load: StepLoad) -> float:
@@ -162,26 +182,34 @@ class CostModel:
 
     def parts(self, load: StepLoad) -> dict[str, float]:
         """Return seconds by part; they add up to `seconds`."""
+        linear, head = self.products(load)
         return {
-            "linear": self._roofline(
-                self._weight_bytes(load.num_tokens), self._linear_flops * load.num_tokens
-            ),
-            "head": self._head(load),
+            "linear": self._roofline(*linear),
+            "head": self._roofline(*head),
             "attention": self._attention(load),
             "collectives": self._collectives(load),
             "overhead": self._rest(load),
+            "adapters": self._adapters(load),
         }
 
     def bytes_and_flops(self, load: StepLoad) -> tuple[float, float]:
         """Return weight bytes read and FLOP of all matrix products."""
-        num_bytes, flops = self._weight_bytes(load.num_tokens), self._linear_flops * load.num_tokens
-        if load.num_sampled:
-            num_bytes, flops = num_bytes + self._head_bytes, flops + 2 * self._head_params * load.num_sampled
-        return num_bytes, flops
+        linear, head = self.products(load)
+        return linear[0] + head[0], linear[1] + head[1]
+
+    def products(self, load: StepLoad) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Return weight bytes read and FLOP of the linear layers, and of the head."""
+        num_tokens, num_sampled = self._padded(load)
+        linear = self._weight_bytes(num_tokens), self._linear_flops * num_tokens
+        return linear, (self._head_bytes if num_sampled else 0.0, 2 * self._head_params * num_sampled)
 
     def attention_work(self, load: StepLoad) -> tuple[float, float]:
         """Return KV bytes read by single-token rows, and attention FLOP of the other rows."""
         return load.decode_context * self._kv_bytes, load.prefill_pairs * self._pair_flops
+
+    def adapter_work(self, load: StepLoad) -> tuple[float, float]:
+        """Return bytes read and FLOP of the adapters' matrices."""
+        return load.num_adapters * self._adapter_bytes, 2 * self._adapter_params * load.adapter_tokens
 
     def intensity(self, load: StepLoad) -> float:
         """Return FLOP per byte of the linear layers; compare with `Hardware.ridge`."""
@@ -193,10 +221,20 @@ class CostModel:
             return self._common_bytes
         return self._common_bytes + self._routed_bytes * (1 - self._miss**num_tokens)
 
-    def _head(self, load: StepLoad) -> float:
-        if not load.num_sampled:
+    def _padded(self, load: StepLoad) -> tuple[int, int]:
+        """Return the tokens and sampled positions that are computed: on a CPU those of the replayed graph."""
+        if self._is_cpu and load.is_replayed:  # on a GPU bytes limit a replayed step: padding costs nothing
+            size = graph_size(load.num_tokens)
+            return size, size
+        return load.num_tokens, load.num_sampled
+
+    def _adapters(self, load: StepLoad) -> float:
+        if not load.num_adapters:
             return 0.0
-        return self._roofline(self._head_bytes, 2 * self._head_params * load.num_sampled)
+        num_bytes, flops = self.adapter_work(load)
+        moving, computing = num_bytes / self.rates.adapter_bytes_per_s, flops / self.rates.adapter_flops
+        products = max(moving, computing) if self.rates.overlaps else moving + computing
+        return products + self.rates.adapter_overhead * self._num_layers
 
     def _roofline(self, num_bytes: float, flops: float) -> float:
         moving, computing = num_bytes / self.rates.bytes_per_s, flops / self.rates.flops
@@ -210,7 +248,7 @@ class CostModel:
         if load.prefill_pairs:
             computing = load.prefill_pairs * self._pair_flops / self.rates.attention_flops
             moving = load.prefill_context * self._kv_bytes / self.rates.attention_bytes_per_s
-            seconds += max(moving, computing) if self.rates.overlaps else computing
+            seconds += computing if self._is_cpu else max(moving, computing)
         return seconds
 
     def _collectives(self, load: StepLoad) -> float:
@@ -234,4 +272,6 @@ class CostModel:
 
     def _rest(self, load: StepLoad) -> float:
         seconds = self.rates.step_overhead + self.rates.row_overhead * load.num_rows
-        return seconds if load.is_decode else seconds + self._eager
+        if load.is_replayed:
+            return seconds
+        return seconds + self._eager + self.rates.eager_row_overhead * load.num_rows

@@ -60,7 +60,8 @@ class SimEngine:
         self.cost = cost
         self.speculation = speculation
         self.on_step = on_step  # called with plan, load and seconds of every step; disables fast-forwarding
-        self.fast_forward = fast_forward and on_step is None and speculation is None
+        is_plain = on_step is None and speculation is None and not scheduler_config.max_loras
+        self.fast_forward = fast_forward and is_plain
         self.recorder = Recorder()
         self.now = 0.0  # when the next step can start: the end of the last one, or the arrival of work
         self.previous_end = -2.0

@@ -48,6 +48,7 @@ class Deployment:
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
     max_model_len: int = 8192
+    max_lora_rank: int = 16
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "block_size", "max_num_batched_tokens", "max_num_seqs"):
@@ -123,7 +124,7 @@ def make_deployment(
     tokens, seqs = default_batch_sizes(kind, int(hardware.memory_bytes))
     tokens = max_num_batched_tokens or max(tokens, max_num_seqs or 0)
     seqs = min(max_num_seqs or seqs, tokens)
-    dtype = dtype or ("float32" if hardware.is_cpu else "bfloat16")
+    dtype = get_precision(dtype or ("float32" if hardware.is_cpu else "bfloat16")).name
     cache = (kv_cache_dtype, gpu_memory_utilization, block_size)
     return Deployment(shape, hardware, tp, pp, dtype, *cache, tokens, seqs, max_model_len)
 

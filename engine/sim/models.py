@@ -125,6 +125,13 @@ class ModelShape:
     def active_routed_params(self) -> int:
         return self.num_moe_layers * self.moe.top_k * self.expert_params if self.moe else 0
 
+    def adapter_params(self, rank: int) -> int:
+        """Return the parameters of an adapter of every projection and dense MLP (q, k, v, o, gate, up, down)."""
+        h, q, kv = self.hidden_size, self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        attention = 2 * (h + q) + 2 * (h + kv)
+        num_dense = self.num_layers - self.num_moe_layers
+        return rank * (self.num_layers * attention + num_dense * 3 * (h + self.intermediate_size))
+
     def kv_elements_per_token(self, tp: int = 1) -> int:
         """Return the numbers stored per token on one of `tp` GPUs, over all layers.
 

@@ -51,8 +51,12 @@ KV_BYTES = {
 KV_SCALE_BYTES = {"int8_per_token_head": 4}  # per key or value of a token and head (engine/quant/kv_cache.py)
 
 
+SHORT_NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
 def get_precision(name: str) -> Precision:
-    return look_up("dtype", name, PRECISIONS)
+    """Return a precision by its name or short name. Raises ConfigError for an unknown one."""
+    return look_up("dtype", SHORT_NAMES.get(name, name), PRECISIONS)
 
 
 def kv_bytes(kv_cache_dtype: str, precision: Precision) -> int:

@@ -54,7 +54,7 @@ class SharedCost(CostModel):
 
     def seconds(self, load: StepLoad) -> float:
         slowdown = self._cores.now
-        return super().seconds(load) * (slowdown.decode if load.is_decode else slowdown.prompt)
+        return super().seconds(load) * (slowdown.decode if load.is_replayed else slowdown.prompt)
 
     def decode_seconds(self, num_rows: int, context: int) -> float:
         return super().decode_seconds(num_rows, context) * self._cores.now.decode

@@ -18,15 +18,26 @@ class Speculation:
     """Adds accepted drafts to the simulated outputs."""
 
     def __init__(
-        self, num_speculative_tokens: int, acceptance: float, draft: CostModel | None = None, seed: int = 0
+        self,
+        num_speculative_tokens: int,
+        acceptance: float,
+        draft: CostModel | None = None,
+        seed: int = 0,
+        *,
+        coverage: float = 1.0,
+        lookup_s: float = 0.0,
     ) -> None:
+        """draft: cost model of the drafter's steps; None: n-grams, which take `lookup_s` seconds per row.
+
+        coverage: probability that a row gets drafts at all; looking up n-grams often finds nothing.
+        """
         if num_speculative_tokens < 1:
             raise ConfigError(f"num_speculative_tokens must be at least 1, got {num_speculative_tokens}")
         if not 0 <= acceptance <= 1:
             raise ConfigError(f"acceptance is a probability, got {acceptance}")
         self.k = num_speculative_tokens
         self.acceptance = acceptance
-        self.draft = draft  # cost model of the drafter's steps; None: drafts are free, as with n-grams
+        self.draft, self.coverage, self.lookup_s = draft, coverage, lookup_s
         self._rng = Random(f"speculation-{seed}")
 
     def answer(self, out: SchedulerOutput, result: ModelRunnerOutput) -> None:
@@ -39,12 +50,13 @@ class Speculation:
             while accepted < len(row.spec_token_ids) and self._rng.random() < self.acceptance:
                 accepted += 1
             result.sampled_token_ids[row.request_id] = sampled * (1 + accepted)
-            result.draft_token_ids[row.request_id] = sampled * self.k
+            if self.coverage == 1 or self._rng.random() < self.coverage:
+                result.draft_token_ids[row.request_id] = sampled * self.k
 
     def drafting_seconds(self, load: StepLoad) -> float:
-        """Return seconds of k drafter steps, each with one token per row."""
+        """Return seconds of k drafter steps, each with one token per row, or of the lookups."""
         if self.draft is None:
-            return 0.0
+            return self.lookup_s * load.num_rows
         rows = load.num_rows
         context = load.decode_context or load.prefill_context
         return self.k * self.draft.seconds(StepLoad(rows, rows, rows, context))

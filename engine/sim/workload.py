@@ -39,6 +39,7 @@ class SimRequest:
     prefix_id: int = -1  # equal ids start with the same `prefix_len` tokens; -1: no shared prefix
     prefix_len: int = 0
     priority: int = 0
+    adapter: str | None = None
 
     @property
     def answer_token(self) -> int:
@@ -75,6 +76,7 @@ def make_request(
         _params(request.output_len if output_len is None else output_len),
         arrival_time=request.arrival,
         priority=request.priority,
+        lora_key=request.adapter,
     )
 
 
@@ -234,7 +236,8 @@ def _traced(line: str, index: int, where: str) -> SimRequest | None:
         names = ("prompt", "output", "prefix", "prefix_len", "priority")
         if "finish_reason" in entry and entry["output"] == 0:
             return None  # a line of a server's request log about a request that got no token
-        request = SimRequest(index, float(entry["arrival"]), *(int(entry[name]) for name in names))
+        prompt, output, prefix, prefix_len, priority = (int(entry[name]) for name in names)
+        request = SimRequest(index, float(entry["arrival"]), prompt, output, prefix, prefix_len, priority)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
             f'{where}: expected an object like {{"arrival": 0.5, "prompt": 800, "output": 100}}, got '

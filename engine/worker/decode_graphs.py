@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from engine.attention.backend import AttentionMetadata
+from engine.config.graph_sizes import graph_size
 from engine.worker.model_input import ModelInput
 from kernels.ops import Arena, ArenaFull, CPUGraph
 
@@ -121,7 +122,8 @@ class DecodeGraphs:
         self._recorded: dict[tuple[int, bool], _Recorded] = {}
         """Graphs by size and by whether the batch has adapters, whose kernels are left out otherwise."""
         self._max_tokens = MAX_TOKENS
-        self._verified: set[Hashable] = set()  # kinds of recordings that were compared
+        self._verified: set[tuple[Hashable, bool]] = set()
+        """Kinds of recordings that were compared, and whether with adapters."""
 
     def run(self, batch: ModelInput) -> Outputs | None:
         """Return the results of `forward`, valid until the next call; None if this batch cannot be replayed."""
@@ -131,13 +133,14 @@ class DecodeGraphs:
             return None
         if self._recorder.decode_rows_only and batch.metadata.num_decode_rows != num_tokens:
             return None
-        recorded = self._recorded.get((size, batch.token_adapter is not None))
+        has_adapters = batch.token_adapter is not None
+        recorded = self._recorded.get((size, has_adapters))
         if recorded is None:
             outputs = self._record(batch, size)
         else:
             _copy_inputs(batch, recorded.inputs)
             recorded.recording.replay()
-            is_verified = recorded.recording.kind in self._verified
+            is_verified = (recorded.recording.kind, has_adapters) in self._verified
             outputs = recorded.recording.outputs if is_verified else self._verify(recorded)
         return None if outputs is None else tuple(output[:num_tokens] for output in outputs)
 
@@ -161,7 +164,7 @@ class DecodeGraphs:
         expected = self._forward(recorded.inputs)
         pairs = zip(expected, recording.outputs, strict=True)
         if all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs):
-            self._verified.add(recording.kind)
+            self._verified.add((recording.kind, recorded.inputs.token_adapter is not None))
             return recording.outputs
         self._switch_off("this model does more than our kernels record")
         return expected
@@ -170,13 +173,6 @@ class DecodeGraphs:
         logger.info("decode steps are not replayed: %s", reason)
         self._max_tokens = 0
         self._recorded.clear()
-
-
-def graph_size(num_tokens: int) -> int:
-    """Return the tokens of the graph for a step: exact up to 8 (but 4 for 3, which is faster), then multiples of 8."""
-    if num_tokens <= 8:
-        return 4 if num_tokens == 3 else num_tokens
-    return -(-num_tokens // 8) * 8
 
 
 def _static_inputs(batch: ModelInput, size: int, max_blocks: int) -> _Inputs:

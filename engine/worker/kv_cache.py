@@ -108,7 +108,7 @@ def _lazy_zeros(num_bytes: int) -> np.ndarray:
     """
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.zeros(num_bytes, np.uint8)
-    memory = mmap.mmap(-1, max(1, num_bytes))
+    memory = mmap.mmap(-1, max(1, num_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8, num_bytes)
 

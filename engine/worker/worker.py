@@ -33,7 +33,7 @@ from engine.transfer.blocks import KVBlocks, identity_of
 from engine.worker import kv_cache
 from engine.worker.model_runner import ModelRunner
 from engine.worker.speculator import Speculator
-from kernels.ops import keep_freed_memory
+from kernels.ops import keep_freed_memory, release_freed_memory
 
 IDLE_WAIT_S = 0.005
 """Longest wait of a step without rows for a KV transfer; a new request may arrive meanwhile."""
@@ -76,6 +76,7 @@ class Worker:
             self.lora = LoRAManager(module, config.lora, device=self.device, base_model=model.model)
         if self.device.type == "cpu":
             keep_freed_memory()
+            release_freed_memory()  # of loading: weights as they were before they were packed
         self.runner: ModelRunner
         self.host_pool: kv_cache.HostPool | None = None
         """Host memory for blocks that the device has no room for."""
@@ -179,6 +180,11 @@ class Worker:
         if self.lora is not None and out.lora_prefetches:
             self.lora.fetch_ahead(out.lora_prefetches)
         return result
+
+    def release_memory(self) -> None:
+        """Give memory that steps have freed back to the system; on a CPU, between two steps."""
+        if self.device.type == "cpu":
+            release_freed_memory()
 
     def shutdown(self) -> None:
         """End the threads of the KV connector and of the adapters."""

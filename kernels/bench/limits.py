@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -43,6 +44,8 @@ class Limits:
     """FLOP/s by type of the factors: float32, bfloat16, float16, int8, float8_e4m3fn, as far as torch has them here."""
     link_bandwidth: float | None = None
     """Bytes from pinned host memory to the GPU."""
+    read_bandwidth_one_thread: float | None = None
+    """Bytes read by one thread of a CPU alone."""
 
     def or_better(self, other: Limits) -> Limits:
         """The higher of both in everything."""
@@ -50,10 +53,13 @@ class Limits:
             max(self.copy_bandwidth, other.copy_bandwidth),
             max(self.read_bandwidth, other.read_bandwidth),
             {name: max(rate, other.flops.get(name, 0.0)) for name, rate in self.flops.items()},
-            max(self.link_bandwidth, other.link_bandwidth)
-            if self.link_bandwidth and other.link_bandwidth
-            else None,
+            _higher(self.link_bandwidth, other.link_bandwidth),
+            _higher(self.read_bandwidth_one_thread, other.read_bandwidth_one_thread),
         )
+
+
+def _higher(one: float | None, other: float | None) -> float | None:
+    return max(one, other) if one and other else None
 
 
 def measure_limits(device: str, tell: Callable[[str], None] = lambda text: None) -> Limits:
@@ -64,7 +70,10 @@ def measure_limits(device: str, tell: Callable[[str], None] = lambda text: None)
     target = torch.empty_like(source)
     copy = 2 * size / best_seconds(lambda: target.copy_(source), device)
     read = size / best_seconds(lambda: source.sum(), device)
-    link = None
+    link = read_one = None
+    if device == "cpu":
+        with one_thread():
+            read_one = size / best_seconds(lambda: source.sum(), device)
     if device == "cuda":
         pinned = torch.empty(2**28, dtype=torch.uint8, pin_memory=True)
         landing = torch.empty_like(pinned, device=device)
@@ -75,27 +84,48 @@ def measure_limits(device: str, tell: Callable[[str], None] = lambda text: None)
         tell(f"matrix products in {name}")
         if (rate := gemm_rate(dtype, device)) is not None:
             flops[name] = rate
-    return Limits(copy, read, flops, link)
+    return Limits(copy, read, flops, link, read_one)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def gemm_rate(dtype: torch.dtype, device: str) -> float | None:
     """FLOP/s of a large square product (integer operations for int8); None where torch has no such product.
 
-    In float32 on a CPU it is the best of three libraries: torch's BLAS, oneDNN and our own. BLAS alone is half as fast
-    as the others on some processors (MKL on AMD's), and a limit that is beaten is none.
+    On a CPU it is the best of torch's libraries (BLAS, oneDNN) and our kernels. BLAS alone is half as fast as the
+    others on some processors (MKL on AMD's), and a limit that is beaten is none.
     """
     size = CPU_SIDE if device == "cpu" else GPU_SIDE // 2 if dtype == torch.float32 else GPU_SIDE
     left = torch.randn(size, size, device=device).to(dtype)
     right = torch.randn(size, size, device=device).to(dtype)
-    try:
-        seconds = best_seconds(_product(left, right), device)
-    except (RuntimeError, NotImplementedError):
-        return None
-    if device == "cpu" and dtype == torch.float32:
-        for library in (reference, ops):
-            weight = library.pack_weight(right)
-            seconds = min(seconds, best_seconds(partial(library.linear, left, weight), device))
-    return 2.0 * size**3 / seconds
+    rivals = [_product(left, right), *(_ours(left, right) if device == "cpu" else ())]
+    seconds = []
+    for rival in rivals:
+        try:
+            seconds.append(best_seconds(rival, device))
+        except (RuntimeError, NotImplementedError):
+            continue
+    return 2.0 * size**3 / min(seconds) if seconds else None
+
+
+def _ours(left: torch.Tensor, right: torch.Tensor) -> list[Callable[[], object]]:
+    """Return the products of our kernels for a CPU: of floats, or of bytes with scales."""
+    if left.dtype in (torch.float32, torch.bfloat16):
+        weights = [(library, library.pack_weight(right)) for library in (reference, ops)]
+        return [partial(library.linear, left, weight) for library, weight in weights]
+    if left.dtype == torch.int8:
+        matrix = ops.pack_int8_weight(right, torch.ones(right.shape[0]))
+        return [partial(ops.int8_linear, left.to(torch.bfloat16), *matrix)]
+    return []
 
 
 def _product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], object]:

@@ -113,13 +113,18 @@ def section(report: BenchReport) -> str:
         parts += ["| aim | at least | measured | |", "|---|---:|---:|---|"]
         for bar in aims:
             verdict = "met" if bar.met else "**not met**"
-            parts.append(_row([bar.what, f"{bar.least:.2f}", f"{bar.measured:.2f}", verdict]))
+            parts.append(markdown_row([bar.what, f"{bar.least:.2f}", f"{bar.measured:.2f}", verdict]))
         parts.append("")
     for answer in report.answers:
-        parts += [f"### {answer.question}", "", _row(answer.headings), _row(["---"] * len(answer.headings))]
-        parts += [_row(row) for row in answer.rows] + ["", answer.conclusion, ""]
-    parts += [_row(COLUMNS), "|---|---|---|---:|---:|---|---:|---|"]
-    parts += [_row(cells(report, each)) for each in report.measurements]
+        parts += [
+            f"### {answer.question}",
+            "",
+            markdown_row(answer.headings),
+            markdown_row(["---"] * len(answer.headings)),
+        ]
+        parts += [markdown_row(row) for row in answer.rows] + ["", answer.conclusion, ""]
+    parts += [markdown_row(COLUMNS), "|---|---|---|---:|---:|---|---:|---|"]
+    parts += [markdown_row(cells(report, each)) for each in report.measurements]
     if report.omitted:
         parts += ["", "Not measured:", ""]
         parts += [f"- {each.op}, {each.workload}, {each.candidate}: {each.reason}" for each in report.omitted]
@@ -160,11 +165,14 @@ def limits_line(report: BenchReport) -> str:
     limits = report.limits
     rates = ", ".join(f"{name} {rate / 1e12:,.2f}" for name, rate in limits.flops.items())
     link = f", host to GPU {limits.link_bandwidth / 1e9:,.0f}" if limits.link_bandwidth else ""
+    one = limits.read_bandwidth_one_thread
+    alone = f" ({one / 1e9:,.0f} GB/s by one thread)" if one else ""
     return (
-        f"copy {limits.copy_bandwidth / 1e9:,.0f} GB/s, read {limits.read_bandwidth / 1e9:,.0f} GB/s{link}; "
+        f"copy {limits.copy_bandwidth / 1e9:,.0f} GB/s, read {limits.read_bandwidth / 1e9:,.0f} GB/s{alone}{link}; "
         f"matrix products in TFLOP/s: {rates}"
     )
 
 
-def _row(values: list[str]) -> str:
+def markdown_row(values: list[str]) -> str:
+    """Return a line of a Markdown table."""
     return "| " + " | ".join(values) + " |"

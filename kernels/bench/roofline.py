@@ -10,7 +10,7 @@ behind the memory. `_WORK` holds the formula of every operation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -123,6 +123,11 @@ def _paged_attention(
     return Work(query.nbytes + keys_read * per_key, query.nbytes, flops, _name(query.dtype))
 
 
+def _gated_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Work:
+    product = _product(x, weight.shape[0], weight.nbytes, x.dtype)
+    return replace(product, written=product.written // 2)
+
+
 def _grouped_linear(x: Tensor, weight: Tensor, group_ends: Tensor) -> Work:
     """Only matrices of groups that have rows are read."""
     groups = int((group_ends.diff(prepend=group_ends.new_zeros(1)) > 0).sum())
@@ -151,6 +156,7 @@ _WORK: dict[str, Callable[..., Work]] = {
     "linear": lambda x, weight, bias=None, out_dtype=None: _product(
         x, weight.shape[0], weight.nbytes, x.dtype
     ),
+    "gated_linear": _gated_linear,
     "embedding": _embedding,
     "rms_norm": lambda x, weight, eps: Work(x.nbytes + weight.nbytes, x.numel() * weight.element_size()),
     "fused_add_rms_norm": _fused_add_rms_norm,

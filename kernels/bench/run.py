@@ -165,9 +165,9 @@ def implementation_on(cases: Sequence[Case], backend: str) -> Call:
     if reason := registry.unavailable(backend):
         raise registry.UnsupportedInput(reason)
     function = implementation.load()
-    pack = getattr(import_module(function.__module__), "pack_weight", None)
-    if pack is not None:  # as the engine does when it loads a model
-        cases = [replace(case, args=(case.args[0], pack(case.args[1]), *case.args[2:])) for case in cases]
+    pack = getattr(import_module(function.__module__), "packed", None)
+    if pack is not None:
+        cases = [replace(case, args=pack(*case.args)) for case in cases]
     if reason := implementation.unsupported(*cases[0].args, **cases[0].kwargs):
         raise registry.UnsupportedInput(reason)
     call = on_copies(function, cases)

@@ -401,6 +401,7 @@ def _apply_token_bitmask(maker: Maker) -> Rows:
 
 _WORKLOADS: dict[str, Callable[[Maker], Iterator[Any]]] = {
     "linear": _linear,
+    "gated_linear": _linear,
     "embedding": _embedding,
     "rms_norm": _rms_norm,
     "fused_add_rms_norm": _fused_add_rms_norm,

@@ -116,6 +116,17 @@ def _linear(draw: Draw) -> Made:
     yield NAN_ROW, draw.normal(3, 64), draw.normal(40, 64)
 
 
+def _gated_linear(draw: Draw) -> Made:
+    for rows in (*draw.rows, 17):
+        for size in (24, draw.pick(48, 160, 1000)):
+            width = draw.pick(64, 320, 1024)
+            weight, bias = draw.normal(2 * size, width) / 8, draw.normal(2 * size)
+            yield f"{rows} rows, 2 x {size}", draw.normal(rows, width), weight, bias
+            yield f"{rows} strided rows, 2 x {size}, no bias", draw.strided(rows, width), weight
+        yield f"{rows} rows, odd sizes", draw.normal(rows, 65), draw.normal(2 * 33, 65) / 8
+    yield NAN_ROW, draw.normal(3, 64), draw.normal(80, 64)
+
+
 def _embedding(draw: Draw) -> Made:
     for rows in draw.rows:
         for size in (64, draw.pick(72, 896, 4096)):
@@ -547,6 +558,7 @@ def _apply_token_bitmask(draw: Draw) -> Made:
 
 GENERATORS: dict[str, Callable[[Draw], Iterator[Any]]] = {
     "linear": _linear,
+    "gated_linear": _gated_linear,
     "embedding": _embedding,
     "rms_norm": _rms_norm,
     "fused_add_rms_norm": _fused_add_rms_norm,

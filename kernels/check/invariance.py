@@ -10,7 +10,10 @@ from kernels.attention_batch import AttentionBatch
 from kernels.check.case import Case
 
 ROWS = {
-    **dict.fromkeys(("linear", "rms_norm", "silu_and_mul", "int4_linear", "int8_linear", "fp8_linear"), "x"),
+    **dict.fromkeys(
+        ("linear", "gated_linear", "rms_norm", "silu_and_mul", "int4_linear", "int8_linear", "fp8_linear"),
+        "x",
+    ),
     "embedding": "ids",
     "fused_add_rms_norm": "x residual",
     "rotary_embedding": "x cos sin",

@@ -116,11 +116,11 @@ def _implementation(op: str, backend: str | Function) -> tuple[Function, Functio
     if reason := unavailable(backend):
         raise RuntimeError(f"{backend} cannot run here: {reason}")
     function, unsupported = implementation.load(), implementation.unsupported
-    pack = getattr(import_module(function.__module__), "pack_weight", None)
-    if pack is None or backend == "reference":
+    pack = getattr(import_module(function.__module__), "packed", None)
+    if pack is None:
         return function, unsupported
-    return (lambda x, weight, *rest, **options: function(x, pack(weight), *rest, **options)), (
-        lambda x, weight, *rest, **options: unsupported(x, pack(weight), *rest, **options)
+    return (lambda *args, **options: function(*pack(*args), **options)), (
+        lambda *args, **options: unsupported(*pack(*args), **options)
     )
 
 

@@ -1,4 +1,4 @@
-"""C++ for the CPU, compiled on first use (`build.py`) and called through ctypes."""
+"""C++ for the CPU, compiled once (`build.py`) and called through ctypes."""
 
 from __future__ import annotations
 

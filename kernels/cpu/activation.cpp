@@ -1,4 +1,5 @@
 // SwiGLU's activation: silu(gate) * up, with gate and up side by side in each row.
+#include "activation.h"
 #include "dtype.h"
 #include "graph.h"
 #include "threads.h"
@@ -6,12 +7,6 @@
 namespace {
 
 constexpr int64_t WORTH_THREADS = 1 << 14;  // an exponential is worth ten additions
-
-// x / (1 + e^-x), from e^-|x| so that nothing overflows.
-inline vfloat silu(vfloat x) {
-    const vfloat e = exp_nonpositive(select(x < 0.0f, x, -x));
-    return x * select(x < 0.0f, e, splat(1.0f)) / (1.0f + e);
-}
 
 template <typename T>
 void silu_and_mul_row(const T* gate, const T* up, T* y, int64_t size) {

@@ -1,10 +1,11 @@
-"""The C++ kernels as one shared library: compiled on first use, kept in the user's cache, loaded with ctypes.
+"""The C++ kernels as one shared library: compiled once, kept in the user's cache, loaded with ctypes.
 
     *.cpp --g++ -c--> *.o --link with the OpenMP runtime torch has loaded--> <cache>/kernels/<key>/kernels.so
 
 The key covers the sources, the flags, the compiler and the processor, so that an edit, an upgrade or another
 machine on the same home directory builds anew. There must be one OpenMP runtime in a process: two
 fight over the cores, and both slow down tenfold. So torch is imported first, and its runtime is the one linked.
+The first process on a machine does not wait for the compiler (`background.py`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,7 @@ import hashlib
 import os
 import platform
 import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,14 +24,14 @@ from typing import Any
 import torch
 
 from common.paths import built_dir
+from kernels.cpu import background
+from kernels.cpu.compile import FLAGS, UNROLLED, BuildError, Target, compile_library, no_place, sha256
 
 SOURCES = Path(__file__).parent
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wall")
-COMPILE_TIMEOUT_S = 180
 
 
-class BuildError(RuntimeError):
-    """The library cannot be built or loaded; the message is one line: what, and what to do."""
+class StillCompiling(BuildError):
+    """Another process compiles the library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +42,23 @@ class Library:
     problem: str | None
     path: Path | None = None
     build_seconds: float = 0.0
-    """0 if it was found in the cache."""
+    """Time spent compiling or waiting for a process that compiled; 0 if it was found in the cache."""
+    is_compiling: bool = False
+    """There is none yet, and the next process will find one."""
 
 
 @cache
 def load_library() -> Library:
-    """The library of this process, built if it must be. Never raises: without it others take over."""
+    """The library of this process, the same as long as the process lives. Without it torch takes over.
+
+    Raises ValueError for an invalid PREP_KERNELS_BUILD, and nothing else.
+    """
     start = time.perf_counter()
     try:
         path, built = build()
         handle = ctypes.CDLL(str(path))
     except BuildError as error:
-        return Library(None, str(error))
+        return Library(None, str(error), is_compiling=isinstance(error, StillCompiling))
     except OSError as error:
         return Library(None, f"the compiled kernels do not load: {error}")
     return Library(handle, None, path, time.perf_counter() - start if built else 0.0)
@@ -76,39 +77,34 @@ def function(name: str, signature: str, returns: str | None = None) -> Any:
 
 
 def build() -> tuple[Path, bool]:
-    """(path of the library for the current sources, whether it had to be built)."""
+    """(path of the library for the current sources, whether this process waited for the compiler).
+
+    Raises StillCompiling if another process compiles it and this one does not wait.
+    """
+    waits = background.must_wait()
+    target = find_target()
+    if target.is_whole():
+        return target.library, False
+    if waits:
+        with background.locked(target.cache):
+            compile_library(target)
+        return target.library, True
+    if target.failure.exists():
+        reason = target.failure.read_text()
+        background.announce_failure(reason)
+        raise BuildError(reason)
+    background.start(target)
+    background.announce()
+    raise StillCompiling(f"they are being compiled; {background.VARIABLE}=wait waits for them")
+
+
+def find_target() -> Target:
+    """Return the library that this process needs. Raises BuildError without a compiler, or a place to keep it."""
     if os.environ.get("PREP_KERNELS_COMPILER") == "":
         raise BuildError("switched off: PREP_KERNELS_COMPILER is empty")
     compiler = find_compiler()
     folder = cache_folder() / build_key(compiler)
-    path = folder / "kernels.so"
-    if _is_whole(folder):
-        return path, False
-    shutil.rmtree(folder, ignore_errors=True)
-    scratch = scratch_folder(folder.parent)
-    try:
-        _compile(compiler, scratch)
-        (scratch / "sha256").write_text(_sha256(scratch / "kernels.so"))
-        try:
-            scratch.rename(folder)
-        except OSError:  # another process was faster
-            if not _is_whole(folder):
-                raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return path, True
-
-
-def _is_whole(folder: Path) -> bool:
-    """Whether the library in `folder` is as it was built: loading one that is cut short ends the process."""
-    try:
-        return (folder / "sha256").read_text() == _sha256(folder / "kernels.so")
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    return Target(str(SOURCES), compiler, _openmp_runtime(), str(folder))
 
 
 def cache_folder() -> Path:
@@ -116,20 +112,7 @@ def cache_folder() -> Path:
     try:
         return built_dir() / "kernels"
     except RuntimeError as error:  # a user without a home
-        raise _no_place(error) from error
-
-
-def scratch_folder(parent: Path) -> Path:
-    """Make a folder to build in; what it holds is moved to `parent` when it is whole."""
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
-    except OSError as error:
-        raise _no_place(error) from error
-
-
-def _no_place(error: Exception) -> BuildError:
-    return BuildError(f"no place for the compiled kernels: {error}; set PREP_CACHE to a writable folder")
+        raise no_place(error) from error
 
 
 def find_compiler() -> str:
@@ -149,8 +132,8 @@ def build_key(compiler: str) -> str:
     stat = real.stat()
     runtime = _openmp_runtime()
     # Not the runtime's folder: clones share one library.
-    openmp = runtime and (Path(runtime).name, _sha256(Path(runtime)))
-    for part in (FLAGS, str(real), stat.st_size, stat.st_mtime_ns, _processor(), openmp):
+    openmp = runtime and (Path(runtime).name, sha256(Path(runtime)))
+    for part in (FLAGS, sorted(UNROLLED), str(real), stat.st_size, stat.st_mtime_ns, _processor(), openmp):
         digest.update(repr(part).encode())
     for source in sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")]):
         digest.update(source.name.encode() + source.read_bytes())
@@ -177,78 +160,3 @@ def _openmp_runtime() -> str | None:
         paths = {str(path) for path in (Path(torch.__file__).parent / "lib").iterdir()}
     found = sorted(path for path in paths if Path(path).name.startswith(names))
     return found[0] if found else None
-
-
-def _openmp_flags(compiler: str, runtime: str | None) -> tuple[str, ...]:
-    """Compiler options for the OpenMP library of this process; nothing, and one thread, where it cannot be."""
-    if runtime is None:
-        return ()
-    if sys.platform == "darwin":
-        return ("-Xpreprocessor", "-fopenmp")
-    if "clang" in Path(compiler).name and "libgomp" in runtime:
-        return ()  # clang calls another library than GCC's, and there must be one only
-    return ("-fopenmp",)
-
-
-def _compile(compiler: str, folder: Path) -> None:
-    sources = sorted(SOURCES.glob("*.cpp"))
-    print(f"prep: compiling {len(sources)} CPU kernels with {compiler} (once)", file=sys.stderr, flush=True)
-    runtime = _openmp_runtime()
-    openmp = _openmp_flags(compiler, runtime)
-    objects = [folder / f"{source.stem}.o" for source in sources]
-    commands = [
-        [compiler, *FLAGS, *openmp, "-c", str(source), "-o", str(target)]
-        for source, target in zip(sources, objects, strict=True)
-    ]
-    _run_all(commands)
-    libraries = [runtime] if runtime else []  # named, not by -fopenmp, which would bring a second runtime
-    _run_all([[compiler, "-shared", *map(str, objects), *libraries, "-o", str(folder / "kernels.so")]])
-    for target in objects:
-        target.unlink()
-
-
-def _run_all(commands: list[list[str]]) -> None:
-    """Side by side, as many as there are cores; the first failure is the error, and nothing is left running."""
-    waiting = list(commands)
-    running: list[subprocess.Popen[str]] = []
-    try:
-        while waiting or running:
-            while waiting and len(running) < (os.cpu_count() or 1):
-                running.append(_start(waiting.pop(0)))
-            process = running[0]
-            output, _ = process.communicate(timeout=COMPILE_TIMEOUT_S)
-            running.pop(0)
-            if process.returncode:
-                raise BuildError(_first_error(process.args, output))
-    except subprocess.TimeoutExpired:
-        raise BuildError(f"the compiler takes longer than {COMPILE_TIMEOUT_S} s") from None
-    except OSError as error:
-        raise BuildError(f"the compiler does not start: {error}") from error
-    finally:
-        for process in running:
-            _kill(process)
-
-
-def _start(command: list[str]) -> subprocess.Popen[str]:
-    """In a session of its own: a compiler starts others, and they end together."""
-    streams: dict[str, Any] = {
-        "stdin": subprocess.DEVNULL,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.STDOUT,
-    }
-    return subprocess.Popen(command, **streams, text=True, errors="replace", start_new_session=True)
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    if sys.platform == "win32":
-        process.kill()
-    else:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-
-
-def _first_error(command: Any, output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no output")
-    return f"{Path(command[0]).name} failed: {telling}"

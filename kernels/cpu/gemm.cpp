@@ -53,11 +53,11 @@ struct Panels {
 
 }  // namespace
 
-// x_stride and y_stride in numbers; bias may be null; bf16: what the panels hold.
+// x_stride and y_stride in numbers; bias may be null; bf16: what the panels hold; form: see `gemm.h`.
 extern "C" void gemm(const float* x, int64_t x_stride, const void* panels, int64_t bf16, const float* bias, float* y,
-                     int64_t y_stride, int64_t rows, int64_t depth, int64_t columns) {
+                     int64_t y_stride, int64_t rows, int64_t depth, int64_t columns, int64_t form) {
     launch(GEMM, [=] {
-        const Float32Product product{x, x_stride, panels, bias, y, y_stride, rows, depth, columns};
+        const Float32Product product{x, x_stride, panels, bias, y, y_stride, rows, depth, columns, form};
         if (bf16)
             multiply_all<Panels<ReadBFloat16>>(product);
         else

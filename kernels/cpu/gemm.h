@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "activation.h"
 #include "dtype.h"
 #include "threads.h"
 #include "tile.h"
@@ -17,6 +18,15 @@ constexpr int MAX_TILE_ROWS = VECTOR_REGISTERS >= 32 ? 12 : 6;  // 2 * rows + 3 
 constexpr int ROWS_AT_ONCE = 192;
 constexpr int64_t WORTH_THREADS = 1 << 20;  // multiply-adds: some ten microseconds; waking a thread takes two or more
 
+// Which columns of the weight a panel holds, and what becomes of them. A gated weight is two matrices of columns / 2, gate
+// and up. Each panel has LANES columns of the one and the same columns of the other, so that a tile can compute
+// silu(gate) * up before it is stored:
+//
+//     PLAIN        c .. c + 15 | c + 16 .. c + 31               columns c .. of y [rows, columns]
+//     GATED        gate c .. c + 15 | up c .. c + 15            columns c .. and columns / 2 + c ..
+//     ACTIVATED    gate c .. c + 15 | up c .. c + 15            silu(gate) * up: columns c .. of y [rows, columns / 2]
+enum Form : int64_t { PLAIN = 0, GATED = 1, ACTIVATED = 2 };
+
 template <typename X, typename Y>
 struct Product {
     const X* x;
@@ -24,32 +34,64 @@ struct Product {
     const void* panels;
     const X* bias;
     Y* y;
-    int64_t y_stride, rows, depth, columns;
+    int64_t y_stride, rows, depth, columns, form;
 
-    int64_t num_panels() const { return (columns + PANEL - 1) / PANEL; }
+    int64_t num_panels() const {
+        return form == PLAIN ? (columns + PANEL - 1) / PANEL : (columns / 2 + LANES - 1) / LANES;
+    }
 
     // The lines that a tile of the result goes to: they arrive while it is computed.
     template <int ROWS, int VECTORS>
     ALWAYS_INLINE void prefetch_tile(int64_t first, int64_t panel) const {
         for (int row = 0; row < ROWS; row++)
             for (int v = 0; v < VECTORS; v++)
-                __builtin_prefetch(y + (first + row) * y_stride + panel * PANEL + v * LANES, 1);
+                __builtin_prefetch(y + (first + row) * y_stride + start_of(panel, v), 1);
+    }
+
+    // The column of y that vector v of a tile starts with.
+    ALWAYS_INLINE int64_t start_of(int64_t panel, int v) const {
+        if (form == PLAIN) return panel * PANEL + v * LANES;
+        return (panel + v / 2) * LANES + (form == GATED && v % 2 ? columns / 2 : 0);
+    }
+
+    ALWAYS_INLINE vfloat plus_bias(vfloat sums, int64_t column, int64_t count) const {
+        if (!bias) return sums;
+        return sums + (count >= LANES ? load(bias + column) : load_first(bias + column, count));
+    }
+
+    ALWAYS_INLINE void put(int64_t row, int64_t column, vfloat result, int64_t count) const {
+        Y* to = y + row * y_stride + column;
+        if (count >= LANES)
+            store(to, result);
+        else
+            store_first(to, result, std::max<int64_t>(0, count));
     }
 
     template <int ROWS, int VECTORS>
     ALWAYS_INLINE void store_tile(const Tile<ROWS, VECTORS>& tile, int64_t first, int64_t panel) const {
+        if (form == ACTIVATED) return store_activated(tile, first, panel);
 #pragma GCC unroll 16
         for (int row = 0; row < ROWS; row++)
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) {
-                const int64_t column = panel * PANEL + v * LANES;
-                Y* to = y + (first + row) * y_stride + column;
-                const vfloat sums = tile.sums[row][v];
-                if (column + LANES <= columns)
-                    store(to, bias ? sums + load(bias + column) : sums);
-                else
-                    for (int64_t i = 0; i < columns - column; i++)
-                        to[i] = from_float<Y>(sums[i] + (bias ? to_float(bias[column + i]) : 0));
+                const int64_t column = start_of(panel, v);
+                const int64_t count = (form == GATED && v % 2 == 0 ? columns / 2 : columns) - column;
+                put(first + row, column, plus_bias(tile.sums[row][v], column, count), count);
+            }
+    }
+
+    // Gate and up are rounded as if they were stored in between: the same bits as in two steps.
+    template <int ROWS, int VECTORS>
+    ALWAYS_INLINE void store_activated(const Tile<ROWS, VECTORS>& tile, int64_t first, int64_t panel) const {
+        const int64_t half = columns / 2;
+#pragma GCC unroll 16
+        for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v += 2) {
+                const int64_t column = start_of(panel, v), count = half - column;
+                const vfloat gate = plus_bias(tile.sums[row][v], column, count);
+                const vfloat up = plus_bias(tile.sums[row][v + 1], half + column, count);
+                put(first + row, column, silu(rounded<Y>(gate)) * rounded<Y>(up), count);
             }
     }
 };
@@ -77,7 +119,7 @@ void multiply_rows(int rows, const P& p, int64_t first, int64_t begin, int64_t e
 
 // Rows row_begin .. row_end - 1 of y in panels begin .. end - 1.
 template <typename Panels, typename P>
-void multiply_block(const P& p, int64_t row_begin, int64_t row_end, int64_t begin, int64_t end) {
+void multiply_block(Panels, const P& p, int64_t row_begin, int64_t row_end, int64_t begin, int64_t end) {
     for (int64_t block = row_begin; block < row_end; block += ROWS_AT_ONCE) {
         const int64_t block_rows = std::min<int64_t>(ROWS_AT_ONCE, row_end - block);
         const int64_t num_tiles = (block_rows + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS;
@@ -97,11 +139,11 @@ void multiply_in_pieces(const P& p) {
     const int64_t threads = num_threads();
     if (p.rows >= threads * PIECES_PER_THREAD * ROWS_AT_ONCE || p.num_panels() < 2 * threads)
         for_ranges(p.rows, worth_threads, [&](int64_t begin, int64_t end) {
-            multiply_block<Panels>(p, begin, end, 0, p.num_panels());
+            multiply_block(Panels{}, p, begin, end, 0, p.num_panels());
         });
     else
         for_ranges(p.num_panels(), worth_threads, [&](int64_t begin, int64_t end) {
-            multiply_block<Panels>(p, 0, p.rows, begin, end);
+            multiply_block(Panels{}, p, 0, p.rows, begin, end);
         });
 }
 

@@ -5,8 +5,10 @@
 //       pair 0:  w[c+0][0] w[c+0][1]  w[c+1][0] w[c+1][1] ... w[c+31][1],   pair 1: w[c+0][2] w[c+0][3] ...
 //
 // The depth of every sum is one loop over pairs (`pairs.h`), for one row as for many. An odd depth ends with a pair
-// whose second number is 0. The sum is rounded once, to the type of y.
+// whose second number is 0. The sum is rounded once, to the type of y. A processor with AMX takes the same panels as
+// tiles (`gemm_amx.h`).
 #include "gemm.h"
+#include "gemm_amx.h"
 #include "graph.h"
 #include "pairs.h"
 
@@ -39,15 +41,45 @@ struct Pairs {
     }
 };
 
+#if HAS_AMX
+
+// A small product by `Panels`: every number of x and of the weight is a small whole number, so all sums are exact.
+template <typename Panels>
+std::vector<float> small_product() {
+    constexpr int64_t ROWS = 19, DEPTH = 71, NUM_PAIRS = (DEPTH + 1) / 2;
+    std::vector<bfloat16> x(ROWS * DEPTH), panel(NUM_PAIRS * PANEL * 2);
+    std::vector<float> y(ROWS * PANEL);
+    for (size_t i = 0; i < x.size(); i++) x[i] = from_float<bfloat16>(static_cast<float>(i * 7 % 23) - 11);
+    for (size_t i = 0; i < panel.size(); i++) panel[i] = from_float<bfloat16>(static_cast<float>(i * 5 % 19) - 9);
+    for (int64_t i = 1; i < 2 * PANEL; i += 2) panel[(NUM_PAIRS - 1) * PANEL * 2 + i] = from_float<bfloat16>(0);
+    const Product<bfloat16, float> p{x.data(), DEPTH, panel.data(), nullptr, y.data(), PANEL, ROWS, DEPTH, PANEL, PLAIN};
+    multiply_block(Panels{}, p, 0, ROWS, 0, 1);
+    return y;
+}
+
+// Decided once, as a process must not change the order of its sums. A virtual machine may show instructions that do not
+// work: the result of a small product decides.
+bool use_amx() {
+    static const bool works = enable_amx() && small_product<AmxTiles>() == small_product<Pairs>();
+    return works;
+}
+
+#endif
+
 }  // namespace
 
-// x_stride and y_stride in numbers; bias may be null; y holds fp32 if `wide`, otherwise bf16.
+// x_stride and y_stride in numbers; bias may be null; y holds fp32 if `wide`, otherwise bf16; form: see `gemm.h`.
 extern "C" void gemm_bf16(const bfloat16* x, int64_t x_stride, const void* panels, const bfloat16* bias, void* y,
-                          int64_t wide, int64_t y_stride, int64_t rows, int64_t depth, int64_t columns) {
+                          int64_t wide, int64_t y_stride, int64_t rows, int64_t depth, int64_t columns,
+                          int64_t form) {
     launch(GEMM, [=] {
         const auto multiply = [&](auto* to) {
             using Y = std::remove_pointer_t<decltype(to)>;
-            multiply_all<Pairs>(Product<bfloat16, Y>{x, x_stride, panels, bias, to, y_stride, rows, depth, columns});
+            const Product<bfloat16, Y> p{x, x_stride, panels, bias, to, y_stride, rows, depth, columns, form};
+#if HAS_AMX
+            if (use_amx()) return multiply_all<AmxTiles>(p);
+#endif
+            multiply_all<Pairs>(p);
         };
         if (wide)
             multiply(static_cast<float*>(y));

@@ -1,314 +1,257 @@
-// y = x @ weight.T with weights of four bits: qweight [rows, columns / 2], two to a byte, and for every group of columns
-// a scale and a zero point. x [tokens, columns], y [tokens, rows].
+// y = x @ weight.T with weights of four bits: x [rows, depth], y [rows, columns], weight[n, k] = (nibble - zero) * scale,
+// where a group of depths of a column shares a scale and a zero point.
 //
-//   a chunk is LANES bytes of a row, 2 * LANES columns (drawn with 4 lanes; the numbers are columns):
+//   codes     panel p holds columns p * 32 .. p * 32 + 31 of the result (with 16 lanes), 8 depths after 8 depths, in one
+//             word for each column. A group that 8 does not divide is filled up with nibbles of 8, which stand for 0.
 //
-//       bytes   | 1 0 | 3 2 | 5 4 | 7 6 |
-//       low     |   0 |   2 |   4 |   6 |   times x[0] x[2] x[4] x[6]
-//       high    |   1 |   3 |   5 |   7 |   times x[1] x[3] x[5] x[7]
+//                 bits    31..28 27..24 23..20 19..16   15..12 11..8  7..4   3..0
+//                 depth      7      5      3      1        6      4     2      0
 //
-// So x is arranged once, evens before odds in every chunk; a group that ends within a chunk is filled up with zeros.
-// A nibble becomes a number, (nibble - zero) * scale, by a look-up: a register of AVX512 holds all 16 of a group.
+//             so that the lowest nibbles of both halves of the word, shifted by 4 * j, are depths 2 * j and 2 * j + 1
+//   scales    [panels, groups, 32]
+//   offsets   [panels, groups, 32], 8 - zero
 //
-// Few tokens: each nibble is decoded where it is used. That is six instructions for 32 weights, of which three move
-// lanes about: 16 GB/s of weights on a core of 4 GHz, and more than most memories give. Many tokens are bound by
-// arithmetic: a panel of rows is decoded into the L1 cache, where it meets all of them.
+// A nibble becomes the number nibble - 8 by a look-up in a register, and that is exact in bf16 as well. Scales and zero
+// points wait until the end of a group, in fp32:
 //
-//   a sum      span 0: [ chunk | chunk | ... ]  add lane by lane, then the lanes  --+
-//              span 1: [ chunk | chunk | ... ]  the same                          --+--> in this order
-//              ...
+//   y = sum over groups of scale * (offset * sum of x + sum of (nibble - 8) * x)
 //
-// Both ways add up in this order, so a token's result does not depend on how many tokens there are, bit for bit.
-#include <algorithm>
-#include <vector>
+// bf16 inputs are multiplied in pairs (`pairs.h`) where there is an instruction for it, otherwise x becomes fp32 first.
+// Every tile of rows decodes the panel anew: that takes two instructions for a vector of weights, of which each row
+// needs a product. All sums run over the depth in order, whatever the number of rows.
+#include <memory>
+
+#include "gemm.h"
+#include "graph.h"
+#include "pairs.h"
+#include "quantised.h"
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
-#include "graph.h"
-#include "quantised.h"
-#include "threads.h"
-
 namespace {
 
-constexpr int CHUNK = 2 * LANES;                // columns
-constexpr int SPAN = 1024;                      // columns; TILE_ROWS spans of weights and some of x fit the L1 cache
-constexpr int TOKENS_AT_ONCE = 64;              // a span of theirs fits the L2 cache
-constexpr int ROWS_AT_ONCE = 64;                // what one thread takes at a time
-constexpr int DECODE_IN_PLACE = 12;             // up to so many tokens it is cheaper than storing and loading
-constexpr int TILE_ROWS = 4;
-constexpr int TILE_TOKENS = LANES >= 16 ? 4 : 2;  // 16 sums in 32 registers, or 8 in 16
-constexpr int64_t PARALLEL_PRODUCTS = 1 << 19;  // less than this is done before a second thread has woken up
+constexpr int STEP = 8;  // depths of a word
 
-struct Product {
-    FloatMatrix x;
-    const uint8_t* qweight;
-    int64_t qweight_stride;
-    FloatMatrix scale;
-    const uint8_t* zero;
-    int64_t zero_stride;
-    FloatMatrix y;
-    int64_t rows, columns, group_size;
-
-    int64_t chunks_of_group() const { return (group_size + CHUNK - 1) / CHUNK; }
-    int64_t chunks() const { return columns / group_size * chunks_of_group(); }
-};
-
-// At most TOKENS_AT_ONCE tokens, arranged. Spans lie behind each other, each as [tokens, chunks of the span, CHUNK].
+// x in the type that is multiplied, a whole number of steps for each group, and the sum of x in each group.
+template <typename X>
 struct Block {
-    std::vector<float> x;
-    int64_t first_token, tokens, chunks;
+    using Number = X;
 
-    int64_t span_chunks(int64_t first_chunk) const { return std::min<int64_t>(SPAN / CHUNK, chunks - first_chunk); }
-    float* span(int64_t first_chunk) { return x.data() + first_chunk * CHUNK * tokens; }
-    const float* span(int64_t first_chunk) const { return x.data() + first_chunk * CHUNK * tokens; }
+    const X* x;
+    int64_t x_stride;
+    const float* x_sums;
+    const int32_t* codes;
+    const char* scales;
+    int64_t scale_dtype, scale_size;
+    const int8_t* offsets;
+    FloatMatrix y;
+    int64_t first_row, rows, depth, columns, groups;
+
+    int64_t num_panels() const { return (columns + PANEL - 1) / PANEL; }
+    int64_t steps_of_group() const { return depth / groups / STEP; }
 };
 
-// --- nibbles -----------------------------------------------------------------------------------------------
-
-// LANES bytes as integers.
-inline vint load_bytes(const uint8_t* from) {
+// What the nibbles of a word stand for: lookup<j>(codes) are depths 2 * j and 2 * j + 1.
 #if defined(__AVX512F__)
-    return (vint)_mm512_maskz_cvtepu8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+const vfloat LEVELS{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+
+ALWAYS_INLINE vfloat level(vint code, vfloat levels) {  // only the low four bits count
+    return (vfloat)_mm512_maskz_permutexvar_ps(0xffff, (__m512i)code, (__m512)levels);
+}
 #else
-    typedef uint8_t vbytes __attribute__((vector_size(LANES)));
-    vbytes bytes;
-    std::memcpy(&bytes, from, sizeof bytes);
-    return __builtin_convertvector(__builtin_convertvector(bytes, vhalf), vint);
+const vfloat LEVELS = splat(8);
+
+ALWAYS_INLINE vfloat level(vint code, vfloat levels) {
+    return __builtin_convertvector(code & 15, vfloat) - levels;
+}
 #endif
-}
 
-// The same of fewer, where a group or the matrix ends; zeros behind them.
-inline vint load_last_bytes(const uint8_t* from, int64_t count) {
-    uint8_t padded[LANES] = {};
-    std::copy_n(from, count, padded);
-    return load_bytes(padded);
-}
+template <typename X>
+struct Weights;
 
-// What the 16 nibbles of a group stand for; of an index only the low four bits count.
-class Levels {
-public:
-    Levels() = default;
-    Levels(float scale, float zero) {
-#if defined(__AVX512F__)
-        const vfloat nibbles{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-        values_ = (nibbles - zero) * scale;
-    }
-    vfloat operator[](vint nibbles) const {
-        return (vfloat)_mm512_maskz_permutexvar_ps(0xffff, (__m512i)nibbles, (__m512)values_);
-    }
+template <>
+struct Weights<float> {
+    const vfloat levels = LEVELS;
 
-private:
-    vfloat values_;
-#else
-        scale_ = scale, zero_ = zero;
-    }
-    vfloat operator[](vint nibbles) const {
-        return (__builtin_convertvector(nibbles & 15, vfloat) - zero_) * scale_;
-    }
-
-private:
-    float scale_, zero_;
-#endif
-};
-
-// Decodes `count` chunks of ROWS rows, at most a span: calls use(chunk, even, odd) with a vector for each row. The first
-// chunk is 0 to `use`.
-template <int ROWS, typename Use>
-ALWAYS_INLINE void decode(const Product& p, int64_t first_row, int64_t first_chunk, int64_t count, Use use) {
-    const int64_t chunks_of_group = p.chunks_of_group();
-    const int64_t first_group = first_chunk / chunks_of_group;
-    const int64_t groups = (first_chunk + count - 1) / chunks_of_group + 1 - first_group;
-    float scales[ROWS][SPAN / CHUNK];  // a group takes a chunk at least
-    for (int row = 0; row < ROWS; row++) p.scale.read(first_row + row, first_group, groups, scales[row]);
-
-    int64_t chunk = 0, within = first_chunk % chunks_of_group;
-    for (int64_t group = 0; group < groups; group++, within = 0) {
-        const int64_t end = std::min(count, chunk + chunks_of_group - within);
-        const int64_t first_byte = (first_group + group) * p.group_size / 2 + within * LANES;
-        int64_t left = p.group_size / 2 - within * LANES;  // bytes of the group
-        const uint8_t* bytes = p.qweight + first_row * p.qweight_stride + first_byte;
-        const uint8_t* zero = p.zero + first_row * p.zero_stride + first_group + group;
-        Levels levels[ROWS];
-        for (int row = 0; row < ROWS; row++) levels[row] = Levels(scales[row][group], zero[row * p.zero_stride]);
-        for (int row = 0; row < ROWS; row++)
-            for (int64_t line = 0; line < left; line += 64)
-                __builtin_prefetch(bytes + row * p.qweight_stride + line + PREFETCH_BYTES);
-
-        const auto decode_chunk = [&](auto load_nibbles) __attribute__((always_inline)) {
-            vfloat even[ROWS], odd[ROWS];
-#pragma GCC unroll 4
-            for (int row = 0; row < ROWS; row++) {
-                const vint nibbles = load_nibbles(bytes + row * p.qweight_stride);
-                even[row] = levels[row][nibbles];
-                odd[row] = levels[row][nibbles >> 4];
-            }
-            use(chunk, even, odd);
-        };
-        for (; chunk < end && left >= LANES; chunk++, left -= LANES, bytes += LANES) decode_chunk(load_bytes);
-        if (chunk < end) decode_chunk([&](const uint8_t* from) { return load_last_bytes(from, left); }), chunk++;
-    }
-}
-
-// totals[i] += the lanes of sums[i]
-template <int COUNT>
-ALWAYS_INLINE void add_lanes(const vfloat* sums, float* totals) {
-    if constexpr (COUNT >= LANES) {  // LANES of them at once, in the order of `sum`
-        vfloat lanes[LANES];
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; i++) lanes[i] = sums[i];
-        transpose(lanes);
-#pragma GCC unroll 4
-        for (int width = LANES / 2; width > 0; width /= 2)
+    template <int ROWS, int VECTORS>
+    ALWAYS_INLINE void multiply_add(Tile<ROWS, VECTORS>& tile, const float* x, int64_t stride, vint* codes) const {
 #pragma GCC unroll 8
-            for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
-        store(totals, load(totals) + lanes[0]);
-        add_lanes<COUNT - LANES>(sums + LANES, totals + LANES);
-    } else {
-        for (int i = 0; i < COUNT; i++) totals[i] += sum(sums[i]);
+        for (int k = 0; k < STEP; k++) {
+            vfloat w[VECTORS];
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) w[v] = level(codes[v] >> (4 * (k / 2) + 16 * (k % 2)), levels);
+            tile.multiply_add(x + k, stride, w);
+        }
+    }
+};
+
+#if defined(__AVX512BF16__)
+// All 32 words of the register are used, the upper half again for the lower: a bit above the nibble does no harm.
+struct BFloat16Levels {
+    alignas(64) uint16_t bits[32];
+    constexpr BFloat16Levels() : bits() {
+        constexpr uint16_t of[9] = {0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100};  // 0 to 8
+        for (int i = 0; i < 32; i++) bits[i] = i % 16 < 8 ? 0x8000 | of[8 - i % 16] : of[i % 16 - 8];
+    }
+};
+constexpr BFloat16Levels BFLOAT16_LEVELS;
+
+template <>
+struct Weights<bfloat16> {
+    const __m512i levels = _mm512_load_si512(BFLOAT16_LEVELS.bits);
+
+    template <int ROWS, int VECTORS>
+    ALWAYS_INLINE void multiply_add(Tile<ROWS, VECTORS>& tile, const bfloat16* x, int64_t stride, vint* codes) const {
+#pragma GCC unroll 4
+        for (int j = 0; j < STEP / 2; j++) {
+            vint w[VECTORS];
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++)
+                w[v] = (vint)_mm512_maskz_permutexvar_epi16(~0u, (__m512i)(codes[v] >> (4 * j)), levels);
+            add_pairs(tile, x + 2 * j, stride, w);
+        }
+    }
+};
+#endif
+
+struct Panels {
+    template <int ROWS, int PANELS, typename P>
+    static __attribute__((noinline)) void multiply(const P& p, int64_t first, int64_t panel) {
+        constexpr int VECTORS = 2 * PANELS;
+        const Weights<typename P::Number> weights;
+        const int64_t steps = p.steps_of_group(), panel_words = p.groups * steps * PANEL;
+        const auto* x = p.x + first * p.x_stride;
+        const int32_t* codes = p.codes + panel * panel_words;
+        vfloat totals[ROWS][VECTORS] = {};
+        for (int64_t group = 0; group < p.groups; group++) {
+            Tile<ROWS, VECTORS> tile;
+            start_group(tile, p, first, panel, group);
+            for (int64_t step = 0; step < steps; step++, codes += PANEL, x += STEP) {
+                vint words[VECTORS];
+#pragma GCC unroll 8
+                for (int v = 0; v < VECTORS; v++) {
+                    const int32_t* from = codes + v / 2 * panel_words + v % 2 * LANES;
+                    words[v] = load_pairs(from);
+                    __builtin_prefetch(reinterpret_cast<const char*>(from) + PREFETCH_BYTES);
+                }
+                weights.multiply_add(tile, x, p.x_stride, words);
+            }
+            end_group(tile, p, panel, group, totals);
+        }
+        for (int row = 0; row < ROWS; row++)
+            p.y.write(p.first_row + first + row, panel * PANEL, p.columns, totals[row], VECTORS);
+    }
+
+    // sums = offset * sum of x
+    template <int ROWS, int VECTORS, typename P>
+    static ALWAYS_INLINE void start_group(Tile<ROWS, VECTORS>& tile, const P& p, int64_t first, int64_t panel,
+                                          int64_t group) {
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) {
+            const int64_t at = ((panel + v / 2) * p.groups + group) * PANEL + v % 2 * LANES;
+            const vfloat offset = __builtin_convertvector(load_bytes(p.offsets + at), vfloat);
+#pragma GCC unroll 16
+            for (int row = 0; row < ROWS; row++)
+                tile.sums[row][v] = p.x_sums[(first + row) * p.groups + group] * offset;
+        }
+    }
+
+    // totals += scale * sums
+    template <int ROWS, int VECTORS, typename P>
+    static ALWAYS_INLINE void end_group(const Tile<ROWS, VECTORS>& tile, const P& p, int64_t panel, int64_t group,
+                                        vfloat (&totals)[ROWS][VECTORS]) {
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) {
+            const int64_t at = ((panel + v / 2) * p.groups + group) * PANEL + v % 2 * LANES;
+            const vfloat scale = load_as_float(p.scales + at * p.scale_size, p.scale_dtype);
+#pragma GCC unroll 16
+            for (int row = 0; row < ROWS; row++) totals[row][v] += tile.sums[row][v] * scale;
+        }
+    }
+};
+
+// The sum of each group of a row.
+template <typename X>
+void add_groups(const X* x, int64_t groups, int64_t width, float* sums) {
+    for (int64_t group = 0; group < groups; group++, x += width) {
+        vfloat lanes{};
+        int64_t k = 0;
+        for (; k + LANES <= width; k += LANES) lanes += load(x + k);
+        if (k < width) lanes += load_first(x + k, width - k);
+        sums[group] = sum(lanes);
     }
 }
 
-// --- few tokens --------------------------------------------------------------------------------------------
+struct Call {
+    FloatMatrix x;
+    const int32_t* codes;
+    void* scales;
+    int64_t scale_dtype;
+    const int8_t* offsets;
+    FloatMatrix y;
+    int64_t rows, depth, columns, group_size;
 
-template <int TOKENS, int ROWS>
-__attribute__((noinline)) void decode_and_multiply(const Product& p, const Block& block, int64_t first_token,
-                                                   int64_t first_row) {
-    float totals[TOKENS * ROWS] = {};
-    for (int64_t chunk = 0; chunk < block.chunks; chunk += SPAN / CHUNK) {
-        const int64_t count = block.span_chunks(chunk), width = count * CHUNK;
-        const float* x = block.span(chunk) + first_token * width;
-        vfloat sums[TOKENS * ROWS] = {};
-        decode<ROWS>(p, first_row, chunk, count, [&](int64_t at, const vfloat* even, const vfloat* odd) {
-#pragma GCC unroll 4
-            for (int token = 0; token < TOKENS; token++) {
-                const vfloat x_even = in_register(load(x + token * width + at * CHUNK));
-                const vfloat x_odd = in_register(load(x + token * width + at * CHUNK + LANES));
-#pragma GCC unroll 4
-                for (int row = 0; row < ROWS; row++) sums[token * ROWS + row] += x_even * even[row];
-#pragma GCC unroll 4
-                for (int row = 0; row < ROWS; row++) sums[token * ROWS + row] += x_odd * odd[row];
+    int64_t groups() const { return depth / group_size; }
+    int64_t group_width() const { return (group_size + STEP - 1) / STEP * STEP; }
+
+    template <typename X>
+    void multiply_block(const X* from, int64_t stride, int64_t first, int64_t count) const {
+        const bool worth_threads = count * depth > WORTH_THREADS;
+        const std::unique_ptr<float[]> sums(new float[count * groups()]);
+        for_ranges(count, worth_threads, [&](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; row++)
+                add_groups(from + row * stride, groups(), group_width(), sums.get() + row * groups());
+        });
+        const int64_t scale_size = scale_dtype == FLOAT32 ? 4 : 2;
+        multiply_in_pieces<Panels>(Block<X>{from, stride, sums.get(), codes, static_cast<const char*>(scales),
+                                            scale_dtype, scale_size, offsets, y, first, count,
+                                            groups() * group_width(), columns, groups()});
+    }
+
+    // Rows converted to X, each group filled up with zeros.
+    template <typename X>
+    void convert_and_multiply(int64_t first, int64_t count) const {
+        const int64_t width = group_width(), stride = stride_in_scratch(groups() * width, sizeof(X));
+        const std::unique_ptr<X[]> scratch(new X[count * stride]);
+        for_ranges(count, count * depth > WORTH_THREADS, [&](int64_t begin, int64_t end) {
+            std::unique_ptr<float[]> numbers(new float[depth]);
+            for (int64_t row = begin; row < end; row++) {
+                x.read(first + row, 0, depth, numbers.get());
+                for (int64_t group = 0; group < groups(); group++) {
+                    X* to = scratch.get() + row * stride + group * width;
+                    for (int64_t k = 0; k < group_size; k++)
+                        to[k] = from_float<X>(numbers[group * group_size + k]);
+                    std::fill(to + group_size, to + width, X{});
+                }
             }
         });
-        add_lanes<TOKENS * ROWS>(sums, totals);
+        multiply_block<X>(scratch.get(), stride, first, count);
     }
-    for (int token = 0; token < TOKENS; token++)
-        p.y.write(block.first_token + first_token + token, first_row, ROWS, totals + token * ROWS);
-}
 
-template <int ROWS, int TOKENS = TILE_TOKENS>
-void few_tokens(const Product& p, const Block& block, int64_t first_token, int64_t first_row) {
-    if constexpr (TOKENS > 0) {
-        if (block.tokens - first_token < TOKENS) return few_tokens<ROWS, TOKENS - 1>(p, block, first_token, first_row);
-        decode_and_multiply<TOKENS, ROWS>(p, block, first_token, first_row);
-        if (first_token + TOKENS < block.tokens) few_tokens<ROWS>(p, block, first_token + TOKENS, first_row);
+    template <typename X>
+    void multiply() const {
+        const bool is_direct = x.dtype == (sizeof(X) == 4 ? FLOAT32 : BFLOAT16) && group_size % STEP == 0 &&
+                               (rows <= 4 || x.stride * sizeof(X) % 4096);
+        if (is_direct) return multiply_block<X>(static_cast<const X*>(x.data), x.stride, 0, rows);
+        for (int64_t first = 0; first < rows; first += ROWS_IN_SCRATCH)
+            convert_and_multiply<X>(first, std::min(ROWS_IN_SCRATCH, rows - first));
     }
-}
-
-void few_tokens(const Product& p, const Block& block, int64_t begin, int64_t end) {
-    int64_t row = begin;
-    for (; row + TILE_ROWS <= end; row += TILE_ROWS) few_tokens<TILE_ROWS>(p, block, 0, row);
-    for (; row < end; row++) few_tokens<1>(p, block, 0, row);
-}
-
-// --- many tokens -------------------------------------------------------------------------------------------
-
-// x [TOKENS, width] times weights [ROWS, width], added to totals [TOKENS, TILE_ROWS].
-template <int TOKENS, int ROWS>
-__attribute__((noinline)) void multiply(const float* x, const float* weights, int64_t width, float* totals) {
-    vfloat sums[TOKENS * TILE_ROWS] = {};
-    for (int64_t i = 0; i < width; i += LANES) {
-        vfloat w[ROWS];
-#pragma GCC unroll 4
-        for (int row = 0; row < ROWS; row++) w[row] = in_register(load(weights + row * width + i));
-#pragma GCC unroll 4
-        for (int token = 0; token < TOKENS; token++) {
-            const vfloat xt = in_register(load(x + token * width + i));
-#pragma GCC unroll 4
-            for (int row = 0; row < ROWS; row++) sums[token * TILE_ROWS + row] += xt * w[row];
-        }
-    }
-    add_lanes<TOKENS * TILE_ROWS>(sums, totals);
-}
-
-// A span of ROWS <= TILE_ROWS rows for all tokens of the block, added to totals [tokens, TILE_ROWS].
-template <int ROWS>
-void decode_then_multiply(const Product& p, const Block& block, int64_t first_row, int64_t chunk, float* totals) {
-    alignas(64) float weights[ROWS * SPAN];
-    const int64_t count = block.span_chunks(chunk), width = count * CHUNK;
-    decode<ROWS>(p, first_row, chunk, count, [&](int64_t at, const vfloat* even, const vfloat* odd) {
-        for (int row = 0; row < ROWS; row++) {
-            store(weights + row * width + at * CHUNK, even[row]);
-            store(weights + row * width + at * CHUNK + LANES, odd[row]);
-        }
-    });
-    const float* x = block.span(chunk);
-    int64_t token = 0;
-    for (; token + TILE_TOKENS <= block.tokens; token += TILE_TOKENS)
-        multiply<TILE_TOKENS, ROWS>(x + token * width, weights, width, totals + token * TILE_ROWS);
-    for (; token < block.tokens; token++)
-        multiply<1, ROWS>(x + token * width, weights, width, totals + token * TILE_ROWS);
-}
-
-void many_tokens(const Product& p, const Block& block, int64_t begin, int64_t end) {
-    const auto width = [&](int64_t row) { return row + TILE_ROWS <= end ? TILE_ROWS : 1; };  // of a panel
-    alignas(64) float totals[ROWS_AT_ONCE][TOKENS_AT_ONCE * TILE_ROWS] = {};  // by the panel's first row
-    for (int64_t chunk = 0; chunk < block.chunks; chunk += SPAN / CHUNK)
-        for (int64_t row = begin; row < end; row += width(row))
-            if (width(row) == TILE_ROWS) decode_then_multiply<TILE_ROWS>(p, block, row, chunk, totals[row - begin]);
-            else decode_then_multiply<1>(p, block, row, chunk, totals[row - begin]);
-    for (int64_t row = begin; row < end; row += width(row))
-        for (int64_t token = 0; token < block.tokens; token++)
-            p.y.write(block.first_token + token, row, width(row), totals[row - begin] + token * TILE_ROWS);
-}
-
-// --- all ---------------------------------------------------------------------------------------------------
-
-// One token of x into its block, whose x is zero so far.
-void arrange(const Product& p, Block& block, int64_t token) {
-    std::vector<float> x(p.columns);
-    p.x.read(block.first_token + token, 0, p.columns, x.data());
-    const int64_t chunks_of_group = p.chunks_of_group();
-    for (int64_t span = 0; span < block.chunks; span += SPAN / CHUNK) {
-        const int64_t count = block.span_chunks(span);
-        float* to = block.span(span) + token * count * CHUNK;
-        for (int64_t chunk = span; chunk < span + count; chunk++, to += CHUNK) {
-            const int64_t within = chunk % chunks_of_group * CHUNK;
-            const float* from = x.data() + chunk / chunks_of_group * p.group_size + within;
-            const int64_t pairs = std::min<int64_t>(CHUNK, p.group_size - within) / 2;
-            for (int64_t i = 0; i < pairs; i++) {
-                to[i] = from[2 * i];
-                to[LANES + i] = from[2 * i + 1];
-            }
-        }
-    }
-}
-
-void multiply_all(const Product& p, int64_t tokens) {
-    for (int64_t first = 0; first < tokens; first += TOKENS_AT_ONCE) {
-        Block block{{}, first, std::min<int64_t>(TOKENS_AT_ONCE, tokens - first), p.chunks()};
-        block.x.resize(block.tokens * block.chunks * CHUNK);
-        const bool worth_threads = block.tokens * p.rows * p.columns > PARALLEL_PRODUCTS;
-        for_ranges(block.tokens, worth_threads, [&](int64_t begin, int64_t end) {
-            for (int64_t token = begin; token < end; token++) arrange(p, block, token);
-        });
-        for_pieces((p.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, worth_threads, [&](int64_t part) {
-            const int64_t begin = part * ROWS_AT_ONCE, end = std::min(p.rows, begin + ROWS_AT_ONCE);
-            if (block.tokens <= DECODE_IN_PLACE) few_tokens(p, block, begin, end);
-            else many_tokens(p, block, begin, end);
-        });
-    }
-}
+};
 
 }  // namespace
 
-// Strides in elements; the dtypes are those of dtype.h; y has the dtype of x and is contiguous.
-extern "C" void int4_linear(void* x, int64_t x_stride, int64_t dtype, const uint8_t* qweight, int64_t qweight_stride,
-                            void* scale, int64_t scale_stride, int64_t scale_dtype, const uint8_t* zero,
-                            int64_t zero_stride, void* y, int64_t tokens, int64_t rows, int64_t columns,
-                            int64_t group_size) {
-    const Product p{{x, dtype, x_stride}, qweight, qweight_stride, {scale, scale_dtype, scale_stride},
-                    zero, zero_stride, {y, dtype, rows}, rows, columns, group_size};
-    launch(QUANTISED_GEMM, [=] { multiply_all(p, tokens); });
+// Strides in elements; the dtypes are those of dtype.h; y is contiguous.
+extern "C" void int4_linear(void* x, int64_t x_stride, int64_t x_dtype, const int32_t* codes, void* scales,
+                            int64_t scale_dtype, const int8_t* offsets, void* y, int64_t y_dtype, int64_t rows,
+                            int64_t depth, int64_t columns, int64_t group_size) {
+    const Call p{{x, x_dtype, x_stride}, codes, scales, scale_dtype, offsets, {y, y_dtype, columns},
+                    rows, depth, columns, group_size};
+    launch(QUANTISED_GEMM, [=] {
+#if defined(__AVX512BF16__)
+        if (x_dtype == BFLOAT16) return p.multiply<bfloat16>();
+#endif
+        p.multiply<float>();
+    });
 }

@@ -6,7 +6,7 @@
 //
 // Fast where neighbours in memory are neighbouring results, which is how the manager stores both halves on a CPU:
 // A [depth, rank] and B [rank, columns], so a vector of either is 16 results. Other layouts are taken one number at a
-// time. A and B may be bf16, x and y are fp32. Every result is summed in one order, whatever the tile: a token's bits
+// time. x and y are fp32 or bf16, sums are fp32; A and B may be bf16 beside fp32. Every result is summed in one order, whatever the tile: a token's bits
 // do not depend on its company. Source: Punica (Chen et al. 2023), for the shape of the two halves.
 #include <algorithm>
 
@@ -59,9 +59,9 @@ ALWAYS_INLINE vfloat load_some(const Weight* from, int64_t rest) {
     return load(padded);
 }
 
-template <typename Weight>
+template <typename Value, typename Weight>
 struct Shrink {
-    const float* x;
+    const Value* x;
     int64_t x_stride;
     const Weight* a;  // [slices, adapters, rank, depth] with these strides
     int64_t slice_stride, adapter_stride, rank_stride, depth_stride;
@@ -71,15 +71,15 @@ struct Shrink {
 };
 
 // Up to LANES neighbouring ranks of some tokens: a [depth, COUNT].
-template <int TOKENS, int COUNT, typename Weight>
-ALWAYS_INLINE void dot_products(const Shrink<Weight>& p, const float* const* x, const Weight* a, float* const* out,
+template <int TOKENS, int COUNT, typename Value, typename Weight>
+ALWAYS_INLINE void dot_products(const Shrink<Value, Weight>& p, const Value* const* x, const Weight* a, float* const* out,
                                 int64_t rest) {
     constexpr int NUMBERS_PER_LINE = std::max<int>(LANES, 64 / sizeof(Weight));
     vfloat sums[SUMS][TOKENS] = {};
     const auto add = [&](int64_t k, int i) {
         const vfloat column = load_some<COUNT>(a + k * p.depth_stride, rest);
 #pragma GCC unroll 4
-        for (int t = 0; t < TOKENS; t++) sums[i][t] += x[t][k] * column;
+        for (int t = 0; t < TOKENS; t++) sums[i][t] += to_float(x[t][k]) * column;
     };
     int64_t k = 0;
     for (; k + SUMS <= p.depth; k += SUMS) {
@@ -100,9 +100,9 @@ ALWAYS_INLINE void dot_products(const Shrink<Weight>& p, const float* const* x, 
     }
 }
 
-template <int TOKENS, typename Weight>
-void shrink_tile(const Shrink<Weight>& p, const Weight* a, const int64_t* tokens, float* slice_out) {
-    const float* x[TOKENS];
+template <int TOKENS, typename Value, typename Weight>
+void shrink_tile(const Shrink<Value, Weight>& p, const Weight* a, const int64_t* tokens, float* slice_out) {
+    const Value* x[TOKENS];
     float* out[TOKENS];
     for (int t = 0; t < TOKENS; t++) {
         x[t] = p.x + tokens[t] * p.x_stride;
@@ -120,18 +120,18 @@ void shrink_tile(const Shrink<Weight>& p, const Weight* a, const int64_t* tokens
     }
 }
 
-template <typename Weight>
-void shrink_token(const Shrink<Weight>& p, const Weight* a, const float* x, float* out) {
+template <typename Value, typename Weight>
+void shrink_token(const Shrink<Value, Weight>& p, const Weight* a, const Value* x, float* out) {
     for (int64_t r = 0; r < p.rank; r++) {
         float total = 0;
-        for (int64_t k = 0; k < p.depth; k++) total += x[k] * to_float(a[r * p.rank_stride + k * p.depth_stride]);
+        for (int64_t k = 0; k < p.depth; k++) total += to_float(x[k]) * to_float(a[r * p.rank_stride + k * p.depth_stride]);
         out[r] = total;
     }
 }
 
 // Tokens begin .. end - 1 of one slice.
-template <typename Weight>
-void shrink(const Shrink<Weight>& p, int64_t slice, int64_t begin, int64_t end) {
+template <typename Value, typename Weight>
+void shrink(const Shrink<Value, Weight>& p, int64_t slice, int64_t begin, int64_t end) {
     float* out = p.out + slice * p.tokens * p.rank;
     for (int64_t t = begin; t < end; t++)
         if (p.adapter[t] < 0) std::fill_n(out + t * p.rank, p.rank, 0.0f);
@@ -155,15 +155,15 @@ struct Expand {
     int64_t slice_stride, token_stride;
     const int32_t* adapter;
     const float* scaling;
-    float* y;
+    void* y;
     int64_t y_stride, slices, tokens, rank;
     Part parts[MAX_SLICES];
 };
 
 // VECTORS * LANES neighbouring columns of some tokens, or the first `rest` of LANES: b [rank, columns].
-template <int TOKENS, int VECTORS, int COUNT, typename Weight>
+template <int TOKENS, int VECTORS, int COUNT, typename Value, typename Weight>
 ALWAYS_INLINE void add_columns(const Weight* b, int64_t rank_stride, const float* const* shrunk, int64_t rank,
-                               float scaling, float* const* y, int64_t n, int64_t rest) {
+                               float scaling, Value* const* y, int64_t n, int64_t rest) {
     vfloat sums[TOKENS][VECTORS] = {};
     for (int64_t r = 0; r < rank; r++) {
         vfloat row[VECTORS];
@@ -180,7 +180,7 @@ ALWAYS_INLINE void add_columns(const Weight* b, int64_t rank_stride, const float
     }
     for (int t = 0; t < TOKENS; t++)
         for (int v = 0; v < VECTORS; v++) {
-            float* to = y[t] + n + v * LANES;
+            Value* to = y[t] + n + v * LANES;
             const vfloat added = scaling * sums[t][v];
             if constexpr (COUNT == LANES)
                 store(to, load(to) + added);
@@ -189,9 +189,9 @@ ALWAYS_INLINE void add_columns(const Weight* b, int64_t rank_stride, const float
         }
 }
 
-template <int TOKENS, typename Weight>
+template <int TOKENS, typename Value, typename Weight>
 void expand_tile(const Part& part, const Weight* b, const float* const* shrunk, int64_t rank, float scaling,
-                 float* const* y) {
+                 Value* const* y) {
     constexpr int STEP = COLUMN_VECTORS * LANES;
     int64_t n = 0;
     for (; n + STEP <= part.columns; n += STEP)
@@ -202,28 +202,28 @@ void expand_tile(const Part& part, const Weight* b, const float* const* shrunk, 
         add_columns<TOKENS, 1, 0>(b, part.rank_stride, shrunk, rank, scaling, y, n, part.columns - n);
 }
 
-template <typename Weight>
-void expand_token(const Part& part, const Weight* b, const float* shrunk, int64_t rank, float scaling, float* y) {
+template <typename Value, typename Weight>
+void expand_token(const Part& part, const Weight* b, const float* shrunk, int64_t rank, float scaling, Value* y) {
     for (int64_t n = 0; n < part.columns; n++) {
         float total = 0;
         for (int64_t r = 0; r < rank; r++)
             total += shrunk[r] * to_float(b[n * part.column_stride + r * part.rank_stride]);
-        y[n] += scaling * total;
+        y[n] = from_float<Value>(to_float(y[n]) + scaling * total);
     }
 }
 
 // Tokens begin .. end - 1 of one slice, whose columns of y begin at first_column.
-template <typename Weight>
+template <typename Value, typename Weight>
 void expand(const Expand& p, int64_t slice, int64_t first_column, int64_t begin, int64_t end) {
     const Part& part = p.parts[slice];
     for_each_tile(p.adapter, begin, end, [&](int32_t adapter, const int64_t* tokens, int count) {
         const Weight* b = static_cast<const Weight*>(part.b) + adapter * part.adapter_stride;
         const float scaling = p.scaling[adapter];
         const float* shrunk[TILE];
-        float* y[TILE];
+        Value* y[TILE];
         for (int i = 0; i < count; i++) {
             shrunk[i] = p.shrunk + slice * p.slice_stride + tokens[i] * p.token_stride;
-            y[i] = p.y + tokens[i] * p.y_stride + first_column;
+            y[i] = static_cast<Value*>(p.y) + tokens[i] * p.y_stride + first_column;
         }
         if (part.column_stride == 1)
             with_constant(count, [&](auto constant) {
@@ -244,22 +244,22 @@ void for_each_portion(int64_t slices, int64_t tokens, bool worth_threads, const 
     });
 }
 
-template <typename Weight>
-void launch_shrink(const Shrink<Weight>& p) {
+template <typename Value, typename Weight>
+void launch_shrink(const Shrink<Value, Weight>& p) {
     launch(LORA, [p] {
         for_each_portion(p.slices, p.tokens, p.slices * p.tokens * p.rank * p.depth > WORTH_THREADS,
                          [&p](int64_t slice, int64_t begin, int64_t end) { shrink(p, slice, begin, end); });
     });
 }
 
-template <typename Weight>
+template <typename Value, typename Weight>
 void launch_expand(const Expand& p) {
     launch(LORA, [p] {
         int64_t first_column[MAX_SLICES + 1] = {};
         for (int64_t i = 0; i < p.slices; i++) first_column[i + 1] = first_column[i] + p.parts[i].columns;
         for_each_portion(p.slices, p.tokens, p.tokens * p.rank * first_column[p.slices] > WORTH_THREADS,
                          [&](int64_t slice, int64_t begin, int64_t end) {
-                             expand<Weight>(p, slice, first_column[slice], begin, end);
+                             expand<Value, Weight>(p, slice, first_column[slice], begin, end);
                          });
     });
 }
@@ -270,27 +270,36 @@ extern "C" int64_t lora_max_slices() {
     return MAX_SLICES;
 }
 
-// x [tokens, depth] with its stride, a [slices, adapters, rank, depth] fp32 or bf16 with its four strides, adapter
-// int32 [tokens] -> out [slices, tokens, rank].
-extern "C" void lora_shrink(const float* x, int64_t x_stride, const void* a, const int64_t* a_strides, int64_t is_bf16,
+// Kinds of x or y and of the matrices: both fp32, both bf16, or bf16 matrices beside fp32.
+enum Kinds : int64_t { FLOATS, FLOATS_BESIDE_BF16, BF16 };
+
+// x [tokens, depth] with its stride, a [slices, adapters, rank, depth] with its four strides, adapter int32 [tokens]
+// -> out [slices, tokens, rank].
+extern "C" void lora_shrink(const void* x, int64_t x_stride, const void* a, const int64_t* a_strides, int64_t kinds,
                             const int32_t* adapter, float* out, int64_t slices, int64_t tokens, int64_t rank,
                             int64_t depth) {
-    const auto with = [&](auto* weights) {
-        using Weight = std::remove_const_t<std::remove_pointer_t<decltype(weights)>>;
-        launch_shrink(Shrink<Weight>{x, x_stride, weights, a_strides[0], a_strides[1], a_strides[2], a_strides[3],
-                                     adapter, out, slices, tokens, rank, depth});
+    const auto with = [&](auto value, auto weight) {
+        using Value = decltype(value);
+        using Weight = decltype(weight);
+        launch_shrink(Shrink<Value, Weight>{static_cast<const Value*>(x), x_stride, static_cast<const Weight*>(a),
+                                            a_strides[0], a_strides[1], a_strides[2], a_strides[3], adapter, out,
+                                            slices, tokens, rank, depth});
     };
-    is_bf16 ? with(static_cast<const bfloat16*>(a)) : with(static_cast<const float*>(a));
+    if (kinds == FLOATS) return with(float{}, float{});
+    if (kinds == FLOATS_BESIDE_BF16) return with(float{}, bfloat16{});
+    with(bfloat16{}, bfloat16{});
 }
 
 // parts: for each slice the address of b, columns, and the strides of adapters, columns and ranks.
 extern "C" void lora_expand(const float* shrunk, int64_t slice_stride, int64_t token_stride, const int64_t* parts,
-                            int64_t is_bf16, const int32_t* adapter, float* y, int64_t y_stride, const float* scaling,
+                            int64_t kinds, const int32_t* adapter, void* y, int64_t y_stride, const float* scaling,
                             int64_t slices, int64_t tokens, int64_t rank) {
     Expand p{shrunk, slice_stride, token_stride, adapter, scaling, y, y_stride, slices, tokens, rank, {}};
     for (int64_t i = 0; i < slices; i++) {
         const int64_t* part = parts + 5 * i;
         p.parts[i] = {reinterpret_cast<const void*>(part[0]), part[1], part[2], part[3], part[4]};
     }
-    is_bf16 ? launch_expand<bfloat16>(p) : launch_expand<float>(p);
+    if (kinds == FLOATS) return launch_expand<float, float>(p);
+    if (kinds == FLOATS_BESIDE_BF16) return launch_expand<float, bfloat16>(p);
+    launch_expand<bfloat16, bfloat16>(p);
 }

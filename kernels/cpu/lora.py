@@ -13,6 +13,11 @@ from kernels.cpu.memory import empty
 
 _lora_shrink = function("lora_shrink", "pl" + "pplp" + "pllll")
 _lora_expand = function("lora_expand", "pll" + "plp" + "plplll")
+_KINDS = {
+    (torch.float32, torch.float32): 0,
+    (torch.float32, torch.bfloat16): 1,
+    (torch.bfloat16, torch.bfloat16): 2,
+}
 _MAX_SLICES: int = function("lora_max_slices", "", returns="l")()
 
 
@@ -26,7 +31,7 @@ def lora_shrink(x: Tensor, lora_a: Tensor, token_adapter: Tensor) -> Tensor:
         *(
             lora_a.data_ptr(),
             ctypes.addressof(strides),
-            lora_a.dtype == torch.bfloat16,
+            _KINDS[x.dtype, lora_a.dtype],
             token_adapter.data_ptr(),
         ),
         *(out.data_ptr(), slices, tokens, rank, depth),
@@ -45,7 +50,7 @@ def lora_expand(
     numbers = (ctypes.c_int64 * (5 * len(parts)))(*(number for part in parts for number in part))
     _lora_expand(
         *(shrunk.data_ptr(), shrunk.stride(0), shrunk.stride(1)),
-        *(ctypes.addressof(numbers), lora_b[0].dtype == torch.bfloat16, token_adapter.data_ptr()),
+        *(ctypes.addressof(numbers), _KINDS[y.dtype, lora_b[0].dtype], token_adapter.data_ptr()),
         *(y.data_ptr(), y.stride(0), scaling.data_ptr(), len(parts), y.shape[0], shrunk.shape[2]),
     )
 
@@ -59,10 +64,8 @@ def unsupported_lora_expand(
 
 
 def _unsupported_types(activations: Tensor, *weights: Tensor) -> str | None:
-    if activations.dtype != torch.float32:
-        return f"activations are {activations.dtype}, supported: float32"
     dtypes = {each.dtype for each in weights}
-    if dtypes not in ({torch.float32}, {torch.bfloat16}):
-        found = ", ".join(sorted(map(str, dtypes)))
-        return f"adapters are {found}, supported: all float32 or all bfloat16"
-    return None
+    if len(dtypes) == 1 and (activations.dtype, *dtypes) in _KINDS:
+        return None
+    found = ", ".join(sorted(map(str, dtypes)))
+    return f"activations are {activations.dtype}, adapters {found}, supported: fp32 and either, or both bf16"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -29,12 +29,23 @@ def keep_freed_memory() -> None:
     each 4 KiB of them is a page fault: measured, a norm over 3,500 tokens takes 2 ms instead of 0.1. Other C libraries
     than glibc stay as they are.
     """
+    if (mallopt := _libc("mallopt")) is not None:
+        mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
+
+
+def release_freed_memory() -> None:
+    """Give what this process has freed and kept back to the system, once: for moments without work."""
+    if (trim := _libc("malloc_trim")) is not None:
+        trim(0)
+
+
+def _libc(name: str) -> Callable[..., int] | None:
+    """Return a function of the C library; None where there is no such function."""
     try:
-        mallopt = ctypes.CDLL(None).mallopt
+        return getattr(ctypes.CDLL(None), name)  # type: ignore[no-any-return]
     except (OSError, AttributeError):
-        return
-    mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES)
-    mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
+        return None
 
 
 class ArenaFull(MemoryError):

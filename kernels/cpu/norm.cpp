@@ -17,11 +17,7 @@ void normalise(const float* x, const T* weight, T* y, int64_t size, float eps) {
     for (; i + LANES <= size; i += LANES) squares += load(x + i) * load(x + i);
     const vfloat rest = load_first(x + i, size - i);
     const float scale = 1.0f / std::sqrt(sum(squares + rest * rest) / size + eps);
-    T rounded[LANES];
-    for (i = 0; i + LANES <= size; i += LANES) {
-        store(rounded, load(x + i) * scale);
-        store(y + i, load(rounded) * load(weight + i));
-    }
+    for (i = 0; i + LANES <= size; i += LANES) store(y + i, rounded<T>(load(x + i) * scale) * load(weight + i));
     for (; i < size; i++) y[i] = from_float<T>(to_float(from_float<T>(x[i] * scale)) * to_float(weight[i]));
 }
 

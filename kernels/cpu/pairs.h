@@ -9,10 +9,6 @@
 // Elsewhere two multiply-adds do it in the same order; they round in the same places and keep subnormal numbers.
 #pragma once
 
-#if defined(__AVX512BF16__)
-#include <immintrin.h>
-#endif
-
 #include <algorithm>
 
 #include "tile.h"
@@ -37,7 +33,7 @@ ALWAYS_INLINE vint widen_bits(const bfloat16* from, int64_t count) {
         std::memcpy(&bits, from, sizeof bits);
     else
         for (int64_t i = 0; i < count; i++) bits[i] = from[i].bits;
-    return __builtin_convertvector(bits, vint);
+    return widened(bits);
 }
 
 ALWAYS_INLINE vfloat even_of(vint pairs) {

@@ -1,12 +1,20 @@
 // What the products with quantised weights share.
 #pragma once
 
+#include <algorithm>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include "dtype.h"
+#include "threads.h"
 #include "tile.h"
 
-// How far ahead weights are asked for. The tiles' rows are short streams side by side, which a processor's own
-// prefetching sees too late; behind each other in memory they are one.
-constexpr int64_t PREFETCH_BYTES = 8192;
+// How far ahead of its use a panel is asked for. Several panels are read side by side, more streams than a processor's
+// own prefetching follows.
+constexpr int64_t PREFETCH_BYTES = 2048;
+constexpr int64_t ROWS_IN_SCRATCH = 768;  // of x, converted at once
 
 // A matrix of one of the three float types, read and written as float.
 struct FloatMatrix {
@@ -16,23 +24,57 @@ struct FloatMatrix {
     void read(int64_t row, int64_t column, int64_t count, float* to) const {
         with_float_type(dtype, [&](auto type) {
             const auto* from = static_cast<const decltype(type)*>(data) + row * stride + column;
-            for (int64_t i = 0; i < count; i++) to[i] = to_float(from[i]);
+            int64_t i = 0;
+            for (; i + LANES <= count; i += LANES) store(to + i, load(from + i));
+            store_first(to + i, load_first(from + i, count - i), count - i);
         });
     }
-    void write(int64_t row, int64_t column, int64_t count, const float* from) const {
+
+    // `count` vectors behind each other, the last of which ends at column `end`.
+    void write(int64_t row, int64_t column, int64_t end, const vfloat* from, int count) const {
         with_float_type(dtype, [&](auto type) {
-            auto* to = static_cast<decltype(type)*>(data) + row * stride + column;
-            for (int64_t i = 0; i < count; i++) to[i] = from_float<decltype(type)>(from[i]);
+            auto* to = static_cast<decltype(type)*>(data) + row * stride;
+            for (int v = 0; v < count; v++, column += LANES)
+                if (column + LANES <= end)
+                    store(to + column, from[v]);
+                else
+                    store_first(to + column, from[v], std::max<int64_t>(0, end - column));
         });
     }
 };
 
-// A vector that several instructions use is loaded once. GCC would rather make its address an operand of each of them,
-// and a core reads from memory twice in a cycle, no more.
-template <typename Vector>
-ALWAYS_INLINE Vector in_register(Vector x) {
-#if defined(__x86_64__)
-    asm("" : "+v"(x));
-#endif
+// LANES numbers of one of the three float types.
+inline vfloat load_as_float(const void* from, int64_t dtype) {
+    vfloat x{};
+    with_float_type(dtype, [&](auto type) { x = load(static_cast<const decltype(type)*>(from)); });
     return x;
+}
+
+// LANES bytes and words, to and from. GCC makes a conversion over two sizes a byte at a time.
+typedef int8_t vbytes __attribute__((vector_size(LANES)));
+typedef int16_t vshort __attribute__((vector_size(2 * LANES)));
+
+inline vint load_bytes(const int8_t* from) {
+    vbytes bytes;
+    std::memcpy(&bytes, from, sizeof bytes);
+#if defined(__AVX512F__)
+    return (vint)_mm512_maskz_cvtepi8_epi32(0xffff, (__m128i)bytes);
+#else
+    return __builtin_convertvector(__builtin_convertvector(bytes, vshort), vint);
+#endif
+}
+
+// The low byte of each word.
+inline void store_bytes(void* to, vint words) {
+#if defined(__AVX512F__)
+    _mm_storeu_si128(static_cast<__m128i*>(to), _mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)words));
+#else
+    const vbytes bytes = __builtin_convertvector(__builtin_convertvector(words, vshort), vbytes);
+    std::memcpy(to, &bytes, sizeof bytes);
+#endif
+}
+
+// Numbers between rows in scratch memory: rows a multiple of 4 KiB apart would share one set of the L1 cache.
+inline int64_t stride_in_scratch(int64_t numbers, int64_t size) {
+    return numbers * size % 4096 ? numbers : numbers + 64 / size;
 }

@@ -6,15 +6,28 @@ byte       low  high  |  low  high  | ...                   g = k // group_size
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
+from kernels.reference.nibbles import NIBBLE_MAX, pack_int4, unpack_int4
 from kernels.reference.precision import wide
 
-NIBBLE_MAX = 15
+if TYPE_CHECKING:
+    from kernels.cpu.int4 import PackedInt4
 
 
-def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Tensor:
+def int4_linear(
+    x: Tensor,
+    qweight: Tensor | PackedInt4,
+    scale: Tensor | None = None,
+    zero: Tensor | None = None,
+    group_size: int | None = None,
+) -> Tensor:
+    if not isinstance(qweight, Tensor):
+        qweight, scale, zero, group_size = qweight.unpack()
+    assert scale is not None and zero is not None and group_size is not None
     weight = dequantise_int4(qweight, scale.to(wide(x).dtype), zero, group_size)
     return (wide(x) @ weight.T).to(x.dtype)
 
@@ -45,13 +58,3 @@ def dequantise_int4(qweight: Tensor, scale: Tensor, zero: Tensor, group_size: in
     nibbles = unpack_int4(qweight).reshape(rows, num_groups, group_size)
     steps = nibbles.to(torch.int16) - zero[..., None].to(torch.int16)
     return (steps * wide(scale)[..., None]).reshape(rows, num_groups * group_size)
-
-
-def pack_int4(nibbles: Tensor) -> Tensor:
-    """uint8 [..., K] of values 0 to 15 -> uint8 [..., K / 2]."""
-    return nibbles[..., 0::2] | (nibbles[..., 1::2] << 4)
-
-
-def unpack_int4(packed: Tensor) -> Tensor:
-    """uint8 [..., K / 2] -> uint8 [..., K] of values 0 to 15."""
-    return torch.stack((packed & NIBBLE_MAX, packed >> 4), dim=-1).flatten(-2)

@@ -10,15 +10,23 @@ Source: LLM.int8() (Dettmers et al. 2022) without outliers, SmoothQuant's dynami
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from kernels.reference.precision import wide
 
+if TYPE_CHECKING:
+    from kernels.cpu.int8 import PackedInt8
+
 INT8_MAX = 127
 
 
-def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor) -> Tensor:
+def int8_linear(x: Tensor, qweight: Tensor | PackedInt8, scale: Tensor | None = None) -> Tensor:
+    if not isinstance(qweight, Tensor):
+        qweight, scale = qweight.unpack()
+    assert scale is not None
     rounded, row_scale = quantise_int8(x)
     # float64 holds every integer below 2**53: as exact as int32, and torch multiplies such matrices anywhere.
     sums = rounded.double() @ qweight.double().T

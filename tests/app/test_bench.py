@@ -92,6 +92,8 @@ def test_startup_phases_add_up_to_the_whole_process() -> None:
     report = startup.measure(say_nothing, "shop", runs=1)
     assert set(report.phases) == set(startup.PHASES)
     assert report.total == pytest.approx(sum(report.phases.values()))
+    assert [len(run) for run in report.runs_without_kernels] == [len(startup.PHASES)]
+    assert report.total_without_kernels == sum(report.runs_without_kernels[0])
 
 
 @pytest.mark.slow

@@ -104,8 +104,9 @@ def test_prompts_of_two_rounds_differ_and_their_traffic_does_not() -> None:
 def test_errors_are_of_medians_and_the_spread_is_of_the_live_rounds() -> None:
     live = [Figures(4.0, 0.2, 1.0), Figures(5.0, 0.1, 1.0), Figures(4.0, 0.3, 1.0)]
     outcome = Outcome("three", 32, live, [Figures(4.4, 0.2, 1.1), Figures(4.4, 0.2, 1.2)])
-    assert outcome.errors() == pytest.approx({"goodput": 0.1, "ttft_p99": 0.0, "e2e_p99": 0.15})
-    assert outcome.spreads() == pytest.approx({"goodput": 0.25, "ttft_p99": 1.0, "e2e_p99": 0.0})
+    errors = {figure.name: figure.error for figure in outcome.figures}
+    assert errors == pytest.approx({"goodput": 0.1, "ttft_p99": 0.0, "e2e_p99": 0.15})
+    assert [figure.spread for figure in outcome.figures] == pytest.approx([0.25, 1.0, 0.0])
 
 
 def test_goodput_counts_whole_answers_within_both_limits() -> None:

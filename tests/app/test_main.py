@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from app.cli import terminal
-from app.cli.main import COMMANDS, app
+from app.cli.main import COMMANDS, WAITING, app
 from engine.config import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -253,3 +253,17 @@ def test_an_output_that_cannot_be_written_has_an_exit_code_of_its_own(arguments:
 def test_plain_terminals_get_plain_text(variables: dict[str, str]) -> None:
     result = prep("--help", env={**os.environ, **variables})
     assert "\x1b" not in result.stdout
+
+
+def test_commands_that_measure_wait_for_the_compiler_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert set(WAITING) <= set(COMMANDS)
+    monkeypatch.delenv("PREP_KERNELS_BUILD")
+    CliRunner().invoke(app, ["generate", "--help"])
+    assert "PREP_KERNELS_BUILD" not in os.environ
+    CliRunner().invoke(app, ["bench", "--help"])
+    assert os.environ["PREP_KERNELS_BUILD"] == "wait"
+    monkeypatch.setenv("PREP_KERNELS_BUILD", "background")
+    CliRunner().invoke(app, ["bench", "--help"])
+    assert os.environ["PREP_KERNELS_BUILD"] == "background"

@@ -15,6 +15,7 @@ from engine.core.observer import StepObserver
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.engine_core import EngineCore
+from engine.exec.uniproc import worker_of
 from tests.engine.harness import EOS, VOCAB_SIZE, free_slots, request, run, tokens
 
 MakeEngine = Callable[..., EngineCore]
@@ -186,3 +187,19 @@ def test_an_observer_can_hold_the_engine(make_engine: MakeEngine) -> None:
     assert engine.step() == [] and engine.has_unfinished()
     brake.is_on = False
     assert [output.request_id for output in engine.step()] == ["a"]
+
+
+def test_an_idle_engine_gives_the_memory_of_large_steps_back(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.engine_core.LARGE_STEP_TOKENS", 20)
+    engine = make_engine()
+    released: list[int] = []
+    worker = worker_of(engine)
+    monkeypatch.setattr(worker, "release_memory", lambda: released.append(len(engine.scheduler.requests)))
+    run(engine, [request("small", range(2, 12))])
+    assert not released
+    run(engine, [request("large", range(2, 30)), request("longer", range(30, 35), max_tokens=20)])
+    assert released == [0]
+    run(engine, [request("small again", range(2, 12))])
+    assert released == [0]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernels.check.run import check
-from kernels.cpu import build
+from kernels.cpu import build, compile
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 SIZES = ("tiny", "small")
@@ -27,9 +27,14 @@ def faulty(source: str, right: str, wrong: str, folder: Path) -> ctypes.CDLL:
     main = Path(source).with_suffix(".cpp").name
     (folder / main).write_text((build.SOURCES / main).read_text())
     (folder / source).write_text(text.replace(right, wrong))
-    library = folder / "faulty.so"
-    flags = ["-O1" if flag.startswith("-O") else flag for flag in build.FLAGS]
-    sources = [folder / main, build.SOURCES / "threads.cpp"]
+    return compiled(folder / main, folder)
+
+
+def compiled(main: Path, folder: Path, *more_flags: str) -> ctypes.CDLL:
+    """One .cpp of the kernels as a library of its own in `folder`, hardly optimised."""
+    library = folder / "compiled.so"
+    flags = ["-O1" if flag.startswith("-O") else flag for flag in compile.FLAGS] + [*more_flags]
+    sources = [main, build.SOURCES / "threads.cpp"]
     objects = [str(folder / f"{each.stem}.o") for each in sources]
     for each, target in zip(sources, objects, strict=True):
         command = [build.find_compiler(), *flags, "-fopenmp", f"-I{build.SOURCES}", "-c", str(each)]

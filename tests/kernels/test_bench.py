@@ -10,7 +10,7 @@ import torch
 from kernels import registry
 from kernels.attention_batch import AttentionBatch
 from kernels.bench import questions
-from kernels.bench.limits import Limits, gemm_rate
+from kernels.bench.limits import CPU_SIDE, Limits, gemm_rate
 from kernels.bench.questions import Experiment
 from kernels.bench.roofline import _WORK, Work, limit, work
 from kernels.bench.run import NATIVE, BenchReport, Machine, measure
@@ -110,13 +110,22 @@ def test_candidates_take_turns_on_changing_copies() -> None:
 
 
 def test_a_rate_that_torch_cannot_multiply_in_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object) -> None:
-        raise RuntimeError("not implemented for 'Int'")
+    def refuse(*args: object, **options: object) -> None:
+        raise RuntimeError("not implemented for 'Float8_e4m3fn'")
 
     monkeypatch.setattr("kernels.bench.limits.CPU_SIDE", 32)
-    monkeypatch.setattr(torch, "_int_mm", refuse)
-    assert gemm_rate(torch.int8, "cpu") is None
+    monkeypatch.setattr(torch, "_scaled_mm", refuse)
+    assert gemm_rate(torch.float8_e4m3fn, "cpu") is None
     assert gemm_rate(torch.float32, "cpu") > 0
+
+
+def test_a_rate_is_that_of_the_fastest_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds of torch, our reference and our kernels, in the order in which they are measured."""
+    for dtype, seconds in ((torch.bfloat16, [3.0, 2.0, 1.0]), (torch.int8, [3.0, 1.0])):
+        left = list(seconds)
+        monkeypatch.setattr("kernels.bench.limits.best_seconds", lambda call, device: left.pop(0))  # noqa: B023
+        assert gemm_rate(dtype, "cpu") == 2 * CPU_SIDE**3 / min(seconds)
+        assert not left
 
 
 def report() -> BenchReport:

@@ -65,8 +65,6 @@ def test_no_rows() -> None:
 
 FAULTS = {
     "gate and up change places": ("silu_and_mul_row(gate, gate + size,", "silu_and_mul_row(gate + size, gate,"),
-    "e^-x where x is negative": ("x * select(x < 0.0f, e, splat(1.0f))", "x * select(x < 0.0f, 1 / e, splat(1.0f))"),
-    "a sigmoid, not x times it": ("return x * select(", "return select("),
     "the tail is not written": ("load_first(up + i, size - i), size - i);", "load_first(up + i, size - i), 0);"),
     "rows lie densely": ("static_cast<const T*>(x) + row * stride", "static_cast<const T*>(x) + row * 2 * size"),
 }  # fmt: skip
@@ -76,3 +74,16 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_check_notices(fault: str, tmp_path: Path) -> None:
     assert_noticed("silu_and_mul", activation, "_silu_and_mul", "activation.cpp", FAULTS[fault], tmp_path)
+
+
+HEADER_FAULTS = {
+    "e^-x where x is negative": ("x * select(x < 0.0f, e, splat(1.0f))", "x * select(x < 0.0f, 1 / e, splat(1.0f))"),
+    "a sigmoid, not x times it": ("return x * select(", "return select("),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", HEADER_FAULTS)
+def test_the_check_notices_in_the_header(fault: str, tmp_path: Path) -> None:
+    given = ("silu_and_mul", activation, "_silu_and_mul", "activation.h", HEADER_FAULTS[fault], tmp_path)
+    assert_noticed(*given)

@@ -41,10 +41,15 @@ def assert_is_the_product(x: Tensor, w: Weights) -> None:
     found = int4.int4_linear(x, *w)
     expected = reference.int4_linear(x.double(), *w)
     assert found.dtype == x.dtype and found.shape == expected.shape
-    largest = (
-        x.double().abs() @ reference.dequantise_int4(w[0], w[1].double(), w[2], w[3]).abs().T
-    ).clamp_min(1)
-    assert ((found - expected).abs() <= TOLERANCE[x.dtype] * largest).all()
+    assert ((found - expected).abs() <= TOLERANCE[x.dtype] * magnitude(x, w).clamp_min(1)).all()
+
+
+def magnitude(x: Tensor, w: Weights) -> Tensor:
+    """Sum of the absolute values that are added up: (nibble - 8) and (8 - zero) are multiplied apart."""
+    qweight, scale, zero, group_size = w
+    nibbles = reference.dequantise_int4(qweight, scale.double(), torch.full_like(zero, 8), group_size).abs()
+    zeros = scale.double() * (8 - zero.double()).abs()
+    return x.double().abs() @ (nibbles + zeros.repeat_interleave(group_size, 1)).T
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 8, 12, 13, 16, 63, 64, 65, 131])
@@ -118,13 +123,12 @@ def test_what_is_not_supported_is_named() -> None:
 # --- would the tests notice? -------------------------------------------------------------------------------
 
 MUTATIONS = {
-    "low and high nibble swapped": ("even[row] = levels[row][nibbles];", "even[row] = levels[row][nibbles >> 4];"),
-    "the zero point forgotten": ("Levels(scales[row][group], zero[", "Levels(scales[row][group], 0 * zero["),
-    "the first group's scale for all": ("Levels(scales[row][group],", "Levels(scales[row][0],"),
-    "a group's last bytes dropped": ("std::copy_n(from, count, padded);", "std::copy_n(from, count - 1, padded);"),
-    "only the first span counts": ("store(totals, load(totals) + lanes[0]);", "store(totals, lanes[0]);"),
-    "odd columns dropped": ("to[LANES + i] = from[2 * i + 1];", "to[LANES + i] = 0;"),
-    "rows off by one": ("first_token + token, row, width(", "first_token + token, begin, width("),
+    "odd depths of another word": ("(4 * (k / 2) + 16 * (k % 2))", "(4 * (k / 2) + 12 * (k % 2))"),
+    "the zero point forgotten": ("p.x_sums[(first + row) * p.groups + group] * offset", "0 * offset"),
+    "the first group's scale for all": ("p.scales + at *", "p.scales + (at - group * PANEL) *"),
+    "a group's last depth dropped": ("k < group_size; k++", "k < group_size - 1; k++"),
+    "only the last group counts": ("totals[row][v] += tile", "totals[row][v] = tile"),
+    "rows off by one": ("p.y.write(p.first_row + first + row,", "p.y.write(p.first_row + row,"),
 }  # fmt: skip
 
 

@@ -110,19 +110,19 @@ def test_what_is_not_supported_is_named() -> None:
 # --- would the tests notice? -------------------------------------------------------------------------------
 
 MUTATIONS = {
-    "the scale of the token forgotten": (" * block.scale[first_token + token] *", " * 1.0f *"),
-    "the scale of another row": ("p.scale[first_row + row]", "p.scale[first_row]"),
-    "rounded down": (
-        "const float shifted = steps + 12582912.0f;",
-        "const float shifted = steps - 0.5f + 12582912.0f;",
+    "the scale of the token forgotten": (" * p.x_scales[first + row] *", " * 1.0f *"),
+    "the scale of other columns": (
+        "load(p.scales + panel * PANEL + v * LANES)",
+        "load(p.scales + panel * PANEL)",
     ),
+    "rounded down": ("splat(-127.0f)) + 12582912.0f", "splat(-127.0f)) - 0.5f + 12582912.0f"),
     "128 steps instead of 127": ("largest(largest_yet) / 127.0f", "largest(largest_yet) / 128.0f"),
-    "the offset stays in": (
-        "static_cast<uint32_t>(excess[0][row])",
-        "0u * static_cast<uint32_t>(excess[0][row])",
-    ),
+    "the offset stays in": ("total * -uint32_t{X_OFFSET}", "total * uint32_t{0}"),
     "NaN is overlooked": ("nan |= at != at;", ""),
-    "the end of a row is not looked at": ("k < columns; k += LANES", "k + LANES <= columns; k += LANES"),
+    "the end of a row is not looked at": (
+        "scale_of(numbers, width)",
+        "scale_of(numbers, depth / LANES * LANES)",
+    ),
 }
 
 

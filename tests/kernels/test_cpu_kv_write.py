@@ -59,14 +59,19 @@ def test_floats_between_two_codes_of_fp8_go_to_the_even_one() -> None:
 
 
 @pytest.mark.parametrize("cache_dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_floats_round_to_16_bit_as_in_torch(cache_dtype: torch.dtype) -> None:
+def test_floats_round_to_16_bit_as_in_torch_but_for_subnormal_bf16(cache_dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
     every_kind = torch.randint(-(2**31), 2**31, (100_000,), generator=generator, dtype=torch.int64)
     values = every_kind.to(torch.int32).view(torch.float32)
     values = values[~values.isnan()]
     ties = torch.arange(0, 2**15, 7, dtype=torch.int32).mul(2**16).add(2**15).view(torch.float32)
     values = torch.cat((values, ties[ties.isfinite()]))
-    assert torch.equal(bits(stored(values, cache_dtype)), bits(values.to(cache_dtype)))
+    expected = values.to(cache_dtype)
+    if cache_dtype == torch.bfloat16:
+        is_subnormal = values.abs() < torch.finfo(torch.float32).tiny
+        assert is_subnormal.any()
+        expected = torch.where(is_subnormal, expected * 0, expected)  # a zero of the same sign
+    assert torch.equal(bits(stored(values, cache_dtype)), bits(expected))
     assert stored(torch.tensor([torch.nan]), cache_dtype).isnan().all()
 
 

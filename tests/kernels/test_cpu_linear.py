@@ -211,9 +211,9 @@ FAULTS = {
 
 
 HEADER_FAULTS = {
-    "the last column is forgotten": ("i < columns - column; i++", "i < columns - column - 1; i++"),
-    "the tail takes the first bias": ("to_float(bias[column + i])", "to_float(bias[i])"),
-    "the second panel's bias": ("load(bias + column)", "load(bias + v * LANES)"),
+    "the last column is forgotten": ("std::max<int64_t>(0, count)", "std::max<int64_t>(0, count - 1)"),
+    "the tail takes the first bias": ("load_first(bias + column, count)", "load_first(bias, count)"),
+    "the second panel's bias": ("load(bias + column)", "load(bias + column % PANEL)"),
 }
 
 

@@ -52,6 +52,22 @@ def test_a_token_is_the_same_alone_and_in_a_batch_for_all_threads() -> None:
     assert torch.equal(rotary.rotary_embedding(x.contiguous(), cos, sin), together)
 
 
+@pytest.mark.parametrize("half", [1, 16, 64])
+def test_bf16_results_round_as_in_torch_but_for_subnormal_numbers(half: int) -> None:
+    """A head of ones, then zeros, becomes cos, then sin. `half` 1: number by number, 64: in vectors."""
+    words = torch.randint(-(2**31), 2**31, (200, 2, half), dtype=torch.int64).to(torch.int32)
+    words[::3] &= -65536 | 0x8000  # ties
+    words[1::3] &= -(2**31) | 0x00FFFFFF  # subnormal numbers and the smallest normal ones
+    angles = words.view(torch.float32)
+    angles[~angles.isfinite()] = 0.5
+    x = torch.cat((torch.ones(200, 1, half), torch.zeros(200, 1, half)), dim=2).bfloat16()
+    expected = angles.bfloat16()
+    expected[angles.abs() < torch.finfo(torch.float32).tiny] *= 0
+    found = rotary.rotary_embedding(x, angles[:, 0], angles[:, 1])
+    assert torch.equal(found.view(200, 2, half), expected)
+    assert expected.isfinite().float().mean() > 0.99 and (expected == 0).any()
+
+
 def test_angles_may_be_columns_of_one_table() -> None:
     """Tables that hold cos and sin side by side are common: half of a row each."""
     x, (cos, sin) = torch.randn(5, 2, 64), angles(5, 32)

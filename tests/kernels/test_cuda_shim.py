@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernels.cpu.build import BuildError
+from kernels.cpu.compile import BuildError
 from kernels.cuda.shim import build as shim
 from tests.kernels.cuda_sources import copy_sources, run
 

@@ -64,6 +64,19 @@ def test_a_mixed_batch_gives_what_merged_weights_give(
     assert len(different) == len(models), "adapters that change nothing prove nothing"
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_replayed_steps_compute_adapters_in_16_bits(
+    adapters: list[Path], open_llm: OpenLLM, dtype: str
+) -> None:
+    """The base decodes first: its graphs are compared before those with adapters exist."""
+    found = []
+    for eager in (False, True):
+        llm = open_llm(enable_lora=True, max_loras=3, max_num_seqs=16, enforce_eager=eager, dtype=dtype)
+        llm.generate(PROMPTS, GREEDY, use_tqdm=False)
+        found.append([(tokens(each), each.outputs[0].logprobs) for each in mixed(llm, adapters)])
+    assert found[0] == found[1]
+
+
 def test_a_mixed_batch_gives_bit_for_bit_what_each_request_gives_alone(
     adapters: list[Path], open_llm: OpenLLM
 ) -> None:

@@ -22,6 +22,7 @@ case "$*" in
     *'print("%d'*) echo "${FAKE_VERSION:-3.12.1}" ;;
     *'sys.version_info <'*) case "${FAKE_VERSION:-3.12.1}" in 3.1[1-9]*) exit 0 ;; *) exit 1 ;; esac ;;
     *'import ensurepip'*) exit "${FAKE_NO_VENV:-0}" ;;
+    *'from kernels.cpu '*) echo "$PREP_KERNELS_BUILD" >"$FAKE_LOG.compile" ;;
     '-c '*) exit 0 ;;
     '-m venv '*)
         echo "venv" >>"$FAKE_LOG"
@@ -133,6 +134,13 @@ def test_the_first_start_sets_up_and_runs_and_the_second_only_runs(machine: Mach
     assert second.stdout == "prep ran: generate\n"
     assert second.stderr == ""
     assert machine.asked() == []
+
+
+def test_the_set_up_compiles_the_kernels_and_does_not_wait_for_them(machine: Machine) -> None:
+    compiling = machine.log.with_name("asked.txt.compile")
+    os.mkfifo(compiling)  # who writes to it waits until it is read
+    assert machine.run("demo").stdout == "prep ran: demo\n"
+    assert compiling.read_text() == "background\n"
 
 
 def test_a_link_to_the_script_finds_its_folder(machine: Machine, tmp_path: Path) -> None:

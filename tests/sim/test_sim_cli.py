@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from app.bench.sim_check import CheckReport, Figure
+from app.bench.comparison import Figure
+from app.bench.sim_check import CheckReport, Outcome
 from app.cli.main import app
 from engine.sim.calibration import (
     Calibration,
@@ -139,7 +141,10 @@ def test_list_names_every_model_and_card() -> None:
         (["fleet", "--autoscale", "mood"], "signal must be one of"),
         (["fleet", "--schedule", "soon", "--autoscale", "load"], "START-END:N"),
         (["fleet", "--phases", "10"], "300:4,300:12"),
-        (["check", "shop", "--load", "0"], "share of the engine's capacity"),
+        (["check", "shop", "--workload", "burst"], "no workload 'burst'; there are: one at a time"),
+        (["check", "shop", "--dtype", "fp8"], "not measured on a CPU; choose one of float32"),
+        (["calibrate", "--dtype", "fp8"], "not measured on a CPU; choose one of float32"),
+        (["calibrate", "llama-3-8b", "--dtype", "fp32"], "not among the models measured on a CPU"),
     ],
 )
 def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(arguments: list[str], told: str) -> None:
@@ -173,21 +178,26 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_calibration_is_kept_beside_others_and_used_by_its_model(cache: Path) -> None:
     for name, factor in (("shop", 1.0), ("dummy-386m", 2.0)):
-        save_calibration(Calibration(name, Rates(**{**_fields(RATES), "flops": factor}), 1, 10, 0.05))
-    assert sorted(load_calibrations()) == ["dummy-386m", "shop"]
-    assert rates_on_cpu(get_model("shop")).rates.flops == 1.0  # type: ignore[union-attr]
-    assert rates_on_cpu(get_model("qwen2.5-0.5b")).model == "dummy-386m"  # type: ignore[union-attr]
+        rates = replace(RATES, flops=factor)
+        save_calibration(Calibration(name, "bfloat16", rates, 1, 10, 0.05))
+    save_calibration(Calibration("shop", "float32", RATES, 1, 10, 0.05))
+    assert len(load_calibrations()) == 3
+    assert rates_on_cpu(get_model("shop"), "bfloat16").rates.flops == 1.0  # type: ignore[union-attr]
+    assert rates_on_cpu(get_model("shop"), "float32").rates == RATES  # type: ignore[union-attr]
+    assert rates_on_cpu(get_model("qwen2.5-0.5b"), "bfloat16").model == "dummy-386m"  # type: ignore[union-attr]
+    assert rates_on_cpu(get_model("shop"), "int8") is None
     assert calibration_file().parent == cache / "prep"
 
 
-def _fields(rates: Rates) -> dict[str, float]:
-    from dataclasses import asdict
-
-    return asdict(rates)
-
-
 @pytest.mark.parametrize(
-    "content", ["", "{", '{"format": 99, "models": {}}', '{"format": 1, "models": {"shop": 3}}']
+    "content",
+    [
+        "",
+        "{",
+        '{"format": 99, "measured": []}',
+        '{"format": 1, "models": {}}',
+        '{"format": 2, "measured": [3]}',
+    ],
 )
 def test_a_file_that_cannot_be_read_counts_as_none(cache: Path, content: str) -> None:
     calibration_file().parent.mkdir(parents=True)
@@ -213,10 +223,18 @@ def test_the_cpu_uses_what_was_measured(cache: Path) -> None:
     ]
     guessed = json.loads(prep(*command).stdout)
     save_calibration(
-        Calibration("shop", Rates(1e10, 1e11, 1e10, 1e10, 0.5, 0, 0, overlaps=False), 1, 10, 0.05)
+        Calibration("shop", "float32", Rates(1e10, 1e11, 1e10, 1e10, 0.5, 0, 0, overlaps=False), 1, 10, 0.05)
     )
     measured = json.loads(prep(*command).stdout)
     assert measured["itl"]["p50"] > 0.5 > guessed["itl"]["p50"]
+
+
+def test_a_cpu_says_when_its_times_are_estimates(cache: Path) -> None:
+    save_calibration(Calibration("shop", "float32", RATES, 1, 10, 0.05))
+    roofline = ("roofline", "--model", "shop", "--gpu", "cpu", "--tokens", "1")
+    assert "measured" not in prep(*roofline).stderr
+    assert "no step in bfloat16 was measured on this CPU" in prep(*roofline, "--dtype", "bf16").stderr
+    assert "those of shop" in prep(*roofline[:2], "shop-draft", *roofline[3:]).stderr
 
 
 def test_saved_rates_that_do_not_exist_say_how_to_get_them(cache: Path) -> None:
@@ -225,13 +243,15 @@ def test_saved_rates_that_do_not_exist_say_how_to_get_them(cache: Path) -> None:
 
 
 def test_an_inconclusive_check_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = [Figure("mean step", live=1.0, simulated=2.0, spread=0.31, bar=0.15)]
-    calibration = Calibration("shop", RATES, 1, 10, 0.05)
-    report = CheckReport("shop", 5, 1.0, 3, calibration, figures)
+    figures = [Figure("mean step", live=[0.8, 1.0, 1.2], simulated=[2.0])]
+    calibration = Calibration("shop", "float32", RATES, 1, 10, 0.05)
+    report = CheckReport("shop", "float32", 3, calibration, [Outcome("bursts", 5, 1.0, figures)])
     monkeypatch.setattr("app.bench.sim_check.check", lambda *args, **settings: report)
     result = CliRunner().invoke(app, ["sim", "check"])
     assert result.exit_code == 4
-    assert "rounds differ by 31 %. Close other programs, use --rounds 6" in result.output
+    assert "live rounds differ too much. Close other programs, use --rounds 6" in " ".join(
+        result.output.split()
+    )
 
 
 def test_sizing_starts_with_a_small_service() -> None:

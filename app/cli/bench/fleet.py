@@ -49,14 +49,15 @@ def fleet(
         headings = ("scenario", "requests", "", "live", "its spread", "simulated", "error", "within 15 %")
         table = terminal.table(*headings, left=("",))
         for each in report.outcomes:
-            spreads = each.spreads()
-            for index, (name, error) in enumerate(each.errors().items()):
-                values = [each.median(side, name) for side in ("live", "simulated")]
-                live, simulated = (f"{one:.2f}/s" if name == "goodput" else duration(one) for one in values)
+            for index, figure in enumerate(each.figures):
+                values = (figure.live_median, figure.simulated_median)
+                live, simulated = (f"{one:.2f}/s" if not index else duration(one) for one in values)
                 first = (each.scenario, str(each.num_requests)) if not index else ("", "")
-                words = name.replace("_", " ").upper() if index else name
-                mark = terminal.mark(abs(error) <= fleet_check.BAR)
-                table.add_row(*first, words, live, f"{spreads[name]:.0%}", simulated, f"{error:+.0%}", mark)
+                words = figure.name.replace("_", " ").upper() if index else figure.name
+                mark = terminal.mark(figure.is_within)
+                table.add_row(
+                    *first, words, live, f"{figure.spread:.0%}", simulated, f"{figure.error:+.0%}", mark
+                )
         terminal.show("Live fleet against its simulation", table)
 
     report = common.run(
@@ -67,5 +68,5 @@ def fleet(
         takes="6 minutes",
         as_json=fleet_check.as_json,
     )
-    if not all(each.is_within for each in report.outcomes):
+    if not all(figure.is_within for each in report.outcomes for figure in each.figures):
         raise typer.Exit(terminal.CHECKS_FAILED)

@@ -195,9 +195,10 @@ def startup(
     peer: Peer = Peer(),  # noqa: B008 - frozen
     json: JsonOption = False,
 ) -> None:
-    """Measure the start of a process up to its first tokens, phase by phase.
+    """Measure the start of a process up to its first token, phase by phase.
 
     \b
+    The last line is for a machine on which the C++ kernels are not compiled yet.
     With --against: to the first token of a text prompt, in both engines in turn.
     With --served: from a request to its first token over HTTP. No process runs
     (a fleet at zero replicas starts one), one waits in the fleet's warm pool, an
@@ -247,6 +248,7 @@ def show_served(report: FirstServed) -> None:
 def show_startup(report: StartupReport) -> None:
     rows = [(name, f"{seconds:.2f}") for name, seconds in report.phases.items()]
     rows.append(("[bold]whole process[/]", f"[bold]{report.total:.2f}[/]"))
+    rows.append(("whole process without compiled kernels", f"{report.total_without_kernels:.2f}"))
     title = f"{report.model}: median of {len(report.runs)} fresh processes"
     terminal.show(title, terminal.table("phase", "seconds", rows=rows))
 

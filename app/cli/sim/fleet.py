@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import JsonOption, option, option_groups
-from app.cli.sim.options import DeploymentOptions, WorkOptions, describe
+from app.cli.sim.options import DeploymentOptions, WorkOptions, describe, rates_of
 from app.cli.sim.run import show_report
 from common.text import duration, gib
 from engine.sim.autoscaler import AutoscalerConfig, Schedule
-from engine.sim.calibration import calibrated_rates
 from engine.sim.disaggregation import DisaggregatedFleet, DisaggregatedReport
 from engine.sim.engine import SimEngine
 from engine.sim.fleet import Fleet, FleetReport
@@ -119,7 +118,7 @@ def fleet(
     deployment = options.deployment(traffic.longest)
     work = traffic.work(deployment, phases)
     plan = plan_memory(deployment)
-    rates = calibrated_rates(deployment)
+    rates = rates_of(deployment)
 
     def engine() -> SimEngine:
         caching = enable_prefix_caching

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from common.text import counted, duration
-from engine.sim.calibration import load_calibrations, save_calibration
+from engine.sim.calibration import Calibration, load_calibrations, save_calibration
+from engine.sim.precision import get_precision
+
+if TYPE_CHECKING:
+    from app.bench.sim_check import CheckReport
 
 CpuTime = Annotated[
     bool,
@@ -21,7 +25,12 @@ CpuTime = Annotated[
 
 
 def calibrate(
-    models: Annotated[list[str] | None, argument("By default shop and dummy-386m.")] = None,
+    models: Annotated[
+        list[str] | None, argument("shop (default), shop-draft, dummy-103m or dummy-386m.")
+    ] = None,
+    dtype: Annotated[
+        list[str] | None, option("fp32, bf16, int8 or int4; repeatable. By default fp32 and bf16.")
+    ] = None,
     rounds: Annotated[int, option("Repetitions of every kind of step.", min=1)] = 5,
     cpu_time: CpuTime = False,
     json: JsonOption = False,
@@ -29,99 +38,139 @@ def calibrate(
     """Measure the live engine on this CPU, so that --gpu cpu gives real times.
 
     Times steps of known kinds and fits the cost model's rates to them. The result is stored in the user's cache
-    folder (~/.cache/prep/simulator.json), one entry per model.
+    folder (~/.cache/prep/simulator.json), one entry per model and dtype.
 
     \b
     Examples:
       prep sim calibrate
+      prep sim calibrate shop dummy-386m --dtype bf16
       OMP_NUM_THREADS=1 prep sim calibrate shop --cpu-time
     """
     with terminal.loading("the engine"):
         from app.bench.calibrate import calibrate as measure
+        from app.bench.calibrate import engine_dtype
+    dtypes = dtype or ["float32", "bfloat16"]
+    for name in dtypes:
+        engine_dtype(name)
     found = []
     with terminal.status() as tell:
-        for model in models or ["shop", "dummy-386m"]:
-            found.append(measure(tell, model, rounds=rounds, cpu_time=cpu_time))
-            path = save_calibration(found[-1])
+        for model in models or ["shop"]:
+            for name in dtypes:
+                found.append(measure(tell, model, name, rounds=rounds, cpu_time=cpu_time))
+                path = save_calibration(found[-1])
     if json:
         return terminal.print_json({"file": str(path), "calibrations": [asdict(entry) for entry in found]})
-    table = terminal.table("", *(entry.model for entry in found))
-    rows = {
-        "matrix products, GFLOP/s": [entry.rates.flops / 1e9 for entry in found],
-        "weights read, GB/s": [entry.rates.bytes_per_s / 1e9 for entry in found],
-        "KV read in decodes, GB/s": [entry.rates.attention_bytes_per_s / 1e9 for entry in found],
-        "attention in prompts, GFLOP/s": [entry.rates.attention_flops / 1e9 for entry in found],
-        "per step, µs": [1e6 * entry.rates.step_overhead for entry in found],
-        "per row, µs": [1e6 * entry.rates.row_overhead for entry in found],
-        "per layer of a step with a prompt, µs": [1e6 * entry.rates.eager_overhead for entry in found],
-        "fit: median error, %": [100 * entry.fit_error for entry in found],
-    }
-    for words, values in rows.items():
+    table = terminal.table("", *(f"{entry.model} {entry.dtype}" for entry in found))
+    for words, values in _rows(found).items():
         table.add_row(words, *("not noticed" if value > 1e15 else f"{value:,.1f}" for value in values))
     terminal.show(f"This CPU, {found[0].threads} threads", table)
     terminal.say(f"[dim]saved in {terminal.literal(path)}[/]", whole=True)
-    terminal.next_command("prep sim check", "the same workload live and simulated")
+    terminal.next_command("prep sim check", "twelve workloads live and simulated")
+
+
+def _rows(found: list[Calibration]) -> dict[str, list[float]]:
+    rates = [entry.rates for entry in found]
+    return {
+        "matrix products, GFLOP/s": [each.flops / 1e9 for each in rates],
+        "weights read, GB/s": [each.bytes_per_s / 1e9 for each in rates],
+        "KV read in decodes, GB/s": [each.attention_bytes_per_s / 1e9 for each in rates],
+        "attention in prompts, GFLOP/s": [each.attention_flops / 1e9 for each in rates],
+        "adapters read, GB/s": [each.adapter_bytes_per_s / 1e9 for each in rates],
+        "adapters' products, GFLOP/s": [each.adapter_flops / 1e9 for each in rates],
+        "per step, µs": [1e6 * each.step_overhead for each in rates],
+        "per row, µs": [1e6 * each.row_overhead for each in rates],
+        "per row that looks up n-grams, µs": [1e6 * each.lookup_overhead for each in rates],
+        "per layer of a step with a prompt, µs": [1e6 * each.eager_overhead for each in rates],
+        "per layer of a step with adapters, µs": [1e6 * each.adapter_overhead for each in rates],
+        "fit: median error, %": [100 * entry.fit_error for entry in found],
+    }
 
 
 def check(
-    model: Annotated[str, argument("shop, shop-draft or dummy-386m.")] = "shop",
-    num_requests: Annotated[int, option(min=5)] = 60,
-    load: Annotated[float, option("Arrival rate as a share of the engine's capacity.")] = 0.6,
-    rounds: Annotated[int, option("Live runs, each after a calibration run.", min=1)] = 3,
+    model: Annotated[str, argument("shop, shop-draft, dummy-103m or dummy-386m.")] = "shop",
+    dtype: Annotated[str, option("fp32, bf16, int8 or int4.")] = "fp32",
+    workload: Annotated[
+        list[str] | None, option("Name of a workload; repeatable. By default all twelve.")
+    ] = None,
+    rounds: Annotated[int, option("Live runs of each workload, after one to warm up.", min=1)] = 3,
     saved: Annotated[
         bool, option("Use the result of prep sim calibrate instead of calibrating now.", "--saved")
     ] = False,
+    resume: Annotated[bool, option("Go on with the same check, interrupted before.", "--resume")] = False,
     cpu_time: CpuTime = False,
     json: JsonOption = False,
 ) -> None:
-    """Compare the simulator with the live engine on the same requests.
+    """Compare the simulator with the live engine on the same requests, in twelve workloads.
 
-    Exit code 0: mean step within 15 %, TTFT and ITL medians within 20 %. 1: not. 4: not, and the live runs differ
-    too much among themselves for a verdict.
+    Exit code 0: the median error is at most 10 %, and three quarters of the figures are within 15 %. 1: not. 4: not,
+    and the live runs differ too much among themselves for a verdict.
 
     \b
     Examples:
-      prep sim check shop
-      prep sim check dummy-386m --num-requests 20 --rounds 2
+      prep sim check shop --dtype bf16
+      prep sim check dummy-386m --dtype bf16 --workload "mixed lengths" --rounds 2
       OMP_NUM_THREADS=1 prep sim check shop --cpu-time
     """
-    if not 0 < load <= 2:
-        raise terminal.Problem(
-            f"--load is a share of the engine's capacity, up to 2; got {load}", "--load 0.6"
-        )
-    known = load_calibrations().get(model) if saved else None
+    precision = get_precision(dtype).name
+    known = load_calibrations().get((model, precision)) if saved else None
     if saved and known is None:
-        raise terminal.Problem(f"nothing was measured for {model} yet", f"prep sim calibrate {model}")
+        raise terminal.Problem(
+            f"nothing was measured for {model} in {precision} yet",
+            f"prep sim calibrate {model} --dtype {dtype}",
+        )
     with terminal.loading("the engine"):
+        from app.bench.sim_check import as_json
         from app.bench.sim_check import check as compare
+        from app.bench.sim_workloads import chosen
+    asked = chosen(workload or [])
     with terminal.status() as tell:
         report = compare(
-            tell, model, num_requests=num_requests, load=load, rounds=rounds, cpu_time=cpu_time, saved=known
+            tell, model, precision, asked, rounds=rounds, cpu_time=cpu_time, saved=known, resume=resume
         )
     if json:
-        figures = [
-            {**asdict(figure), **terminal.pick(figure, "error is_within")} for figure in report.figures
-        ]
-        terminal.print_json(
-            {**asdict(report), "figures": figures, **terminal.pick(report, "passed is_noisy")}
-        )
+        terminal.print_json(as_json(report))
     else:
-        table = terminal.table("", "live", "simulated", "error", "allowed", "live runs differ by", "")
-        for figure in report.figures:
-            times = (duration(figure.live), duration(figure.simulated), f"{figure.error:+.1%}")
-            allowed = f"{figure.bar:.0%}" if figure.bar else ""
-            verdict = terminal.mark(figure.is_within) if figure.bar else ""
-            table.add_row(figure.name, *times, allowed, f"{figure.spread:.0%}", verdict)
-        work = f"{num_requests} requests at {report.rate:.2f} per second, {counted(rounds, 'round')}"
-        terminal.show(f"{model}: {work}", table)
+        _show(report)
     if not report.passed:
         if report.is_noisy:
             terminal.note(
-                f"[yellow]inconclusive, the machine was busy: rounds differ by {100 * report.spread:.0f} %. "
-                f"Close other programs, use --rounds {2 * rounds}, or count processor time (--cpu-time)[/]"
+                f"[yellow]inconclusive, the machine was busy: live rounds differ too much. Close other programs, use "
+                f"--rounds {2 * rounds}, or count processor time (--cpu-time)[/]"
             )
         raise typer.Exit(terminal.INCONCLUSIVE if report.is_noisy else terminal.CHECKS_FAILED)
     if not json:
         terminal.next_command(
-            f"prep sim run --gpu cpu --model {model} --prompt 100 --output 30", "at any load"
+            f"prep sim run --gpu cpu --model {model} --dtype {dtype} --prompt 100 --output 30", "at any load"
         )
+
+
+def _show(report: CheckReport) -> None:
+    """Print the figures of every workload, and the verdict."""
+    table = terminal.table(
+        "workload", "", "live", "simulated", "error", "live runs differ by", "", left=("",)
+    )
+    for outcome in report.outcomes:
+        words = f"{outcome.workload}, {counted(outcome.num_requests, 'request')}"
+        for figure in outcome.figures:
+            values = [figure.live_median, figure.simulated_median]
+            is_rate = figure.name.endswith("/s")
+            shown = (f"{value:,.0f}" if is_rate else duration(value) for value in values)
+            table.add_row(
+                words,
+                figure.name,
+                *shown,
+                f"{figure.error:+.1%}",
+                f"{figure.spread:.0%}",
+                terminal.mark(figure.is_within),
+            )
+            words = ""
+    terminal.show(f"{report.model} in {report.dtype}, {counted(report.rounds, 'round')}", table)
+    for outcome in report.outcomes:
+        if outcome.drafting:
+            terminal.say(
+                f"[dim]{outcome.workload}: {outcome.drafting.coverage:.0%} of the rows got drafts, of which "
+                f"{outcome.drafting.acceptance:.0%} were accepted; measured live, and used by the simulator[/]"
+            )
+    terminal.say(
+        f"median error {report.median_error:.1%}; {report.num_within} of {len(report.figures)} figures within 15 %"
+    )

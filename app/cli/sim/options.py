@@ -12,6 +12,8 @@ from app.cli import terminal
 from app.cli.options import option
 from app.cli.traffic_options import DrawnRequests
 from common.text import counted
+from engine.sim.calibration import rates_on_cpu
+from engine.sim.cost import Rates
 from engine.sim.memory import Deployment, make_deployment
 from engine.sim.workload import SimRequest, Workload, parse_phases, read_trace
 
@@ -119,6 +121,28 @@ class WorkOptions(DrawnRequests):
             told = f"{cut:,} of {counted(self.total, 'request')} exceed the context of {most:,} positions"
             terminal.note(f"[yellow]{told}:[/] outputs end there, and prompts are cut or rejected")
         return self.listed or replace(self._drawn, max_model_len=most, phases=phased)
+
+
+def rates_of(deployment: Deployment) -> Rates | None:
+    """Return the rates measured on this CPU, None for datasheet figures. A note says if a CPU's are estimates."""
+    if not deployment.hardware.is_cpu:
+        return None
+    found, model, dtype = (
+        rates_on_cpu(deployment.model, deployment.dtype),
+        deployment.model.name,
+        deployment.dtype,
+    )
+    if found is None:
+        terminal.note(
+            f"[yellow]no step in {dtype} was measured on this CPU:[/] times are estimates from its number of cores; "
+            "prep sim calibrate measures"
+        )
+        return None
+    if found.model != model:
+        terminal.note(
+            f"[dim]rates of this CPU: those of {found.model}, the measured model nearest to {model}[/]"
+        )
+    return found.rates
 
 
 def check_context(deployment: Deployment, prompt: int, output: int) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from app.cli import terminal
 from app.cli.options import JsonOption, option, option_groups
-from app.cli.sim.options import DeploymentOptions, WorkOptions, describe
+from app.cli.sim.options import DeploymentOptions, WorkOptions, describe, rates_of
 from common.text import counted, duration, gib
 from engine.sim.calibration import calibrated_rates
 from engine.sim.cost import CostModel
@@ -49,7 +49,7 @@ class ReplicaOptions:
         scheduler = scheduler_config(
             deployment, settings.pop("scheduling_policy"), settings.pop("long_prefill_token_threshold")
         )
-        num_blocks, rates = settings.pop("num_gpu_blocks_override"), calibrated_rates(deployment)
+        num_blocks, rates = settings.pop("num_gpu_blocks_override"), rates_of(deployment)
         return make_engine(
             deployment,
             plan=plan,
@@ -77,8 +77,11 @@ class SpeculationOptions:
                 raise terminal.Problem("--draft-model needs --spec-tokens", "--spec-tokens 3")
             return None
         model = self.draft_model
-        draft = CostModel(replace(deployment, model=get_model(model), pp=1)) if model else None
-        return Speculation(self.spec_tokens, self.acceptance, draft, seed)
+        drafting = replace(deployment, model=get_model(model), pp=1) if model else None
+        draft = CostModel(drafting, calibrated_rates(drafting)) if drafting else None
+        rates = calibrated_rates(deployment)
+        lookup_s = rates.lookup_overhead if rates else 0.0
+        return Speculation(self.spec_tokens, self.acceptance, draft, seed, lookup_s=lookup_s)
 
 
 @option_groups

@@ -9,9 +9,8 @@ from rich.table import Table
 
 from app.cli import terminal
 from app.cli.options import JsonOption, option, option_groups, parse_numbers
-from app.cli.sim.options import DeploymentOptions, ModelOptions, check_context, describe
+from app.cli.sim.options import DeploymentOptions, ModelOptions, check_context, describe, rates_of
 from common.text import counted, duration, gib
-from engine.sim.calibration import calibrated_rates
 from engine.sim.cost import CostModel, StepLoad, pairs_of
 from engine.sim.hardware import GPUS, this_cpu
 from engine.sim.memory import Deployment, MemoryPlan, plan_memory
@@ -124,7 +123,7 @@ def size(
     """
     deployment = options.deployment(prompt + output)
     check_context(deployment, prompt, output)
-    rates = calibrated_rates(deployment)
+    rates = rates_of(deployment)
     work: dict[str, Any] = {
         "rate": rate,
         "prompt": prompt,
@@ -215,7 +214,7 @@ def roofline(
     """
     counts = parse_numbers("--tokens", tokens, "1,32,1024")
     deployment = options.deployment(longest=1)
-    cost = CostModel(deployment, calibrated_rates(deployment))
+    cost = CostModel(deployment, rates_of(deployment))
     hardware = deployment.hardware
     compute = deployment.precision.compute_dtype(hardware)
     points = [_point(cost, phase, count, context) for phase in ("decode", "prefill") for count in counts]

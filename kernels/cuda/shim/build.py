@@ -18,7 +18,8 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 
-from kernels.cpu.build import COMPILE_TIMEOUT_S, BuildError, cache_folder, find_compiler, scratch_folder
+from kernels.cpu.build import cache_folder, find_compiler
+from kernels.cpu.compile import COMPILE_TIMEOUT_S, BuildError, scratch_folder
 from kernels.cuda.compile import Defines, source_folder
 
 FLAGS = (

@@ -183,7 +183,8 @@ def graph_padding(
         sizes
     """
     if sizes == "engine":
-        from engine.worker.decode_graphs import MAX_TOKENS, graph_size
+        from engine.config.graph_sizes import graph_size
+        from engine.worker.decode_graphs import MAX_TOKENS
 
         made = {graph_size(rows) for rows in range(1, max_num_seqs + 1)}
         captured = sorted(size for size in made if size <= MAX_TOKENS)

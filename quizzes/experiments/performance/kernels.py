@@ -107,13 +107,13 @@ def reduction_order(
 def graph_padding(batches: list[int] = arg([1, 3, 9, 17, 30], 1, 512, count=(1, 64))) -> Result:
     """Find which CUDA graph of this engine replays decode batches of given sizes.
 
-    Returns: A batch runs in the next larger graph size (`engine/worker/decode_graphs.py`).
+    Returns: A batch runs in the next larger graph size (`engine/config/graph_sizes.py`).
         sizes [rows]: Graph size that each batch runs in, in the order given.
         padded_rows [rows]
         graphs [graphs]: Number of different graphs that these batches need.
         waste [share]: Padding over all rows computed.
     """
-    from engine.worker.decode_graphs import graph_size
+    from engine.config.graph_sizes import graph_size
 
     sizes = [graph_size(rows) for rows in batches]
     padded = [size - rows for size, rows in zip(sizes, batches, strict=True)]

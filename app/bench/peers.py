@@ -1,0 +1,335 @@
+"""Our engine beside the others, in one run: `prep bench peers`.
+
+For each model and precision every engine is loaded once; then the workloads run, round by round, each engine in its
+turn (`turns.py`). The limits of the machine are measured before and after. An engine that is not installed, or fails,
+is reported; the others go on. Finished rounds are saved after each one, so that a run can be resumed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+from app.bench.against import default_threads
+from app.bench.environments import MissingEngine, python_of
+from app.bench.models import bench_model
+from app.bench.settings import OTHER_ENGINES, Job, complete_job
+from app.bench.side import Side, SideDied, SideSpec, prep_spec
+from app.bench.timing import Tell, partial_results, watch_other_programs
+from app.bench.turns import SideReport, Turns
+from app.bench.workload import Lengths, Work, draw_work
+from common.busy import busy_programs
+from common.paths import write_atomically
+from engine.models.loader import checkpoint_tensors, create_model
+from kernels.bench.limits import Limits, Machine, measure_limits
+from kernels.bench.limits import describe as describe_machine
+
+OURS, ONE_THREAD = "prep", "prep, 1 thread"
+ENGINES = (OURS, *OTHER_ENGINES)
+SAVED = Path("runs") / "peers.json"
+PATIENCE_S = 240.0
+"""For any answer of an engine; vLLM needs a minute to start and to compile on two cores."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests that start together; `beside` busy programs run meanwhile."""
+
+    name: str
+    model: str
+    num_prompts: int
+    input_len: Lengths
+    output_len: Lengths
+    precisions: tuple[str, ...] = ("fp32", "bf16", "int8", "int4")
+    beside: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.input_len.high + self.output_len.high
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """On a busy machine also ours with one thread: more threads must not be slower."""
+        return (OURS, ONE_THREAD, "vllm", "vllm-processes") if self.beside else ENGINES
+
+    def draw(self, vocab_size: int, label: str, *, shorter: int = 1) -> Work:
+        """Draw the requests of a round; `shorter` divides their output lengths."""
+        output_len = Lengths(max(1, self.output_len.low // shorter), max(1, self.output_len.high // shorter))
+        return draw_work(self.num_prompts, self.input_len, output_len, vocab_size, f"{self.name}/{label}")
+
+
+FLOATS = ("fp32", "bf16")
+LARGE = "dummy-386m"
+WORKLOADS = {
+    each.name: each
+    for each in (
+        Workload("shop-128", "shop", 128, Lengths(128, 256), Lengths(64, 128), FLOATS),
+        Workload("shop-128-busy", "shop", 128, Lengths(64, 128), Lengths(32, 64), FLOATS, beside=1),
+        Workload("386m-32", LARGE, 32, Lengths(16, 32), Lengths(16, 32)),
+        Workload("386m-1", LARGE, 1, Lengths(32, 32), Lengths(64, 64)),
+    )
+}
+"""Small enough for a whole run in about a quarter of an hour on two cores. The matrices of shop fit into the
+processor's caches, so fewer bits per weight are no gain there.
+"""
+QUICK_WORKLOADS = ("shop-128", "386m-1")
+"""The measurements of `--quick`, in bf16."""
+PRECISIONS: dict[str, dict[str, Any]] = {
+    "fp32": {"dtype": "float32"},
+    "bf16": {"dtype": "bfloat16"},
+    "int8": {"dtype": "bfloat16", "scheme": "int8"},
+    "int4": {"dtype": "bfloat16", "scheme": "rtn"},
+}
+
+
+def engine_arguments(precision: str) -> dict[str, Any]:
+    """Return our engine arguments: with a scheme, all matrices are quantised, the head included, as in GGUF."""
+    chosen = dict(PRECISIONS[precision])
+    if scheme := chosen.pop("scheme", None):
+        config = {"quant_method": "online", "scheme": scheme, "lm_head": True}
+        chosen["hf_overrides"] = {"quantization_config": config}
+    return chosen
+
+
+@dataclass
+class Cell:
+    """Rounds of one engine on one workload in one precision, or why there are none."""
+
+    workload: str
+    precision: str
+    engine: str
+    rounds: SideReport
+    error: str = ""
+
+
+@dataclass
+class PeersReport:
+    """All measurements of a run."""
+
+    machine: Machine
+    threads: int
+    num_rounds: int
+    limits: Limits | None = None
+    cells: list[Cell] = field(default_factory=list)
+    num_weights: dict[str, int] = field(default_factory=dict)
+    """Model -> weights that every step multiplies by."""
+    vocab_sizes: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    """Engine -> what is not installed, and how to install it."""
+    other_cores: float = 0.0
+    """Cores that other programs used meanwhile, the busy programs of a workload included."""
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    def cell(self, workload: str, precision: str, engine: str) -> Cell | None:
+        wanted = (workload, precision, engine)
+        return next((c for c in self.cells if (c.workload, c.precision, c.engine) == wanted), None)
+
+    def median(self, workload: str, precision: str, engine: str) -> float | None:
+        """Return output tokens per second, or None if it was not measured."""
+        cell = self.cell(workload, precision, engine)
+        return cell.rounds.median if cell and cell.rounds.figures else None
+
+    def save(self, path: Path) -> None:
+        write_atomically(path, json.dumps(asdict(self)))
+
+
+def load_report(path: Path) -> PeersReport:
+    """Read what `PeersReport.save` wrote. Raises OSError, or ValueError for a file that is not one."""
+    try:
+        raw = json.loads(path.read_text())
+        raw["machine"] = Machine(**raw["machine"])
+        raw["limits"] = raw["limits"] and Limits(**raw["limits"])
+        raw["cells"] = [Cell(**{**cell, "rounds": SideReport(**cell["rounds"])}) for cell in raw["cells"]]
+        return PeersReport(**raw)
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not a report of prep bench peers: {error}") from None
+
+
+def measure(
+    tell: Tell,
+    *,
+    workloads: Sequence[Workload],
+    precisions: Sequence[str],
+    engines: Sequence[str],
+    rounds: int,
+    saved: Path,
+    resume: bool = False,
+) -> PeersReport:
+    """Run the comparison; Ctrl-C ends it early with the rounds that are done.
+
+    saved: file for finished rounds. resume: go on with it. Raises ValueError if it is of another machine,
+    commit or version.
+    """
+    began, other_cores = perf_counter(), watch_other_programs()
+    report = PeersReport(describe_machine("cpu"), default_threads(), rounds)
+    if resume and saved.exists():
+        earlier = load_report(saved)
+        if replace(earlier.machine, day=report.machine.day) != report.machine:
+            raise ValueError(
+                f"{saved} was measured on another machine, commit or version ({earlier.machine.hardware}; "
+                f"{earlier.machine.commit}); measure again without --resume"
+            )
+        earlier.num_rounds, earlier.missing, earlier.interrupted, report = rounds, {}, False, earlier
+        report.cells = [cell for cell in report.cells if not cell.error]
+    pythons = _find_engines(report, engines)
+    with partial_results(report):
+        _measure_limits(tell, report)
+        for model, precision, group in _groups(workloads, precisions):
+            run = _Group(tell, report, saved, pythons, model, precision, group)
+            run.measure()
+        _measure_limits(tell, report)
+    report.seconds += perf_counter() - began
+    report.other_cores = other_cores()
+    report.save(saved)
+    return report
+
+
+def _groups(
+    workloads: Sequence[Workload], precisions: Sequence[str]
+) -> Iterator[tuple[str, str, list[Workload]]]:
+    """Yield (model, precision, workloads): what needs the same engines loaded."""
+    for model in dict.fromkeys(workload.model for workload in workloads):
+        for precision in precisions:
+            group = [each for each in workloads if each.model == model and precision in each.precisions]
+            if group:
+                yield model, precision, group
+
+
+def _find_engines(report: PeersReport, engines: Sequence[str]) -> dict[str, str]:
+    """Return the interpreter of each engine; note those that are not installed."""
+    pythons = {}
+    for name in engines:
+        try:
+            pythons[name] = "" if name == OURS else python_of(OTHER_ENGINES[name].environment)
+        except MissingEngine as error:
+            report.missing[name] = f"{error}; {error.make}"
+    return pythons
+
+
+def _measure_limits(tell: Tell, report: PeersReport) -> None:
+    """Measure this machine; the better of two measurements counts, because other programs disturb each."""
+    limits = measure_limits("cpu", tell)
+    report.limits = limits if report.limits is None else report.limits.or_better(limits)
+
+
+class _Group:
+    """The workloads of one model in one precision."""
+
+    def __init__(
+        self,
+        tell: Tell,
+        report: PeersReport,
+        saved: Path,
+        pythons: dict[str, str],
+        model: str,
+        precision: str,
+        workloads: list[Workload],
+    ) -> None:
+        self._tell, self._report, self._saved, self._pythons = tell, report, saved, pythons
+        self._model, self._precision, self._workloads = model, precision, workloads
+        self._sides: dict[str, Side] = {}
+
+    def measure(self) -> None:
+        """Load the engines that have rounds to do, and run them."""
+        with ExitStack() as stack:
+            folder, engine = stack.enter_context(
+                bench_model(self._model, engine_arguments(self._precision), with_weights=True)
+            )
+            scratch = Path(stack.enter_context(TemporaryDirectory(prefix="prep-peers-")))
+            job = complete_job(
+                folder,
+                {**engine, "skip_tokenizer_init": True},
+                num_seqs=max(each.num_prompts for each in self._workloads),
+                num_tokens=max(each.num_tokens for each in self._workloads),
+                scratch=scratch,
+            )
+            self._report.num_weights[self._model] = num_weights(job)
+            self._report.vocab_sizes[self._model] = job.config.vocab_size
+            turns = Turns(stack)
+            for name in dict.fromkeys(name for each in self._workloads for name in each.engines):
+                self._start(turns, name, job)
+            for workload in self._workloads:
+                self._run(turns, workload, job.config.vocab_size)
+
+    def _start(self, turns: Turns, name: str, job: Job) -> None:
+        its_work = [each for each in self._workloads if name in each.engines]
+        python = self._pythons.get(OURS if name == ONE_THREAD else name)
+        if python is None or all(self._is_done(self._cell(each, name)) for each in its_work):
+            return
+        try:
+            spec = self._spec(name, python, job)
+        except ValueError:  # an engine without this precision
+            return
+        self._tell(f"{self._model}, {self._precision}: starting {name}")
+        said = SideReport(name)
+        threads = 1 if name == ONE_THREAD else self._report.threads
+        cells = [self._cell(each, name, add=True) for each in its_work]
+        try:
+            self._sides[name] = turns.start(spec, str(job.config.path), said, threads=threads)
+        except SideDied as error:
+            for cell in cells:
+                cell.error = str(error)
+            return
+        for cell in cells:
+            for what in ("engine", "torch", "device", "threads", "load_seconds"):
+                setattr(cell.rounds, what, getattr(said, what))
+
+    def _spec(self, name: str, python: str, job: Job) -> SideSpec:
+        if name in (OURS, ONE_THREAD):
+            return replace(prep_spec(job.engine, name=name), patience_s=PATIENCE_S)
+        return replace(OTHER_ENGINES[name].side(python, job), patience_s=PATIENCE_S)
+
+    def _run(self, turns: Turns, workload: Workload, vocab_size: int) -> None:
+        """Warm every engine up, then run the rounds that are missing."""
+
+        def attempt(name: str, what: str, do: Callable[[Side, Cell], None]) -> None:
+            cell = self._cell(workload, name)
+            self._tell(f"{workload.name}, {self._precision}: {what}, {name}")
+            try:
+                do(self._sides[name], cell)
+            except (SideDied, RuntimeError) as error:
+                cell.error = str(error)
+                turns.remove(self._sides.pop(name))
+
+        def names() -> list[str]:
+            mine = [name for name in workload.engines if name in self._sides]
+            return [name for name in mine if not self._is_done(self._cell(workload, name))]
+
+        with busy_programs(workload.beside):
+            for name in names():
+                work = workload.draw(vocab_size, "warm-up", shorter=4)
+                attempt(name, "warming up", lambda side, cell: turns.warm_up(side, work))  # noqa: B023
+            for number in range(self._report.num_rounds):
+                work = workload.draw(vocab_size, str(number))
+                for name in names():
+                    if len(self._cell(workload, name).rounds.figures) <= number:
+                        what = f"round {number + 1} of {self._report.num_rounds}"
+                        attempt(name, what, lambda side, cell: turns.round(side, cell.rounds, work))  # noqa: B023
+                        self._report.save(self._saved)
+
+    def _cell(self, workload: Workload, name: str, *, add: bool = False) -> Cell:
+        found = self._report.cell(workload.name, self._precision, name)
+        if found is None:
+            found = Cell(workload.name, self._precision, name, SideReport(name))
+            if add:
+                self._report.cells.append(found)
+        return found
+
+    def _is_done(self, cell: Cell) -> bool:
+        return len(cell.rounds.figures) >= self._report.num_rounds
+
+
+def num_weights(job: Job) -> int:
+    """Return the number of weights in matrices that every step multiplies by; a tied embedding is the head."""
+    tensors = checkpoint_tensors(create_model(job.config, "meta"))
+    matrices = {name: tensor for name, tensor in tensors.items() if tensor.dim() == 2}
+    if not job.config.tie_word_embeddings:
+        matrices = {name: tensor for name, tensor in matrices.items() if "embed_tokens" not in name}
+    return sum(tensor.numel() for tensor in matrices.values())

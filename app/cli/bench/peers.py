@@ -1,0 +1,110 @@
+"""`prep bench peers`: our engine beside llama.cpp, vLLM and transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from app.bench.timing import Tell
+from app.cli import terminal
+from app.cli.bench.common import run
+from app.cli.options import JsonOption, option
+
+if TYPE_CHECKING:
+    from app.bench.peers import PeersReport
+
+
+def peers(
+    workloads: Annotated[
+        str | None, option("Comma-separated: shop-128, shop-128-busy, 386m-32, 386m-1; all by default.")
+    ] = None,
+    precisions: Annotated[
+        str | None, option("Comma-separated: fp32, bf16, int8, int4; all by default.")
+    ] = None,
+    engines: Annotated[
+        str | None,
+        option("Comma-separated: prep, llama.cpp, vllm, vllm-processes, transformers; all by default."),
+    ] = None,
+    rounds: Annotated[int | None, option("Rounds of each engine; 3 by default.", min=1)] = None,
+    quick: Annotated[bool, option("One round of shop-128 and 386m-1 in bf16.", "--quick")] = False,
+    resume: Annotated[
+        bool, option("Go on with the rounds of runs/peers.json, where every run saves them.", "--resume")
+    ] = False,
+    write: Annotated[bool, option("Put the figures into tests/peers/RESULTS.md.", "--write")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Compare this engine with llama.cpp, vLLM and transformers, in one run.
+
+    \b
+    Engines get the same requests and threads, each in a separate process that is
+    stopped while another runs; rounds alternate. An engine that is not installed
+    is left out, and the report says how to install it. vllm has its engine core
+    in one process, so that threads are equal; vllm-processes is vLLM as it comes.
+    llama.cpp gets a GGUF file made of the same checkpoint: f32, bf16, q8_0, q4_0.
+
+    \b
+    Examples:
+      prep bench peers --quick
+      prep bench peers --workloads 386m-1 --engines prep,llama.cpp --rounds 5
+      prep bench peers --write
+      prep bench peers --resume --write      after an interruption
+    """
+    from app.bench.peers import ENGINES, PRECISIONS, QUICK_WORKLOADS, SAVED, WORKLOADS, measure
+
+    if write and (quick or workloads or precisions or engines):
+        raise terminal.Problem("RESULTS.md holds whole runs only", "prep bench peers --write")
+    names = _chosen("--workloads", workloads, WORKLOADS, QUICK_WORKLOADS if quick else tuple(WORKLOADS))
+    bits = _chosen("--precisions", precisions, PRECISIONS, ("bf16",) if quick else tuple(PRECISIONS))
+    others = _chosen("--engines", engines, ENGINES, ENGINES)
+
+    def run_all(tell: Tell) -> PeersReport:
+        try:
+            return measure(
+                tell,
+                workloads=[WORKLOADS[name] for name in names],
+                precisions=bits,
+                engines=others,
+                rounds=rounds or (1 if quick else 3),
+                saved=SAVED,
+                resume=resume,
+            )
+        except ValueError as error:
+            raise terminal.Problem(str(error), "prep bench peers") from None
+
+    from app.bench import peers_results as results
+
+    report = run(
+        run_all,
+        show_peers,
+        json=json,
+        then=("prep bench throughput", "where the time of our steps goes"),
+        takes="4 min" if quick else "15 min",
+        as_json=results.as_dict,
+    )
+    if write:
+        results.write(report)
+        terminal.note(f"[dim]written to {terminal.shown(results.RESULTS)}[/]")
+
+
+def _chosen(flag: str, given: str | None, known: Collection[str], default: Sequence[str]) -> list[str]:
+    """Return the names of a comma-separated list. Raises Problem for an unknown one."""
+    names = list(default) if given is None else [name.strip() for name in given.split(",")]
+    for name in names:
+        if name not in known:
+            raise terminal.Problem(
+                f"{flag}: {name!r} is not one of {', '.join(known)}", f"{flag} {next(iter(known))}"
+            )
+    return names
+
+
+def show_peers(report: PeersReport) -> None:
+    from app.bench import peers_results as results
+
+    headings, rows = results.table(report)
+    terminal.show("output tokens/s, and how many times as fast ours is", terminal.table(*headings, rows=rows))
+    terminal.say(f"  {terminal.literal(results.versions_line(report))}")
+    terminal.say(f"  limits: {results.limits_line(report)}")
+    for aim in results.aims(report):
+        terminal.say(f"{terminal.mark(aim.met)} {aim.what}: {aim.measured:.2f}, aim {aim.least:.2f}")
+    for note in results.problems(report):
+        terminal.note(f"[yellow]not measured: {terminal.literal(note)}[/]")

@@ -1,0 +1,122 @@
+"""Compile the C++ kernels in a detached process, while this one computes with torch.
+
+    first start   takes the lock, starts a child that inherits it      torch until the process ends
+    meanwhile     the lock is taken: no second child                   torch until the process ends
+    next start    <cache>/kernels/<key>/kernels.so is whole            C++
+
+A process never changes from torch to C++: the two round differently, and a request's output must not depend on the
+second in which it arrives. The lock belongs to the open file: it is free once the child has ended, in whatever way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from common.processors import num_processors
+from kernels.cpu.compile import BuildError, Target, no_place
+
+if sys.platform != "win32":
+    import fcntl
+
+ROOT = Path(__file__).resolve().parents[2]
+VARIABLE = "PREP_KERNELS_BUILD"
+CORE_SECONDS = 21.0
+"""CPU time of all compilers together, g++ 12 on an AMD EPYC with AVX-512."""
+_LONGEST_FILE_S = 5.0
+
+
+def must_wait() -> bool:
+    """Return whether this process waits for the compiler, as tests and measurements do, or if PREP_KERNELS names C++.
+
+    Raises ValueError for another value of PREP_KERNELS_BUILD than `wait` and `background`, the default.
+    """
+    asked = os.environ.get(VARIABLE) or "background"
+    if asked not in ("background", "wait"):
+        raise ValueError(f"{VARIABLE}={asked!r} is not valid; use wait or background")
+    forms = {item.rpartition("=")[2].strip() for item in os.environ.get("PREP_KERNELS", "").split(",")}
+    return asked == "wait" or "cpu" in forms or sys.platform == "win32"
+
+
+def announce() -> None:
+    """Print why this process is slower than the next one."""
+    seconds = max(_LONGEST_FILE_S, CORE_SECONDS / num_processors())
+    _print(f"compiling the CPU kernels in the background (once; about {seconds:.0f} s on an idle machine).")
+    _print(
+        "Until it ends, this process computes with torch, which is slower; the next start uses the kernels."
+    )
+
+
+def announce_failure(reason: str) -> None:
+    """Print why this process and the next ones are slow."""
+    _print(f"the CPU kernels do not compile, computing with torch: {reason}. prep doctor tries again.")
+
+
+def _print(text: str) -> None:
+    print(f"prep: {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def locked(cache: Path) -> Iterator[None]:
+    """Hold the lock on `cache` inside the block, after the process that compiles has ended. Raises BuildError."""
+    lock = _open(cache)
+    try:
+        if not _take(lock):
+            _print("waiting for the process that compiles the CPU kernels")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def start(target: Target) -> None:
+    """Compile `target` in a detached process that holds the lock, unless another process compiles.
+
+    The child is in a session of its own, and not a child of this process any more: it survives Ctrl-C, the end of this
+    process, and a parent that ends all children of this one. Raises BuildError if it cannot start.
+    """
+    lock = _open(target.cache)
+    try:
+        if not _take(lock):
+            return
+        child = [sys.executable, "-m", "kernels.cpu.compile", json.dumps(asdict(target))]
+        subprocess.run(
+            ["/bin/sh", "-c", '"$@" &', "sh", *child],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=(lock,),
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BuildError(f"the process that compiles the kernels does not start: {error}") from error
+    finally:
+        os.close(lock)
+
+
+def _open(cache: Path) -> int:
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        return os.open(cache / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise no_place(error) from error
+
+
+def _take(lock: int) -> bool:
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks: two processes may compile at once
+        return True
+    return True

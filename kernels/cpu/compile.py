@@ -1,0 +1,220 @@
+"""Compile the C++ kernels into one shared library, with as many compilers at a time as there are processors.
+
+As a program, `python -m kernels.cpu.compile TARGET` is the child that `background.py` starts. It does not import torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from common.processors import num_processors
+
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wall")
+UNROLLED = frozenset({"gemm.cpp", "gemm_bf16.cpp", "int4.cpp", "int8.cpp"})
+"""Sources whose inner loops are unrolled by templates and pragmas. They compile with -O2, at which GCC takes a tenth of
+the time and makes code of the same speed."""
+COMPILE_TIMEOUT_S = 180
+
+
+class BuildError(RuntimeError):
+    """The library cannot be built or loaded; the message is one line: what, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One library: its inputs, and its place. All are text, so that they can be arguments of a process."""
+
+    sources: str
+    """Folder."""
+    compiler: str
+    runtime: str | None
+    """The OpenMP library to link."""
+    folder: str
+    """<cache>/kernels/<key>."""
+
+    @property
+    def library(self) -> Path:
+        return Path(self.folder, "kernels.so")
+
+    @property
+    def cache(self) -> Path:
+        return Path(self.folder).parent
+
+    @property
+    def failure(self) -> Path:
+        """File with the reason why these inputs do not compile. Only a process that waits tries them again."""
+        return Path(f"{self.folder}.failed")
+
+    def is_whole(self) -> bool:
+        """Return whether the library is as it was built: loading one that is cut short ends the process."""
+        try:
+            return Path(self.folder, "sha256").read_text() == sha256(self.library)
+        except (OSError, UnicodeDecodeError):
+            return False
+
+
+def compile_library(target: Target) -> None:
+    """Compile `target` unless it is whole. The caller holds the lock.
+
+    Raises BuildError if a compiler fails; then the file `failure` has the reason.
+    """
+    if target.is_whole():
+        return
+    shutil.rmtree(target.folder, ignore_errors=True)
+    scratch = scratch_folder(target.cache)
+    try:
+        _compile(target, scratch)
+        (scratch / "sha256").write_text(sha256(scratch / "kernels.so"))
+        try:
+            scratch.rename(target.folder)
+        except OSError:  # on a file system without locks, another process was faster
+            if not target.is_whole():
+                raise
+        target.failure.unlink(missing_ok=True)
+    except BuildError as error:
+        with suppress(OSError):
+            target.failure.write_text(str(error))
+        raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def scratch_folder(parent: Path) -> Path:
+    """Make a folder to build in; what it holds is moved to `parent` when it is whole."""
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+    except OSError as error:
+        raise no_place(error) from error
+
+
+def no_place(error: Exception) -> BuildError:
+    """Return the error of a cache that cannot be written."""
+    return BuildError(f"no place for the compiled kernels: {error}; set PREP_CACHE to a writable folder")
+
+
+def _openmp_flags(compiler: str, runtime: str | None) -> tuple[str, ...]:
+    """Compiler options for the OpenMP library of this process; nothing, and one thread, where it cannot be."""
+    if runtime is None:
+        return ()
+    if sys.platform == "darwin":
+        return ("-Xpreprocessor", "-fopenmp")
+    if "clang" in Path(compiler).name and "libgomp" in runtime:
+        return ()  # clang calls another library than GCC's, and there must be one only
+    return ("-fopenmp",)
+
+
+def _compile(target: Target, folder: Path) -> None:
+    compiler, runtime = target.compiler, target.runtime
+    sources = sorted(Path(target.sources).glob("*.cpp"))
+    print(f"prep: compiling {len(sources)} CPU kernels with {compiler} (once)", file=sys.stderr, flush=True)
+    openmp = _openmp_flags(compiler, runtime)
+    objects = [folder / f"{source.stem}.o" for source in sources]
+    commands = [
+        [compiler, *_flags(source), *openmp, "-c", str(source), "-o", str(made)]
+        for source, made in zip(sources, objects, strict=True)
+    ]
+    _run_all(commands)
+    libraries = [runtime] if runtime else []  # named, not by -fopenmp, which would bring a second runtime
+    _run_all([[compiler, "-shared", *map(str, objects), *libraries, "-o", str(folder / "kernels.so")]])
+    for made in objects:
+        made.unlink()
+
+
+def _flags(source: Path) -> list[str]:
+    return ["-O2" if flag == "-O3" and source.name in UNROLLED else flag for flag in FLAGS]
+
+
+def _run_all(commands: list[list[str]]) -> None:
+    """Run the commands, one per processor at a time. The first failure is the error, and nothing is left running."""
+    waiting = list(commands)
+    running: list[_Running] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < num_processors():
+                running.append(_start(waiting.pop(0)))
+            ended = [each for each in running if each.process.poll() is not None]
+            for each in ended:
+                running.remove(each)
+                each.check()
+            if not ended:
+                if time.monotonic() - running[0].started > COMPILE_TIMEOUT_S:
+                    raise BuildError(f"the compiler takes longer than {COMPILE_TIMEOUT_S} s")
+                time.sleep(0.01)
+    except OSError as error:
+        raise BuildError(f"the compiler does not start: {error}") from error
+    finally:
+        for each in running:
+            _kill(each.process)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A compiler. Its output goes to a file: a pipe that is not read could stop it."""
+
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+    started: float
+
+    def check(self) -> None:
+        """Raise BuildError if it failed."""
+        if self.process.returncode:
+            self.output.seek(0)
+            said = self.output.read().decode(errors="replace")
+            raise BuildError(_first_error(self.process.args, said))
+
+
+def _start(command: list[str]) -> _Running:
+    """In a session of its own: a compiler starts others, and they end together."""
+    output = tempfile.TemporaryFile()
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    return _Running(process, output, time.monotonic())
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _first_error(command: Any, output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no output")
+    return f"{Path(command[0]).name} failed: {telling}"
+
+
+def _main(target: Target) -> int:
+    """Compile for a parent that passed on its lock: nicely, and without leaving anything half done when ended."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(1))
+    os.nice(10)
+    try:
+        compile_library(target)
+    except (BuildError, OSError):
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(Target(**json.loads(sys.argv[1]))))

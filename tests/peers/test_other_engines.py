@@ -1,0 +1,185 @@
+"""`prep bench peers`: ratios and limits, resuming, engines that are missing; and the sides of other engines.
+
+Tests of a side compare its tokens with ours: an engine that computes something else is no yardstick. Those of llama.cpp
+are skipped unless PREP_LLAMA_CPP_PYTHON is set.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from app.bench import peers, peers_results
+from app.bench.environments import LLAMA_CPP, MissingEngine, python_of
+from app.bench.peers import OURS, Cell, PeersReport, Workload, load_report
+from app.bench.settings import OTHER_ENGINES, complete_job
+from app.bench.side import Side, SideSpec, prep_spec
+from app.bench.turns import SideReport
+from app.bench.workload import Lengths
+from app.cli.main import app
+from engine import LLM, SamplingParams
+from kernels.bench.limits import Limits, Machine
+
+MACHINE = Machine("a machine", "2.13.0", None, None, "3.11", "abc", "2026-01-01")
+LIMITS = Limits(
+    40e9, 50e9, {"float32": 0.4e12, "bfloat16": 0.8e12, "int8": 1.6e12}, read_bandwidth_one_thread=30e9
+)
+TEXTS = (
+    "Silver Harbor costs 640 yen. Silver Harbor spans 12 volumes. How much is Silver Harbor?",
+    "The price is",
+    "Night Ferry is sold out until Friday. Is Night Ferry in stock? What else do you recommend?",
+    "Hello",
+    "Paper Comet spans 5 volumes. Glass Orchard spans 9 volumes. Which of the two is longer?",
+)
+
+
+def report(*cells: tuple[str, str, str, list[float]]) -> PeersReport:
+    found = PeersReport(MACHINE, 2, 3, LIMITS, num_weights={"shop": 4_000_000, "dummy-386m": 386_000_000})
+    found.vocab_sizes = {"shop": 2048, "dummy-386m": 32_000}
+    for workload, precision, engine, figures in cells:
+        rounds = SideReport(engine, engine=f"{engine} 1.0", figures=figures)
+        found.cells.append(Cell(workload, precision, engine, rounds))
+    return found
+
+
+def test_the_limit_of_one_request_is_the_bandwidth_over_the_bytes_of_the_weights() -> None:
+    single = peers.WORKLOADS["386m-1"]
+    limit = peers_results.limit_tokens_per_s(report(), single, "bf16")
+    assert limit == pytest.approx(50e9 / (386_000_000 * 2))
+    assert peers_results.limit_tokens_per_s(report(), single, "int8") == pytest.approx(2 * limit)
+    assert peers_results.limit_tokens_per_s(report(), single, "fp32") == limit, "the numbers are bf16"
+
+
+def test_the_limit_of_a_full_batch_is_the_rate_of_matrix_products() -> None:
+    workload = peers.WORKLOADS["shop-128"]
+    work = workload.draw(2048, "0")
+    tokens = sum(work.max_tokens)
+    flops = 2 * 4_000_000 * (sum(map(len, work.prompts)) + tokens)
+    limit = peers_results.limit_tokens_per_s(report(), workload, "bf16")
+    assert limit == pytest.approx(tokens / (flops / 0.8e12))
+
+
+def test_an_aim_compares_medians_and_takes_the_best_of_several_rivals() -> None:
+    found = report(
+        ("386m-32", "bf16", OURS, [300.0, 400.0, 900.0]),
+        ("386m-32", "bf16", "vllm", [100.0, 100.0, 100.0]),
+        ("386m-32", "bf16", "vllm-processes", [250.0, 1.0, 999.0]),
+    )
+    [aim] = peers_results.aims(found)
+    assert "vLLM's best mode" in aim.what and aim.measured == 400 / 250 and not aim.met
+
+
+def test_the_report_has_ratios_and_says_what_is_missing(tmp_path: Path) -> None:
+    found = report(("shop-128", "bf16", OURS, [9000.0]), ("shop-128", "bf16", "vllm", [3000.0]))
+    found.missing["llama.cpp"] = "llama.cpp needs a separate environment; create one"
+    found.cells.append(
+        Cell("shop-128", "bf16", "transformers", SideReport("transformers"), error="it died\nearly")
+    )
+    peers_results.write(found, tmp_path / "RESULTS.md")
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "| 3,000 (3.00 x) |" in text and "vllm 1.0; 2 threads each" in text
+    assert "read 50.0 GB/s with 2 threads and 30.0 GB/s with one" in text
+    assert "* llama.cpp: llama.cpp needs a separate environment; create one" in text
+    assert "* transformers, shop-128 in bf16: it died early" in text
+
+
+def test_a_saved_report_is_the_same_when_it_is_read(tmp_path: Path) -> None:
+    found = report(("shop-128", "bf16", OURS, [1.0, 2.0]))
+    found.save(tmp_path / "peers.json")
+    assert load_report(tmp_path / "peers.json") == found
+    (tmp_path / "other.json").write_text('{"x": 1}')
+    with pytest.raises(ValueError, match="is not a report of prep bench peers"):
+        load_report(tmp_path / "other.json")
+
+
+def test_rounds_of_another_commit_are_not_continued(tmp_path: Path) -> None:
+    found = report()
+    found.machine = replace(MACHINE, commit="another")
+    found.save(tmp_path / "peers.json")
+    nothing: dict[str, Any] = {"workloads": [], "precisions": [], "engines": [], "rounds": 1}
+    with pytest.raises(ValueError, match="another machine, commit or version.*without --resume"):
+        peers.measure(lambda text: None, **nothing, saved=tmp_path / "peers.json", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--workloads", "shop-12"], "--workloads: 'shop-12' is not one of shop-128, "),
+        (["--precisions", "fp16"], "--precisions: 'fp16' is not one of fp32, "),
+        (["--engines", "prep,tgi"], "--engines: 'tgi' is not one of prep, llama.cpp, "),
+        (["--quick", "--write"], "RESULTS.md holds whole runs only"),
+    ],
+)
+def test_wrong_options_are_told(options: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["bench", "peers", *options])
+    assert result.exit_code == 2 and message in result.stderr
+
+
+def test_a_missing_engine_is_answered_with_the_commands_that_install_it(monkeypatch) -> None:
+    monkeypatch.delenv("PREP_LLAMA_CPP_PYTHON", raising=False)
+    with pytest.raises(MissingEngine, match="name its interpreter with PREP_LLAMA_CPP_PYTHON") as missing:
+        python_of(LLAMA_CPP)
+    assert "--no-binary llama-cpp-python" in missing.value.make
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("PREP_LLAMA_CPP_PYTHON", raising=False)
+    workload = Workload("tiny", "shop", 3, Lengths(4, 8), Lengths(2, 4), ("fp32",))
+    asked: dict[str, Any] = {"workloads": [workload], "precisions": ["fp32"], "rounds": 2}
+    asked |= {"engines": [OURS, "llama.cpp"], "saved": tmp_path / "peers.json"}
+
+    def interrupt_in_round_2(text: str) -> None:
+        if "round 2 of 2" in text:
+            raise KeyboardInterrupt
+
+    first = peers.measure(interrupt_in_round_2, **asked)
+    assert first.interrupted and len(first.cells[0].rounds.figures) == 1
+    whole = peers.measure(lambda text: None, **asked, resume=True)
+    assert len(whole.cells[0].rounds.figures) == 2 and not whole.interrupted
+    assert whole.cells[0].rounds.figures[0] == first.cells[0].rounds.figures[0]
+    assert "PREP_LLAMA_CPP_PYTHON" in whole.missing["llama.cpp"]
+
+
+def tokens_of(spec: SideSpec, folder: Path, prompts: list[list[int]], max_tokens: list[int]) -> Any:
+    with Side(spec, str(folder), threads=2) as side:
+        side.wait_ready()
+        assert side.ask("generate", prompts, max_tokens).result == max_tokens
+        return side.ask("tokens", prompts, max_tokens).result["tokens"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama.cpp", "transformers"])
+def test_another_engine_computes_our_tokens(name: str, tmp_path: Path) -> None:
+    """Prompts of several lengths; llama.cpp gets fewer slots than requests, so that it refills them."""
+    other = OTHER_ENGINES[name]
+    if name == "llama.cpp" and not os.environ.get(other.environment.variable):
+        pytest.skip("set PREP_LLAMA_CPP_PYTHON")
+    max_tokens = [24, 7, 16, 3, 12]
+    with LLM("shop", dtype="float32") as llm:
+        tokenizer = llm.get_tokenizer()
+        prompts = [tokenizer.encode(text) for text in TEXTS]
+        params = [SamplingParams(temperature=0, max_tokens=count, ignore_eos=True) for count in max_tokens]
+        inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
+        ours = [output.outputs[0].token_ids for output in llm.generate(inputs, params, use_tqdm=False)]
+    job = complete_job("shop", {"dtype": "float32"}, num_seqs=2, num_tokens=256, scratch=tmp_path)
+    spec = other.side(python_of(other.environment), job)
+    assert tokens_of(spec, job.config.path, prompts, max_tokens) == [list(tokens) for tokens in ours]
+
+
+def test_precisions_have_formats_of_the_same_size_in_other_engines(tmp_path: Path) -> None:
+    expected = {"fp32": "f32", "bf16": "bf16", "int8": "q8_0", "int4": "q4_0"}
+    for precision, kind in expected.items():
+        engine = peers.engine_arguments(precision)
+        job = complete_job("shop", engine, num_seqs=4, num_tokens=64, scratch=tmp_path)
+        assert OTHER_ENGINES["llama.cpp"].side("python", job).engine["kind"] == kind
+        assert prep_spec(job.engine).engine["dtype"] == ("float32" if precision == "fp32" else "bfloat16")
+        if precision.startswith("int"):
+            for name in ("vllm", "vllm-processes", "transformers"):
+                with pytest.raises(ValueError, match="as floats"):
+                    OTHER_ENGINES[name].side("python", job)
