@@ -53,6 +53,17 @@ def nothing_seen(M: tl.constexpr, DIM_PADDED: tl.constexpr):
 
 
 @triton.jit
+def described_tile(rows, row, kv_part_stride, HEAD_DIM: tl.constexpr):
+    """Keys and values from `row` on, of a tile that lies in one page.
+
+    rows: descriptor of the whole cache as rows of HEAD_DIM values. Hopper's TMA copies a tile with one instruction of
+    one thread, without registers for addresses.
+    """
+    key = rows.load([row.to(tl.int32), 0])
+    return key, rows.load([(row + kv_part_stride // HEAD_DIM).to(tl.int32), 0])
+
+
+@triton.jit
 def attend_tile(
     query,  # [M, DIM_PADDED]
     query_position,  # [M]
@@ -79,11 +90,7 @@ def attend_tile(
     TILE: tl.constexpr,
     rows=None,
 ):
-    """MASKED is false for a tile that every query of the program sees as a whole.
-
-    rows: descriptor of the whole cache as rows of HEAD_DIM values, for a tile that lies in one page. Hopper's TMA then
-    copies a tile with one instruction of one thread, without registers for addresses.
-    """
+    """MASKED is false for a tile that every query sees as a whole. rows: for `described_tile`."""
     position = start + tl.arange(0, TILE)
     dim = tl.arange(0, DIM_PADDED)
     if MASKED:
@@ -95,9 +102,8 @@ def attend_tile(
     # What lies in slots that are not readable may be NaN, which survives a weight of 0: zeros instead.
     if rows is not None:
         page = tl.load(blocks + start // BLOCK_SIZE).to(tl.int64)
-        row = ((page * kv_block_stride + keys) // HEAD_DIM + start % BLOCK_SIZE).to(tl.int32)
-        key = rows.load([row, 0])
-        value = rows.load([row + (kv_part_stride // HEAD_DIM).to(tl.int32), 0])
+        row = (page * kv_block_stride + keys) // HEAD_DIM + start % BLOCK_SIZE
+        key, value = described_tile(rows, row, kv_part_stride, HEAD_DIM)
         if MASKED:
             value = tl.where(readable[:, None], value, 0.0)
     else:

@@ -98,7 +98,6 @@ def unified_attention_kernel(
     row, query_start, query_len, context, first_query = locate(query_start_loc, seq_lens, num_rows, BLOCK_Q)
     if (query_len < 2) | (first_query >= query_len):
         return
-
     tile_row = tl.arange(0, BLOCK_M)
     dim = tl.arange(0, DIM_PADDED)
     query_index = first_query + tile_row // GROUP

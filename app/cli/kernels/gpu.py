@@ -158,7 +158,7 @@ def _run(minutes: float, tell: Tell) -> Session:
 
 
 def _checked(reports: list[CheckReport]) -> Any:
-    """The findings of the checks, as a section of RESULTS.md."""
+    """Return the result of the checks as a section of RESULTS.md."""
     from kernels.bench.questions import Answer
 
     rows = [
