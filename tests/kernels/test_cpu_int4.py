@@ -123,7 +123,7 @@ def test_what_is_not_supported_is_named() -> None:
 # --- would the tests notice? -------------------------------------------------------------------------------
 
 MUTATIONS = {
-    "odd depths of another word": ("(4 * (k / 2) + 16 * (k % 2))", "(4 * (k / 2) + 12 * (k % 2))"),
+    "odd depths of another word": ("16 * (depth % 2)", "12 * (depth % 2)"),
     "the zero point forgotten": ("p.x_sums[(first + row) * p.groups + group] * offset", "0 * offset"),
     "the first group's scale for all": ("p.scales + at *", "p.scales + (at - group * PANEL) *"),
     "a group's last depth dropped": ("k < group_size; k++", "k < group_size - 1; k++"),

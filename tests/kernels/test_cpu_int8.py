@@ -113,7 +113,7 @@ MUTATIONS = {
     "the scale of the token forgotten": (" * p.x_scales[first + row] *", " * 1.0f *"),
     "the scale of other columns": (
         "load(p.scales + panel * PANEL + v * LANES)",
-        "load(p.scales + panel * PANEL)",
+        "splat(p.scales[panel * PANEL])",
     ),
     "rounded down": ("splat(-127.0f)) + 12582912.0f", "splat(-127.0f)) - 0.5f + 12582912.0f"),
     "128 steps instead of 127": ("largest(largest_yet) / 127.0f", "largest(largest_yet) / 128.0f"),
