@@ -55,22 +55,23 @@ MEDIAN_BAR, SHARE_BAR = 0.10, 0.75
 class Drafting:
     """Measured success of a drafter, which no cost model knows: it depends on the text."""
 
-    num_speculative_tokens: int
+    length: int
+    """Drafts of a row that got some; n-grams often end with the text, before `num_speculative_tokens`."""
     coverage: float
     """Share of decoding rows that got drafts."""
     acceptance: float
     """Probability that a draft is accepted if those before it were."""
 
     @classmethod
-    def measured(cls, num_speculative_tokens: int, steps: Sequence[StepStats]) -> Drafting:
+    def measured(cls, steps: Sequence[StepStats]) -> Drafting:
         """Count drafts and their success over the steps of a run."""
-        rows = sum(each.num_decode_tokens - each.num_draft_tokens for each in steps)
+        num_tokens = sum(each.num_draft_tokens for each in steps)
+        rows = sum(each.num_decode_tokens for each in steps) - num_tokens
         drafted = sum(each.num_drafts for each in steps)
-        accepted = sum(each.num_accepted_tokens for each in steps)
-        whole = sum(sum(each.num_accepted_tokens_per_pos[num_speculative_tokens - 1 :]) for each in steps)
-        return cls(
-            num_speculative_tokens, drafted / max(1, rows), accepted / max(1, accepted + drafted - whole)
-        )
+        length = max(1, round(num_tokens / max(1, drafted)))
+        accepted = sum(sum(each.num_accepted_tokens_per_pos[:length]) for each in steps)
+        whole = sum(sum(each.num_accepted_tokens_per_pos[length - 1 : length]) for each in steps)
+        return cls(length, drafted / max(1, rows), accepted / max(1, accepted + drafted - whole))
 
 
 @dataclass
@@ -159,9 +160,7 @@ def _compare(tell: Tell, workload: CheckWorkload, report: CheckReport, timer: Ti
         tell("warming up")
         steps: list[StepStats] = []
         serve_live(core, work, timer, steps)
-        speculative, drafting = core.config.speculative, None
-        if speculative is not None:
-            drafting = Drafting.measured(speculative.num_speculative_tokens, steps)
+        drafting = Drafting.measured(steps) if core.config.speculative else None
         live, timed = [], probe(core, PACE, 0, timer)
         for number in range(report.rounds):
             tell(f"round {number + 1} of {report.rounds}")
@@ -221,7 +220,7 @@ def serve_simulated(
     speculation = None
     if drafting is not None:
         speculation = Speculation(
-            drafting.num_speculative_tokens,
+            drafting.length,
             drafting.acceptance,
             coverage=drafting.coverage,
             lookup_s=calibration.rates.lookup_overhead,

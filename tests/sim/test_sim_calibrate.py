@@ -146,7 +146,7 @@ def test_a_drafters_success_is_counted_by_rows_and_by_drafts() -> None:
                   num_accepted_tokens_per_pos=[2, 1]),
         StepStats(num_decode_tokens=2),
     ]  # fmt: skip
-    assert Drafting.measured(2, steps) == Drafting(2, coverage=2 / 8, acceptance=3 / 4)
+    assert Drafting.measured(steps) == Drafting(2, coverage=2 / 8, acceptance=3 / 4)
 
 
 def test_a_lookup_costs_what_steps_take_beyond_the_fit() -> None:

@@ -166,10 +166,10 @@ def _show(report: CheckReport) -> None:
             words = ""
     terminal.show(f"{report.model} in {report.dtype}, {counted(report.rounds, 'round')}", table)
     for outcome in report.outcomes:
-        if outcome.drafting:
+        if found := outcome.drafting:
             terminal.say(
-                f"[dim]{outcome.workload}: {outcome.drafting.coverage:.0%} of the rows got drafts, of which "
-                f"{outcome.drafting.acceptance:.0%} were accepted; measured live, and used by the simulator[/]"
+                f"[dim]{outcome.workload}: {found.coverage:.0%} of the rows got drafts, about {found.length} each, "
+                f"{found.acceptance:.0%} accepted; measured live, and used by the simulator[/]"
             )
     terminal.say(
         f"median error {report.median_error:.1%}; {report.num_within} of {len(report.figures)} figures within 15 %"
