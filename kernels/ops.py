@@ -218,27 +218,36 @@ def int4_linear(
     scale: Tensor | None = None,
     zero: Tensor | None = None,
     group_size: int | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """x [T, K] times a 4-bit matrix, transposed: [T, N] in x's dtype (W4A16; AWQ and GPTQ after repacking).
+    """x [T, K] times a 4-bit matrix, transposed: [T, N] (W4A16; AWQ and GPTQ after repacking).
 
     qweight uint8 [N, K / 2]: byte j of a row holds column 2j in its low and 2j + 1 in its high nibble.
     scale [N, K / group_size] in fp16, bf16 or fp32, zero uint8 of the same shape:
     weight[n, k] = (nibble - zero[n, g]) * scale[n, g] with g = k // group_size. group_size is even and divides K.
     A matrix from `pack_int4_weight` stands for all four; the C++ form packs any other in each call.
+    out_dtype: of the result, as in `linear`.
     """
-    key = (*kind(x, scale), type(qweight), x.shape[0] <= 8)
-    return call("int4_linear", key, x, qweight, scale, zero, group_size)
+    key = (*kind(x, scale), type(qweight), x.shape[0] <= 8, out_dtype)
+    return call("int4_linear", key, x, qweight, scale, zero, group_size, out_dtype)
 
 
-def int8_linear(x: Tensor, qweight: Tensor | PackedInt8, scale: Tensor | None = None) -> Tensor:
-    """x [T, K] times an int8 matrix, transposed: [T, N] in x's dtype; x is quantised on the fly (W8A8, dynamic).
+def int8_linear(
+    x: Tensor,
+    qweight: Tensor | PackedInt8,
+    scale: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """x [T, K] times an int8 matrix, transposed: [T, N]; x is quantised on the fly (W8A8, dynamic).
 
     qweight int8 [N, K], scale fp32 [N]: weight[n, k] = qweight[n, k] * scale[n]. Each row of x gets its own
     scale max|x| / 127 and is rounded half to even; the integer sums are exact in int32, so every
     implementation agrees bit for bit before scaling. A row of zeros gives zeros.
     A matrix from `pack_int8_weight` stands for both; the C++ form packs any other in each call.
+    out_dtype: of the result, as in `linear`.
     """
-    return call("int8_linear", (*kind(x), type(qweight), x.shape[0] <= 8), x, qweight, scale)
+    key = (*kind(x), type(qweight), x.shape[0] <= 8, out_dtype)
+    return call("int8_linear", key, x, qweight, scale, out_dtype)
 
 
 def fp8_linear(x: Tensor, qweight: Tensor, scale: Tensor, input_scale: Tensor | None = None) -> Tensor:

@@ -112,13 +112,13 @@ class Int4Product:
     def is_recordable(self) -> bool:
         return self.permutation is None and not self.is_split
 
-    def multiply(self, x: Tensor) -> Tensor:
-        """x [T, K] @ weight.T: [T, N]."""
+    def multiply(self, x: Tensor, out_dtype: torch.dtype | None) -> Tensor:
+        """x [T, K] @ weight.T: [T, N] in `out_dtype`, by default x's."""
         if self.permutation is not None:
             x = x[:, self.permutation]
         if self.is_split:
             x = torch.cat((x, x), dim=1)
-        return ops.int4_linear(x, *self.operands)
+        return ops.int4_linear(x, *self.operands, out_dtype=out_dtype)  # type: ignore[misc]
 
 
 def _num_bytes(*parts: Any) -> int:
@@ -158,8 +158,9 @@ class ByteWeight:
     def is_recordable(self) -> bool:
         return False  # a CPU emulates e4m3
 
-    def multiply(self, x: Tensor) -> Tensor:
-        return ops.fp8_linear(x, self.qweight, self.scale, self.input_scale)
+    def multiply(self, x: Tensor, out_dtype: torch.dtype | None) -> Tensor:
+        y = ops.fp8_linear(x, self.qweight, self.scale, self.input_scale)
+        return y if out_dtype is None else y.to(out_dtype)
 
     @classmethod
     def stack(cls, weights: Sequence[ByteWeight]) -> list[ByteWeight]:
@@ -191,10 +192,11 @@ class Int8Product:
     def is_recordable(self) -> bool:
         return self.plain is None
 
-    def multiply(self, x: Tensor) -> Tensor:
+    def multiply(self, x: Tensor, out_dtype: torch.dtype | None) -> Tensor:
         if self.plain is None:
-            return ops.int8_linear(x, *self.operands)
-        return llm_int8_linear(x, *self.plain, operands=self.operands)
+            return ops.int8_linear(x, *self.operands, out_dtype=out_dtype)  # type: ignore[misc]
+        y = llm_int8_linear(x, *self.plain, operands=self.operands)
+        return y if out_dtype is None else y.to(out_dtype)
 
 
 def llm_int8_linear(
@@ -241,7 +243,7 @@ class _QuantizedMethod:
     """Multiply with the layer's `matrices`; subclasses say where these come from."""
 
     def apply(self, layer: Linear, x: Tensor) -> Tensor:
-        products = [matrix.multiply(x) for matrix in layer.matrices]
+        products = [matrix.multiply(x, layer.out_dtype) for matrix in layer.matrices]
         y = products[0] if len(products) == 1 else torch.cat(products, dim=1)
         return y if layer.bias is None else y.add_(layer.bias)
 

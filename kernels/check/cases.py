@@ -370,6 +370,7 @@ def _int4_linear(draw: Draw) -> Made:
     qweight, scale, zero = weight(64, 40, 32)
     for dtype in (torch.float16, torch.float32):
         yield f"scales in {dtype_name(dtype)}", draw.normal(3, 64), qweight, scale.to(dtype), zero, 32
+    yield "fp32 results", draw.normal(3, 64), qweight, scale, zero, 32, torch.float32
     yield NAN_ROW, draw.normal(3, 64), qweight, scale.float(), zero, 32
 
 
@@ -392,6 +393,7 @@ def _int8_linear(draw: Draw) -> Made:
         qweight = draw.integers(-127, 128, out, width, dtype=torch.int8)
         scale = draw.uniform(0.001, 0.01, out)
         yield name, x, qweight, scale
+    yield "fp32 results", draw.normal(3, qweight.shape[1]), qweight, scale, torch.float32
     yield from _special_rows(draw, qweight, scale)
 
 

@@ -92,12 +92,13 @@ def int4_linear(
     scale: Tensor | None = None,
     zero: Tensor | None = None,
     group_size: int | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     if isinstance(qweight, Tensor):
         assert scale is not None and zero is not None and group_size is not None
         qweight = pack_int4_weight(qweight, scale, zero, group_size)
     rows, depth = x.shape
-    y = empty((rows, qweight.out_features), x.dtype)
+    y = empty((rows, qweight.out_features), out_dtype or x.dtype)
     _int4_linear(
         *(x.data_ptr(), x.stride(0), FLOATS[x.dtype]),
         *(qweight.codes.data_ptr(), qweight.scale.data_ptr(), FLOATS[qweight.scale.dtype]),

@@ -55,12 +55,17 @@ def packed(x: Tensor, *weight: Tensor) -> tuple[Any, ...]:
     return x, pack_int8_weight(*weight)
 
 
-def int8_linear(x: Tensor, qweight: Tensor | PackedInt8, scale: Tensor | None = None) -> Tensor:
+def int8_linear(
+    x: Tensor,
+    qweight: Tensor | PackedInt8,
+    scale: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     if isinstance(qweight, Tensor):
         assert scale is not None
         qweight = pack_int8_weight(qweight, scale)
     rows, depth = x.shape
-    y = empty((rows, qweight.out_features), x.dtype)
+    y = empty((rows, qweight.out_features), out_dtype or x.dtype)
     _int8_linear(
         *(x.data_ptr(), x.stride(0), FLOATS[x.dtype]),
         *(qweight.codes.data_ptr(), qweight.totals.data_ptr(), qweight.scale.data_ptr()),
@@ -70,6 +75,6 @@ def int8_linear(x: Tensor, qweight: Tensor | PackedInt8, scale: Tensor | None = 
 
 
 def unsupported_int8_linear(
-    x: Tensor, qweight: Tensor | PackedInt8, scale: Tensor | None = None
+    x: Tensor, qweight: Tensor | PackedInt8, scale: Tensor | None = None, *_: object
 ) -> str | None:
     return None if x.dtype in FLOATS else f"x is {x.dtype}, supported: float32, float16 or bfloat16"

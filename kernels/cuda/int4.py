@@ -19,8 +19,15 @@ WORDS_IN_FLIGHT = 8
 """ROWS * UNROLL of a lane: a kilobyte for each warp."""
 
 
-def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Tensor:
-    if reason := unsupported_int4_linear(x, qweight, scale, zero, group_size):
+def int4_linear(
+    x: Tensor,
+    qweight: Tensor,
+    scale: Tensor,
+    zero: Tensor,
+    group_size: int,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    if reason := unsupported_int4_linear(x, qweight, scale, zero, group_size, out_dtype):
         raise ValueError(reason)  # the registry asks once, but each layer may have its own groups
     tokens, columns = x.shape
     rows = qweight.shape[0]
@@ -40,10 +47,17 @@ def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_s
 
 
 def unsupported_int4_linear(
-    x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int
+    x: Tensor,
+    qweight: Tensor,
+    scale: Tensor,
+    zero: Tensor,
+    group_size: int,
+    out_dtype: torch.dtype | None = None,
 ) -> str | None:
     if x.dtype not in FLOATS or scale.dtype not in FLOATS:
         return f"x in {x.dtype}, scale in {scale.dtype}; supported: float32, float16, bfloat16"
+    if out_dtype not in (None, x.dtype):
+        return f"results in {out_dtype} of x in {x.dtype}; triton has them"
     if x.shape[0] > MAX_TOKENS:
         return f"{x.shape[0]} tokens; up to {MAX_TOKENS} are supported, triton takes more"
     if group_size % COLUMNS:

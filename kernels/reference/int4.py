@@ -24,12 +24,13 @@ def int4_linear(
     scale: Tensor | None = None,
     zero: Tensor | None = None,
     group_size: int | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     if not isinstance(qweight, Tensor):
         qweight, scale, zero, group_size = qweight.unpack()
     assert scale is not None and zero is not None and group_size is not None
     weight = dequantise_int4(qweight, scale.to(wide(x).dtype), zero, group_size)
-    return (wide(x) @ weight.T).to(x.dtype)
+    return (wide(x) @ weight.T).to(out_dtype or x.dtype)
 
 
 def quantise_int4(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 INT8_MAX = 127
 
 
-def int8_linear(x: Tensor, qweight: Tensor | PackedInt8, scale: Tensor | None = None) -> Tensor:
+def int8_linear(
+    x: Tensor,
+    qweight: Tensor | PackedInt8,
+    scale: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     if not isinstance(qweight, Tensor):
         qweight, scale = qweight.unpack()
     assert scale is not None
@@ -31,7 +36,8 @@ def int8_linear(x: Tensor, qweight: Tensor | PackedInt8, scale: Tensor | None = 
     # float64 holds every integer below 2**53: as exact as int32, and torch multiplies such matrices anywhere.
     sums = rounded.double() @ qweight.double().T
     precision = wide(x).dtype
-    return (sums.to(precision) * row_scale[:, None].to(precision) * scale.to(precision)).to(x.dtype)
+    y = sums.to(precision) * row_scale[:, None].to(precision) * scale.to(precision)
+    return y.to(out_dtype or x.dtype)
 
 
 def quantise_int8(weight: Tensor) -> tuple[Tensor, Tensor]:

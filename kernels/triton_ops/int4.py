@@ -119,9 +119,16 @@ def int4_gemm_kernel(
     tl.store(place, total.to(out.dtype.element_ty), mask=n_inside[:, None] & t_inside[None, :])
 
 
-def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Tensor:
+def int4_linear(
+    x: Tensor,
+    qweight: Tensor,
+    scale: Tensor,
+    zero: Tensor,
+    group_size: int,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     num_tokens, num_columns = x.shape[0], qweight.shape[0]
-    out = torch.empty(num_tokens, num_columns, dtype=x.dtype, device=x.device)
+    out = torch.empty(num_tokens, num_columns, dtype=out_dtype or x.dtype, device=x.device)
     if not out.numel():
         return out
     tile = tile_for(num_tokens, TILES)
@@ -144,7 +151,7 @@ def int4_linear(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_s
 
 
 def unsupported_int4_linear(
-    x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int
+    x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int, *_: object
 ) -> str | None:
     if group_size % MIN_BLOCK_K:
         return f"group_size {group_size} is not a multiple of {MIN_BLOCK_K}"

@@ -41,17 +41,17 @@ def quantise_int8_kernel(x, xq, row_scale, k, x_stride, BLOCK: tl.constexpr):
         tl.store(xq + row * k + start + columns, rounded.to(tl.int8), mask=inside)
 
 
-def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor) -> Tensor:
+def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor, out_dtype: torch.dtype | None = None) -> Tensor:
     num_tokens, k = x.shape
     xq = torch.empty(num_tokens, k, dtype=torch.int8, device=x.device)
     row_scale = torch.empty(num_tokens, dtype=torch.float32, device=x.device)
     if num_tokens:
         block = min(triton.next_power_of_2(k), BLOCK)
         quantise_int8_kernel[(num_tokens,)](x, xq, row_scale, k, x.stride(0), BLOCK=block, num_warps=8)
-    return w8a8_product(xq, row_scale, qweight, scale, x.dtype)
+    return w8a8_product(xq, row_scale, qweight, scale, out_dtype or x.dtype)
 
 
-def unsupported_int8_linear(x: Tensor, qweight: Tensor, scale: Tensor) -> str | None:
+def unsupported_int8_linear(x: Tensor, qweight: Tensor, scale: Tensor, *_: object) -> str | None:
     if x.shape[1] > MAX_K:
         return f"{x.shape[1]} columns overflow int32; supported: up to {MAX_K}"
     return unlike("x", x)

@@ -59,7 +59,7 @@ MUTANTS = [
         "source[origin].copy_(target[destination])",
     ),
     ("copy_blocks", "the last pair is forgotten", "block_pairs.tolist()", "block_pairs.tolist()[:-1]"),
-    ("int4_linear", "high nibble first", "(packed & NIBBLE_MAX, packed >> 4)", "(packed >> 4, packed & NIBBLE_MAX)"),
+    ("int4_linear", "high nibble first", "unpack_int4(qweight)", "unpack_int4((qweight >> 4) | (qweight << 4))"),
     (
         "int4_linear",
         "zero points off by one",
