@@ -101,7 +101,8 @@ class CPURecorder:
     def record(self, run: Callable[[], Outputs], size: int) -> Recording:
         """Run and record. Raises ArenaFull."""
         graph, outputs = CPUGraph.record(run, self._arena)
-        return Recording(graph.replay, graph.num_calls, outputs)
+        # Looked up at each replay: a profile puts clocks around the method for a while.
+        return Recording(lambda: graph.replay(), graph.num_calls, outputs)
 
 
 @dataclass(slots=True)

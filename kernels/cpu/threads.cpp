@@ -5,6 +5,9 @@
 // this one. Between two jobs the ticket is closed: no job has so many pieces.
 //
 //     ticket_    7:closed -> 8:0 -> 8:1 -> 8:2 -> 9:closed -> 10:0 ...
+//
+// The caller sleeps if the last piece takes long. Perhaps the thread that computes it waits for a core that another program
+// has: the system then moves it to the core that the caller leaves.
 #include "threads.h"
 
 #include <signal.h>
@@ -40,8 +43,9 @@ class Pool {
     std::atomic_flag is_busy_ = ATOMIC_FLAG_INIT;
     int64_t num_started_ = 0;
     std::atomic<int> num_asleep_{0};
+    std::atomic<bool> is_caller_asleep_{false};
     std::mutex mutex_;
-    std::condition_variable wake_;
+    std::condition_variable wake_, finished_;
 
     // Do one piece, or fail to because another thread was faster. False: there is none.
     bool take_piece(int64_t helper) {
@@ -53,7 +57,11 @@ class Pool {
         if (helper >= num_helpers_.load(std::memory_order_acquire)) return false;
         if (ticket_.compare_exchange_strong(ticket, ticket + 1, std::memory_order_acq_rel)) {
             work(context, piece);
-            done_.fetch_add(1, std::memory_order_release);
+            done_.fetch_add(1);
+            if (is_caller_asleep_.load()) {
+                { const std::lock_guard<std::mutex> lock(mutex_); }  // the caller has looked and begun to wait
+                finished_.notify_one();
+            }
         }
         return true;
     }
@@ -90,6 +98,17 @@ class Pool {
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
+    void wait_for_helpers(int64_t count) {
+        for (int waited = 0; waited < SPINS + YIELDS; waited++) {
+            if (done_.load(std::memory_order_acquire) == count) return;
+            waited < SPINS ? pause() : std::this_thread::yield();
+        }
+        std::unique_lock<std::mutex> lock(mutex_);
+        is_caller_asleep_ = true;
+        finished_.wait(lock, [&] { return done_.load() == count; });
+        is_caller_asleep_ = false;
+    }
+
    public:
     void run(int64_t count, void (*work)(const void*, int64_t), const void* context) {
         if (count >= static_cast<int64_t>(CLOSED) || is_busy_.test_and_set(std::memory_order_acquire)) {
@@ -110,8 +129,7 @@ class Pool {
             wake_.notify_all();
         }
         while (take_piece(-1)) continue;
-        for (int waited = 0; done_.load(std::memory_order_acquire) < count; waited++)
-            waited < SPINS ? pause() : std::this_thread::yield();
+        wait_for_helpers(count);
         ticket_.store((job + 1) * NEXT_JOB + CLOSED, std::memory_order_release);
         is_busy_.clear(std::memory_order_release);
     }
