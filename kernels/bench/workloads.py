@@ -282,13 +282,13 @@ def _copy_blocks(maker: Maker) -> Iterator[Workload]:
 
 
 def _product_rows(maker: Maker) -> tuple[int, ...]:
-    return (1, 8, 64, 2048) if maker.gpu else (1, 32)
+    return (1, 8, 64, 2048) if maker.gpu else (1, 32, 128)
 
 
 def _product(maker: Maker, rows: int) -> tuple[str, Recipe, int, int]:
-    """Return name, x [rows, K], N and K of a product with the up projection of the largest model."""
+    """Return name, x bf16 [rows, K], N and K of a product with the up projection of the largest model."""
     width, out = maker.largest.hidden, maker.largest.intermediate
-    return f"{width} to {out}, {rows} rows", maker.normal(rows, width), out, width
+    return f"{width} to {out}, {rows} rows", maker.normal(rows, width, dtype=torch.bfloat16), out, width
 
 
 def int4(maker: Maker, rows: int) -> Workload:
@@ -296,7 +296,8 @@ def int4(maker: Maker, rows: int) -> Workload:
     name, x, out, width = _product(maker, rows)
     qweight = maker.integers(0, 256, out, width // 2, dtype=torch.uint8)
     zero = maker.integers(0, 16, out, width // 128, dtype=torch.uint8)
-    return of_recipes("int4_linear", name, x, qweight, maker.normal(out, width // 128, scale=0.01), zero, 128)
+    scale = maker.normal(out, width // 128, dtype=torch.bfloat16, scale=0.01)
+    return of_recipes("int4_linear", name, x, qweight, scale, zero, 128)
 
 
 def _int4_linear(maker: Maker) -> Iterator[Workload]:

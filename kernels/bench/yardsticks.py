@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kernels import ops
 from kernels.attention_batch import AttentionBatch
 from kernels.bench.timing import Call
 from kernels.check.case import Case
@@ -172,6 +173,14 @@ def _index_copy(source: Tensor, target: Tensor, block_pairs: Tensor) -> Prepared
     return lambda: target.index_copy_(0, destination, source[origin])
 
 
+def _packed(x: Tensor, weight: Tensor) -> Prepared | None:
+    """Our own product with weights of x's type; on a GPU it is torch's."""
+    if x.device.type != "cpu":
+        return None
+    matrix = ops.pack_weight(weight.to(x.dtype))
+    return lambda: ops.linear(x, matrix)
+
+
 def _dense_for_int4(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Prepared:
     weight = dequantise_int4(qweight, scale, zero, group_size).to(x.dtype)
     return lambda: F.linear(x, weight)
@@ -228,8 +237,15 @@ _YARDSTICKS: dict[str, dict[str, Callable[..., Prepared | None]]] = {
     "rms_norm": {"torch rms_norm": lambda x, weight, eps: lambda: F.rms_norm(x, weight.shape, weight, eps)},
     "silu_and_mul": {"torch silu, mul": _torch_silu},
     "copy_blocks": {"torch index_copy": _index_copy},
-    "int4_linear": {"dense weights": _dense_for_int4},
-    "int8_linear": {"dense weights": _dense, "torch _int_mm": _int_mm},
+    "int4_linear": {
+        "dense weights": _dense_for_int4,
+        "our bf16 product": lambda x, *weight: _packed(x, dequantise_int4(*weight)),
+    },
+    "int8_linear": {
+        "dense weights": _dense,
+        "our bf16 product": lambda x, codes, scale: _packed(x, codes.float() * scale[:, None]),
+        "torch _int_mm": _int_mm,
+    },
     "fp8_linear": {"dense weights": _dense, "torch _scaled_mm": _scaled_mm},
     "sample": {"torch sort, multinomial": _softmax_sort},
     "gather_logprobs": {
