@@ -208,6 +208,8 @@ def start_actors(jobs: Sequence[Job], *, num_gpus: int, num_workers: int) -> lis
     """
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     environment = {"OMP_NUM_THREADS": str(threads_per_worker(num_workers)), "PYTHONPATH": path}
+    if not num_gpus:  # on machines that may not have compiled kernels yet; all actors must compute alike
+        environment["PREP_KERNELS_BUILD"] = "wait"
     actors: list[RemoteActor] = []
     try:
         for name, factory, arguments in jobs:

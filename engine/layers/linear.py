@@ -56,8 +56,11 @@ class LinearMethod(Protocol):
         """x [T, in] -> [T, out], bias included."""
         ...
 
-    def is_recordable(self, layer: Linear) -> bool:
-        """Whether `apply` is nothing but kernels that a decode graph records (`engine/worker/decode_graphs.py`)."""
+    def is_recordable(self, layer: Linear, *, is_cuda: bool) -> bool:
+        """Whether a decode graph can record `apply` (`engine/worker/decode_graphs.py`).
+
+        On a CPU it must be nothing but our kernels, on a GPU it must not wait for a value.
+        """
         ...
 
 
@@ -75,7 +78,7 @@ class UnquantizedLinearMethod:
     def apply(self, layer: Linear, x: Tensor) -> Tensor:
         return ops.linear(x, layer.weight, layer.bias, layer.out_dtype)
 
-    def is_recordable(self, layer: Linear) -> bool:
+    def is_recordable(self, layer: Linear, *, is_cuda: bool) -> bool:
         return True
 
 

@@ -186,7 +186,13 @@ class Int8Product:
 
     @property
     def nbytes(self) -> int:
-        return _num_bytes(*self.operands)
+        kept = [each for each in self.plain or () if not any(each is operand for operand in self.operands)]
+        return _num_bytes(*self.operands, *kept)
+
+    @property
+    def waits_for_values(self) -> bool:
+        """Whether a product needs to know which activations are large."""
+        return self.plain is not None
 
     @property
     def is_recordable(self) -> bool:
@@ -247,7 +253,9 @@ class _QuantizedMethod:
         y = products[0] if len(products) == 1 else torch.cat(products, dim=1)
         return y if layer.bias is None else y.add_(layer.bias)
 
-    def is_recordable(self, layer: Linear) -> bool:
+    def is_recordable(self, layer: Linear, *, is_cuda: bool) -> bool:
+        if is_cuda:
+            return not any(getattr(matrix, "waits_for_values", False) for matrix in layer.matrices)
         return layer.bias is None and len(layer.matrices) == 1 and layer.matrices[0].is_recordable
 
 

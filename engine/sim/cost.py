@@ -272,6 +272,7 @@ class CostModel:
 
     def _rest(self, load: StepLoad) -> float:
         seconds = self.rates.step_overhead + self.rates.row_overhead * load.num_rows
-        if load.is_replayed:
+        has_drafts = load.num_tokens > load.num_rows
+        if load.is_replayed and (self._is_cpu or not has_drafts):  # CUDA graphs hold rows of one token
             return seconds
         return seconds + self._eager + self.rates.eager_row_overhead * load.num_rows

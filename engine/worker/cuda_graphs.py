@@ -38,15 +38,19 @@ class CUDARecorder:
         """Run, capture and replay a step of `size` tokens. Raises CannotRecord if an operation waits for the GPU."""
         first = run()
         if not self._results:
-            self._results = tuple(_with_room_for(self._max_tokens, each) for each in first)
+            try:
+                self._results = tuple(_with_room_for(self._max_tokens, each) for each in first)
+            except torch.cuda.OutOfMemoryError as error:
+                raise CannotRecord("no GPU memory is left for the results of graphs") from error
         results = tuple(each[:size] for each in self._results)
-        graph = torch.cuda.CUDAGraph()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         try:
             # Other threads of the process may use the GPU meanwhile: they copy blocks to the host.
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 for result, output in zip(results, run(), strict=True):
                     result.copy_(output)
         except RuntimeError as error:
+            torch.cuda.set_stream(stream)  # torch stays on the stream of a capture that fails at its end
             raise CannotRecord(str(error).splitlines()[0]) from error
         self._pool = graph.pool()
         graph.replay()

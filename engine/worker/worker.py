@@ -293,7 +293,7 @@ def is_recordable(model: CausalLM, attention_backend: str, device: torch.device)
     for module in cast(nn.Module, model).modules():
         if isinstance(module, FusedMoE):  # the routing changes from step to step
             return False
-        if not is_cuda and isinstance(module, Linear) and not module.method.is_recordable(module):
+        if isinstance(module, Linear) and not module.method.is_recordable(module, is_cuda=is_cuda):
             return False
     return True
 

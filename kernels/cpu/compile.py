@@ -32,6 +32,10 @@ class BuildError(RuntimeError):
     """The library cannot be built or loaded; the message is one line: what, and what to do."""
 
 
+class CompilerError(BuildError):
+    """The compiler refuses the sources, and would again: it did not lack memory or time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One library: its inputs, and its place. All are text, so that they can be arguments of a process."""
@@ -68,7 +72,7 @@ class Target:
 def compile_library(target: Target) -> None:
     """Compile `target` unless it is whole. The caller holds the lock.
 
-    Raises BuildError if a compiler fails; then the file `failure` has the reason.
+    Raises BuildError. If a compiler has found an error, which it would find again, the file `failure` has the reason.
     """
     if target.is_whole():
         return
@@ -83,7 +87,7 @@ def compile_library(target: Target) -> None:
             if not target.is_whole():
                 raise
         target.failure.unlink(missing_ok=True)
-    except BuildError as error:
+    except CompilerError as error:
         with suppress(OSError):
             target.failure.write_text(str(error))
         raise
@@ -177,7 +181,9 @@ class _Running:
         if self.process.returncode:
             self.output.seek(0)
             said = self.output.read().decode(errors="replace")
-            raise BuildError(_first_error(self.process.args, said))
+            lacks_memory = self.process.returncode < 0 or "Killed" in said or "out of memory" in said
+            kind = BuildError if lacks_memory else CompilerError
+            raise kind(_first_error(self.process.args, said))
 
 
 def _start(command: list[str]) -> _Running:

@@ -29,6 +29,7 @@ class AmxTiles {
         for (int tile : {0, 1, 4}) shape(tile, rows);
         for (int tile : {2, 3, 5}) shape(tile, rows - SIDE);
         for (int tile : {6, 7}) shape(tile, SIDE);
+        asm volatile("" ::: "memory");  // GCC 12 takes it for an instruction that reads eight bytes
         load_tile_shapes(&shapes);
     }
 
@@ -78,6 +79,7 @@ class AmxTiles {
         const int64_t num_pairs = (p.depth + 1) / 2;
         const bfloat16* x = p.x + first * p.x_stride;
         const int32_t* pairs = static_cast<const int32_t*>(p.panels) + panel * num_pairs * PANEL;
+        asm volatile("" ::: "memory");  // x may have been written just before
         zero_tile(0);
         zero_tile(1);
         if (rows > SIDE) {

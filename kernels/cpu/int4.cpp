@@ -218,19 +218,23 @@ struct Call {
         multiply_in_pieces<Panels<X>>(block);
     }
 
-    // Rows converted to X, each group filled up with zeros.
+    void read_row(int64_t row, float* to) const { x.read(row, 0, depth, to); }
+    void read_row(int64_t row, bfloat16* to) const {  // bit for bit, as where x is multiplied in its place
+        std::copy_n(static_cast<const bfloat16*>(x.data) + row * x.stride, depth, to);
+    }
+
+    // Rows as X, each group filled up with zeros.
     template <typename X>
     void convert_and_multiply(int64_t first, int64_t count) const {
         const int64_t width = group_width(), stride = stride_in_scratch(groups() * width, sizeof(X));
         const std::unique_ptr<X[]> scratch(new X[count * stride]);
         for_ranges(count, count * depth > WORTH_THREADS, [&](int64_t begin, int64_t end) {
-            std::unique_ptr<float[]> numbers(new float[depth]);
+            const std::unique_ptr<X[]> numbers(new X[depth]);
             for (int64_t row = begin; row < end; row++) {
-                x.read(first + row, 0, depth, numbers.get());
+                read_row(first + row, numbers.get());
                 for (int64_t group = 0; group < groups(); group++) {
                     X* to = scratch.get() + row * stride + group * width;
-                    for (int64_t k = 0; k < group_size; k++)
-                        to[k] = from_float<X>(numbers[group * group_size + k]);
+                    std::copy_n(numbers.get() + group * group_size, group_size, to);
                     std::fill(to + group_size, to + width, X{});
                 }
             }

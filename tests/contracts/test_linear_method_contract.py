@@ -106,4 +106,5 @@ def test_a_linear_method_maps_zeros_to_zeros_and_says_whether_it_can_be_recorded
     layer = plain(method, weight)
     assert not layer(torch.zeros(2, COLUMNS)).any()
     assert not layer(torch.randn(2, COLUMNS))[:, 5].any()
-    assert layer.method.is_recordable(layer) in (True, False)
+    for is_cuda in (True, False):
+        assert layer.method.is_recordable(layer, is_cuda=is_cuda) in (True, False)

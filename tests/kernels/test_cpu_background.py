@@ -24,7 +24,7 @@ COMPILER = """#!/bin/sh
 echo "$PPID" >> "{folder}/calls"
 echo "$PPID" > "{folder}/arrivals"
 read line < "{folder}/gate"
-if [ -e "{folder}/broken" ]; then echo "error: broken"; exit 1; fi
+if [ -e "{folder}/broken" ]; then cat "{folder}/broken"; exit 1; fi
 exec {compiler} "$@"
 """
 load = build.load_library.__wrapped__
@@ -142,7 +142,7 @@ def test_a_process_that_waits_takes_what_the_other_one_compiled(
 def test_a_compiler_that_fails_is_not_tried_again_until_a_process_waits(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (compiler.folder / "broken").touch()
+    (compiler.folder / "broken").write_text("error: broken")
     assert load().is_compiling
     compiler.go_on(1)
     compiler.wait()
@@ -157,6 +157,14 @@ def test_a_compiler_that_fails_is_not_tried_again_until_a_process_waits(
     compiler.go_on()
     assert load().handle["answer"]() == 42
     assert not list(compiler.cache.glob("*.failed"))
+
+
+def test_a_compiler_without_memory_is_tried_again(compiler: Compiler) -> None:
+    (compiler.folder / "broken").write_text("fatal error: Killed signal terminated program cc1plus")
+    assert load().is_compiling
+    compiler.go_on(1)
+    compiler.wait()
+    assert not list(compiler.cache.glob("*.failed")) and load().is_compiling
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -141,3 +141,11 @@ def test_a_faulty_kernel_is_noticed(fault: str, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(AssertionError):
         for count in (4, 20):
             assert_is_the_product(tokens(count, 2100), weights(9, 2100, 70))
+
+
+def test_subnormal_numbers_are_the_same_alone_and_where_rows_are_moved_apart() -> None:
+    """Rows of 4 KiB are moved from five rows on."""
+    x = torch.full((5, 2048), 1e-38).bfloat16()
+    packed = int4.pack_int4_weight(*weights(40, 2048, 128))
+    together = int4.int4_linear(x, packed, out_dtype=torch.float32)
+    assert torch.equal(int4.int4_linear(x[:1], packed, out_dtype=torch.float32), together[:1])
