@@ -23,14 +23,14 @@ def run(
     takes: str = "",
     as_json: Callable[[Any], Any] = lambda report: report,
 ) -> Any:
-    """Measure and print tables, or JSON. Raises Exit(130) if the benchmark was interrupted.
+    """Measure and print tables, or JSON. Raises Exit(130) if Ctrl-C, SIGTERM or SIGHUP interrupted the benchmark.
 
     then: the next command and why. takes: the usual duration with default sizes, shown at the start.
     """
     if takes:
         terminal.err().print(f"[dim]takes about {takes} with its default sizes on 2 idle cores[/]")
     other_cores = watch_other_programs()
-    with terminal.status() as tell:
+    with terminal.signals_interrupt(), terminal.status() as tell:
         report = measure(tell)
     warn_if_busy(other_cores())
     if json:
