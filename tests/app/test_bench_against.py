@@ -356,6 +356,13 @@ def test_wrong_options_are_told(options: list[str], code: int, message: str, mon
     assert message in result.stderr
 
 
+def test_an_engine_without_texts_is_refused_with_a_comparison_that_has_it() -> None:
+    environment = {"PREP_TRANSFORMERS_PYTHON": sys.executable}
+    result = CliRunner().invoke(app, ["bench", "startup", "--against", "transformers"], env=environment)
+    assert result.exit_code == 2 and "takes token ids, not text" in result.stderr
+    assert "bench throughput --against transformers" in result.stderr
+
+
 def test_a_missing_environment_is_answered_with_the_commands_that_make_one(monkeypatch) -> None:
     monkeypatch.delenv("PREP_VLLM_PYTHON", raising=False)
     stderr = CliRunner().invoke(app, ["bench", "startup", "--against", "vllm"]).stderr
