@@ -7,6 +7,7 @@ are skipped unless PREP_LLAMA_CPP_PYTHON is set.
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,15 @@ def test_a_missing_engine_is_answered_with_the_commands_that_install_it(monkeypa
     with pytest.raises(MissingEngine, match="name its interpreter with PREP_LLAMA_CPP_PYTHON") as missing:
         python_of(LLAMA_CPP)
     assert "--no-binary llama-cpp-python" in missing.value.make
+
+
+def test_a_wrong_interpreter_is_told_with_its_variable(monkeypatch) -> None:
+    monkeypatch.setenv("PREP_LLAMA_CPP_PYTHON", "/nonexist")
+    with pytest.raises(MissingEngine, match="PREP_LLAMA_CPP_PYTHON=/nonexist: no such program"):
+        python_of(LLAMA_CPP)
+    monkeypatch.setenv("PREP_LLAMA_CPP_PYTHON", sys.executable)
+    with pytest.raises(MissingEngine, match="PREP_LLAMA_CPP_PYTHON=.* has no module llama_cpp"):
+        python_of(LLAMA_CPP)
 
 
 @pytest.mark.slow
