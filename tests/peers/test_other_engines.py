@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from app.bench import peers, peers_results
 from app.bench.environments import LLAMA_CPP, MissingEngine, python_of
-from app.bench.peers import OURS, Cell, PeersReport, Workload, load_report
+from app.bench.peers import OURS, CannotStart, Cell, PeersReport, Workload, load_report
 from app.bench.settings import OTHER_ENGINES, complete_job
 from app.bench.side import Side, SideSpec, prep_spec
 from app.bench.turns import SideReport
@@ -94,17 +94,61 @@ def test_a_saved_report_is_the_same_when_it_is_read(tmp_path: Path) -> None:
     found.save(tmp_path / "peers.json")
     assert load_report(tmp_path / "peers.json") == found
     (tmp_path / "other.json").write_text('{"x": 1}')
-    with pytest.raises(ValueError, match="is not a report of prep bench peers"):
+    with pytest.raises(CannotStart, match="is not a report of prep bench peers"):
         load_report(tmp_path / "other.json")
 
 
 def test_rounds_of_another_commit_are_not_continued(tmp_path: Path) -> None:
-    found = report()
+    found = report(("shop-128", "bf16", OURS, [1.0]))
     found.machine = replace(MACHINE, commit="another")
     found.save(tmp_path / "peers.json")
     nothing: dict[str, Any] = {"workloads": [], "precisions": [], "engines": [], "rounds": 1}
-    with pytest.raises(ValueError, match="another machine, commit or version.*without --resume"):
+    with pytest.raises(CannotStart, match="another machine, commit or version"):
         peers.measure(lambda text: None, **nothing, saved=tmp_path / "peers.json", resume=True)
+
+
+def interrupt(text: str) -> None:
+    raise KeyboardInterrupt
+
+
+def test_rounds_of_an_unfinished_run_are_not_overwritten(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    unfinished = report(("shop-128", "bf16", OURS, [1.0]))
+    unfinished.interrupted = True
+    (tmp_path / "runs").mkdir()
+    unfinished.save(peers.SAVED)
+    result = CliRunner().invoke(app, ["bench", "peers"])
+    assert result.exit_code == 2 and "peers.json holds the rounds of an unfinished run" in result.stderr
+    assert "add --resume to continue it, or delete runs/peers.json" in result.stderr
+    assert load_report(peers.SAVED) == unfinished
+
+
+def test_a_run_interrupted_before_its_first_round_saves_nothing(tmp_path: Path) -> None:
+    finished = report(("shop-128", "bf16", OURS, [1.0]))
+    finished.save(tmp_path / "peers.json")
+    asked: dict[str, Any] = {"workloads": list(peers.WORKLOADS.values()), "precisions": ["fp32"]}
+    again = peers.measure(interrupt, **asked, engines=[OURS], rounds=1, saved=tmp_path / "peers.json")
+    assert again.interrupted and load_report(tmp_path / "peers.json") == finished
+
+
+def test_without_saved_rounds_there_is_nothing_to_resume(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for options, file in ([], "peers.json"), (["--quick"], "peers-quick.json"):
+        result = CliRunner().invoke(app, ["bench", "peers", "--resume", *options])
+        assert result.exit_code == 2 and f"nothing to resume in runs/{file}" in result.stderr
+
+
+def test_ctrl_c_is_answered_with_the_command_that_continues(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    unfinished = report(("shop-128", "bf16", OURS, [1.0]))
+    unfinished.interrupted = True
+    for has_rounds in (True, False):
+        monkeypatch.setattr(peers, "measure", lambda tell, **asked: unfinished)
+        result = CliRunner().invoke(app, ["bench", "peers", "--workloads", "shop-128", "--rounds", "2"])
+        command = "bench peers --workloads shop-128 --rounds 2 --resume"
+        assert result.exit_code == 130 and (command in result.stderr) == has_rounds
+        assert ("threads each" in result.stdout) == ("workload" in result.stdout) == has_rounds
+        unfinished.cells.clear()
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,12 @@ def run(
     then: tuple[str, str],
     takes: str = "",
     as_json: Callable[[Any], Any] = lambda report: report,
+    resume: Callable[[Any], str] = lambda report: "",
 ) -> Any:
     """Measure and print tables, or JSON. Raises Exit(130) if Ctrl-C, SIGTERM or SIGHUP interrupted the benchmark.
 
     then: the next command and why. takes: the usual duration with default sizes, shown at the start.
+    resume: the command that continues an interrupted report, if there is one.
     """
     if takes:
         terminal.err().print(f"[dim]takes about {takes} with its default sizes on 2 idle cores[/]")
@@ -39,6 +41,8 @@ def run(
         show(report)
     if report.interrupted:
         terminal.err().print("[yellow]interrupted: only the results so far[/]")
+        if command := resume(report):
+            terminal.next_command(command)
         raise typer.Exit(terminal.INTERRUPTED)
     if not json:
         terminal.next_command(*then)
