@@ -8,7 +8,7 @@ is reported; the others continue. Finished rounds are saved after each one, so t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -178,15 +178,17 @@ def measure(
     """Run the comparison; Ctrl-C ends it early with the rounds that are done.
 
     saved: file for finished rounds. resume: continue with those in the file. Raises CannotStart if there are none or
-    they are of another machine, commit or version; without `resume`, if the file holds an unfinished run.
+    they are of another machine, commit or version; without `resume`, if the file holds an unfinished run; and if no
+    workload has one of the precisions.
     """
     began, other_cores = perf_counter(), watch_other_programs()
+    groups = _groups(workloads, precisions)
     report = _first_report(saved, resume)
     report.num_rounds, report.interrupted = rounds, True
     pythons = _find_engines(report, engines)
     with partial_results(report):
         _measure_limits(tell, report)
-        for model, precision, group in _groups(workloads, precisions):
+        for model, precision, group in groups:
             run = _Group(tell, report, saved, pythons, model, precision, group)
             run.measure()
         _measure_limits(tell, report)
@@ -223,13 +225,18 @@ def _first_report(saved: Path, resume: bool) -> PeersReport:
 
 def _groups(
     workloads: Sequence[Workload], precisions: Sequence[str]
-) -> Iterator[tuple[str, str, list[Workload]]]:
-    """Yield (model, precision, workloads): what needs the same engines loaded."""
+) -> list[tuple[str, str, list[Workload]]]:
+    """Return (model, precision, workloads): what needs the same engines loaded. Raises CannotStart if there is none."""
+    groups = []
     for model in dict.fromkeys(workload.model for workload in workloads):
         for precision in precisions:
             group = [each for each in workloads if each.model == model and precision in each.precisions]
             if group:
-                yield model, precision, group
+                groups.append((model, precision, group))
+    if not groups:
+        known = "; ".join(f"{each.name} in {', '.join(each.precisions)}" for each in workloads)
+        raise CannotStart(f"no workload is measured in {', '.join(precisions)}", f"choose from {known}")
+    return groups
 
 
 def _find_engines(report: PeersReport, engines: Sequence[str]) -> dict[str, str]:
@@ -293,17 +300,14 @@ class _Group:
         python = self._pythons.get(OURS if name == ONE_THREAD else name)
         if python is None or all(self._is_done(self._cell(each, name)) for each in its_work):
             return
-        try:
-            spec = self._spec(name, python, job)
-        except ValueError:  # an engine without this precision
-            return
         self._tell(f"{self._model}, {self._precision}: starting {name}")
         said = SideReport(name)
         threads = 1 if name == ONE_THREAD else self._report.threads
         cells = [self._cell(each, name, add=True) for each in its_work]
         try:
+            spec = self._spec(name, python, job)
             self._sides[name] = turns.start(spec, str(job.config.path), said, threads=threads)
-        except SideDied as error:
+        except (SideDied, ValueError) as error:  # ValueError: an engine without this precision
             for cell in cells:
                 cell.error = str(error)
             return

@@ -223,13 +223,13 @@ def figure(value: float) -> str:
 
 def problems(report: PeersReport) -> list[str]:
     """Return what was not measured and why, with the next step."""
-    found = [f"{name}: {' '.join(why.split())}" for name, why in report.missing.items()]
+    places: dict[tuple[str, str], list[str]] = {}
     for cell in report.cells:
         if cell.error:
-            found.append(
-                f"{cell.engine}, {cell.workload} in {cell.precision}: {' '.join(cell.error.split())}"
-            )
-    return found
+            places.setdefault((cell.engine, cell.error), []).append(f"{cell.workload} in {cell.precision}")
+    found = list(report.missing.items())
+    found += [(", ".join([engine, *where]), why) for (engine, why), where in places.items()]
+    return [f"{what}: {' '.join(why.split())}" for what, why in found]
 
 
 def _rows(report: PeersReport) -> list[tuple[Workload, str]]:

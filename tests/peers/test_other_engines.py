@@ -39,6 +39,10 @@ TEXTS = (
 )
 
 
+def interrupt(text: str) -> None:
+    raise KeyboardInterrupt
+
+
 def report(*cells: tuple[str, str, str, list[float]]) -> PeersReport:
     found = PeersReport(MACHINE, 2, 3, LIMITS, num_weights={"shop": 4_000_000, "dummy-386m": 386_000_000})
     found.vocab_sizes = {"shop": 2048, "dummy-386m": 32_000}
@@ -78,15 +82,15 @@ def test_an_aim_compares_medians_and_takes_the_best_of_several_rivals() -> None:
 def test_the_report_has_ratios_and_says_what_is_missing(tmp_path: Path) -> None:
     found = report(("shop-128", "bf16", OURS, [9000.0]), ("shop-128", "bf16", "vllm", [3000.0]))
     found.missing["llama.cpp"] = "llama.cpp needs a separate environment; create one"
-    found.cells.append(
-        Cell("shop-128", "bf16", "transformers", SideReport("transformers"), error="it died\nearly")
-    )
+    for workload in ("shop-128", "386m-1"):
+        cell = Cell(workload, "bf16", "transformers", SideReport("transformers"), error="it died\nearly")
+        found.cells.append(cell)
     peers_results.write(found, tmp_path / "RESULTS.md")
     text = (tmp_path / "RESULTS.md").read_text()
     assert "| 3,000 (3.00 x) |" in text and "vllm 1.0; 2 threads each" in text
     assert "read 50.0 GB/s with 2 threads and 30.0 GB/s with one" in text
     assert "* llama.cpp: llama.cpp needs a separate environment; create one" in text
-    assert "* transformers, shop-128 in bf16: it died early" in text
+    assert "* transformers, shop-128 in bf16, 386m-1 in bf16: it died early" in text
 
 
 def test_a_saved_report_is_the_same_when_it_is_read(tmp_path: Path) -> None:
@@ -102,13 +106,9 @@ def test_rounds_of_another_commit_are_not_continued(tmp_path: Path) -> None:
     found = report(("shop-128", "bf16", OURS, [1.0]))
     found.machine = replace(MACHINE, commit="another")
     found.save(tmp_path / "peers.json")
-    nothing: dict[str, Any] = {"workloads": [], "precisions": [], "engines": [], "rounds": 1}
+    asked: dict[str, Any] = {"workloads": list(peers.WORKLOADS.values()), "precisions": ["fp32"]}
     with pytest.raises(CannotStart, match="another machine, commit or version"):
-        peers.measure(lambda text: None, **nothing, saved=tmp_path / "peers.json", resume=True)
-
-
-def interrupt(text: str) -> None:
-    raise KeyboardInterrupt
+        peers.measure(interrupt, **asked, engines=[], rounds=1, saved=tmp_path / "peers.json", resume=True)
 
 
 def test_rounds_of_an_unfinished_run_are_not_overwritten(tmp_path: Path, monkeypatch) -> None:
@@ -157,6 +157,7 @@ def test_ctrl_c_is_answered_with_the_command_that_continues(tmp_path: Path, monk
         (["--workloads", "shop-12"], "--workloads: 'shop-12' is not one of shop-128, "),
         (["--precisions", "fp16"], "--precisions: 'fp16' is not one of fp32, "),
         (["--engines", "prep,tgi"], "--engines: 'tgi' is not one of prep, llama.cpp, "),
+        (["--workloads", "shop-128", "--precisions", "int8,int4"], "no workload is measured in int8, int4"),
         (["--quick", "--write"], "RESULTS.md holds whole runs only"),
     ],
 )
@@ -179,6 +180,16 @@ def test_a_wrong_interpreter_is_told_with_its_variable(monkeypatch) -> None:
     monkeypatch.setenv("PREP_LLAMA_CPP_PYTHON", sys.executable)
     with pytest.raises(MissingEngine, match="PREP_LLAMA_CPP_PYTHON=.* has no module llama_cpp"):
         python_of(LLAMA_CPP)
+
+
+@pytest.mark.slow
+def test_an_engine_without_the_precision_is_reported_with_the_reason(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(peers, "measure_limits", lambda device, tell: LIMITS)
+    workload = Workload("tiny", "shop", 3, Lengths(4, 8), Lengths(2, 4), ("int8",))
+    asked: dict[str, Any] = {"workloads": [workload], "precisions": ["int8"], "rounds": 1}
+    found = peers.measure(lambda text: None, **asked, engines=["transformers"], saved=tmp_path / "peers.json")
+    [note] = peers_results.problems(found)
+    assert note.startswith("transformers, tiny in int8: transformers computes these weights as floats")
 
 
 @pytest.mark.slow
