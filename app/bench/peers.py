@@ -80,6 +80,8 @@ processor's caches, so fewer bits per weight are no gain there.
 """
 QUICK_WORKLOADS = ("shop-128", "386m-1")
 """The measurements of `--quick`, in bf16."""
+ROUNDS = 3
+"""Rounds of a whole run."""
 PRECISIONS: dict[str, dict[str, Any]] = {
     "fp32": {"dtype": "float32"},
     "bf16": {"dtype": "bfloat16"},

@@ -159,6 +159,7 @@ def test_ctrl_c_is_answered_with_the_command_that_continues(tmp_path: Path, monk
         (["--engines", "prep,tgi"], "--engines: 'tgi' is not one of prep, llama.cpp, "),
         (["--workloads", "shop-128", "--precisions", "int8,int4"], "no workload is measured in int8, int4"),
         (["--quick", "--write"], "RESULTS.md holds whole runs only"),
+        (["--rounds", "1", "--write"], "whole runs only, of at least 3 rounds"),
     ],
 )
 def test_wrong_options_are_told(options: list[str], message: str) -> None:

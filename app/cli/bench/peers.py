@@ -57,8 +57,10 @@ def peers(
     from app.bench import peers as bench
     from app.bench import peers_results as results
 
-    if write and (quick or workloads or precisions or engines):
-        raise terminal.Problem("RESULTS.md holds whole runs only", "prep bench peers --write")
+    num_rounds = rounds or (1 if quick else bench.ROUNDS)
+    if write and (quick or workloads or precisions or engines or num_rounds < bench.ROUNDS):
+        what = f"RESULTS.md holds whole runs only, of at least {bench.ROUNDS} rounds"
+        raise terminal.Problem(what, "prep bench peers --write")
     names = _chosen("--workloads", workloads, bench.WORKLOADS, bench.QUICK_WORKLOADS if quick else ())
     bits = _chosen("--precisions", precisions, bench.PRECISIONS, ("bf16",) if quick else ())
     others = _chosen("--engines", engines, bench.ENGINES)
@@ -70,7 +72,7 @@ def peers(
                 workloads=[bench.WORKLOADS[name] for name in names],
                 precisions=bits,
                 engines=others,
-                rounds=rounds or (1 if quick else 3),
+                rounds=num_rounds,
                 saved=bench.SAVED_QUICK if quick else bench.SAVED,
                 resume=resume,
             )
