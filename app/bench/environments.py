@@ -64,7 +64,7 @@ TRANSFORMERS = Environment(
     "transformers",
     "PREP_TRANSFORMERS_PYTHON",
     "transformers",
-    """install transformers: pip install 'transformers>=5,<6'""",
+    f"""install transformers: {sys.executable} -m pip install 'transformers>=5,<6'""",
     is_here=True,
 )
 
@@ -79,10 +79,12 @@ def python_of(environment: Environment, given: str | None = None) -> str:
     if not named:
         problem = f"{engine} needs a separate environment: name its interpreter with {environment.variable}"
         raise MissingEngine(problem, environment.make)
+    is_variable = named == os.environ.get(environment.variable)
+    source = f"{environment.variable}={named}" if is_variable else f"{engine}: {named}"
     path = shutil.which(os.path.expanduser(named))
     if path is None:
-        raise MissingEngine(f"{engine}: {named}: no such program", environment.make)
+        raise MissingEngine(f"{source}: no such program", environment.make)
     look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
     if subprocess.run([path, "-c", look], capture_output=True, cwd=os.sep).returncode != 0:
-        raise MissingEngine(f"{engine}: {path} has no module {module}", environment.make)
+        raise MissingEngine(f"{source} has no module {module}", environment.make)
     return path

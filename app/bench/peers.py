@@ -2,13 +2,13 @@
 
 For each model and precision every engine is loaded once; then the workloads run, round by round, each engine in its
 turn (`turns.py`). The limits of the machine are measured before and after. An engine that is not installed, or fails,
-is reported; the others go on. Finished rounds are saved after each one, so that a run can be resumed.
+is reported; the others continue. Finished rounds are saved after each one, so that a run can be resumed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from kernels.bench.limits import describe as describe_machine
 
 OURS, ONE_THREAD = "prep", "prep, 1 thread"
 ENGINES = (OURS, *OTHER_ENGINES)
-SAVED = Path("runs") / "peers.json"
+SAVED, SAVED_QUICK = Path("runs") / "peers.json", Path("runs") / "peers-quick.json"
 PATIENCE_S = 240.0
 """For any answer of an engine; vLLM needs a minute to start and to compile on two cores."""
 
@@ -80,6 +80,8 @@ processor's caches, so fewer bits per weight are no gain there.
 """
 QUICK_WORKLOADS = ("shop-128", "386m-1")
 """The measurements of `--quick`, in bf16."""
+ROUNDS = 3
+"""Rounds of a whole run."""
 PRECISIONS: dict[str, dict[str, Any]] = {
     "fp32": {"dtype": "float32"},
     "bf16": {"dtype": "bfloat16"},
@@ -126,6 +128,11 @@ class PeersReport:
     """Cores that other programs used meanwhile, the busy programs of a workload included."""
     seconds: float = 0.0
     interrupted: bool = False
+    """Whether rounds are missing; also in the file of a run that was killed."""
+
+    @property
+    def has_rounds(self) -> bool:
+        return any(cell.rounds.figures for cell in self.cells)
 
     def cell(self, workload: str, precision: str, engine: str) -> Cell | None:
         wanted = (workload, precision, engine)
@@ -140,8 +147,16 @@ class PeersReport:
         write_atomically(path, json.dumps(asdict(self)))
 
 
+class CannotStart(ValueError):
+    """A run that cannot start as it was asked for, and the next step."""
+
+    def __init__(self, problem: str, next_step: str) -> None:
+        super().__init__(problem)
+        self.next_step = next_step
+
+
 def load_report(path: Path) -> PeersReport:
-    """Read what `PeersReport.save` wrote. Raises OSError, or ValueError for a file that is not one."""
+    """Read what `PeersReport.save` wrote. Raises OSError, or CannotStart for a file that is not one."""
     try:
         raw = json.loads(path.read_text())
         raw["machine"] = Machine(**raw["machine"])
@@ -149,7 +164,7 @@ def load_report(path: Path) -> PeersReport:
         raw["cells"] = [Cell(**{**cell, "rounds": SideReport(**cell["rounds"])}) for cell in raw["cells"]]
         return PeersReport(**raw)
     except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is not a report of prep bench peers: {error}") from None
+        raise CannotStart(f"{path} is not a report of prep bench peers: {error}", f"delete {path}") from None
 
 
 def measure(
@@ -164,42 +179,66 @@ def measure(
 ) -> PeersReport:
     """Run the comparison; Ctrl-C ends it early with the rounds that are done.
 
-    saved: file for finished rounds. resume: go on with it. Raises ValueError if it is of another machine,
-    commit or version.
+    saved: file for finished rounds. resume: continue with those in the file. Raises CannotStart if there are none or
+    they are of another machine, commit or version; without `resume`, if the file holds an unfinished run; and if no
+    workload has one of the precisions.
     """
     began, other_cores = perf_counter(), watch_other_programs()
-    report = PeersReport(describe_machine("cpu"), default_threads(), rounds)
-    if resume and saved.exists():
-        earlier = load_report(saved)
-        if replace(earlier.machine, day=report.machine.day) != report.machine:
-            raise ValueError(
-                f"{saved} was measured on another machine, commit or version ({earlier.machine.hardware}; "
-                f"{earlier.machine.commit}); measure again without --resume"
-            )
-        earlier.num_rounds, earlier.missing, earlier.interrupted, report = rounds, {}, False, earlier
-        report.cells = [cell for cell in report.cells if not cell.error]
+    groups = _groups(workloads, precisions)
+    report = _first_report(saved, resume)
+    report.num_rounds, report.interrupted = rounds, True
     pythons = _find_engines(report, engines)
     with partial_results(report):
         _measure_limits(tell, report)
-        for model, precision, group in _groups(workloads, precisions):
+        for model, precision, group in groups:
             run = _Group(tell, report, saved, pythons, model, precision, group)
             run.measure()
         _measure_limits(tell, report)
+        report.interrupted = False
     report.seconds += perf_counter() - began
     report.other_cores = other_cores()
-    report.save(saved)
+    if report.has_rounds:
+        report.save(saved)
     return report
+
+
+def _first_report(saved: Path, resume: bool) -> PeersReport:
+    """Return an empty report, or the saved one to continue. Raises CannotStart."""
+    report = PeersReport(describe_machine("cpu"), default_threads(), 0)
+    earlier = load_report(saved) if saved.exists() else report
+    if not resume:
+        if earlier.interrupted and earlier.has_rounds:
+            raise CannotStart(
+                f"{saved} holds the rounds of an unfinished run",
+                f"add --resume to continue it, or delete {saved}",
+            )
+        return report
+    if not earlier.has_rounds:
+        raise CannotStart(f"nothing to resume in {saved}", "leave --resume out")
+    if replace(earlier.machine, day=report.machine.day) != report.machine:
+        raise CannotStart(
+            f"{saved} was measured on another machine, commit or version ({earlier.machine.hardware}; "
+            f"{earlier.machine.commit})",
+            f"delete {saved} and measure again without --resume",
+        )
+    earlier.missing, earlier.cells = {}, [cell for cell in earlier.cells if not cell.error]
+    return earlier
 
 
 def _groups(
     workloads: Sequence[Workload], precisions: Sequence[str]
-) -> Iterator[tuple[str, str, list[Workload]]]:
-    """Yield (model, precision, workloads): what needs the same engines loaded."""
+) -> list[tuple[str, str, list[Workload]]]:
+    """Return (model, precision, workloads): what needs the same engines loaded. Raises CannotStart if there is none."""
+    groups = []
     for model in dict.fromkeys(workload.model for workload in workloads):
         for precision in precisions:
             group = [each for each in workloads if each.model == model and precision in each.precisions]
             if group:
-                yield model, precision, group
+                groups.append((model, precision, group))
+    if not groups:
+        known = "; ".join(f"{each.name} in {', '.join(each.precisions)}" for each in workloads)
+        raise CannotStart(f"no workload is measured in {', '.join(precisions)}", f"choose from {known}")
+    return groups
 
 
 def _find_engines(report: PeersReport, engines: Sequence[str]) -> dict[str, str]:
@@ -263,17 +302,14 @@ class _Group:
         python = self._pythons.get(OURS if name == ONE_THREAD else name)
         if python is None or all(self._is_done(self._cell(each, name)) for each in its_work):
             return
-        try:
-            spec = self._spec(name, python, job)
-        except ValueError:  # an engine without this precision
-            return
         self._tell(f"{self._model}, {self._precision}: starting {name}")
         said = SideReport(name)
         threads = 1 if name == ONE_THREAD else self._report.threads
         cells = [self._cell(each, name, add=True) for each in its_work]
         try:
+            spec = self._spec(name, python, job)
             self._sides[name] = turns.start(spec, str(job.config.path), said, threads=threads)
-        except SideDied as error:
+        except (SideDied, ValueError) as error:  # ValueError: an engine without this precision
             for cell in cells:
                 cell.error = str(error)
             return

@@ -9,13 +9,13 @@ Attention, norms and sampling are left out, so no engine reaches the limit with 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from app.bench.peers import ENGINES, ONE_THREAD, OURS, WORKLOADS, PeersReport, Workload
 from kernels.bench.limits import Limits
-from kernels.bench.results import markdown_row
+from kernels.bench.results import Bar, markdown_bars, markdown_row
 
 RESULTS = Path(__file__).resolve().parents[2] / "tests" / "peers" / "RESULTS.md"
 BITS = {"fp32": 16.0, "bf16": 16.0, "int8": 8.0, "int4": 4.25}
@@ -28,19 +28,6 @@ TITLES = {
     "vllm": "vLLM, one process",
     "vllm-processes": "vLLM as it comes",
 }
-
-
-@dataclass(frozen=True)
-class Aim:
-    """A ratio, the least that it should be, and what was measured."""
-
-    what: str
-    least: float
-    measured: float
-
-    @property
-    def met(self) -> bool:
-        return self.measured >= self.least
 
 
 def limit_tokens_per_s(report: PeersReport, workload: Workload, precision: str) -> float | None:
@@ -60,20 +47,20 @@ def gemm_rate(limits: Limits, precision: str) -> float:
     return max(limits.flops.get(name, 0.0) for name in RATES[precision])
 
 
-def aims(report: PeersReport) -> list[Aim]:
+def aims(report: PeersReport) -> list[Bar]:
     """Return the aims that the run says something about."""
     found = []
     for what, least, ours, theirs in _ratios():
         measured = [report.median(*ours)] + [report.median(*each) for each in theirs]
         known = [value for value in measured[1:] if value is not None]
         if measured[0] is not None and len(known) == len(theirs):
-            found.append(Aim(what, least, measured[0] / max(known)))
+            found.append(Bar(what, least, measured[0] / max(known)))
     single = report.median("386m-1", "bf16", OURS)
     if single is not None and report.limits is not None:
         num_bytes = report.num_weights[WORKLOADS["386m-1"].model] * BITS["bf16"] / 8
         share = single * num_bytes / report.limits.read_bandwidth
         found.append(
-            Aim("386m-1 in bf16: bytes of the weights per second, of the read bandwidth", 0.9, share)
+            Bar("386m-1 in bf16: bytes of the weights per second, of the read bandwidth", 0.9, share)
         )
     return found
 
@@ -140,10 +127,7 @@ def markdown(report: PeersReport) -> str:
             f"{workload.output_len} out{beside}"
         )
     if found := aims(report):
-        parts += ["", "| aim, times as fast | at least | measured | |", "|---|---:|---:|---|"]
-        for aim in found:
-            verdict = "met" if aim.met else "**not met**"
-            parts.append(markdown_row([aim.what, f"{aim.least:.2f}", f"{aim.measured:.2f}", verdict]))
+        parts += ["", "Aims, as ratios:", "", *markdown_bars(found)]
     if notes := problems(report):
         parts += ["", "Not measured:", "", *(f"* {note}" for note in notes)]
     return "\n".join([*parts, ""])
@@ -223,13 +207,13 @@ def figure(value: float) -> str:
 
 def problems(report: PeersReport) -> list[str]:
     """Return what was not measured and why, with the next step."""
-    found = [f"{name}: {' '.join(why.split())}" for name, why in report.missing.items()]
+    places: dict[tuple[str, str], list[str]] = {}
     for cell in report.cells:
         if cell.error:
-            found.append(
-                f"{cell.engine}, {cell.workload} in {cell.precision}: {' '.join(cell.error.split())}"
-            )
-    return found
+            places.setdefault((cell.engine, cell.error), []).append(f"{cell.workload} in {cell.precision}")
+    found = list(report.missing.items())
+    found += [(", ".join([engine, *where]), why) for (engine, why), where in places.items()]
+    return [f"{what}: {' '.join(why.split())}" for what, why in found]
 
 
 def _rows(report: PeersReport) -> list[tuple[Workload, str]]:

@@ -1,7 +1,7 @@
 """Settings of the engines in a comparison: the same work, in the same precision, with the same memory for KV.
 
-vLLM has our names for settings. llama.cpp has other formats, of nearly equal size: an engine that quantises to int8
-meets q8_0 (8.5 bits per weight), one with 4 bits meets q4_0 (4.5 bits per weight; ours has 4.2).
+vLLM has our names for settings. llama.cpp has other formats, of nearly equal size: int8 is compared with
+q8_0 (8.5 bits per weight), and 4 bits with q4_0 (4.5 bits per weight; ours has 4.2).
 """
 
 from __future__ import annotations

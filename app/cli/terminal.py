@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 import time
 import traceback
@@ -347,6 +348,18 @@ def explain(error: BaseException) -> typer.Exit:
 def interrupt(number: int, frame: object) -> None:
     """Treat SIGTERM like Ctrl-C, so that a command's processes end too."""
     raise KeyboardInterrupt
+
+
+@contextmanager
+def signals_interrupt() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP like Ctrl-C inside the block; one that is ignored (`nohup`) stays ignored."""
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def silence_stdout() -> None:

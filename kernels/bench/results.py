@@ -110,11 +110,7 @@ def section(report: BenchReport) -> str:
     parts = [begin, f"## {TITLES[report.device]}", "", f"{machine_line(report)}; {report.seconds:.0f} s.", ""]
     parts += [f"Limits: {limits_line(report)}.", ""]
     if aims := bars(report):
-        parts += ["| aim | at least | measured | |", "|---|---:|---:|---|"]
-        for bar in aims:
-            verdict = "met" if bar.met else "**not met**"
-            parts.append(markdown_row([bar.what, f"{bar.least:.2f}", f"{bar.measured:.2f}", verdict]))
-        parts.append("")
+        parts += [*markdown_bars(aims), ""]
     for answer in report.answers:
         parts += [
             f"### {answer.question}",
@@ -171,6 +167,15 @@ def limits_line(report: BenchReport) -> str:
         f"copy {limits.copy_bandwidth / 1e9:,.0f} GB/s, read {limits.read_bandwidth / 1e9:,.0f} GB/s{alone}{link}; "
         f"matrix products in TFLOP/s: {rates}"
     )
+
+
+def markdown_bars(bars: list[Bar]) -> list[str]:
+    """Return the lines of a Markdown table of aims."""
+    rows = ["| aim | at least | measured | |", "|---|---:|---:|---|"]
+    for bar in bars:
+        verdict = "met" if bar.met else "**not met**"
+        rows.append(markdown_row([bar.what, f"{bar.least:.2f}", f"{bar.measured:.2f}", verdict]))
+    return rows
 
 
 def markdown_row(values: list[str]) -> str:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -295,8 +296,23 @@ def test_an_interrupted_comparison_keeps_whole_rounds_and_ends_both_sides(progra
     assert psutil.wait_procs(alive, timeout=10)[1] == []
 
 
+def test_a_stopped_side_ends_when_its_parent_is_killed(program) -> None:
+    spec = program("pass")
+    code = (
+        "import os, signal\nfrom pathlib import Path\nfrom app.bench.side import Side, SideSpec\n"
+        f"side = Side(SideSpec('e', {spec.python!r}, Path({str(spec.program)!r})), '', threads=1)\n"
+        "side.wait_ready()\nside.send_signal(signal.SIGSTOP)\nprint(side.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    parent = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert parent.returncode == -signal.SIGKILL
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(parent.stdout)).wait(timeout=10)
+
+
 @pytest.mark.slow
-def test_ctrl_c_in_a_terminal_leaves_no_process_behind(tiny: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_an_interrupting_signal_leaves_no_process_behind(tiny: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "app.cli.main", "bench", "latency", str(tiny), "--load-format", "dummy"]
     command += ["--against", "prep", "--rounds", "100000", "--threads", "1"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
@@ -307,7 +323,7 @@ def test_ctrl_c_in_a_terminal_leaves_no_process_behind(tiny: Path) -> None:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
         sides = bench.children(recursive=True)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, stderr = process.communicate(timeout=60)
     finally:
         process.kill()
@@ -338,6 +354,13 @@ def test_wrong_options_are_told(options: list[str], code: int, message: str, mon
     result = CliRunner().invoke(app, ["bench", "throughput", *options])
     assert result.exit_code == code
     assert message in result.stderr
+
+
+def test_an_engine_without_texts_is_refused_with_a_comparison_that_has_it() -> None:
+    environment = {"PREP_TRANSFORMERS_PYTHON": sys.executable}
+    result = CliRunner().invoke(app, ["bench", "startup", "--against", "transformers"], env=environment)
+    assert result.exit_code == 2 and "takes token ids, not text" in result.stderr
+    assert "bench throughput --against transformers" in result.stderr
 
 
 def test_a_missing_environment_is_answered_with_the_commands_that_make_one(monkeypatch) -> None:

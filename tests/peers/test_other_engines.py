@@ -7,6 +7,7 @@ are skipped unless PREP_LLAMA_CPP_PYTHON is set.
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from app.bench import peers, peers_results
 from app.bench.environments import LLAMA_CPP, MissingEngine, python_of
-from app.bench.peers import OURS, Cell, PeersReport, Workload, load_report
+from app.bench.peers import OURS, CannotStart, Cell, PeersReport, Workload, load_report
 from app.bench.settings import OTHER_ENGINES, complete_job
 from app.bench.side import Side, SideSpec, prep_spec
 from app.bench.turns import SideReport
@@ -36,6 +37,10 @@ TEXTS = (
     "Hello",
     "Paper Comet spans 5 volumes. Glass Orchard spans 9 volumes. Which of the two is longer?",
 )
+
+
+def interrupt(text: str) -> None:
+    raise KeyboardInterrupt
 
 
 def report(*cells: tuple[str, str, str, list[float]]) -> PeersReport:
@@ -77,15 +82,15 @@ def test_an_aim_compares_medians_and_takes_the_best_of_several_rivals() -> None:
 def test_the_report_has_ratios_and_says_what_is_missing(tmp_path: Path) -> None:
     found = report(("shop-128", "bf16", OURS, [9000.0]), ("shop-128", "bf16", "vllm", [3000.0]))
     found.missing["llama.cpp"] = "llama.cpp needs a separate environment; create one"
-    found.cells.append(
-        Cell("shop-128", "bf16", "transformers", SideReport("transformers"), error="it died\nearly")
-    )
+    for workload in ("shop-128", "386m-1"):
+        cell = Cell(workload, "bf16", "transformers", SideReport("transformers"), error="it died\nearly")
+        found.cells.append(cell)
     peers_results.write(found, tmp_path / "RESULTS.md")
     text = (tmp_path / "RESULTS.md").read_text()
     assert "| 3,000 (3.00 x) |" in text and "vllm 1.0; 2 threads each" in text
     assert "read 50.0 GB/s with 2 threads and 30.0 GB/s with one" in text
     assert "* llama.cpp: llama.cpp needs a separate environment; create one" in text
-    assert "* transformers, shop-128 in bf16: it died early" in text
+    assert "* transformers, shop-128 in bf16, 386m-1 in bf16: it died early" in text
 
 
 def test_a_saved_report_is_the_same_when_it_is_read(tmp_path: Path) -> None:
@@ -93,17 +98,57 @@ def test_a_saved_report_is_the_same_when_it_is_read(tmp_path: Path) -> None:
     found.save(tmp_path / "peers.json")
     assert load_report(tmp_path / "peers.json") == found
     (tmp_path / "other.json").write_text('{"x": 1}')
-    with pytest.raises(ValueError, match="is not a report of prep bench peers"):
+    with pytest.raises(CannotStart, match="is not a report of prep bench peers"):
         load_report(tmp_path / "other.json")
 
 
 def test_rounds_of_another_commit_are_not_continued(tmp_path: Path) -> None:
-    found = report()
+    found = report(("shop-128", "bf16", OURS, [1.0]))
     found.machine = replace(MACHINE, commit="another")
     found.save(tmp_path / "peers.json")
-    nothing: dict[str, Any] = {"workloads": [], "precisions": [], "engines": [], "rounds": 1}
-    with pytest.raises(ValueError, match="another machine, commit or version.*without --resume"):
-        peers.measure(lambda text: None, **nothing, saved=tmp_path / "peers.json", resume=True)
+    asked: dict[str, Any] = {"workloads": list(peers.WORKLOADS.values()), "precisions": ["fp32"]}
+    with pytest.raises(CannotStart, match="another machine, commit or version"):
+        peers.measure(interrupt, **asked, engines=[], rounds=1, saved=tmp_path / "peers.json", resume=True)
+
+
+def test_rounds_of_an_unfinished_run_are_not_overwritten(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    unfinished = report(("shop-128", "bf16", OURS, [1.0]))
+    unfinished.interrupted = True
+    (tmp_path / "runs").mkdir()
+    unfinished.save(peers.SAVED)
+    result = CliRunner().invoke(app, ["bench", "peers"])
+    assert result.exit_code == 2 and "peers.json holds the rounds of an unfinished run" in result.stderr
+    assert "add --resume to continue it, or delete runs/peers.json" in result.stderr
+    assert load_report(peers.SAVED) == unfinished
+
+
+def test_a_run_interrupted_before_its_first_round_saves_nothing(tmp_path: Path) -> None:
+    finished = report(("shop-128", "bf16", OURS, [1.0]))
+    finished.save(tmp_path / "peers.json")
+    asked: dict[str, Any] = {"workloads": list(peers.WORKLOADS.values()), "precisions": ["fp32"]}
+    again = peers.measure(interrupt, **asked, engines=[OURS], rounds=1, saved=tmp_path / "peers.json")
+    assert again.interrupted and load_report(tmp_path / "peers.json") == finished
+
+
+def test_without_saved_rounds_there_is_nothing_to_resume(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for options, file in ([], "peers.json"), (["--quick"], "peers-quick.json"):
+        result = CliRunner().invoke(app, ["bench", "peers", "--resume", *options])
+        assert result.exit_code == 2 and f"nothing to resume in runs/{file}" in result.stderr
+
+
+def test_ctrl_c_is_answered_with_the_command_that_continues(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    unfinished = report(("shop-128", "bf16", OURS, [1.0]))
+    unfinished.interrupted = True
+    for has_rounds in (True, False):
+        monkeypatch.setattr(peers, "measure", lambda tell, **asked: unfinished)
+        result = CliRunner().invoke(app, ["bench", "peers", "--workloads", "shop-128", "--rounds", "2"])
+        command = "bench peers --workloads shop-128 --rounds 2 --resume"
+        assert result.exit_code == 130 and (command in result.stderr) == has_rounds
+        assert ("threads each" in result.stdout) == ("workload" in result.stdout) == has_rounds
+        unfinished.cells.clear()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +157,9 @@ def test_rounds_of_another_commit_are_not_continued(tmp_path: Path) -> None:
         (["--workloads", "shop-12"], "--workloads: 'shop-12' is not one of shop-128, "),
         (["--precisions", "fp16"], "--precisions: 'fp16' is not one of fp32, "),
         (["--engines", "prep,tgi"], "--engines: 'tgi' is not one of prep, llama.cpp, "),
+        (["--workloads", "shop-128", "--precisions", "int8,int4"], "no workload is measured in int8, int4"),
         (["--quick", "--write"], "RESULTS.md holds whole runs only"),
+        (["--rounds", "1", "--write"], "whole runs only, of at least 3 rounds"),
     ],
 )
 def test_wrong_options_are_told(options: list[str], message: str) -> None:
@@ -125,6 +172,25 @@ def test_a_missing_engine_is_answered_with_the_commands_that_install_it(monkeypa
     with pytest.raises(MissingEngine, match="name its interpreter with PREP_LLAMA_CPP_PYTHON") as missing:
         python_of(LLAMA_CPP)
     assert "--no-binary llama-cpp-python" in missing.value.make
+
+
+def test_a_wrong_interpreter_is_told_with_its_variable(monkeypatch) -> None:
+    monkeypatch.setenv("PREP_LLAMA_CPP_PYTHON", "/nonexist")
+    with pytest.raises(MissingEngine, match="PREP_LLAMA_CPP_PYTHON=/nonexist: no such program"):
+        python_of(LLAMA_CPP)
+    monkeypatch.setenv("PREP_LLAMA_CPP_PYTHON", sys.executable)
+    with pytest.raises(MissingEngine, match="PREP_LLAMA_CPP_PYTHON=.* has no module llama_cpp"):
+        python_of(LLAMA_CPP)
+
+
+@pytest.mark.slow
+def test_an_engine_without_the_precision_is_reported_with_the_reason(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(peers, "measure_limits", lambda device, tell: LIMITS)
+    workload = Workload("tiny", "shop", 3, Lengths(4, 8), Lengths(2, 4), ("int8",))
+    asked: dict[str, Any] = {"workloads": [workload], "precisions": ["int8"], "rounds": 1}
+    found = peers.measure(lambda text: None, **asked, engines=["transformers"], saved=tmp_path / "peers.json")
+    [note] = peers_results.problems(found)
+    assert note.startswith("transformers, tiny in int8: transformers computes these weights as floats")
 
 
 @pytest.mark.slow

@@ -13,9 +13,11 @@ next answer, which reveals an idle engine that spins.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 from importlib import import_module
 from time import perf_counter, process_time
@@ -28,6 +30,7 @@ def serve(load) -> None:
     `generate(prompts, max_tokens) -> output length of each`; any other method taking prompts and max_tokens and
     returning a dict can be requested by name. The engine's output goes to stderr.
     """
+    end_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -48,6 +51,13 @@ def serve(load) -> None:
         busy = {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_rss_bytes": peak_rss_bytes()}
         answer(result=result, **busy, **idle)
         idle_since, cpu_before = perf_counter(), process_time()
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends: a stopped process does not see the end of stdin."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(signal.SIGKILL), 0, 0, 0)
 
 
 def peak_rss_bytes(pid=None) -> int:

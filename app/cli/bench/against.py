@@ -100,7 +100,10 @@ def _pair(
     python = _python(against, peer.vllm_python)
     has_server, other = against.endswith("server"), OTHER_ENGINES.get(against)
     if with_tokenizer and other is not None and other.needs_checkpoint:
-        raise terminal.Problem(f"{against} is not compared here: its side takes token ids, not text")
+        raise terminal.Problem(
+            f"{against} is not compared here: its side takes token ids, not text",
+            f"prep bench throughput --against {against}",
+        )
 
     with_files = other is not None and other.needs_checkpoint
     folder, engine = stack.enter_context(bench_model(model, engine, with_weights=with_files))

@@ -22,15 +22,17 @@ def run(
     then: tuple[str, str],
     takes: str = "",
     as_json: Callable[[Any], Any] = lambda report: report,
+    resume: Callable[[Any], str] = lambda report: "",
 ) -> Any:
-    """Measure and print tables, or JSON. Raises Exit(130) if the benchmark was interrupted.
+    """Measure and print tables, or JSON. Raises Exit(130) if Ctrl-C, SIGTERM or SIGHUP interrupted the benchmark.
 
     then: the next command and why. takes: the usual duration with default sizes, shown at the start.
+    resume: the command that continues an interrupted report, if there is one.
     """
     if takes:
         terminal.err().print(f"[dim]takes about {takes} with its default sizes on 2 idle cores[/]")
     other_cores = watch_other_programs()
-    with terminal.status() as tell:
+    with terminal.signals_interrupt(), terminal.status() as tell:
         report = measure(tell)
     warn_if_busy(other_cores())
     if json:
@@ -39,6 +41,8 @@ def run(
         show(report)
     if report.interrupted:
         terminal.err().print("[yellow]interrupted: only the results so far[/]")
+        if command := resume(report):
+            terminal.next_command(command)
         raise typer.Exit(terminal.INTERRUPTED)
     if not json:
         terminal.next_command(*then)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from app.bench.timing import Tell
 from app.cli import terminal
@@ -28,9 +29,13 @@ def peers(
     rounds: Annotated[int | None, option("Rounds of each engine; 3 by default.", min=1)] = None,
     quick: Annotated[bool, option("One round of shop-128 and 386m-1 in bf16.", "--quick")] = False,
     resume: Annotated[
-        bool, option("Go on with the rounds of runs/peers.json, where every run saves them.", "--resume")
+        bool,
+        option(
+            "Continue with the rounds in runs/peers.json, or runs/peers-quick.json: every run saves them.",
+            "--resume",
+        ),
     ] = False,
-    write: Annotated[bool, option("Put the figures into tests/peers/RESULTS.md.", "--write")] = False,
+    write: Annotated[bool, option("Write the report to tests/peers/RESULTS.md.", "--write")] = False,
     json: JsonOption = False,
 ) -> None:
     """Compare this engine with llama.cpp, vLLM and transformers, in one run.
@@ -49,30 +54,33 @@ def peers(
       prep bench peers --write
       prep bench peers --resume --write      after an interruption
     """
-    from app.bench.peers import ENGINES, PRECISIONS, QUICK_WORKLOADS, SAVED, WORKLOADS, measure
+    from app.bench import peers as bench
+    from app.bench import peers_results as results
 
-    if write and (quick or workloads or precisions or engines):
-        raise terminal.Problem("RESULTS.md holds whole runs only", "prep bench peers --write")
-    names = _chosen("--workloads", workloads, WORKLOADS, QUICK_WORKLOADS if quick else tuple(WORKLOADS))
-    bits = _chosen("--precisions", precisions, PRECISIONS, ("bf16",) if quick else tuple(PRECISIONS))
-    others = _chosen("--engines", engines, ENGINES, ENGINES)
+    num_rounds = rounds or (1 if quick else bench.ROUNDS)
+    if write and (quick or workloads or precisions or engines or num_rounds < bench.ROUNDS):
+        what = f"RESULTS.md holds whole runs only, of at least {bench.ROUNDS} rounds"
+        raise terminal.Problem(what, "prep bench peers --write")
+    names = _chosen("--workloads", workloads, bench.WORKLOADS, bench.QUICK_WORKLOADS if quick else ())
+    bits = _chosen("--precisions", precisions, bench.PRECISIONS, ("bf16",) if quick else ())
+    others = _chosen("--engines", engines, bench.ENGINES)
 
     def run_all(tell: Tell) -> PeersReport:
         try:
-            return measure(
+            return bench.measure(
                 tell,
-                workloads=[WORKLOADS[name] for name in names],
+                workloads=[bench.WORKLOADS[name] for name in names],
                 precisions=bits,
                 engines=others,
-                rounds=rounds or (1 if quick else 3),
-                saved=SAVED,
+                rounds=num_rounds,
+                saved=bench.SAVED_QUICK if quick else bench.SAVED,
                 resume=resume,
             )
-        except ValueError as error:
-            raise terminal.Problem(str(error), "prep bench peers") from None
+        except bench.CannotStart as error:
+            raise terminal.Problem(str(error), error.next_step) from None
 
-    from app.bench import peers_results as results
-
+    given = {"workloads": workloads, "precisions": precisions, "engines": engines, "rounds": rounds}
+    again = _command(**given, quick=quick, write=write, resume=True)
     report = run(
         run_all,
         show_peers,
@@ -80,15 +88,25 @@ def peers(
         then=("prep bench throughput", "where the time of our steps goes"),
         takes="4 min" if quick else "15 min",
         as_json=results.as_dict,
+        resume=lambda report: again if report.has_rounds else "",
     )
     if write:
         results.write(report)
         terminal.note(f"[dim]written to {terminal.shown(results.RESULTS)}[/]")
 
 
-def _chosen(flag: str, given: str | None, known: Collection[str], default: Sequence[str]) -> list[str]:
-    """Return the names of a comma-separated list. Raises Problem for an unknown one."""
-    names = list(default) if given is None else [name.strip() for name in given.split(",")]
+def _command(**options: Any) -> str:
+    """Return this command with the options that are set."""
+    words = ["prep", "bench", "peers"]
+    for name, value in options.items():
+        if value:
+            words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    return shlex.join(words)
+
+
+def _chosen(flag: str, given: str | None, known: Collection[str], default: Sequence[str] = ()) -> list[str]:
+    """Return the names of a comma-separated list; without one `default`, or all. Raises Problem for an unknown one."""
+    names = list(default or known) if given is None else [name.strip() for name in given.split(",")]
     for name in names:
         if name not in known:
             raise terminal.Problem(
@@ -101,8 +119,10 @@ def show_peers(report: PeersReport) -> None:
     from app.bench import peers_results as results
 
     headings, rows = results.table(report)
-    terminal.show("output tokens/s, and how many times as fast ours is", terminal.table(*headings, rows=rows))
-    terminal.say(f"  {terminal.literal(results.versions_line(report))}")
+    if rows:
+        table = terminal.table(*headings, rows=rows)
+        terminal.show("output tokens/s, and how many times as fast ours is", table)
+        terminal.say(f"  {terminal.literal(results.versions_line(report))}")
     terminal.say(f"  limits: {results.limits_line(report)}")
     for aim in results.aims(report):
         terminal.say(f"{terminal.mark(aim.met)} {aim.what}: {aim.measured:.2f}, aim {aim.least:.2f}")
