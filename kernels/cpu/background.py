@@ -48,9 +48,7 @@ def announce() -> None:
     """Print why this process is slower than the next one."""
     seconds = max(_LONGEST_FILE_S, CORE_SECONDS / num_processors())
     _print(f"compiling the CPU kernels in the background (once; about {seconds:.0f} s on an idle machine).")
-    _print(
-        "Until it ends, this process computes with torch, which is slower; the next start uses the kernels."
-    )
+    _print("this process uses torch, which is slower, until it exits; the next start uses the kernels.")
 
 
 def announce_failure(reason: str) -> None:
