@@ -42,7 +42,7 @@ from engine.sim.cost import CostModel, Rates, StepLoad
 from engine.sim.hardware import this_cpu
 from engine.sim.memory import Deployment
 from engine.sim.models import MODELS, get_model
-from engine.sim.precision import get_precision
+from engine.sim.precision import SHORT_NAMES, get_precision
 
 ENGINE_DTYPES: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32"},
@@ -89,12 +89,20 @@ ROUNDS = 5
 
 def engine_dtype(dtype: str) -> dict[str, Any]:
     """Return the engine arguments of a dtype of the simulator. Raises ConfigError if a CPU does not run it."""
-    name = get_precision(dtype).name
+    name = SHORT_NAMES.get(dtype, dtype).lower()
     if name not in ENGINE_DTYPES:
         raise ConfigError(
             f"steps in {name} are not measured on a CPU; choose one of {', '.join(ENGINE_DTYPES)} as --dtype"
         )
     return ENGINE_DTYPES[name]
+
+
+def require_measured(model: str) -> None:
+    """Raise ConfigError if the model is not among those measured on a CPU."""
+    if model not in HERE:
+        raise ConfigError(
+            f"{model!r} is not among the models measured on a CPU; use one of {', '.join(HERE)}"
+        )
 
 
 @contextmanager
@@ -105,10 +113,7 @@ def live_core(
 
     With `enable_lora` it holds `max_loras` random adapters; their keys are "0", "1", ...
     """
-    if model not in HERE:
-        raise ConfigError(
-            f"{model!r} is not among the models measured on a CPU; use one of {', '.join(HERE)}"
-        )
+    require_measured(model)
     settings = {"device": "cpu", "max_num_seqs": 32, "max_num_batched_tokens": 256, "max_model_len": 1024}
     settings |= {**engine_dtype(dtype), **(engine or {})}
     with bench_model(model, settings) as (folder, arguments):

@@ -30,6 +30,7 @@ from app.bench.timing import Tell
 from app.bench.workload import StepClock, TimedStep, Timer
 from common.paths import cache_dir, write_atomically
 from common.text import duration
+from engine.config import ConfigError
 from engine.core.request import Request
 from engine.core.stats import StepStats
 from engine.engine_core import EngineCore
@@ -120,6 +121,10 @@ class CheckReport:
         return sum(figure.is_noisy for figure in self.figures) > (1 - SHARE_BAR) * len(self.figures)
 
 
+class Interrupted(KeyboardInterrupt):
+    """A check was interrupted, and what it has measured is stored."""
+
+
 def check(
     tell: Tell,
     model: str,
@@ -131,12 +136,38 @@ def check(
     saved: Calibration | None = None,
     resume: bool = False,
 ) -> CheckReport:
-    """Compare. `saved`: a calibration to use instead of measuring. `resume`: go on with an interrupted check."""
+    """Compare. `saved`: a calibration to use instead of measuring. `resume`: go on with an interrupted check.
+
+    Raises Interrupted if it can go on later, and ConfigError if there is no interrupted check of the same settings.
+    """
     timer = choose_timer(cpu_time)
-    report = _interrupted(model, dtype, rounds) if resume else None
-    if report is None:
+    settings = {
+        "workloads": [each.name for each in workloads],
+        "cpu_time": cpu_time,
+        "saved": asdict(saved) if saved else None,
+    }
+    if resume:
+        report = _interrupted(model, dtype, rounds, settings)
+    else:
         calibration = saved or calibrate(tell, model, dtype, cpu_time=cpu_time)
         report = CheckReport(model, dtype, rounds, calibration)
+        _save(report, settings)
+    try:
+        _finish(tell, report, workloads, settings, timer)
+    except KeyboardInterrupt as error:
+        raise Interrupted from error
+    _unfinished().unlink(missing_ok=True)
+    return report
+
+
+def _finish(
+    tell: Tell,
+    report: CheckReport,
+    workloads: Sequence[CheckWorkload],
+    settings: dict[str, Any],
+    timer: Timer,
+) -> None:
+    """Compare the workloads that are left, and store the report after each."""
     done = {outcome.workload for outcome in report.outcomes}
     left = [each for each in workloads if each.name not in done]
     seconds = [_expected_seconds(each, report) for each in left]
@@ -146,9 +177,7 @@ def check(
         report.outcomes.append(
             _compare(lambda text, a=where, b=rest: tell(f"{a}: {text}, {b}"), workload, report, timer)  # type: ignore[misc]
         )
-        _save(report)
-    _unfinished().unlink(missing_ok=True)
-    return report
+        _save(report, settings)
 
 
 def _compare(tell: Tell, workload: CheckWorkload, report: CheckReport, timer: Timer) -> Outcome:
@@ -286,16 +315,18 @@ def _unfinished() -> Path:
     return cache_dir() / "simulator-check.json"
 
 
-def _save(report: CheckReport) -> None:
-    write_atomically(_unfinished(), json.dumps(asdict(report)))
+def _save(report: CheckReport, settings: dict[str, Any]) -> None:
+    write_atomically(_unfinished(), json.dumps(asdict(report) | {"settings": settings}))
 
 
-def _interrupted(model: str, dtype: str, rounds: int) -> CheckReport | None:
-    """Return the stored part of a check that was interrupted, if it is of this model, dtype and number of rounds."""
+def _interrupted(model: str, dtype: str, rounds: int, settings: dict[str, Any]) -> CheckReport:
+    """Return the stored part of an interrupted check. Raises ConfigError if there is none of these settings."""
+    nothing = f"nothing to resume in {_unfinished()}"
     try:
         stored = json.loads(_unfinished().read_text())
-        if (stored["model"], stored["dtype"], stored["rounds"]) != (model, dtype, rounds):
-            return None
+        asked = (model, dtype, rounds, settings)
+        if tuple(stored[name] for name in ("model", "dtype", "rounds", "settings")) != asked:
+            raise ConfigError(f"{nothing}: its check has other settings; run without --resume")
         outcomes = [
             Outcome(
                 **each
@@ -307,8 +338,10 @@ def _interrupted(model: str, dtype: str, rounds: int) -> CheckReport | None:
             for each in stored["outcomes"]
         ]
         return CheckReport(model, dtype, rounds, calibration_from(stored["calibration"]), outcomes)
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    except ConfigError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{nothing}; run without --resume") from error
 
 
 def as_json(report: CheckReport) -> dict[str, Any]:

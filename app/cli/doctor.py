@@ -74,11 +74,12 @@ def doctor(json: JsonOption = False) -> None:
     Example: prep doctor --json
     """
     checks: list[Check] = []
+    failed: list[Check] = []
     for check in run():
         checks.append(check)
-        if not json:
-            _print(check)
-    failed = [check for check in checks if check.status == "fail"]
+        failed += [check] if check.status == "fail" else []
+        if not json:  # the last line has the fix of the first failure
+            _print(check, with_fix=not failed or check.fix != failed[0].fix)
     if json:
         terminal.print_json({"healthy": not failed, "checks": [asdict(check) for check in checks]})
     elif failed:
@@ -91,9 +92,13 @@ def doctor(json: JsonOption = False) -> None:
 def run() -> Iterator[Check]:
     """Yield the checks as they finish; an exception in one is a failed check, never a traceback."""
     checks = (_python, _libraries, _torch, _cpu_kernels, _machine, _disk, _terminal, _test_tools)
+    can_load = True
     for check in (*checks, _bank, _claims, _state, _judge, _worker, _sandbox):
-        yield _guarded(check)
-    yield from _engine()
+        found = _guarded(check)
+        can_load = can_load and not (check is _cpu_kernels and found.status == "fail")
+        yield found
+    if can_load:  # else it fails for the reason that was given
+        yield from _engine()
 
 
 def _guarded(check: Callable[[], Check]) -> Check:
@@ -103,10 +108,10 @@ def _guarded(check: Callable[[], Check]) -> Check:
         return Check("fail", f"{check.__name__.strip('_')}: {type(error).__name__}: {error}", REINSTALL)
 
 
-def _print(check: Check) -> None:
+def _print(check: Check, with_fix: bool) -> None:
     style = {"ok": "green", "warn": "yellow", "fail": "bold red"}[check.status]
     terminal.say(f"[{style}]{check.status:<4}[/] {escape(check.text)}")
-    if check.fix and check.status != "ok":
+    if with_fix and check.fix and check.status != "ok":
         terminal.say(f"     [dim]{escape(check.fix)}[/]", whole=True)
 
 
@@ -136,7 +141,11 @@ def _cpu_kernels() -> Check:
     """Check the C++ kernels; the first use compiles them."""
     from kernels.compile_report import load_library
 
-    built = load_library()
+    try:
+        built = load_library()
+    except ValueError as error:
+        problem, _, fix = str(error).partition("; ")
+        return Check("fail", problem, fix)
     if built.problem is not None:
         problem, _, fix = built.problem.partition("; ")
         named = "PREP_KERNELS_COMPILER=PATH names a compiler"

@@ -27,6 +27,7 @@ if sys.platform != "win32":
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLE = "PREP_KERNELS_BUILD"
+HOW_TO_SET = f"unset {VARIABLE}, or set it to wait or background"
 CORE_SECONDS = 36.0
 """CPU time of all compilers together, g++ 12 on an AMD EPYC with AVX-512."""
 _LONGEST_FILE_S = 9.0
@@ -39,7 +40,7 @@ def must_wait() -> bool:
     """
     asked = os.environ.get(VARIABLE) or "background"
     if asked not in ("background", "wait"):
-        raise ValueError(f"{VARIABLE}={asked!r} is not valid; use wait or background")
+        raise ValueError(f"{VARIABLE}={asked!r} is not valid; {HOW_TO_SET}")
     forms = {item.rpartition("=")[2].strip() for item in os.environ.get("PREP_KERNELS", "").split(",")}
     return asked == "wait" or "cpu" in forms or sys.platform == "win32"
 
@@ -48,14 +49,12 @@ def announce() -> None:
     """Print why this process is slower than the next one."""
     seconds = max(_LONGEST_FILE_S, CORE_SECONDS / num_processors())
     _print(f"compiling the CPU kernels in the background (once; about {seconds:.0f} s on an idle machine).")
-    _print(
-        "Until it ends, this process computes with torch, which is slower; the next start uses the kernels."
-    )
+    _print("this process uses torch, which is slower, until it exits; the next start uses the kernels.")
 
 
 def announce_failure(reason: str) -> None:
     """Print why this process and the next ones are slow."""
-    _print(f"the CPU kernels do not compile, computing with torch: {reason}. prep doctor tries again.")
+    _print(f"the CPU kernels do not compile, computing with torch: {reason}")
 
 
 def _print(text: str) -> None:

@@ -30,6 +30,10 @@ from kernels.cpu.compile import FLAGS, UNROLLED, BuildError, Target, compile_lib
 SOURCES = Path(__file__).parent
 
 
+class NoSuchCompiler(BuildError):
+    """A variable names a compiler that does not exist."""
+
+
 class StillCompiling(BuildError):
     """Another process compiles the library."""
 
@@ -82,7 +86,12 @@ def build() -> tuple[Path, bool]:
     Raises StillCompiling if another process compiles it and this one does not wait.
     """
     waits = background.must_wait()
-    target = find_target()
+    try:
+        target = find_target()
+    except NoSuchCompiler as error:
+        if not waits:
+            background.announce_failure(str(error))
+        raise
     if target.is_whole():
         return target.library, False
     if waits:
@@ -91,7 +100,7 @@ def build() -> tuple[Path, bool]:
         return target.library, True
     if target.failure.exists():
         reason = target.failure.read_text()
-        background.announce_failure(reason)
+        background.announce_failure(f"{reason}. prep doctor tries again.")
         raise BuildError(reason)
     background.start(target)
     background.announce()
@@ -116,13 +125,17 @@ def cache_folder() -> Path:
 
 
 def find_compiler() -> str:
-    """$PREP_KERNELS_COMPILER, $CXX, g++ or clang++, the first that exists."""
-    asked = os.environ.get("PREP_KERNELS_COMPILER") or os.environ.get("CXX")
-    for name in (asked,) if asked else ("g++", "clang++"):
+    """Return $PREP_KERNELS_COMPILER, else $CXX, else g++ or clang++. Raises BuildError if it does not exist."""
+    for variable in ("PREP_KERNELS_COMPILER", "CXX"):
+        if asked := os.environ.get(variable):
+            if found := shutil.which(asked):
+                return found
+            raise NoSuchCompiler(f"the compiler {asked!r} does not exist; correct or unset {variable}")
+    for name in ("g++", "clang++"):
         if found := shutil.which(name):
             return found
-    what = f"the compiler {asked!r} does not exist" if asked else "no C++ compiler (g++ or clang++)"
-    raise BuildError(f"{what}; install one: apt install g++, dnf install gcc-c++ or xcode-select --install")
+    way = "apt install g++, dnf install gcc-c++ or xcode-select --install"
+    raise BuildError(f"no C++ compiler (g++ or clang++); install one: {way}")
 
 
 def build_key(compiler: str) -> str:

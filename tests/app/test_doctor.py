@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from app.cli import doctor
 from app.cli.main import app
-from kernels.cpu.build import Library
+from kernels.cpu.build import Library, load_library
 
 
 def test_a_working_installation_is_healthy() -> None:
@@ -70,6 +70,16 @@ def test_a_check_that_breaks_is_a_failure_and_no_traceback(monkeypatch: pytest.M
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 3
     assert "fail disk: OSError: no such disk" in result.stdout
+
+
+def test_a_wrong_setting_of_the_kernels_is_one_failure_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_library.cache_clear()
+    monkeypatch.setenv("PREP_KERNELS_BUILD", "nonsense")
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 3
+    assert result.output.count("PREP_KERNELS_BUILD='nonsense' is not valid") == 1
+    assert result.output.count("unset PREP_KERNELS_BUILD, or set it to wait or background") == 1
+    assert "rm -rf" not in result.output and "1 problem to solve" in result.output
 
 
 @pytest.mark.parametrize(

@@ -261,6 +261,12 @@ def test_explain_prints_contract_and_sources_as_plain_text_in_a_pipe() -> None:
     assert norm.read_text().rstrip() in result.stdout
 
 
+def test_explain_wraps_the_contract_to_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = kernels("explain", "reshape_and_cache", "--arch", "none", "--source", "none").stdout
+    assert "\n  float8_e5m2    the same" in shown and max(map(len, shown.splitlines())) <= 60
+
+
 def test_explain_one_half_of_attention() -> None:
     decode = kernels("explain", "paged_decode", "--arch", "none").stdout
     prefill = kernels("explain", "prefill", "--arch", "none").stdout

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from app.cli.kernels import kernels
-from app.cli.kernels.gpu import LIMITS_S, _checked, parts
+from app.cli.kernels.gpu import LIMITS_S, Part, _checked, parts
 from kernels import registry
 from kernels.check.run import CaseResult, CheckReport
 from kernels.cuda import compile as nvrtc
@@ -29,6 +31,17 @@ def test_a_short_run_says_what_it_would_leave_out() -> None:
     result = CliRunner().invoke(kernels, ["gpu", "--plan", "--minutes", "2"])
     assert result.exit_code == 0 and "left out" in result.stdout
     assert "left out" not in CliRunner().invoke(kernels, ["gpu", "--plan"]).stdout
+
+
+def test_the_plan_goes_on_with_shorter_parts_after_one_that_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lengths = {"first": 60.0, "too long": 600.0, "last": 20.0}
+    made = [Part(name, seconds, lambda session, tell: None) for name, seconds in lengths.items()]
+    monkeypatch.setattr(import_module("app.cli.kernels.gpu"), "parts", lambda: iter(made))
+    shown = CliRunner().invoke(kernels, ["gpu", "--plan", "--minutes", "2"]).stdout.splitlines()
+    ends = [line.split()[-2:] for line in shown if line.strip().startswith(tuple(lengths))]
+    assert ends == [["1.3", "min"], ["left", "out"], ["1.7", "min"]]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="it would run")

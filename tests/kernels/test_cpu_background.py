@@ -167,6 +167,15 @@ def test_a_compiler_without_memory_is_tried_again(compiler: Compiler) -> None:
     assert not list(compiler.cache.glob("*.failed")) and load().is_compiling
 
 
+def test_a_named_compiler_that_does_not_exist_is_announced(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PREP_KERNELS_COMPILER", "/nonexist")
+    assert load().handle is None
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1 and told.endswith("does not exist; correct or unset PREP_KERNELS_COMPILER\n")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_compile_that_is_ended_leaves_no_library_and_the_next_start_begins_again(
     compiler: Compiler, number: signal.Signals
@@ -216,7 +225,7 @@ def test_an_unknown_value_of_the_variable_is_refused(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(background.VARIABLE, "later")
-    with pytest.raises(ValueError, match="PREP_KERNELS_BUILD='later' is not valid; use wait or background"):
+    with pytest.raises(ValueError, match="PREP_KERNELS_BUILD='later' is not valid; unset"):
         load()
 
 

@@ -153,11 +153,11 @@ def test_an_empty_variable_switches_the_kernels_off(small: Path, monkeypatch: py
     assert problem_with(monkeypatch, "") == "switched off: PREP_KERNELS_COMPILER is empty"
 
 
-def test_a_missing_compiler_is_named_with_the_way_to_install_one(
+def test_a_missing_compiler_is_named_with_the_way_out(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert problem_with(monkeypatch, "no-such-compiler").startswith(
-        "the compiler 'no-such-compiler' does not exist; install"
+        "the compiler 'no-such-compiler' does not exist; correct or unset PREP_KERNELS_COMPILER"
     )
     monkeypatch.delenv("PREP_KERNELS_COMPILER")
     monkeypatch.delenv("CXX", raising=False)

@@ -125,7 +125,11 @@ def test_an_interrupted_check_goes_on_with_the_workloads_that_are_left(
     with pytest.raises(KeyboardInterrupt):
         check(interrupt, "shop", "float32", small, rounds=1, saved=saved)
     told: list[str] = []
-    report = check(told.append, "shop", "float32", small, rounds=1, resume=True)
+    with pytest.raises(ConfigError, match="nothing to resume in .*: its check has other settings"):
+        check(told.append, "shop", "float32", small[:1], rounds=1, saved=saved, resume=True)
+    with pytest.raises(ConfigError, match="its check has other settings"):
+        check(told.append, "shop", "float32", small, rounds=1, resume=True)
+    report = check(told.append, "shop", "float32", small, rounds=1, saved=saved, resume=True)
     assert all(each.startswith("1 of 1, mixed lengths") for each in told)
     assert [outcome.workload for outcome in report.outcomes] == ["bursts", "mixed lengths"]
     assert report.calibration == saved

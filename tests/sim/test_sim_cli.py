@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.bench.comparison import Figure
-from app.bench.sim_check import CheckReport, Outcome
+from app.bench.sim_check import CheckReport, Interrupted, Outcome
 from app.cli.main import app
 from engine.sim.calibration import (
     Calibration,
@@ -143,6 +143,8 @@ def test_list_names_every_model_and_card() -> None:
         (["fleet", "--phases", "10"], "300:4,300:12"),
         (["check", "shop", "--workload", "burst"], "no workload 'burst'; there are: one at a time"),
         (["check", "shop", "--dtype", "fp8"], "not measured on a CPU; choose one of float32"),
+        (["check", "nonsense", "--saved"], "'nonsense' is not among the models measured on a CPU"),
+        (["check", "--dtype", "nonsense"], "choose one of float32, bfloat16, int8, int4 as --dtype"),
         (["calibrate", "--dtype", "fp8"], "not measured on a CPU; choose one of float32"),
         (["calibrate", "llama-3-8b", "--dtype", "fp32"], "not among the models measured on a CPU"),
     ],
@@ -240,6 +242,24 @@ def test_a_cpu_says_when_its_times_are_estimates(cache: Path) -> None:
 def test_saved_rates_that_do_not_exist_say_how_to_get_them(cache: Path) -> None:
     result = prep("check", "shop", "--saved")
     assert result.exit_code == 2 and "prep sim calibrate shop" in result.stderr
+
+
+def test_a_check_without_a_state_has_nothing_to_resume(cache: Path) -> None:
+    result = prep("check", "shop", "--resume")
+    assert result.exit_code == 2 and "nothing to resume in" in result.stderr
+
+
+def test_an_interrupted_check_names_the_command_that_goes_on(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: object, **settings: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr("app.bench.sim_check.check", interrupt)
+    result = prep("check", "--dtype", "bf16", "--workload", "mixed lengths")
+    assert result.exit_code == 130
+    expected = "prep sim check shop --dtype bf16 --rounds 3 --workload 'mixed lengths' --resume"
+    assert result.stderr.splitlines()[-1] == f"next: {expected}"
 
 
 def test_an_inconclusive_check_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

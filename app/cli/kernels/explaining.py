@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -141,7 +142,9 @@ def _show_overview(
     console: Console, op: str, contract: str, implementations: Sequence[Implementation], focus: Focus
 ) -> None:
     console.print(f"[bold]{op}[/]\n", soft_wrap=True)
-    console.print(contract, markup=False, soft_wrap=True)
+    # Prose is wrapped anew to the width of the console; an indented paragraph is a table.
+    parts = [each if each.startswith(" ") else " ".join(each.split()) for each in contract.split("\n\n")]
+    console.print("\n\n".join(parts), markup=False)
     if implementations:
         table = terminal.table("form", "file", "lines", left=("file",))
         for implementation in implementations:
@@ -237,12 +240,11 @@ def _show_compiled(console: Console, op: str, reports: Sequence[KernelReport]) -
             console.print(f"  {terminal.literal(name)}", soft_wrap=True)
             for report in of_file:
                 if report.name == name:
-                    console.print(f"    {used(report)}", soft_wrap=True)
+                    console.print(Padding(used(report), (0, 0, 0, 4), expand=False))
     if reports:
         console.print(
-            "\n[dim]registers: per thread; shared memory: per block; spilled: bytes per thread that do not fit into\n"
-            "registers and go to local memory; warps: resident per SM, and the resource that runs out first[/]\n",
-            soft_wrap=True,
+            "\n[dim]registers: per thread; shared memory: per block; spilled: bytes per thread that do not fit into "
+            "registers and go to local memory; warps: resident per SM, and the resource that runs out first[/]\n"
         )
 
 

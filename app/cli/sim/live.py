@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -111,6 +112,13 @@ def check(
       prep sim check dummy-386m --dtype bf16 --workload "mixed lengths" --rounds 2
       OMP_NUM_THREADS=1 prep sim check shop --cpu-time
     """
+    with terminal.loading("the engine"):
+        from app.bench.calibrate import engine_dtype, require_measured
+        from app.bench.sim_check import Interrupted, as_json
+        from app.bench.sim_check import check as compare
+        from app.bench.sim_workloads import chosen
+    require_measured(model)
+    engine_dtype(dtype)
     precision = get_precision(dtype).name
     known = load_calibrations().get((model, precision)) if saved else None
     if saved and known is None:
@@ -118,15 +126,22 @@ def check(
             f"nothing was measured for {model} in {precision} yet",
             f"prep sim calibrate {model} --dtype {dtype}",
         )
-    with terminal.loading("the engine"):
-        from app.bench.sim_check import as_json
-        from app.bench.sim_check import check as compare
-        from app.bench.sim_workloads import chosen
     asked = chosen(workload or [])
-    with terminal.status() as tell:
-        report = compare(
-            tell, model, precision, asked, rounds=rounds, cpu_time=cpu_time, saved=known, resume=resume
-        )
+    try:
+        with terminal.status() as tell:
+            report = compare(
+                tell, model, precision, asked, rounds=rounds, cpu_time=cpu_time, saved=known, resume=resume
+            )
+    except Interrupted as error:
+        command = ["prep", "sim", "check", model, "--dtype", dtype, "--rounds", str(rounds)]
+        for name in workload or []:
+            command += ["--workload", name]
+        flags = {"--saved": saved, "--cpu-time": cpu_time, "--json": json, "--resume": True}
+        command += [flag for flag, is_set in flags.items() if is_set]
+        threads = "OMP_NUM_THREADS=1 " if cpu_time else ""
+        terminal.note("[dim]interrupted[/]")
+        terminal.next_command(threads + shlex.join(command))
+        raise typer.Exit(terminal.INTERRUPTED) from error
     if json:
         terminal.print_json(as_json(report))
     else:
