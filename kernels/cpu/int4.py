@@ -81,9 +81,10 @@ def pack_int4_weight(qweight: Tensor, scale: Tensor, zero: Tensor, group_size: i
     return PackedInt4(codes, panels(scale), panels(MIDDLE - zero.to(torch.int8)), rows, columns)
 
 
-def packed(x: Tensor, *weight: Any) -> tuple[Any, ...]:
+def packed(x: Tensor, *arguments: Any) -> tuple[Any, ...]:
     """The arguments of `int4_linear` with the matrix packed, as the engine packs it when it loads a model."""
-    return x, pack_int4_weight(*weight)
+    weight, others = arguments[:4], arguments[4:]
+    return x, pack_int4_weight(*weight), None, None, None, *others
 
 
 def int4_linear(

@@ -50,9 +50,10 @@ def pack_int8_weight(qweight: Tensor, scale: Tensor) -> PackedInt8:
     return PackedInt8(codes, totals, pad(scale.float(), (0, missing_rows)).view(-1, PANEL), rows, columns)
 
 
-def packed(x: Tensor, *weight: Tensor) -> tuple[Any, ...]:
+def packed(x: Tensor, *arguments: Any) -> tuple[Any, ...]:
     """The arguments of `int8_linear` with the matrix packed, as the engine packs it when it loads a model."""
-    return x, pack_int8_weight(*weight)
+    weight, others = arguments[:2], arguments[2:]
+    return x, pack_int8_weight(*weight), None, *others
 
 
 def int8_linear(

@@ -85,7 +85,7 @@ inline vfloat load(const float* from) {
 // 16 bits to 32 with zeros in front. GCC 12 makes five instructions of the conversion where AVX-512 has one.
 inline vint widened(vhalf bits) {
 #if defined(__AVX512F__)
-    return (vint)_mm512_cvtepu16_epi32((__m256i)bits);
+    return (vint)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)bits);
 #else
     return __builtin_convertvector(bits, vint);
 #endif

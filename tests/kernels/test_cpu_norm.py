@@ -100,7 +100,7 @@ FAULTS = {
     "the tail is not summed": ("squares + rest * rest", "squares"),
     "the tail is not weighted": (" * to_float(weight[i]));", ");"),
     "the mean of one more": ("/ size + eps", "/ (size + 1) + eps"),
-    "no rounding before the weight": ("store(rounded, load(x + i) * scale);", "store(rounded, load(x + i));"),
+    "no scale": ("rounded<T>(load(x + i) * scale)", "rounded<T>(load(x + i))"),
     "rows lie densely": ("row / rows.inner * rows.outer_stride", "row / rows.inner * rows.size"),
 }
 

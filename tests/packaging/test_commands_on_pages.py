@@ -53,8 +53,9 @@ ELSEWHERE = (
     "python3 -m venv",
     "~/vllm",
     "--against vllm",
+    "--against llama.cpp",
 )
-"""Installations, other tests, and what needs vLLM."""
+"""Installations, other tests, and what needs vLLM or llama.cpp."""
 
 
 def commands(page: str) -> list[str]:
