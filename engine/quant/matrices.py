@@ -109,6 +109,10 @@ class Int4Product:
         return _num_bytes(*self.operands, self.permutation)
 
     @property
+    def waits_for_values(self) -> bool:
+        return False
+
+    @property
     def is_recordable(self) -> bool:
         return self.permutation is None and not self.is_split
 
@@ -153,6 +157,10 @@ class ByteWeight:
     @property
     def nbytes(self) -> int:
         return _num_bytes(self.qweight, self.scale)
+
+    @property
+    def waits_for_values(self) -> bool:
+        return False
 
     @property
     def is_recordable(self) -> bool:
@@ -255,7 +263,7 @@ class _QuantizedMethod:
 
     def is_recordable(self, layer: Linear, *, is_cuda: bool) -> bool:
         if is_cuda:
-            return not any(getattr(matrix, "waits_for_values", False) for matrix in layer.matrices)
+            return not any(matrix.waits_for_values for matrix in layer.matrices)
         return layer.bias is None and len(layer.matrices) == 1 and layer.matrices[0].is_recordable
 
 

@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -107,13 +107,9 @@ def gemm_rate(dtype: torch.dtype, device: str) -> float | None:
     size = CPU_SIDE if device == "cpu" else GPU_SIDE // 2 if dtype == torch.float32 else GPU_SIDE
     left = torch.randn(size, size, device=device).to(dtype)
     right = torch.randn(size, size, device=device).to(dtype)
-    rivals = [_product(left, right), *(_ours(left, right) if device == "cpu" else ())]
-    seconds = []
-    for rival in rivals:
-        try:
-            seconds.append(best_seconds(rival, device))
-        except (RuntimeError, NotImplementedError):
-            continue
+    seconds = [best_seconds(ours, device) for ours in (_ours(left, right) if device == "cpu" else ())]
+    with suppress(RuntimeError, NotImplementedError):  # torch has no such product here
+        seconds.append(best_seconds(_product(left, right), device))
     return 2.0 * size**3 / min(seconds) if seconds else None
 
 
