@@ -23,9 +23,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "attention_products.h"
 #include "cache.h"
 #include "graph.h"
-#include "pairs.h"
 #include "threads.h"
 
 namespace {
@@ -34,22 +34,7 @@ constexpr int CHUNK = 4 * LANES;         // keys that are looked at together
 constexpr int MAX_QUERIES = 48;          // query vectors of a task, or one token's: the scratch stays in L2
 constexpr int MANY_ROWS = 16;            // enough tasks for all threads, without one for each head
 constexpr int64_t WORTH_THREADS = 2048;  // keys: some twenty microseconds
-constexpr int TILE_SUMS = VECTOR_REGISTERS >= 32 ? 24 : 12;  // vectors of sums that fit in registers
-
-// What the two products multiply: `Number`, of which a lane of a vector takes PER_WORD, one `Word`.
-struct WideFactors {
-    using Number = float;
-    using Word = float;
-    static constexpr int PER_WORD = 1;
-};
-struct PairFactors {
-    using Number = bfloat16;
-    using Word = int32_t;
-    static constexpr int PER_WORD = 2;
-};
-template <typename Q, typename T>
-using FactorsOf = std::conditional_t<std::is_same_v<Q, bfloat16> && std::is_same_v<T, bfloat16>, PairFactors,
-                                     WideFactors>;
+constexpr int FEW = 8;                   // queries whose sums fit in registers beside a square of keys
 
 struct Batch {
     const void* query;
@@ -78,186 +63,79 @@ struct Task {
 };
 
 struct Chunk {
-    int64_t row, kv_head, first, count;  // keys first .. first + count - 1 of a request
-};
-
-// Asks for the cache lines of the next chunk while this one is computed. A core has some two dozen misses under way
-// at most and waits when it is asked for more, so they are spread over the loops: a few at each of their steps.
-class Ahead {
-    const char *runs_[2 * CHUNK + 4], *ends_[2 * CHUNK + 4], *at_ = nullptr, *end_ = nullptr;
-    int num_ = 0, current_ = 0, at_once_ = 1;
-
-   public:
-    // The keys and values of a chunk, page by page.
-    void aim(const Batch& batch, const Chunk& chunk, int64_t bytes_per_number, int64_t numbers_per_word) {
-        const CacheLayer& cache = batch.cache;
-        const int32_t* blocks = batch.block_table + chunk.row * batch.table_stride;
-        const int64_t end = chunk.first + chunk.count, per_slot = cache.head_dim * bytes_per_number;
-        int64_t num_bytes = 0;
-        num_ = current_ = 0, at_ = end_ = nullptr;
-        for (int64_t first = chunk.first; first < end;) {
-            const int64_t slot = first % cache.block_size, block = blocks[first / cache.block_size];
-            const int64_t slots = std::min(cache.block_size - slot, end - first);
-            for (int part = 0; part < 2; part++, num_++) {
-                const int64_t offset = cache.offset(block, part, chunk.kv_head, slot);
-                runs_[num_] = static_cast<const char*>(cache.data) + offset * bytes_per_number;
-                ends_[num_] = runs_[num_] + slots * per_slot;
-                num_bytes += slots * per_slot;
-            }
-            first += slots;
-        }
-        const int64_t steps = CHUNK + (CHUNK + cache.head_dim) / numbers_per_word;
-        at_once_ = static_cast<int>((num_bytes / 64 + steps - 1) / steps);
-    }
-
-    void ask() {
-        for (int i = 0; i < at_once_; i++) {
-            if (at_ >= end_) {
-                if (current_ == num_) return;
-                at_ = runs_[current_], end_ = ends_[current_++];
-            }
-            __builtin_prefetch(at_);
-            at_ += 64;
-        }
-    }
+    int64_t first, count;  // keys first .. first + count - 1 of a request
 };
 
 // What a thread works on: one task's queries and results, one chunk's keys and values. Rows of `width` numbers or of
 // whole vectors of words; no result reads those behind head_dim.
 template <typename F>
 struct Scratch {
-    std::vector<float> outputs, scores, peak;
-    std::vector<typename F::Number> queries, weights;
+    std::vector<float> outputs, scores, peaks, new_peaks, factors;
+    std::vector<typename F::Number> queries, weights, zeros;
     std::vector<typename F::Word> keys, values;
     const typename F::Word* value_rows[CHUNK];  // in `values`, or in the cache if it holds floats in whole vectors
-    const typename F::Number* even_value;  // of a pair, until its other value is read
-    std::vector<vfloat> mass;
-    Ahead ahead;
+    std::vector<vfloat> masses;
 
     void resize(const Batch& batch) {
         const int64_t width = batch.width(), num_queries = std::max<int64_t>(MAX_QUERIES, batch.group());
-        const int64_t words = batch.words<F>();
+        const int64_t words = batch.words<F>(), whole = (num_queries + LANES - 1) / LANES * LANES;
         queries.resize(num_queries * words * F::PER_WORD);
         outputs.resize(num_queries * width);
         scores.resize(num_queries * CHUNK);
         weights.resize(num_queries * CHUNK);
         keys.resize(words * CHUNK);
         values.resize(CHUNK / F::PER_WORD * width);
-        mass.resize(num_queries);
-        peak.resize(num_queries);
+        zeros.resize(words * F::PER_WORD);
+        masses.resize(num_queries);
+        for (auto* numbers : {&peaks, &new_peaks, &factors}) numbers->resize(whole);
     }
 };
 
-// Step k of the depth: a word of every row of a, times a row of b.
-template <int ROWS, int VECTORS>
-ALWAYS_INLINE void add_step(Tile<ROWS, VECTORS>& tile, const float* a, int64_t a_stride, int64_t k, const float* b) {
-    vfloat row_of_b[VECTORS];
-    for (int v = 0; v < VECTORS; v++) row_of_b[v] = load(b + v * LANES);
-    tile.multiply_add(a + k, a_stride, row_of_b);
-}
-template <int ROWS, int VECTORS>
-ALWAYS_INLINE void add_step(Tile<ROWS, VECTORS>& tile, const bfloat16* a, int64_t a_stride, int64_t k,
-                            const int32_t* b) {
-    vint row_of_b[VECTORS];
-#pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; v++) row_of_b[v] = load_pairs(b + v * LANES);
-    add_pairs(tile, a + 2 * k, a_stride, row_of_b);
-}
-
-// c [rows, columns] = or += a [rows, depth] @ b [depth, columns], the depth counted in words. a and c have rows of the
-// given strides (in numbers), row k of b begins at b(k).
-template <int ROWS, int VECTORS, bool ADD, typename Number, typename RowOf>
-void multiply_tile(const Number* a, int64_t a_stride, RowOf b, int64_t depth, float* c, int64_t c_stride,
-                   Ahead& ahead) {
-    Tile<ROWS, VECTORS> tile;
-#pragma GCC unroll 16
-    for (int row = 0; row < ROWS; row++)
-#pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++)
-            tile.sums[row][v] = ADD ? load(c + row * c_stride + v * LANES) : vfloat{};
-    for (int64_t k = 0; k < depth; k++) {
-        ahead.ask();
-        add_step(tile, a, a_stride, k, b(k));
-    }
-#pragma GCC unroll 16
-    for (int row = 0; row < ROWS; row++)
-#pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) store(c + row * c_stride + v * LANES, tile.sums[row][v]);
-}
-
-// At most ROWS rows, as one tile.
-template <int ROWS, int VECTORS, bool ADD, typename Number, typename RowOf>
-void multiply_some(int64_t rows, const Number* a, int64_t a_stride, RowOf b, int64_t depth, float* c,
-                   int64_t c_stride, Ahead& ahead) {
-    if constexpr (ROWS > 0) {
-        if (rows == ROWS)
-            multiply_tile<ROWS, VECTORS, ADD>(a, a_stride, b, depth, c, c_stride, ahead);
-        else
-            multiply_some<ROWS - 1, VECTORS, ADD>(rows, a, a_stride, b, depth, c, c_stride, ahead);
-    }
-}
-
-template <int VECTORS, bool ADD, typename Number, typename RowOf>
-void multiply_columns(int64_t rows, const Number* a, int64_t a_stride, RowOf b, int64_t depth, float* c,
-                      int64_t c_stride, Ahead& ahead) {
-    constexpr int ROWS = TILE_SUMS / std::max(VECTORS, 2);
-    const int64_t num_tiles = (rows + ROWS - 1) / ROWS;
-    for (int64_t tile = 0; tile < num_tiles; tile++) {  // of equal size, rather than a small last one
-        const int64_t first = rows * tile / num_tiles, last = rows * (tile + 1) / num_tiles;
-        multiply_some<ROWS, VECTORS, ADD>(last - first, a + first * a_stride, a_stride, b, depth,
-                                          c + first * c_stride, c_stride, ahead);
-    }
-}
-
-template <bool ADD, typename Number, typename RowOf>
-void multiply(int64_t rows, const Number* a, int64_t a_stride, RowOf b, int64_t columns, int64_t depth, float* c,
-              Ahead& ahead) {
-    const auto from = [&](int64_t column) { return [=](int64_t k) { return b(k) + column; }; };
-    int64_t at = 0;
-    for (; at + 4 * LANES <= columns; at += 4 * LANES)
-        multiply_columns<4, ADD>(rows, a, a_stride, from(at), depth, c + at, columns, ahead);
-    for (; at + 2 * LANES <= columns; at += 2 * LANES)
-        multiply_columns<2, ADD>(rows, a, a_stride, from(at), depth, c + at, columns, ahead);
-    for (; at < columns; at += LANES)
-        multiply_columns<1, ADD>(rows, a, a_stride, from(at), depth, c + at, columns, ahead);
-}
-
-// Walks over the slots of a request, from page to page.
+// Where the keys of a chunk lie, for the first head of the cache; behind its end the last one again.
 template <typename T>
-struct Cursor {
-    const CacheLayer& cache;
-    const int32_t* block;
-    int64_t head, slot;
-    const T *key, *value;
+struct Slots {
+    const T* keys[CHUNK];
+    const float* scales[CHUNK];  // of an int8 cache
 
-    Cursor(const Batch& batch, const Chunk& chunk)
-        : cache(batch.cache),
-          block(batch.block_table + chunk.row * batch.table_stride + chunk.first / batch.cache.block_size),
-          head(chunk.kv_head),
-          slot(chunk.first % batch.cache.block_size) {
-        look_up();
+    // Keys first .. of a row, at most up to `end`.
+    void find(const Batch& batch, int64_t row, int64_t first, int64_t end) {
+        const CacheLayer& cache = batch.cache;
+        const int32_t* block = batch.block_table + row * batch.table_stride + first / cache.block_size;
+        const int64_t count = std::min<int64_t>(CHUNK, end - first);
+        int64_t slot = first % cache.block_size;
+        for (int64_t i = 0; i < count; slot = 0, block++) {
+            const T* key = static_cast<const T*>(cache.data) + cache.offset(*block, 0, 0, slot);
+            for (; i < count && slot < cache.block_size; i++, slot++, key += cache.head_dim) {
+                keys[i] = key;
+                if constexpr (std::is_same_v<T, int8_t>) scales[i] = cache.slot_scale(*block, 0, 0, slot);
+            }
+        }
+        for (int64_t i = count; i < CHUNK; i++) keys[i] = keys[count - 1], scales[i] = scales[count - 1];
     }
+};
 
-    void look_up() {
-        key = static_cast<const T*>(cache.data) + cache.offset(*block, 0, head, slot);
-        value = key + cache.heads * cache.block_size * cache.head_dim;
-    }
+// The keys and values of one head of the cache.
+template <typename T>
+class Head {
+    const CacheLayer& cache_;
+    const Slots<T>& slots_;
+    int64_t head_, values_;
 
-    // On to the next slot; `is_last`: there is none, and what the block table holds there must not be read.
-    void next(bool is_last) {
-        key += cache.head_dim, value += cache.head_dim;
-        if (++slot < cache.block_size || is_last) return;
-        slot = 0, block++;
-        look_up();
-    }
-
-    // What a stored key (part 0) or value (part 1) is multiplied with.
-    float scale(int64_t part) const {
-        if constexpr (std::is_same_v<T, int8_t>) return *cache.slot_scale(*block, part, head, slot);
-        if constexpr (std::is_same_v<T, float8_e4m3>) return cache.scale[part];
+    float scale(int64_t i, int64_t part, int64_t head) const {
+        if constexpr (std::is_same_v<T, int8_t>) return slots_.scales[i][head * cache_.block_size];
+        if constexpr (std::is_same_v<T, float8_e4m3>) return cache_.scale[part];
         return 1;
     }
 
+   public:
+    Head(const CacheLayer& cache, const Slots<T>& slots, int64_t head)
+        : cache_(cache), slots_(slots), head_(head), values_(head + cache.heads) {}
+
+    const T* key(int64_t i) const { return slots_.keys[i] + head_ * cache_.block_size * cache_.head_dim; }
+    const T* value(int64_t i) const { return slots_.keys[i] + values_ * cache_.block_size * cache_.head_dim; }
+    // What a stored number is multiplied with.
+    float key_scale(int64_t i) const { return scale(i, 0, head_); }
+    float value_scale(int64_t i) const { return scale(i, 1, values_); }
 };
 
 template <typename T>
@@ -277,122 +155,225 @@ vfloat load_scaled(const T* head, int64_t d, int64_t head_dim, float scale) {
     return load_scaled(rest, scale);
 }
 
-// Words word .. word + LANES - 1 of a key.
+// Words word .. word + LANES - 1 of the keys first .. first + LANES - 1, transposed. Those of `later` are asked for.
 template <typename F, bool WHOLE, typename T>
-vfloat load_words(const T* key, int64_t word, int64_t head_dim, float scale) {
-    if constexpr (std::is_same_v<F, PairFactors>)
-        return (vfloat)(WHOLE ? load_pairs(key + 2 * word) : load_first_pairs(key + 2 * word, head_dim - 2 * word));
-    else
-        return load_scaled<WHOLE>(key, word, head_dim, scale);
-}
-
-// Row i of a chunk's values -> value_rows; rows of pairs hold the values of two keys, and 0 for one behind the chunk.
-template <typename F, bool WHOLE, typename T>
-void read_value(const Cursor<T>& at, int64_t i, bool is_last, int64_t head_dim, int64_t width, Scratch<F>& scratch) {
-    auto* to = scratch.values.data() + i / F::PER_WORD * width;
-    scratch.value_rows[i / F::PER_WORD] = to;
-    if constexpr (std::is_same_v<F, PairFactors>) {
-        const bfloat16* even = i % 2 ? scratch.even_value : at.value;
-        scratch.even_value = at.value;
-        if (i % 2 == 0 && !is_last) return;
-        for (int64_t d = 0; d < width; d += LANES) {
-            const int64_t count = WHOLE ? LANES : head_dim - d;
-            const vint pairs = widen_bits(even + d, count) | (i % 2 ? widen_bits(at.value + d, count) << 16 : vint{});
-            std::memcpy(to + d, &pairs, sizeof pairs);
-        }
-    } else if (WHOLE && std::is_same_v<T, float>) {
-        scratch.value_rows[i] = reinterpret_cast<const float*>(at.value);
+ALWAYS_INLINE void load_keys(const Head<T>& here, const Head<T>& later, int64_t first, int64_t word, int64_t head_dim,
+                             vfloat (&square)[LANES]) {
+    const int64_t at = word * F::PER_WORD;
+#pragma GCC unroll 16
+    for (int lane = 0; lane < LANES; lane++) __builtin_prefetch(later.key(first + lane) + at);
+    if constexpr (WHOLE && sizeof(T) * F::PER_WORD == sizeof(float)) {
+        load_transposed([&](int lane) { return here.key(first + lane) + at; }, square);
     } else {
-        for (int64_t d = 0; d < width; d += LANES)
-            store(to + d, load_scaled<WHOLE>(at.value, d, head_dim, at.scale(1)));
+        for (int lane = 0; lane < LANES; lane++)
+            if constexpr (std::is_same_v<F, PairFactors>)
+                square[lane] = (vfloat)load_first_pairs(here.key(first + lane) + at, head_dim - at);
+            else
+                square[lane] = load_scaled<WHOLE>(here.key(first + lane), at, head_dim, here.key_scale(first + lane));
+        transpose(square);
     }
 }
 
-// A chunk of the cache -> keys [words, CHUNK] (transposed) and value_rows.
+// The pairs of the values i and i + 1 from number d on: 2 * LANES numbers of a head, or what is left of them.
+template <bool WHOLE>
+ALWAYS_INLINE void load_value_pairs(const bfloat16* even, const bfloat16* odd, int64_t count, vint (&pairs)[2]) {
+    const vint x = WHOLE ? load_pairs(even) : load_first_pairs(even, count);
+    const vint y = WHOLE ? load_pairs(odd) : load_first_pairs(odd, count);
+    pairs[0] = interleaved<0>(x, y);
+    pairs[1] = interleaved<LANES>(x, y);
+}
+
+// The keys of a chunk: [words, CHUNK].
 template <typename F, bool WHOLE, typename T>
-void read_chunk(const Batch& batch, const Chunk& chunk, Scratch<F>& scratch) {
-    const int64_t head_dim = batch.cache.head_dim, width = batch.width(), words = batch.words<F>();
-    Cursor<T> at(batch, chunk);
-    for (int64_t first = 0; first < chunk.count; first += LANES) {
-        const int64_t lanes = std::min<int64_t>(LANES, chunk.count - first);
-        const T* keys[LANES];
-        float scales[LANES];
-        for (int64_t lane = 0; lane < lanes; lane++) {
-            const int64_t i = first + lane;
-            keys[lane] = at.key;
-            scales[lane] = at.scale(0);
-            read_value<F, WHOLE>(at, i, i + 1 == chunk.count, head_dim, width, scratch);
-            at.next(i + 1 == chunk.count);
-            scratch.ahead.ask();
-        }
-        for (int64_t word = 0; word < words; word += LANES) {
+void read_keys(const Batch& batch, const Head<T>& here, const Head<T>& later, int64_t count, Scratch<F>& scratch) {
+    for (int64_t first = 0; first < count; first += LANES)
+        for (int64_t word = 0; word < batch.words<F>(); word += LANES) {
             vfloat square[LANES];
-            for (int64_t lane = 0; lane < LANES; lane++)
-                square[lane] = lane < lanes ? load_words<F, WHOLE>(keys[lane], word, head_dim, scales[lane]) : vfloat{};
-            transpose(square);
+            load_keys<F, WHOLE>(here, later, first, word, batch.cache.head_dim, square);
+#pragma GCC unroll 16
             for (int row = 0; row < LANES; row++)
                 std::memcpy(scratch.keys.data() + (word + row) * CHUNK + first, &square[row], sizeof(vfloat));
         }
+}
+
+// The values of a chunk -> value_rows; rows of pairs hold the values of two keys, and 0 for one behind the chunk.
+template <typename F, bool WHOLE, typename T>
+void read_values(const Batch& batch, const Head<T>& here, const Head<T>& later, int64_t count, Scratch<F>& scratch) {
+    const int64_t head_dim = batch.cache.head_dim, width = batch.width();
+    auto* to = scratch.values.data();
+    for (int64_t i = 0; i < count; i += F::PER_WORD, to += width) {
+        scratch.value_rows[i / F::PER_WORD] = to;
+        for (int64_t d = 0; d < head_dim; d += 64 / sizeof(T))
+            for (int64_t j = i; j < i + F::PER_WORD; j++) __builtin_prefetch(later.value(j) + d);
+        if constexpr (std::is_same_v<F, PairFactors>) {
+            const bfloat16 *even = here.value(i), *odd = i + 1 < count ? here.value(i + 1) : scratch.zeros.data();
+            for (int64_t d = 0; d < width; d += 2 * LANES) {
+                vint pairs[2];
+                load_value_pairs<WHOLE>(even + d, odd + d, head_dim - d, pairs);
+                for (int v = 0; v < 2 && d + v * LANES < width; v++)
+                    std::memcpy(to + d + v * LANES, &pairs[v], sizeof(vint));
+            }
+        } else if constexpr (WHOLE && std::is_same_v<T, float>) {
+            scratch.value_rows[i] = here.value(i);
+        } else {
+            for (int64_t d = 0; d < width; d += LANES)
+                store(to + d, load_scaled<WHOLE>(here.value(i), d, head_dim, here.value_scale(i)));
+        }
     }
 }
 
-// Scores of one query -> weights, and its running peak, mass and output. Keys begin .. end - 1 of the chunk are
-// visible, at least one.
-template <typename Number>
-void soften(const float* scores, float scale, int64_t begin, int64_t end, Number* weights, float& peak, vfloat& mass,
-            float* output, int64_t width) {
-    vfloat s[4];
+// Scores of ROWS queries. Few of them take the keys from registers; sums in the order of `multiply`.
+template <int ROWS, typename F, typename T>
+void score_few(const Batch& batch, const Head<T>& here, const Head<T>& later, int64_t count,
+               const typename F::Number* queries, float* scores) {
+    const int64_t words = batch.words<F>();
+    for (int64_t first = 0; first < count; first += LANES) {
+        Tile<ROWS, 1> tile;
+        tile.zero();
+        for (int64_t word = 0; word < words; word += LANES) {
+            vfloat square[LANES];
+            load_keys<F, true>(here, later, first, word, batch.cache.head_dim, square);
+#pragma GCC unroll 16
+            for (int k = 0; k < LANES; k++) {
+                const vfloat row[1] = {square[k]};
+                add_word(tile, queries + (word + k) * F::PER_WORD, words * F::PER_WORD, row);
+            }
+        }
+#pragma GCC unroll 16
+        for (int row = 0; row < ROWS; row++) store(scores + row * CHUNK + first, tile.sums[row][0]);
+    }
+}
+
+// outputs [ROWS, width] = outputs * factors + weights [ROWS, CHUNK] @ values of pairs, from registers as well.
+template <int ROWS>
+void add_few_values(const Batch& batch, const Head<bfloat16>& here, const Head<bfloat16>& later, int64_t count,
+                    const Scratch<PairFactors>& scratch, float* outputs) {
+    const int64_t width = batch.width();
+    for (int64_t d = 0; d < width; d += 2 * LANES) {
+        Tile<ROWS, 2> tile;
+        load_scaled_rows(tile, outputs + d, width, scratch.factors.data());
+        for (int64_t i = 0; i < count; i += 2) {
+            __builtin_prefetch(later.value(i) + d);
+            __builtin_prefetch(later.value(i + 1) + d);
+            vint pairs[2];
+            const bfloat16* odd = i + 1 < count ? here.value(i + 1) : scratch.zeros.data();
+            load_value_pairs<true>(here.value(i) + d, odd + d, 0, pairs);
+            add_pairs(tile, scratch.weights.data() + i, CHUNK, pairs);
+        }
+        store_rows(tile, outputs + d, width);
+    }
+}
+
+// The keys of a chunk that a query sees.
+struct Seen {
+    int64_t begin, end;
+
+    Seen(const Batch& batch, const Chunk& chunk, int64_t position)
+        : begin(batch.window ? std::max<int64_t>(0, position - batch.window + 1 - chunk.first) : 0),
+          end(std::min(chunk.count, position + 1 - chunk.first)) {}
+
+    bool nothing() const { return begin >= end; }  // the window has passed this chunk
+};
+
+// Scores of a query, scaled, and -inf where it does not see the key; return the largest.
+inline float mask(float* scores, float scale, Seen seen) {
     vfloat highest = splat(-INFINITY);
-    for (int v = 0; v < 4; v++) {
-        const vint at = lane_numbers() + v * LANES;
-        const vint visible = (at >= static_cast<int32_t>(begin)) & (at < static_cast<int32_t>(end));
-        s[v] = select(visible, load(scores + v * LANES) * scale, splat(-INFINITY));
-        highest = maximum(highest, s[v]);
+    for (int v = 0; v < CHUNK / LANES; v++) {
+        vfloat s = load(scores + v * LANES) * scale;
+        if (seen.begin > v * LANES || seen.end < (v + 1) * LANES) {
+            const vint at = lane_numbers() + v * LANES;
+            const vint visible = (at >= static_cast<int32_t>(seen.begin)) & (at < static_cast<int32_t>(seen.end));
+            s = select(visible, s, splat(-INFINITY));
+        }
+        store(scores + v * LANES, s);
+        highest = maximum(highest, s);
     }
-    const float new_peak = std::max(peak, largest(highest));
-    if (new_peak != peak) {
-        const float factor = exp_nonpositive(splat(peak - new_peak))[0];
-        mass *= factor;
-        for (int64_t d = 0; d < width; d += LANES) store(output + d, load(output + d) * factor);
-        peak = new_peak;
+    return largest(highest);
+}
+
+// Scores of the queries of some tokens, the first of which stands at `position` -> weights, their running peaks and
+// masses, and the factors that their outputs so far shrink by. Step by step for all of them: one query alone would wait
+// for each of its steps. query: number of the first one in `scratch`.
+template <typename F>
+void soften(const Batch& batch, const Chunk& chunk, int64_t position, int64_t num_tokens, int64_t query,
+            Scratch<F>& scratch) {
+    const float scale = std::is_same_v<F, PairFactors> ? batch.scale : 1;  // wide queries are scaled already
+    const int64_t group = batch.group(), count = num_tokens * group;
+    float *peaks = scratch.peaks.data() + query, *new_peaks = scratch.new_peaks.data();
+    for (int64_t i = 0, token = 0; token < num_tokens; token++) {
+        const Seen seen(batch, chunk, position + token);
+        for (const int64_t end = i + group; i < end; i++)
+            new_peaks[i] = seen.nothing() ? peaks[i] : std::max(peaks[i], mask(&scratch.scores[i * CHUNK], scale, seen));
     }
-    for (int v = 0; v < 4; v++) {
-        const vfloat weight = exp_nonpositive(s[v] - peak);
-        mass += weight;
-        store(weights + v * LANES, weight);
+    for (int64_t i = 0; i < count; i += LANES) {
+        const vfloat before = load(peaks + i), now = load(new_peaks + i);
+        store(scratch.factors.data() + i, select(before == now, splat(1), exp_nonpositive(before - now)));
+    }
+    for (int64_t i = 0, token = 0; token < num_tokens; token++) {
+        const Seen seen(batch, chunk, position + token);
+        for (const int64_t end = i + group; i < end; i++) {
+            auto* weights = &scratch.weights[i * CHUNK];
+            if (seen.nothing()) {
+                std::fill_n(weights, CHUNK, typename F::Number{});
+                continue;
+            }
+            vfloat mass = scratch.masses[query + i] * scratch.factors[i];
+#pragma GCC unroll 8
+            for (int v = 0; v < CHUNK / LANES; v++) {
+                const vfloat weight = exp_nonpositive(load(&scratch.scores[i * CHUNK + v * LANES]) - new_peaks[i]);
+                mass += weight;
+                store(weights + v * LANES, weight);
+            }
+            scratch.masses[query + i] = mass;
+            peaks[i] = new_peaks[i];
+        }
     }
 }
 
-// Everything for one chunk of keys but reading it.
-template <typename F>
-void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int64_t position, Scratch<F>& scratch) {
-    const int64_t base = (chunk.kv_head - task.first_head) * task.num_tokens * batch.group();
-    const int64_t head_dim = batch.cache.head_dim, width = batch.width(), group = batch.group();
-    const int64_t skip = std::max<int64_t>(0, chunk.first - position);  // tokens that stand before the chunk
-    const int64_t begin = skip * group, num_queries = task.num_tokens * group;
-    if (begin >= num_queries) return;
-    const int64_t query_stride = batch.words<F>() * F::PER_WORD, depth = (head_dim + F::PER_WORD - 1) / F::PER_WORD;
-    float* scores = scratch.scores.data();
-    auto* weights = scratch.weights.data();
-    const auto* keys = scratch.keys.data();
-    multiply<false>(
-        num_queries - begin, scratch.queries.data() + (base + begin) * query_stride, query_stride,
-        [=](int64_t word) { return keys + word * CHUNK; }, CHUNK, depth, scores, scratch.ahead);
-    const float scale = std::is_same_v<F, PairFactors> ? batch.scale : 1;  // wide queries are scaled already
-    for (int64_t query = begin; query < num_queries; query++, scores += CHUNK, weights += CHUNK) {
-        const int64_t at = position + query / group;
-        const int64_t oldest = batch.window ? std::max<int64_t>(0, at - batch.window + 1 - chunk.first) : 0;
-        const int64_t end = std::min(chunk.count, at + 1 - chunk.first);
-        if (oldest < end)
-            soften(scores, scale, oldest, end, weights, scratch.peak[base + query], scratch.mass[base + query],
-                   scratch.outputs.data() + (base + query) * width, width);
-        else  // the window has passed this chunk
-            std::fill_n(weights, CHUNK, typename F::Number{});
+// Call with the number of rows, 1 .. MOST, as a constant.
+template <int MOST, typename Call>
+void with_rows(int64_t rows, const Call& call) {
+    if constexpr (MOST > 0) {
+        if (rows == MOST)
+            call(std::integral_constant<int, MOST>{});
+        else
+            with_rows<MOST - 1>(rows, call);
     }
+}
+
+// A chunk of keys: its queries' scores, weights, and what is added to their outputs.
+template <typename F, bool WHOLE, typename T>
+void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int64_t position, const Head<T>& here,
+                  const Head<T>& later, int64_t base, Scratch<F>& scratch) {
+    const int64_t head_dim = batch.cache.head_dim, width = batch.width();
+    const int64_t skip = std::max<int64_t>(0, chunk.first - position);  // tokens that stand before the chunk
+    if (skip >= task.num_tokens) return;
+    const int64_t num_tokens = task.num_tokens - skip, num_queries = num_tokens * batch.group();
+    const int64_t query = base + skip * batch.group(), query_stride = batch.words<F>() * F::PER_WORD;
+    const auto* queries = scratch.queries.data() + query * query_stride;
+    float* outputs = scratch.outputs.data() + query * width;
+    const bool are_few = WHOLE && sizeof(T) * F::PER_WORD == sizeof(float) && num_queries <= FEW;
+    if (are_few) {
+        if constexpr (WHOLE)
+            with_rows<FEW>(num_queries, [&](auto rows) {
+                score_few<rows, F>(batch, here, later, chunk.count, queries, scratch.scores.data());
+            });
+    } else {
+        read_keys<F, WHOLE>(batch, here, later, chunk.count, scratch);
+        const auto* keys = scratch.keys.data();
+        multiply(num_queries, queries, query_stride, [=](int64_t word) { return keys + word * CHUNK; }, CHUNK,
+                 (head_dim + F::PER_WORD - 1) / F::PER_WORD, nullptr, scratch.scores.data());
+    }
+    soften(batch, chunk, position + skip, num_tokens, query, scratch);
+    if constexpr (WHOLE && std::is_same_v<F, PairFactors>)
+        if (are_few)
+            return with_rows<FEW>(num_queries, [&](auto rows) {
+                add_few_values<rows>(batch, here, later, chunk.count, scratch, outputs);
+            });
+    read_values<F, WHOLE>(batch, here, later, chunk.count, scratch);
     const auto* const* values = scratch.value_rows;
-    multiply<true>(
-        num_queries - begin, scratch.weights.data(), CHUNK, [=](int64_t word) { return values[word]; }, width,
-        (chunk.count + F::PER_WORD - 1) / F::PER_WORD, scratch.outputs.data() + (base + begin) * width, scratch.ahead);
+    multiply(num_queries, scratch.weights.data(), CHUNK, [=](int64_t word) { return values[word]; }, width,
+             (chunk.count + F::PER_WORD - 1) / F::PER_WORD, scratch.factors.data(), outputs);
 }
 
 template <typename Q, typename F>
@@ -412,8 +393,8 @@ void load_queries(const Batch& batch, const Task& task, Scratch<F>& scratch) {
         } else {
             for (int64_t d = 0; d < head_dim; d++) to[d] = to_float(from[d]) * batch.scale;
         }
-        scratch.peak[query] = -INFINITY;
-        scratch.mass[query] = vfloat{};
+        scratch.peaks[query] = -INFINITY;
+        scratch.masses[query] = vfloat{};
     }
     std::fill_n(scratch.outputs.data(), num_queries * width, 0.0f);
 }
@@ -427,7 +408,7 @@ void store_outputs(const Batch& batch, const Task& task, Scratch<F>& scratch) {
         const float* from = scratch.outputs.data() + query * width;
         const int64_t head = (task.first_head + query / per_head) * group + query % group;
         Q* to = static_cast<Q*>(batch.out) + ((token + query % per_head / group) * batch.heads + head) * head_dim;
-        const float inverse = 1.0f / sum(scratch.mass[query]);
+        const float inverse = 1.0f / sum(scratch.masses[query]);
         int64_t d = 0;
         for (; d + LANES <= head_dim; d += LANES) store(to + d, load(from + d) * inverse);
         for (; d < head_dim; d++) to[d] = from_float<Q>(from[d] * inverse);
@@ -446,28 +427,30 @@ struct Range {
     }
 };
 
-Chunk chunk_at(const Task& task, const Range& range, int64_t first, int64_t head) {
-    return {task.row, head, first, std::min<int64_t>(CHUNK, range.end - first)};
-}
-
-// `next` is the task that this thread probably does next: its first chunk is asked for during the last one here.
-template <typename Q, typename T, typename F>
+// `next` is the task that this thread probably does next: its first chunk is asked for during the last one here. What a
+// thread will read is asked for a little at a time: a core has some two dozen misses under way at most, then it waits.
+template <bool WHOLE, typename Q, typename T, typename F>
 void attend(const Batch& batch, const Task& task, const Task& next, Scratch<F>& scratch) {
     load_queries<Q>(batch, task, scratch);
     const Range range(batch, task), after(batch, next);
-    const bool whole = batch.words<F>() * F::PER_WORD == batch.cache.head_dim;
-    const auto read = whole ? read_chunk<F, true, T> : read_chunk<F, false, T>;
-    const int64_t end_head = task.first_head + task.num_heads;
-    for (int64_t first = range.first; first < range.end; first += CHUNK)
+    const int64_t end_head = task.first_head + task.num_heads, queries_per_head = task.num_tokens * batch.group();
+    Slots<T> slots, later_slots;
+    slots.find(batch, task.row, range.first, range.end);
+    for (int64_t first = range.first; first < range.end; first += CHUNK, slots = later_slots) {
+        const Chunk chunk{first, std::min<int64_t>(CHUNK, range.end - first)};
+        const bool is_last = first + CHUNK >= range.end;
+        if (is_last)
+            later_slots.find(batch, next.row, after.first, after.end);
+        else
+            later_slots.find(batch, task.row, first + CHUNK, range.end);
         for (int64_t head = task.first_head; head < end_head; head++) {
-            const Chunk chunk = chunk_at(task, range, first, head);
-            const Chunk later = head + 1 < end_head           ? chunk_at(task, range, first, head + 1)
-                                : first + CHUNK < range.end ? chunk_at(task, range, first + CHUNK, task.first_head)
-                                                            : chunk_at(next, after, after.first, next.first_head);
-            scratch.ahead.aim(batch, later, sizeof(T), F::PER_WORD);
-            read(batch, chunk, scratch);
-            attend_chunk(batch, task, chunk, range.position, scratch);
+            const Head<T> here(batch.cache, slots, head);
+            const Head<T> later = head + 1 < end_head ? Head<T>(batch.cache, slots, head + 1)
+                                                      : Head<T>(batch.cache, later_slots, (is_last ? next : task).first_head);
+            const int64_t base = (head - task.first_head) * queries_per_head;
+            attend_chunk<F, WHOLE>(batch, task, chunk, range.position, here, later, base, scratch);
         }
+    }
     store_outputs<Q>(batch, task, scratch);
 }
 
@@ -502,11 +485,14 @@ void attend_all(const Batch& batch, int64_t num_rows) {
     int64_t num_keys = 0;
     for (const Task& task : tasks) num_keys += Range(batch, task).end;
     for_pieces((num_tasks + at_once - 1) / at_once, num_keys > WORTH_THREADS, [&](int64_t piece) {
-        Scratch<FactorsOf<Q, T>>& scratch = scratch_of_thread<FactorsOf<Q, T>>();
+        using F = FactorsOf<Q, T>;
+        Scratch<F>& scratch = scratch_of_thread<F>();
         scratch.resize(batch);
         const int64_t end = std::min(num_tasks, (piece + 1) * at_once);
+        const bool whole = batch.words<F>() * F::PER_WORD == batch.cache.head_dim;
         for (int64_t i = piece * at_once; i < end; i++)
-            attend<Q, T>(batch, tasks[i], tasks[std::min(i + 1, num_tasks - 1)], scratch);
+            (whole ? attend<true, Q, T, F> : attend<false, Q, T, F>)(batch, tasks[i],
+                                                                     tasks[std::min(i + 1, num_tasks - 1)], scratch);
     });
 }
 

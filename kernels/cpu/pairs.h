@@ -36,6 +36,26 @@ ALWAYS_INLINE vint widen_bits(const bfloat16* from, int64_t count) {
     return widened(bits);
 }
 
+ALWAYS_INLINE void store_pairs(void* to, vint pairs) {
+    std::memcpy(to, &pairs, sizeof pairs);
+}
+
+// Numbers first .. first + LANES - 1 of x, each in front of that of y.
+template <int FIRST, size_t... I>
+ALWAYS_INLINE vint interleaved(vint x, vint y, std::index_sequence<I...>) {
+    typedef uint16_t vnumbers __attribute__((vector_size(4 * LANES)));
+#if defined(__clang__)
+    return (vint)__builtin_shufflevector((vnumbers)x, (vnumbers)y, (I % 2 * 2 * LANES + FIRST + I / 2)...);
+#else
+    return (vint)__builtin_shuffle((vnumbers)x, (vnumbers)y,
+                                   vnumbers{static_cast<uint16_t>(I % 2 * 2 * LANES + FIRST + I / 2)...});
+#endif
+}
+template <int FIRST>
+ALWAYS_INLINE vint interleaved(vint x, vint y) {
+    return interleaved<FIRST>(x, y, std::make_index_sequence<2 * LANES>{});
+}
+
 ALWAYS_INLINE vfloat even_of(vint pairs) {
     return (vfloat)(pairs << 16);
 }

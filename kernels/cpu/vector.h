@@ -218,10 +218,40 @@ inline __attribute__((always_inline)) void transpose(vfloat (&rows)[LANES]) {
     if constexpr (DISTANCE > 1) transpose<DISTANCE / 2>(rows);
 }
 
+// The same for rows of LANES numbers in memory; row(i) is the address of one. With AVX-512 half of the exchange comes with
+// the loads: a quarter of four rows goes into one register.
+template <typename RowOf>
+inline __attribute__((always_inline)) void load_transposed(RowOf row, vfloat (&columns)[LANES]) {
+#if defined(__AVX512F__)
+#pragma GCC unroll 4
+    for (int quarter = 0; quarter < 4; quarter++) {
+        __m512 x[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const auto at = [&](int j) { return _mm_loadu_ps(reinterpret_cast<const float*>(row(j)) + 4 * quarter); };
+            x[i] = _mm512_castps128_ps512(at(i));
+            x[i] = _mm512_mask_broadcast_f32x4(x[i], 0x00f0, at(4 + i));
+            x[i] = _mm512_mask_broadcast_f32x4(x[i], 0x0f00, at(8 + i));
+            x[i] = _mm512_mask_broadcast_f32x4(x[i], 0xf000, at(12 + i));
+        }
+        const vfloat x0 = (vfloat)x[0], x1 = (vfloat)x[1], x2 = (vfloat)x[2], x3 = (vfloat)x[3];
+        const vfloat a = shuffled<Low<1>>(x0, x1), b = shuffled<High<1>>(x0, x1);
+        const vfloat c = shuffled<Low<1>>(x2, x3), d = shuffled<High<1>>(x2, x3);
+        columns[4 * quarter] = shuffled<Low<2>>(a, c);
+        columns[4 * quarter + 1] = shuffled<Low<2>>(b, d);
+        columns[4 * quarter + 2] = shuffled<High<2>>(a, c);
+        columns[4 * quarter + 3] = shuffled<High<2>>(b, d);
+    }
+#else
+    for (int i = 0; i < LANES; i++) std::memcpy(&columns[i], row(i), sizeof(vfloat));
+    transpose(columns);
+#endif
+}
+
 // e^x to about one unit in the last place: 2^n * e^r with r in [-ln2/2, ln2/2], e^r by a Taylor polynomial.
 // Below -87.3, where floats become subnormal, the result is 0; NaN stays NaN. Above 88.7 it is wrong:
 // softmax and silu only ask for what is at most 0.
-inline vfloat exp_nonpositive(vfloat x) {
+inline __attribute__((always_inline)) vfloat exp_nonpositive(vfloat x) {
     const vfloat n_shifted = x * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
     const vfloat n = n_shifted - 12582912.0f;
     const vfloat r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts, so that r is exact
