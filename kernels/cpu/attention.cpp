@@ -161,7 +161,7 @@ ALWAYS_INLINE void load_keys(const Head<T>& here, const Head<T>& later, int64_t 
                              vfloat (&square)[LANES]) {
     const int64_t at = word * F::PER_WORD;
 #pragma GCC unroll 16
-    for (int lane = 0; lane < LANES; lane++) __builtin_prefetch(later.key(first + lane) + at);
+    for (int lane = 0; lane < LANES; lane++) ask(later.key(first + lane) + at);
     if constexpr (WHOLE && sizeof(T) * F::PER_WORD == sizeof(float)) {
         load_transposed([&](int lane) { return here.key(first + lane) + at; }, square);
     } else {
@@ -204,7 +204,7 @@ void read_values(const Batch& batch, const Head<T>& here, const Head<T>& later, 
     for (int64_t i = 0; i < count; i += F::PER_WORD, to += width) {
         scratch.value_rows[i / F::PER_WORD] = to;
         for (int64_t d = 0; d < head_dim; d += 64 / sizeof(T))
-            for (int64_t j = i; j < i + F::PER_WORD; j++) __builtin_prefetch(later.value(j) + d);
+            for (int64_t j = i; j < i + F::PER_WORD; j++) ask(later.value(j) + d);
         if constexpr (std::is_same_v<F, PairFactors>) {
             const bfloat16 *even = here.value(i), *odd = i + 1 < count ? here.value(i + 1) : scratch.zeros.data();
             for (int64_t d = 0; d < width; d += 2 * LANES) {
@@ -253,8 +253,8 @@ void add_few_values(const Batch& batch, const Head<bfloat16>& here, const Head<b
         Tile<ROWS, 2> tile;
         load_scaled_rows(tile, outputs + d, width, scratch.factors.data());
         for (int64_t i = 0; i < count; i += 2) {
-            __builtin_prefetch(later.value(i) + d);
-            __builtin_prefetch(later.value(i + 1) + d);
+            ask(later.value(i) + d);
+            ask(later.value(i + 1) + d);
             vint pairs[2];
             const bfloat16* odd = i + 1 < count ? here.value(i + 1) : scratch.zeros.data();
             load_value_pairs<true>(here.value(i) + d, odd + d, 0, pairs);
@@ -445,8 +445,8 @@ void attend(const Batch& batch, const Task& task, const Task& next, Scratch<F>& 
             later_slots.find(batch, task.row, first + CHUNK, range.end);
         for (int64_t head = task.first_head; head < end_head; head++) {
             const Head<T> here(batch.cache, slots, head);
-            const Head<T> later = head + 1 < end_head ? Head<T>(batch.cache, slots, head + 1)
-                                                      : Head<T>(batch.cache, later_slots, (is_last ? next : task).first_head);
+            const int64_t later_head = is_last ? next.first_head + (head - task.first_head) % next.num_heads : head;
+            const Head<T> later(batch.cache, later_slots, later_head);
             const int64_t base = (head - task.first_head) * queries_per_head;
             attend_chunk<F, WHOLE>(batch, task, chunk, range.position, here, later, base, scratch);
         }

@@ -34,3 +34,9 @@ struct Tile {
             for (int v = 0; v < VECTORS; v++) sums[row][v] += a[row * stride] * b[v];
     }
 };
+
+// Asks for the cache line of an address that is read some thousand bytes later. To the L2 cache: it has several times as
+// many misses under way as the L1 cache, and the memory answers twice as fast.
+ALWAYS_INLINE void ask(const void* address) {
+    __builtin_prefetch(address, 0, 2);
+}
