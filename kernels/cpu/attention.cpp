@@ -91,7 +91,7 @@ struct Scratch {
     }
 };
 
-// Where the keys of a chunk lie, for the first head of the cache; behind its end the last one again.
+// Where the keys of a chunk lie, for the first head of the cache. Behind its end come keys again that it has.
 template <typename T>
 struct Slots {
     const T* keys[CHUNK];
@@ -110,7 +110,8 @@ struct Slots {
                 if constexpr (std::is_same_v<T, int8_t>) scales[i] = cache.slot_scale(*block, 0, 0, slot);
             }
         }
-        for (int64_t i = count; i < CHUNK; i++) keys[i] = keys[count - 1], scales[i] = scales[count - 1];
+        const int64_t whole = (count - 1) / LANES * LANES;  // the first key of the last vector
+        for (int64_t i = count; i < CHUNK; i++) keys[i] = keys[whole], scales[i] = scales[whole];
     }
 };
 
@@ -160,18 +161,16 @@ template <typename F, bool WHOLE, typename T>
 ALWAYS_INLINE void load_keys(const Head<T>& here, const Head<T>& later, int64_t first, int64_t word, int64_t head_dim,
                              vfloat (&square)[LANES]) {
     const int64_t at = word * F::PER_WORD;
-#pragma GCC unroll 16
-    for (int lane = 0; lane < LANES; lane++) ask(later.key(first + lane) + at);
-    if constexpr (WHOLE && sizeof(T) * F::PER_WORD == sizeof(float)) {
-        load_transposed([&](int lane) { return here.key(first + lane) + at; }, square);
-    } else {
-        for (int lane = 0; lane < LANES; lane++)
-            if constexpr (std::is_same_v<F, PairFactors>)
-                square[lane] = (vfloat)load_first_pairs(here.key(first + lane) + at, head_dim - at);
-            else
-                square[lane] = load_scaled<WHOLE>(here.key(first + lane), at, head_dim, here.key_scale(first + lane));
-        transpose(square);
+    for (int lane = 0; lane < LANES; lane++) {
+        ask(later.key(first + lane) + at);
+        if constexpr (std::is_same_v<F, PairFactors>) {
+            const bfloat16* from = here.key(first + lane) + at;
+            square[lane] = (vfloat)(WHOLE ? load_pairs(from) : load_first_pairs(from, head_dim - at));
+        } else {
+            square[lane] = load_scaled<WHOLE>(here.key(first + lane), at, head_dim, here.key_scale(first + lane));
+        }
     }
+    transpose(square);
 }
 
 // The pairs of the values i and i + 1 from number d on: 2 * LANES numbers of a head, or what is left of them.
@@ -222,25 +221,34 @@ void read_values(const Batch& batch, const Head<T>& here, const Head<T>& later, 
     }
 }
 
-// Scores of ROWS queries. Few of them take the keys from registers; sums in the order of `multiply`.
+// Scores of ROWS queries: few of them take the keys from registers, four words at a time; sums in the order of `multiply`.
 template <int ROWS, typename F, typename T>
 void score_few(const Batch& batch, const Head<T>& here, const Head<T>& later, int64_t count,
                const typename F::Number* queries, float* scores) {
-    const int64_t words = batch.words<F>();
-    for (int64_t first = 0; first < count; first += LANES) {
-        Tile<ROWS, 1> tile;
+    constexpr int VECTORS = ROWS <= 2 ? 4 : 2;
+    const int64_t words = batch.words<F>(), head_dim = batch.cache.head_dim;
+    for (int64_t first = 0; first < count; first += VECTORS * LANES) {
+        Tile<ROWS, VECTORS> tile;
         tile.zero();
-        for (int64_t word = 0; word < words; word += LANES) {
-            vfloat square[LANES];
-            load_keys<F, true>(here, later, first, word, batch.cache.head_dim, square);
-#pragma GCC unroll 16
-            for (int k = 0; k < LANES; k++) {
-                const vfloat row[1] = {square[k]};
+        for (int64_t word = 0; word < words; word += 4) {
+            vfloat columns[VECTORS][4];
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) {
+                const T* const from = here.key(first + v * LANES) + word * F::PER_WORD;
+                const char* const then = reinterpret_cast<const char*>(later.key(first + v * LANES));
+                load_columns([=](int lane) { return from + lane * head_dim; }, columns[v]);
+#pragma GCC unroll 4
+                for (int line = 0; line < LANES / 4; line++) ask(then + (word * LANES / 16 + line) * 64);
+            }
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; k++) {
+                vfloat row[VECTORS];
+#pragma GCC unroll 4
+                for (int v = 0; v < VECTORS; v++) row[v] = columns[v][k];
                 add_word(tile, queries + (word + k) * F::PER_WORD, words * F::PER_WORD, row);
             }
         }
-#pragma GCC unroll 16
-        for (int row = 0; row < ROWS; row++) store(scores + row * CHUNK + first, tile.sums[row][0]);
+        store_rows(tile, scores + first, CHUNK);
     }
 }
 
@@ -248,19 +256,22 @@ void score_few(const Batch& batch, const Head<T>& here, const Head<T>& later, in
 template <int ROWS>
 void add_few_values(const Batch& batch, const Head<bfloat16>& here, const Head<bfloat16>& later, int64_t count,
                     const Scratch<PairFactors>& scratch, float* outputs) {
-    const int64_t width = batch.width();
-    for (int64_t d = 0; d < width; d += 2 * LANES) {
+    const int64_t head_dim = batch.cache.head_dim;
+    for (int64_t d = 0; d < head_dim; d += 2 * LANES) {
         Tile<ROWS, 2> tile;
-        load_scaled_rows(tile, outputs + d, width, scratch.factors.data());
-        for (int64_t i = 0; i < count; i += 2) {
-            ask(later.value(i) + d);
-            ask(later.value(i + 1) + d);
-            vint pairs[2];
-            const bfloat16* odd = i + 1 < count ? here.value(i + 1) : scratch.zeros.data();
-            load_value_pairs<true>(here.value(i) + d, odd + d, 0, pairs);
-            add_pairs(tile, scratch.weights.data() + i, CHUNK, pairs);
+        load_scaled_rows(tile, outputs + d, head_dim, scratch.factors.data());
+        for (int64_t first = 0; first < count; first += LANES) {
+            const bfloat16 *value = here.value(first) + d, *then = later.value(first) + d;
+            const bfloat16* weights = scratch.weights.data() + first;
+            for (int64_t left = count - first, i = 0; i < LANES && i < left; i += 2, value += 2 * head_dim) {
+                ask(then + i * head_dim);
+                ask(then + (i + 1) * head_dim);
+                vint pairs[2];
+                load_value_pairs<true>(value, i + 1 < left ? value + head_dim : scratch.zeros.data(), 0, pairs);
+                add_pairs(tile, weights + i, CHUNK, pairs);
+            }
         }
-        store_rows(tile, outputs + d, width);
+        store_rows(tile, outputs + d, head_dim);
     }
 }
 
@@ -352,7 +363,8 @@ void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int6
     const int64_t query = base + skip * batch.group(), query_stride = batch.words<F>() * F::PER_WORD;
     const auto* queries = scratch.queries.data() + query * query_stride;
     float* outputs = scratch.outputs.data() + query * width;
-    const bool are_few = WHOLE && sizeof(T) * F::PER_WORD == sizeof(float) && num_queries <= FEW;
+    const bool are_few = WHOLE && sizeof(T) * F::PER_WORD == sizeof(float) && num_queries <= FEW &&
+                         batch.cache.block_size % LANES == 0;  // a vector of keys lies in one page
     if (are_few) {
         if constexpr (WHOLE)
             with_rows<FEW>(num_queries, [&](auto rows) {

@@ -218,34 +218,31 @@ inline __attribute__((always_inline)) void transpose(vfloat (&rows)[LANES]) {
     if constexpr (DISTANCE > 1) transpose<DISTANCE / 2>(rows);
 }
 
-// The same for rows of LANES numbers in memory; row(i) is the address of one. With AVX-512 half of the exchange comes with
-// the loads: a quarter of four rows goes into one register.
+// Four numbers of each of LANES rows in memory: columns[k] holds number k of every row. row(i): the address of row i.
+// Half of the exchange comes with the loads: four numbers of every fourth row go into one register.
 template <typename RowOf>
-inline __attribute__((always_inline)) void load_transposed(RowOf row, vfloat (&columns)[LANES]) {
+inline __attribute__((always_inline)) void load_columns(RowOf row, vfloat (&columns)[4]) {
+    vfloat x[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
 #if defined(__AVX512F__)
-#pragma GCC unroll 4
-    for (int quarter = 0; quarter < 4; quarter++) {
-        __m512 x[4];
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            const auto at = [&](int j) { return _mm_loadu_ps(reinterpret_cast<const float*>(row(j)) + 4 * quarter); };
-            x[i] = _mm512_castps128_ps512(at(i));
-            x[i] = _mm512_mask_broadcast_f32x4(x[i], 0x00f0, at(4 + i));
-            x[i] = _mm512_mask_broadcast_f32x4(x[i], 0x0f00, at(8 + i));
-            x[i] = _mm512_mask_broadcast_f32x4(x[i], 0xf000, at(12 + i));
-        }
-        const vfloat x0 = (vfloat)x[0], x1 = (vfloat)x[1], x2 = (vfloat)x[2], x3 = (vfloat)x[3];
-        const vfloat a = shuffled<Low<1>>(x0, x1), b = shuffled<High<1>>(x0, x1);
-        const vfloat c = shuffled<Low<1>>(x2, x3), d = shuffled<High<1>>(x2, x3);
-        columns[4 * quarter] = shuffled<Low<2>>(a, c);
-        columns[4 * quarter + 1] = shuffled<Low<2>>(b, d);
-        columns[4 * quarter + 2] = shuffled<High<2>>(a, c);
-        columns[4 * quarter + 3] = shuffled<High<2>>(b, d);
-    }
+        const auto at = [&](int j) { return _mm_loadu_ps(reinterpret_cast<const float*>(row(j))); };
+        __m512 four = _mm512_castps128_ps512(at(i));
+        four = _mm512_mask_broadcast_f32x4(four, 0x00f0, at(4 + i));
+        four = _mm512_mask_broadcast_f32x4(four, 0x0f00, at(8 + i));
+        x[i] = (vfloat)_mm512_mask_broadcast_f32x4(four, 0xf000, at(12 + i));
 #else
-    for (int i = 0; i < LANES; i++) std::memcpy(&columns[i], row(i), sizeof(vfloat));
-    transpose(columns);
+        float numbers[LANES];
+        for (int j = 0; j < LANES; j += 4) std::memcpy(numbers + j, row(i + j), 4 * sizeof(float));
+        x[i] = load(numbers);
 #endif
+    }
+    const vfloat a = shuffled<Low<1>>(x[0], x[1]), b = shuffled<High<1>>(x[0], x[1]);
+    const vfloat c = shuffled<Low<1>>(x[2], x[3]), d = shuffled<High<1>>(x[2], x[3]);
+    columns[0] = shuffled<Low<2>>(a, c);
+    columns[1] = shuffled<Low<2>>(b, d);
+    columns[2] = shuffled<High<2>>(a, c);
+    columns[3] = shuffled<High<2>>(b, d);
 }
 
 // e^x to about one unit in the last place: 2^n * e^r with r in [-ln2/2, ln2/2], e^r by a Taylor polynomial.
