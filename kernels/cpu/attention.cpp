@@ -502,9 +502,12 @@ void attend_all(const Batch& batch, int64_t num_rows) {
         scratch.resize(batch);
         const int64_t end = std::min(num_tasks, (piece + 1) * at_once);
         const bool whole = batch.words<F>() * F::PER_WORD == batch.cache.head_dim;
-        for (int64_t i = piece * at_once; i < end; i++)
+        for (int64_t i = piece * at_once; i < end; i++) {
+            // The other threads take the pieces in between.
+            const int64_t next = i + 1 < end ? i + 1 : i + 1 + (num_threads() - 1) * at_once;
             (whole ? attend<true, Q, T, F> : attend<false, Q, T, F>)(batch, tasks[i],
-                                                                     tasks[std::min(i + 1, num_tasks - 1)], scratch);
+                                                                     tasks[std::min(next, num_tasks - 1)], scratch);
+        }
     });
 }
 
