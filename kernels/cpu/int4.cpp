@@ -33,6 +33,7 @@
 namespace {
 
 constexpr int STEP = 8;  // depths of a word
+constexpr int64_t WORDS_AHEAD = PREFETCH_BYTES / sizeof(int32_t);
 
 // x in the type that is multiplied, a whole number of steps for each group, and the sum of x in each group.
 template <typename X>
@@ -118,7 +119,7 @@ struct Coded {
         for (int v = 0; v < VECTORS; v++) {
             const int32_t* from = words + v / 2 * panel_words + v % 2 * LANES;
             codes[v] = load_pairs(from);
-            __builtin_prefetch(reinterpret_cast<const char*>(from) + PREFETCH_BYTES);
+            ask(from + WORDS_AHEAD);
         }
 #pragma GCC unroll 8
         for (int j = 0; j < STEP / Numbers<X>::DEPTHS; j++) {
@@ -144,12 +145,26 @@ struct Panels {
         for (int64_t group = 0; group < p.groups; group++) {
             Tile<ROWS, VECTORS> tile;
             start_group(tile, p, first, panel, group);
+            ask_for_next<PANELS>(p, panel + PANELS, group, panel_words);
             for (int64_t step = 0; step < steps; step++, words += PANEL, x += STEP)
                 weights.add_step(tile, x, p.x_stride, words, panel_words);
             end_group(tile, p, panel, group, totals);
         }
         for (int row = 0; row < ROWS; row++)
             p.y.write(p.first_row + first + row, panel * PANEL, p.columns, totals[row], VECTORS);
+    }
+
+    // Asks for what the next tile begins with: first words, some of them in each group, and scales and offsets.
+    template <int PANELS, typename P>
+    static ALWAYS_INLINE void ask_for_next(const P& p, int64_t panel, int64_t group, int64_t panel_words) {
+        constexpr int64_t WORDS = 16, LINES = WORDS_AHEAD / WORDS;
+        for (int64_t next = panel; next < panel + PANELS; next++) {
+            for (int64_t line = LINES * group / p.groups; line < LINES * (group + 1) / p.groups; line++)
+                ask(p.codes + next * panel_words + line * WORDS);
+            const int64_t at = (next * p.groups + group) * PANEL;
+            ask(p.scales + at * p.scale_size);
+            ask(p.offsets + at);
+        }
     }
 
     // sums = offset * sum of x

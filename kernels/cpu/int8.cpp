@@ -55,7 +55,7 @@ struct Panels {
             for (int v = 0; v < VECTORS; v++) {
                 const int32_t* from = codes + v / 2 * panel_words + v % 2 * LANES;
                 w[v] = load_word(from);
-                __builtin_prefetch(reinterpret_cast<const char*>(from) + PREFETCH_BYTES);
+                ask(reinterpret_cast<const char*>(from) + PREFETCH_BYTES);
             }
 #pragma GCC unroll 16
             for (int row = 0; row < ROWS; row++) {
