@@ -13,7 +13,8 @@
 //
 // The pages of a chunk are copied once per task, keys transposed, so that both products are the tile of
 // `tile.h`: q [queries, head_dim] x keys [head_dim, chunk] and p [queries, chunk] x values [chunk, head_dim].
-// Chunks are counted from the start of the request, and each query goes through them in the same order with
+// Few queries, as in decode, take keys and values from registers instead. There the memory is what limits the
+// speed, so the pages of the next chunk are asked for while this one is computed. Chunks are counted from the start of the request, and each query goes through them in the same order with
 // the same operations, whatever the other queries are: alone, in a batch, or in a chunk of a prompt.
 //
 // With queries and a cache in bf16 both products take pairs of bf16 numbers (`pairs.h`), so p is rounded to bf16;
@@ -87,7 +88,7 @@ struct Scratch {
         values.resize(CHUNK / F::PER_WORD * width);
         zeros.resize(words * F::PER_WORD);
         masses.resize(num_queries);
-        for (auto* numbers : {&peaks, &new_peaks, &factors}) numbers->resize(whole);
+        for (auto* numbers : {&peaks, &new_peaks, &factors}) numbers->resize(whole + LANES);  // read by whole vectors
     }
 };
 
@@ -95,7 +96,7 @@ struct Scratch {
 template <typename T>
 struct Slots {
     const T* keys[CHUNK];
-    const float* scales[CHUNK];  // of an int8 cache
+    const float* scales[CHUNK] = {};  // of an int8 cache
 
     // Keys first .. of a row, at most up to `end`.
     void find(const Batch& batch, int64_t row, int64_t first, int64_t end) {
@@ -110,8 +111,8 @@ struct Slots {
                 if constexpr (std::is_same_v<T, int8_t>) scales[i] = cache.slot_scale(*block, 0, 0, slot);
             }
         }
-        const int64_t whole = (count - 1) / LANES * LANES;  // the first key of the last vector
-        for (int64_t i = count; i < CHUNK; i++) keys[i] = keys[whole], scales[i] = scales[whole];
+        const int64_t last = (count - 1) / LANES * LANES;  // where the last vector of keys begins
+        for (int64_t i = count; i < CHUNK; i++) keys[i] = keys[last], scales[i] = scales[last];
     }
 };
 
@@ -142,7 +143,7 @@ class Head {
 template <typename T>
 vfloat load_scaled(const T* from, float scale) {
     if constexpr (sizeof(T) > 1) return load(from);
-    vfloat x;
+    vfloat x{};
     for (int i = 0; i < LANES; i++) x[i] = to_float(from[i]) * scale;
     return x;
 }
@@ -363,28 +364,26 @@ void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int6
     const int64_t query = base + skip * batch.group(), query_stride = batch.words<F>() * F::PER_WORD;
     const auto* queries = scratch.queries.data() + query * query_stride;
     float* outputs = scratch.outputs.data() + query * width;
-    const bool are_few = WHOLE && sizeof(T) * F::PER_WORD == sizeof(float) && num_queries <= FEW &&
-                         batch.cache.block_size % LANES == 0;  // a vector of keys lies in one page
-    if (are_few) {
-        if constexpr (WHOLE)
-            with_rows<FEW>(num_queries, [&](auto rows) {
-                score_few<rows, F>(batch, here, later, chunk.count, queries, scratch.scores.data());
-            });
-    } else {
+    constexpr bool FROM_REGISTERS = WHOLE && sizeof(T) * F::PER_WORD == sizeof(float);
+    // A vector of keys lies in one page then.
+    const bool are_few = FROM_REGISTERS && num_queries <= FEW && batch.cache.block_size % LANES == 0;
+    if (!are_few) {
         read_keys<F, WHOLE>(batch, here, later, chunk.count, scratch);
-        const auto* keys = scratch.keys.data();
-        multiply(num_queries, queries, query_stride, [=](int64_t word) { return keys + word * CHUNK; }, CHUNK,
+        multiply(num_queries, queries, query_stride, RowsApart<typename F::Word>{scratch.keys.data(), CHUNK}, CHUNK,
                  (head_dim + F::PER_WORD - 1) / F::PER_WORD, nullptr, scratch.scores.data());
+    } else if constexpr (FROM_REGISTERS) {
+        with_rows<FEW>(num_queries, [&](auto rows) {
+            score_few<rows, F>(batch, here, later, chunk.count, queries, scratch.scores.data());
+        });
     }
     soften(batch, chunk, position + skip, num_tokens, query, scratch);
-    if constexpr (WHOLE && std::is_same_v<F, PairFactors>)
+    if constexpr (FROM_REGISTERS && std::is_same_v<F, PairFactors>)
         if (are_few)
             return with_rows<FEW>(num_queries, [&](auto rows) {
                 add_few_values<rows>(batch, here, later, chunk.count, scratch, outputs);
             });
     read_values<F, WHOLE>(batch, here, later, chunk.count, scratch);
-    const auto* const* values = scratch.value_rows;
-    multiply(num_queries, scratch.weights.data(), CHUNK, [=](int64_t word) { return values[word]; }, width,
+    multiply(num_queries, scratch.weights.data(), CHUNK, RowsListed<typename F::Word>{scratch.value_rows}, width,
              (chunk.count + F::PER_WORD - 1) / F::PER_WORD, scratch.factors.data(), outputs);
 }
 
@@ -439,16 +438,17 @@ struct Range {
     }
 };
 
-// `next` is the task that this thread probably does next: its first chunk is asked for during the last one here. What a
-// thread will read is asked for a little at a time: a core has some two dozen misses under way at most, then it waits.
+// While a head's part of a chunk is computed, the same part of the next chunk is asked for, a little with every step: a
+// core has a limited number of misses under way, then it waits. `next` is the task that this thread probably does next.
 template <bool WHOLE, typename Q, typename T, typename F>
 void attend(const Batch& batch, const Task& task, const Task& next, Scratch<F>& scratch) {
     load_queries<Q>(batch, task, scratch);
     const Range range(batch, task), after(batch, next);
     const int64_t end_head = task.first_head + task.num_heads, queries_per_head = task.num_tokens * batch.group();
-    Slots<T> slots, later_slots;
-    slots.find(batch, task.row, range.first, range.end);
-    for (int64_t first = range.first; first < range.end; first += CHUNK, slots = later_slots) {
+    Slots<T> in_turn[2];
+    in_turn[0].find(batch, task.row, range.first, range.end);
+    for (int64_t first = range.first, turn = 0; first < range.end; first += CHUNK, turn = 1 - turn) {
+        Slots<T> &slots = in_turn[turn], &later_slots = in_turn[1 - turn];
         const Chunk chunk{first, std::min<int64_t>(CHUNK, range.end - first)};
         const bool is_last = first + CHUNK >= range.end;
         if (is_last)

@@ -23,6 +23,19 @@ template <typename Q, typename T>
 using FactorsOf = std::conditional_t<std::is_same_v<Q, bfloat16> && std::is_same_v<T, bfloat16>, PairFactors,
                                      WideFactors>;
 
+// The rows of a factor: a stride apart, or each anywhere.
+template <typename Word>
+struct RowsApart {
+    const Word* first;
+    int64_t stride;
+    const Word* operator()(int64_t k) const { return first + k * stride; }
+};
+template <typename Word>
+struct RowsListed {
+    const Word* const* rows;
+    const Word* operator()(int64_t k) const { return rows[k]; }
+};
+
 // Adds a word of every row of a times a row of b.
 template <int ROWS, int VECTORS>
 ALWAYS_INLINE void add_word(Tile<ROWS, VECTORS>& tile, const float* a, int64_t a_stride, const vfloat (&b)[VECTORS]) {

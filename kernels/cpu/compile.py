@@ -22,7 +22,7 @@ from typing import IO, Any
 from common.processors import num_processors
 
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wall")
-UNROLLED = frozenset({"gemm.cpp", "gemm_bf16.cpp", "int4.cpp", "int8.cpp"})
+UNROLLED = frozenset({"attention.cpp", "gemm.cpp", "gemm_bf16.cpp", "int4.cpp", "int8.cpp"})
 """Sources whose inner loops are unrolled by templates and pragmas. They compile with -O2, at which GCC takes a tenth of
 the time and makes code of the same speed."""
 COMPILE_TIMEOUT_S = 180
