@@ -35,6 +35,8 @@ struct ReadBFloat16 {
 // The depth is one loop: no partial sums, no second order.
 template <typename Reader>
 struct Panels {
+    static constexpr bool MAKES_SMALLER_TILES = false;
+
     template <int ROWS, int PANELS>
     static __attribute__((noinline)) void multiply(const Float32Product& p, int64_t first, int64_t panel) {
         Tile<ROWS, 2 * PANELS> tile;

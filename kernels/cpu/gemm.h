@@ -98,23 +98,17 @@ struct Product {
 
 // Panels::multiply<ROWS, PANELS>(product, first, panel) computes rows first .. first + ROWS - 1 of y in PANELS panels.
 // A tile of few rows takes several panels at once: about eight sums must be under way to hide the
-// latency of a multiply-add. Panels that are left over are one smaller tile.
+// latency of a multiply-add. Panels that are left over are one smaller tile where decoding limits the speed
+// (MAKES_SMALLER_TILES), otherwise tiles of one: the memory is no faster, and the compiler has less to do.
 template <int ROWS, int PANELS, typename Panels, typename P>
-void multiply_rest(int64_t count, const P& p, int64_t first, int64_t panel) {
-    if constexpr (PANELS > 0) {
-        if (count == PANELS)
-            Panels::template multiply<ROWS, PANELS>(p, first, panel);
-        else
-            multiply_rest<ROWS, PANELS - 1, Panels>(count, p, first, panel);
-    }
+void multiply_tiles(const P& p, int64_t first, int64_t panel, int64_t end) {
+    for (; panel + PANELS <= end; panel += PANELS) Panels::template multiply<ROWS, PANELS>(p, first, panel);
+    if constexpr (PANELS > 1) multiply_tiles<ROWS, Panels::MAKES_SMALLER_TILES ? PANELS - 1 : 1, Panels>(p, first, panel, end);
 }
 
 template <int ROWS, typename Panels, typename P>
 void multiply_panels(const P& p, int64_t first, int64_t begin, int64_t end) {
-    constexpr int AT_ONCE = std::max(1, std::min(4, MAX_TILE_ROWS / ROWS));
-    int64_t panel = begin;
-    for (; panel + AT_ONCE <= end; panel += AT_ONCE) Panels::template multiply<ROWS, AT_ONCE>(p, first, panel);
-    multiply_rest<ROWS, AT_ONCE - 1, Panels>(end - panel, p, first, panel);
+    multiply_tiles<ROWS, std::max(1, std::min(4, MAX_TILE_ROWS / ROWS)), Panels>(p, first, begin, end);
 }
 
 template <int ROWS, typename Panels, typename P>

@@ -15,6 +15,8 @@
 namespace {
 
 struct Pairs {
+    static constexpr bool MAKES_SMALLER_TILES = false;
+
     template <int ROWS, int PANELS, typename Y>
     static __attribute__((noinline)) void multiply(const Product<bfloat16, Y>& p, int64_t first, int64_t panel) {
         Tile<ROWS, 2 * PANELS> tile;

@@ -133,6 +133,8 @@ struct Coded {
 
 template <typename X>
 struct Panels {
+    static constexpr bool MAKES_SMALLER_TILES = true;
+
     template <int ROWS, int PANELS, typename P>
     static __attribute__((noinline)) void multiply(const P& p, int64_t first, int64_t panel) {
         constexpr int VECTORS = 2 * PANELS;

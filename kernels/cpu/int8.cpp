@@ -35,6 +35,8 @@ struct Block {
 };
 
 struct Panels {
+    static constexpr bool MAKES_SMALLER_TILES = true;
+
     template <int ROWS, int PANELS>
     static __attribute__((noinline)) void multiply(const Block& p, int64_t first, int64_t panel) {
         constexpr int VECTORS = 2 * PANELS;
