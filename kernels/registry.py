@@ -71,7 +71,7 @@ _FILES = {
     ),
     "paged_attention": (
         "attention.py",
-        "attention.cpp attention.py",
+        "attention.cpp attention_products.h attention.py",
         "attention.py unified_attention.py split_kv_decode.py paged_tile.py",
         "paged_decode.cu paged_decode_split.cu paged_problem.cuh paged_mma.cuh mma.cuh paged_fma.cuh attention.py",
     ),
