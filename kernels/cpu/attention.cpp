@@ -13,9 +13,10 @@
 //
 // The pages of a chunk are copied once per task, keys transposed, so that both products are the tile of
 // `tile.h`: q [queries, head_dim] x keys [head_dim, chunk] and p [queries, chunk] x values [chunk, head_dim].
-// Few queries, as in decode, take keys and values from registers instead. There the memory is what limits the
-// speed, so the pages of the next chunk are asked for while this one is computed. Chunks are counted from the start of the request, and each query goes through them in the same order with
-// the same operations, whatever the other queries are: alone, in a batch, or in a chunk of a prompt.
+// Few queries, as in decode, take keys and values from registers instead. There the memory limits the speed, so
+// the pages of the next chunk are asked for while this one is computed. Chunks are counted from the start of the
+// request, and each query goes through them in the same order with the same operations, whatever the other
+// queries are: alone, in a batch, or in a chunk of a prompt.
 //
 // With queries and a cache in bf16 both products take pairs of bf16 numbers (`pairs.h`), so p is rounded to bf16;
 // scores, softmax, mass and outputs are fp32. In all other cases everything is widened to fp32.
@@ -222,7 +223,8 @@ void read_values(const Batch& batch, const Head<T>& here, const Head<T>& later, 
     }
 }
 
-// Scores of ROWS queries: few of them take the keys from registers, four words at a time; sums in the order of `multiply`.
+// Scores of ROWS queries: few of them take the keys from registers, four words at a time. The sums have the order of
+// `multiply`.
 template <int ROWS, typename F, typename T>
 void score_few(const Batch& batch, const Head<T>& here, const Head<T>& later, int64_t count,
                const typename F::Number* queries, float* scores) {

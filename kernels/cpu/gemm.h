@@ -103,7 +103,8 @@ struct Product {
 template <int ROWS, int PANELS, typename Panels, typename P>
 void multiply_tiles(const P& p, int64_t first, int64_t panel, int64_t end) {
     for (; panel + PANELS <= end; panel += PANELS) Panels::template multiply<ROWS, PANELS>(p, first, panel);
-    if constexpr (PANELS > 1) multiply_tiles<ROWS, Panels::MAKES_SMALLER_TILES ? PANELS - 1 : 1, Panels>(p, first, panel, end);
+    if constexpr (PANELS > 1)
+        multiply_tiles<ROWS, Panels::MAKES_SMALLER_TILES ? PANELS - 1 : 1, Panels>(p, first, panel, end);
 }
 
 template <int ROWS, typename Panels, typename P>

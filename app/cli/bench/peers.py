@@ -86,7 +86,7 @@ def peers(
         show_peers,
         json=json,
         then=("prep bench throughput", "where the time of our steps goes"),
-        takes="4 min" if quick else "15 min",
+        takes="4 min" if quick else "23 min",
         as_json=results.as_dict,
         resume=lambda report: again if report.has_rounds else "",
     )
