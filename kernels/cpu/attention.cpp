@@ -13,7 +13,7 @@
 //
 // The pages of a chunk are copied once per task, keys transposed, so that both products are the tile of
 // `tile.h`: q [queries, head_dim] x keys [head_dim, chunk] and p [queries, chunk] x values [chunk, head_dim].
-// Few queries, as in decode, take keys and values from registers instead. There the memory limits the speed, so
+// Few queries, as in decode, take keys, and pairs of values, from registers instead. There the memory limits the speed, so
 // the pages of the next chunk are asked for while this one is computed. Chunks are counted from the start of the
 // request, and each query goes through them in the same order with the same operations, whatever the other
 // queries are: alone, in a batch, or in a chunk of a prompt.
@@ -36,7 +36,7 @@ constexpr int CHUNK = 4 * LANES;         // keys that are looked at together
 constexpr int MAX_QUERIES = 48;          // query vectors of a task, or one token's: the scratch stays in L2
 constexpr int MANY_ROWS = 16;            // enough tasks for all threads, without one for each head
 constexpr int64_t WORTH_THREADS = 2048;  // keys: some twenty microseconds
-constexpr int FEW = 8;                   // queries whose sums fit in registers beside a square of keys
+constexpr int FEW = 8;                   // queries for which keys are not worth a copy
 
 struct Batch {
     const void* query;
@@ -93,10 +93,10 @@ struct Scratch {
     }
 };
 
-// Where the keys of a chunk lie, for the first head of the cache. Behind its end come keys again that it has.
+// Where the keys of a chunk lie, for the first head of the cache. Behind its end comes the first key of the last vector.
 template <typename T>
 struct Slots {
-    const T* keys[CHUNK];
+    const T* keys[CHUNK] = {};
     const float* scales[CHUNK] = {};  // of an int8 cache
 
     // Keys first .. of a row, at most up to `end`.
@@ -104,6 +104,7 @@ struct Slots {
         const CacheLayer& cache = batch.cache;
         const int32_t* block = batch.block_table + row * batch.table_stride + first / cache.block_size;
         const int64_t count = std::min<int64_t>(CHUNK, end - first);
+        if (count <= 0) return;
         int64_t slot = first % cache.block_size;
         for (int64_t i = 0; i < count; slot = 0, block++) {
             const T* key = static_cast<const T*>(cache.data) + cache.offset(*block, 0, 0, slot);
@@ -112,7 +113,7 @@ struct Slots {
                 if constexpr (std::is_same_v<T, int8_t>) scales[i] = cache.slot_scale(*block, 0, 0, slot);
             }
         }
-        const int64_t last = (count - 1) / LANES * LANES;  // where the last vector of keys begins
+        const int64_t last = (count - 1) / LANES * LANES;
         for (int64_t i = count; i < CHUNK; i++) keys[i] = keys[last], scales[i] = scales[last];
     }
 };
@@ -361,7 +362,6 @@ void attend_chunk(const Batch& batch, const Task& task, const Chunk& chunk, int6
                   const Head<T>& later, int64_t base, Scratch<F>& scratch) {
     const int64_t head_dim = batch.cache.head_dim, width = batch.width();
     const int64_t skip = std::max<int64_t>(0, chunk.first - position);  // tokens that stand before the chunk
-    if (skip >= task.num_tokens) return;
     const int64_t num_tokens = task.num_tokens - skip, num_queries = num_tokens * batch.group();
     const int64_t query = base + skip * batch.group(), query_stride = batch.words<F>() * F::PER_WORD;
     const auto* queries = scratch.queries.data() + query * query_stride;
@@ -498,7 +498,9 @@ void attend_all(const Batch& batch, int64_t num_rows) {
     const int64_t at_once = num_tasks > 256 ? 8 : 1;  // enough of them that a last handful hardly matters
     int64_t num_keys = 0;
     for (const Task& task : tasks) num_keys += Range(batch, task).end;
-    for_pieces((num_tasks + at_once - 1) / at_once, num_keys > WORTH_THREADS, [&](int64_t piece) {
+    const bool worth_threads = num_keys > WORTH_THREADS;
+    const int64_t others = worth_threads ? num_threads() - 1 : 0;
+    for_pieces((num_tasks + at_once - 1) / at_once, worth_threads, [&](int64_t piece) {
         using F = FactorsOf<Q, T>;
         Scratch<F>& scratch = scratch_of_thread<F>();
         scratch.resize(batch);
@@ -506,7 +508,7 @@ void attend_all(const Batch& batch, int64_t num_rows) {
         const bool whole = batch.words<F>() * F::PER_WORD == batch.cache.head_dim;
         for (int64_t i = piece * at_once; i < end; i++) {
             // The other threads take the pieces in between.
-            const int64_t next = i + 1 < end ? i + 1 : i + 1 + (num_threads() - 1) * at_once;
+            const int64_t next = i + 1 < end ? i + 1 : i + 1 + others * at_once;
             (whole ? attend<true, Q, T, F> : attend<false, Q, T, F>)(batch, tasks[i],
                                                                      tasks[std::min(next, num_tasks - 1)], scratch);
         }

@@ -98,8 +98,8 @@ struct Product {
 
 // Panels::multiply<ROWS, PANELS>(product, first, panel) computes rows first .. first + ROWS - 1 of y in PANELS panels.
 // A tile of few rows takes several panels at once: about eight sums must be under way to hide the
-// latency of a multiply-add. Panels that are left over are one smaller tile where decoding limits the speed
-// (MAKES_SMALLER_TILES), otherwise tiles of one: the memory is no faster, and the compiler has less to do.
+// latency of a multiply-add. Panels that are left over are one smaller tile if MAKES_SMALLER_TILES, where a tile of one
+// panel would be slower than the memory; otherwise tiles of one, so that the compiler has less to do.
 template <int ROWS, int PANELS, typename Panels, typename P>
 void multiply_tiles(const P& p, int64_t first, int64_t panel, int64_t end) {
     for (; panel + PANELS <= end; panel += PANELS) Panels::template multiply<ROWS, PANELS>(p, first, panel);

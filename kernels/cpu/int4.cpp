@@ -192,7 +192,8 @@ struct Panels {
             const int64_t at = ((panel + v / 2) * p.groups + group) * PANEL + v % 2 * LANES;
             const vfloat scale = load_as_float(p.scales + at * p.scale_size, p.scale_dtype);
 #pragma GCC unroll 16
-            for (int row = 0; row < ROWS; row++) totals[row][v] += tile.sums[row][v] * scale;
+            for (int row = 0; row < ROWS; row++)
+                totals[row][v] = ::multiply_add(tile.sums[row][v], scale, totals[row][v]);
         }
     }
 };

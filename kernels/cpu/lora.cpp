@@ -79,7 +79,7 @@ ALWAYS_INLINE void dot_products(const Shrink<Value, Weight>& p, const Value* con
     const auto add = [&](int64_t k, int i) {
         const vfloat column = load_some<COUNT>(a + k * p.depth_stride, rest);
 #pragma GCC unroll 4
-        for (int t = 0; t < TOKENS; t++) sums[i][t] += to_float(x[t][k]) * column;
+        for (int t = 0; t < TOKENS; t++) sums[i][t] = multiply_add(splat(to_float(x[t][k])), column, sums[i][t]);
     };
     int64_t k = 0;
     for (; k + SUMS <= p.depth; k += SUMS) {
@@ -176,7 +176,7 @@ ALWAYS_INLINE void add_columns(const Weight* b, int64_t rank_stride, const float
 #pragma GCC unroll 4
         for (int t = 0; t < TOKENS; t++)
 #pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) sums[t][v] += shrunk[t][r] * row[v];
+            for (int v = 0; v < VECTORS; v++) sums[t][v] = multiply_add(splat(shrunk[t][r]), row[v], sums[t][v]);
     }
     for (int t = 0; t < TOKENS; t++)
         for (int v = 0; v < VECTORS; v++) {

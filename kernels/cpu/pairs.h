@@ -26,20 +26,6 @@ inline vint load_first_pairs(const bfloat16* from, int64_t count) {
     return load_pairs(numbers);
 }
 
-// One number in the low half of every word: the first `count` at `from`, at most LANES, and zeros behind them.
-ALWAYS_INLINE vint widen_bits(const bfloat16* from, int64_t count) {
-    vhalf bits{};
-    if (count >= LANES)
-        std::memcpy(&bits, from, sizeof bits);
-    else
-        for (int64_t i = 0; i < count; i++) bits[i] = from[i].bits;
-    return widened(bits);
-}
-
-ALWAYS_INLINE void store_pairs(void* to, vint pairs) {
-    std::memcpy(to, &pairs, sizeof pairs);
-}
-
 // Numbers first .. first + LANES - 1 of x, each in front of that of y.
 template <int FIRST, size_t... I>
 ALWAYS_INLINE vint interleaved(vint x, vint y, std::index_sequence<I...>) {
@@ -67,8 +53,8 @@ ALWAYS_INLINE vfloat add_products(vfloat sum, int32_t a, vint b) {
 #if defined(__AVX512BF16__)
     return (vfloat)_mm512_dpbf16_ps((__m512)sum, (__m512bh)splat_int(a), (__m512bh)b);
 #else
-    sum += odd_of(splat_int(a)) * odd_of(b);
-    return sum + even_of(splat_int(a)) * even_of(b);
+    const vint pair = splat_int(a);
+    return multiply_add(even_of(pair), even_of(b), multiply_add(odd_of(pair), odd_of(b), sum));
 #endif
 }
 

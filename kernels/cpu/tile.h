@@ -31,7 +31,8 @@ struct Tile {
 #pragma GCC unroll 16
         for (int row = 0; row < ROWS; row++)
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) sums[row][v] += a[row * stride] * b[v];
+            for (int v = 0; v < VECTORS; v++)
+                sums[row][v] = ::multiply_add(splat(a[row * stride]), b[v], sums[row][v]);
     }
 };
 

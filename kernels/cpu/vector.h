@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-#if defined(__AVX512F__) || defined(__F16C__)
+#if defined(__AVX512F__) || defined(__FMA__) || defined(__F16C__)
 #include <immintrin.h>
 #endif
 
@@ -69,6 +69,18 @@ inline vfloat splat(float x) {
 }
 inline vint splat_int(int32_t x) {
     return x - vint{};
+}
+
+// x * y + sum, rounded once where there is an instruction for it. For some processors GCC makes one of the operators in
+// some loops and not in others: then a sum would depend on the size of the tile.
+inline __attribute__((always_inline)) vfloat multiply_add(vfloat x, vfloat y, vfloat sum) {
+#if defined(__AVX512F__)
+    return (vfloat)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)sum);
+#elif defined(__FMA__)
+    return (vfloat)_mm256_fmadd_ps((__m256)x, (__m256)y, (__m256)sum);
+#else
+    return x * y + sum;
+#endif
 }
 
 inline vint lane_numbers() {

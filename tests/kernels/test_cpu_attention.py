@@ -128,6 +128,36 @@ def test_a_row_is_the_same_alone_and_in_a_batch_for_all_threads(dtype: torch.dty
         assert torch.equal(alone, out[own]), row
 
 
+@pytest.mark.parametrize("cache", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8], ids=str)
+def test_rows_of_a_large_batch_are_the_same_alone(cache: torch.dtype) -> None:
+    """Many rows: each is one task with all of its heads. Alone, a head is a task."""
+    lengths, query_lens = [5 + 17 * row for row in range(20)], [1 + row % 3 for row in range(20)]
+    requests = [Request(length, group=1) for length in lengths]
+    kv, kv_scale = torch.cat([request.kv for request in requests]).nan_to_num(), None
+    if cache == torch.int8:
+        kv, kv_scale = kv * 40, torch.rand(kv.shape[:4]) / 40
+    elif cache == torch.float8_e4m3fn:
+        kv_scale = torch.tensor([0.5, 2.0])
+    kv, query = kv.to(cache), torch.randn(sum(query_lens), 2, 32)
+    query = query.to(cache) if cache.itemsize == 2 else query
+    offsets = torch.tensor([0, *(len(request.kv) for request in requests)]).cumsum(0)
+    table = torch.full((20, 24), STALE, dtype=torch.int32)
+    for row, request in enumerate(requests):
+        table[row, : len(request.blocks)] = request.blocks + offsets[row]
+    starts = torch.tensor([0, *query_lens]).cumsum(0).tolist()
+
+    def together() -> Tensor:
+        all_rows = batch(starts, lengths, table)
+        return attention.paged_attention(query, kv, all_rows, scale=0.2, kv_scale=kv_scale)
+
+    out = same_with_any_number_of_threads(together)
+    for row in range(20):
+        own = slice(starts[row], starts[row + 1])
+        one = batch([0, query_lens[row]], [lengths[row]], table[row : row + 1])
+        alone = attention.paged_attention(query[own], kv, one, scale=0.2, kv_scale=kv_scale)
+        assert torch.equal(alone, out[own]), row
+
+
 def test_a_nan_in_another_requests_pages_or_in_unused_slots_does_not_matter() -> None:
     """`Request` fills what it does not own with NaN; here a second request is NaN from end to end."""
     clean, spoiled = Request(37), Request(70)
@@ -250,6 +280,10 @@ FAULTS = {
     "a wrong scale": ("to_float(from[d]) * batch.scale", "to_float(from[d]) * batch.scale * 1.01f"),
     "nothing rescaled to the new peak": ("exp_nonpositive(before - now)", "splat(1)"),
     "mass not rescaled to the new peak": ("* scratch.factors[i];", ";"),
+    "the first kv head's keys for all heads of a task": (
+        "slots_(slots), head_(head)",
+        "slots_(slots), head_(0)",
+    ),
     "few queries take words from the first key": ("from + lane * head_dim", "from"),
     "the first kv head's queries for all": (
         "+\n                        head * batch.head_stride",

@@ -127,7 +127,7 @@ MUTATIONS = {
     "the zero point forgotten": ("p.x_sums[(first + row) * p.groups + group] * offset", "0 * offset"),
     "the first group's scale for all": ("p.scales + at *", "p.scales + (at - group * PANEL) *"),
     "a group's last depth dropped": ("group_size, group_size, to)", "group_size, group_size - 1, to)"),
-    "only the last group counts": ("totals[row][v] += tile", "totals[row][v] = tile"),
+    "only the last group counts": ("scale, totals[row][v])", "scale, vfloat{})"),
     "rows off by one": ("p.y.write(p.first_row + first + row,", "p.y.write(p.first_row + row,"),
 }  # fmt: skip
 
