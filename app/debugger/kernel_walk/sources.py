@@ -9,6 +9,7 @@ from app.debugger.source_lines import SourceLine, find_line
 WALK = "app/debugger/kernel_walk/page_walk.py"
 REFERENCE = "kernels/reference/attention.py"
 CPU = "kernels/cpu/attention.cpp"
+CPU_PRODUCTS = "kernels/cpu/attention_products.h"
 TRITON = "kernels/triton_ops/paged_tile.py"
 TRITON_SPLIT = "kernels/triton_ops/split_kv_decode.py"
 CUDA = "kernels/cuda/paged_fma.cuh"
@@ -20,42 +21,42 @@ _PLACES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("block", "entry of the block table"): (
         (WALK, "ids = torch.tensor([page.block_id])"),
         (REFERENCE, "pages = wide(dequantise_pages(kv[block_ids]"),
-        (CPU, "block(batch.block_table + chunk.row"),
+        (CPU, "block = batch.block_table + row"),
         (TRITON, "block = tl.load(blocks +"),
         (CUDA, "? table_row[token"),
     ),
     ("m′", "running maximum"): (
         (WALK, "new_m = torch.maximum(m, score_max)"),
         (REFERENCE, ".softmax(dim=-1)"),
-        (CPU, "const float new_peak = std::max(peak"),
+        (CPU, "new_peaks[i] = seen.nothing() ? peaks[i] : std::max("),
         (TRITON, "new_highest = tl.maximum(highest"),
         (CUDA, "m = fmaxf(m, score[u][g])"),
     ),
     ("r", "rescaling of the earlier sums"): (
         (WALK, "rescale = torch.exp(m - new_m)"),
         (REFERENCE, ".softmax(dim=-1)"),
-        (CPU, "const float factor = exp_nonpositive(splat(peak - new_peak))"),
+        (CPU, "exp_nonpositive(before - now)"),
         (TRITON, "shrink = tl.exp2(highest - base)"),
         (CUDA, "const float rescale = decay(state.m[g], m)"),
     ),
     ("l′", "running sum of exponentials"): (
         (WALK, "mass = mass * rescale + added"),
         (REFERENCE, ".softmax(dim=-1)"),
-        (CPU, "mass *= factor;"),
+        (CPU, "vfloat mass = scratch.masses[query + i] * scratch.factors[i];"),
         (TRITON, "total = total * shrink + tl.sum(weights"),
         (CUDA, "state.l[g] *= rescale;"),
     ),
     ("acc′", "running sum of values"): (
         (WALK, "acc = acc * rescale[:, None] + torch.einsum"),
         (REFERENCE, 'return torch.einsum("hqk,hkd->qhd"'),
-        (CPU, "store(output + d, load(output + d) * factor)"),
+        (CPU_PRODUCTS, "load(c + row * c_stride + v * LANES) * factors[row]"),
         (TRITON, "acc = tl.dot(weights"),
         (CUDA, "state.acc[g][i] *= rescale;"),
     ),
     ("out", "division at the end"): (
         (WALK, "return PageWalk(visits, acc / mass[:, None])"),
         (REFERENCE, ".softmax(dim=-1)"),
-        (CPU, "const float inverse = 1.0f / sum(scratch.mass[query])"),
+        (CPU, "const float inverse = 1.0f / sum(scratch.masses[query])"),
         (TRITON_SPLIT, "result = tl.sum(weight[:, None] * acc, axis=0) / total"),
         (CUDA_END, "float value = l == 0 ? 0.0f : acc / l;"),
     ),
