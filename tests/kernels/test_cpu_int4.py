@@ -125,7 +125,7 @@ def test_what_is_not_supported_is_named() -> None:
 MUTATIONS = {
     "odd depths of another word": ("16 * (depth % 2)", "12 * (depth % 2)"),
     "the zero point forgotten": ("p.x_sums[(first + row) * p.groups + group] * offset", "0 * offset"),
-    "the first group's scale for all": ("(p.scales + at * p.scale_size, ", "(p.scales + (at - group * PANEL) * p.scale_size, "),
+    "the first group's scale for all": ("float(p.scales + at *", "float(p.scales + (at - group * PANEL) *"),
     "a group's last depth dropped": ("group_size, group_size, to)", "group_size, group_size - 1, to)"),
     "only the last group counts": ("scale, totals[row][v])", "scale, vfloat{})"),
     "rows off by one": ("p.y.write(p.first_row + first + row,", "p.y.write(p.first_row + row,"),
