@@ -13,10 +13,10 @@
 //
 // The pages of a chunk are copied once per task, keys transposed, so that both products are the tile of
 // `tile.h`: q [queries, head_dim] x keys [head_dim, chunk] and p [queries, chunk] x values [chunk, head_dim].
-// Few queries, as in decode, take keys, and pairs of values, from registers instead. There the memory limits the speed, so
-// the pages of the next chunk are asked for while this one is computed. Chunks are counted from the start of the
-// request, and each query goes through them in the same order with the same operations, whatever the other
-// queries are: alone, in a batch, or in a chunk of a prompt.
+// Few queries, as in decode, take keys, and pairs of values, from registers instead. There the memory limits the
+// speed, so the pages of the next chunk are asked for while this one is computed. Chunks are counted from the
+// start of the request, and each query goes through them in the same order with the same operations, whatever the
+// other queries are: alone, in a batch, or in a chunk of a prompt.
 //
 // With queries and a cache in bf16 both products take pairs of bf16 numbers (`pairs.h`), so p is rounded to bf16;
 // scores, softmax, mass and outputs are fp32. In all other cases everything is widened to fp32.
@@ -159,23 +159,6 @@ vfloat load_scaled(const T* head, int64_t d, int64_t head_dim, float scale) {
     return load_scaled(rest, scale);
 }
 
-// Words word .. word + LANES - 1 of the keys first .. first + LANES - 1, transposed. Those of `later` are asked for.
-template <typename F, bool WHOLE, typename T>
-ALWAYS_INLINE void load_keys(const Head<T>& here, const Head<T>& later, int64_t first, int64_t word, int64_t head_dim,
-                             vfloat (&square)[LANES]) {
-    const int64_t at = word * F::PER_WORD;
-    for (int lane = 0; lane < LANES; lane++) {
-        ask(later.key(first + lane) + at);
-        if constexpr (std::is_same_v<F, PairFactors>) {
-            const bfloat16* from = here.key(first + lane) + at;
-            square[lane] = (vfloat)(WHOLE ? load_pairs(from) : load_first_pairs(from, head_dim - at));
-        } else {
-            square[lane] = load_scaled<WHOLE>(here.key(first + lane), at, head_dim, here.key_scale(first + lane));
-        }
-    }
-    transpose(square);
-}
-
 // The pairs of the values i and i + 1 from number d on: 2 * LANES numbers of a head, or what is left of them.
 template <bool WHOLE>
 ALWAYS_INLINE void load_value_pairs(const bfloat16* even, const bfloat16* odd, int64_t count, vint (&pairs)[2]) {
@@ -185,13 +168,23 @@ ALWAYS_INLINE void load_value_pairs(const bfloat16* even, const bfloat16* odd, i
     pairs[1] = interleaved<LANES>(x, y);
 }
 
-// The keys of a chunk: [words, CHUNK].
+// The keys of a chunk, transposed: [words, CHUNK]. Those of `later` are asked for.
 template <typename F, bool WHOLE, typename T>
 void read_keys(const Batch& batch, const Head<T>& here, const Head<T>& later, int64_t count, Scratch<F>& scratch) {
+    const int64_t head_dim = batch.cache.head_dim;
     for (int64_t first = 0; first < count; first += LANES)
         for (int64_t word = 0; word < batch.words<F>(); word += LANES) {
+            const int64_t at = word * F::PER_WORD;
             vfloat square[LANES];
-            load_keys<F, WHOLE>(here, later, first, word, batch.cache.head_dim, square);
+            for (int lane = 0; lane < LANES; lane++) {
+                const T* key = here.key(first + lane);
+                ask(later.key(first + lane) + at);
+                if constexpr (std::is_same_v<F, PairFactors>)
+                    square[lane] = (vfloat)(WHOLE ? load_pairs(key + at) : load_first_pairs(key + at, head_dim - at));
+                else
+                    square[lane] = load_scaled<WHOLE>(key, at, head_dim, here.key_scale(first + lane));
+            }
+            transpose(square);
 #pragma GCC unroll 16
             for (int row = 0; row < LANES; row++)
                 std::memcpy(scratch.keys.data() + (word + row) * CHUNK + first, &square[row], sizeof(vfloat));
@@ -342,17 +335,6 @@ void soften(const Batch& batch, const Chunk& chunk, int64_t position, int64_t nu
             scratch.masses[query + i] = mass;
             peaks[i] = new_peaks[i];
         }
-    }
-}
-
-// Call with the number of rows, 1 .. MOST, as a constant.
-template <int MOST, typename Call>
-void with_rows(int64_t rows, const Call& call) {
-    if constexpr (MOST > 0) {
-        if (rows == MOST)
-            call(std::integral_constant<int, MOST>{});
-        else
-            with_rows<MOST - 1>(rows, call);
     }
 }
 

@@ -86,15 +86,14 @@ void multiply_tile(const Number* a, int64_t a_stride, RowOf b, int64_t depth, co
     store_rows(tile, c, c_stride);
 }
 
-// At most ROWS rows, as one tile.
-template <int ROWS, int VECTORS, typename Number, typename RowOf>
-void multiply_some(int64_t rows, const Number* a, int64_t a_stride, RowOf b, int64_t depth, const float* factors,
-                   float* c, int64_t c_stride) {
-    if constexpr (ROWS > 0) {
-        if (rows == ROWS)
-            multiply_tile<ROWS, VECTORS>(a, a_stride, b, depth, factors, c, c_stride);
+// Call with the number of rows, 1 .. MOST, as a constant.
+template <int MOST, typename Call>
+void with_rows(int64_t rows, const Call& call) {
+    if constexpr (MOST > 0) {
+        if (rows == MOST)
+            call(std::integral_constant<int, MOST>{});
         else
-            multiply_some<ROWS - 1, VECTORS>(rows, a, a_stride, b, depth, factors, c, c_stride);
+            with_rows<MOST - 1>(rows, call);
     }
 }
 
@@ -105,8 +104,10 @@ void multiply_columns(int64_t rows, const Number* a, int64_t a_stride, RowOf b, 
     const int64_t num_tiles = (rows + ROWS - 1) / ROWS;
     for (int64_t tile = 0; tile < num_tiles; tile++) {  // of equal size, rather than a small last one
         const int64_t first = rows * tile / num_tiles, last = rows * (tile + 1) / num_tiles;
-        multiply_some<ROWS, VECTORS>(last - first, a + first * a_stride, a_stride, b, depth,
-                                     factors ? factors + first : nullptr, c + first * c_stride, c_stride);
+        with_rows<ROWS>(last - first, [&](auto tile_rows) {
+            multiply_tile<tile_rows, VECTORS>(a + first * a_stride, a_stride, b, depth,
+                                              factors ? factors + first : nullptr, c + first * c_stride, c_stride);
+        });
     }
 }
 

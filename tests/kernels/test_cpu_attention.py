@@ -103,59 +103,49 @@ def test_the_size_of_pages_changes_nothing(block_size: int, dtype: torch.dtype) 
         assert torch.equal(request.attend(start, 150), paged.attend(start, 150)), start
 
 
+def assert_rows_are_the_same_alone(
+    requests: list[Request], query_lens: list[int], query: Tensor, kv: Tensor, kv_scale: Tensor | None = None
+) -> None:
+    """kv: the caches of all requests, one behind the other."""
+    offsets = torch.tensor([0, *(len(request.kv) for request in requests)]).cumsum(0)
+    table = torch.full((len(requests), 24), STALE, dtype=torch.int32)
+    for row, request in enumerate(requests):
+        table[row, : len(request.blocks)] = request.blocks + offsets[row]
+    starts, lengths = torch.tensor([0, *query_lens]).cumsum(0).tolist(), [each.length for each in requests]
+
+    def attend(tokens: slice, rows: AttentionBatch) -> Tensor:
+        return attention.paged_attention(query[tokens], kv, rows, scale=0.2, kv_scale=kv_scale)
+
+    out = same_with_any_number_of_threads(lambda: attend(slice(None), batch(starts, lengths, table)))
+    for row in range(len(requests)):
+        own = slice(starts[row], starts[row + 1])
+        one = batch([0, query_lens[row]], [lengths[row]], table[row : row + 1])
+        assert torch.equal(attend(own, one), out[own]), row
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_a_row_is_the_same_alone_and_in_a_batch_for_all_threads(dtype: torch.dtype) -> None:
     requests = [Request(length) for length in (1, 16, 17, 63, 64, 65, 200, 130)]
     query_lens = [1, 1, 1, 63, 5, 65, 1, 33]
-    offsets, kv = [0], torch.cat([request.kv for request in requests]).to(dtype)
-    for request in requests:
-        offsets.append(offsets[-1] + len(request.kv))
-    table = torch.full((8, 16), STALE, dtype=torch.int32)
-    for row, request in enumerate(requests):
-        table[row, : len(request.blocks)] = request.blocks + offsets[row]
-    query = torch.cat([r.query[r.length - n :] for r, n in zip(requests, query_lens, strict=True)]).to(dtype)
-    starts = torch.tensor([0, *query_lens]).cumsum(0).tolist()
-    all_rows = batch(starts, [request.length for request in requests], table)
-
-    def together() -> Tensor:
-        return attention.paged_attention(query, kv, all_rows, scale=0.2)
-
-    out = same_with_any_number_of_threads(together)
-    for row in range(8):
-        own = slice(starts[row], starts[row + 1])
-        one = batch([0, query_lens[row]], [requests[row].length], table[row : row + 1])
-        alone = attention.paged_attention(query[own], kv, one, scale=0.2)
-        assert torch.equal(alone, out[own]), row
+    query = torch.cat([r.query[r.length - n :] for r, n in zip(requests, query_lens, strict=True)])
+    kv = torch.cat([request.kv for request in requests])
+    assert_rows_are_the_same_alone(requests, query_lens, query.to(dtype), kv.to(dtype))
 
 
 @pytest.mark.parametrize("cache", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8], ids=str)
 def test_rows_of_a_large_batch_are_the_same_alone(cache: torch.dtype) -> None:
     """Many rows: each is one task with all of its heads. Alone, a head is a task."""
-    lengths, query_lens = [5 + 17 * row for row in range(20)], [1 + row % 3 for row in range(20)]
-    requests = [Request(length, group=1) for length in lengths]
+    requests, query_lens = (
+        [Request(5 + 17 * row, group=1) for row in range(20)],
+        [1 + row % 3 for row in range(20)],
+    )
     kv, kv_scale = torch.cat([request.kv for request in requests]).nan_to_num(), None
     if cache == torch.int8:
         kv, kv_scale = kv * 40, torch.rand(kv.shape[:4]) / 40
     elif cache == torch.float8_e4m3fn:
         kv_scale = torch.tensor([0.5, 2.0])
-    kv, query = kv.to(cache), torch.randn(sum(query_lens), 2, 32)
-    query = query.to(cache) if cache.itemsize == 2 else query
-    offsets = torch.tensor([0, *(len(request.kv) for request in requests)]).cumsum(0)
-    table = torch.full((20, 24), STALE, dtype=torch.int32)
-    for row, request in enumerate(requests):
-        table[row, : len(request.blocks)] = request.blocks + offsets[row]
-    starts = torch.tensor([0, *query_lens]).cumsum(0).tolist()
-
-    def together() -> Tensor:
-        all_rows = batch(starts, lengths, table)
-        return attention.paged_attention(query, kv, all_rows, scale=0.2, kv_scale=kv_scale)
-
-    out = same_with_any_number_of_threads(together)
-    for row in range(20):
-        own = slice(starts[row], starts[row + 1])
-        one = batch([0, query_lens[row]], [lengths[row]], table[row : row + 1])
-        alone = attention.paged_attention(query[own], kv, one, scale=0.2, kv_scale=kv_scale)
-        assert torch.equal(alone, out[own]), row
+    query = torch.randn(sum(query_lens), 2, 32).to(cache if cache == torch.bfloat16 else torch.float32)
+    assert_rows_are_the_same_alone(requests, query_lens, query, kv.to(cache), kv_scale)
 
 
 def test_a_nan_in_another_requests_pages_or_in_unused_slots_does_not_matter() -> None:

@@ -216,8 +216,9 @@ def ends_soon(pid: int) -> bool:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
-    with open(process, closefd=True):
-        return bool(select.select([process], [], [], 20)[0])
+    ended, _, _ = select.select([process], [], [], 20)
+    os.close(process)
+    return bool(ended)
 
 
 # --- what the engine makes of it ---------------------------------------------------------------------------------
