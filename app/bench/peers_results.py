@@ -129,7 +129,7 @@ def markdown(report: PeersReport) -> str:
     if found := aims(report):
         parts += ["", "Aims, as ratios:", "", *markdown_bars(found)]
     if notes := problems(report):
-        parts += ["", "Not measured:", "", *(f"* {note}" for note in notes)]
+        parts += ["", "Not measured:", "", *("* " + " ".join(note.split()) for note in notes)]
     return "\n".join([*parts, ""])
 
 
@@ -213,7 +213,7 @@ def problems(report: PeersReport) -> list[str]:
             places.setdefault((cell.engine, cell.error), []).append(f"{cell.workload} in {cell.precision}")
     found = list(report.missing.items())
     found += [(", ".join([engine, *where]), why) for (engine, why), where in places.items()]
-    return [f"{what}: {' '.join(why.split())}" for what, why in found]
+    return [f"{what}: {why}" for what, why in found]
 
 
 def _rows(report: PeersReport) -> list[tuple[Workload, str]]:

@@ -172,7 +172,7 @@ def _show(reports: list[CheckReport], skipped: dict[str, str], seconds: float) -
     failed = sum(len(report.failures) for report in reports)
     told = {each.dtype for each in reports}
     terminal.say(
-        f"[dim]types: {', '.join(sorted(told))}.  17 of 19: takes 17 of the cases, and all are right[/]"
+        f"[dim]types: {', '.join(sorted(told))}.  n of m: takes n of the m cases, and all are right[/]"
     )
     terminal.say(f"{terminal.mark(not failed)} {passed} cases right, {failed} wrong, {seconds:.1f} s")
 
