@@ -152,8 +152,7 @@ struct Panels {
                 weights.add_step(tile, x, p.x_stride, words, panel_words);
             end_group(tile, p, panel, group, totals);
         }
-        for (int row = 0; row < ROWS; row++)
-            p.y.write(p.first_row + first + row, panel * PANEL, p.columns, totals[row], VECTORS);
+        p.y.write(p.first_row + first, panel * PANEL, p.columns, totals);
     }
 
     // Asks for what the next tile begins with: first words, some of them in each group, and scales and offsets.

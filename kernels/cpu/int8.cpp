@@ -67,13 +67,14 @@ struct Panels {
                 for (int v = 0; v < VECTORS; v++) sums[row][v] = add_bytes(sums[row][v], bytes, w[v]);
             }
         }
-        for (int row = 0; row < ROWS; row++) {
-            vfloat y[VECTORS];
+        vfloat y[ROWS][VECTORS];
+#pragma GCC unroll 16
+        for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++)
-                y[v] = __builtin_convertvector(sums[row][v], vfloat) * p.x_scales[first + row] *
-                       load(p.scales + panel * PANEL + v * LANES);
-            p.y.write(p.first_row + first + row, panel * PANEL, p.columns, y, VECTORS);
-        }
+                y[row][v] = __builtin_convertvector(sums[row][v], vfloat) * p.x_scales[first + row] *
+                            load(p.scales + panel * PANEL + v * LANES);
+        p.y.write(p.first_row + first, panel * PANEL, p.columns, y);
     }
 
     static ALWAYS_INLINE vint load_word(const int32_t* from) {

@@ -128,7 +128,7 @@ MUTATIONS = {
     "the first group's scale for all": ("float(p.scales + at *", "float(p.scales + (at - group * PANEL) *"),
     "a group's last depth dropped": ("group_size, group_size, to)", "group_size, group_size - 1, to)"),
     "only the last group counts": ("scale, totals[row][v])", "scale, vfloat{})"),
-    "rows off by one": ("p.y.write(p.first_row + first + row,", "p.y.write(p.first_row + row,"),
+    "rows off by one": ("p.y.write(p.first_row + first,", "p.y.write(p.first_row,"),
 }  # fmt: skip
 
 
