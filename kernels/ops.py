@@ -29,6 +29,7 @@ from kernels.cpu.graph import CPUGraph as CPUGraph
 from kernels.cpu.memory import Arena as Arena
 from kernels.cpu.memory import ArenaFull as ArenaFull
 from kernels.cpu.memory import keep_freed_memory as keep_freed_memory
+from kernels.cpu.memory import lazy_zeros as lazy_zeros
 from kernels.cpu.memory import release_freed_memory as release_freed_memory
 from kernels.reference.fp8 import FP8_MAX as FP8_MAX
 from kernels.reference.fp8 import dequantise_fp8 as dequantise_fp8

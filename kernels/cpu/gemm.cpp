@@ -16,17 +16,22 @@ namespace {
 using Float32Product = Product<float, float>;
 
 struct ReadFloat32 {
-    static ALWAYS_INLINE void read(const Float32Product& p, int64_t panel, int64_t k, vfloat& low, vfloat& high) {
-        const float* from = static_cast<const float*>(p.panels) + (panel * p.depth + k) * PANEL;
+    using Word = float;
+    static constexpr int WORDS = PANEL;  // of one depth
+
+    static ALWAYS_INLINE void read(const float* from, vfloat& low, vfloat& high) {
         low = load(from);
         high = load(from + LANES);
     }
 };
 
 struct ReadBFloat16 {
-    static ALWAYS_INLINE void read(const Float32Product& p, int64_t panel, int64_t k, vfloat& low, vfloat& high) {
+    using Word = int32_t;
+    static constexpr int WORDS = LANES;
+
+    static ALWAYS_INLINE void read(const int32_t* from, vfloat& low, vfloat& high) {
         vint words;
-        std::memcpy(&words, static_cast<const int32_t*>(p.panels) + (panel * p.depth + k) * LANES, sizeof words);
+        std::memcpy(&words, from, sizeof words);
         low = (vfloat)(words << 16);
         high = (vfloat)(words & static_cast<int32_t>(0xffff0000));
     }
@@ -42,11 +47,16 @@ struct Panels {
         Tile<ROWS, 2 * PANELS> tile;
         tile.zero();
         const float* x = p.x + first * p.x_stride;
+        const auto* panels = static_cast<const typename Reader::Word*>(p.panels) + panel * p.depth * Reader::WORDS;
         p.prefetch_tile<ROWS, 2 * PANELS>(first, panel);
         for (int64_t k = 0; k < p.depth; k++) {
             vfloat w[2 * PANELS];
 #pragma GCC unroll 4
-            for (int i = 0; i < PANELS; i++) Reader::read(p, panel + i, k, w[2 * i], w[2 * i + 1]);
+            for (int i = 0; i < PANELS; i++) {
+                const auto* from = panels + (i * p.depth + k) * Reader::WORDS;
+                Reader::read(from, w[2 * i], w[2 * i + 1]);
+                if (PANELS > 1) ask(from + BYTES_AHEAD / sizeof *from);
+            }
             tile.multiply_add(x + k, p.x_stride, w);
         }
         p.store_tile(tile, first, panel);

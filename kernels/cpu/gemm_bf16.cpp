@@ -28,8 +28,11 @@ struct Pairs {
         vint w[2 * PANELS];
         const auto read = [&](int64_t pair) {
 #pragma GCC unroll 8
-            for (int v = 0; v < 2 * PANELS; v++)
-                w[v] = load_pairs(panels + (v / 2 * num_pairs + pair) * PANEL + v % 2 * LANES);
+            for (int v = 0; v < 2 * PANELS; v++) {
+                const int32_t* from = panels + (v / 2 * num_pairs + pair) * PANEL + v % 2 * LANES;
+                w[v] = load_pairs(from);
+                if (PANELS > 1) ask(from + BYTES_AHEAD / sizeof *from);
+            }
         };
         for (int64_t pair = 0; pair < whole; pair++) {
             read(pair);

@@ -11,7 +11,7 @@ from torch import Tensor
 from kernels.cpu.build import function
 from kernels.cpu.dtypes import FLOATS
 from kernels.cpu.linear import PANEL
-from kernels.cpu.memory import empty
+from kernels.cpu.memory import empty, in_large_pages
 from kernels.reference.nibbles import pack_int4, unpack_int4
 
 _int4_linear = function("int4_linear", "pll" + "pplp" + "pl" + "llll")
@@ -78,7 +78,7 @@ def pack_int4_weight(qweight: Tensor, scale: Tensor, zero: Tensor, group_size: i
     def panels(values: Tensor) -> Tensor:
         return pad(values, (0, 0, 0, missing_rows)).view(-1, PANEL, groups).transpose(1, 2).contiguous()
 
-    return PackedInt4(codes, panels(scale), panels(MIDDLE - zero.to(torch.int8)), rows, columns)
+    return PackedInt4(in_large_pages(codes), panels(scale), panels(MIDDLE - zero.to(torch.int8)), rows, columns)
 
 
 def packed(x: Tensor, *arguments: Any) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from kernels.cpu.build import function
 from kernels.cpu.dtypes import FLOATS
 from kernels.cpu.linear import PANEL
-from kernels.cpu.memory import empty
+from kernels.cpu.memory import empty, in_large_pages
 
 _int8_linear = function("int8_linear", "pll" + "ppp" + "pl" + "lll")
 
@@ -47,7 +47,7 @@ def pack_int8_weight(qweight: Tensor, scale: Tensor) -> PackedInt8:
     codes = pad(qweight, (0, -columns % STEP, 0, missing_rows))
     codes = codes.view(-1, PANEL, codes.shape[1] // STEP, STEP).transpose(1, 2).contiguous()
     totals = pad(qweight.sum(1, dtype=torch.int32), (0, missing_rows)).view(-1, PANEL)
-    return PackedInt8(codes, totals, pad(scale.float(), (0, missing_rows)).view(-1, PANEL), rows, columns)
+    return PackedInt8(in_large_pages(codes), totals, pad(scale.float(), (0, missing_rows)).view(-1, PANEL), rows, columns)
 
 
 def packed(x: Tensor, *arguments: Any) -> tuple[Any, ...]:

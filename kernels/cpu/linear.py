@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels.cpu.build import function
-from kernels.cpu.memory import empty
+from kernels.cpu.memory import empty, in_large_pages
 
 _gemm = function("gemm", "plplp" + "plllll")
 _gemm_bf16 = function("gemm_bf16", "plpp" + "pllllll")
@@ -77,11 +77,11 @@ def pack_weight(weight: Tensor, *, gated: bool = False) -> PackedWeight | Packed
     """[out, in] in fp32 or bf16 -> panels. gated: two matrices of the same size, for `gated_linear`."""
     rows, (out_features, in_features) = _padded_rows(weight, gated), weight.shape
     if weight.dtype != torch.bfloat16:
-        return PackedWeight(_float32_panels(rows), out_features, in_features, gated)
+        return PackedWeight(in_large_pages(_float32_panels(rows)), out_features, in_features, gated)
     if in_features % 2:
         rows = torch.nn.functional.pad(rows, (0, 1))
     panels = rows.reshape(-1, 2 * _LANES, rows.shape[1] // 2, 2).transpose(1, 2).contiguous()
-    return PackedPairs(panels, out_features, in_features, gated)
+    return PackedPairs(in_large_pages(panels), out_features, in_features, gated)
 
 
 def packed(x: Tensor, weight: Tensor, *rest: Tensor | None) -> tuple[Any, ...]:
