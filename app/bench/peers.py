@@ -122,6 +122,8 @@ class PeersReport:
     num_weights: dict[str, int] = field(default_factory=dict)
     """Model -> weights that every step multiplies by."""
     vocab_sizes: dict[str, int] = field(default_factory=dict)
+    read_shares: list[float] = field(default_factory=list)
+    """For one request in bf16, round by round: bandwidth of our decode steps, as a share of what torch reads."""
     missing: dict[str, str] = field(default_factory=dict)
     """Engine -> what is not installed, and how to install it."""
     other_cores: float = 0.0
@@ -347,8 +349,16 @@ class _Group:
                 for name in names():
                     if len(self._cell(workload, name).rounds.figures) <= number:
                         what = f"round {number + 1} of {self._report.num_rounds}"
-                        attempt(name, what, lambda side, cell: turns.round(side, cell.rounds, work))  # noqa: B023
+                        attempt(name, what, lambda side, cell: self._round(turns, side, cell, work))  # noqa: B023
                         self._report.save(self._saved)
+
+    def _round(self, turns: Turns, side: Side, cell: Cell, work: Work) -> None:
+        """Run a round; where our one request in bf16 is counted, compare the bandwidth of its steps with torch's."""
+        turns.round(side, cell.rounds, work)
+        if (cell.workload, cell.precision, cell.engine) == ("386m-1", "bf16", OURS):
+            with turns.only(side):
+                share = side.ask("read_share", work.prompts, work.max_tokens).result
+            self._report.read_shares.append(share)
 
     def _cell(self, workload: Workload, name: str, *, add: bool = False) -> Cell:
         found = self._report.cell(workload.name, self._precision, name)

@@ -78,7 +78,9 @@ def pack_int4_weight(qweight: Tensor, scale: Tensor, zero: Tensor, group_size: i
     def panels(values: Tensor) -> Tensor:
         return pad(values, (0, 0, 0, missing_rows)).view(-1, PANEL, groups).transpose(1, 2).contiguous()
 
-    return PackedInt4(in_large_pages(codes), panels(scale), panels(MIDDLE - zero.to(torch.int8)), rows, columns)
+    return PackedInt4(
+        in_large_pages(codes), panels(scale), panels(MIDDLE - zero.to(torch.int8)), rows, columns
+    )
 
 
 def packed(x: Tensor, *arguments: Any) -> tuple[Any, ...]:

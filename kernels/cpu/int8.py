@@ -47,7 +47,9 @@ def pack_int8_weight(qweight: Tensor, scale: Tensor) -> PackedInt8:
     codes = pad(qweight, (0, -columns % STEP, 0, missing_rows))
     codes = codes.view(-1, PANEL, codes.shape[1] // STEP, STEP).transpose(1, 2).contiguous()
     totals = pad(qweight.sum(1, dtype=torch.int32), (0, missing_rows)).view(-1, PANEL)
-    return PackedInt8(in_large_pages(codes), totals, pad(scale.float(), (0, missing_rows)).view(-1, PANEL), rows, columns)
+    return PackedInt8(
+        in_large_pages(codes), totals, pad(scale.float(), (0, missing_rows)).view(-1, PANEL), rows, columns
+    )
 
 
 def packed(x: Tensor, *arguments: Any) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from app.bench.environments import LLAMA_CPP, MissingEngine, python_of
 from app.bench.peers import OURS, CannotStart, Cell, PeersReport, Workload, load_report
 from app.bench.settings import OTHER_ENGINES, complete_job
 from app.bench.side import Side, SideSpec, prep_spec
+from app.bench.sides.prep_side import PrepEngine
 from app.bench.turns import SideReport
 from app.bench.workload import Lengths
 from app.cli.main import app
@@ -77,6 +78,20 @@ def test_an_aim_compares_medians_and_takes_the_best_of_several_rivals() -> None:
     )
     [aim] = peers_results.aims(found)
     assert "vLLM's best mode" in aim.what and aim.measured == 400 / 250 and not aim.met
+
+
+def test_an_aim_is_the_median_share_of_the_bandwidth() -> None:
+    found = report()
+    found.read_shares = [0.8, 0.95, 0.92]
+    [aim] = peers_results.aims(found)
+    assert "bandwidth" in aim.what and aim.measured == 0.92 and aim.met
+
+
+def test_our_side_compares_its_reading_with_torchs() -> None:
+    settings = {"dtype": "bfloat16", "skip_tokenizer_init": True}
+    side = PrepEngine("shop", settings)
+    assert side.read_share([[5, 6, 7]], [4]) > 0
+    assert side.read_share([[5, 6, 7]], [4]) > 0
 
 
 def test_the_report_has_ratios_and_says_what_is_missing(tmp_path: Path) -> None:

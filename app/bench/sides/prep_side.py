@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
@@ -40,6 +42,39 @@ class PrepEngine(LLMEngine):
         tensors = checkpoint_tensors(create_model(config.model, "meta")).values()
         kv_bytes = self._worker().runner.kv_cache.blocks.nbytes
         return {"weights_bytes": sum(tensor.nbytes for tensor in tensors), "kv_bytes": kv_bytes}
+
+    def read_share(self, prompts: list[Any], max_tokens: list[int]) -> float:
+        """Run one request; return the bandwidth at which its decode steps read the matrices, as a share of torch's.
+
+        torch sums up the same memory before and after, as a host gives its guests more at one moment than at another.
+        """
+        from app.bench.workload import Lengths, add_requests, timed_steps
+
+        core = self._llm.llm_engine.engine_core
+        read_before = self._read_seconds()
+        input_len, output_len = len(prompts[0]), max_tokens[0]
+        add_requests(
+            core, 1, Lengths(input_len, input_len), Lengths(output_len, output_len), label="read-share"
+        )
+        steps = [step.total for step in timed_steps(core)]
+        return (read_before + self._read_seconds()) / 2 / median(steps[1:])
+
+    def _read_seconds(self) -> float:
+        """Return the time that torch takes to read all matrices, the median of five."""
+        import torch
+
+        from engine.layers.linear import Linear
+
+        layers = [layer for layer in self._worker().runner.model.modules() if isinstance(layer, Linear)]
+        panels = [layer.weight.panels.view(torch.float32) for layer in layers]
+
+        def read() -> float:
+            began = perf_counter()
+            for each in panels:
+                each.sum()
+            return perf_counter() - began
+
+        return median(read() for _ in range(5))
 
 
 if __name__ == "__main__":
