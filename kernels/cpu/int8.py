@@ -45,7 +45,7 @@ def pack_int8_weight(qweight: Tensor, scale: Tensor) -> PackedInt8:
     rows, columns = qweight.shape
     missing_rows, pad = -rows % PANEL, torch.nn.functional.pad
     codes = pad(qweight, (0, -columns % STEP, 0, missing_rows))
-    codes = codes.view(-1, PANEL, codes.shape[1] // STEP, STEP).transpose(1, 2).contiguous()
+    codes = codes.view(-1, PANEL, codes.shape[1] // STEP, STEP).transpose(1, 2)
     totals = pad(qweight.sum(1, dtype=torch.int32), (0, missing_rows)).view(-1, PANEL)
     return PackedInt8(
         in_large_pages(codes), totals, pad(scale.float(), (0, missing_rows)).view(-1, PANEL), rows, columns

@@ -80,7 +80,7 @@ def pack_weight(weight: Tensor, *, gated: bool = False) -> PackedWeight | Packed
         return PackedWeight(in_large_pages(_float32_panels(rows)), out_features, in_features, gated)
     if in_features % 2:
         rows = torch.nn.functional.pad(rows, (0, 1))
-    panels = rows.reshape(-1, 2 * _LANES, rows.shape[1] // 2, 2).transpose(1, 2).contiguous()
+    panels = rows.reshape(-1, 2 * _LANES, rows.shape[1] // 2, 2).transpose(1, 2)
     return PackedPairs(in_large_pages(panels), out_features, in_features, gated)
 
 

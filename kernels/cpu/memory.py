@@ -65,12 +65,13 @@ def lazy_zeros(num_bytes: int) -> Tensor:
 
 
 def in_large_pages(weight: Tensor) -> Tensor:
-    """The same numbers where reading them takes fewer entries of the page table; one that fits no large page stays.
+    """A contiguous tensor of the same numbers, in pages of 2 MiB if it fills one and the system has them.
 
-    Measured, a bf16 product of one row that reads 9 to 35 MB from memory takes 8 to 14 % less time.
+    Reading it takes fewer entries of the page table: measured, a bf16 product of one row that reads 9 to 35 MB from
+    memory takes 8 to 14 % less time.
     """
     if weight.nbytes < _LARGE_PAGE:
-        return weight
+        return weight.contiguous()
     return lazy_zeros(weight.nbytes).view(weight.dtype).view(weight.shape).copy_(weight)
 
 

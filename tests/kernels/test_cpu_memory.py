@@ -1,4 +1,4 @@
-"""Memory that a process keeps when it frees it, and gives back when asked."""
+"""Memory that a process keeps when it frees it, and gives back when asked; memory in large pages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from kernels.cpu.memory import in_large_pages, lazy_zeros
 
 PROGRAM = """
 import os, torch
@@ -32,3 +35,27 @@ def test_freed_memory_stays_until_it_is_released() -> None:
     result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     kept, left = map(int, result.stdout.split())
     assert kept >= 95 and left <= 10
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int32])
+@pytest.mark.parametrize("rows", [3, 2_000])
+def test_a_matrix_in_large_pages_is_a_contiguous_copy(rows: int, dtype: torch.dtype) -> None:
+    turned = torch.arange(rows * 1_001).view(1_001, rows).to(dtype).T
+    found = in_large_pages(turned)
+    assert torch.equal(found, turned) and found.is_contiguous() and found.dtype == dtype
+    found[0] = 7
+    assert not torch.equal(found, turned)
+
+
+def test_a_system_without_large_pages_gives_zeros_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("mmap.MADV_HUGEPAGE", raising=False)
+    for count in (0, 5, 3 << 20):
+        assert torch.equal(lazy_zeros(count), torch.zeros(count, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("count", [0, 5, 3 << 20])
+def test_lazy_zeros_can_be_written(count: int) -> None:
+    memory = lazy_zeros(count)
+    assert torch.equal(memory, torch.zeros(count, dtype=torch.uint8))
+    memory += 1
+    assert memory.sum() == count
