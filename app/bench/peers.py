@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
@@ -48,6 +49,8 @@ class Workload:
     output_len: Lengths
     precisions: tuple[str, ...] = ("fp32", "bf16", "int8", "int4")
     beside: int = 0
+    repeat: int = 1
+    """Rounds for each round of the run: more where a round is short and the memory of a host has faster moments."""
 
     @property
     def num_tokens(self) -> int:
@@ -72,7 +75,7 @@ WORKLOADS = {
         Workload("shop-128", "shop", 128, Lengths(128, 256), Lengths(64, 128), FLOATS),
         Workload("shop-128-busy", "shop", 128, Lengths(64, 128), Lengths(32, 64), FLOATS, beside=1),
         Workload("386m-32", LARGE, 32, Lengths(16, 32), Lengths(16, 32)),
-        Workload("386m-1", LARGE, 1, Lengths(32, 32), Lengths(64, 64)),
+        Workload("386m-1", LARGE, 1, Lengths(32, 32), Lengths(64, 64), repeat=3),
     )
 }
 """Small enough for a whole run in about a quarter of an hour on two cores. The matrices of shop fit into the
@@ -110,6 +113,10 @@ class Cell:
     error: str = ""
 
 
+Key = tuple[str, str, str]
+"""Workload, precision, engine."""
+
+
 @dataclass
 class PeersReport:
     """All measurements of a run."""
@@ -140,10 +147,23 @@ class PeersReport:
         wanted = (workload, precision, engine)
         return next((c for c in self.cells if (c.workload, c.precision, c.engine) == wanted), None)
 
-    def median(self, workload: str, precision: str, engine: str) -> float | None:
+    def median(self, key: Key) -> float | None:
         """Return output tokens per second, or None if it was not measured."""
-        cell = self.cell(workload, precision, engine)
+        cell = self.cell(*key)
         return cell.rounds.median if cell and cell.rounds.figures else None
+
+    def ratio(self, one: Key, other: Key) -> float | None:
+        """Return how many times as fast one measurement is as the other; None if one was not measured.
+
+        Engines that took turns are compared round by round, as a host is faster at one moment than at another.
+        """
+        cells = self.cell(*one), self.cell(*other)
+        figures = [cell.rounds.figures if cell else [] for cell in cells]
+        if not all(figures):
+            return None
+        if one[:2] == other[:2]:
+            return median(ours / theirs for ours, theirs in zip(*figures, strict=False))
+        return median(figures[0]) / median(figures[1])
 
     def save(self, path: Path) -> None:
         write_atomically(path, json.dumps(asdict(self)))
@@ -302,7 +322,7 @@ class _Group:
     def _start(self, turns: Turns, name: str, job: Job) -> None:
         its_work = [each for each in self._workloads if name in each.engines]
         python = self._pythons.get(OURS if name == ONE_THREAD else name)
-        if python is None or all(self._is_done(self._cell(each, name)) for each in its_work):
+        if python is None or all(self._is_done(each, name) for each in its_work):
             return
         self._tell(f"{self._model}, {self._precision}: starting {name}")
         said = SideReport(name)
@@ -338,17 +358,17 @@ class _Group:
 
         def names() -> list[str]:
             mine = [name for name in workload.engines if name in self._sides]
-            return [name for name in mine if not self._is_done(self._cell(workload, name))]
+            return [name for name in mine if not self._is_done(workload, name)]
 
         with busy_programs(workload.beside):
             for name in names():
                 work = workload.draw(vocab_size, "warm-up", shorter=4)
                 attempt(name, "warming up", lambda side, cell: turns.warm_up(side, work))  # noqa: B023
-            for number in range(self._report.num_rounds):
+            for number in range(self._num_rounds(workload)):
                 work = workload.draw(vocab_size, str(number))
                 for name in names():
                     if len(self._cell(workload, name).rounds.figures) <= number:
-                        what = f"round {number + 1} of {self._report.num_rounds}"
+                        what = f"round {number + 1} of {self._num_rounds(workload)}"
                         attempt(name, what, lambda side, cell: self._round(turns, side, cell, work))  # noqa: B023
                         self._report.save(self._saved)
 
@@ -368,8 +388,11 @@ class _Group:
                 self._report.cells.append(found)
         return found
 
-    def _is_done(self, cell: Cell) -> bool:
-        return len(cell.rounds.figures) >= self._report.num_rounds
+    def _is_done(self, workload: Workload, name: str) -> bool:
+        return len(self._cell(workload, name).rounds.figures) >= self._num_rounds(workload)
+
+    def _num_rounds(self, workload: Workload) -> int:
+        return self._report.num_rounds * workload.repeat
 
 
 def num_weights(job: Job) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from app.bench.peers import ENGINES, ONE_THREAD, OURS, WORKLOADS, PeersReport, Workload
+from app.bench.peers import ENGINES, ONE_THREAD, OURS, WORKLOADS, Key, PeersReport, Workload
 from kernels.bench.limits import Limits
 from kernels.bench.results import Bar, markdown_bars, markdown_row
 
@@ -52,18 +52,13 @@ def aims(report: PeersReport) -> list[Bar]:
     """Return the aims that the run says something about."""
     found = []
     for what, least, ours, theirs in _ratios():
-        measured = [report.median(*ours)] + [report.median(*each) for each in theirs]
-        known = [value for value in measured[1:] if value is not None]
-        if measured[0] is not None and len(known) == len(theirs):
-            found.append(Bar(what, least, measured[0] / max(known)))
+        ratios = [ratio for each in theirs if (ratio := report.ratio(ours, each)) is not None]
+        if len(ratios) == len(theirs):
+            found.append(Bar(what, least, min(ratios)))
     if report.read_shares:
         what = "386m-1 in bf16: bandwidth of a decode step, of torch's on the same memory"
         found.append(Bar(what, 0.9, median(report.read_shares)))
     return found
-
-
-Key = tuple[str, str, str]
-"""Workload, precision, engine."""
 
 
 def _ratios() -> Iterator[tuple[str, float, Key, list[Key]]]:
@@ -119,6 +114,7 @@ def markdown(report: PeersReport) -> str:
     ]
     for workload in dict.fromkeys(workload for workload, _ in _rows(report)):
         beside = f", beside {workload.beside} busy program" if workload.beside else ""
+        beside += f", {workload.repeat * report.num_rounds} rounds" if workload.repeat > 1 else ""
         parts.append(
             f"* {workload.name}: {workload.model}, {workload.num_prompts} x {workload.input_len} tokens in, "
             f"{workload.output_len} out{beside}"
@@ -135,8 +131,9 @@ def _head(report: PeersReport) -> str:
     return "\n".join(
         [
             "Written by `prep bench peers --write`. Output tokens per second, median of "
-            f"{report.num_rounds} interleaved rounds; in parentheses how many",
-            "times as fast prep is. The limit is what the GEMM rate and the read bandwidth of the same run allow "
+            f"{report.num_rounds} interleaved rounds, or",
+            "of as many as the list of workloads names; in parentheses how many times as fast prep is, the median over",
+            "rounds. The limit is what the GEMM rate and the read bandwidth of the same run allow",
             "(`app/bench/peers_results.py`).",
             "",
             f"{machine.hardware}; python {machine.python}; commit {machine.commit}; {machine.day}; "
@@ -182,20 +179,21 @@ def table(report: PeersReport) -> tuple[list[str], list[list[str]]]:
     for workload, precision in _rows(report):
         limit = limit_tokens_per_s(report, workload, precision)
         row = [workload.name, precision, "" if limit is None else figure(limit)]
-        ours = report.median(workload.name, precision, OURS)
         for name in columns:
-            theirs = report.median(workload.name, precision, name)
-            row.append(_entry(theirs, ours, limit, name))
+            row.append(_entry(report, (workload.name, precision, name), limit))
         rows.append(row)
     return ["workload", "precision", "limit", *(TITLES.get(name, name) for name in columns)], rows
 
 
-def _entry(theirs: float | None, ours: float | None, limit: float | None, name: str) -> str:
-    if theirs is None:
+def _entry(report: PeersReport, key: Key, limit: float | None) -> str:
+    """Return tokens per second; of ours with the share of the limit, of others with how many times as fast ours is."""
+    value = report.median(key)
+    if value is None:
         return ""
-    if name == OURS:
-        return figure(theirs) + (f" ({theirs / limit:.0%})" if limit else "")
-    return figure(theirs) + (f" ({ours / theirs:.2f} x)" if ours else "")
+    if key[2] == OURS:
+        return figure(value) + (f" ({value / limit:.0%})" if limit else "")
+    ratio = report.ratio((*key[:2], OURS), key)
+    return figure(value) + (f" ({ratio:.2f} x)" if ratio else "")
 
 
 def figure(value: float) -> str:

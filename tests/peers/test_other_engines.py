@@ -70,14 +70,22 @@ def test_the_limit_of_a_full_batch_is_the_rate_of_matrix_products() -> None:
     assert limit == pytest.approx(tokens / (flops / 0.8e12))
 
 
-def test_an_aim_compares_medians_and_takes_the_best_of_several_rivals() -> None:
+def test_an_aim_compares_engines_round_by_round_and_takes_the_best_of_several_rivals() -> None:
     found = report(
         ("386m-32", "bf16", OURS, [300.0, 400.0, 900.0]),
         ("386m-32", "bf16", "vllm", [100.0, 100.0, 100.0]),
         ("386m-32", "bf16", "vllm-processes", [250.0, 1.0, 999.0]),
     )
     [aim] = peers_results.aims(found)
-    assert "vLLM's best mode" in aim.what and aim.measured == 400 / 250 and not aim.met
+    assert "vLLM's best mode" in aim.what and aim.measured == 300 / 250 and not aim.met
+
+
+def test_an_aim_compares_medians_of_two_precisions() -> None:
+    found = report(
+        ("386m-32", "fp32", OURS, [100.0, 200.0, 300.0]), ("386m-32", "bf16", OURS, [500.0, 300.0, 100.0])
+    )
+    [aim] = peers_results.aims(found)
+    assert aim.what.startswith("386m-32: bf16 of fp32") and aim.measured == 300 / 200
 
 
 def test_an_aim_is_the_median_share_of_the_bandwidth() -> None:

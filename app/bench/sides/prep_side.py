@@ -46,35 +46,36 @@ class PrepEngine(LLMEngine):
     def read_share(self, prompts: list[Any], max_tokens: list[int]) -> float:
         """Run one request; return the bandwidth at which its decode steps read the matrices, as a share of torch's.
 
-        torch sums up the same memory before and after, as a host gives its guests more at one moment than at another.
+        torch sums up the same memory after every third step, as a host's bandwidth changes from moment to moment.
+        The next step does not count: torch's threads wait for more work meanwhile, and take a core.
         """
         from app.bench.workload import Lengths, add_requests, timed_steps
 
         core = self._llm.llm_engine.engine_core
-        read_before = self._read_seconds()
         input_len, output_len = len(prompts[0]), max_tokens[0]
         add_requests(
             core, 1, Lengths(input_len, input_len), Lengths(output_len, output_len), label="read-share"
         )
-        steps = [step.total for step in timed_steps(core)]
-        return (read_before + self._read_seconds()) / 2 / median(steps[1:])
+        shares, read_seconds = [], 0.0
+        for index, step in enumerate(timed_steps(core)):
+            if index % 3 == 0:
+                read_seconds = self._read_seconds()
+            elif index % 3 == 2:
+                shares.append(read_seconds / step.total)
+        return median(shares)
 
     def _read_seconds(self) -> float:
-        """Return the time that torch takes to read all matrices, the median of five."""
+        """Return the time that torch takes to read all matrices."""
         import torch
 
         from engine.layers.linear import Linear
 
         layers = [layer for layer in self._worker().runner.model.modules() if isinstance(layer, Linear)]
         panels = [layer.weight.panels.view(torch.float32) for layer in layers]
-
-        def read() -> float:
-            began = perf_counter()
-            for each in panels:
-                each.sum()
-            return perf_counter() - began
-
-        return median(read() for _ in range(5))
+        began = perf_counter()
+        for each in panels:
+            each.sum()
+        return perf_counter() - began
 
 
 if __name__ == "__main__":
