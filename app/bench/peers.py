@@ -202,8 +202,8 @@ def measure(
     """Run the comparison; Ctrl-C ends it early with the rounds that are done.
 
     saved: file for finished rounds. resume: continue with those in the file. Raises CannotStart if there are none or
-    they are of another machine, commit or version; without `resume`, if the file holds an unfinished run; and if no
-    workload has one of the precisions.
+    they are of another machine, commit or version; without `resume`, if the file holds an unfinished run; if no
+    workload has one of the precisions; and if a single engine is asked for that is not installed.
     """
     began, other_cores = perf_counter(), watch_other_programs()
     groups = _groups(workloads, precisions)
@@ -264,13 +264,15 @@ def _groups(
 
 
 def _find_engines(report: PeersReport, engines: Sequence[str]) -> dict[str, str]:
-    """Return the interpreter of each engine; note those that are not installed."""
+    """Return the interpreter of each engine; note those that are not installed. Raises CannotStart for a single one."""
     pythons = {}
     for name in engines:
         try:
             pythons[name] = "" if name == OURS else python_of(OTHER_ENGINES[name].environment)
         except MissingEngine as error:
             report.missing[name] = f"{error}; {error.make}"
+            if engines == [name]:
+                raise CannotStart(str(error), error.make) from None
     return pythons
 
 

@@ -62,9 +62,9 @@ def _print(text: str) -> None:
 
 
 @contextmanager
-def locked(cache: Path) -> Iterator[None]:
-    """Hold the lock on `cache` inside the block, after the process that compiles has ended. Raises BuildError."""
-    lock = _open(cache)
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a library inside the block, after the process that compiles it has ended. Raises BuildError."""
+    lock = _open(path)
     try:
         if not _take(lock):
             _print("waiting for the process that compiles the CPU kernels")
@@ -75,12 +75,12 @@ def locked(cache: Path) -> Iterator[None]:
 
 
 def start(target: Target) -> None:
-    """Compile `target` in a detached process that holds the lock, unless another process compiles.
+    """Compile `target` in a detached process that holds the lock, unless another process compiles it.
 
     The child is in a session of its own, and not a child of this process any more: it survives Ctrl-C, the end of this
     process, and a parent that ends all children of this one. Raises BuildError if it cannot start.
     """
-    lock = _open(target.cache)
+    lock = _open(target.lock)
     try:
         if not _take(lock):
             return
@@ -101,10 +101,10 @@ def start(target: Target) -> None:
         os.close(lock)
 
 
-def _open(cache: Path) -> int:
+def _open(path: Path) -> int:
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        return os.open(cache / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise no_place(error) from error
 

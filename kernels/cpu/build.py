@@ -95,7 +95,7 @@ def build() -> tuple[Path, bool]:
     if target.is_whole():
         return target.library, False
     if waits:
-        with background.locked(target.cache):
+        with background.locked(target.lock):
             compile_library(target)
         return target.library, True
     if target.failure.exists():

@@ -61,6 +61,11 @@ class Target:
         """File with the reason why these inputs do not compile. Only a process that waits tries them again."""
         return Path(f"{self.folder}.failed")
 
+    @property
+    def lock(self) -> Path:
+        """File that the process that compiles has locked. Another checkout's library has another one."""
+        return Path(f"{self.folder}.lock")
+
     def is_whole(self) -> bool:
         """Return whether the library is as it was built: loading one that is cut short ends the process."""
         try:

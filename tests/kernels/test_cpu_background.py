@@ -58,8 +58,9 @@ class Compiler:
 
     def wait(self) -> None:
         """Return when no process compiles."""
-        with background.locked(self.cache):
-            pass
+        for lock in self.cache.glob("*.lock"):
+            with background.locked(lock):
+                pass
 
     def num_calls(self) -> int:
         return len((self.folder / "calls").read_text().split())
@@ -185,11 +186,22 @@ def test_a_compile_that_is_ended_leaves_no_library_and_the_next_start_begins_aga
     compiler.wait()
     assert not list(compiler.cache.glob("*/kernels.so")) and not list(compiler.cache.glob("*.failed"))
     if number == signal.SIGTERM:
-        assert [path.name for path in compiler.cache.iterdir()] == [".lock"]
+        assert [path.suffix for path in compiler.cache.iterdir()] == [".lock"]
     assert load().is_compiling
     compiler.go_on(3)  # the compiler that SIGKILL left behind takes one, too
     compiler.wait()
     assert load().handle["answer"]() == 42
+
+
+def test_other_sources_do_not_wait_for_a_process_that_compiles(compiler: Compiler) -> None:
+    load()
+    compiler.arrival()
+    (compiler.sources / "answer.cpp").write_text('extern "C" long answer() { return 43; }\n')
+    assert load().is_compiling
+    compiler.arrival()
+    compiler.go_on(4)
+    compiler.wait()
+    assert load().handle["answer"]() == 43
 
 
 @pytest.mark.slow
@@ -207,7 +219,7 @@ def test_ctrl_c_ends_a_process_that_compiles_and_leaves_nothing_half_done(compil
     compiler.arrival()
     process.send_signal(signal.SIGINT)
     assert b"KeyboardInterrupt" in process.communicate(timeout=60)[1]
-    assert [path.name for path in compiler.cache.iterdir()] == [".lock"]
+    assert [path.suffix for path in compiler.cache.iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +263,8 @@ def test_the_first_answer_on_a_machine_needs_no_compiler(tmp_path: Path) -> None
         return json.loads(run.stdout)
 
     first = answer()
-    with background.locked(tmp_path / "kernels"):
+    [lock] = (tmp_path / "kernels").glob("*.lock")
+    with background.locked(lock):
         pass
     second = answer()
     assert "being compiled" in str(first[1]) and second[1] is None

@@ -190,6 +190,12 @@ def test_wrong_options_are_told(options: list[str], message: str) -> None:
     assert result.exit_code == 2 and message in result.stderr
 
 
+def test_a_missing_engine_alone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREP_LLAMA_CPP_PYTHON", raising=False)
+    result = CliRunner().invoke(app, ["bench", "peers", "--engines", "llama.cpp", "--workloads", "386m-1"])
+    assert result.exit_code == 2 and "pip install gguf numpy" in result.output
+
+
 def test_a_missing_engine_is_answered_with_the_commands_that_install_it(monkeypatch) -> None:
     monkeypatch.delenv("PREP_LLAMA_CPP_PYTHON", raising=False)
     with pytest.raises(MissingEngine, match="name its interpreter with PREP_LLAMA_CPP_PYTHON") as missing:

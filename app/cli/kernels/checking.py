@@ -31,7 +31,10 @@ def check(
     backend: Annotated[str, option("cpu, triton, cuda, reference, or all.")] = "all",
     op: Annotated[str | None, option("One operation; all of them by default.")] = None,
     everything: Annotated[bool, option("All types, and large shapes on a GPU.", "--all")] = False,
-    dtype: Annotated[str | None, option("float32, float16 or bfloat16 only.")] = None,
+    dtype: Annotated[
+        str | None,
+        option("float32, float16 or bfloat16 only; without --all, float32, on a GPU bfloat16 too."),
+    ] = None,
     seed: Annotated[int, option("Another seed gives other numbers and shapes.", min=0)] = 0,
     case: Annotated[str | None, option("One case by its name, or several: 'decode*'.")] = None,
     workers: Annotated[
