@@ -50,7 +50,7 @@ class Workload:
     precisions: tuple[str, ...] = ("fp32", "bf16", "int8", "int4")
     beside: int = 0
     repeat: int = 1
-    """Rounds for each round of the run: more where a round is short and the memory of a host has faster moments."""
+    """Rounds for each round of the run: more where a round is short, as the memory bandwidth of a host varies."""
 
     @property
     def num_tokens(self) -> int:
@@ -78,7 +78,7 @@ WORKLOADS = {
         Workload("386m-1", LARGE, 1, Lengths(32, 32), Lengths(64, 64), repeat=3),
     )
 }
-"""Small enough for a whole run in about a quarter of an hour on two cores. The matrices of shop fit into the
+"""Small enough for a whole run in about half an hour on two cores. The matrices of shop fit into the
 processor's caches, so fewer bits per weight are no gain there.
 """
 QUICK_WORKLOADS = ("shop-128", "386m-1")
@@ -111,10 +111,14 @@ class Cell:
     engine: str
     rounds: SideReport
     error: str = ""
+    read_shares: list[float] = field(default_factory=list)
+    """Bandwidth of decode steps as a share of torch's, once for each round; only for READ."""
 
 
 Key = tuple[str, str, str]
 """Workload, precision, engine."""
+READ: Key = ("386m-1", "bf16", OURS)
+"""The measurement whose bandwidth is compared with torch's."""
 
 
 @dataclass
@@ -129,8 +133,6 @@ class PeersReport:
     num_weights: dict[str, int] = field(default_factory=dict)
     """Model -> weights that every step multiplies by."""
     vocab_sizes: dict[str, int] = field(default_factory=dict)
-    read_shares: list[float] = field(default_factory=list)
-    """For one request in bf16, round by round: bandwidth of our decode steps, as a share of what torch reads."""
     missing: dict[str, str] = field(default_factory=dict)
     """Engine -> what is not installed, and how to install it."""
     other_cores: float = 0.0
@@ -155,7 +157,8 @@ class PeersReport:
     def ratio(self, one: Key, other: Key) -> float | None:
         """Return how many times as fast one measurement is as the other; None if one was not measured.
 
-        Engines that took turns are compared round by round, as a host is faster at one moment than at another.
+        Engines that took turns are compared round by round, as a host is faster at one moment than at another; rounds
+        that a resumed run repeats for one engine alone are paired with the earlier ones of the others.
         """
         cells = self.cell(*one), self.cell(*other)
         figures = [cell.rounds.figures if cell else [] for cell in cells]
@@ -203,7 +206,7 @@ def measure(
 
     saved: file for finished rounds. resume: continue with those in the file. Raises CannotStart if there are none or
     they are of another machine, commit or version; without `resume`, if the file holds an unfinished run; if no
-    workload has one of the precisions; and if a single engine is asked for that is not installed.
+    workload has one of the precisions; and if none of the engines is installed.
     """
     began, other_cores = perf_counter(), watch_other_programs()
     groups = _groups(workloads, precisions)
@@ -264,15 +267,16 @@ def _groups(
 
 
 def _find_engines(report: PeersReport, engines: Sequence[str]) -> dict[str, str]:
-    """Return the interpreter of each engine; note those that are not installed. Raises CannotStart for a single one."""
-    pythons = {}
+    """Return the interpreter of each engine; note those that are not installed. Raises CannotStart if none is."""
+    pythons, missing = {}, None
     for name in engines:
         try:
             pythons[name] = "" if name == OURS else python_of(OTHER_ENGINES[name].environment)
         except MissingEngine as error:
+            missing = error
             report.missing[name] = f"{error}; {error.make}"
-            if engines == [name]:
-                raise CannotStart(str(error), error.make) from None
+    if missing and not pythons:
+        raise CannotStart(str(missing), missing.make)
     return pythons
 
 
@@ -375,12 +379,12 @@ class _Group:
                         self._report.save(self._saved)
 
     def _round(self, turns: Turns, side: Side, cell: Cell, work: Work) -> None:
-        """Run a round; where our one request in bf16 is counted, compare the bandwidth of its steps with torch's."""
+        """Run a round, and for READ one more request, whose reading is compared with torch's."""
         turns.round(side, cell.rounds, work)
-        if (cell.workload, cell.precision, cell.engine) == ("386m-1", "bf16", OURS):
+        if (cell.workload, cell.precision, cell.engine) == READ:
             with turns.only(side):
                 share = side.ask("read_share", work.prompts, work.max_tokens).result
-            self._report.read_shares.append(share)
+            cell.read_shares += [] if share is None else [share]
 
     def _cell(self, workload: Workload, name: str, *, add: bool = False) -> Cell:
         found = self._report.cell(workload.name, self._precision, name)

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from app.bench.peers import ENGINES, ONE_THREAD, OURS, WORKLOADS, Key, PeersReport, Workload
+from app.bench.peers import ENGINES, ONE_THREAD, OURS, READ, WORKLOADS, Key, PeersReport, Workload
 from kernels.bench.limits import Limits
 from kernels.bench.results import Bar, markdown_bars, markdown_row
 
@@ -55,9 +55,9 @@ def aims(report: PeersReport) -> list[Bar]:
         ratios = [ratio for each in theirs if (ratio := report.ratio(ours, each)) is not None]
         if len(ratios) == len(theirs):
             found.append(Bar(what, least, min(ratios)))
-    if report.read_shares:
+    if (cell := report.cell(*READ)) and cell.read_shares:
         what = "386m-1 in bf16: bandwidth of a decode step, of torch's on the same memory"
-        found.append(Bar(what, 0.9, median(report.read_shares)))
+        found.append(Bar(what, 0.9, median(cell.read_shares)))
     return found
 
 

@@ -93,11 +93,11 @@ def build() -> tuple[Path, bool]:
             background.announce_failure(str(error))
         raise
     if target.is_whole():
-        return target.library, False
+        return target.shared_library, False
     if waits:
         with background.locked(target.lock):
             compile_library(target)
-        return target.library, True
+        return target.shared_library, True
     if target.failure.exists():
         reason = target.failure.read_text()
         background.announce_failure(f"{reason}. prep doctor tries again.")

@@ -49,7 +49,7 @@ class Target:
     """<cache>/kernels/<key>."""
 
     @property
-    def library(self) -> Path:
+    def shared_library(self) -> Path:
         return Path(self.folder, "kernels.so")
 
     @property
@@ -63,13 +63,13 @@ class Target:
 
     @property
     def lock(self) -> Path:
-        """File that the process that compiles has locked. Another checkout's library has another one."""
+        """File that the process that compiles holds locked. It stays; other sources have another one."""
         return Path(f"{self.folder}.lock")
 
     def is_whole(self) -> bool:
         """Return whether the library is as it was built: loading one that is cut short ends the process."""
         try:
-            return Path(self.folder, "sha256").read_text() == sha256(self.library)
+            return Path(self.folder, "sha256").read_text() == sha256(self.shared_library)
         except (OSError, UnicodeDecodeError):
             return False
 

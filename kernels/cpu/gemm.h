@@ -16,7 +16,8 @@
 constexpr int PANEL = 2 * LANES;  // columns
 constexpr int MAX_TILE_ROWS = VECTOR_REGISTERS >= 32 ? 12 : 6;  // 2 * rows + 3 registers
 constexpr int ROWS_AT_ONCE = 192;
-// How far ahead of its use a panel of a tile of several is asked for, which is for few rows: these wait for the memory.
+// How many bytes ahead of its use a panel is asked for, in tiles of several panels: those have few rows, and wait for
+// the memory.
 constexpr int64_t BYTES_AHEAD = 1024;
 constexpr int64_t WORTH_THREADS = 1 << 20;  // multiply-adds: some ten microseconds; waking a thread takes two or more
 

@@ -46,7 +46,8 @@ struct FloatMatrix {
         if (dtype == BFLOAT16) write_as(static_cast<bfloat16*>(data) + row * stride, column, end, tile);
     }
 
-    // Inline, as a tile's numbers are in registers: with a call for each row, int4 takes 8 % longer at 128 rows.
+    // Inline, as a tile's numbers are in registers: with a call for each row, int4 takes 8 % longer at 128
+    // rows (`prep kernels bench int4_linear`, before and after).
     template <typename T, int ROWS, int VECTORS>
     ALWAYS_INLINE void write_as(T* to, int64_t column, int64_t end, const vfloat (&tile)[ROWS][VECTORS]) const {
 #pragma GCC unroll 8

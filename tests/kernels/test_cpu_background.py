@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -54,6 +55,7 @@ class Compiler:
 
     def arrival(self) -> int:
         """Wait for a call, and return the process that made it."""
+        assert select.select([self._arrivals], [], [], 60)[0], "no compiler begins"
         return int(os.read(self._arrivals, 100).split()[0])
 
     def wait(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import platform
 import subprocess
 import sys
@@ -49,8 +50,24 @@ def test_a_matrix_in_large_pages_is_a_contiguous_copy(rows: int, dtype: torch.dt
 
 def test_a_system_without_large_pages_gives_zeros_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("mmap.MADV_HUGEPAGE", raising=False)
+    large = torch.ones(3 << 20, dtype=torch.uint8)
+    assert in_large_pages(large) is large
     for count in (0, 5, 3 << 20):
         assert torch.equal(lazy_zeros(count), torch.zeros(count, dtype=torch.uint8))
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="only Linux has pages of 2 MiB")
+def test_large_pages_are_asked_for_and_need_not_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class WithoutLargePages(mmap.mmap):
+        def madvise(self, option: int, *_: int) -> None:
+            asked.append(option)
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(mmap, "mmap", WithoutLargePages)
+    assert torch.equal(lazy_zeros(5), torch.zeros(5, dtype=torch.uint8))
+    assert asked == [mmap.MADV_HUGEPAGE]
 
 
 @pytest.mark.parametrize("count", [0, 5, 3 << 20])

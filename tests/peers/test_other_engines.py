@@ -82,24 +82,28 @@ def test_an_aim_compares_engines_round_by_round_and_takes_the_best_of_several_ri
 
 def test_an_aim_compares_medians_of_two_precisions() -> None:
     found = report(
-        ("386m-32", "fp32", OURS, [100.0, 200.0, 300.0]), ("386m-32", "bf16", OURS, [500.0, 300.0, 100.0])
+        ("386m-32", "fp32", OURS, [100.0, 200.0, 300.0]), ("386m-32", "bf16", OURS, [500.0, 100.0, 300.0])
     )
     [aim] = peers_results.aims(found)
     assert aim.what.startswith("386m-32: bf16 of fp32") and aim.measured == 300 / 200
 
 
 def test_an_aim_is_the_median_share_of_the_bandwidth() -> None:
-    found = report()
-    found.read_shares = [0.8, 0.95, 0.92]
+    found = report((*peers.READ, [40.0]))
+    found.cells[0].read_shares = [0.8, 0.95, 0.92]
     [aim] = peers_results.aims(found)
     assert "bandwidth" in aim.what and aim.measured == 0.92 and aim.met
 
 
-def test_our_side_compares_its_reading_with_torchs() -> None:
-    settings = {"dtype": "bfloat16", "skip_tokenizer_init": True}
-    side = PrepEngine("shop", settings)
-    assert side.read_share([[5, 6, 7]], [4]) > 0
-    assert side.read_share([[5, 6, 7]], [4]) > 0
+@pytest.mark.parametrize("form", ["cpu", "reference"])
+def test_our_side_compares_its_reading_with_torchs(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_KERNELS", f"linear={form}")
+    side = PrepEngine("shop", {"dtype": "bfloat16", "skip_tokenizer_init": True})
+    assert side._read_seconds() > 0
+    monkeypatch.setattr(side, "_read_seconds", lambda: 1000.0)
+    share = side.read_share([[5, 6, 7]], [7])
+    assert share is not None and share > 1000, "no step takes a second"
+    assert side.read_share([[5, 6, 7]], [2]) is None
 
 
 def test_the_report_has_ratios_and_says_what_is_missing(tmp_path: Path) -> None:
@@ -190,10 +194,16 @@ def test_wrong_options_are_told(options: list[str], message: str) -> None:
     assert result.exit_code == 2 and message in result.stderr
 
 
-def test_a_missing_engine_alone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PREP_LLAMA_CPP_PYTHON", raising=False)
-    result = CliRunner().invoke(app, ["bench", "peers", "--engines", "llama.cpp", "--workloads", "386m-1"])
-    assert result.exit_code == 2 and "pip install gguf numpy" in result.output
+@pytest.mark.parametrize("engines", ["llama.cpp", "vllm,vllm-processes"])
+def test_without_any_engine_nothing_is_measured(
+    engines: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for variable in ("PREP_LLAMA_CPP_PYTHON", "PREP_VLLM_PYTHON"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(peers, "measure_limits", lambda device, tell: pytest.fail("it measures"))
+    result = CliRunner().invoke(app, ["bench", "peers", "--engines", engines])
+    assert result.exit_code == 2 and "create an environment" in result.stderr
 
 
 def test_a_missing_engine_is_answered_with_the_commands_that_install_it(monkeypatch) -> None:

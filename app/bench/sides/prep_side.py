@@ -14,7 +14,7 @@ from app.bench.sides.side_protocol import LLMEngine, serve
 
 
 class PrepEngine(LLMEngine):
-    """`engine.LLM`, with two methods that only our side has."""
+    """`engine.LLM`, with methods that only our side has."""
 
     package = "engine"
 
@@ -43,11 +43,12 @@ class PrepEngine(LLMEngine):
         kv_bytes = self._worker().runner.kv_cache.blocks.nbytes
         return {"weights_bytes": sum(tensor.nbytes for tensor in tensors), "kv_bytes": kv_bytes}
 
-    def read_share(self, prompts: list[Any], max_tokens: list[int]) -> float:
+    def read_share(self, prompts: list[Any], max_tokens: list[int]) -> float | None:
         """Run one request; return the bandwidth at which its decode steps read the matrices, as a share of torch's.
 
         torch sums up the same memory after every third step, as a host's bandwidth changes from moment to moment.
-        The next step does not count: torch's threads wait for more work meanwhile, and take a core.
+        The next step does not count: torch's threads wait for more work meanwhile, and take a core. None if the request
+        has fewer than three steps.
         """
         from app.bench.workload import Lengths, add_requests, timed_steps
 
@@ -62,7 +63,7 @@ class PrepEngine(LLMEngine):
                 read_seconds = self._read_seconds()
             elif index % 3 == 2:
                 shares.append(read_seconds / step.total)
-        return median(shares)
+        return median(shares) if shares else None
 
     def _read_seconds(self) -> float:
         """Return the time that torch takes to read all matrices."""
@@ -71,10 +72,10 @@ class PrepEngine(LLMEngine):
         from engine.layers.linear import Linear
 
         layers = [layer for layer in self._worker().runner.model.modules() if isinstance(layer, Linear)]
-        panels = [layer.weight.panels.view(torch.float32) for layer in layers]
+        matrices = [getattr(layer.weight, "panels", layer.weight).view(torch.float32) for layer in layers]
         began = perf_counter()
-        for each in panels:
-            each.sum()
+        for matrix in matrices:
+            matrix.sum()
         return perf_counter() - began
 
 

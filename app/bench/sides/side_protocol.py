@@ -27,8 +27,8 @@ def serve(load) -> None:
     """Load an engine and answer until stdin ends.
 
     load(model, engine arguments) returns an object with `describe() -> dict` and
-    `generate(prompts, max_tokens) -> output length of each`; any other method taking prompts and max_tokens and
-    returning a dict can be requested by name. The engine's output goes to stderr.
+    `generate(prompts, max_tokens) -> output length of each`; any other method taking prompts and max_tokens can
+    be requested by name, and returns what JSON can hold. The engine's output goes to stderr.
     """
     end_with_parent()
     answers = os.fdopen(os.dup(1), "w")
