@@ -55,6 +55,7 @@ struct Panels {
             for (int i = 0; i < PANELS; i++) {
                 const auto* from = panels + (i * p.depth + k) * Reader::WORDS;
                 Reader::read(from, w[2 * i], w[2 * i + 1]);
+                // One line of a depth; of an fp32 panel, the other one comes as quickly without asking.
                 if (PANELS > 1) ask(from + BYTES_AHEAD / sizeof *from);
             }
             tile.multiply_add(x + k, p.x_stride, w);
