@@ -16,8 +16,10 @@ def data_dir() -> Path:
 
 def cache_dir() -> Path:
     """Return the folder of files that can be recomputed: results of experiments, verdicts."""
-    home = os.environ.get("PREP_HOME")
-    return Path(home) / "cache" if home else user_cache_path("prep", appauthor=False)
+    if home := os.environ.get("PREP_HOME"):
+        return Path(home) / "cache"
+    root = os.environ.get("PREP_CACHE")
+    return Path(root) if root else user_cache_path("prep", appauthor=False)
 
 
 def built_dir() -> Path:

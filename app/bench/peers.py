@@ -30,6 +30,7 @@ from common.paths import write_atomically
 from engine.models.loader import checkpoint_tensors, create_model
 from kernels.bench.limits import Limits, Machine, measure_limits
 from kernels.bench.limits import describe as describe_machine
+from kernels.registry import preferred
 
 OURS, ONE_THREAD = "prep", "prep, 1 thread"
 ENGINES = (OURS, *OTHER_ENGINES)
@@ -188,8 +189,10 @@ def load_report(path: Path) -> PeersReport:
         raw["limits"] = raw["limits"] and Limits(**raw["limits"])
         raw["cells"] = [Cell(**{**cell, "rounds": SideReport(**cell["rounds"])}) for cell in raw["cells"]]
         return PeersReport(**raw)
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise CannotStart(f"{path} is not a report of prep bench peers: {error}", f"delete {path}") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CannotStart(
+            f"{path} is damaged or of another version of prep bench peers", f"delete {path}"
+        ) from error
 
 
 def measure(
@@ -229,7 +232,7 @@ def measure(
 
 def _first_report(saved: Path, resume: bool) -> PeersReport:
     """Return an empty report, or the saved one to continue. Raises CannotStart."""
-    report = PeersReport(describe_machine("cpu"), default_threads(), 0)
+    report = PeersReport(this_machine(), default_threads(), 0)
     earlier = load_report(saved) if saved.exists() else report
     if not resume:
         if earlier.interrupted and earlier.has_rounds:
@@ -242,12 +245,20 @@ def _first_report(saved: Path, resume: bool) -> PeersReport:
         raise CannotStart(f"nothing to resume in {saved}", "leave --resume out")
     if replace(earlier.machine, day=report.machine.day) != report.machine:
         raise CannotStart(
-            f"{saved} was measured on another machine, commit or version ({earlier.machine.hardware}; "
-            f"{earlier.machine.commit})",
+            f"{saved} was measured on another machine, commit or version: {earlier.machine.hardware}; "
+            f"{earlier.machine.commit}; now: {report.machine.hardware}; {report.machine.commit}",
             f"delete {saved} and measure again without --resume",
         )
     earlier.missing, earlier.cells = {}, [cell for cell in earlier.cells if not cell.error]
     return earlier
+
+
+def this_machine() -> Machine:
+    """Return the description of this machine; without C++ kernels our engine is another one."""
+    machine = describe_machine("cpu")
+    if preferred("linear", "cpu") == "cpu":
+        return machine
+    return replace(machine, hardware=f"{machine.hardware}; prep without its C++ kernels")
 
 
 def _groups(

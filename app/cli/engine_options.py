@@ -57,7 +57,8 @@ HELP = {
     "max_cpu_loras": "Adapters kept in host memory.",
     "lora_prefetch": "Adapters of waiting requests read from disk ahead, while steps run; 0: none.",
     "lora_dtype": "Type of the adapters' weights; auto: the model's.",
-    "quantization": "Round a float model to rtn (int4), int8, fp8, llm_int8, mxfp4 or nvfp4 (both emulated).",
+    "quantization": "Round a float model to rtn (int4), int8, int8_weight_only, fp8, llm_int8, mxfp4 or nvfp4 "
+    "(both emulated).",
     "speculative_config": "JSON: method, num_speculative_tokens, model, ...",
     "structured_outputs_config": "JSON: backend (auto, xgrammar or dfa).",
     "preemption_mode": "What happens to the KV of a preempted request: recompute or swap.",

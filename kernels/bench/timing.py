@@ -3,8 +3,9 @@
     round 1: A B C   round 2: A B C   ...        a sample = several calls, so that the clock does not matter
 
 Each call works on other memory than the one before it (the caller hands out copies), so that data comes from
-where it comes from in a model of many layers and not from a cache. On a GPU the calls of a sample are
-recorded as a CUDA graph: as in decoding, Python's time to launch a kernel is not a part of the kernel's.
+where it comes from in a model of many layers and not from a cache. On a CPU a sample follows as many calls that are
+not timed: the first ones meet threads of the candidate before, and caches without their own code. On a GPU the calls of
+a sample are recorded as a CUDA graph: as in decoding, Python's time to launch a kernel is not a part of the kernel's.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ class _Sampler:
     def sample(self) -> float:
         """Return the mean seconds of the calls of one sample."""
         if self._device == "cpu":
+            if self._calls > 1:
+                self._run()
             began = perf_counter()
             self._run()
             return (perf_counter() - began) / self._calls

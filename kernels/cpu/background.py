@@ -54,7 +54,7 @@ def announce() -> None:
 
 def announce_failure(reason: str) -> None:
     """Print why this process and the next ones are slow."""
-    _print(f"the CPU kernels do not compile, computing with torch: {reason}")
+    _print(f"no CPU kernels, computing with torch, which is slower: {reason}")
 
 
 def _print(text: str) -> None:

@@ -25,7 +25,16 @@ import torch
 
 from common.paths import built_dir
 from kernels.cpu import background
-from kernels.cpu.compile import FLAGS, UNROLLED, BuildError, Target, compile_library, no_place, sha256
+from kernels.cpu.compile import (
+    FLAGS,
+    UNROLLED,
+    BuildError,
+    NoPlace,
+    Target,
+    compile_library,
+    no_place,
+    sha256,
+)
 
 SOURCES = Path(__file__).parent
 
@@ -87,11 +96,15 @@ def build() -> tuple[Path, bool]:
     """
     waits = background.must_wait()
     try:
-        target = find_target()
-    except NoSuchCompiler as error:
+        return _build(waits)
+    except (NoSuchCompiler, NoPlace) as error:
         if not waits:
             background.announce_failure(str(error))
         raise
+
+
+def _build(waits: bool) -> tuple[Path, bool]:
+    target = find_target()
     if target.is_whole():
         return target.shared_library, False
     if waits:

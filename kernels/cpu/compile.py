@@ -32,6 +32,10 @@ class BuildError(RuntimeError):
     """The library cannot be built or loaded; the message is one line: what, and what to do."""
 
 
+class NoPlace(BuildError):
+    """The cache cannot be written."""
+
+
 class CompilerError(BuildError):
     """The compiler refuses the sources, and would again: it did not lack memory or time."""
 
@@ -113,9 +117,8 @@ def scratch_folder(parent: Path) -> Path:
         raise no_place(error) from error
 
 
-def no_place(error: Exception) -> BuildError:
-    """Return the error of a cache that cannot be written."""
-    return BuildError(f"no place for the compiled kernels: {error}; set PREP_CACHE to a writable folder")
+def no_place(error: Exception) -> NoPlace:
+    return NoPlace(f"no place for the compiled kernels: {error}; set PREP_CACHE to a writable folder")
 
 
 def _openmp_flags(compiler: str, runtime: str | None) -> tuple[str, ...]:

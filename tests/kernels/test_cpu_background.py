@@ -116,6 +116,15 @@ def test_a_process_that_began_with_torch_keeps_it(
     assert registry.environment_of_ranks() == {"PREP_KERNELS_COMPILER": ""}, "nor do its ranks use them"
 
 
+def test_a_cache_that_cannot_be_written_is_told(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PREP_CACHE", str(compiler.path / "below"))
+    assert not load().is_compiling
+    [line] = capfd.readouterr().err.splitlines()
+    assert "computing with torch, which is slower: no place" in line and "set PREP_CACHE" in line
+
+
 def test_starts_during_a_compile_start_no_second_one(compiler: Compiler) -> None:
     assert load().is_compiling and load().is_compiling
     compiler.go_on()

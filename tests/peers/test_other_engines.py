@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from app.bench.turns import SideReport
 from app.bench.workload import Lengths
 from app.cli.main import app
 from engine import LLM, SamplingParams
+from kernels import registry
 from kernels.bench.limits import Limits, Machine
 
 MACHINE = Machine("a machine", "2.13.0", None, None, "3.11", "abc", "2026-01-01")
@@ -95,9 +97,18 @@ def test_an_aim_is_the_median_share_of_the_bandwidth() -> None:
     assert "bandwidth" in aim.what and aim.measured == 0.92 and aim.met
 
 
+@pytest.fixture
+def computed_by() -> Iterator[Callable[[str], None]]:
+    """Choose the form in which products are computed in this process, until the test ends."""
+    yield lambda form: registry.force("linear", form)
+    registry.force("linear", None)
+
+
 @pytest.mark.parametrize("form", ["cpu", "reference"])
-def test_our_side_compares_its_reading_with_torchs(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREP_KERNELS", f"linear={form}")
+def test_our_side_compares_its_reading_with_torchs(
+    form: str, computed_by: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed_by(form)
     side = PrepEngine("shop", {"dtype": "bfloat16", "skip_tokenizer_init": True})
     assert side._read_seconds() > 0
     monkeypatch.setattr(side, "_read_seconds", lambda: 1000.0)
@@ -124,9 +135,13 @@ def test_a_saved_report_is_the_same_when_it_is_read(tmp_path: Path) -> None:
     found = report(("shop-128", "bf16", OURS, [1.0, 2.0]))
     found.save(tmp_path / "peers.json")
     assert load_report(tmp_path / "peers.json") == found
-    (tmp_path / "other.json").write_text('{"x": 1}')
-    with pytest.raises(CannotStart, match="is not a report of prep bench peers"):
-        load_report(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"text"', '{"x": 1}', '{"machine": []}', "\0"])
+def test_a_file_that_is_no_report_is_said_so(text: str, tmp_path: Path) -> None:
+    (tmp_path / "peers.json").write_text(text)
+    with pytest.raises(CannotStart, match="is damaged or of another version of prep bench peers"):
+        load_report(tmp_path / "peers.json")
 
 
 def test_rounds_of_another_commit_are_not_continued(tmp_path: Path) -> None:
@@ -135,6 +150,18 @@ def test_rounds_of_another_commit_are_not_continued(tmp_path: Path) -> None:
     found.save(tmp_path / "peers.json")
     asked: dict[str, Any] = {"workloads": list(peers.WORKLOADS.values()), "precisions": ["fp32"]}
     with pytest.raises(CannotStart, match="another machine, commit or version"):
+        peers.measure(interrupt, **asked, engines=[], rounds=1, saved=tmp_path / "peers.json", resume=True)
+
+
+def test_rounds_with_our_kernels_are_not_continued_without_them(
+    tmp_path: Path, computed_by: Callable[[str], None]
+) -> None:
+    found = report(("shop-128", "bf16", OURS, [1.0]))
+    found.machine = peers.this_machine()
+    found.save(tmp_path / "peers.json")
+    computed_by("reference")
+    asked: dict[str, Any] = {"workloads": list(peers.WORKLOADS.values()), "precisions": ["fp32"]}
+    with pytest.raises(CannotStart, match=r"another machine.*; now: .*prep without its C\+\+ kernels"):
         peers.measure(interrupt, **asked, engines=[], rounds=1, saved=tmp_path / "peers.json", resume=True)
 
 

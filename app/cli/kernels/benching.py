@@ -117,8 +117,12 @@ def _tell(report: BenchReport, *, json: bool, write: bool) -> None:
         results.write(report, results.RESULTS)
         terminal.err().print(f"written to {results.RESULTS}", style="dim", markup=False, soft_wrap=True)
     if not json:
-        farthest = min(report.best_of_each(), key=report.share)
-        terminal.next_command(f"prep kernels explain {farthest.op}", "the farthest from its limit; read why")
+        best = report.best_of_each()
+        farthest = min(best, key=report.share)
+        why = "read why it takes this long"
+        if len({each.op for each in best}) > 1:
+            why = "the farthest from its limit; read why"
+        terminal.next_command(f"prep kernels explain {farthest.op}", why)
 
 
 def _show(report: BenchReport) -> None:
