@@ -109,9 +109,15 @@ def sha256(file: Path) -> str:
 
 
 def scratch_folder(parent: Path) -> Path:
-    """Make a folder to build in; what it holds is moved to `parent` when it is whole."""
+    """Make a folder to build in; what it holds is moved to `parent` when it is whole.
+
+    Folders of processes that were killed an hour ago or earlier go.
+    """
     try:
         parent.mkdir(parents=True, exist_ok=True)
+        for left in parent.glob(".building-*"):
+            if time.time() - left.stat().st_mtime > 3600:
+                shutil.rmtree(left, ignore_errors=True)
         return Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
     except OSError as error:
         raise no_place(error) from error

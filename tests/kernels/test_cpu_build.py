@@ -57,6 +57,16 @@ def test_the_first_process_builds_and_the_next_one_finds_it(small: Path, tmp_pat
 
 
 @needs_compiler
+def test_a_build_removes_what_a_killed_one_left(small: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "kernels"
+    for name, age_s in (("killed", 4000), ("running", 60)):
+        (cache / f".building-{name}").mkdir(parents=True)
+        os.utime(cache / f".building-{name}", (time.time() - age_s,) * 2)
+    assert load().problem is None
+    assert [path.name for path in cache.glob(".building-*")] == [".building-running"]
+
+
+@needs_compiler
 def test_an_edit_builds_anew(small: Path) -> None:
     before = load()
     (small / "answer.cpp").write_text(SOURCE.replace("42", "43"))
