@@ -182,17 +182,32 @@ class CannotStart(ValueError):
 
 
 def load_report(path: Path) -> PeersReport:
-    """Read what `PeersReport.save` wrote. Raises OSError, or CannotStart for a file that is not one."""
+    """Read what `PeersReport.save` wrote. Raises CannotStart for a file that is not one, or cannot be read."""
     try:
         raw = json.loads(path.read_text())
         raw["machine"] = Machine(**raw["machine"])
         raw["limits"] = raw["limits"] and Limits(**raw["limits"])
         raw["cells"] = [Cell(**{**cell, "rounds": SideReport(**cell["rounds"])}) for cell in raw["cells"]]
-        return PeersReport(**raw)
+        report = PeersReport(**raw)
+        _check(report)
+    except OSError as error:
+        raise CannotStart(f"{path} cannot be read: {error.strerror}", f"remove {path}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CannotStart(
             f"{path} is damaged or of another version of prep bench peers", f"delete {path}"
         ) from error
+    return report
+
+
+def _check(report: PeersReport) -> None:
+    """Raise KeyError, TypeError or ValueError for what no run writes."""
+    for cell in report.cells:
+        _ = WORKLOADS[cell.workload], PRECISIONS[cell.precision], (ONE_THREAD, *ENGINES).index(cell.engine)
+    numbers = [number for cell in report.cells for number in (*cell.rounds.figures, *cell.read_shares)]
+    if report.limits is not None:
+        numbers += [report.limits.read_bandwidth, report.limits.flops["float32"]]
+    if not all(number > 0 for number in numbers):
+        raise ValueError("a measurement is not above 0")
 
 
 def measure(
@@ -243,14 +258,23 @@ def _first_report(saved: Path, resume: bool) -> PeersReport:
         return report
     if not earlier.has_rounds:
         raise CannotStart(f"nothing to resume in {saved}", "leave --resume out")
-    if replace(earlier.machine, day=report.machine.day) != report.machine:
+    if changes := _changes(earlier.machine, report.machine):
         raise CannotStart(
-            f"{saved} was measured on another machine, commit or version: {earlier.machine.hardware}; "
-            f"{earlier.machine.commit}; now: {report.machine.hardware}; {report.machine.commit}",
-            f"delete {saved} and measure again without --resume",
+            f"{saved} cannot be continued: {'; '.join(changes)}",
+            f"measure as before, or delete {saved} and leave --resume out",
         )
     earlier.missing, earlier.cells = {}, [cell for cell in earlier.cells if not cell.error]
     return earlier
+
+
+def _changes(then: Machine, now: Machine) -> list[str]:
+    """Say what has changed of all that our engine's speed depends on."""
+    names = {"hardware": "the machine", "torch": "torch", "python": "Python", "commit": "the commit"}
+    return [
+        f"{told} was {getattr(then, name)}, now it is {getattr(now, name)}"
+        for name, told in names.items()
+        if getattr(then, name) != getattr(now, name)
+    ]
 
 
 def this_machine() -> Machine:

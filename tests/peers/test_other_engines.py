@@ -6,10 +6,11 @@ are skipped unless PREP_LLAMA_CPP_PYTHON is set.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,29 @@ def test_a_saved_report_is_the_same_when_it_is_read(tmp_path: Path) -> None:
     assert load_report(tmp_path / "peers.json") == found
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"workload": "nope"},
+        {"precision": "fp99"},
+        {"engine": "nope"},
+        {"rounds": {"name": "prep", "figures": "abc"}},
+        {"rounds": {"name": "prep", "figures": [0.0]}},
+    ],
+)
+def test_a_measurement_that_no_run_writes_is_found_at_once(damage: dict[str, Any], tmp_path: Path) -> None:
+    raw = asdict(report(("shop-128", "bf16", OURS, [1.0])))
+    raw["cells"][0] |= damage
+    (tmp_path / "peers.json").write_text(json.dumps(raw))
+    with pytest.raises(CannotStart, match="is damaged or of another version of prep bench peers"):
+        load_report(tmp_path / "peers.json")
+
+
+def test_a_folder_in_place_of_a_report_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match="cannot be read: Is a directory"):
+        load_report(tmp_path)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '"text"', '{"x": 1}', '{"machine": []}', "\0"])
 def test_a_file_that_is_no_report_is_said_so(text: str, tmp_path: Path) -> None:
     (tmp_path / "peers.json").write_text(text)
@@ -149,7 +173,7 @@ def test_rounds_of_another_commit_are_not_continued(tmp_path: Path) -> None:
     found.machine = replace(MACHINE, commit="another")
     found.save(tmp_path / "peers.json")
     asked: dict[str, Any] = {"workloads": list(peers.WORKLOADS.values()), "precisions": ["fp32"]}
-    with pytest.raises(CannotStart, match="another machine, commit or version"):
+    with pytest.raises(CannotStart, match="the commit was another, now it is "):
         peers.measure(interrupt, **asked, engines=[], rounds=1, saved=tmp_path / "peers.json", resume=True)
 
 
@@ -161,7 +185,9 @@ def test_rounds_with_our_kernels_are_not_continued_without_them(
     found.save(tmp_path / "peers.json")
     computed_by("reference")
     asked: dict[str, Any] = {"workloads": list(peers.WORKLOADS.values()), "precisions": ["fp32"]}
-    with pytest.raises(CannotStart, match=r"another machine.*; now: .*prep without its C\+\+ kernels"):
+    with pytest.raises(
+        CannotStart, match=r"the machine was .*, now it is .*; prep without its C\+\+ kernels"
+    ):
         peers.measure(interrupt, **asked, engines=[], rounds=1, saved=tmp_path / "peers.json", resume=True)
 
 

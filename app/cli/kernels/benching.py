@@ -26,7 +26,7 @@ def bench(
         bool, option("Longer samples; on a GPU also the open questions, and RESULTS.md.", "--all")
     ] = False,
     backend: Annotated[str, option("cpu, triton, cuda, reference, or all.")] = "all",
-    seconds: Annotated[float | None, option("For each candidate of each shape.")] = None,
+    seconds: Annotated[float | None, option("For each candidate of each shape.", min=0.01)] = None,
     write: Annotated[
         bool, option("Put the figures into kernels/RESULTS.md: this device's section.", "--write")
     ] = False,
@@ -134,6 +134,10 @@ def _show(report: BenchReport) -> None:
             _show_workload(report, op, workload)
     terminal.say(f"\n[dim]{terminal.literal(results.machine_line(report))}[/]")
     terminal.say(f"[dim]limits: {results.limits_line(report)}[/]")
+    if any(report.share(each) > 1 for each in report.measurements):
+        terminal.say(
+            "[dim]over 100 %: data was still in a cache, or the limit was measured at a slower moment[/]"
+        )
     if os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1):
         terminal.say(f"{terminal.mark(None)} other programs use the cores: these times are too long")
     for bar in results.bars(report):

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 
 from kernels.cpu.build import cache_folder, find_compiler
-from kernels.cpu.compile import COMPILE_TIMEOUT_S, BuildError, scratch_folder
+from kernels.cpu.compile import COMPILE_TIMEOUT_S, BuildError, no_place, scratch_folder
 from kernels.cuda.compile import Defines, source_folder
 
 FLAGS = (
@@ -71,8 +71,11 @@ def problem() -> str | None:
         return f"the host shim for CUDA kernels needs Linux, this is {sys.platform}"
     try:
         find_compiler()
+        cache_folder().mkdir(parents=True, exist_ok=True)
     except BuildError as error:
         return str(error)
+    except (OSError, RuntimeError) as error:
+        return str(no_place(error))
     return None
 
 
@@ -117,7 +120,9 @@ def _compiled(compiler: str, name: str, unit: str, options: list[str]) -> Path:
         result = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S)
         if result.returncode:
             errors = [line for line in result.stderr.splitlines() if "error" in line]
-            raise BuildError(f"{name}: {(errors or [result.stderr.strip()])[0]}")
+            raise BuildError(
+                f"{name}: {(errors or [result.stderr.strip() or 'the compiler says nothing'])[0]}"
+            )
         os.replace(scratch / "unit.so", target)  # whole or not at all, also when two processes build
     except subprocess.TimeoutExpired:
         raise BuildError(f"{name}: the compiler takes longer than {COMPILE_TIMEOUT_S} s") from None
