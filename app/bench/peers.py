@@ -202,7 +202,10 @@ def load_report(path: Path) -> PeersReport:
 def _check(report: PeersReport) -> None:
     """Raise KeyError, TypeError or ValueError for what no run writes."""
     for cell in report.cells:
-        _ = WORKLOADS[cell.workload], PRECISIONS[cell.precision], (ONE_THREAD, *ENGINES).index(cell.engine)
+        if cell.precision not in PRECISIONS or cell.engine not in (ONE_THREAD, *ENGINES):
+            raise ValueError(f"unknown: {cell.engine} in {cell.precision}")
+        if cell.workload not in WORKLOADS:
+            raise ValueError(f"unknown: {cell.workload}")
     numbers = [number for cell in report.cells for number in (*cell.rounds.figures, *cell.read_shares)]
     if report.limits is not None:
         numbers += [report.limits.read_bandwidth, report.limits.flops["float32"]]

@@ -227,3 +227,8 @@ def test_every_byte_of_a_quantised_cache_is_widened_exactly(
     run(folder, body, bytes_.view(torch.float32), found, header="mma.cuh")
     want = bytes_.view(cached).float().to(wide).view(64, 2, 2).permute(0, 2, 1)  # even bytes, then odd ones
     assert torch.equal(found.view(wide).view(64, 2, 2).nan_to_num(1e4), want.nan_to_num(1e4))
+
+
+def test_without_a_place_for_compiled_kernels_the_shim_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_CACHE", "/dev/null/below")
+    assert "no place for the compiled kernels" in str(shim.problem())

@@ -159,9 +159,8 @@ def parse_lengths(flag: str, text: str) -> Lengths:
     try:
         return Lengths.parse(text)
     except ValueError as error:
-        raise terminal.Problem(
-            f"{flag}: {error}", f"{flag} {'64-128' if 'output' in flag else '128-256'}"
-        ) from None
+        example = "64-128" if "output" in flag else "128-256"
+        raise terminal.Problem(f"{flag}: {error}", f"{flag} {example}") from None
 
 
 def as_json(report: Comparison) -> dict[str, Any]:

@@ -120,9 +120,8 @@ def _compiled(compiler: str, name: str, unit: str, options: list[str]) -> Path:
         result = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S)
         if result.returncode:
             errors = [line for line in result.stderr.splitlines() if "error" in line]
-            raise BuildError(
-                f"{name}: {(errors or [result.stderr.strip() or 'the compiler says nothing'])[0]}"
-            )
+            said = errors[0] if errors else result.stderr.strip()
+            raise BuildError(f"{name}: {said or 'the compiler says nothing'}")
         os.replace(scratch / "unit.so", target)  # whole or not at all, also when two processes build
     except subprocess.TimeoutExpired:
         raise BuildError(f"{name}: the compiler takes longer than {COMPILE_TIMEOUT_S} s") from None
