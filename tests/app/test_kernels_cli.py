@@ -189,7 +189,7 @@ def test_interrupted_checks_show_what_is_known(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_bench_as_json_has_times_limits_and_shares() -> None:
-    result = kernels("bench", "rope", "--seconds", "0.001", "--json")
+    result = kernels("bench", "rope", "--seconds", "0.01", "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["limits"]["copy_bandwidth"] > 0 and report["limits"]["flops"]["float32"] > 0
@@ -202,7 +202,7 @@ def test_bench_as_json_has_times_limits_and_shares() -> None:
 
 @needs_compiler
 def test_bench_measures_decode_beside_sdpa_over_gathered_pages() -> None:
-    result = kernels("bench", "paged_decode", "--seconds", "0.001", "--json")
+    result = kernels("bench", "paged_decode", "--seconds", "0.01", "--json")
     report = json.loads(result.stdout)
     bars = {bar["what"].partition(":")[0] for bar in report["bars"]}
     assert bars == {"shop, decode 32 x 512", "386M, decode 32 x 512"}
@@ -216,7 +216,7 @@ def test_bench_measures_decode_beside_sdpa_over_gathered_pages() -> None:
 
 
 def test_bench_on_the_screen_names_the_machine_and_its_limits() -> None:
-    result = kernels("bench", "silu_mul", "--seconds", "0.001")
+    result = kernels("bench", "silu_mul", "--seconds", "0.01")
     assert result.exit_code == 0, result.output
     assert "torch silu, mul" in result.stdout and "limits: copy " in result.stdout
 
@@ -237,13 +237,13 @@ def test_results_replace_their_own_section_only(tmp_path: Path, monkeypatch: pyt
     )
     monkeypatch.setattr(results, "RESULTS", file)
     monkeypatch.setattr(registry, "OPS", ("silu_and_mul",))
-    result = kernels("bench", "--all", "--write", "--seconds", "0.001")
+    result = kernels("bench", "--all", "--write", "--seconds", "0.01")
     assert result.exit_code == 0, result.output
     text = file.read_text()
     assert gpu in text and "old" not in text
     assert "| silu_and_mul | 32 x 640 | reference |" in text
     assert f"torch {torch.__version__}" in text
-    kernels("bench", "--all", "--write", "--seconds", "0.001")
+    kernels("bench", "--all", "--write", "--seconds", "0.01")
     assert file.read_text().count("## CPU") == file.read_text().count("## GPU") == 1
 
 

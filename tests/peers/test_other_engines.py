@@ -289,6 +289,7 @@ def test_an_engine_without_the_precision_is_reported_with_the_reason(tmp_path: P
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delenv("PREP_LLAMA_CPP_PYTHON", raising=False)
     workload = Workload("tiny", "shop", 3, Lengths(4, 8), Lengths(2, 4), ("fp32",))
+    monkeypatch.setitem(peers.WORKLOADS, "tiny", workload)
     asked: dict[str, Any] = {"workloads": [workload], "precisions": ["fp32"], "rounds": 2}
     asked |= {"engines": [OURS, "llama.cpp"], "saved": tmp_path / "peers.json"}
 
