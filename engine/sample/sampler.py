@@ -166,10 +166,10 @@ class Sampler:
             return known
         if len(self._plans) >= MAX_PLANS:
             self._plans.clear()
+        wanted = self._wanted[:, slots]
         edits = [
-            (processor, rows)
-            for processor, wanted in zip(self._processors, self._wanted, strict=True)
-            if len(rows := np.flatnonzero(wanted[slots]))
+            (self._processors[index], np.flatnonzero(wanted[index]))
+            for index in np.flatnonzero(wanted.any(axis=1)).tolist()
         ]
         temperature = self._temperature[slots]
         logprob_rows = np.flatnonzero(self._num_logprobs[slots] >= 0)

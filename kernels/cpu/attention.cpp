@@ -481,7 +481,6 @@ void attend_all(const Batch& batch, int64_t num_rows) {
     int64_t num_keys = 0;
     for (const Task& task : tasks) num_keys += Range(batch, task).end;
     const bool worth_threads = num_keys > WORTH_THREADS;
-    const int64_t others = worth_threads ? num_threads() - 1 : 0;
     for_pieces((num_tasks + at_once - 1) / at_once, worth_threads, [&](int64_t piece) {
         using F = FactorsOf<Q, T>;
         Scratch<F>& scratch = scratch_of_thread<F>();
@@ -489,10 +488,8 @@ void attend_all(const Batch& batch, int64_t num_rows) {
         const int64_t end = std::min(num_tasks, (piece + 1) * at_once);
         const bool whole = batch.words<F>() * F::PER_WORD == batch.cache.head_dim;
         for (int64_t i = piece * at_once; i < end; i++) {
-            // The other threads take the pieces in between.
-            const int64_t next = i + 1 < end ? i + 1 : i + 1 + others * at_once;
-            (whole ? attend<true, Q, T, F> : attend<false, Q, T, F>)(batch, tasks[i],
-                                                                     tasks[std::min(next, num_tasks - 1)], scratch);
+            const Task& next = tasks[std::min(i + 1, num_tasks - 1)];  // a thread's pieces are neighbours
+            (whole ? attend<true, Q, T, F> : attend<false, Q, T, F>)(batch, tasks[i], next, scratch);
         }
     });
 }

@@ -1,10 +1,14 @@
 // The helpers of `threads.h`.
 //
-// A job's pieces are taken from `ticket_`: its upper half is the job's number, the lower one the next piece. A thread
-// reads the ticket, then the job, then takes the piece by exchanging the ticket; if that succeeds, the job was still
-// this one. Between two jobs the ticket is closed: no job has so many pieces.
+// Each thread has a share of a job's pieces and a ticket for it: the job's number, the next piece and the share's end. A
+// thread reads the ticket, then the job, then takes the piece by exchanging the ticket; if that succeeds, the job was
+// still this one. A job ends when its tickets are used up, so no thread takes anything until the next one is written.
 //
-//     ticket_    7:closed -> 8:0 -> 8:1 -> 8:2 -> 9:closed -> 10:0 ...
+//     ticket of thread 0    8: 0 of 4 -> 8: 1 of 4 -> ... -> 8: 4 of 4    9: 0 of 2 ...
+//     ticket of thread 1    8: 4 of 8 -> 8: 5 of 8 -> ... -> 8: 8 of 8    9: 2 of 4 ...
+//
+// A thread whose share is done takes from the others'. Otherwise the same thread has the same part of each kernel's rows:
+// what one kernel has written is still in its L2 cache when the next one reads it.
 //
 // The caller sleeps if the last piece takes long. Perhaps the thread that computes it waits for a core that another program
 // has: the system then moves it to the core that the caller leaves.
@@ -23,7 +27,7 @@
 
 namespace {
 
-constexpr uint64_t CLOSED = UINT32_MAX, NEXT_JOB = uint64_t{1} << 32;
+constexpr int64_t MAX_THREADS = 256, MAX_PIECES = UINT16_MAX;
 constexpr int SPINS = 2000;    // of a thread that waits: some twenty microseconds, as long as between two kernels
 constexpr int YIELDS = 200;    // then it offers its core to others, and at last sleeps
 
@@ -35,28 +39,45 @@ inline void pause() {
 #endif
 }
 
+class alignas(64) Ticket {
+    std::atomic<uint64_t> value_{0};  // job << 32 | next piece << 16 | end
+
+   public:
+    void open(uint32_t job, int64_t begin, int64_t end) {
+        value_.store(uint64_t{job} << 32 | begin << 16 | end, std::memory_order_release);
+    }
+
+    uint64_t read() const { return value_.load(std::memory_order_acquire); }
+    static int64_t piece(uint64_t value) { return value >> 16 & MAX_PIECES; }
+    static bool is_used_up(uint64_t value) { return piece(value) >= static_cast<int64_t>(value & MAX_PIECES); }
+
+    // Take the next piece, unless the ticket has changed since it was read.
+    bool take(uint64_t value) {
+        return value_.compare_exchange_strong(value, value + (1 << 16), std::memory_order_acq_rel);
+    }
+};
+
 class Pool {
-    std::atomic<uint64_t> ticket_{CLOSED};
+    Ticket tickets_[MAX_THREADS];
     std::atomic<void (*)(const void*, int64_t)> work_{nullptr};
     std::atomic<const void*> context_{nullptr};
-    std::atomic<int64_t> count_{0}, num_helpers_{0}, done_{0};
+    std::atomic<int64_t> num_threads_{0}, done_{0};
+    uint32_t job_ = 0;
     std::atomic_flag is_busy_ = ATOMIC_FLAG_INIT;
-    int64_t num_started_ = 0;
+    int64_t num_started_ = 1;  // the caller is thread 0
     std::atomic<int> num_asleep_{0};
     std::atomic<bool> is_caller_asleep_{false};
     std::mutex mutex_;
     std::condition_variable wake_, finished_;
 
-    // Do one piece, or fail to because another thread was faster. False: there is none.
-    bool take_piece(int64_t helper) {
-        uint64_t ticket = ticket_.load(std::memory_order_acquire);
-        const auto piece = static_cast<int64_t>(ticket % NEXT_JOB);
-        const auto work = work_.load(std::memory_order_acquire);
-        const void* const context = context_.load(std::memory_order_acquire);
-        if (piece >= count_.load(std::memory_order_acquire)) return false;
-        if (helper >= num_helpers_.load(std::memory_order_acquire)) return false;
-        if (ticket_.compare_exchange_strong(ticket, ticket + 1, std::memory_order_acq_rel)) {
-            work(context, piece);
+    // Do one piece of a share, or fail to because another thread was faster. False: there is none.
+    bool take_piece(Ticket& share) {
+        const uint64_t ticket = share.read();
+        if (Ticket::is_used_up(ticket)) return false;
+        const auto work = work_.load(std::memory_order_relaxed);
+        const void* const context = context_.load(std::memory_order_relaxed);
+        if (share.take(ticket)) {
+            work(context, Ticket::piece(ticket));
             done_.fetch_add(1);
             if (is_caller_asleep_.load()) {
                 { const std::lock_guard<std::mutex> lock(mutex_); }  // the caller has looked and begun to wait
@@ -66,13 +87,24 @@ class Pool {
         return true;
     }
 
-    bool has_work(int64_t helper) {
-        return static_cast<int64_t>(ticket_.load() % NEXT_JOB) < count_.load() && helper < num_helpers_.load();
+    // Do one piece of the thread's own share or, if that is done, of another's.
+    bool take_any_piece(int64_t thread) {
+        const int64_t threads = num_threads_.load(std::memory_order_acquire);
+        for (int64_t i = 0; thread < threads && i < threads; i++)
+            if (take_piece(tickets_[(thread + i) % threads])) return true;
+        return false;
     }
 
-    void help(int64_t helper) {
+    bool has_work(int64_t thread) const {
+        const int64_t threads = num_threads_.load();
+        return thread < threads && std::any_of(tickets_, tickets_ + threads, [](const Ticket& ticket) {
+                   return !Ticket::is_used_up(ticket.read());
+               });
+    }
+
+    void help(int64_t thread) {
         for (int idle = 0;;) {
-            if (take_piece(helper)) {
+            if (take_any_piece(thread)) {
                 idle = 0;
             } else if (idle++ < SPINS) {
                 pause();
@@ -81,7 +113,7 @@ class Pool {
             } else {
                 std::unique_lock<std::mutex> lock(mutex_);
                 num_asleep_++;
-                wake_.wait(lock, [&] { return has_work(helper); });
+                wake_.wait(lock, [&] { return has_work(thread); });
                 num_asleep_--;
                 idle = 0;
             }
@@ -89,12 +121,12 @@ class Pool {
     }
 
     // Start helpers that never end: they sleep while there is nothing to do. Signals are left to Python's threads.
-    void start_helpers(int64_t num_helpers) {
+    void start_helpers(int64_t threads) {
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        for (; num_started_ < num_helpers; num_started_++)
-            std::thread([this, helper = num_started_] { help(helper); }).detach();
+        for (; num_started_ < threads; num_started_++)
+            std::thread([this, thread = num_started_] { help(thread); }).detach();
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
@@ -111,26 +143,26 @@ class Pool {
 
    public:
     void run(int64_t count, void (*work)(const void*, int64_t), const void* context) {
-        if (count >= static_cast<int64_t>(CLOSED) || is_busy_.test_and_set(std::memory_order_acquire)) {
+        if (count > MAX_PIECES || is_busy_.test_and_set(std::memory_order_acquire)) {
             for (int64_t piece = 0; piece < count; piece++) work(context, piece);
             return;
         }
-        const int64_t num_helpers = num_threads() - 1;
-        if (num_started_ < num_helpers) start_helpers(num_helpers);
-        work_.store(work, std::memory_order_release);
-        context_.store(context, std::memory_order_release);
-        num_helpers_.store(num_helpers, std::memory_order_release);
-        count_.store(count, std::memory_order_release);
-        done_.store(0, std::memory_order_release);
-        const uint64_t job = ticket_.load(std::memory_order_relaxed) / NEXT_JOB + 1;
-        ticket_.store(job * NEXT_JOB);
+        const int64_t threads = std::min(num_threads(), MAX_THREADS);
+        if (num_started_ < threads) start_helpers(threads);
+        work_.store(work, std::memory_order_relaxed);
+        context_.store(context, std::memory_order_relaxed);
+        num_threads_.store(threads, std::memory_order_relaxed);
+        done_.store(0, std::memory_order_relaxed);
+        job_++;
+        for (int64_t share = 0; share < threads; share++)
+            tickets_[share].open(job_, count * share / threads, count * (share + 1) / threads);
+        std::atomic_thread_fence(std::memory_order_seq_cst);  // a helper counts itself asleep, then looks for tickets
         if (num_asleep_.load() > 0) {
             { const std::lock_guard<std::mutex> lock(mutex_); }  // a helper that found no work has begun to wait
             wake_.notify_all();
         }
-        while (take_piece(-1)) continue;
+        while (take_any_piece(0)) continue;
         wait_for_helpers(count);
-        ticket_.store((job + 1) * NEXT_JOB + CLOSED, std::memory_order_release);
         is_busy_.clear(std::memory_order_release);
     }
 };

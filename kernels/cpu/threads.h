@@ -1,7 +1,7 @@
 // Work in pieces, shared by the threads that are awake.
 //
-//   caller    | 0 |  2  | 4 | 5 |   all pieces done: on to the next kernel
-//   helper        | 1 | 3 |         has lost its core to another program: takes no piece 5, and is not waited for
+//   caller    | 0 | 1 | 2 | 5 |   its own share and the helper's rest are done: on to the next kernel
+//   helper      | 3 | 4 |         has lost its core to another program: takes no piece 5, and is not waited for
 //
 // A parallel region of OpenMP ends when every thread has arrived in it, whether or not work is left: beside another
 // busy program each region waits until the system gives the last thread its core back. Here a thread that does not
@@ -17,7 +17,7 @@ constexpr int64_t PIECES_PER_THREAD = 4;
 int64_t num_threads();
 
 // Run work(context, piece) for the pieces 0 .. count - 1, on this thread and on helpers. A call while another one is
-// running, by another thread or from inside a piece, is done by its own thread alone.
+// running, by another thread or from inside a piece, or of more than 65,535 pieces, is done by its own thread alone.
 void run_pieces(int64_t count, void (*work)(const void* context, int64_t piece), const void* context);
 
 template <typename Work>
