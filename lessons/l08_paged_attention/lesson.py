@@ -462,7 +462,7 @@ from common.child_process import ROOT
 
 def check_form(name):
     """Return the verdict of `prep kernels check` on one form of paged attention, without a GPU."""
-    arguments = ["--op", "paged_attention", "--backend", name, "--dtype", "float32", "--case", "decode*"]
+    arguments = ["paged_attention", "--backend", name, "--dtype", "float32", "--case", "decode*"]
     done = subprocess.run(
         [sys.executable, "-m", "app.cli.main", "kernels", "check", *arguments],
         cwd=ROOT,

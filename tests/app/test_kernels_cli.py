@@ -72,7 +72,7 @@ def test_list_as_json_names_sources_and_the_choice() -> None:
 
 @needs_compiler
 def test_check_passes_what_is_right() -> None:
-    result = kernels("check", "--backend", "cpu", "--op", "rmsnorm")
+    result = kernels("check", "--backend", "cpu", "rmsnorm")
     assert result.exit_code == 0, result.output
     assert "rms_norm" in result.stdout and " 0 wrong" in result.stdout
 
@@ -85,12 +85,12 @@ def test_a_broken_implementation_ends_with_exit_code_1_and_how_to_see_it_again(
         return good(x, weight, eps) * (1.001 if x.shape[0] == 3 else 1.0)
 
     implementation = inject(monkeypatch, "rms_norm", broken)
-    result = kernels("check", "--backend", implementation.backend, "--op", "rms_norm", "--seed", "5")
+    result = kernels("check", "--backend", implementation.backend, "rms_norm", "--seed", "5")
     assert result.exit_code == 1
     assert "rms_norm, cpu, float32: 3 x 64" in result.stdout
     assert "elements are wrong, the first at [0, 0]" in result.stdout
     assert "strides" in result.stdout
-    again = "prep kernels check --backend cpu --op rms_norm --dtype float32 --seed 5 --case '3 x 64'"
+    again = "prep kernels check rms_norm --backend cpu --dtype float32 --seed 5 --case '3 x 64'"
     assert again in result.stdout
     assert "prep kernels explain rms_norm" in result.stderr
     again_result = kernels(*again.partition(" --case")[0].split()[2:], "--case", "3 x 64", "--json")
@@ -117,16 +117,16 @@ def inject(monkeypatch: pytest.MonkeyPatch, op: str, function: Any) -> registry.
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("check", "--op", "rms_nrom"), "unknown operation 'rms_nrom'"),
-        (("check", "--op", "rms_nrom"), "did you mean 'rms_norm'?"),
+        (("check", "rms_nrom"), "unknown operation 'rms_nrom'"),
+        (("check", "rms_nrom"), "did you mean 'rms_norm'?"),
         (
             ("check", "--backend", "metal"),
             "unknown backend 'metal'; there are: reference, cpu, triton, cuda, all",
         ),
         (("check", "--dtype", "float8"), "unknown dtype 'float8'"),
-        (("check", "--op", "fp8_linear", "--backend", "cpu"), "fp8_linear is not written in cpu"),
-        (("check", "rms_norm"), "prep kernels check --op rms_norm"),
+        (("check", "fp8_linear", "--backend", "cpu"), "fp8_linear is not written in cpu"),
         (("bench", "nothing"), "unknown operation 'nothing'"),
+        (("bench", "fp8_linear", "--backend", "cpu"), "fp8_linear is not written in cpu"),
         (("bench", "rms_norm", "--write"), "RESULTS.md holds whole runs only"),
         (("explain", "rms_norm", "--arch", "70"), "no figures for the architecture '70'"),
         (("explain", "fp8_linear", "--source", "cuda"), "fp8_linear is not written in cuda"),
@@ -149,7 +149,7 @@ def test_a_backend_that_cannot_run_here_is_an_environment_error(monkeypatch: pyt
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU nothing is interpreted")
 @needs_triton
 def test_triton_kernels_are_interpreted_in_a_child() -> None:
-    result = kernels("check", "--backend", "triton", "--op", "silu_mul", "--json")
+    result = kernels("check", "--backend", "triton", "silu_mul", "--json")
     assert result.exit_code == 0, result.output
     (report,) = json.loads(result.stdout)["reports"]
     assert report["ok"] and report["backend"] == "triton"
@@ -317,8 +317,8 @@ def no_gpu_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("list",),
         ("explain", "rms_norm"),
-        ("check", "--op", "silu_mul"),
-        ("check", "--op", "silu_mul", "--backend", "triton"),
+        ("check", "silu_mul"),
+        ("check", "silu_mul", "--backend", "triton"),
         ("explain", "rms_norm", "--ptx"),
     ],
     ids=" ".join,

@@ -40,7 +40,7 @@ def run(
     else:
         show(report)
     if report.interrupted:
-        terminal.err().print("[yellow]interrupted: only the results so far[/]")
+        terminal.err().print("[yellow]interrupted: only what was measured until then[/]")
         if command := resume(report):
             terminal.next_command(command)
         raise typer.Exit(terminal.INTERRUPTED)

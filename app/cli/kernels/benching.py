@@ -11,7 +11,7 @@ import typer
 
 from app.bench.timing import Tell
 from app.cli import terminal
-from app.cli.kernels.names import backends, how, operation
+from app.cli.kernels.names import backends, how, not_written, operation
 from app.cli.options import JsonOption, argument, option
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def bench(
 
         ops = registry.OPS if op is None else (operation(op),)
         device, chosen = _candidates(backend)
+    if op is not None and not {each.backend for each in registry.implementations(ops[0])} & {*chosen}:
+        raise not_written(ops[0], chosen)
     write = write or (everything and op is None and device == "cuda")
     if write and not (everything and op is None and backend == "all"):
         raise terminal.Problem("RESULTS.md holds whole runs only", "prep kernels bench --all --write")

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from app.cli import terminal
-from app.cli.kernels.names import How, backends, how, operation
+from app.cli.kernels.names import How, backends, how, not_written, operation
 from app.cli.options import JsonOption, argument, option
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ MAX_WORKERS = 8
 
 
 def check(
-    name: Annotated[str, argument("", hidden=True)] = "",
+    op: Annotated[str | None, argument("One operation; all of them by default.", metavar="[OP]")] = None,
     backend: Annotated[str, option("cpu, triton, cuda, reference, or all.")] = "all",
-    op: Annotated[str | None, option("One operation; all of them by default.")] = None,
     everything: Annotated[bool, option("All types, and large shapes on a GPU.", "--all")] = False,
     dtype: Annotated[
         str | None,
@@ -51,19 +50,15 @@ def check(
     \b
     Examples:
       prep kernels check
-      prep kernels check --backend cpu --op paged_attention
-      prep kernels check --backend cuda --op rms_norm --dtype float16 --seed 7
+      prep kernels check paged_attention --backend cpu
+      prep kernels check rms_norm --backend cuda --dtype float16 --seed 7
     """
-    if name:
-        raise terminal.Problem(
-            f"prep kernels check takes {name!r} as --op", f"prep kernels check --op {name}"
-        )
     with terminal.loading("the kernels"):
         ops = None if op is None else [operation(op)]
         chosen = backends(backend)
         jobs, skipped = plan(chosen, ops, everything=everything, dtype=dtype, seed=seed, case=case)
     if not jobs:
-        raise _nothing_to_do(chosen, ops, skipped)
+        raise _nothing_to_do(chosen, ops or (), skipped)
     start = perf_counter()
     alone = all(job.device == "cpu" for job in jobs)
     most = 1 if alone else max(1, min(MAX_WORKERS, (os.cpu_count() or 1) // 2, len(jobs)))
@@ -135,15 +130,11 @@ def _dtypes(op: str, backend: str, way: How, everything: bool, only: str | None)
     return ("float32", "bfloat16") if way.device == "cuda" else ("float32",)
 
 
-def _nothing_to_do(chosen: list[str], ops: list[str] | None, skipped: dict[str, str]) -> terminal.Problem:
+def _nothing_to_do(chosen: list[str], ops: Sequence[str], skipped: dict[str, str]) -> terminal.Problem:
     if skipped:
         told = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
         return terminal.Problem(f"nothing can be checked here: {told}", code=terminal.ENVIRONMENT)
-    from kernels import registry
-
-    (op,) = ops or ("",)
-    known = ", ".join(each.backend for each in registry.implementations(op))
-    return terminal.Problem(f"{op} is not written in {' or '.join(chosen)}; implementations: {known}")
+    return not_written(ops[0], chosen)
 
 
 def _run(jobs: list[Job], workers: int) -> tuple[list[CheckReport], bool]:
@@ -212,7 +203,7 @@ def _show_failures(report: CheckReport) -> None:
         terminal.say(f"  {terminal.literal(failure.message)}")
         for line in failure.arguments.splitlines():
             terminal.say(f"    [dim]{terminal.literal(line)}[/]")
-        again = f"prep kernels check --backend {report.backend} --op {report.op} --dtype {report.dtype}"
+        again = f"prep kernels check {report.op} --backend {report.backend} --dtype {report.dtype}"
         case = terminal.literal(repr(failure.name))
         terminal.say(f"  again: [bold cyan]{again} --seed {report.seed} --case {case}[/]", whole=True)
     if len(report.failures) > FIRST_FAILURES:

@@ -89,7 +89,7 @@ def explain(
         if arches:
             _show_compiled(console, name, reports)
         _show_sources(console, implementations, focus)
-    terminal.next_command(f"prep kernels check --op {name}", "check it after a change")
+    terminal.next_command(f"prep kernels check {name}", "check it after a change")
 
 
 def _chosen(op: str, source: str) -> list[Implementation]:

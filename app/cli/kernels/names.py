@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -61,6 +62,14 @@ def backends(name: str) -> list[str]:
     if plain in registry.BACKENDS:
         return [plain]
     raise terminal.Problem(f"unknown backend {name!r}; there are: {', '.join(registry.BACKENDS)}, all")
+
+
+def not_written(op: str, backends: Sequence[str]) -> terminal.Problem:
+    """Return the error for an operation that has no implementation in these backends."""
+    from kernels import registry
+
+    known = ", ".join(each.backend for each in registry.implementations(op))
+    return terminal.Problem(f"{op} is not written in {' or '.join(backends)}; implementations: {known}")
 
 
 @dataclass(frozen=True)
