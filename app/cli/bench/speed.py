@@ -61,7 +61,7 @@ def throughput(
       prep bench throughput shop --num-prompts 256 --max-num-seqs 64 --json
       prep bench throughput dummy-386m --num-prompts 32 --output-len 32-64
       prep bench throughput --against vllm --vllm-python ~/vllm/bin/python
-      prep bench throughput --against prep --peer-args '{"attention_backend": "sdpa"}'
+      prep bench throughput --against prep --peer-args '{"dtype": "bfloat16"}'
       prep bench throughput --against server --threads 1   what HTTP costs
       prep bench throughput --beside 1       while another program takes a core
     """

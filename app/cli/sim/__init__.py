@@ -19,7 +19,7 @@ HELP = """Simulate serving with the engine's scheduler, a virtual clock, and nam
 
 \b
 Examples:
-  prep sim run --model llama-3-70b --gpu h100 --tp 8 --rate 4 --prompt 1000 --output 200
+  prep sim run --model llama-3-70b --gpu h100 --tp 8 --rate 4 --prompt 1000
   prep sim kv --model llama-3-8b --gpu a10g
 """
 

@@ -100,9 +100,9 @@ def run(
 
     \b
     Examples:
-      prep sim run --model llama-3-70b --gpu h100 --tp 8 --rate 4 --prompt 1000 --output 200
-      prep sim run --gpu l4 --dtype fp8 --rate 2 --prompt lognormal:800:0.8 --output 50-400
-      prep sim run --rate 20 --num-prefixes 10 --prefix-len 800 --num-requests 5000 --json
+      prep sim run --model llama-3-70b --gpu h100 --tp 8 --rate 4 --prompt 1000
+      prep sim run --gpu l4 --dtype fp8 --prompt lognormal:800:0.8 --output 50-400
+      prep sim run --num-prefixes 10 --prefix-len 800 --num-requests 5000 --json
     """
     deployment = options.deployment(traffic.longest)
     work = traffic.work(deployment)
