@@ -113,6 +113,7 @@ class Pool {
             } else {
                 std::unique_lock<std::mutex> lock(mutex_);
                 num_asleep_++;
+                std::atomic_thread_fence(std::memory_order_seq_cst);
                 wake_.wait(lock, [&] { return has_work(thread); });
                 num_asleep_--;
                 idle = 0;

@@ -342,6 +342,8 @@ def test_an_interrupting_signal_leaves_no_process_behind(tiny: Path, number: sig
         (["--against", "vllm", "--vllm-python", "/no/such/python"], 3, "no such program"),
         (["--against", "llama.cpp"], 3, "name its interpreter with PREP_LLAMA_CPP_PYTHON"),
         (["--against", "tgi"], 2, "vllm-processes, transformers, prep, server or vllm-server, got 'tgi'"),
+        (["--threads", "1"], 2, "--threads needs --against"),
+        (["--peer-args", "{}"], 2, "--peer-args needs --against"),
         (["--against", "prep", "--peer-args", ""], 2, "--peer-args is not JSON"),
         (["--against", "prep", "--peer-args", "{"], 2, "--peer-args is not JSON"),
         (["--against", "prep", "--peer-args", "[]"], 2, "--peer-args must be a JSON object"),

@@ -50,6 +50,16 @@ class Peer:
         int | None, option("With --against: threads of each engine; by default one per core.", min=1)
     ] = None
 
+    def is_asked(self) -> bool:
+        """Whether there is another side. Raises Problem without one for options that mean nothing then."""
+        if self.against is not None:
+            return True
+        if self.threads is not None:
+            raise terminal.Problem("--threads needs --against", f"OMP_NUM_THREADS={self.threads} sets ours")
+        if self.peer_args is not None:
+            raise terminal.Problem("--peer-args needs --against", "--against prep")
+        return False
+
 
 def compare(
     how: Callable[..., Comparison],

@@ -72,7 +72,7 @@ def throughput(
         "input_len": parse_lengths("--input-len", input_len),
         "output_len": parse_lengths("--output-len", output_len),
     }
-    if peer.against is not None:
+    if peer.is_asked():
         from app.bench.against import compare_throughput
 
         size: dict[str, Any] = {
@@ -154,7 +154,7 @@ def latency(
       prep bench latency shop --batch-sizes 1,8,64
       prep bench latency --against vllm --vllm-python ~/vllm/bin/python
     """
-    if peer.against is not None:
+    if peer.is_asked():
         if batch_sizes not in (None, "1"):
             raise terminal.Problem("--against measures a single request: leave --batch-sizes out")
         from app.bench.against import compare_single
@@ -213,7 +213,7 @@ def startup(
     then = ("prep bench throughput", "what it does once it runs")
     if served:
         return measure_served(model, runs, json)
-    if peer.against is not None:
+    if peer.is_asked():
         from app.bench.against import compare_startup
 
         size: dict[str, Any] = {"num_seqs": 1, "num_tokens": 1}
