@@ -113,7 +113,7 @@ class Pool {
             } else {
                 std::unique_lock<std::mutex> lock(mutex_);
                 num_asleep_++;
-                std::atomic_thread_fence(std::memory_order_seq_cst);
+                std::atomic_thread_fence(std::memory_order_seq_cst);  // as in `run`: one of the two sees the other
                 wake_.wait(lock, [&] { return has_work(thread); });
                 num_asleep_--;
                 idle = 0;
