@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from kernels.attention_batch import AttentionBatch as AttentionBatch
-from kernels.cpu.clock import timed_kernels as timed_kernels
+from kernels.cpu.clock import KernelClock as KernelClock
 from kernels.cpu.graph import CPUGraph as CPUGraph
 from kernels.cpu.memory import Arena as Arena
 from kernels.cpu.memory import ArenaFull as ArenaFull
@@ -92,6 +92,27 @@ def gated_linear(
     Both are rounded to x's dtype in between, so that a form has the same bits as its `linear` and `silu_and_mul`.
     """
     return call("gated_linear", (x.device.type, x.dtype, type(weight)), x, weight, bias)
+
+
+def norm_linear(
+    x: Tensor,
+    residual: Tensor | None,
+    norm_weight: Tensor,
+    eps: float,
+    weight: Tensor | PackedWeight | PackedPairs,
+    bias: Tensor | None = None,
+    activated: bool = False,
+    rotary: tuple[Tensor, Tensor, int, int] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return (linear(norm of total), total) in one pass, with total = x + residual, or x itself without a residual.
+
+    x, residual [T, in], norm_weight [in] and eps as in `fused_add_rms_norm`; weight and bias as in `linear`, or with
+    activated as in `gated_linear`. rotary: (cos, sin, n, head_dim), whose cos and sin are those of `rotary_embedding`:
+    the first n heads of the result, which is [T, heads * head_dim] then, are rotated. Everything in between is rounded
+    to x's dtype, so that a form has the same bits as its three operations.
+    """
+    key = (*kind(x, residual, norm_weight), type(weight), activated, rotary is None)
+    return call("norm_linear", key, x, residual, norm_weight, eps, weight, bias, activated, rotary)
 
 
 def embedding(table: Tensor, ids: Tensor) -> Tensor:

@@ -57,11 +57,12 @@ class Implementation:
 _FOLDERS = {"reference": "reference", "cpu": "cpu", "triton": "triton_ops", "cuda": "cuda"}
 _FILES = {
     "gated_linear": ("activation.py", "gemm.h activation.h gated_linear.py", "", ""),
+    "norm_linear": ("norm_linear.py", "norm_gemm.h norm_linear.py", "", ""),
     "embedding": ("embedding.py", "embedding.cpp embedding.py", "", ""),
     "linear": ("linear.py", "gemm.cpp gemm_bf16.cpp linear.py", "", ""),
-    "rms_norm": ("norm.py", "norm.cpp norm.py", "norm.py", "norm.cu norm.py"),
-    "fused_add_rms_norm": ("norm.py", "norm.cpp norm.py", "norm.py", "norm.cu norm.py"),
-    "rotary_embedding": ("rotary.py", "rotary.cpp rotary.py", "rotary.py", ""),
+    "rms_norm": ("norm.py", "norm.cpp norm.h norm.py", "norm.py", "norm.cu norm.py"),
+    "fused_add_rms_norm": ("norm.py", "norm.cpp norm.h norm.py", "norm.py", "norm.cu norm.py"),
+    "rotary_embedding": ("rotary.py", "rotary.cpp rotary.h rotary.py", "rotary.py", ""),
     "silu_and_mul": ("activation.py", "activation.cpp activation.py", "activation.py", ""),
     "reshape_and_cache": (
         "kv_write.py",

@@ -13,7 +13,8 @@ so the parts add up to the steps and nothing is counted twice:
     sampling                                                |=========|
     update                                                                |==|
 
-A replayed decode step has no Python between its kernels; there the kernels' own clocks give their time.
+A replayed decode step has no Python between its kernels; there the kernels' own clocks give their time. A fused kernel
+is one part: `norm_linear` counts as a matrix product, with the norm, rotation or activation in it.
 
 A wrapped call costs under a microsecond and a step makes some ten calls per layer; the timed rounds of a benchmark
 run without. Wall time on the host is right for a CPU, where an operation is over when it returns, and useless for
@@ -34,7 +35,7 @@ from engine.exec.uniproc import worker_of
 from kernels import ops
 
 PARTS = {
-    "gemm": "matrix products",
+    "gemm": "matrix products, and what is fused with them",
     "attention": "attention and KV write",
     "norm": "norms",
     "rope": "rotary positions",
@@ -49,7 +50,7 @@ PARTS = {
 """Part -> its description. Attention includes planning (`build`)."""
 
 _OPS = {
-    "gemm": "linear gated_linear int4_linear int8_linear fp8_linear grouped_linear lora_shrink lora_expand",
+    "gemm": "linear gated_linear norm_linear int4_linear int8_linear fp8_linear grouped_linear lora_shrink lora_expand",
     "norm": "rms_norm fused_add_rms_norm",
     "rope": "rotary_embedding",
     "activation": "silu_and_mul",
@@ -146,17 +147,25 @@ def profile_steps(core: EngineCore) -> Iterator[StepProfile]:
 
 
 def _clock_replays(profile: StepProfile) -> Callable[[], None]:
-    """Charge replayed kernels to their parts; return a function that undoes it."""
-    replay = ops.CPUGraph.replay
+    """Put a clock on replayed kernels; return a function that removes it and charges them to their parts."""
+    replay, clock = ops.CPUGraph.replay, ops.KernelClock()
 
-    def with_clocks(graph: ops.CPUGraph) -> None:
-        with ops.timed_kernels() as seconds:
+    def with_clock(graph: ops.CPUGraph) -> None:
+        clock.start()
+        try:
             replay(graph)
-        for kernel, own in seconds.items():
+        finally:
+            clock.stop()
+
+    restore = _replace(ops.CPUGraph, "replay", profile.timed("model", with_clock))
+
+    def finish() -> None:
+        restore()
+        for kernel, own in clock.seconds().items():
             profile.seconds[_PART_OF_KERNEL[kernel]] += own
             profile.seconds["model"] -= own
 
-    return _replace(ops.CPUGraph, "replay", profile.timed("model", with_clocks))
+    return finish
 
 
 def _replace(owner: Any, name: str, value: Callable[..., Any]) -> Callable[[], None]:

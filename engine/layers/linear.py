@@ -142,6 +142,12 @@ class Linear(nn.Module):
         self.method.process_weights_after_loading(self)
         self.stored.clear()
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether the layer is a packed matrix and nothing else, which kernels can fuse with what is around it."""
+        is_plain = self.lora is None and isinstance(self.method, UnquantizedLinearMethod)
+        return is_plain and not isinstance(self.weight, Tensor)
+
     def forward(self, x: Tensor) -> Tensor:
         y = self.method.apply(self, x)
         if self.lora is not None:
@@ -190,8 +196,7 @@ class GatedLinear(MergedColumnParallelLinear):
     def activated(self, x: Tensor) -> Tensor:
         """silu(gate(x)) * up(x): x [T, in] -> [T, size]. One pass over packed weights without adapters, otherwise two,
         with the same bits."""
-        is_plain = self.lora is None and isinstance(self.method, UnquantizedLinearMethod)
-        if is_plain and not isinstance(self.weight, Tensor):
+        if self.is_packed:
             return ops.gated_linear(x, self.weight, self.bias)
         return ops.silu_and_mul(self(x))
 

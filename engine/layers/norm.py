@@ -1,11 +1,11 @@
-"""RMSNorm as a module."""
+"""RMSNorm as a module, alone and in front of a projection."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from engine.layers.linear import empty_parameter
+from engine.layers.linear import GatedLinear, Linear, empty_parameter
 from kernels import ops
 
 
@@ -20,6 +20,28 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return ops.rms_norm(x, self.weight, self.eps)
 
-    def add_and_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """(norm(x + residual), x + residual): the second goes on as the new residual stream."""
+    def add_and_norm(self, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(norm(x + residual), x + residual): the second goes on as the residual stream, which begins as x."""
+        if residual is None:
+            return self(x), x
         return ops.fused_add_rms_norm(x, residual, self.weight, self.eps)
+
+    def then(
+        self,
+        layer: Linear,
+        x: Tensor,
+        residual: Tensor | None,
+        *,
+        rotary: tuple[Tensor, Tensor, int, int] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """(layer(norm(x + residual)), x + residual): [T, in] -> [T, out], [T, in]; a `GatedLinear` is activated.
+
+        A packed layer takes one pass; for such layers only, `rotary` has heads rotated in it (`ops.norm_linear`).
+        """
+        is_gated = isinstance(layer, GatedLinear)
+        if layer.is_packed:
+            product = layer.weight, layer.bias
+            return ops.norm_linear(x, residual, self.weight, self.eps, *product, is_gated, rotary)
+        assert rotary is None
+        hidden, residual = self.add_and_norm(x, residual)
+        return layer.activated(hidden) if isinstance(layer, GatedLinear) else layer(hidden), residual

@@ -52,16 +52,23 @@ class LlamaAttention(nn.Module):
         index = layer_index - current_ranks().layers(config.num_hidden_layers).start
         self.attention = Attention(index, self.head_dim, config.sliding_window[layer_index])
 
-    def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """hidden [T, hidden]; cos, sin [T, head_dim / 2] -> [T, hidden]."""
+    def forward(
+        self, hidden: Tensor, residual: Tensor | None, norm: RMSNorm, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """hidden, residual [T, hidden]; cos, sin [T, head_dim / 2] -> what is new and the stream, [T, hidden] each."""
         query_and_key = (self.num_heads, self.num_kv_heads)
-        heads = self.qkv_proj(hidden).view(-1, self.num_heads + 2 * self.num_kv_heads, self.head_dim)
+        rotates = self.qkv_proj.is_packed and not self.has_norms  # in the same pass as norm and projection
+        rotary = (cos, sin, sum(query_and_key), self.head_dim) if rotates else None
+        projected, residual = norm.then(self.qkv_proj, hidden, residual, rotary=rotary)
+        heads = projected.view(-1, self.num_heads + 2 * self.num_kv_heads, self.head_dim)
         query_key, value = heads.split((sum(query_and_key), self.num_kv_heads), dim=1)
         if self.has_norms:
             query, key = query_key.split(query_and_key, dim=1)
             query_key = torch.cat((self.q_norm(query), self.k_norm(key)), dim=1)
-        query, key = ops.rotary_embedding(query_key, cos, sin).split(query_and_key, dim=1)
-        return self.o_proj(self.attention(query, key, value).flatten(1))
+        if not rotates:
+            query_key = ops.rotary_embedding(query_key, cos, sin)
+        query, key = query_key.split(query_and_key, dim=1)
+        return self.o_proj(self.attention(query, key, value).flatten(1)), residual
 
 
 class LlamaMLP(nn.Module):
@@ -73,8 +80,9 @@ class LlamaMLP(nn.Module):
         self.gate_up_proj = GatedLinear(config.hidden_size, size, bias=config.mlp_bias, dtype=dtype)
         self.down_proj = RowParallelLinear(size, config.hidden_size, bias=config.mlp_bias, dtype=dtype)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.down_proj(self.gate_up_proj.activated(hidden))
+    def forward(self, hidden: Tensor, residual: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+        gated, residual = norm.then(self.gate_up_proj, hidden, residual)
+        return self.down_proj(gated), residual
 
 
 class LlamaDecoderLayer(nn.Module):
@@ -92,11 +100,9 @@ class LlamaDecoderLayer(nn.Module):
     def forward(
         self, hidden: Tensor, residual: Tensor | None, cos: Tensor, sin: Tensor
     ) -> tuple[Tensor, Tensor]:
-        if residual is None:
-            hidden, residual = self.input_layernorm(hidden), hidden
-        else:
-            hidden, residual = self.input_layernorm.add_and_norm(hidden, residual)
-        hidden = self.self_attn(hidden, cos, sin)
+        hidden, residual = self.self_attn(hidden, residual, self.input_layernorm, cos, sin)
+        if isinstance(self.mlp, LlamaMLP):
+            return self.mlp(hidden, residual, self.post_attention_layernorm)
         hidden, residual = self.post_attention_layernorm.add_and_norm(hidden, residual)
         return self.mlp(hidden), residual
 

@@ -128,6 +128,23 @@ def _gated_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Work
     return replace(product, written=product.written // 2)
 
 
+def _norm_linear(
+    x: Tensor,
+    residual: Tensor | None,
+    norm_weight: Tensor,
+    eps: float,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activated: bool = False,
+    rotary: tuple[Any, ...] | None = None,
+) -> Work:
+    """The product, and the residual stream in and out. Norm and rotation are not counted as FLOPs."""
+    product = _gated_linear(x, weight) if activated else _product(x, len(weight), weight.nbytes, x.dtype)
+    stream = 0 if residual is None else residual.nbytes
+    angles = 0 if rotary is None else rotary[0].nbytes + rotary[1].nbytes
+    return replace(product, read=product.read + stream + angles, written=product.written + stream)
+
+
 def _grouped_linear(x: Tensor, weight: Tensor, group_ends: Tensor) -> Work:
     """Only matrices of groups that have rows are read."""
     groups = int((group_ends.diff(prepend=group_ends.new_zeros(1)) > 0).sum())
@@ -157,6 +174,7 @@ _WORK: dict[str, Callable[..., Work]] = {
         x, weight.shape[0], weight.nbytes, x.dtype
     ),
     "gated_linear": _gated_linear,
+    "norm_linear": _norm_linear,
     "embedding": _embedding,
     "rms_norm": lambda x, weight, eps: Work(x.nbytes + weight.nbytes, x.numel() * weight.element_size()),
     "fused_add_rms_norm": _fused_add_rms_norm,

@@ -119,6 +119,21 @@ def _linear(maker: Maker) -> Rows:
             yield f"{model.name} gate and up, {rows} rows", maker.normal(rows, model.hidden), weight
 
 
+def _norm_linear(maker: Maker) -> Rows:
+    for model, rows in maker.sizes():
+        heads, width = model.heads + 2 * model.kv_heads, model.hidden
+        x, norm = maker.normal(rows, width), maker.normal(width)
+        angles = maker.uniform(-1, 1, rows, model.head_dim // 2)
+
+        def rotary(model: Model = model, angles: Recipe = angles) -> tuple[Tensor, Tensor, int, int]:
+            return angles(), angles(), model.heads + model.kv_heads, model.head_dim
+
+        weight = maker.normal(heads * model.head_dim, width)
+        yield f"{model.name} q, k, v, {rows} rows", x, x, norm, 1e-5, weight, None, False, rotary
+        weight = maker.normal(2 * model.intermediate, width)
+        yield f"{model.name} gate and up, {rows} rows", x, x, norm, 1e-5, weight, None, True
+
+
 def _embedding(maker: Maker) -> Rows:
     for model in maker.models:
         table = maker.normal(model.vocabulary, model.hidden)()
@@ -403,6 +418,7 @@ def _apply_token_bitmask(maker: Maker) -> Rows:
 _WORKLOADS: dict[str, Callable[[Maker], Iterator[Any]]] = {
     "linear": _linear,
     "gated_linear": _linear,
+    "norm_linear": _norm_linear,
     "embedding": _embedding,
     "rms_norm": _rms_norm,
     "fused_add_rms_norm": _fused_add_rms_norm,

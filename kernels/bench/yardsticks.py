@@ -181,6 +181,32 @@ def _packed(x: Tensor, weight: Tensor) -> Prepared | None:
     return lambda: ops.linear(x, matrix)
 
 
+def _one_after_the_other(
+    x: Tensor,
+    residual: Tensor,
+    norm_weight: Tensor,
+    eps: float,
+    weight: Tensor,
+    bias: Tensor | None,
+    activated: bool,
+    rotary: tuple[Tensor, Tensor, int, int] | None = None,
+) -> Prepared:
+    """The operations that `norm_linear` is made of."""
+    matrix = ops.pack_weight(weight, gated=activated)
+
+    def run() -> Tensor:
+        hidden, _ = ops.fused_add_rms_norm(x, residual, norm_weight, eps)
+        if activated:
+            return ops.gated_linear(hidden, matrix, bias)
+        y = ops.linear(hidden, matrix, bias)
+        if rotary is None:
+            return y
+        cos, sin, heads, head_dim = rotary
+        return ops.rotary_embedding(y.view(len(y), -1, head_dim)[:, :heads], cos, sin)
+
+    return run
+
+
 def _dense_for_int4(x: Tensor, qweight: Tensor, scale: Tensor, zero: Tensor, group_size: int) -> Prepared:
     weight = dequantise_int4(qweight, scale, zero, group_size).to(x.dtype)
     return lambda: F.linear(x, weight)
@@ -235,6 +261,7 @@ _YARDSTICKS: dict[str, dict[str, Callable[..., Prepared | None]]] = {
         "FlashAttention-3": _flash_attention_3,
     },
     "rms_norm": {"torch rms_norm": lambda x, weight, eps: lambda: F.rms_norm(x, weight.shape, weight, eps)},
+    "norm_linear": {"one after the other": _one_after_the_other},
     "silu_and_mul": {"torch silu, mul": _torch_silu},
     "copy_blocks": {"torch index_copy": _index_copy},
     "int4_linear": {

@@ -127,6 +127,32 @@ def _gated_linear(draw: Draw) -> Made:
     yield NAN_ROW, draw.normal(3, 64), draw.normal(80, 64)
 
 
+def _norm_linear(draw: Draw) -> Made:
+    """Products of few columns are cut into rows, blocks of them where there are many; wide ones into panels."""
+    for rows in (*draw.rows, 17):
+        width = draw.pick(64, 320, 1024)
+        x, residual, norm = draw.strided(rows, width), draw.strided(rows, width), draw.normal(width)
+        for columns in (40, draw.pick(200, 200, 1000)):
+            weight, bias = draw.normal(columns, width) / 8, draw.normal(columns)
+            yield f"{rows} rows, {columns} columns", x, residual, norm, 1e-5, weight, bias
+            yield f"{rows} rows, 2 x {columns // 2}, activated", x, residual, norm, 1e-5, weight, bias, True
+        for head_dim in (8, 40):  # 8 heads, of which 6 are rotated
+            weight, rotary = draw.normal(8 * head_dim, width) / 8, _rotation(draw, rows, 6, head_dim)
+            name = f"{rows} rows, 6 heads of {head_dim} rotated"
+            yield name, x, residual, norm, 1e-6, weight, draw.normal(8 * head_dim), False, rotary
+            yield f"{name}, no residual", x, None, norm, 1e-6, weight, None, False, rotary
+    x, residual, norm = draw.normal(400, 64), draw.normal(400, 64), draw.normal(64)
+    rotary = _rotation(draw, 400, 1, 16)
+    yield "400 rows, rotated", x, residual, norm, 1e-6, draw.normal(32, 64), None, False, rotary
+    x, residual, norm = draw.normal(3, 64), draw.normal(3, 64), draw.normal(64)
+    yield NAN_ROW, x, residual, norm, 1e-6, draw.normal(96, 64), None, False, _rotation(draw, 3, 2, 32)
+
+
+def _rotation(draw: Draw, rows: int, heads: int, head_dim: int) -> tuple[Tensor, Tensor, int, int]:
+    angle = draw.uniform(0, 100, rows, head_dim // 2)
+    return angle.cos(), angle.sin(), heads, head_dim
+
+
 def _embedding(draw: Draw) -> Made:
     for rows in draw.rows:
         for size in (64, draw.pick(72, 896, 4096)):
@@ -561,6 +587,7 @@ def _apply_token_bitmask(draw: Draw) -> Made:
 GENERATORS: dict[str, Callable[[Draw], Iterator[Any]]] = {
     "linear": _linear,
     "gated_linear": _gated_linear,
+    "norm_linear": _norm_linear,
     "embedding": _embedding,
     "rms_norm": _rms_norm,
     "fused_add_rms_norm": _fused_add_rms_norm,

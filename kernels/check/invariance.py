@@ -14,6 +14,7 @@ ROWS = {
         ("linear", "gated_linear", "rms_norm", "silu_and_mul", "int4_linear", "int8_linear", "fp8_linear"),
         "x",
     ),
+    "norm_linear": "x residual rotary",
     "embedding": "ids",
     "fused_add_rms_norm": "x residual",
     "rotary_embedding": "x cos sin",
@@ -36,7 +37,8 @@ def num_rows(case: Case) -> int:
     if case.op == "paged_attention":
         return arguments["seq_lens"].shape[0]
     names = ROWS.get(case.op, "").split()
-    return min((arguments[name].shape[1 if name == "shrunk" else 0] for name in names), default=0)
+    tensors = [(name, arguments[name]) for name in names if isinstance(arguments.get(name), Tensor)]
+    return min((tensor.shape[1 if name == "shrunk" else 0] for name, tensor in tensors), default=0)
 
 
 def alone(case: Case, row: int) -> Case:
@@ -44,11 +46,18 @@ def alone(case: Case, row: int) -> Case:
     arguments = dict(case.arguments())
     if case.op == "paged_attention":
         return _request_alone(case, row)
-    for name in ROWS[case.op].split():
-        arguments[name] = arguments[name].narrow(1 if name == "shrunk" else 0, row, 1)
+    for name in arguments.keys() & ROWS[case.op].split():
+        arguments[name] = _narrowed(arguments[name], 1 if name == "shrunk" else 0, row)
     if case.op == "grouped_linear":
         arguments["group_ends"] = (arguments["group_ends"] > row).int()
     return Case(case.op, f"{case.name}: row {row} alone", tuple(arguments.values()))
+
+
+def _narrowed(value: Any, dimension: int, row: int) -> Any:
+    """The row of a tensor, of each tensor of a tuple; anything else has no rows."""
+    if isinstance(value, tuple):
+        return tuple(_narrowed(each, dimension, row) for each in value)
+    return value.narrow(dimension, row, 1) if isinstance(value, Tensor) else value
 
 
 def _request_alone(case: Case, row: int) -> Case:

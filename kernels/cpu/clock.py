@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from kernels.cpu.build import function
 
@@ -23,15 +21,19 @@ KERNELS = (
 """In the order of `Kernel` in graph.h."""
 
 
-@contextmanager
-def timed_kernels() -> Iterator[dict[str, float]]:
-    """Measure the seconds spent in each kernel inside the block; the dictionary is filled at its end."""
-    time_kernels = function("time_kernels", "p")
-    seconds = (ctypes.c_double * len(KERNELS))()
-    result: dict[str, float] = {}
-    time_kernels(ctypes.addressof(seconds))
-    try:
-        yield result
-    finally:
-        time_kernels(None)
-        result.update(zip(KERNELS, seconds, strict=True))
+class KernelClock:
+    """Measures the seconds spent in each kernel from `start` to `stop`, and adds them up. One clock runs at a time."""
+
+    def __init__(self) -> None:
+        self._time_kernels = function("time_kernels", "p")
+        self._seconds = (ctypes.c_double * len(KERNELS))()
+        self._address = ctypes.addressof(self._seconds)
+
+    def start(self) -> None:
+        self._time_kernels(self._address)
+
+    def stop(self) -> None:
+        self._time_kernels(None)
+
+    def seconds(self) -> dict[str, float]:
+        return dict(zip(KERNELS, self._seconds, strict=True))

@@ -10,8 +10,6 @@ from kernels.cpu import linear
 from kernels.cpu.linear import PackedPairs, PackedWeight
 from kernels.cpu.memory import empty
 
-_ACTIVATED = 2  # `Form` of `gemm.h`
-
 
 def pack_weight(weight: Tensor) -> PackedWeight | PackedPairs:
     return linear.pack_weight(weight, gated=True)
@@ -24,7 +22,7 @@ def packed(x: Tensor, weight: Tensor, *rest: Tensor | None) -> tuple[Any, ...]:
 
 def gated_linear(x: Tensor, weight: PackedWeight | PackedPairs, bias: Tensor | None = None) -> Tensor:
     out = empty((x.shape[0], weight.out_features // 2), x.dtype)
-    linear.multiply(x, weight, bias, out, _ACTIVATED)
+    linear.multiply(x, weight, bias, out, linear.ACTIVATED)
     return out
 
 

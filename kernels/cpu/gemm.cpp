@@ -10,6 +10,7 @@
 // bit. Few rows are bound by reading the weights, and read half as much.
 #include "gemm.h"
 #include "graph.h"
+#include "norm_gemm.h"
 
 namespace {
 
@@ -75,6 +76,24 @@ extern "C" void gemm(const float* x, int64_t x_stride, const void* panels, int64
             multiply_all<Panels<ReadBFloat16>>(product);
         else
             multiply_all<Panels<ReadFloat32>>(product);
+    });
+}
+
+// y = norm(x + residual) @ weight.T (+ bias) and total = x + residual, see `norm_gemm.h`; residual may be null. The first
+// `heads` heads of y are rotated, none if it is 0.
+extern "C" void norm_gemm(const float* x, int64_t x_stride, const float* residual, int64_t residual_stride,
+                          const float* norm_weight, float eps, float* total, const void* panels, int64_t bf16,
+                          const float* bias, float* y, int64_t y_stride, int64_t rows, int64_t depth, int64_t columns,
+                          int64_t form, const float* cos, int64_t cos_stride, const float* sin, int64_t sin_stride,
+                          int64_t heads, int64_t head_dim, int64_t half) {
+    launch(GEMM, [=] {
+        const Norm<float> norm{x, x_stride, residual, residual_stride, norm_weight, total, depth, eps};
+        const Rotary rotary{cos, sin, cos_stride, sin_stride, heads, head_dim, half};
+        const Float32Product product{nullptr, 0, panels, bias, y, y_stride, rows, depth, columns, form};
+        if (bf16)
+            multiply_normed<Panels<ReadBFloat16>>(norm, product, rotary);
+        else
+            multiply_normed<Panels<ReadFloat32>>(norm, product, rotary);
     });
 }
 

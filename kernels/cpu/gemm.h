@@ -141,26 +141,40 @@ void multiply_block(Panels, const P& p, int64_t row_begin, int64_t row_end, int6
     }
 }
 
+template <typename P>
+bool is_worth_threads(const P& p) {
+    return p.rows * p.depth * p.columns > WORTH_THREADS;
+}
+
+template <typename P>
+bool is_cut_into_rows(const P& p) {
+    const int64_t threads = num_threads();
+    return p.rows >= threads * PIECES_PER_THREAD * ROWS_AT_ONCE || p.num_panels() < 2 * threads;
+}
+
 template <typename Panels, typename P>
 void multiply_in_pieces(const P& p) {
-    const bool worth_threads = p.rows * p.depth * p.columns > WORTH_THREADS;
-    const int64_t threads = num_threads();
-    if (p.rows >= threads * PIECES_PER_THREAD * ROWS_AT_ONCE || p.num_panels() < 2 * threads)
-        for_ranges(p.rows, worth_threads, [&](int64_t begin, int64_t end) {
+    if (is_cut_into_rows(p))
+        for_ranges(p.rows, is_worth_threads(p), [&](int64_t begin, int64_t end) {
             multiply_block(Panels{}, p, begin, end, 0, p.num_panels());
         });
     else
-        for_ranges(p.num_panels(), worth_threads, [&](int64_t begin, int64_t end) {
+        for_ranges(p.num_panels(), is_worth_threads(p), [&](int64_t begin, int64_t end) {
             multiply_block(Panels{}, p, 0, p.rows, begin, end);
         });
 }
 
 // Rows that lie a multiple of 4 KiB apart share one set of the L1 cache and push each other out: they are moved first.
+template <typename X>
+int64_t stride_apart(int64_t depth) {
+    return depth + 64 / sizeof(X);
+}
+
 template <typename Panels, typename X, typename Y>
 void multiply_all(Product<X, Y> product) {
     std::vector<X> apart;
     if (product.rows > 4 && product.x_stride * sizeof(X) % 4096 == 0) {
-        const int64_t stride = product.depth + 64 / sizeof(X);
+        const int64_t stride = stride_apart<X>(product.depth);
         apart.resize(product.rows * stride);
         for (int64_t row = 0; row < product.rows; row++)
             std::copy_n(product.x + row * product.x_stride, product.depth, apart.data() + row * stride);

@@ -10,6 +10,7 @@
 #include "gemm.h"
 #include "gemm_amx.h"
 #include "graph.h"
+#include "norm_gemm.h"
 #include "pairs.h"
 
 namespace {
@@ -90,5 +91,22 @@ extern "C" void gemm_bf16(const bfloat16* x, int64_t x_stride, const void* panel
             multiply(static_cast<float*>(y));
         else
             multiply(static_cast<bfloat16*>(y));
+    });
+}
+
+// As `norm_gemm` (`gemm.cpp`), with y in bf16.
+extern "C" void norm_gemm_bf16(const bfloat16* x, int64_t x_stride, const bfloat16* residual, int64_t residual_stride,
+                               const bfloat16* norm_weight, float eps, bfloat16* total, const void* panels,
+                               const bfloat16* bias, bfloat16* y, int64_t y_stride, int64_t rows, int64_t depth,
+                               int64_t columns, int64_t form, const float* cos, int64_t cos_stride, const float* sin,
+                               int64_t sin_stride, int64_t heads, int64_t head_dim, int64_t half) {
+    launch(GEMM, [=] {
+        const Norm<bfloat16> norm{x, x_stride, residual, residual_stride, norm_weight, total, depth, eps};
+        const Rotary rotary{cos, sin, cos_stride, sin_stride, heads, head_dim, half};
+        const Product<bfloat16, bfloat16> p{nullptr, 0, panels, bias, y, y_stride, rows, depth, columns, form};
+#if HAS_AMX
+        if (use_amx()) return multiply_normed<AmxTiles>(norm, p, rotary);
+#endif
+        multiply_normed<Pairs>(norm, p, rotary);
     });
 }

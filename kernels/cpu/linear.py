@@ -15,7 +15,7 @@ _gemm = function("gemm", "plplp" + "plllll")
 _gemm_bf16 = function("gemm_bf16", "plpp" + "pllllll")
 _LANES: int = function("gemm_lanes", "", returns="l")()
 PANEL = 2 * _LANES  # Columns
-_PLAIN, _GATED = 0, 1  # `Form` of `gemm.h`
+PLAIN, GATED, ACTIVATED = 0, 1, 2  # `Form` of `gemm.h`
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def linear(
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     out = empty((x.shape[0], weight.out_features), out_dtype or x.dtype)
-    multiply(x, weight, bias, out, _GATED if weight.is_gated else _PLAIN)
+    multiply(x, weight, bias, out, GATED if weight.is_gated else PLAIN)
     return out
 
 

@@ -1,25 +1,9 @@
 // RMSNorm, alone and with the residual added first: each row is read once and written once.
-#include <cmath>
-
-#include "dtype.h"
 #include "graph.h"
+#include "norm.h"
 #include "threads.h"
 
 namespace {
-
-constexpr int64_t WORTH_THREADS = 1 << 14;  // numbers: some microseconds; waking another thread takes about one
-
-// y = round(x / rms(x)) * weight for one row that is already in fp32.
-template <typename T>
-void normalise(const float* x, const T* weight, T* y, int64_t size, float eps) {
-    vfloat squares{};
-    int64_t i = 0;
-    for (; i + LANES <= size; i += LANES) squares += load(x + i) * load(x + i);
-    const vfloat rest = load_first(x + i, size - i);
-    const float scale = 1.0f / std::sqrt(sum(squares + rest * rest) / size + eps);
-    for (i = 0; i + LANES <= size; i += LANES) store(y + i, rounded<T>(load(x + i) * scale) * load(weight + i));
-    for (; i < size; i++) y[i] = from_float<T>(to_float(from_float<T>(x[i] * scale)) * to_float(weight[i]));
-}
 
 struct Rows {
     int64_t outer, inner, outer_stride, inner_stride, size;
@@ -28,7 +12,7 @@ struct Rows {
 template <typename T>
 void rms_norm_rows(const T* x, const T* weight, T* y, Rows rows, float eps) {
     const int64_t num_rows = rows.outer * rows.inner;
-    for_ranges(num_rows, num_rows * rows.size > WORTH_THREADS, [&](int64_t begin, int64_t end) {
+    for_ranges(num_rows, num_rows * rows.size > NORM_WORTH_THREADS, [&](int64_t begin, int64_t end) {
         float wide[rows.size];
         for (int64_t row = begin; row < end; row++) {
             const T* from = x + row / rows.inner * rows.outer_stride + row % rows.inner * rows.inner_stride;
@@ -41,20 +25,11 @@ void rms_norm_rows(const T* x, const T* weight, T* y, Rows rows, float eps) {
 template <typename T>
 void add_rms_norm_rows(const T* x, int64_t x_stride, const T* residual, int64_t residual_stride, const T* weight,
                        T* y, T* total, int64_t num_rows, int64_t size, float eps) {
-    for_ranges(num_rows, num_rows * size > WORTH_THREADS, [&](int64_t begin, int64_t end) {
+    for_ranges(num_rows, num_rows * size > NORM_WORTH_THREADS, [&](int64_t begin, int64_t end) {
         float wide[size];
         for (int64_t row = begin; row < end; row++) {
             const T *one = x + row * x_stride, *other = residual + row * residual_stride;
-            T* both = total + row * size;
-            int64_t i = 0;
-            for (; i + LANES <= size; i += LANES) {
-                store(both + i, load(one + i) + load(other + i));
-                store(wide + i, load(both + i));
-            }
-            for (; i < size; i++) {
-                both[i] = from_float<T>(to_float(one[i]) + to_float(other[i]));
-                wide[i] = to_float(both[i]);
-            }
+            add_residual(one, other, total + row * size, wide, size);
             normalise(wide, weight, y + row * size, size, eps);
         }
     });

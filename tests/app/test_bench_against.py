@@ -444,6 +444,6 @@ def test_the_clocks_see_every_part_of_a_step_and_are_gone_afterwards(tiny: Path)
             core.step()
             steps += 1
     assert profile.steps == steps
-    # Of dense weights the product of gate and up computes the activation.
-    assert [part for part in step_profile.PARTS if profile.seconds[part] == 0] == ["activation"]
+    # Products of dense weights rotate heads and compute the activation.
+    assert [part for part in step_profile.PARTS if profile.seconds[part] == 0] == ["rope", "activation"]
     assert callables() == before

@@ -18,14 +18,18 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 SIZES = ("tiny", "small")
 
 
-def faulty(source: str, right: str, wrong: str, folder: Path) -> ctypes.CDLL:
-    """One .cpp of the kernels, or the header of its name, with `right` replaced by `wrong`, hardly optimised."""
+def faulty(source: str, right: str, wrong: str, folder: Path, main: str = "") -> ctypes.CDLL:
+    """One .cpp of the kernels, or a header and the .cpp `main`, with `right` replaced by `wrong`, hardly optimised.
+
+    main: by default the .cpp of the header's name.
+    """
     text = (build.SOURCES / source).read_text()
     assert text.count(right) == 1, (
         f"{right!r} is {text.count(right)} times in {source}: the fault does not fit"
     )
-    main = Path(source).with_suffix(".cpp").name
-    (folder / main).write_text((build.SOURCES / main).read_text())
+    main = main or Path(source).with_suffix(".cpp").name
+    for each in (build.SOURCES / main, *build.SOURCES.glob("*.h")):  # headers include the ones beside them
+        (folder / each.name).write_text(each.read_text())
     (folder / source).write_text(text.replace(right, wrong))
     return compiled(folder / main, folder)
 
@@ -46,11 +50,18 @@ def compiled(main: Path, folder: Path, *more_flags: str) -> ctypes.CDLL:
 
 
 def assert_noticed(
-    op: str, module: Any, entry: str, source: str, fault: tuple[str, str], folder: Path, **settings: Any
+    op: str,
+    module: Any,
+    entry: str,
+    source: str,
+    fault: tuple[str, str],
+    folder: Path,
+    main: str = "",
+    **settings: Any,
 ) -> None:
     """`kernels.check` must find the fault in `op`, whose Python side calls `module.entry`."""
     original = getattr(module, entry)
-    mutant = faulty(source, *fault, folder)[entry.removeprefix("_")]
+    mutant = faulty(source, *fault, folder, main)[entry.removeprefix("_")]
     mutant.argtypes, mutant.restype = original.argtypes, original.restype
     setattr(module, entry, mutant)
     try:

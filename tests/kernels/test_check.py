@@ -20,6 +20,9 @@ MUTANTS = [
     # operation, what is wrong, text of the reference, what it becomes
     ("linear", "the bias is forgotten", "F.linear(x, weight, bias)", "F.linear(x, weight)"),
     ("gated_linear", "the bias is forgotten", "linear(x, weight, bias)", "linear(x, weight)"),
+    ("norm_linear", "the product of the input", "linear(hidden, weight, bias)\n", "linear(x, weight, bias)\n"),
+    ("norm_linear", "the residual is not returned", "weight, eps), x\n", "weight, eps), x * 2\n"),
+    ("norm_linear", "the values get another sign", "(turned, rest), dim=1)", "(turned, -rest), dim=1)"),
     ("embedding", "the row before", "table[ids]", "table[ids - 1]"),
     ("rms_norm", "eps is ten times as large", "keepdim=True) + eps", "keepdim=True) + eps * 1e5"),
     ("rms_norm", "the input is overwritten", "x32 = wide(x)", "x32 = wide(x).mul_(1.0000001)"),

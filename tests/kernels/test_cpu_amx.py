@@ -20,7 +20,7 @@ from tests.kernels.cpu_mutants import SIZES, compiled, same_with_any_number_of_t
 if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
-from kernels.cpu import linear
+from kernels.cpu import linear, norm_linear
 from kernels.cpu.linear import pack_weight
 
 pytestmark = [
@@ -43,14 +43,15 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 @contextmanager
 def using(library: ctypes.CDLL) -> Iterator[None]:
-    gemm = library["gemm_bf16"]
-    gemm.argtypes, gemm.restype = linear._gemm_bf16.argtypes, None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear, "_gemm_bf16", gemm)
+        for module, entry in ((linear, "gemm_bf16"), (norm_linear, "norm_gemm_bf16")):
+            function = library[entry]
+            function.argtypes, function.restype = getattr(module, f"_{entry}").argtypes, None
+            patch.setattr(module, f"_{entry}", function)
         yield
 
 
-@pytest.mark.parametrize("op", ["linear", "gated_linear"])
+@pytest.mark.parametrize("op", ["linear", "gated_linear", "norm_linear"])
 @pytest.mark.parametrize("size", SIZES)
 def test_random_cases_agree_with_the_reference(op: str, size: str, tiles: ctypes.CDLL) -> None:
     with using(tiles):

@@ -63,7 +63,7 @@ def test_a_row_is_the_same_alone_and_in_a_batch_for_all_threads(dtype: torch.dty
 
 def norm_threshold() -> int:
     """Numbers from which on the kernel takes several threads."""
-    line = next(line for line in (build.SOURCES / "norm.cpp").read_text().splitlines() if "WORTH" in line)
+    line = next(line for line in (build.SOURCES / "norm.h").read_text().splitlines() if "WORTH" in line)
     return eval(line.partition("=")[2].partition(";")[0])
 
 
@@ -96,21 +96,22 @@ def test_mixed_types_are_left_to_the_reference() -> None:
 
 
 FAULTS = {
-    "no eps": ("/ size + eps", "/ size"),
-    "the tail is not summed": ("squares + rest * rest", "squares"),
-    "the tail is not weighted": (" * to_float(weight[i]));", ");"),
-    "the mean of one more": ("/ size + eps", "/ (size + 1) + eps"),
-    "no scale": ("rounded<T>(load(x + i) * scale)", "rounded<T>(load(x + i))"),
-    "rows lie densely": ("row / rows.inner * rows.outer_stride", "row / rows.inner * rows.size"),
+    "no eps": ("norm.h", "/ size + eps", "/ size"),
+    "the tail is not summed": ("norm.h", "squares + rest * rest", "squares"),
+    "the tail is not weighted": ("norm.h", " * to_float(weight[i]));", ");"),
+    "the mean of one more": ("norm.h", "/ size + eps", "/ (size + 1) + eps"),
+    "no scale": ("norm.h", "rounded<T>(load(x + i) * scale)", "rounded<T>(load(x + i))"),
+    "rows lie densely": ("norm.cpp", "row / rows.inner * rows.outer_stride", "row / rows.inner * rows.size"),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_check_notices(fault: str, tmp_path: Path) -> None:
-    assert_noticed("rms_norm", norm, "_rms_norm", "norm.cpp", FAULTS[fault], tmp_path)
+    source, right, wrong = FAULTS[fault]
+    assert_noticed("rms_norm", norm, "_rms_norm", source, (right, wrong), tmp_path)
 
 
 def test_the_check_notices_a_residual_that_is_left_out(tmp_path: Path) -> None:
     fault = ("load(one + i) + load(other + i)", "load(one + i)")
-    assert_noticed("fused_add_rms_norm", norm, "_fused_add_rms_norm", "norm.cpp", fault, tmp_path)
+    assert_noticed("fused_add_rms_norm", norm, "_fused_add_rms_norm", "norm.h", fault, tmp_path)

@@ -108,7 +108,8 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_check_notices(fault: str, tmp_path: Path) -> None:
     settings = {"only": "*of 80*"} if "tail" in fault or "lost" in fault else {}
-    args = ("rotary_embedding", rotary, "_rotary_embedding", "rotary.cpp", FAULTS[fault], tmp_path)
+    source = "rotary.cpp" if "all tokens" in fault else "rotary.h"
+    args = ("rotary_embedding", rotary, "_rotary_embedding", source, FAULTS[fault], tmp_path)
     assert_noticed(*args, **settings)
 
 
