@@ -268,6 +268,17 @@ def shown(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
+def interrupted(done: str, resume: str = "") -> typer.Exit:
+    """Say that what a command has shown is only what was `done` before Ctrl-C, and return the exception to raise.
+
+    resume: the command that continues, if there is one.
+    """
+    err().print(f"[yellow]interrupted: only what was {done} until then[/]")
+    if resume:
+        next_command(resume)
+    return typer.Exit(INTERRUPTED)
+
+
 def next_command(command: str, why: str = "") -> None:
     """Print the last line of a screen: the one next command. On stderr, so that a pipe gets results only.
 

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #if defined(_OPENMP)
@@ -59,13 +60,14 @@ class alignas(64) Ticket {
 
 class Pool {
     Ticket tickets_[MAX_THREADS];
+    std::atomic<bool> is_asleep_[MAX_THREADS]{};
     std::atomic<void (*)(const void*, int64_t)> work_{nullptr};
     std::atomic<const void*> context_{nullptr};
     std::atomic<int64_t> num_threads_{0}, done_{0};
     uint32_t job_ = 0;
     std::atomic_flag is_busy_ = ATOMIC_FLAG_INIT;
     int64_t num_started_ = 1;  // the caller is thread 0
-    std::atomic<int> num_asleep_{0};
+    int64_t most_threads_ = MAX_THREADS;
     std::atomic<bool> is_caller_asleep_{false};
     std::mutex mutex_;
     std::condition_variable wake_, finished_;
@@ -112,23 +114,29 @@ class Pool {
                 std::this_thread::yield();
             } else {
                 std::unique_lock<std::mutex> lock(mutex_);
-                num_asleep_++;
+                is_asleep_[thread] = true;
                 std::atomic_thread_fence(std::memory_order_seq_cst);  // as in `run`: one of the two sees the other
                 wake_.wait(lock, [&] { return has_work(thread); });
-                num_asleep_--;
+                is_asleep_[thread] = false;
                 idle = 0;
             }
         }
     }
 
-    // Start helpers that never end: they sleep while there is nothing to do. Signals are left to Python's threads.
-    void start_helpers(int64_t threads) {
+    // Start helpers that never end: they sleep while there is nothing to do. Signals are left to Python's threads. If the
+    // system refuses one, those that there are do the work: returns how many threads there are.
+    int64_t start_helpers(int64_t threads) {
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        for (; num_started_ < threads; num_started_++)
-            std::thread([this, thread = num_started_] { help(thread); }).detach();
+        try {
+            for (; num_started_ < threads; num_started_++)
+                std::thread([this, thread = num_started_] { help(thread); }).detach();
+        } catch (const std::system_error&) {
+            most_threads_ = num_started_;
+        }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        return num_started_;
     }
 
     void wait_for_helpers(int64_t count) {
@@ -148,8 +156,8 @@ class Pool {
             for (int64_t piece = 0; piece < count; piece++) work(context, piece);
             return;
         }
-        const int64_t threads = std::min(num_threads(), MAX_THREADS);
-        if (num_started_ < threads) start_helpers(threads);
+        int64_t threads = std::min(num_threads(), most_threads_);
+        if (num_started_ < threads) threads = start_helpers(threads);
         work_.store(work, std::memory_order_relaxed);
         context_.store(context, std::memory_order_relaxed);
         num_threads_.store(threads, std::memory_order_relaxed);
@@ -157,8 +165,8 @@ class Pool {
         job_++;
         for (int64_t share = 0; share < threads; share++)
             tickets_[share].open(job_, count * share / threads, count * (share + 1) / threads);
-        std::atomic_thread_fence(std::memory_order_seq_cst);  // a helper counts itself asleep, then looks for tickets
-        if (num_asleep_.load() > 0) {
+        std::atomic_thread_fence(std::memory_order_seq_cst);  // a helper says that it is asleep, then looks for tickets
+        if (std::any_of(is_asleep_ + 1, is_asleep_ + threads, [](const auto& asleep) { return asleep.load(); })) {
             { const std::lock_guard<std::mutex> lock(mutex_); }  // a helper that found no work has begun to wait
             wake_.notify_all();
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -42,3 +44,27 @@ def test_kernels_called_at_the_same_time_do_not_mix_their_pieces(
 
     with threads(3), ThreadPoolExecutor(4) as callers:
         assert all(callers.map(many, range(4)))
+
+
+TOO_MANY = """
+import resource
+import torch
+from kernels import ops
+
+x, weight = torch.randn(64, 512), torch.ones(512)
+torch.set_num_threads(1)
+alone = ops.rms_norm(x, weight, 1e-5)
+used = 1024 * int(next(line for line in open("/proc/self/status") if "VmSize" in line).split()[1])
+resource.setrlimit(resource.RLIMIT_AS, (used + (40 << 20),) * 2)  # room for the stacks of a few threads
+torch.set_num_threads(100)
+found = [ops.rms_norm(x, weight, 1e-5) for _ in range(20)]
+torch.set_num_threads(1)  # torch itself ends the process if it gets no threads
+print(all(torch.equal(each, alone) for each in found))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_threads_that_the_system_refuses_are_done_without() -> None:
+    command = [sys.executable, "-c", TOO_MANY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import typer
-
 from app.bench.timing import Tell, watch_other_programs
 from app.cli import terminal
 
@@ -40,10 +38,7 @@ def run(
     else:
         show(report)
     if report.interrupted:
-        terminal.err().print("[yellow]interrupted: only what was measured until then[/]")
-        if command := resume(report):
-            terminal.next_command(command)
-        raise typer.Exit(terminal.INTERRUPTED)
+        raise terminal.interrupted("measured", resume(report))
     if not json:
         terminal.next_command(*then)
     return report

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from app.bench.timing import Tell
 from app.cli import terminal
 from app.cli.kernels.names import backends, how, not_written, operation
@@ -113,8 +111,7 @@ def _tell(report: BenchReport, *, json: bool, write: bool) -> None:
     else:
         _show(report)
     if report.interrupted:
-        terminal.err().print("[yellow]interrupted: only what was measured until then[/]")
-        raise typer.Exit(terminal.INTERRUPTED)
+        raise terminal.interrupted("measured")
     if write:
         results.write(report, results.RESULTS)
         terminal.err().print(f"written to {results.RESULTS}", style="dim", markup=False, soft_wrap=True)

@@ -71,8 +71,7 @@ def check(
     else:
         _show(reports, skipped, seconds)
     if interrupted:
-        terminal.err().print("[yellow]interrupted: only what was checked until then[/]")
-        raise typer.Exit(terminal.INTERRUPTED)
+        raise terminal.interrupted("checked")
     wrong = [report for report in reports if report.failures]
     if wrong and not json:
         terminal.next_command(f"prep kernels explain {wrong[0].op}", "read the implementations side by side")
