@@ -10,8 +10,8 @@ that row: it has the same bits alone and in a batch, and a NaN stays in its row.
 (`reference/`, plain torch) is the specification and runs everywhere. On float64 inputs it computes in float64, and all
 other implementations are tested against that.
 
-The imports below are the rest of the public interface: recording C++ calls (`cpu/graph.py`), and the definitions of the
-quantised formats (`reference/`).
+The imports below are the rest of the public interface: whether to fuse (`registry.py`), recording C++ calls
+(`cpu/graph.py`), and the definitions of the quantised formats (`reference/`).
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -43,6 +43,7 @@ from kernels.reference.nibbles import pack_int4 as pack_int4
 from kernels.reference.precision import wide as wide
 from kernels.reference.sampling import floor_of as floor_of
 from kernels.registry import call, kind, preferred
+from kernels.registry import fuses as fuses
 
 if TYPE_CHECKING:
     from kernels.cpu.int4 import PackedInt4
@@ -91,7 +92,8 @@ def gated_linear(
     weight [out, in], plain or from `pack_weight(..., gated=True)`: gate in its first half of rows, up in its second.
     Both are rounded to x's dtype in between, so that a form has the same bits as its `linear` and `silu_and_mul`.
     """
-    return call("gated_linear", (x.device.type, x.dtype, type(weight)), x, weight, bias)
+    key = (x.device.type, x.dtype, type(weight), getattr(weight, "is_gated", None))
+    return call("gated_linear", key, x, weight, bias)
 
 
 def norm_linear(
@@ -107,11 +109,13 @@ def norm_linear(
     """Return (linear(norm of total), total) in one pass, with total = x + residual, or x itself without a residual.
 
     x, residual [T, in], norm_weight [in] and eps as in `fused_add_rms_norm`; weight and bias as in `linear`, or with
-    activated as in `gated_linear`. rotary: (cos, sin, n, head_dim), whose cos and sin are those of `rotary_embedding`:
-    the first n heads of the result, which is [T, heads * head_dim] then, are rotated. Everything in between is rounded
-    to x's dtype, so that a form has the same bits as its three operations.
+    activated as in `gated_linear`. rotary, not with activated: (cos, sin, n, head_dim), whose cos and sin are those of
+    `rotary_embedding`: the first n heads of the result, which is [T, heads * head_dim] then, are rotated. Everything in
+    between is rounded to x's dtype, so that a form has the same bits as its operations one after the other.
+    Raises ValueError if the heads do not fit.
     """
-    key = (*kind(x, residual, norm_weight), type(weight), activated, rotary is None)
+    kinds = kind(x, residual, norm_weight, *(rotary[:2] if rotary else ()))
+    key = (*kinds, type(weight), getattr(weight, "is_gated", None), activated)
     return call("norm_linear", key, x, residual, norm_weight, eps, weight, bias, activated, rotary)
 
 

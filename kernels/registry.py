@@ -57,7 +57,7 @@ class Implementation:
 _FOLDERS = {"reference": "reference", "cpu": "cpu", "triton": "triton_ops", "cuda": "cuda"}
 _FILES = {
     "gated_linear": ("activation.py", "gemm.h activation.h gated_linear.py", "", ""),
-    "norm_linear": ("norm_linear.py", "norm_gemm.h norm_linear.py", "", ""),
+    "norm_linear": ("norm_linear.py", "norm_gemm.h norm.h rotary.h gemm.h norm_linear.py", "", ""),
     "embedding": ("embedding.py", "embedding.cpp embedding.py", "", ""),
     "linear": ("linear.py", "gemm.cpp gemm_bf16.cpp linear.py", "", ""),
     "rms_norm": ("norm.py", "norm.cpp norm.h norm.py", "norm.py", "norm.cu norm.py"),
@@ -171,6 +171,21 @@ def _read_environment() -> None:
         if op != "*":
             get(op, backend)
         _forced[op] = backend
+
+
+FUSED = {
+    "gated_linear": {"linear", "silu_and_mul"},
+    "norm_linear": {
+        *("rms_norm", "fused_add_rms_norm", "linear", "gated_linear", "silu_and_mul", "rotary_embedding"),
+    },
+}
+"""Operations that do in one pass what others do one after the other."""
+
+
+def fuses(op: str) -> bool:
+    """Whether to compute a fused operation in one pass: not while one of its parts is asked for in some form."""
+    _read_environment()
+    return FUSED[op].isdisjoint(_forced)
 
 
 def call(op: str, key: Hashable, *args: Any, **kwargs: Any) -> Any:

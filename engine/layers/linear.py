@@ -196,7 +196,7 @@ class GatedLinear(MergedColumnParallelLinear):
     def activated(self, x: Tensor) -> Tensor:
         """silu(gate(x)) * up(x): x [T, in] -> [T, size]. One pass over packed weights without adapters, otherwise two,
         with the same bits."""
-        if self.is_packed:
+        if self.is_packed and ops.fuses("gated_linear"):
             return ops.gated_linear(x, self.weight, self.bias)
         return ops.silu_and_mul(self(x))
 

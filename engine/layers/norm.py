@@ -26,6 +26,11 @@ class RMSNorm(nn.Module):
             return self(x), x
         return ops.fused_add_rms_norm(x, residual, self.weight, self.eps)
 
+    @staticmethod
+    def fuses_with(layer: Linear) -> bool:
+        """Whether `then` computes norm and layer in one pass."""
+        return layer.is_packed and ops.fuses("norm_linear")
+
     def then(
         self,
         layer: Linear,
@@ -36,12 +41,11 @@ class RMSNorm(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """(layer(norm(x + residual)), x + residual): [T, in] -> [T, out], [T, in]; a `GatedLinear` is activated.
 
-        A packed layer takes one pass; for such layers only, `rotary` has heads rotated in it (`ops.norm_linear`).
+        rotary: heads to rotate in the same pass, see `ops.norm_linear`; only for layers that the norm `fuses_with`.
         """
-        is_gated = isinstance(layer, GatedLinear)
-        if layer.is_packed:
-            product = layer.weight, layer.bias
-            return ops.norm_linear(x, residual, self.weight, self.eps, *product, is_gated, rotary)
+        if self.fuses_with(layer):
+            product = layer.weight, layer.bias, isinstance(layer, GatedLinear)
+            return ops.norm_linear(x, residual, self.weight, self.eps, *product, rotary)
         assert rotary is None
         hidden, residual = self.add_and_norm(x, residual)
         return layer.activated(hidden) if isinstance(layer, GatedLinear) else layer(hidden), residual

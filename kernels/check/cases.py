@@ -136,20 +136,26 @@ def _norm_linear(draw: Draw) -> Made:
             weight, bias = draw.normal(columns, width) / 8, draw.normal(columns)
             yield f"{rows} rows, {columns} columns", x, residual, norm, 1e-5, weight, bias
             yield f"{rows} rows, 2 x {columns // 2}, activated", x, residual, norm, 1e-5, weight, bias, True
-        for head_dim in (8, 40):  # 8 heads, of which 6 are rotated
-            weight, rotary = draw.normal(8 * head_dim, width) / 8, _rotation(draw, rows, 6, head_dim)
-            name = f"{rows} rows, 6 heads of {head_dim} rotated"
+        for head_dim, turned in ((8, 8), (40, 40), (33, 20)):  # 8 heads, of which 6 are rotated
+            weight, rotary = draw.normal(8 * head_dim, width) / 8, _rotation(draw, rows, 6, head_dim, turned)
+            name = f"{rows} rows, {turned} of {head_dim} dimensions rotated"
             yield name, x, residual, norm, 1e-6, weight, draw.normal(8 * head_dim), False, rotary
-            yield f"{name}, no residual", x, None, norm, 1e-6, weight, None, False, rotary
+            rounded = weight.bfloat16().to(draw.dtype)
+            yield f"{name}, no residual, bf16 weights", x, None, norm, 1e-6, rounded, None, False, rotary
+        odd = draw.normal(rows, 65), draw.normal(rows, 65), draw.normal(65)
+        yield f"{rows} rows, odd depth", *odd, 1e-6, draw.normal(40, 65), None, True
     x, residual, norm = draw.normal(400, 64), draw.normal(400, 64), draw.normal(64)
-    rotary = _rotation(draw, 400, 1, 16)
+    rotary = _rotation(draw, 400, 1, 16, 16)
     yield "400 rows, rotated", x, residual, norm, 1e-6, draw.normal(32, 64), None, False, rotary
     x, residual, norm = draw.normal(3, 64), draw.normal(3, 64), draw.normal(64)
-    yield NAN_ROW, x, residual, norm, 1e-6, draw.normal(96, 64), None, False, _rotation(draw, 3, 2, 32)
+    yield NAN_ROW, x, residual, norm, 1e-6, draw.normal(96, 64), None, False, _rotation(draw, 3, 2, 32, 32)
 
 
-def _rotation(draw: Draw, rows: int, heads: int, head_dim: int) -> tuple[Tensor, Tensor, int, int]:
-    angle = draw.uniform(0, 100, rows, head_dim // 2)
+def _rotation(
+    draw: Draw, rows: int, heads: int, head_dim: int, turned: int
+) -> tuple[Tensor, Tensor, int, int]:
+    """turned: how many dimensions of a head are rotated."""
+    angle = draw.uniform(0, 100, rows, turned // 2)
     return angle.cos(), angle.sin(), heads, head_dim
 
 

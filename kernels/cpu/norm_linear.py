@@ -45,7 +45,7 @@ def norm_linear(
     product = (
         None if bias is None else bias.data_ptr(),
         *(y.data_ptr(), y.shape[1], rows, depth, columns, form),
-        *_rotation(rotary),
+        *_rotation(rotary, rows, 0 if activated else columns),
     )
     if isinstance(weight, PackedPairs):
         _norm_gemm_bf16(*norm, weight.panels.data_ptr(), *product)
@@ -54,10 +54,16 @@ def norm_linear(
     return y, total
 
 
-def _rotation(rotary: tuple[Tensor, Tensor, int, int] | None) -> tuple[int | None, ...]:
+def _rotation(
+    rotary: tuple[Tensor, Tensor, int, int] | None, rows: int, columns: int
+) -> tuple[int | None, ...]:
     if rotary is None:
         return None, 0, None, 0, 0, 0, 0
     cos, sin, heads, head_dim = rotary
+    if heads * head_dim > columns or 2 * cos.shape[1] > head_dim or min(len(cos), len(sin)) < rows:
+        raise ValueError(
+            f"{heads} heads of {head_dim} with angles {list(cos.shape)} do not fit in {rows} rows of {columns} columns"
+        )
     return cos.data_ptr(), cos.stride(0), sin.data_ptr(), sin.stride(0), heads, head_dim, cos.shape[1]
 
 

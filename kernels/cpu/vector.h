@@ -272,6 +272,6 @@ inline __attribute__((always_inline)) vfloat exp_nonpositive(vfloat x) {
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    const vfloat scaled = (vfloat)((vint)p + (vint)((vuint)n_shifted << 23));
+    const vfloat scaled = (vfloat)((vuint)p + ((vuint)n_shifted << 23));
     return select(x < -87.3f, vfloat{}, scaled);
 }

@@ -33,6 +33,10 @@ def norm_linear(
     y = gated_linear(hidden, weight, bias) if activated else linear(hidden, weight, bias)
     if rotary is not None:
         cos, sin, heads, head_dim = rotary
+        if activated or heads * head_dim > y.shape[1]:
+            raise ValueError(
+                f"{heads} heads of {head_dim} do not fit in {0 if activated else y.shape[1]} columns"
+            )
         turned, rest = y.tensor_split((heads * head_dim,), dim=1)
         turned = rotary_embedding(turned.unflatten(1, (heads, head_dim)), cos, sin).flatten(1)
         y = torch.cat((turned, rest), dim=1)

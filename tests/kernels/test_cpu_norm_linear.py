@@ -98,6 +98,32 @@ def test_what_the_kernel_does_not_take_is_computed_by_the_reference() -> None:
     assert torch.equal(total, x + residual)
 
 
+def test_a_weight_of_one_layout_does_not_choose_the_kernel_for_another() -> None:
+    x, residual, norm, weight, _ = drawn(5, 80, torch.float32)
+    hidden = ops.rms_norm(x + residual, norm, 1e-5)
+    for gated in (True, False, True):
+        packed = ops.pack_weight(weight, gated=gated)
+        found, _ = ops.norm_linear(x, residual, norm, 1e-5, packed, activated=True)
+        torch.testing.assert_close(found, ops.silu_and_mul(ops.linear(hidden, packed)))
+        torch.testing.assert_close(found, ops.gated_linear(hidden, packed))
+
+
+@pytest.mark.parametrize("rotary_of", ["too many heads", "too many angles", "too few rows", "activated"])
+def test_heads_that_do_not_fit_are_refused(rotary_of: str) -> None:
+    x, residual, norm, weight, _ = drawn(5, 64, torch.float32)
+    packed = ops.pack_weight(weight, gated=rotary_of == "activated")
+    heads, half, rows = 2, 16, 5
+    if rotary_of == "too many heads":
+        heads = 3
+    if rotary_of == "too many angles":
+        half = 17
+    if rotary_of == "too few rows":
+        rows = 4
+    with pytest.raises(ValueError, match=f"{heads} heads of 32 .*do not fit"):
+        rotary = (*angles(rows, half), heads, 32)
+        ops.norm_linear(x, residual, norm, 1e-5, packed, None, rotary_of == "activated", rotary)
+
+
 def test_no_rows() -> None:
     x, residual, norm, weight, _ = drawn(0, 64, torch.float32)
     found, total = ops.norm_linear(

@@ -11,11 +11,11 @@ import torch
 from engine.attention.backend import get_backend
 from engine.attention.forward_context import ForwardContext, get_forward_context, set_forward_context
 from engine.config import RopeConfig
-from engine.layers.linear import Linear
+from engine.layers.linear import GatedLinear, Linear
 from engine.layers.norm import RMSNorm
 from engine.layers.rope import RotaryTable, attention_factor, inverse_frequencies
 from engine.models.rope_config import parse_rope
-from kernels import ops
+from kernels import ops, registry
 from tests.differential.harness import make_metadata
 
 
@@ -44,6 +44,26 @@ def test_rms_norm_module_with_a_residual_is_norm_of_the_sum() -> None:
     norm.weight.data = torch.rand(8)
     x, residual = torch.randn(2, 8), torch.randn(2, 8)
     assert torch.equal(norm.add_and_norm(x, residual)[0], norm(x + residual))
+
+
+@pytest.mark.parametrize("op", sorted(registry.FUSED["norm_linear"]))
+def test_a_form_asked_for_by_name_is_not_fused_away(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    norm, layer = RMSNorm(8, 1e-6, dtype=torch.float32), GatedLinear(8, 16, bias=False, dtype=torch.float32)
+    layer.create_weights()
+    norm.weight.data, layer.weight.data = torch.rand(8), torch.randn(32, 8)
+    layer.finish_loading()
+    x, residual = torch.randn(2, 8), torch.randn(2, 8)
+    assert norm.fuses_with(layer) == (registry.preferred("linear", "cpu") == "cpu")
+    in_one_pass = norm.then(layer, x, residual)
+    calls: list[str] = []
+    call = ops.call
+    monkeypatch.setattr(ops, "call", lambda name, *args: (calls.append(name), call(name, *args))[1])
+    monkeypatch.setitem(registry._forced, op, "reference")
+    for found, expected in zip(norm.then(layer, x, residual), in_one_pass, strict=True):
+        torch.testing.assert_close(found, expected)
+    assert "norm_linear" not in calls
+    if op in ("fused_add_rms_norm", "silu_and_mul", "gated_linear", "linear"):
+        assert op in calls
 
 
 def test_rotation_keeps_lengths_and_depends_on_distance_only() -> None:

@@ -73,6 +73,10 @@ class Machine:
         (self.bin / name).write_text(script)
         (self.bin / name).chmod(0o755)
 
+    def prints(self, text: str, code: int = 0) -> None:
+        """Let the installed `prep` do nothing else from now on."""
+        (self.checkout / ".venv/bin/prep").write_text(f"#!/bin/sh\necho '{text}'; exit {code}\n")
+
     def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [str(self.bin / "sh"), str(self.checkout / "prep"), *arguments],
@@ -377,6 +381,7 @@ def test_a_read_only_checkout_is_named(machine: Machine) -> None:
 def test_kernels_explain_installs_the_compilers_once_and_says_how_much(machine: Machine) -> None:
     machine.run("doctor")
     machine.asked()
+    machine.prints("triton   kernels/triton_ops/norm.py   117")
     first = machine.run("kernels", "explain", "rms_norm")
     assert first.stdout == "prep ran: kernels explain rms_norm\n"
     assert "installing Triton and NVRTC (once; about 1.3 GB of disk)" in first.stderr
@@ -389,9 +394,17 @@ def test_kernels_explain_installs_the_compilers_once_and_says_how_much(machine: 
 def test_a_misspelt_operation_installs_no_compilers(machine: Machine) -> None:
     machine.run("doctor")
     machine.asked()
-    (machine.checkout / ".venv/bin/prep").write_text("#!/bin/sh\necho unknown operation; exit 2\n")
+    machine.prints("unknown operation", code=2)
     result = machine.run("kernels", "explain", "nope")
     assert (result.returncode, result.stdout, result.stderr) == (2, "unknown operation\n", "")
+    assert machine.asked() == []
+
+
+def test_an_operation_without_a_form_for_gpus_installs_no_compilers(machine: Machine) -> None:
+    machine.run("doctor")
+    machine.asked()
+    machine.prints("cpu   kernels/cpu/norm_gemm.h   89")
+    assert machine.run("kernels", "explain", "norm_linear").stderr == ""
     assert machine.asked() == []
 
 
@@ -406,7 +419,8 @@ def test_commands_that_compile_nothing_install_no_compilers(machine: Machine, ar
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton and NVRTC exist for Linux")
 def test_without_a_network_kernels_explain_still_runs(machine: Machine) -> None:
     machine.run("doctor")
+    machine.prints("cuda   kernels/cuda/norm.cu   90")
     result = machine.run("kernels", "explain", "x", FAKE_FAIL="*cuda*", FAKE_ERROR="NewConnectionError")
-    assert result.returncode == 0 and result.stdout == "prep ran: kernels explain x\n"
+    assert result.returncode == 0 and result.stdout == "cuda   kernels/cuda/norm.cu   90\n"
     assert "could not be installed, so no registers are shown" in result.stderr
     assert machine.run("doctor").stderr == "", "the environment itself is complete"

@@ -228,10 +228,10 @@ def _row(side: SideReport) -> list[str]:
 
 
 def show_shares(shares: dict[str, float]) -> None:
-    """Print the share of each part of a step."""
+    """Print the share of each part of a step; parts that others do in the same pass have none."""
     from app.bench.step_profile import PARTS
 
-    rows = [(words, f"{shares[part]:.1%}") for part, words in PARTS.items()]
+    rows = [(words, f"{shares[part]:.1%}") for part, words in PARTS.items() if shares[part]]
     whole = shares["gemm"] + shares["attention"]
     rows.append(("[bold]matrix products and attention[/]", f"[bold]{whole:.1%}[/]"))
     table = terminal.table("part of a step", "share", rows=rows)

@@ -76,7 +76,9 @@ def check(
     if wrong and not json:
         terminal.next_command(f"prep kernels explain {wrong[0].op}", "read the implementations side by side")
     elif not json:
-        terminal.next_command("prep kernels bench", "measure them against this machine's limits")
+        one = {report.op for report in reports}
+        command = f"prep kernels bench {one.pop()}" if len(one) == 1 else "prep kernels bench"
+        terminal.next_command(command, "measured against this machine's limits")
     raise typer.Exit(terminal.CHECKS_FAILED if wrong else 0)
 
 
@@ -96,12 +98,11 @@ def plan(
     jobs, skipped = [], {}
     for backend in chosen:
         way = how(backend)
-        if way.state == "not":
+        written = [name for name in ops or registry.OPS if (name, backend) in registry.BY_NAME]
+        if way.state == "not" and written:
             skipped[backend] = way.text
             continue
-        for name in ops or registry.OPS:
-            if all(each.backend != backend for each in registry.implementations(name)):
-                continue
+        for name in written:
             sizes: tuple[Size, ...] = ("tiny",) if way.state == "slow" else ("small",)
             if way.state != "slow" and way.device == "cuda" and everything:
                 sizes = ("small", "large")
@@ -164,10 +165,12 @@ def _show(reports: list[CheckReport], skipped: dict[str, str], seconds: float) -
     passed = sum(report.count("passed") for report in reports)
     failed = sum(len(report.failures) for report in reports)
     told = {each.dtype for each in reports}
-    terminal.say(
-        f"[dim]types: {', '.join(sorted(told))}.  n of m: takes n of the m cases, and all are right[/]"
-    )
-    terminal.say(f"{terminal.mark(not failed)} {passed} cases right, {failed} wrong, {seconds:.1f} s")
+    legend = ""
+    if any(0 < each.count("unsupported") < len(each.results) for each in reports):
+        legend = ".  n of m: takes n of the m cases, and all are right"
+    terminal.say(f"[dim]types: {', '.join(sorted(told))}{legend}[/]")
+    right = terminal.mark(not failed if passed + failed else None)
+    terminal.say(f"{right} {passed} cases right, {failed} wrong, {seconds:.1f} s")
 
 
 def _table(reports: list[CheckReport]) -> Table:

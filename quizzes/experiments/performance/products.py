@@ -169,9 +169,7 @@ def rows_computed(ctx: Context, prompt: int = arg(100, 2, 1000), prompt_logprobs
     with ctx.llm(enforce_eager=True, enable_prefix_caching=False, max_num_batched_tokens=2048) as llm:
         worker = worker_of(llm)
         layer = next(iter(worker.model.model.layers.values()))
-        layer.self_attn.qkv_proj.register_forward_pre_hook(
-            lambda _, inputs: counts["qkv"].append(len(inputs[0]))
-        )
+        layer.self_attn.register_forward_pre_hook(lambda _, inputs: counts["qkv"].append(len(inputs[0])))
         build, compute = worker.backend.build, worker.model.compute_logits
 
         def counted_build(metadata: Any) -> None:
