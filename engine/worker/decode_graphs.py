@@ -1,6 +1,6 @@
 """Decode replay: record a model's kernel calls once per number of tokens, then replay them without Python.
 
-A decode step of a small model is mostly overhead: about sixty calls of a few microseconds each, which differ from step
+A decode step of a small model is mostly overhead: about forty calls of a few microseconds each, which differ from step
 to step only in their inputs. A replay copies these to fixed addresses, runs the recorded calls, and reads the logits at
 their fixed address.
 

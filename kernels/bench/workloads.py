@@ -120,18 +120,23 @@ def _linear(maker: Maker) -> Rows:
 
 
 def _norm_linear(maker: Maker) -> Rows:
-    for model, rows in maker.sizes():
-        heads, width = model.heads + 2 * model.kv_heads, model.hidden
-        x, norm = maker.normal(rows, width), maker.normal(width)
-        angles = maker.uniform(-1, 1, rows, model.head_dim // 2)
+    for model in maker.models:
+        for rows in (1, 32, maker.many):
+            yield from _norm_linears(maker, model, rows)
 
-        def rotary(model: Model = model, angles: Recipe = angles) -> tuple[Tensor, Tensor, int, int]:
-            return angles(), angles(), model.heads + model.kv_heads, model.head_dim
 
-        weight = maker.normal(heads * model.head_dim, width)
-        yield f"{model.name} q, k, v, {rows} rows", x, x, norm, 1e-5, weight, None, False, rotary
-        weight = maker.normal(2 * model.intermediate, width)
-        yield f"{model.name} gate and up, {rows} rows", x, x, norm, 1e-5, weight, None, True
+def _norm_linears(maker: Maker, model: Model, rows: int) -> Rows:
+    heads, width = model.heads + 2 * model.kv_heads, model.hidden
+    x, norm = maker.normal(rows, width), maker.normal(width)
+    angles = maker.uniform(-1, 1, rows, model.head_dim // 2)
+
+    def rotary() -> tuple[Tensor, Tensor, int, int]:
+        return angles(), angles(), model.heads + model.kv_heads, model.head_dim
+
+    weight = maker.normal(heads * model.head_dim, width)
+    yield f"{model.name} q, k, v, {rows} rows", x, x, norm, 1e-5, weight, None, False, rotary
+    weight = maker.normal(2 * model.intermediate, width)
+    yield f"{model.name} gate and up, {rows} rows", x, x, norm, 1e-5, weight, None, True
 
 
 def _embedding(maker: Maker) -> Rows:

@@ -46,9 +46,10 @@ def bench(
         from kernels import registry
 
         ops = registry.OPS if op is None else (operation(op),)
+        named = () if backend.strip().lower() == "all" else backends(backend)
+        if op is not None and named and all((ops[0], name) not in registry.BY_NAME for name in named):
+            raise not_written(ops[0], named)
         device, chosen = _candidates(backend)
-    if op is not None and all(each.backend not in chosen for each in registry.implementations(ops[0])):
-        raise not_written(ops[0], chosen)
     write = write or (everything and op is None and device == "cuda")
     if write and not (everything and op is None and backend == "all"):
         raise terminal.Problem("RESULTS.md holds whole runs only", "prep kernels bench --all --write")
@@ -74,7 +75,8 @@ def _candidates(backend: str) -> tuple[str, tuple[str, ...]]:
     (name,) = backends(backend)
     way = how(name)
     if way.state != "native" or name not in NATIVE[device]:
-        reason = way.text if way.state != "native" else f"its tensors are not on the {device}"
+        reasons = {"native": f"its tensors are not on the {device}", "slow": "without a GPU it only checks"}
+        reason = reasons.get(way.state, way.text)
         raise terminal.Problem(
             f"{name} cannot be measured here: {reason}",
             f"prep kernels check --backend {name}   (is it right?)",
