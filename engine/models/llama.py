@@ -57,9 +57,8 @@ class LlamaAttention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """hidden, residual [T, hidden]; cos, sin [T, head_dim / 2] -> what is new and the stream, [T, hidden] each."""
         query_and_key = (self.num_heads, self.num_kv_heads)
-        rotates = (
-            norm.fuses_with(self.qkv_proj) and not self.has_norms
-        )  # in the same pass as norm and projection
+        # In the same pass as norm and projection, if no norm of the heads comes first.
+        rotates = norm.fuses_with(self.qkv_proj) and not self.has_norms
         rotary = (cos, sin, sum(query_and_key), self.head_dim) if rotates else None
         projected, residual = norm.then(self.qkv_proj, hidden, residual, rotary=rotary)
         heads = projected.view(-1, self.num_heads + 2 * self.num_kv_heads, self.head_dim)
