@@ -22,19 +22,6 @@ void rms_norm_rows(const T* x, const T* weight, T* y, Rows rows, float eps) {
     });
 }
 
-template <typename T>
-void add_rms_norm_rows(const T* x, int64_t x_stride, const T* residual, int64_t residual_stride, const T* weight,
-                       T* y, T* total, int64_t num_rows, int64_t size, float eps) {
-    for_ranges(num_rows, num_rows * size > NORM_WORTH_THREADS, [&](int64_t begin, int64_t end) {
-        float wide[size];
-        for (int64_t row = begin; row < end; row++) {
-            const T *one = x + row * x_stride, *other = residual + row * residual_stride;
-            add_residual(one, other, total + row * size, wide, size);
-            normalise(wide, weight, y + row * size, size, eps);
-        }
-    });
-}
-
 }  // namespace
 
 // x [outer, inner, size] with strides in numbers; weight [size]; y [outer, inner, size] contiguous.
@@ -57,9 +44,11 @@ extern "C" void fused_add_rms_norm(const void* x, int64_t x_stride, const void* 
     launch(NORM, [=] {
         with_float_type(dtype, [&](auto zero) {
             using T = decltype(zero);
-            add_rms_norm_rows(static_cast<const T*>(x), x_stride, static_cast<const T*>(residual), residual_stride,
-                              static_cast<const T*>(weight), static_cast<T*>(y), static_cast<T*>(total), rows, size,
-                              eps);
+            const Norm<T> norm{static_cast<const T*>(x), x_stride, static_cast<const T*>(residual), residual_stride,
+                               static_cast<const T*>(weight), static_cast<T*>(total), size, eps};
+            for_ranges(rows, rows * size > NORM_WORTH_THREADS, [&](int64_t begin, int64_t end) {
+                norm.rows(begin, end, static_cast<T*>(y) + begin * size, size);
+            });
         });
     });
 }

@@ -1,4 +1,4 @@
-// RMSNorm of one row: alone (`norm.cpp`), and in front of a product (`norm_gemm.h`).
+// RMSNorm of rows, for `norm.cpp` and in front of a product (`norm_gemm.h`).
 #pragma once
 
 #include <cmath>
@@ -32,3 +32,28 @@ void add_residual(const T* one, const T* other, T* both, float* wide, int64_t si
         wide[i] = to_float(both[i]);
     }
 }
+
+template <typename T>
+struct Norm {
+    const T* x;
+    int64_t x_stride;
+    const T* residual;  // null: there is none, and no total
+    int64_t residual_stride;
+    const T* weight;
+    T* total;  // [rows, size] contiguous
+    int64_t size;
+    float eps;
+
+    // Norms of the rows begin .. end - 1, the first at y.
+    void rows(int64_t begin, int64_t end, T* y, int64_t y_stride) const {
+        float wide[size];
+        for (int64_t row = begin; row < end; row++) {
+            const T* from = x + row * x_stride;
+            if (residual)
+                add_residual(from, residual + row * residual_stride, total + row * size, wide, size);
+            else
+                for (int64_t i = 0; i < size; i++) wide[i] = to_float(from[i]);
+            normalise(wide, weight, y + (row - begin) * y_stride, size, eps);
+        }
+    }
+};

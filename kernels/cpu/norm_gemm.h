@@ -18,31 +18,6 @@
 #include "norm.h"
 #include "rotary.h"
 
-template <typename T>
-struct Norm {
-    const T* x;
-    int64_t x_stride;
-    const T* residual;  // null: there is none, and no total
-    int64_t residual_stride;
-    const T* weight;
-    T* total;  // [rows, size] contiguous
-    int64_t size;
-    float eps;
-
-    // Norms of the rows begin .. end - 1, the first at y.
-    void rows(int64_t begin, int64_t end, T* y, int64_t y_stride) const {
-        float wide[size];
-        for (int64_t row = begin; row < end; row++) {
-            const T* from = x + row * x_stride;
-            if (residual)
-                add_residual(from, residual + row * residual_stride, total + row * size, wide, size);
-            else
-                for (int64_t i = 0; i < size; i++) wide[i] = to_float(from[i]);
-            normalise(wide, weight, y + (row - begin) * y_stride, size, eps);
-        }
-    }
-};
-
 struct Rotary {
     const float *cos, *sin;  // [rows, half]
     int64_t cos_stride, sin_stride, heads, head_dim, half;  // heads: those that are rotated, the first of a row; or 0

@@ -133,21 +133,33 @@ def test_no_rows() -> None:
 
 
 FAULTS = {
-    "no residual": ("add_residual(from, residual + row * residual_stride", "add_residual(from, from"),
-    "the total goes to the first row": ("total + row * size", "total + 0 * size"),
-    "rows of a block get the norm of another row": ("(row - begin) * y_stride", "(end - 1 - row) * y_stride"),
-    "one head less is rotated": ("head < heads", "head < heads - 1"),
-    "heads overlap": ("head * head_dim", "head * half"),
-    "every row has the first one's angle": ("cos + row * cos_stride", "cos + 0 * cos_stride"),
-    "blocks write to the first rows": ("p.y + first * p.y_stride", "p.y"),
-    "few rows are not rotated": ("rotary.rows(begin, end, p.y", "rotary.rows(end, end, p.y"),
-    "many rows are not rotated": ("rotary.rows(first, last, p.y", "rotary.rows(last, last, p.y"),
+    "no residual": (
+        "norm.h",
+        "add_residual(from, residual + row * residual_stride",
+        "add_residual(from, from",
+    ),
+    "the total goes to the first row": ("norm.h", "total + row * size", "total + 0 * size"),
+    "rows of a block get the norm of another row": (
+        "norm.h",
+        "(row - begin) * y_stride",
+        "(end - 1 - row) * y_stride",
+    ),
+    "one head less is rotated": ("norm_gemm.h", "head < heads", "head < heads - 1"),
+    "heads overlap": ("norm_gemm.h", "head * head_dim", "head * half"),
+    "every row has the first one's angle": ("norm_gemm.h", "cos + row * cos_stride", "cos + 0 * cos_stride"),
+    "blocks write to the first rows": ("norm_gemm.h", "p.y + first * p.y_stride", "p.y"),
+    "few rows are not rotated": ("norm_gemm.h", "rotary.rows(begin, end, p.y", "rotary.rows(end, end, p.y"),
+    "many rows are not rotated": (
+        "norm_gemm.h",
+        "rotary.rows(first, last, p.y",
+        "rotary.rows(last, last, p.y",
+    ),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_check_notices(fault: str, tmp_path: Path) -> None:
-    assert_noticed(
-        *("norm_linear", norm_linear, "_norm_gemm", "norm_gemm.h", FAULTS[fault], tmp_path), main="gemm.cpp"
-    )
+    source, right, wrong = FAULTS[fault]
+    args = ("norm_linear", norm_linear, "_norm_gemm", source, (right, wrong), tmp_path)
+    assert_noticed(*args, main="gemm.cpp")
