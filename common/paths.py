@@ -10,16 +10,14 @@ from platformdirs import user_cache_path, user_data_path
 
 def data_dir() -> Path:
     """Return the folder of the learner's state and settings. `PREP_HOME` overrides it."""
-    home = os.environ.get("PREP_HOME")
-    return Path(home) if home else user_data_path("prep", appauthor=False)
+    return _named_by("PREP_HOME") or user_data_path("prep", appauthor=False)
 
 
 def cache_dir() -> Path:
     """Return the folder of files that can be recomputed: results of experiments, verdicts."""
-    if home := os.environ.get("PREP_HOME"):
-        return Path(home) / "cache"
-    root = os.environ.get("PREP_CACHE")
-    return Path(root) if root else user_cache_path("prep", appauthor=False)
+    if home := _named_by("PREP_HOME"):
+        return home / "cache"
+    return _named_by("PREP_CACHE") or user_cache_path("prep", appauthor=False)
 
 
 def built_dir() -> Path:
@@ -28,14 +26,26 @@ def built_dir() -> Path:
 
     `PREP_CACHE` overrides it. Raises RuntimeError for a user without a home.
     """
-    if root := os.environ.get("PREP_CACHE"):
-        return Path(root)
+    if root := _named_by("PREP_CACHE"):
+        return root
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prep"
+
+
+def _named_by(variable: str) -> Path | None:
+    """Return the folder that a variable names, None if it names none.
+
+    A relative one is made absolute in the environment too: processes that this one starts may run in other folders.
+    """
+    if not (folder := os.environ.get(variable)):
+        return None
+    if not os.path.isabs(folder):
+        folder = os.environ[variable] = os.path.abspath(folder)
+    return Path(folder)
 
 
 def state_path() -> Path:
     """Return the file of the learner's state."""
-    return data_dir().absolute() / "state.sqlite3"
+    return data_dir() / "state.sqlite3"
 
 
 def backup_folder(state_file: Path) -> Path:

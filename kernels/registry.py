@@ -129,7 +129,11 @@ def get(op: str, backend: str) -> Implementation:
 
 @cache
 def unavailable(backend: str) -> str | None:
-    """Return in one line why this backend cannot run in this process; None if it can."""
+    """Return in one line why this backend cannot run in this process; None if it can.
+
+    Raises UnsupportedInput if PREP_KERNELS is wrong, before it waits for a compiler.
+    """
+    _read_environment()
     if backend == "reference":
         return None
     return import_module(f"kernels.{_FOLDERS[backend]}").unavailable()
@@ -145,10 +149,7 @@ def environment_of_ranks() -> dict[str, str]:
 
 def force(op: str, backend: str | None) -> None:
     """Use this backend for `op` ("*": for every op that has it) from now on; None returns to the automatic choice."""
-    if op != "*":
-        get(op, backend or "reference")
-    elif backend is not None and backend not in BACKENDS:
-        raise UnsupportedInput(f"unknown backend {backend!r}; there are: {', '.join(BACKENDS)}")
+    _check(op, backend or "reference")
     _read_environment()
     if backend is None:
         _forced.pop(op, None)
@@ -160,17 +161,26 @@ def force(op: str, backend: str | None) -> None:
 @cache
 def _read_environment() -> None:
     """PREP_KERNELS="reference" or "paged_attention=triton,sample=reference", read once."""
+    asked: dict[str, str] = {}
     for item in filter(None, os.environ.get("PREP_KERNELS", "").replace(" ", "").split(",")):
         op, _, backend = item.rpartition("=")
-        op = op or "*"
-        if op == "*" and backend not in BACKENDS:
+        try:
+            _check(op or "*", backend)
+        except UnsupportedInput as error:
             raise UnsupportedInput(
-                f"PREP_KERNELS={item}: unknown backend; there are: {', '.join(BACKENDS)}. "
+                f"PREP_KERNELS={item}: {error}. "
                 "Example: PREP_KERNELS=reference, or PREP_KERNELS=paged_attention=triton,sample=reference"
-            )
-        if op != "*":
-            get(op, backend)
-        _forced[op] = backend
+            ) from None
+        asked[op or "*"] = backend
+    _forced.update(asked)
+
+
+def _check(op: str, backend: str) -> None:
+    """Raise UnsupportedInput unless there is such an implementation; op "*" stands for every operation."""
+    if op != "*":
+        get(op, backend)
+    elif backend not in BACKENDS:
+        raise UnsupportedInput(f"unknown backend {backend!r}; there are: {', '.join(BACKENDS)}")
 
 
 FUSED = {

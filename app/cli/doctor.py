@@ -326,4 +326,5 @@ def _engine() -> Iterator[Check]:
         yield Check("ok" if same else "fail", text, fix)
         llm.shutdown()
     except Exception as error:
-        yield Check("fail", f"the engine does not run: {type(error).__name__}: {error}", REINSTALL)
+        fix = "unset PREP_KERNELS" if "PREP_KERNELS=" in str(error) else REINSTALL
+        yield Check("fail", f"the engine does not run: {type(error).__name__}: {error}", fix)

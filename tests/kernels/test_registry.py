@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kernels import ops, registry
+from kernels.cpu import build
 
 ROOT = Path(registry.__file__).resolve().parents[1]
 
@@ -157,9 +158,9 @@ def test_prep_kernels_chooses_by_name(value: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("metal", "PREP_KERNELS=metal: unknown backend; there are: reference, cpu, triton, cuda"),
-        ("rmsnorm=cpu", "unknown operation 'rmsnorm'"),
-        ("rms_norm=metal", "rms_norm has no implementation 'metal'"),
+        ("metal", "PREP_KERNELS=metal: unknown backend 'metal'; there are: reference, cpu, triton, cuda"),
+        ("rmsnorm=cpu", "PREP_KERNELS=rmsnorm=cpu: unknown operation 'rmsnorm'"),
+        ("sample=cpu,rms_norm=metal", "PREP_KERNELS=rms_norm=metal: rms_norm has no implementation 'metal'"),
     ],
 )
 def test_a_wrong_prep_kernels_is_told_by_name(
@@ -168,6 +169,15 @@ def test_a_wrong_prep_kernels_is_told_by_name(
     read_again(monkeypatch, value)
     with pytest.raises(registry.UnsupportedInput, match=message):
         registry.preferred("rms_norm", "cpu")
+    assert not registry._forced, "none of it is taken"
+
+
+def test_a_wrong_prep_kernels_is_refused_before_the_compiler_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_again(monkeypatch, "rmsnorm=cpu")
+    monkeypatch.setattr(build, "load_library", lambda: pytest.fail("it would compile"))
+    registry.unavailable.cache_clear()
+    with pytest.raises(registry.UnsupportedInput, match="unknown operation 'rmsnorm'"):
+        registry.unavailable("cpu")
 
 
 def read_again(monkeypatch: pytest.MonkeyPatch, value: str) -> None:

@@ -1,0 +1,48 @@
+"""Folders that the environment names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from common.paths import built_dir, cache_dir, data_dir, state_path
+
+PRINT = "from common.paths import built_dir, cache_dir; print(built_dir(), cache_dir(), sep='\\n')"
+
+
+@pytest.mark.parametrize("folder", [data_dir, cache_dir, built_dir])
+def test_a_relative_folder_stays_where_it_was_named(
+    folder: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREP_HOME", "home")
+    monkeypatch.setenv("PREP_CACHE", "cache")
+    monkeypatch.chdir(tmp_path)
+    before = folder()
+    assert before.is_absolute() and before.is_relative_to(tmp_path)
+    monkeypatch.chdir("/")
+    assert folder() == before
+    assert state_path() == (data_dir() / "state.sqlite3") and state_path().is_absolute()
+
+
+def test_a_process_in_another_folder_finds_the_same_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREP_CACHE", "cache")
+    monkeypatch.delenv("PREP_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert built_dir() == tmp_path / "cache"
+    root = Path(__file__).resolve().parents[2]
+    child = subprocess.run(
+        [sys.executable, "-c", PRINT],
+        cwd=root,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert child.stdout.splitlines() == [str(tmp_path / "cache")] * 2
