@@ -158,6 +158,22 @@ def force(op: str, backend: str | None) -> None:
     _chosen.clear()
 
 
+def asked(op: str) -> str | None:
+    """Return the form of `op` that PREP_KERNELS or `force` asks for; None if neither does."""
+    _read_environment()
+    backend = _forced.get(op, _forced.get("*"))
+    return backend if (op, backend) in BY_NAME else None
+
+
+def require_asked() -> None:
+    """Raise UnsupportedInput if a form that was asked for cannot run in this process."""
+    _read_environment()
+    for op, backend in _forced.items():
+        if reason := unavailable(backend):
+            what = backend if op == "*" else f"{op}={backend}"
+            raise UnsupportedInput(f"PREP_KERNELS={what} cannot run here: {reason}")
+
+
 @cache
 def _read_environment() -> None:
     """PREP_KERNELS="reference" or "paged_attention=triton,sample=reference", read once."""

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from app.bench.timing import Spread, Tell, partial_results, spread
-from app.bench.workload import Lengths, add_requests, timed_steps, warm_up
+from app.bench.workload import Lengths, add_requests, require_room, timed_steps, warm_up
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
 
@@ -47,6 +47,7 @@ def measure(
     """Run the benchmark; Ctrl-C ends it early with the batch sizes that are done."""
     tell(f"loading {model}")
     core = EngineCore.from_args(EngineArgs.create(model=model, **engine))
+    require_room(core, Lengths(input_len, input_len), Lengths(output_len, output_len))
     report = LatencyReport(model, input_len, output_len, rounds)
     with partial_results(report):
         tell("warming up")

@@ -17,7 +17,7 @@ from torch import nn
 from app.bench.models import bench_model
 from app.bench.step_profile import profile_steps
 from app.bench.timing import Tell
-from app.bench.workload import Lengths, TimedStep, add_requests, timed_steps, warm_up
+from app.bench.workload import Lengths, TimedStep, add_requests, require_room, timed_steps, warm_up
 from engine.config import EngineArgs
 from engine.engine_core import EngineCore
 from engine.exec.uniproc import worker_of
@@ -74,6 +74,7 @@ def measure(
     tell(f"loading {model}")
     with bench_model(model, engine) as (folder, arguments):
         core = EngineCore.from_args(EngineArgs.create(model=folder, **arguments))
+    require_room(core, input_len, output_len)
     device, threads = str(worker_of(core).device), torch.get_num_threads()
     what = (num_prompts, str(input_len), str(output_len))
     report = ThroughputReport(model, device, core.config.model.dtype, threads, *what)

@@ -8,6 +8,7 @@ from random import Random
 from time import perf_counter
 from typing import Self, cast
 
+from engine.config import ConfigError
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from engine.engine_core import EngineCore
@@ -154,6 +155,16 @@ def timed_steps(core: EngineCore) -> Iterator[TimedStep]:
     while core.has_unfinished():
         yield clock.step()
     clock.remove()
+
+
+def require_room(core: EngineCore, input_len: Lengths, output_len: Lengths) -> None:
+    """Raise ConfigError if the longest request is longer than the model allows: its output would be cut."""
+    longest, allowed = input_len.high + output_len.high, core.config.scheduler.max_model_len
+    if longest > allowed:
+        raise ConfigError(
+            f"{input_len.high} tokens in and {output_len.high} out are {longest}, and max_model_len is {allowed}; "
+            "ask for less with --input-len or --output-len"
+        )
 
 
 def warm_up(core: EngineCore, input_len: Lengths) -> None:

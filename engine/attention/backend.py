@@ -136,14 +136,15 @@ _PREFERENCE = {"cpu": ("cpu", "sdpa", "reference"), "cuda": ("triton", "sdpa", "
 def get_backend(
     name: str | None, device: torch.device | str, dtype: torch.dtype, shape: AttentionShape | None = None
 ) -> AttentionBackend:
-    """Return a backend by name, by path `package.module:Class`, or (None) the fastest that works here.
+    """Return a backend by name, by path `package.module:Class`, or (None) the one that PREP_KERNELS asks for, else the
+    fastest that works here.
 
     The class is called with (device, dtype of the cache); queries and results may have another dtype. Raises
     ConfigError for a backend that cannot serve a model of `shape`, and names those that can.
     """
     device = torch.device(device)
     if name is None:
-        name = _working(device, dtype, shape)[0]
+        name = registry.asked("paged_attention") or _working(device, dtype, shape)[0]
     path = BACKENDS.get(name, name)
     if ":" not in path:
         raise ConfigError(
@@ -177,6 +178,8 @@ def why_chosen(
     """Return why `get_backend` chooses as it does for these arguments, with the candidates that cannot serve."""
     if asked is not None:
         return "as asked"
+    if registry.asked("paged_attention"):
+        return "as PREP_KERNELS asks"
     found = candidates(device, dtype, shape)
     working = [name for name, reason in found.items() if reason is None]
     passed = [f"{name} cannot: {reason}" for name, reason in found.items() if reason is not None]

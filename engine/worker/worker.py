@@ -33,6 +33,7 @@ from engine.transfer.blocks import KVBlocks, identity_of
 from engine.worker import kv_cache
 from engine.worker.model_runner import ModelRunner
 from engine.worker.speculator import Speculator
+from kernels import registry
 from kernels.ops import keep_freed_memory, release_freed_memory
 
 IDLE_WAIT_S = 0.005
@@ -67,6 +68,7 @@ class Worker:
             block_size=config.cache.block_size,
             query_dtype=getattr(torch, model.dtype),
         )
+        registry.require_asked()
         self.backend = get_backend(config.attention_backend, self.device, cache_dtype, shape)
         self.why_backend = why_chosen(config.attention_backend, self.device, cache_dtype, shape)
         self.model = cast(CausalLM, load_model(model, self.device, ranks))

@@ -98,14 +98,15 @@ def results(
     backend: the name of an implementation, or any function with the operation's signature.
     """
     function, unsupported = _implementation(op, backend)
-    found = False
+    found, names = False, []
     for number, case in enumerate(cases(op, seed=seed, size=size, dtype=dtype, device=device)):
+        names.append(case.name)
         if only is None or only == case.name or fnmatch(case.name, only):
             found = True
             lonely_row = None if backend == "reference" else number
             yield _check_case(case, function, unsupported, lonely_row)
     if not found:
-        raise ValueError(f"{op} has no case {only!r}")
+        raise ValueError(f"{op} has no case {only!r}; the cases are: {', '.join(names)}")
 
 
 def _implementation(op: str, backend: str | Function) -> tuple[Function, Function]:

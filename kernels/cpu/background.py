@@ -45,10 +45,15 @@ def must_wait() -> bool:
     return asked == "wait" or "cpu" in forms or sys.platform == "win32"
 
 
-def announce() -> None:
-    """Print why this process is slower than the next one."""
+def announce(has_started: bool) -> None:
+    """Print why this process is slower than the next one. has_started: the compiler was started by this process."""
     seconds = max(_LONGEST_FILE_S, CORE_SECONDS / num_processors())
-    _print(f"compiling the CPU kernels in the background (once; about {seconds:.0f} s on an idle machine).")
+    if has_started:
+        _print(
+            f"compiling the CPU kernels in the background (once; about {seconds:.0f} s on an idle machine)."
+        )
+    else:
+        _print("the CPU kernels are still being compiled, as an earlier start began.")
     _print("this process uses torch, which is slower, until it exits; the next start uses the kernels.")
 
 
@@ -74,8 +79,8 @@ def locked(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def start(target: Target) -> None:
-    """Compile `target` in a detached process that holds the lock, unless another process compiles it.
+def start(target: Target) -> bool:
+    """Compile `target` in a detached process that holds the lock; return False if another process compiles it.
 
     The child is in a session of its own, and not a child of this process any more: it survives Ctrl-C, the end of this
     process, and a parent that ends all children of this one. Raises BuildError if it cannot start.
@@ -83,7 +88,7 @@ def start(target: Target) -> None:
     lock = _open(target.lock)
     try:
         if not _take(lock):
-            return
+            return False
         child = [sys.executable, "-m", "kernels.cpu.compile", json.dumps(asdict(target))]
         subprocess.run(
             ["/bin/sh", "-c", '"$@" &', "sh", *child],
@@ -95,6 +100,7 @@ def start(target: Target) -> None:
             pass_fds=(lock,),
             check=True,
         )
+        return True
     except (OSError, subprocess.SubprocessError) as error:
         raise BuildError(f"the process that compiles the kernels does not start: {error}") from error
     finally:

@@ -43,6 +43,10 @@ class NoSuchCompiler(BuildError):
     """A variable names a compiler that does not exist."""
 
 
+class SwitchedOff(BuildError):
+    """The user wants no C++ kernels."""
+
+
 class StillCompiling(BuildError):
     """Another process compiles the library."""
 
@@ -97,8 +101,10 @@ def build() -> tuple[Path, bool]:
     waits = background.must_wait()
     try:
         return _build(waits)
-    except (NoSuchCompiler, NoPlace) as error:
-        if not waits:
+    except (StillCompiling, SwitchedOff):
+        raise
+    except BuildError as error:
+        if waits or isinstance(error, (NoSuchCompiler, NoPlace)):
             background.announce_failure(str(error))
         raise
 
@@ -115,15 +121,14 @@ def _build(waits: bool) -> tuple[Path, bool]:
         reason = target.failure.read_text()
         background.announce_failure(f"{reason}. prep doctor tries again.")
         raise BuildError(reason)
-    background.start(target)
-    background.announce()
+    background.announce(background.start(target))
     raise StillCompiling(f"they are being compiled; {background.VARIABLE}=wait waits for them")
 
 
 def find_target() -> Target:
     """Return the library that this process needs. Raises BuildError without a compiler, or a place to keep it."""
     if os.environ.get("PREP_KERNELS_COMPILER") == "":
-        raise BuildError("switched off: PREP_KERNELS_COMPILER is empty")
+        raise SwitchedOff("switched off: PREP_KERNELS_COMPILER is empty")
     compiler = find_compiler()
     folder = cache_folder() / build_key(compiler)
     return Target(str(SOURCES), compiler, _openmp_runtime(), str(folder))

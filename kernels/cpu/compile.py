@@ -37,7 +37,7 @@ class NoPlace(BuildError):
 
 
 class CompilerError(BuildError):
-    """The compiler refuses the sources, and would again: it did not lack memory or time."""
+    """The compiler refuses the sources, and would again: it did not lack memory, disk space or time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +182,10 @@ def _run_all(commands: list[list[str]]) -> None:
             _kill(each.process)
 
 
+_FOR_NOW = ("Killed", "out of memory", "No space left on device", "Disk quota exceeded")
+"""What a compiler says that may succeed the next time."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Running:
     """A compiler. Its output goes to a file: a pipe that is not read could stop it."""
@@ -195,7 +199,7 @@ class _Running:
         if self.process.returncode:
             self.output.seek(0)
             said = self.output.read().decode(errors="replace")
-            lacks_memory = self.process.returncode < 0 or "Killed" in said or "out of memory" in said
+            lacks_memory = self.process.returncode < 0 or any(words in said for words in _FOR_NOW)
             kind = BuildError if lacks_memory else CompilerError
             raise kind(_first_error(self.process.args, said))
 

@@ -112,6 +112,14 @@ def test_json_and_tables(arguments: list[str]) -> None:
     assert "next: prep" in CliRunner().invoke(app, ["bench", *arguments]).stderr
 
 
+@pytest.mark.parametrize("command", ["throughput", "latency"])
+def test_outputs_that_would_be_cut_are_refused(command: str) -> None:
+    sizes = ["--input-len", "60", "--output-len", "8", "--max-model-len", "64"]
+    result = CliRunner().invoke(app, ["bench", command, "shop", *sizes])
+    assert result.exit_code == 2
+    assert "60 tokens in and 8 out are 68, and max_model_len is 64" in " ".join(result.stderr.split())
+
+
 def test_wrong_batch_sizes_are_refused() -> None:
     result = CliRunner().invoke(app, ["bench", "latency", "--batch-sizes", "1,x"])
     assert result.exit_code == 2

@@ -129,6 +129,7 @@ def inject(monkeypatch: pytest.MonkeyPatch, op: str, function: Any) -> registry.
         (("bench", "fp8_linear", "--backend", "cpu"), "fp8_linear is not written in cpu"),
         (("bench", "rms_norm", "--write"), "RESULTS.md holds whole runs only"),
         (("explain", "rms_norm", "--arch", "70"), "no figures for the architecture '70'"),
+        (("explain", "rms_norm", "--arch", "70", "--arch", "none"), "no figures for the architecture '70'"),
         (("explain", "fp8_linear", "--source", "cuda"), "fp8_linear is not written in cuda"),
     ],
 )

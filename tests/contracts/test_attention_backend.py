@@ -326,6 +326,32 @@ def test_the_choice_names_the_faster_backends_that_cannot_serve_and_why() -> Non
     assert why_chosen("sdpa", device, torch.float32, shape_of()) == "as asked"
 
 
+def forms_of(backend: object) -> tuple[str, str]:
+    """The modules of the functions that attend and write."""
+    return backend._attend.__module__, backend._write.__module__  # type: ignore[attr-defined]
+
+
+@needs_cpp
+@pytest.mark.parametrize(
+    ("forced", "attends", "writes"),
+    [
+        ({"paged_attention": "reference"}, "kernels.reference.attention", "kernels.reference.kv_write"),
+        ({"*": "reference"}, "kernels.reference.attention", "kernels.reference.kv_write"),
+        ({"reshape_and_cache": "reference"}, "kernels.cpu.attention", "kernels.reference.kv_write"),
+        ({"rms_norm": "reference"}, "kernels.cpu.attention", "kernels.cpu.kv_write"),
+    ],
+)
+def test_prep_kernels_chooses_the_form_of_attention_and_kv_write(
+    forced: dict[str, str], attends: str, writes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_forced", forced)
+    backend = get_backend(None, "cpu", torch.float32, shape_of())
+    assert forms_of(backend) == (attends, writes)
+    why = why_chosen(None, torch.device("cpu"), torch.float32, shape_of())
+    assert (why == "as PREP_KERNELS asks") == (attends == "kernels.reference.attention")
+    assert get_backend("sdpa", "cpu", torch.float32, shape_of()).name == "sdpa"
+
+
 @needs_cpp
 def test_the_cpp_backend_is_refused_on_another_device() -> None:
     """Its kernels take addresses: one of a GPU would end the process."""

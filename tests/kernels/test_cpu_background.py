@@ -125,8 +125,13 @@ def test_a_cache_that_cannot_be_written_is_told(
     assert "computing with torch, which is slower: no place" in line and "set PREP_CACHE" in line
 
 
-def test_starts_during_a_compile_start_no_second_one(compiler: Compiler) -> None:
-    assert load().is_compiling and load().is_compiling
+def test_starts_during_a_compile_start_no_second_one(
+    compiler: Compiler, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert load().is_compiling
+    assert "compiling the CPU kernels in the background (once" in capfd.readouterr().err
+    assert load().is_compiling
+    assert "still being compiled, as an earlier start began" in capfd.readouterr().err
     compiler.go_on()
     compiler.wait()
     assert load().handle is not None
@@ -171,8 +176,12 @@ def test_a_compiler_that_fails_is_not_tried_again_until_a_process_waits(
     assert not list(compiler.cache.glob("*.failed"))
 
 
-def test_a_compiler_without_memory_is_tried_again(compiler: Compiler) -> None:
-    (compiler.folder / "broken").write_text("fatal error: Killed signal terminated program cc1plus")
+@pytest.mark.parametrize(
+    "said",
+    ["fatal error: Killed signal terminated program cc1plus", "Fatal error: a.s: 'No space left on device'"],
+)
+def test_a_compiler_without_memory_or_space_is_tried_again(compiler: Compiler, said: str) -> None:
+    (compiler.folder / "broken").write_text(said)
     assert load().is_compiling
     compiler.go_on(1)
     compiler.wait()
@@ -186,6 +195,19 @@ def test_a_named_compiler_that_does_not_exist_is_announced(
     assert load().handle is None
     told = capfd.readouterr().err
     assert told.count("\n") == 1 and told.endswith("does not exist; correct or unset PREP_KERNELS_COMPILER\n")
+
+
+def test_a_process_that_waits_is_told_why_there_are_no_kernels(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(background.VARIABLE, "wait")
+    (compiler.folder / "broken").write_text("error: broken")
+    compiler.go_on(1)
+    assert load().problem == "compiler failed: error: broken"
+    assert "no CPU kernels, computing with torch, which is slower: compiler failed" in capfd.readouterr().err
+    monkeypatch.setenv("PREP_KERNELS_COMPILER", "")
+    assert load().problem == "switched off: PREP_KERNELS_COMPILER is empty"
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine import LLM
 from kernels import ops, registry
 from kernels.cpu import build
 
@@ -178,6 +179,20 @@ def test_a_wrong_prep_kernels_is_refused_before_the_compiler_runs(monkeypatch: p
     registry.unavailable.cache_clear()
     with pytest.raises(registry.UnsupportedInput, match="unknown operation 'rmsnorm'"):
         registry.unavailable("cpu")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [("sample=cpu", "sample=cpu cannot run here: no compiler"), ("cpu", "=cpu cannot run")],
+)
+def test_an_engine_does_not_start_with_a_form_that_cannot_run(
+    value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_again(monkeypatch, value)
+    registry.require_asked()
+    monkeypatch.setattr(registry, "unavailable", lambda name: "no compiler" if name == "cpu" else None)
+    with pytest.raises(registry.UnsupportedInput, match=f"PREP_KERNELS={message}|PREP_KERNELS{message}"):
+        LLM("shop", max_model_len=64, num_gpu_blocks_override=8)
 
 
 def read_again(monkeypatch: pytest.MonkeyPatch, value: str) -> None:

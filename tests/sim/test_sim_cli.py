@@ -239,6 +239,34 @@ def test_a_cpu_says_when_its_times_are_estimates(cache: Path) -> None:
     assert "those of shop" in prep(*roofline[:2], "shop-draft", *roofline[3:]).stderr
 
 
+def test_a_calibration_that_cannot_be_stored_is_refused_before_it_is_measured(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache / "file").write_text("")
+    monkeypatch.setenv("PREP_HOME", str(cache / "file"))
+    monkeypatch.setattr("app.bench.calibrate.calibrate", lambda *args, **settings: pytest.fail("it measured"))
+    result = prep("calibrate")
+    told = " ".join(result.stderr.split())
+    assert result.exit_code == 3 and "cannot store a calibration in" in told
+    assert "Not a directory" in told and "set PREP_HOME to a folder that you may write to" in told
+
+
+def test_rates_of_torch_do_not_replace_those_of_the_kernels(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Calibration("shop", "float32", RATES, 1, 10, 0.05)
+    slow = replace(kept, fit_error=0.5)
+    monkeypatch.setattr("app.bench.calibrate.calibrate", lambda *args, **settings: slow)
+    monkeypatch.setattr("kernels.registry.unavailable", lambda backend: "no compiler")
+    save_calibration(kept)
+    result = prep("calibrate", "--dtype", "float32")
+    assert result.exit_code == 0 and "not saved: measured without the C++ kernels" in result.stderr
+    assert load_calibrations() == {("shop", "float32"): kept}
+    calibration_file().unlink()
+    prep("calibrate", "--dtype", "float32")
+    assert load_calibrations() == {("shop", "float32"): slow}, "without a compiler torch is what runs"
+
+
 def test_saved_rates_that_do_not_exist_say_how_to_get_them(cache: Path) -> None:
     result = prep("check", "shop", "--saved")
     assert result.exit_code == 2 and "prep sim calibrate shop" in result.stderr

@@ -18,6 +18,12 @@ class PrepEngine(LLMEngine):
 
     package = "engine"
 
+    def __init__(self, model: str, engine: dict[str, Any]) -> None:
+        try:
+            super().__init__(model, engine)
+        except ValueError as error:  # a setting that cannot work: one line tells it
+            sys.exit(str(error))
+
     def describe(self) -> dict[str, Any]:
         return {"engine": "prep", "device": str(self._worker().device), **super().describe()}
 

@@ -52,7 +52,10 @@ FOCUS = {
 def explain(
     op: Annotated[str, argument("An operation, or a common name: rope, w4a16, paged_decode.")],
     source: Annotated[str, option("reference, cpu, triton, cuda, all, or none.")] = "all",
-    arch: Annotated[str, option("80 (A100), 90 (H100, H200), all, or none.")] = "all",
+    arch: Annotated[
+        list[str] | None,
+        option("80 (A100), 90 (H100, H200), all (default), or none, which wins. Repeatable."),
+    ] = None,
     kernel: Annotated[str, option("Compile only kernels whose name or case holds this text.")] = "",
     every: Annotated[bool, option("Compile every case: types, head sizes.", "--all")] = False,
     ptx: Annotated[bool, option("Print PTX, and nothing else.", "--ptx")] = False,
@@ -76,7 +79,7 @@ def explain(
         name = operation(op)
         focus = FOCUS.get(op.strip().lower().replace("-", "_"), Focus())
         implementations = _chosen(name, source)
-        arches = _arches(arch)
+        arches = _arches(arch or ["all"])
     reports = _all_compiled(name, focus, arches, kernel, every)
     if ptx:
         return _print_ptx(name, reports, kernel)
@@ -107,16 +110,17 @@ def _chosen(op: str, source: str) -> list[Implementation]:
     return found
 
 
-def _arches(text: str) -> tuple[int, ...]:
+def _arches(asked: list[str]) -> tuple[int, ...]:
+    """Return the architectures asked for. Every word is checked, those beside "none" as well."""
     from kernels.compile_report import ARCHITECTURES
 
-    plain = text.lower().removeprefix("sm_")
-    if plain in ("all", "none"):
-        return tuple(ARCHITECTURES) if plain == "all" else ()
-    if not plain.isdecimal() or int(plain) not in ARCHITECTURES:
-        known = ", ".join(f"{number} ({each.name})" for number, each in ARCHITECTURES.items())
-        raise terminal.Problem(f"no figures for the architecture {text!r}; there are: {known}, all, none")
-    return (int(plain),)
+    chosen = {"all": tuple(ARCHITECTURES), "none": ()} | {str(number): (number,) for number in ARCHITECTURES}
+    words = [text.lower().removeprefix("sm_") for text in asked]
+    for text, word in zip(asked, words, strict=True):
+        if word not in chosen:
+            known = ", ".join(f"{number} ({each.name})" for number, each in ARCHITECTURES.items())
+            raise terminal.Problem(f"no figures for the architecture {text!r}; there are: {known}, all, none")
+    return () if "none" in words else tuple(dict.fromkeys(arch for word in words for arch in chosen[word]))
 
 
 # --- sources ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ import typer
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from common.text import counted, duration
-from engine.sim.calibration import Calibration, load_calibrations, save_calibration
+from engine.sim.calibration import Calibration, calibration_file, load_calibrations, save_calibration
 from engine.sim.precision import get_precision
 
 if TYPE_CHECKING:
@@ -49,24 +50,59 @@ def calibrate(
     """
     with terminal.loading("the engine"):
         from app.bench.calibrate import calibrate as measure
-        from app.bench.calibrate import engine_dtype
+        from app.bench.calibrate import engine_dtype, require_measured
     dtypes = dtype or ["float32", "bfloat16"]
     for name in dtypes:
         engine_dtype(name)
+    for model in models or ["shop"]:
+        require_measured(model)
+    _require_place()
     found = []
     with terminal.status() as tell:
         for model in models or ["shop"]:
             for name in dtypes:
                 found.append(measure(tell, model, name, rounds=rounds, cpu_time=cpu_time))
-                path = save_calibration(found[-1])
+                _save(found[-1])
+    path = calibration_file()
     if json:
         return terminal.print_json({"file": str(path), "calibrations": [asdict(entry) for entry in found]})
     table = terminal.table("", *(f"{entry.model} {entry.dtype}" for entry in found))
     for words, values in _rows(found).items():
         table.add_row(words, *("not noticed" if value > 1e15 else f"{value:,.1f}" for value in values))
     terminal.show(f"This CPU, {found[0].threads} threads", table)
-    terminal.say(f"[dim]saved in {terminal.literal(path)}[/]", whole=True)
+    terminal.say(f"[dim]calibrations: {terminal.literal(path)}[/]", whole=True)
     terminal.next_command("prep sim check", "twelve workloads live and simulated")
+
+
+def _require_place() -> None:
+    """Find out before the measurement whether its result can be stored."""
+    folder = calibration_file().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        why = "" if os.access(folder, os.W_OK) else "not writable"
+    except OSError as error:
+        why = error.strerror or str(error)
+    if why:
+        variable = "PREP_HOME" if os.environ.get("PREP_HOME") else "PREP_CACHE"
+        raise terminal.Problem(
+            f"cannot store a calibration in {folder}: {why}",
+            f"set {variable} to a folder that you may write to",
+            code=terminal.ENVIRONMENT,
+        )
+
+
+def _save(found: Calibration) -> None:
+    """Store a calibration, but none of torch in place of an earlier one: the kernels may be missing only today."""
+    from kernels import registry
+
+    reason = registry.unavailable("cpu")
+    if reason and (found.model, found.dtype) in load_calibrations():
+        terminal.note(
+            f"[yellow]not saved: measured without the C++ kernels; the earlier calibration of {found.model} "
+            f"in {found.dtype} stays[/]"
+        )
+    else:
+        save_calibration(found)
 
 
 def _rows(found: list[Calibration]) -> dict[str, list[float]]:
