@@ -181,17 +181,14 @@ def test_a_wrong_prep_kernels_is_refused_before_the_compiler_runs(monkeypatch: p
         registry.unavailable("cpu")
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [("sample=cpu", "sample=cpu cannot run here: no compiler"), ("cpu", "=cpu cannot run")],
-)
+@pytest.mark.parametrize("value", ["sample=cpu", "cpu"])
 def test_an_engine_does_not_start_with_a_form_that_cannot_run(
-    value: str, message: str, monkeypatch: pytest.MonkeyPatch
+    value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_again(monkeypatch, value)
     registry.require_asked()
     monkeypatch.setattr(registry, "unavailable", lambda name: "no compiler" if name == "cpu" else None)
-    with pytest.raises(registry.UnsupportedInput, match=f"PREP_KERNELS={message}|PREP_KERNELS{message}"):
+    with pytest.raises(registry.UnsupportedInput, match=f"PREP_KERNELS={value} cannot run here: no compiler"):
         LLM("shop", max_model_len=64, num_gpu_blocks_override=8)
 
 
