@@ -183,7 +183,7 @@ def _run_all(commands: list[list[str]]) -> None:
 
 
 _FOR_NOW = ("Killed", "out of memory", "No space left on device", "Disk quota exceeded")
-"""What a compiler says that may succeed the next time."""
+"""Words of a compiler that may succeed the next time."""
 
 
 @dataclass(frozen=True, slots=True)
