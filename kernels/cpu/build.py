@@ -143,11 +143,15 @@ def cache_folder() -> Path:
 
 
 def find_compiler() -> str:
-    """Return $PREP_KERNELS_COMPILER, else $CXX, else g++ or clang++. Raises BuildError if it does not exist."""
+    """Return $PREP_KERNELS_COMPILER, else $CXX, else g++ or clang++, without a launcher such as ccache before it.
+
+    Raises BuildError if it does not exist.
+    """
     for variable in ("PREP_KERNELS_COMPILER", "CXX"):
-        if asked := os.environ.get(variable):
-            if found := shutil.which(asked):
-                return found
+        if asked := os.environ.get(variable, "").strip():
+            for program in (asked, asked.split()[-1]):
+                if found := shutil.which(program):
+                    return found
             raise NoSuchCompiler(f"the compiler {asked!r} does not exist; correct or unset {variable}")
     for name in ("g++", "clang++"):
         if found := shutil.which(name):

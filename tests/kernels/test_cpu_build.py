@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -174,6 +175,12 @@ def test_a_missing_compiler_is_named_with_the_way_out(
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert load().problem.startswith("no C++ compiler (g++ or clang++); install one: apt install g++")
+
+
+@needs_compiler
+def test_a_launcher_before_the_compiler_is_left_out(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-cache g++" if shutil.which("g++") else "no-such-cache clang++")
+    assert load().handle["answer"]() == 42
 
 
 @pytest.mark.parametrize(
