@@ -102,8 +102,10 @@ def make_case(
     window=st.none() | st.integers(1, 80),
 )
 def test_the_walk_ends_where_paged_attention_ends(seed: int, **sizes: Any) -> None:
-    case = make_case(seed, **sizes)
-    torch.testing.assert_close(case.walk().output, case.attend(), rtol=TOLERANCE * 10, atol=TOLERANCE * 10)
+    case = make_case(
+        seed, spread=1.0, **sizes
+    )  # larger scores: rounding alone exceeds any useful bound now and then
+    torch.testing.assert_close(case.walk().output, case.attend(), rtol=TOLERANCE * 2, atol=TOLERANCE * 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
