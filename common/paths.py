@@ -10,7 +10,7 @@ from platformdirs import user_cache_path, user_data_path
 
 def data_dir() -> Path:
     """Return the folder of the learner's state and settings. `PREP_HOME` overrides it."""
-    return _named_by("PREP_HOME") or user_data_path("prep", appauthor=False)
+    return _named_by("PREP_HOME") or user_data_path("prep", appauthor=False).absolute()
 
 
 def cache_dir() -> Path:

@@ -158,15 +158,15 @@ def force(op: str, backend: str | None) -> None:
     _chosen.clear()
 
 
-def asked(op: str) -> str | None:
-    """Return the form of `op` that PREP_KERNELS or `force` asks for; None if neither does."""
+def requested(op: str) -> str | None:
+    """Return the form of `op` that PREP_KERNELS or `force` requests; None if neither does."""
     _read_environment()
     backend = _forced.get(op, _forced.get("*"))
     return backend if (op, backend) in BY_NAME else None
 
 
-def require_asked() -> None:
-    """Raise UnsupportedInput if a form that was asked for cannot run in this process."""
+def check_requested() -> None:
+    """Raise UnsupportedInput if a form that is requested cannot run in this process."""
     _read_environment()
     for op, backend in _forced.items():
         if reason := unavailable(backend):
@@ -177,7 +177,7 @@ def require_asked() -> None:
 @cache
 def _read_environment() -> None:
     """PREP_KERNELS="reference" or "paged_attention=triton,sample=reference", read once."""
-    asked: dict[str, str] = {}
+    found: dict[str, str] = {}
     for item in filter(None, os.environ.get("PREP_KERNELS", "").replace(" ", "").split(",")):
         op, _, backend = item.rpartition("=")
         try:
@@ -187,8 +187,8 @@ def _read_environment() -> None:
                 f"PREP_KERNELS={item}: {error}. "
                 "Example: PREP_KERNELS=reference, or PREP_KERNELS=paged_attention=triton,sample=reference"
             ) from None
-        asked[op or "*"] = backend
-    _forced.update(asked)
+        found[op or "*"] = backend
+    _forced.update(found)
 
 
 def _check(op: str, backend: str) -> None:

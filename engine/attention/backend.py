@@ -144,7 +144,7 @@ def get_backend(
     """
     device = torch.device(device)
     if name is None:
-        name = registry.asked("paged_attention") or _working(device, dtype, shape)[0]
+        name = registry.requested("paged_attention") or _working(device, dtype, shape)[0]
     path = BACKENDS.get(name, name)
     if ":" not in path:
         raise ConfigError(
@@ -178,7 +178,7 @@ def why_chosen(
     """Return why `get_backend` chooses as it does for these arguments, with the candidates that cannot serve."""
     if asked is not None:
         return "as asked"
-    if registry.asked("paged_attention"):
+    if registry.requested("paged_attention"):
         return "as PREP_KERNELS asks"
     found = candidates(device, dtype, shape)
     working = [name for name, reason in found.items() if reason is None]

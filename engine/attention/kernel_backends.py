@@ -26,7 +26,7 @@ class KernelAttention:
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         if reason := registry.unavailable(self.name):
             raise ConfigError(f"attention backend {self.name!r} is not available here: {reason}")
-        writer = registry.asked("reshape_and_cache") or self.name
+        writer = registry.requested("reshape_and_cache") or self.name
         self._write = registry.get("reshape_and_cache", writer).load()
         self._attend = registry.get("paged_attention", self.name).load()
 

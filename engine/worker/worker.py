@@ -68,7 +68,7 @@ class Worker:
             block_size=config.cache.block_size,
             query_dtype=getattr(torch, model.dtype),
         )
-        registry.require_asked()
+        registry.check_requested()
         self.backend = get_backend(config.attention_backend, self.device, cache_dtype, shape)
         self.why_backend = why_chosen(config.attention_backend, self.device, cache_dtype, shape)
         self.model = cast(CausalLM, load_model(model, self.device, ranks))

@@ -54,7 +54,7 @@ class Result:
 
 
 def folder() -> Path:
-    return data_dir().absolute() / "drills"
+    return data_dir() / "drills"
 
 
 class Session:

@@ -173,7 +173,7 @@ class PeerSession:
     @property
     def folder(self) -> Path:
         """Folder of the candidate's drafts and programs."""
-        return data_dir().absolute() / "mock" / f"peer-{self.round.id}"
+        return data_dir() / "mock" / f"peer-{self.round.id}"
 
     def reply(self, reply: dict[str, Any], seconds: float = 0.0) -> None:
         """Keep the reply, then go on to the next turn. Raises ParseError, SessionError."""

@@ -59,7 +59,7 @@ class Saved:
 
 
 def folder() -> Path:
-    return data_dir().absolute() / "mock"
+    return data_dir() / "mock"
 
 
 def sessions() -> list[Saved]:

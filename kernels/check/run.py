@@ -98,7 +98,8 @@ def results(
     backend: the name of an implementation, or any function with the operation's signature.
     """
     function, unsupported = _implementation(op, backend)
-    found, names = False, []
+    found = False
+    names: list[str] = []
     for number, case in enumerate(cases(op, seed=seed, size=size, dtype=dtype, device=device)):
         names.append(case.name)
         if only is None or only == case.name or fnmatch(case.name, only):

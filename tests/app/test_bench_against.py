@@ -23,6 +23,7 @@ from app.bench import against, step_profile
 from app.bench.against import Comparison, Pair
 from app.bench.models import DUMMIES, bench_model
 from app.bench.side import SIDES, Side, SideDied, SideSpec, prep_spec
+from app.bench.sides.prep_side import PrepEngine
 from app.bench.turns import SideReport
 from app.bench.workload import Lengths, add_requests, draw_work
 from app.cli.main import app
@@ -447,3 +448,8 @@ def test_the_clocks_see_every_part_of_a_step_and_are_gone_afterwards(tiny: Path)
     # Products of dense weights rotate heads and compute the activation.
     assert [part for part in step_profile.PARTS if profile.seconds[part] == 0] == ["rope", "activation"]
     assert callables() == before
+
+
+def test_a_setting_of_our_side_that_cannot_work_is_one_line() -> None:
+    with pytest.raises(SystemExit, match="unknown dtype 'foo'; choose auto, float32"):
+        PrepEngine("shop", {"dtype": "foo"})

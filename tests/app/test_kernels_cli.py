@@ -130,6 +130,10 @@ def inject(monkeypatch: pytest.MonkeyPatch, op: str, function: Any) -> registry.
         (("bench", "rms_norm", "--write"), "RESULTS.md holds whole runs only"),
         (("explain", "rms_norm", "--arch", "70"), "no figures for the architecture '70'"),
         (("explain", "rms_norm", "--arch", "70", "--arch", "none"), "no figures for the architecture '70'"),
+        (
+            ("check", "rms_norm", "--backend", "cpu", "--case", "nope"),
+            "no case 'nope'; the cases are: 0 x 64",
+        ),
         (("explain", "fp8_linear", "--source", "cuda"), "fp8_linear is not written in cuda"),
     ],
 )

@@ -186,7 +186,7 @@ def test_an_engine_does_not_start_with_a_form_that_cannot_run(
     value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_again(monkeypatch, value)
-    registry.require_asked()
+    registry.check_requested()
     monkeypatch.setattr(registry, "unavailable", lambda name: "no compiler" if name == "cpu" else None)
     with pytest.raises(registry.UnsupportedInput, match=f"PREP_KERNELS={value} cannot run here: no compiler"):
         LLM("shop", max_model_len=64, num_gpu_blocks_override=8)

@@ -114,13 +114,15 @@ def _arches(asked: list[str]) -> tuple[int, ...]:
     """Return the architectures asked for. Every word is checked, those beside "none" as well."""
     from kernels.compile_report import ARCHITECTURES
 
-    chosen = {"all": tuple(ARCHITECTURES), "none": ()} | {str(number): (number,) for number in ARCHITECTURES}
+    choices = {"all": tuple(ARCHITECTURES), "none": ()} | {str(number): (number,) for number in ARCHITECTURES}
     words = [text.lower().removeprefix("sm_") for text in asked]
     for text, word in zip(asked, words, strict=True):
-        if word not in chosen:
+        if word not in choices:
             known = ", ".join(f"{number} ({each.name})" for number, each in ARCHITECTURES.items())
             raise terminal.Problem(f"no figures for the architecture {text!r}; there are: {known}, all, none")
-    return () if "none" in words else tuple(dict.fromkeys(arch for word in words for arch in chosen[word]))
+    if "none" in words:
+        return ()
+    return tuple(sorted({arch for word in words for arch in choices[word]}))
 
 
 # --- sources ---------------------------------------------------------------------------------------------------

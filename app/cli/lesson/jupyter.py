@@ -45,7 +45,7 @@ def serve(notebook: Path, *, port: int, browser: bool) -> None:
         if browser:
             webbrowser.open(url)
         return
-    home = data_dir().absolute() / "jupyter"
+    home = data_dir() / "jupyter"
     _write_settings(home / "settings")
     args = [
         "lab", str(notebook), f"--ServerApp.root_dir={notebook.parent}", f"--port={port or 8888}", "--port-retries=50",
@@ -106,7 +106,7 @@ def _tell_address(server: ChildProcess, notebook: Path) -> None:
 
 def _running(folder: Path) -> dict[str, str] | None:
     """Return the record of a live server of ours that serves this folder."""
-    for path in (data_dir().absolute() / "jupyter" / "runtime").glob("jpserver-*.json"):
+    for path in (data_dir() / "jupyter" / "runtime").glob("jpserver-*.json"):
         try:
             record = json.loads(path.read_text())
             if record["root_dir"] == str(folder) and psutil.pid_exists(record["pid"]):

@@ -54,12 +54,13 @@ def calibrate(
     dtypes = dtype or ["float32", "bfloat16"]
     for name in dtypes:
         engine_dtype(name)
-    for model in models or ["shop"]:
+    models = models or ["shop"]
+    for model in models:
         require_measured(model)
     _require_place()
     found = []
     with terminal.status() as tell:
-        for model in models or ["shop"]:
+        for model in models:
             for name in dtypes:
                 found.append(measure(tell, model, name, rounds=rounds, cpu_time=cpu_time))
                 _save(found[-1])
@@ -95,8 +96,7 @@ def _save(found: Calibration) -> None:
     """Store a calibration, but none of torch in place of an earlier one: the kernels may be missing only today."""
     from kernels import registry
 
-    reason = registry.unavailable("cpu")
-    if reason and (found.model, found.dtype) in load_calibrations():
+    if registry.unavailable("cpu") and (found.model, found.dtype) in load_calibrations():
         terminal.note(
             f"[yellow]not saved: measured without the C++ kernels; the earlier calibration of {found.model} "
             f"in {found.dtype} stays[/]"
