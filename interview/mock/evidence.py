@@ -205,7 +205,7 @@ def _most_told(
     if is_echo(text, said):
         return 1.0, "it repeats the question"
     if not graded.is_on_topic:
-        return 2.0, "it shares no word with most of the key points"
+        return 2.0, "it shares few words with the key points"
     if not holds_up(probes):
         return UNPROVEN, "most of its follow-ups went wrong"
     return 5.0, ""

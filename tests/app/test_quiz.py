@@ -19,6 +19,7 @@ from app.cli.main import app
 from quizzes.answering import challenge_reply
 from quizzes.experiments.running import run_here
 from quizzes.expressions import ExpressionError, resolve
+from quizzes.free_text.scoring import key_points
 from quizzes.instance import draw
 from quizzes.question_bank import load_bank
 from quizzes.state import State
@@ -392,10 +393,14 @@ def test_prose_is_marked_by_its_author_and_probed_by_the_engine(home: Path, tmp_
         for q in (bank.question(e.id) for e in bank if e.kind == "free")
         if any(p.probes for p in q.keypoints)
     )
+    probes = {point.probes[0] for point in question.keypoints if point.must and point.probes}
     marks = ["h" for _ in question.keypoints]
-    path = script(
-        tmp_path, "Blocks are handed out as tokens come, 16 at a time.", ".", "", "z", *marks, *["s"] * 9
-    )
+    said = ". ".join(point.say for point in key_points(draw(question, 1)))
+    path = script(tmp_path, said, ".", "", *["s" for _ in probes], "z", *marks)
+    done = prep("quiz", "--question", question.id, "--seed", "1", "--script", path)
+    before_marks = done.stdout[: done.stdout.index("Did you say it?")]
+    asked = before_marks[before_marks.index(f"Probe 1 of {len(probes)}") :]
+    assert question.keypoints[0].say[:40] not in asked, "a key point would give its probe away"
     result = as_json("quiz", "--question", question.id, "--seed", "1", "--script", path)
     item = result["items"][0]
     assert item["status"] in ("partly", "wrong") and 0 < item["points"] <= 1

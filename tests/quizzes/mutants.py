@@ -158,6 +158,12 @@ free_text.scoring
     test_free_text.test_a_contradicted_point_makes_an_answer_wrong
         a_contradiction_is_forgiven in FreeGraded.outcome
             any(point.mark == 'contradicted' for point in self.points) => False
+    test_prose_answers.test_an_all_wrong_essay_fails_whatever_is_marked_and_probed
+        right_probes_carry_a_wrong_text in FreeGraded.outcome
+            any(point.is_made for point in _1) => True
+    test_prose_answers.test_an_answer_to_another_question_fails_whatever_is_marked_and_probed
+        one_shared_word_is_enough in is_about
+            RELATED * len(said) => 1
     test_prose_answers.test_a_dishonest_learner_gets_nothing_for_prose_that_is_not_right
         a_list_of_terms_is_right in score
             not is_salad(answer) => True

@@ -52,6 +52,31 @@ def test_a_dishonest_learner_gets_nothing_for_prose_that_is_not_right(rows: list
     assert reviewed["own_words"] <= UNRECOGNISED
 
 
+def test_an_all_wrong_essay_fails_whatever_is_marked_and_probed() -> None:
+    """The wrong phrasing of each point, marked a hit, with every probe right."""
+    bank = question_bank.load_bank()
+    asked = [key_points(draw(bank.question(each.id), 0)) for each in bank if each.kind in ("free", "design")]
+    wrong = [point.bad[0] for points in asked for point in points if point.bad]
+    found = Counter(
+        outcome(" ".join(f"{(point.bad or [point.say])[0].rstrip('.')}." for point in points), points)
+        for points in asked
+    )
+    assert len(asked) >= 70 and len(wrong) >= 3 * len(asked)
+    assert found == {"wrong": len(asked)}
+
+
+def test_an_answer_to_another_question_fails_whatever_is_marked_and_probed(rows: list[Row]) -> None:
+    own = [outcome(answer, points) for _, label, answer, points in rows if label == "right"]
+    others = [
+        outcome(answer, points)
+        for name, label, answer, _ in rows
+        for topic, _, _, points in {other: (other.split(".")[0], 0, 0, p) for other, _, _, p in rows}.values()
+        if label == "right" and topic != name.split(".")[0]
+    ]
+    assert own.count("wrong") <= 1 and len(own) >= 60
+    assert len(others) >= 500 and others.count("wrong") >= 0.85 * len(others)
+
+
 def test_prose_is_right_if_and_only_if_a_judge_hears_the_points(rows: list[Row]) -> None:
     for name, label, answer, points in rows:
         hears: Mark = "hit" if label == "right" else "miss"

@@ -1,8 +1,9 @@
-"""Questions that are answered in prose: write, commit, mark your own key points, answer the probes.
+"""Questions that are answered in prose: write, commit, answer the probes, mark your own key points.
 
-No code here understands the answer. Each key point is shown with the closest sentence of the answer, which may say the
-opposite. The learner marks the point, and a machine-graded probe per important point checks the mark. A sentence that
-seems to turn a point around is shown; unless the learner writes it again, it contradicts the point.
+No code here understands the answer. A machine-graded probe per required point comes first, before any key point is
+shown, since the points would give the probes away. Then each key point is shown with the closest sentence of the
+answer, which may say the opposite, and the learner marks it. A sentence that seems to turn a point around is shown;
+unless the learner writes it again, it contradicts the point.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
         record.replies = {"text": answer}
     prediction = Prediction(sitting.session.id, instance.id, instance.question.revision, record.seed, answer)
     sitting.state.add(prediction)
+    probes = _probes(sitting, points, record.seed)
     judged = _judge(sitting, instance, points, answer)
     marks = _mark(sitting, points, answer, judged)
-    probes = _probes(sitting, points, record.seed)
     graded = score(points, marks, probes, {mark.keypoint_id: mark.verdict for mark in judged}, answer)
-    part = Part("answer", answer, None, graded.all_right, graded.share, 1.0)
+    part = Part("answer", answer, None, graded.all_right, graded.earned, 1.0)
     kept = [KeypointMark(name, verdict, "self") for name, verdict in marks.items()]
     kept += [KeypointMark(name, "hit" if all(right) else "miss", "probe") for name, right in probes.items()]
     graded_once = Graded((part,), graded.grader)
@@ -177,18 +178,21 @@ def _probes(sitting: Sitting, points: list[KeyPoint], seed: int) -> dict[str, li
     """
     found: dict[str, list[bool]] = {}
     asked: dict[str, bool | None] = {}
-    for point in points:
-        probe = next((name for name in point.probes if name in sitting.bank), None)
-        if not point.must or probe is None:
-            continue
+    chosen = {
+        point.id: probe
+        for point in points
+        if point.must and (probe := next((name for name in point.probes if name in sitting.bank), None))
+    }
+    count = len(set(chosen.values()))
+    for name, probe in chosen.items():
         if probe not in asked:
-            sitting.say(f"\n [bold]Probe[/] for: {showing.inline(point.say)}")
+            sitting.say(f"\n [bold]Probe {len(asked) + 1} of {count}[/]")
             record = sitting.ask_probe(probe, seed)
             judged = record.status in ("right", "partly", "wrong", "skipped")
             asked[probe] = record.status == "right" if judged else None
         right = asked[probe]
         if right is not None:
-            found[point.id] = [right]
+            found[name] = [right]
     return found
 
 
@@ -203,6 +207,9 @@ def _show(graded: FreeGraded) -> None:
     if not graded.is_explained:
         why = f"an answer shorter than {SHORTEST} words or a list of terms counts as incomplete"
         showing.console().print(f" [yellow]{why}[/]")
+    if not graded.is_on_topic:
+        why = "the answer shares few words with the key points: it seems to be about something else"
+        showing.console().print(f" [yellow]{why}[/]")
     how = {
         "probe": "0.6 x probes + 0.4 x marks, weighted",
         "judge": "the judge's marks, yours where it is unsure",
@@ -212,7 +219,9 @@ def _show(graded: FreeGraded) -> None:
         why = "the probes were right and you marked every required point; without a judge prose is not scored"
         showing.console().print(f" [bold]reviewed[/] [dim]{why}[/]\n")
     else:
-        showing.console().print(f" [bold]{graded.share:.0%}[/] [dim]{how}[/]\n")
+        if graded.outcome == "wrong":
+            how = "no required point is made; right probes alone earn nothing"
+        showing.console().print(f" [bold]{graded.earned:.0%}[/] [dim]{how}[/]\n")
 
 
 def _after(sitting: Sitting, instance: Instance) -> None:
