@@ -104,7 +104,7 @@ def overview(bank: Bank, state: State, now: dt.datetime | None = None) -> Overvi
     now = now or local_now()
     settings = state.settings
     ready = due(bank, state, now=now)
-    known = cards(state)
+    known = cards(state, now)
     left = (settings.interview_date - now.date()).days if settings.interview_date else None
     standing = progress(bank, state, now=now)
     kept = [card for name, card in known.items() if name in bank]
@@ -142,6 +142,11 @@ def show(found: Overview) -> None:
     terminal.say(f"[bold]prep[/]  {_title(found)}\n")
     for name, figure, words, cost in _lines(found):
         console.print(f" [bold]{name:<13}[/]{figure:>5}  {words}" + (f"  [dim]{cost}[/]" if cost else ""))
+    date = found.settings.interview_date
+    if date is not None and found.days_left is None:
+        console.print(
+            f"\n [yellow]the interview of {date} has passed[/]; prep plan --interview DATE sets the next"
+        )
     if found.settings.role is None:
         console.print("\n [dim]prep start asks for your role and interview date and makes a plan[/]")
 

@@ -49,7 +49,9 @@ class Learner:
             settings=state.settings,
             bank=bank,
             attempts=state.attempts(),
-            cards={name: card for name, card in cards(state).items() if name in bank and not card.suspended},
+            cards={
+                name: card for name, card in cards(state, now).items() if name in bank and not card.suspended
+            },
             claims=load_claims(),
             voted={vote.claim_id: vote.at for vote in state.votes() if vote.verdict},
             mocks=[saved for saved in sessions() if saved.is_over],

@@ -79,7 +79,7 @@ def progress(
     now = now or local_now()
     settings = state.settings
     entries = asked(bank, role or settings.role, level or settings.level)
-    known = cards(state)
+    known = cards(state, now)
     by_question = grouped(state.attempts(scored=True), lambda attempt: attempt.question_id)
     by_topic = grouped(entries, lambda entry: entry.topic)
     topics = tuple(

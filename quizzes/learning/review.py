@@ -9,6 +9,7 @@ import datetime as dt
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -30,6 +31,8 @@ LEECH = 4
 """Lapses after which a card is suspended, because repeating does not help."""
 RETENTION = 0.9
 """Probability of recall at which a card is due."""
+LAST_REVIEW_DAYS = 3
+"""A review in that many days before the interview is the last one."""
 REPLAY_VERSION = 3
 """Increase it when the same facts give different cards: cached cards are then recomputed."""
 
@@ -101,8 +104,31 @@ def scheduler() -> Scheduler:
     )
 
 
-def cards(state: State) -> dict[str, Card]:
-    """Return all cards by question id: cached ones if no fact was added since, else replayed."""
+def cards(state: State, now: dt.datetime | None = None) -> dict[str, Card]:
+    """Return all cards by question id, due before the interview if its date is set and has not passed."""
+    found, interview = _cards(state), state.settings.interview_date
+    today = now.date() if now else dt.date.today()
+    if interview is None or interview < today:
+        return found
+    return {name: before_interview(card, interview) for name, card in found.items()}
+
+
+def before_interview(card: Card, interview: dt.date) -> Card:
+    """Return the card, due at the latest when half of the days from its last review to the interview have passed.
+
+    So its intervals shrink towards the interview. A card reviewed in the last LAST_REVIEW_DAYS days keeps its date.
+    """
+    left = (interview - card.last_review.date()).days
+    latest = card.last_review + dt.timedelta(days=left // 2)
+    if left <= LAST_REVIEW_DAYS or card.due <= latest:
+        return card
+    memory = copy(card.memory)
+    memory.due = latest
+    return replace(card, memory=memory)
+
+
+def _cards(state: State) -> dict[str, Card]:
+    """Return all cards as FSRS schedules them: cached ones if no fact was added since, else replayed."""
     version = json.dumps([REPLAY_VERSION, state.version()])
     kept = state.derived_cards(version)
     if kept is None:

@@ -50,7 +50,7 @@ def pick(
     Surprises come first, then due questions, new ones, and finally those due next. Suspended cards are left out.
     """
     now = now or local_now()
-    known = cards(state)
+    known = cards(state, now)
     wanted = {"topic": topic, "stage": stage, "difficulty": difficulty, "kind": kind}
     entries = [
         entry
@@ -89,7 +89,7 @@ def due(
     used = state.last_seeds()
     found = [
         card
-        for card in cards(state).values()
+        for card in cards(state, now).values()
         if card.question_id in bank
         and not card.suspended
         and is_ready(card, now + dt.timedelta(days=ahead_days))

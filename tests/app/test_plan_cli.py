@@ -122,6 +122,8 @@ def test_a_stored_date_in_the_past_is_asked_for_again() -> None:
         state.change_settings(interview_date=dt.date.today() - dt.timedelta(days=2))
     done = plan()
     assert done.exit_code == 2 and "has passed" in done.stderr
+    told = CliRunner().invoke(app, ["today"])
+    assert told.exit_code == 0 and "has passed" in told.stdout and "prep plan --interview" in told.stdout
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,9 @@ from quizzes.learning.review import (
     EASY,
     GOOD,
     HARD,
+    LAST_REVIEW_DAYS,
     LEECH,
+    before_interview,
     cards,
     rate,
     replay,
@@ -167,12 +169,39 @@ def test_a_solution_that_was_seen_or_a_gap_of_an_interview_brings_the_card_back_
     assert state.attempts(scored=True) == []
 
 
-def test_the_interview_moves_no_card(state: State) -> None:
-    for at in (0, 2, 13):
-        answer(state, "memory.q10", day(at))
-    before = cards(state)
-    state.change_settings(interview_date=day(20).date())
-    assert cards(state) == before and (before["memory.q10"].due - day(13)).days == 46
+def test_intervals_shrink_towards_the_interview_and_are_those_of_fsrs_without_it_and_after_it(
+    state: State,
+) -> None:
+    answer(state, "memory.q10", NOW)
+    answer(state, "memory.q10", day(2))
+
+    def due_in(interview: int, now: int = 2) -> int:
+        state.change_settings(interview_date=day(interview).date())
+        return (cards(state, day(now))["memory.q10"].due - day(2)).days
+
+    assert (cards(state, day(2))["memory.q10"].due - day(2)).days == 11
+    assert [due_in(each) for each in (100, 24, 22, 14, 8, 6)] == [11, 11, 10, 6, 3, 2]
+    assert due_in(2 + LAST_REVIEW_DAYS) == 11, "the last review before the interview"
+    assert due_in(14, now=14) == 6 and due_in(14, now=15) == 11
+
+
+def _rated(rating: int, at: dt.datetime) -> Attempt:
+    right = rating > AGAIN
+    return Attempt("s", "memory.q10", 1, 1, "", float(right), 1.0, right, "machine", rating=rating, at=at)
+
+
+@given(st.lists(st.sampled_from((AGAIN, HARD, GOOD, EASY)), max_size=6), st.integers(1, 90))
+def test_every_card_is_reviewed_in_the_last_days_before_the_interview(ratings: list[int], left: int) -> None:
+    interview, now = day(left).date(), NOW
+    facts = [_rated(GOOD, NOW)]
+    for rating in [*ratings, *[GOOD] * 90]:
+        card = replay(facts, {}, [])["memory.q10"]
+        now = before_interview(card, interview).due
+        if now.date() >= interview or card.suspended:
+            assert card.suspended or (interview - card.last_review.date()).days <= LAST_REVIEW_DAYS
+            return
+        facts.append(_rated(rating, now))
+    raise AssertionError("the intervals do not end")
 
 
 def test_a_guess_can_be_admitted_but_a_rating_never_raised(state: State) -> None:

@@ -109,7 +109,8 @@ def _next_one(state: State, topic: str | None) -> Choice | None:
 
 
 def _listed(state: State, topic: str | None) -> Choice | None:
-    known, now = cards(state), local_now()
+    now = local_now()
+    known = cards(state, now)
     entries = sorted(
         (entry for entry in bank() if topic in (None, entry.topic)),
         key=lambda entry: (entry.topic, entry.difficulty, entry.title),
