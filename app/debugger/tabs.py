@@ -90,10 +90,8 @@ T = TypeVar("T", bound=HasOwner)
 class Keeper(Generic[T]):
     """Values by name, each of one tab. Values of closed tabs are released."""
 
-    def __init__(
-        self, release: Callable[[T], None], stays_s: Callable[[T], float] = lambda _: LEFT_S
-    ) -> None:
-        """release: ends a value, and calls `drop`. stays_s: how long a value stays after its tab was closed."""
+    def __init__(self, release: Callable[[T], None], stays_s: float = LEFT_S) -> None:
+        """release: ends a value, and calls `drop`. stays_s: seconds that a value stays after its tab was closed."""
         self.held: dict[str, T] = {}
         self._release, self._stays_s = release, stays_s
         self._lost: set[tuple[str, str]] = set()
@@ -154,7 +152,7 @@ class Keeper(Generic[T]):
                 each.left_at = None
             elif each.left_at is None:
                 each.left_at = now
-            elif now - each.left_at >= self._stays_s(each):
+            elif now - each.left_at >= self._stays_s:
                 self._release(each)
 
     def _watch(self) -> None:

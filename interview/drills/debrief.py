@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from interview.drills.drill import Drill
 from interview.drills.figures import FIGURES, shown
-from interview.drills.score import evidence_of
+from interview.drills.score import CHANGED, LATE, evidence_of
 
 Event = dict[str, Any]
 
@@ -58,14 +58,19 @@ def in_words(line: Line, runs: Iterable[str]) -> str:
 
 def lost(drill: Drill, events: Iterable[Event]) -> list[str]:
     """Return for cause and evidence why points were lost, if they were."""
-    looked, guess, has_worked, is_late = [], None, False, False
+    looked, guesses, has_worked, is_late = [], [], False, False
     for event in events:
         if event["event"] == "look":
             looked.append(event["name"])
         elif event["event"] == "fix":
             has_worked |= event["is_met"]
         elif event["event"] == "hypothesis":
-            guess, is_late = event, has_worked
-    _, missing = evidence_of(drill, looked, guess["evidence"] if guess else [])
-    late = ["cause: half the points, because it was stated after a fix had worked"] if is_late else []
+            guesses.append(event)
+            is_late = has_worked
+    _, missing = evidence_of(drill, looked, guesses[-1]["evidence"] if guesses else [])
+    late = []
+    if is_late:
+        late = [f"cause: {LATE} points, because it was stated after a fix had worked"]
+    elif guesses and guesses[-1]["cause"] == drill.cause != guesses[0]["cause"]:
+        late = [f"cause: {CHANGED} points, because the first statement was another one"]
     return late + ([f"evidence: {missing}"] if missing else [])

@@ -13,12 +13,13 @@ def post_mortem(events: list[dict[str, Any]]) -> str:
     """Return the document. Lines in italics are for the learner to write."""
     drill = find_drill(events[0]["drill"])
     by_kind = {event["event"]: event for event in events}
-    guess, end = by_kind.get("hypothesis"), by_kind.get("end")
+    guesses = [event for event in events if event["event"] == "hypothesis"]
+    end = by_kind.get("end")
     lines = [f"# Post-mortem: {drill.title}", "", "## Impact", "", *_impact(by_kind), ""]
     lines += ["## Timeline", "", "| time | event |", "|---|---|"]
     lines += [f"| {event['at'][11:]} | {_sentence(event)} |" for event in events]
     lines += ["", "## Root cause", ""]
-    lines.append(f"Stated during the incident: {causes()[guess['cause']]}" if guess else "None was stated.")
+    lines += [_stated(number, each) for number, each in enumerate(guesses)] or ["None was stated."]
     if end is not None:
         lines += ["", f"Found in the debrief: {causes()[drill.cause]} {drill.debrief.say}"]
     lines += _evidence(events, set() if end is None else set(drill.evidence))
@@ -38,6 +39,11 @@ def post_mortem(events: list[dict[str, Any]]) -> str:
         "| _detect_ | | |",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _stated(number: int, guess: dict[str, Any]) -> str:
+    when = "Then" if number else "Stated first"
+    return f"{when}, {guess['confidence']} % sure: {causes()[guess['cause']]}  "
 
 
 def _evidence(events: list[dict[str, Any]], decides: set[str]) -> list[str]:

@@ -6,6 +6,7 @@ All of it happens on 127.0.0.1 and ends with this process, however that ends.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import uvloop
 import yaml
 
 from common.child_process import ROOT, ProcessEnded
+from common.paths import data_dir
 from engine.config import ConfigError
 from engine.gateway.config import GatewaySettings
 from engine.server.child_server import ChildServer
@@ -151,16 +153,37 @@ def _child(log: Path, args: list[str], hooks: list[dict[str, Any]]) -> ChildServ
 
 
 def run(stage: files.Stage, load: files.Load, tell: Tell = lambda text: None) -> Record:
-    """Start the stage, send the load once, and return what was seen. Raises ConfigError if a server does not start."""
+    """Start the stage, send the load once, and return what was seen.
+
+    Raises ConfigError if a server does not start, or while the servers of another drill run: both would be slower.
+    """
     tell(f"starting, about {START_S:.0f} s")
     try:
-        with started(stage) as rig:
+        with _alone(), started(stage) as rig:
             record = uvloop.run(watched(rig, load, tell))
             record.steps, record.log = rig.logs("steps"), rig.logs("requests")
             record.last_lines, record.commands = rig.last_lines(), rig.commands
             return record
     except ProcessEnded as error:
         raise ConfigError(f"the server does not start: {error}") from None
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Hold the lock of runs. Raises ConfigError while another process holds it."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # a full disk, or a file system without locks
+            folder = data_dir() / "drills"
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((folder / "running.lock").open("a", encoding="utf-8"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(
+                    "the servers of another drill are running, and two drills would slow each other down; "
+                    "try again in a minute"
+                ) from None
+        yield
 
 
 async def watched(rig: Rig, load: files.Load, tell: Tell = lambda text: None) -> Record:

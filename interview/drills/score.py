@@ -1,12 +1,16 @@
 """The score of a session: cause 40, evidence 20, fix 30, looks 10. Confidence has a score of its own.
 
-Evidence counts in full if two deciding figures are named (or the only one), and no more figures that do not decide. A
-cause that is stated after a fix has worked is no forecast: it gets half the points, and no score of the confidence.
+Evidence counts in full if two deciding figures are named (or the only one), and no more figures that do not decide.
+The first statement of the cause is the forecast: it earns all points, and its confidence has a score. A right cause
+after a wrong first one earns CHANGED points. A cause that is first stated after a fix has worked is no forecast: it
+earns LATE points, and its confidence has no score.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from common.text import counted
 from interview.drills.drill import Drill
@@ -16,11 +20,23 @@ from quizzes.learning.calibration import Forecast, brier_score
 
 MOST = {"cause": 40, "evidence": 20, "fix": 30, "looks": 10}
 """Part of the score -> its points."""
+CHANGED, LATE = 30, 20
+"""Points of the right cause if it was not the first one, and if it was stated after a fix had worked."""
 CHEAP = 4
 """Cost of looks that loses no point."""
 MOST_NAMED = 4
 """Figures that a hypothesis may name."""
 PASS = 70
+
+
+class Guess(NamedTuple):
+    """A statement of the cause."""
+
+    cause: str
+    confidence: int
+    """1 to 99 percent."""
+    evidence: Sequence[str]
+    """Names of figures."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +62,7 @@ class Score:
 def score(
     drill: Drill,
     looked: list[str],
-    guessed: tuple[str, int, list[str]] | None,
+    guesses: Sequence[Guess],
     num_fixes: int,
     is_fixed: bool,
     seconds: float,
@@ -58,28 +74,28 @@ def score(
     Args:
         drill: held in the session.
         looked: names of looks.
-        guessed: cause, confidence in percent, names of figures; None before the hypothesis.
+        guesses: every statement of the cause, in order; the last one names the evidence.
         num_fixes: tried so far.
         is_fixed: whether one of them restored the objective.
         seconds: since the start.
         is_late: whether a fix had worked before the cause was stated.
     """
-    cause, confidence, named = guessed or ("", 0, [])
-    is_right = cause == drill.cause
-    evidence, _ = evidence_of(drill, looked, named)
+    is_right = bool(guesses) and guesses[-1].cause == drill.cause
+    was_right = bool(guesses) and guesses[0].cause == drill.cause
+    evidence, _ = evidence_of(drill, looked, guesses[-1].evidence if guesses else ())
     cost = sum(LOOKS[name].cost for name in looked)
     return Score(
-        (20 if is_late else 40) if is_right else 0,
+        (LATE if is_late else MOST["cause"] if was_right else CHANGED) if is_right else 0,
         evidence,
         max(10, 30 - 10 * (num_fixes - 1)) if is_fixed else 0,
         max(0, 10 - max(0, cost - CHEAP)) if looked else 0,
-        brier_score([Forecast(confidence, is_right)]) if guessed and not is_late else None,
+        brier_score([Forecast(guesses[0].confidence, was_right)]) if guesses and not is_late else None,
         cost,
         round(seconds),
     )
 
 
-def evidence_of(drill: Drill, looked: list[str], named: list[str]) -> tuple[int, str]:
+def evidence_of(drill: Drill, looked: list[str], named: Sequence[str]) -> tuple[int, str]:
     """Return the points of the named figures, and what is missing to all points; "" if nothing is."""
     seen = figures_of(looked)
     decides = [name for name in named if name in drill.evidence and name in seen]

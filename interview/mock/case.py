@@ -12,7 +12,7 @@ from interview.drills.commands import commands
 from interview.drills.debrief import named
 from interview.drills.drill import Drill, causes, find_drill
 from interview.drills.figures import FIGURES, LOOKS, Figures
-from interview.drills.score import Score, score
+from interview.drills.score import Guess, Score, score
 from interview.mock import evidence
 from interview.mock.scenario import Step
 from interview.mock.talk import Asked, Talk
@@ -104,9 +104,9 @@ class Case:
 
     def score(self, said: dict[str, Any], seconds: float) -> Score:
         """Return the score of a drill, as `prep drill` gives it. said: looks, cause, confidence, evidence and fixes."""
-        guess, fixes = (said["cause"], said["confidence"], said["evidence"]), said["fixes"]
+        guess, fixes = Guess(said["cause"], said["confidence"], said["evidence"]), said["fixes"]
         is_fixed = bool(fixes) and self.drill.is_met(self.good[fixes[-1]])
-        return score(self.drill, said["looks"], guess, len(fixes), is_fixed, seconds)
+        return score(self.drill, said["looks"], [guess], len(fixes), is_fixed, seconds)
 
     def judge(self, talk: Talk, asked: Asked, axes: Sequence[str]) -> Score:
         """Keep rows, evidence and debrief of an incident whose replies are in `asked`. Return its score."""

@@ -28,9 +28,10 @@ Outcome = Literal["right", "reviewed", "partly", "wrong"]
 PROBE_SHARE = 0.6
 SHORTEST = 25
 """Words of the shortest answer that can be right or reviewed."""
-RELATED = 0.25
-"""Least share of an answer's words that some key point has, too. Of 60 right answers in other words than the bank's 59
-reach it; of answers to questions on other topics 14 % do (`tests/quizzes/test_prose_answers.py`)."""
+RELATED, NEAR = 0.25, 0.3
+"""Least share of an answer's words that some key point has, too, or least mean nearness to the key points, for long
+answers to short points. Of 60 right answers in other words than the bank's 59 reach one of them; of answers to
+questions on other topics 14 % do (`tests/quizzes/test_prose_answers.py`)."""
 VALUE: dict[Mark, float] = {"hit": 1.0, "partial": 0.5, "miss": 0.0, "contradicted": 0.0, "unsure": 0.0}
 
 
@@ -172,12 +173,13 @@ def score(
 
 
 def is_about(points: Sequence[KeyPoint], answer: str) -> bool:
-    """Return whether an answer uses the words of the key points, right or wrong phrasings."""
+    """Return whether an answer uses the words of the key points, in right or wrong phrasings."""
     said = stems(answer)
     known = {
         name for point in points for each in (point.say, *point.good, *point.bad) for name in stems(each)
     }
-    return bool(said) and len(said & known) >= RELATED * len(said)
+    near = sum(each.overlap for point in points if (each := closest(point, answer)) is not None)
+    return len(said & known) >= RELATED * max(1, len(said)) or near >= NEAR * len(points)
 
 
 def _point(point: KeyPoint, marked: Mark, heard: Mark, probes: tuple[bool, ...], judged: Mark) -> PointScore:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from interview.drills.drill import find_drill
-from interview.drills.score import score
+from interview.drills.score import Guess, score
 from interview.mock import evidence as ev
 from interview.mock.assessment import AxisMark, anchor, assess, recommend, rubric
 from interview.mock.candidates import VAGUE, Candidate
@@ -161,7 +161,7 @@ def test_an_incident_is_marked_by_the_score_of_its_drill() -> None:
     drill = find_drill("seqs-too-low")
 
     def value(cause: str, evidence: list[str], looks: list[str], fixes: int, is_fixed: bool) -> float:
-        found = score(drill, looks, (cause, 80, evidence), fixes, is_fixed, 60.0)
+        found = score(drill, looks, [Guess(cause, 80, evidence)], fixes, is_fixed, 60.0)
         return ev.of_drill(found, fixes, ["diagnosis"], "s/x")[0].value
 
     assert value("seqs_too_low", ["waiting_mean", "running_mean"], ["queue"], 1, True) == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import fcntl
 import inspect
 import json
 import os
@@ -22,11 +23,16 @@ from app.cli.drill import _Floor
 from app.cli.main import app
 from engine.config import ConfigError
 from interview.drills.checking import Proof, recorded, same_signature
-from interview.drills.drill import FOLDER, Drill, find_drill, load_drills
+from interview.drills.debrief import lost
+from interview.drills.drill import FOLDER, Drill, causes, find_drill, load_drills
 from interview.drills.faults import hooks
 from interview.drills.figures import FIGURES, LOOKS, Signature, shown
 from interview.drills.looks import in_lines, rows
+from interview.drills.post_mortem import post_mortem
+from interview.drills.running import run
+from interview.drills.score import CHANGED, LATE
 from interview.drills.session import Result, Session, read
+from interview.drills.session import folder as session_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 DRILLS = load_drills()
@@ -127,10 +133,49 @@ def test_a_cause_that_is_stated_after_the_fix_is_no_forecast() -> None:
         session.guess(drill.hypotheses[0], 50, ["preemptions"])
     assert session.end().cause == 40
     session = held(drill, PROOFS[drill.id], ["queue"], drill.cause, ["preemptions"], drill.right_fixes[0])
-    session.guessed = None
+    session.guesses.clear()
     session.guess(drill.cause, 99, ["preemptions"])
     late = session.end()
-    assert (late.cause, late.evidence, late.brier) == (20, 10, None)
+    assert (late.cause, late.evidence, late.brier) == (LATE, 10, None)
+
+
+def test_the_first_hypothesis_is_the_forecast_and_is_not_forgotten() -> None:
+    drill = DRILLS.entries["seqs-too-high"]
+    wrong = next(name for name in drill.hypotheses if name != drill.cause)
+    session = held(drill, PROOFS[drill.id], ["queue"], wrong, ["preemptions"], drill.right_fixes[0])
+    session.fixed = None
+    session.guess(drill.cause, 99, ["preemptions"])
+    changed = session.end()
+    assert (changed.cause, changed.brier) == (CHANGED, pytest.approx(0.64)), "80 % sure of the wrong cause"
+    events = read(session.id)
+    assert any(f"cause: {CHANGED} points" in reason for reason in lost(drill, events))
+    document = post_mortem(events)
+    assert document.index(causes()[wrong]) < document.index(causes()[drill.cause])
+
+
+def test_a_healthy_run_that_misses_its_objective_is_repeated_then_ends_the_drill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Session.start(DRILLS.entries["overload"])
+    shares = [0.1, 1.0]
+    session._runs = lambda stage, load, tell: None  # type: ignore[assignment, return-value]
+    monkeypatch.setattr("interview.drills.session.figures", lambda record, load: {})
+    monkeypatch.setattr("interview.drills.session.good_share", lambda *given: shares.pop(0))
+    told: list[str] = []
+    assert session.run_healthy(told.append).is_met and "once more" in told[0]
+    shares += [0.1, 0.2]
+    with pytest.raises(ConfigError, match="too busy for a drill"):
+        session.run_healthy(told.append)
+
+
+def test_the_servers_of_two_drills_do_not_run_beside_each_other() -> None:
+    drill = DRILLS.entries["overload"]
+    folder = session_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "running.lock").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="servers of another drill are running"):
+            run(drill.stage, drill.load)
 
 
 def test_counts_have_no_decimals_and_every_figure_has_its_name_for_readers() -> None:

@@ -48,10 +48,6 @@ def show(name: str, drill: Drill, events: list[dict[str, Any]]) -> bool:
     return leaves
 
 
-def _last(events: list[dict[str, Any]], kind: str) -> dict[str, Any] | None:
-    return next((event for event in reversed(events) if event["event"] == kind), None)
-
-
 def _score(score: Score, reasons: list[str]) -> None:
     solved = "solved" if score.is_solved else "not solved: cause, evidence and fix belong together"
     st.html(
@@ -72,13 +68,15 @@ def _score(score: Score, reasons: list[str]) -> None:
 
 
 def _debrief(drill: Drill, events: list[dict[str, Any]]) -> None:
-    known, guess, runs = causes(), _last(events, "hypothesis"), runs_of(events)
-    yours = "<p>You stated no cause.</p>"
-    if guess is not None:
+    known, runs = causes(), runs_of(events)
+    guesses = [event for event in events if event["event"] == "hypothesis"]
+    yours = "" if guesses else "<p>You stated no cause.</p>"
+    for number, guess in enumerate(guesses):
         is_right = guess["cause"] == drill.cause
         mark = '<span class="yes">✓ right</span>' if is_right else '<span class="no">✗</span>'
-        yours = (
-            f"<p><b>You said</b> ({guess['confidence']} % sure): {escape(known[guess['cause']])} {mark}<br>"
+        said = "Then you said" if number else "You said"
+        yours += (
+            f"<p><b>{said}</b> ({guess['confidence']} % sure): {escape(known[guess['cause']])} {mark}<br>"
             f"because of {escape('; '.join(in_words(line, runs) for line in compare(runs, guess['evidence'])))}</p>"
         )
     st.header("Debrief")

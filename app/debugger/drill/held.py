@@ -1,7 +1,7 @@
 """Drills that are held in this server's tabs: the session, its runs, and what the learner has typed so far.
 
-A reloaded tab takes its drill back, and another tab may take it over. Some seconds after a tab was closed, a run under
-way is ended; without one the drill waits an hour. The file of the session stays, as after Ctrl-C in a terminal.
+A reloaded tab takes its drill back, and another tab may take it over. After a tab was closed, a run under way goes on
+to its end, and the drill waits an hour. The file of the session stays, as after Ctrl-C in a terminal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.debugger.drill.stage_process import StageProcess
-from app.debugger.tabs import LEFT_S, Job, Keeper
+from app.debugger.tabs import Job, Keeper
 from interview.drills.drill import Drill
 from interview.drills.running import START_S
 from interview.drills.session import Result, Session
@@ -20,7 +20,7 @@ AFTER_S = 2.0
 """Usual time from the last arrival to the end of a run."""
 STOP_S = 8.0
 WAITS_S = 3600.0
-"""Time for which a drill without a run stays after its tab was closed."""
+"""Time for which a drill stays after its tab was closed."""
 
 
 @dataclass
@@ -111,12 +111,7 @@ class Held:
         return self.progress[-1]
 
 
-def _stays_s(held: Held) -> float:
-    is_running = held.job is not None and not held.job.is_done
-    return WAITS_S if held.session.faulty is not None and not is_running else LEFT_S
-
-
-HELD: Keeper[Held] = Keeper(lambda held: release(held), _stays_s)
+HELD: Keeper[Held] = Keeper(lambda held: release(held), WAITS_S)
 
 
 def begin(drill: Drill, minutes: float, tab: str) -> Held:

@@ -267,7 +267,7 @@ def test_a_hypothesis_names_at_most_four_figures(open_page: Opener) -> None:
         held().session.guess(DRILL.cause, 50, list(FIGURES)[:5])
 
 
-def test_a_drill_of_a_closed_tab_waits_and_a_run_of_it_ends(
+def test_a_drill_of_a_closed_tab_waits_an_hour_with_its_run(
     open_page: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = begun(open_page())
@@ -276,7 +276,16 @@ def test_a_drill_of_a_closed_tab_waits_and_a_run_of_it_ends(
     name = held().session.id
     held().owner, held().left_at = "closed", time.monotonic() - tabs.LEFT_S
     HELD.release_left()
-    assert open_page(name).button(key="drill_end"), "without a run it waits for its learner"
+    assert open_page(name).button(key="drill_end"), "it waits for its learner"
+    go = threading.Event()
+    monkeypatch.setattr(held().session, "_runs", lambda *given: (go.wait(20), run(*given))[1])
+    held().apply(DRILL.right_fixes[0])
+    held().owner, held().left_at = "closed", time.monotonic() - 10 * tabs.LEFT_S
+    HELD.release_left()
+    go.set()
+    held().job.wait(20)
+    held().settle()
+    assert [result.is_met for _, result in held().fixes] == [True], "a run under way goes on without its tab"
     held().owner, held().left_at = "closed", time.monotonic() - drills.WAITS_S
     HELD.release_left()
     assert not HELD.held and [event["event"] for event in read(name)] == [
@@ -284,6 +293,7 @@ def test_a_drill_of_a_closed_tab_waits_and_a_run_of_it_ends(
         "healthy",
         "faulty",
         "look",
+        "fix",
     ]
     later = open_page(name)
     assert "was interrupted" in later.info[0].value and 'class="decides"' not in said(later)
