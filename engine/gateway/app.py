@@ -109,27 +109,31 @@ class _Passing(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._gateway.count_tokens(self._tenant, self._sending.num_tokens)
-            await self._sending.close()
+            sending, tenant = self._sending, self._tenant
+            self._gateway.count_tokens(tenant, sending.num_tokens)
+            try:
+                await sending.close()
+            finally:
+                self._gateway.count_response(tenant, sending.ended_status)
 
 
 async def _forward(gateway: Gateway, request: Request) -> Response:
-    name, status = "", 499
+    tenant: Tenant | None = None
     try:
         tenant = gateway.tenant_of(request.headers.get("authorization", ""))
-        name = "" if tenant is None else tenant.settings.name
         body = await read_body(request)
         gateway.admit(tenant)
         sending = await until_hang_up(request, _send(gateway, request, tenant, body))
-        if sending is None:
-            return Response(status_code=CLIENT_LEFT)
-        status = sending.status
-        return _Passing(sending, gateway, tenant)
     except ApiError as error:
-        status = error.status
+        gateway.count_response(tenant, error.status)
         raise
-    finally:
-        gateway.metrics.responses.labels(name, f"{status // 100}xx").inc()
+    except asyncio.CancelledError:
+        gateway.count_response(tenant, CLIENT_LEFT)
+        raise
+    if sending is None:
+        gateway.count_response(tenant, CLIENT_LEFT)
+        return Response(status_code=CLIENT_LEFT)
+    return _Passing(sending, gateway, tenant)
 
 
 async def _send(gateway: Gateway, request: Request, tenant: Tenant | None, body: dict[str, Any]) -> Sending:
@@ -155,11 +159,10 @@ async def _models(gateway: Gateway, request: Request) -> Response:
             url = f"{backend.settings.url}/v1/models"
             try:
                 response = await gateway.client.get(url, headers=headers_for(backend.settings))
-                cards = response.json()["data"]
+                cards = {str(card["id"]): card for card in response.raise_for_status().json()["data"]}
             except (httpx.HTTPError, ValueError, KeyError, TypeError):
                 continue  # it has nothing to offer now
-            for card in cards:
-                found.setdefault(card["id"], card)
+            found = cards | found
     return JSONResponse({"object": "list", "data": list(found.values())})
 
 

@@ -125,9 +125,12 @@ class BreakerSettings(StrictModel):
 class RetrySettings(StrictModel):
     """Only requests that got no byte of an answer are tried again."""
 
-    most: int = Field(default=1, ge=0)
+    most: int = Field(default=2, ge=0)
+    """Other backends that one request may be sent to."""
     budget: float = Field(default=0.1, ge=0)
-    """Retries per request over the last requests: a general failure must not multiply the load."""
+    """Retries per request of the last ten seconds: a general failure must not multiply the load."""
+    least_per_s: float = Field(default=1.0, ge=0)
+    """Retries per second on top of that share, so that a gateway with few requests may retry, too."""
 
 
 class HoldSettings(StrictModel):

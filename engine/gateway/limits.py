@@ -98,13 +98,16 @@ class CircuitBreaker:
 
 
 class RetryBudget:
-    """Retries may be at most `share` of the requests of the last ten seconds, and three."""
+    """Retries of the last ten seconds: `least_per_s` for each of them, and `share` of the requests besides.
+
+    The share alone would refuse the first retries of a gateway with few requests. Source: Finagle, RetryBudget
+    (minRetriesPerSec, percentCanRetry, ttl).
+    """
 
     WINDOW_S = 10.0
-    LEAST = 3
 
-    def __init__(self, share: float) -> None:
-        self.share = share
+    def __init__(self, share: float, least_per_s: float) -> None:
+        self.share, self.least_per_s = share, least_per_s
         self._requests: deque[float] = deque()
         self._retries: deque[float] = deque()
 
@@ -115,7 +118,7 @@ class RetryBudget:
     def take(self, now: float) -> bool:
         """Take one retry; return whether there was one."""
         self._forget(now)
-        if len(self._retries) >= max(self.share * len(self._requests), self.LEAST if self.share else 0):
+        if len(self._retries) + 1 > self.share * len(self._requests) + self.least_per_s * self.WINDOW_S:
             return False
         self._retries.append(now)
         return True

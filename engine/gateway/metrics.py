@@ -4,7 +4,8 @@
     timeout rate    sum(rate(gateway_attempts_total{outcome="timeout"}[5m])) / sum(rate(gateway_attempts_total[5m]))
     availability    avg_over_time(gateway_backend_up[30d])
 
-An attempt is a request at one backend; a request that was tried again is several.
+An attempt is a request at one backend; a request that was tried again is several. Its outcome `broken` is an answer
+that is not whole, and no answer at all. A stream counts at its end, in both.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class GatewayMetrics:
         self.registry = CollectorRegistry()
         self.responses = Counter(
             "gateway_responses",
-            "Answers to clients by the class of their status.",
+            "Answers to clients by the class of their status, 5xx for a stream that ended with an error event.",
             ["tenant", "status"],
             registry=self.registry,
         )
@@ -91,5 +92,5 @@ def outcome(how: str) -> str:
     if how in ("ok", "client left"):
         return how.replace(" ", "_")
     if how.startswith("HTTP "):
-        return "client_error" if how[5:] < "500" else "server_error"
+        return "client_error" if how[5:8] < "500" else "server_error"
     return "timeout" if how.endswith("Timeout") else "broken"

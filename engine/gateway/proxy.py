@@ -1,4 +1,4 @@
-"""Send a request to its backend and the answer back, byte by byte; retry, fall back, shadow.
+"""Send a request to its backend and the answer back, event by event; retry, fall back, shadow.
 
 A request may be tried again until the first byte of an answer has come: later, the client has seen part of it.
 """
@@ -10,12 +10,14 @@ import hmac
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 import httpx
 
+from common.text import counted
 from engine.gateway.backend import Backend, GatewayRequest, by_name
 from engine.gateway.budgeter import Trimmed, estimated_tokens, trim
 from engine.gateway.canary import CanaryWatch, share_of
@@ -24,7 +26,8 @@ from engine.gateway.kv_index import KVIndex, PromptTokens, follow
 from engine.gateway.limits import CircuitBreaker, DailyQuota, RetryBudget, TokenBucket
 from engine.gateway.metrics import GatewayMetrics
 from engine.gateway.route import Decision, Route
-from engine.gateway.sending import Failure, Sending, encoded, headers_for
+from engine.gateway.sending import UNANSWERED, Failure, Sending, encoded, headers_for
+from engine.server.answers import body_fault, json_object
 from engine.server.errors import ApiError
 from engine.server.pools import Pools
 
@@ -85,7 +88,7 @@ class Gateway:
         self.shadowed = Shadowed()
         fallback = settings.fallback
         self.metrics = GatewayMetrics(self.backends, None if fallback is None else fallback.name)
-        self._retries = RetryBudget(settings.retries.budget)
+        self._retries = RetryBudget(settings.retries.budget, settings.retries.least_per_s)
         per_minute = settings.fallback_per_minute
         self._fallback_bucket = TokenBucket(per_minute / 60, per_minute) if per_minute else None
         self._background: set[asyncio.Task[Any]] = set()
@@ -193,6 +196,11 @@ class Gateway:
             if tenant.quota is not None:
                 tenant.quota.add(time.time(), count)
 
+    def count_response(self, tenant: Tenant | None, status: int) -> None:
+        """Count what a client was answered, at the end of the answer."""
+        name = "" if tenant is None else tenant.settings.name
+        self.metrics.responses.labels(name, f"{status // 100}xx").inc()
+
     def within_budget(self, body: dict[str, Any]) -> Trimmed | None:
         """Trim the messages of a body to the budget; return what that took. Raises ApiError 400 for a long text."""
         limit, messages = self.settings.max_prompt_tokens, body.get("messages")
@@ -251,31 +259,42 @@ class Gateway:
     ) -> Sending:
         """Send to the chosen backend, to others if it fails before its first byte, at last to the fallback."""
         self._retries.request(time.monotonic())
-        tried: list[Backend] = []
-        failure: Failure | None = None
-        while True:
-            backend, decision = self.route.decide(request, time.monotonic(), tried)
-            if trimmed is not None:
-                decision.trimmed = {
-                    "before": trimmed.num_before, "after": trimmed.num_after, "dropped": trimmed.num_dropped,
-                    "prefix_tokens_lost": trimmed.num_prefix_tokens_lost,
-                }  # fmt: skip
-            self._keep(decision)
-            if backend is None:
-                return await self._fall_back(path, body, request, decision, failure)
-            if tried:
-                self.metrics.retries.inc()
+        backend, decision = self.route.decide(request, time.monotonic())
+        if trimmed is not None:
+            decision.trimmed = {
+                "before": trimmed.num_before, "after": trimmed.num_after, "dropped": trimmed.num_dropped,
+                "prefix_tokens_lost": trimmed.num_prefix_tokens_lost,
+            }  # fmt: skip
+        self._keep(decision)
+        failed: list[tuple[Sending, Failure]] = []
+        why = ""
+        while backend is not None:
             sending = Sending(self.client, self.metrics, backend, request, decision, self._watch_canary)
             failure = await sending.open(path, body)
             if failure is None:
                 self._shadow(path, body, request, backend)
                 return sending
-            tried.append(backend)
-            may_retry = len(tried) <= self.settings.retries.most and self._retries.take(time.monotonic())
-            if not may_retry and failure.is_answer:
-                return sending
-            if not may_retry:
-                return await self._fall_back(path, body, request, decision, failure)
+            failed.append((sending, failure))
+            tried = [each.backend for each, _ in failed]
+            backend, another = self.route.decide(request, time.monotonic(), tried)
+            if backend is not None and (why := self._no_retry([each for _, each in failed])):
+                break
+            if backend is not None:
+                another.trimmed, decision = decision.trimmed, another
+                self._keep(decision)
+                self.metrics.retries.inc()
+        return await self._fall_back(path, body, request, decision, why or "no backend can answer", failed)
+
+    def _no_retry(self, failures: Sequence[Failure]) -> str:
+        """Return why another backend is not asked though there is one; empty if it is, which takes from the budget."""
+        most = self.settings.retries.most
+        if len(failures) > most:
+            return f"{counted(len(failures), 'backend')} failed, and retries.most is {most}"
+        if sum(each.status == 500 for each in failures) > 1:
+            return "two backends answered HTTP 500, which may be the request's fault"
+        if not self._retries.take(time.monotonic()):
+            return "a backend failed, and the retry budget is used up"
+        return ""
 
     async def _fall_back(
         self,
@@ -283,22 +302,29 @@ class Gateway:
         body: dict[str, Any],
         request: GatewayRequest,
         decision: Decision,
-        failure: Failure | None,
+        why: str,
+        failed: Sequence[tuple[Sending, Failure]],
     ) -> Sending:
-        """Ask the fallback. Raises ApiError 502, 503 or 504 without one, or if its rate is used up."""
+        """Ask the fallback. Without one, or if its rate is used up, return the last backend's own error.
+
+        Raises ApiError 502, 503 or 504 if there is no such error.
+        """
         settings = self.settings.fallback
         bucket = self._fallback_bucket
         if settings is None or bucket is None or bucket.take(time.monotonic()) > 0:
-            why = "" if settings is None else ", and the fallback's rate is used up"
-            how = decision.sentence() if failure is None else f"the last one failed: {failure.what}"
-            raise unanswered(503 if failure is None else failure.status, f"no backend can answer{why}: {how}")
+            if failed and failed[-1][1].is_answer:
+                return failed[-1][0]
+            why += "" if settings is None else ", and the fallback's rate is used up"
+            if not failed:
+                raise unanswered(503, f"{why}: {decision.sentence()}")
+            raise unanswered(failed[-1][1].status, f"{why}; the last one failed: {failed[-1][1].what}")
         backend = Backend(-1, settings, self._breaker())
         decision.backend, decision.reason = settings.name, "fallback: no backend can answer"
         self.metrics.fallbacks.inc()
         sending = Sending(self.client, self.metrics, backend, request, decision)
-        failed = await sending.open(path, body)
-        if failed is not None and not failed.is_answer:
-            raise unanswered(failed.status, f"no backend can answer, and the fallback failed: {failed.what}")
+        failure = await sending.open(path, body)
+        if failure is not None and not failure.is_answer:
+            raise unanswered(failure.status, f"{why}, and the fallback failed: {failure.what}")
         return sending
 
     def _keep(self, decision: Decision) -> None:
@@ -337,6 +363,8 @@ class Gateway:
         shadow = self.settings.shadow
         if shadow is None or shadow.backend == served.name or share_of(request.id) >= shadow.share:
             return
+        if not path.endswith("/completions"):  # there is no text to compare
+            return
         target = by_name(self.backends).get(shadow.backend)
         if target is None:
             return
@@ -352,7 +380,7 @@ class Gateway:
         plain.pop("stream_options", None)
         try:
             answers = await asyncio.gather(*(self._texts(path, plain, each) for each in (served, shadow)))
-        except (httpx.HTTPError, ValueError, KeyError):
+        except httpx.HTTPError:
             self.shadowed.num_failed += 1
             return
         self.shadowed.num_compared += 1
@@ -361,13 +389,16 @@ class Gateway:
             self.shadowed.last_difference = {served.name: answers[0], shadow.name: answers[1]}
 
     async def _texts(self, path: str, body: dict[str, Any], settings: BackendSettings) -> list[str]:
+        """Return the texts of a whole answer. Raises httpx.HTTPError for any other."""
         response = await self.client.post(
             settings.url + path, content=encoded(body), headers=headers_for(settings)
         )
-        response.raise_for_status()
+        found = json_object(response.raise_for_status().content)
+        if (fault := body_fault(path, found)) is not None or found is None:
+            raise httpx.RemoteProtocolError("no object" if fault is None else fault.what)
         return [
-            choice["text"] if "text" in choice else str(choice["message"]["content"])
-            for choice in response.json()["choices"]
+            choice["text"] if "text" in choice else str(choice["message"].get("content"))
+            for choice in found["choices"]
         ]
 
     # -- health
@@ -439,9 +470,6 @@ def is_key(authorization: str, key: str) -> bool:
     """Compare in constant time."""
     given = authorization.removeprefix("Bearer ").strip()
     return hmac.compare_digest(given.encode(errors="replace"), key.encode())
-
-
-UNANSWERED = {502: "BadGatewayError", 503: "ServiceUnavailableError", 504: "GatewayTimeoutError"}
 
 
 def unanswered(status: int, message: str) -> ApiError:

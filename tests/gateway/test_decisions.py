@@ -140,11 +140,19 @@ def test_a_breaker_opens_waits_tries_one_and_closes() -> None:
 
 
 def test_retries_are_a_share_of_the_requests() -> None:
-    budget = RetryBudget(0.1)
+    budget = RetryBudget(0.1, least_per_s=0)
     for number in range(100):
         budget.request(number / 100)
     assert sum(budget.take(1.0) for _ in range(50)) == 10
-    assert not any(RetryBudget(0.0).take(0.0) for _ in range(3))
+    assert not any(RetryBudget(0.0, least_per_s=0).take(0.0) for _ in range(3))
+
+
+def test_a_gateway_with_few_requests_may_retry_too() -> None:
+    budget = RetryBudget(0.1, least_per_s=0.5)
+    for now in range(4):
+        budget.request(float(now))
+    assert [budget.take(4.0) for _ in range(7)] == [True] * 5 + [False] * 2, "5 = 0.5 per second for 10 s"
+    assert not budget.take(13.9) and budget.take(14.1), "the window moves on"
 
 
 # budgeter

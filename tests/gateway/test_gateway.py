@@ -15,14 +15,13 @@ from starlette.testclient import TestClient
 from engine.gateway.app import create_app
 from engine.gateway.config import GatewaySettings
 from engine.gateway.proxy import Gateway
-from engine.gateway.sending import used_tokens
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
 
 def answer(text: str, tokens: int = 7) -> Answer:
     usage = {"prompt_tokens": 3, "completion_tokens": tokens - 3, "total_tokens": tokens}
-    body = {"choices": [{"index": 0, "text": text}], "usage": usage}
+    body = {"choices": [{"index": 0, "text": text, "finish_reason": "stop"}], "usage": usage}
     return lambda request: httpx.Response(200, json=body)
 
 
@@ -74,7 +73,7 @@ def test_an_answer_passes_through_with_the_backends_name_and_a_decision() -> Non
     assert (backend["load"], backend["requests"], backend["failed"]) == (0, 1, 0)
 
 
-@pytest.mark.parametrize("fault", [failing(503), failing(502), refused, broken])
+@pytest.mark.parametrize("fault", [failing(500), failing(502), failing(503), failing(504), refused, broken])
 def test_another_backend_is_asked_when_one_fails_before_its_first_byte(fault: Answer) -> None:
     client, made, got = gateway({"a": fault, "b": answer("hi")}, policy="round-robin")
     assert [ask(client).json()["choices"][0]["text"] for _ in range(3)] == ["hi"] * 3
@@ -83,7 +82,7 @@ def test_another_backend_is_asked_when_one_fails_before_its_first_byte(fault: An
 
 
 def test_wrong_requests_and_full_queues_are_the_clients_and_not_tried_again() -> None:
-    for status in (400, 404, 429, 500):
+    for status in (400, 404, 429, 501):
         client, made, got = gateway({"a": failing(status), "b": failing(status)})
         assert ask(client).status_code == status and len(got) == 1
 
@@ -110,7 +109,7 @@ def test_retries_do_not_multiply_a_general_failure() -> None:
         {"a": failing(503), "b": failing(503)}, breaker={"failures": 1000}, retries={"most": 1, "budget": 0.1}
     )
     assert {ask(client).status_code for _ in range(40)} == {503}
-    assert len(got) <= 40 + 4 + 3
+    assert len(got) <= 40 + 4 + 10
 
 
 def test_the_fallback_is_asked_only_when_no_backend_can_answer_and_at_its_rate() -> None:
@@ -197,18 +196,6 @@ def test_a_canary_is_rolled_back_at_once() -> None:
     assert ask(client).json()["choices"][0]["text"] == "old"
     assert client.post("/gateway/canary", json={"share": 2}).status_code == 400
     assert gateway({"a": answer("x")})[0].post("/gateway/canary", json={"share": 0}).status_code == 400
-
-
-@pytest.mark.parametrize(
-    ("tail", "expected"),
-    [
-        (b'..."usage":{"prompt_tokens":3,"total_tokens":12,"completion_tokens":9}}', 12),
-        (b'data: {"usage":{"total_tokens": 5}}\n\ndata: {"usage":{"total_tokens": 8}}\n\n', 8),
-        (b"nothing", 0), (b'"total_tokens":', 0),
-    ],
-)  # fmt: skip
-def test_usage_is_read_from_the_end_of_an_answer(tail: bytes, expected: int) -> None:
-    assert used_tokens(tail) == expected
 
 
 @pytest.fixture(scope="module")

@@ -363,7 +363,8 @@ def calls_of_backends(policy: Any, healthy: Sequence[bool]) -> list[int]:
     def answer(request: httpx.Request) -> httpx.Response:
         nonlocal calls
         calls += 1
-        return httpx.Response(200 if is_healthy else 503, json={})
+        whole = {"choices": [{"index": 0, "text": "x", "finish_reason": "stop"}]}
+        return httpx.Response(200, json=whole) if is_healthy else httpx.Response(503, json={})
 
     async def run() -> list[int]:
         nonlocal is_healthy
