@@ -27,6 +27,7 @@ from app.bench.timing import Tell, partial_results
 from common.child_process import ProcessEnded
 from engine.config import ConfigError
 from engine.fleet.folder import Address, ask, find
+from engine.server.answers import EventStream
 from engine.server.child_server import PREP, ChildServer
 
 ENGINE = {"max_model_len": 512, "max_num_seqs": 16}
@@ -96,10 +97,15 @@ def first_token(url: str, model: str) -> float:
     with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=PATIENCE_S) as response:
         if response.status_code != 200:
             raise ConfigError(f"the server refused the request: {response.read().decode()}")
-        for line in response.iter_lines():
-            if line.startswith("data: {"):
+        stream = EventStream()
+        for received in response.iter_bytes():
+            stream.feed(received)
+            if stream.num_chunks:
                 return perf_counter() - began
-    raise ConfigError("the server ended the stream without a token")
+            if stream.error is not None or stream.is_over:
+                break
+    what = "an empty answer" if stream.fault is None else stream.fault.what
+    raise ConfigError(f"the server sent no token: {what}")
 
 
 @contextmanager

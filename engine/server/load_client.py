@@ -9,8 +9,6 @@ Each request streams a completion of token ids, of a given length (ignore_eos). 
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,11 +17,11 @@ from typing import Any
 
 import httpx
 
+from engine.server.answers import COMPLETIONS, EventStream, usage
 from engine.server.pools import Pools
 from engine.sim.report import Percentiles, percentiles
 from engine.sim.workload import SimRequest
 
-USAGE = re.compile(rb'"usage"\s*:\s*\{')
 LOWEST_ID = 100
 """Token ids below are often special tokens."""
 LEFT = "client left"
@@ -78,7 +76,7 @@ class Sent:
     num_tokens: int = 0
     gaps: list[float] = field(default_factory=list)
     error: str = ""
-    """Reason why it failed: "HTTP 429", "connection refused", "client left", ...; empty for a whole answer."""
+    """Reason why it failed: "HTTP 429", "ConnectError", "client left", ...; empty for a whole answer."""
     name: str = ""
     """Name of the group of requests that it belongs to."""
     attempt: int = 1
@@ -190,7 +188,10 @@ class Load:
     async def _first_model(self) -> str:
         response = await self._client.get("/v1/models")
         response.raise_for_status()
-        return str(response.json()["data"][0]["id"])
+        try:
+            return str(response.json()["data"][0]["id"])
+        except (ValueError, LookupError, TypeError):
+            raise httpx.RemoteProtocolError("/v1/models lists no model") from None
 
     async def _insist(self, due: Due, model: str) -> None:
         for attempt in range(1, due.attempts + 1):
@@ -219,40 +220,45 @@ class Load:
             async with asyncio.timeout(due.patience_s):
                 await self._stream(body, due.headers, sent)
         except httpx.HTTPError as error:
-            sent.error = type(error).__name__
+            sent.error = sent.error or type(error).__name__
         except TimeoutError:
-            sent.error = LEFT
+            sent.error = sent.error or LEFT
         finally:
             self._num_ended += 1
 
     async def _stream(self, body: dict[str, Any], headers: Mapping[str, str], sent: Sent) -> None:
-        path = "/v1/completions"
-        async with self._client.stream("POST", path, json=body, headers=dict(headers)) as response:
+        # Parsing all events would take as long as the server takes to write them.
+        stream = EventStream(skims=not self._keeps_choices)
+        async with self._client.stream("POST", COMPLETIONS, json=body, headers=dict(headers)) as response:
             if response.status_code != 200:
                 await response.aread()
                 sent.error = f"HTTP {response.status_code}"
                 return
-            rest = b""
-            async for received in response.aiter_bytes():
-                *lines, rest = (rest + received).split(b"\n")
-                for line in lines:
-                    if line.startswith(b"data: {"):
-                        self._take(line, sent)
-        if not sent.error and not sent.num_tokens:
-            sent.error = "stream ended early"
+            try:
+                async for received in response.aiter_bytes():
+                    for event in stream.feed(received):
+                        self._take(event.content or {}, sent)
+                    if stream.error is not None:
+                        sent.error = stream.error.what
+                    if stream.is_over and not stream.is_done:
+                        break
+            except httpx.HTTPError:
+                if not stream.is_done:
+                    raise
+        if stream.fault is not None:
+            sent.error = stream.fault.what
+        elif not sent.num_tokens:
+            sent.error = "a stream without usage"
 
-    def _take(self, line: bytes, sent: Sent) -> None:
-        """Count a chunk: the first, one more, the usage at the end, or an error."""
+    def _take(self, chunk: dict[str, Any], sent: Sent) -> None:
+        """Count a chunk: the first, one more, or the usage at the end."""
         now = self._now()
-        # Most chunks are only counted: parsing all of them would take as long as the server takes to write them.
-        whole = self._keeps_choices or b'"error"' in line or USAGE.search(line)
-        chunk = json.loads(line[6:]) if whole else {}
         if self._keeps_choices:
-            sent.choices += chunk.get("choices", ())
-        if "error" in chunk:
-            sent.error = f"error {chunk['error'].get('code')} in the stream"
-        elif usage := chunk.get("usage"):
-            sent.num_tokens = int(usage["completion_tokens"])
+            sent.choices += chunk.get("choices") or ()
+        if chunk.get("usage"):
+            sent.num_tokens = usage(chunk, "completion_tokens")
+        elif not chunk.get("choices"):
+            return  # [DONE], a comment, an error
         elif sent.first:
             sent.gaps.append(now - sent.last)
             sent.last = now

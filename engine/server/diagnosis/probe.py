@@ -7,7 +7,6 @@ chat         a greeting: does it end by itself?
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -17,6 +16,7 @@ from uuid import uuid4
 
 import httpx
 
+from engine.server.answers import EventStream
 from engine.server.diagnosis.evidence import PROBE_ID, Answer
 
 REPEATS = 3
@@ -84,22 +84,24 @@ def _send(client: httpx.Client, kind: str, body: dict[str, Any]) -> Answer:
     path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
     start, reason, error = time.monotonic(), "", ""
     came: list[float] = []
+    stream = EventStream(path)
     headers = {"X-Request-Id": f"{PROBE_ID}{uuid4().hex}"}
     try:
         with client.stream("POST", path, json=body, headers=headers) as response:
             if response.status_code != 200:
                 return Answer(kind, 0.0, "", f"HTTP {response.status_code}")
-            for line in response.iter_lines():
-                chunk = json.loads(line[6:]) if line.startswith("data: {") else {}
-                if "error" in chunk:
-                    error = error or f"error {chunk['error'].get('code')} in the stream"
-                for choice in chunk.get("choices", [])[:1]:
-                    part = choice.get("text") or (choice.get("delta") or {}).get("content")
-                    if part:
+            for received in response.iter_bytes():
+                for event in stream.feed(received):
+                    [choice, *_] = (event.content or {}).get("choices") or [{}]
+                    if choice.get("text") or (choice.get("delta") or {}).get("content"):
                         came.append(time.monotonic())
                     reason = choice.get("finish_reason") or reason
-    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as failure:
-        error = type(failure).__name__
+                if stream.is_over:
+                    break
+        fault = stream.fault
+        error = "" if fault is None else fault.what
+    except (httpx.HTTPError, AttributeError) as failure:
+        error = stream.error.what if stream.error is not None else type(failure).__name__
     ttft = came[0] - start if came else 0.0
     gaps = [after - before for before, after in pairwise(came)]
     return Answer(kind, ttft, reason, error or ("" if came else "no tokens"), median(gaps) if gaps else 0.0)
