@@ -1,4 +1,4 @@
-"""One call to an OpenAI-compatible chat endpoint, with the standard library.
+"""One call to an OpenAI-compatible chat endpoint, without a client library.
 
 No text is sent unless a learner has configured a judge. The key is read from PREP_JUDGE_API_KEY, never stored, and
 never sent unencrypted to another machine.
@@ -11,6 +11,8 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+from engine.server.answers import body_fault, json_object
 
 KEY_VARIABLE = "PREP_JUDGE_API_KEY"
 MAX_BYTES = 1 << 20
@@ -57,12 +59,10 @@ def complete(endpoint: Endpoint, messages: list[dict[str, str]], *, max_tokens: 
             reply = _post(endpoint, body)  # some servers do not support a response format
     except (OSError, ValueError) as error:
         raise _told(endpoint, error) from error
-    try:
-        text = reply["choices"][0]["message"]["content"]
-    except (KeyError, IndexError, TypeError):
-        raise JudgeError(
-            f"{endpoint.url} sent no chat completion; is it an OpenAI-compatible endpoint?"
-        ) from None
+    if (fault := body_fault("/chat/completions", reply)) is not None or reply is None:
+        why = "" if fault is None else f" ({fault.what})"
+        raise JudgeError(f"{endpoint.url} sent no chat completion{why}; is it an OpenAI-compatible endpoint?")
+    text = reply["choices"][0]["message"].get("content")
     return text if isinstance(text, str) else ""
 
 
@@ -73,7 +73,8 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _post(endpoint: Endpoint, body: dict[str, Any]) -> Any:
+def _post(endpoint: Endpoint, body: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the JSON object of the reply; None if it is none."""
     base = checked_url(endpoint.url)
     parts = urlsplit(base)
     headers = {"Content-Type": "application/json"}
@@ -88,7 +89,7 @@ def _post(endpoint: Endpoint, body: dict[str, Any]) -> Any:
         data = response.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"the reply is longer than {MAX_BYTES:,} bytes")
-    return json.loads(data)
+    return json_object(data)
 
 
 def _told(endpoint: Endpoint, error: Exception) -> JudgeError:

@@ -156,7 +156,7 @@ def test_a_client_that_leaves_frees_its_backend_before_the_first_byte_and_after(
     class Waiting(httpx.AsyncByteStream):
         async def __aiter__(self) -> Any:
             if stream:
-                yield b"data: {}\n\n"
+                yield b'data: {"choices": [{"index": 0, "text": "a", "finish_reason": null}]}\n\n'
             await asyncio.Event().wait()
 
         async def aclose(self) -> None:
@@ -183,6 +183,7 @@ def test_a_client_that_leaves_frees_its_backend_before_the_first_byte_and_after(
     asyncio.run(client.app(scope, receive, send))
     assert cancelled and made.backends[0].load == 0
     assert counted(client)["gateway_attempts_total", "a", "client_left"] == 1
+    assert counted(client)["gateway_responses_total", "4xx", ""] == 1 and made.backends[0].num_failed == 0
 
 
 def test_a_tenant_pays_for_a_stream_that_it_leaves_before_the_usage_comes() -> None:

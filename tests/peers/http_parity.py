@@ -19,6 +19,8 @@ from typing import Any
 import httpx
 from http_bodies import Body, bodies
 
+from engine.server.answers import EventStream
+
 OWN_PATHS = "errors have OpenAI's shape on every path; FastAPI's own shape there"
 OWN_CALLS = "a forced call is a Hermes block; vLLM forces a bare JSON list or object"
 KNOWN = {
@@ -71,9 +73,9 @@ def seen(url: str, body: Body) -> dict[str, Any]:
         return {"status": type(error).__name__}
     found: dict[str, Any] = {"status": answer.status_code // 100, "text": "", "usage": None}
     if answer.headers.get("content-type", "").startswith("text/event-stream"):
-        lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")]
-        parts = [json.loads(line) for line in lines if line != "[DONE]"]
-        found["done"] = lines[-1] == "[DONE]"
+        stream = EventStream(body.path)
+        parts = [event.content for event in stream.feed(answer.content) if event.content is not None]
+        found["done"] = stream.is_done
     else:
         try:
             parts = [answer.json()]

@@ -236,6 +236,9 @@ class Server:
         self.judge: Judge = honest
         self.reply: Callable[[dict[str, Any]], str] | None = None
         self.status = 200
+        self.finish_reason: str | None = "stop"
+        self.cut: int | None = None
+        """Bytes after which the connection ends."""
         self.delay = 0.0
         self.rejects_format = False
         self.seen: list[dict[str, Any]] = []
@@ -255,7 +258,8 @@ class Server:
                 self.end_headers()
                 data = json.loads(body["messages"][1]["content"])
                 text = server.reply(data) if server.reply else json.dumps({"marks": server.judge(data)})
-                self.wfile.write(json.dumps({"choices": [{"message": {"content": text}}]}).encode())
+                choice = {"message": {"content": text}, "finish_reason": server.finish_reason}
+                self.wfile.write(json.dumps({"choices": [choice]}).encode()[: server.cut])
 
             def log_message(self, *args: object) -> None:
                 pass
@@ -429,6 +433,21 @@ def test_an_endpoint_that_fails_is_told_in_one_line(server: Server, monkeypatch:
         complete(Endpoint(server.url, "m"), messages)
     with pytest.raises(JudgeError, match="cannot be reached"):
         complete(Endpoint("http://127.0.0.1:9/v1", "m"), messages)
+
+
+def test_a_reply_that_is_not_whole_is_no_reply(server: Server) -> None:
+    messages = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": '{"keypoints": [], "answer": ""}'},
+    ]
+    for cut, reason, why in (
+        (0, "stop", "not a JSON"),
+        (30, "stop", "not a JSON"),
+        (None, None, "without finish_reason"),
+    ):
+        server.cut, server.finish_reason = cut, reason
+        with pytest.raises(JudgeError, match=f"sent no chat completion .*{why}"):
+            complete(Endpoint(server.url, "m"), messages)
 
 
 def test_a_key_is_sent_but_never_in_the_clear_to_another_machine(
