@@ -114,7 +114,10 @@ def _read(base: str, headers: dict[str, str], timeout: float) -> str:
             if size > MAX_BYTES or time.monotonic() > deadline:
                 limit = f"{MAX_BYTES >> 20} MiB" if size > MAX_BYTES else f"{timeout:g} s"
                 raise ScrapeError(f"{base}/metrics does not end within {limit}", "is this a /metrics page?")
-    return b"".join(parts).decode(errors="replace")
+    text = b"".join(parts).decode(errors="replace")
+    if text and not text.endswith("\n"):  # a number that is cut reads as another one
+        raise ScrapeError(f"{base}/metrics ended within a line", "did the server end while it answered?")
+    return text
 
 
 @dataclass(frozen=True)

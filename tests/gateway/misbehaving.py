@@ -18,7 +18,7 @@ EVENTS, JSON = "text/event-stream", "application/json"
 
 @dataclass(frozen=True)
 class Script:
-    """What a backend answers to each POST. GET is always answered: it looks healthy."""
+    """What a backend answers to each POST. It answers each GET, so it looks healthy."""
 
     content: bytes
     kind: str = EVENTS
@@ -28,6 +28,8 @@ class Script:
     missing: int = 0
     """Bytes that the length promises in vain; a chunked body lacks its last chunk if not 0."""
     end: Literal["close", "reset", "stall"] = "close"
+    page: bytes = MODELS
+    """Answer to each GET; the end of the connection ends it."""
 
 
 @contextmanager
@@ -45,8 +47,8 @@ def backend(script: Script) -> Iterator[tuple[str, list[Any]]]:
                     length = int(value) if name.lower() == b"content-length" else length
                 body = reader.read(length)
                 if request.startswith(b"GET"):
-                    self.request.sendall(_head(200, JSON, f"Content-Length: {len(MODELS)}") + MODELS)
-                    continue
+                    self.request.sendall(_head(200, JSON, "Connection: close") + script.page)
+                    return
                 got.append(json.loads(body) | {"from": self.client_address})
                 if not self._answer():
                     return

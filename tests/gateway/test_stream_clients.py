@@ -11,6 +11,7 @@ from app.bench.first_served import first_token
 from engine.config import ConfigError
 from engine.server.diagnosis.probe import probe
 from engine.server.load_client import Due, Load, LoadReport, Objective
+from engine.server.scrape import ScrapeError, fetch
 from tests.gateway.misbehaving import DONE, JSON, Script, backend, events, part
 
 TEXT = "/v1/completions"
@@ -90,6 +91,18 @@ def test_the_probe_takes_a_whole_answer() -> None:
     with backend(Script(WHOLE, framing="chunked")) as (url, _):
         answers = probe(url, "", ["shop"])
     assert {(each.error, each.finish_reason) for each in answers} == {("", "stop")} and answers[0].ttft > 0
+
+
+def test_a_page_of_metrics_that_is_cut_within_a_number_is_no_scrape() -> None:
+    page = b'vllm:num_requests_running{model_name="shop"} 12.0\n'
+    with backend(Script(b"", page=page)) as (url, _):
+        assert fetch(url).values["num_requests_running"] == 12
+    for cut in (1, 4):
+        with (
+            backend(Script(b"", page=page[:-cut])) as (url, _),
+            pytest.raises(ScrapeError, match="within a line"),
+        ):
+            fetch(url)
 
 
 @pytest.mark.parametrize("name", ["nothing", "only [DONE]", "error first", "a page", "a 500"])
