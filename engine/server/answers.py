@@ -76,7 +76,7 @@ class EventStream:
         self.num_chunks = 0
         """Events with a part of the answer."""
         self.total_tokens = 0
-        """By the last usage; 0 before it comes."""
+        """Prompt and output tokens by the last usage; 0 before it comes."""
         self._is_responses = path.endswith("/responses")
         self._rest = bytearray()
         self._wrong: Fault | None = None
@@ -90,7 +90,7 @@ class EventStream:
 
     @property
     def fault(self) -> Fault | None:
-        """What keeps the answer from being whole if no more bytes come; None for a whole one."""
+        """Reason why the answer is not whole if no more bytes come; None for a whole one."""
         if self.error is not None or self._wrong is not None:
             return self.error or self._wrong
         if not self.is_done:

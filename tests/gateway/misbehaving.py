@@ -18,13 +18,13 @@ EVENTS, JSON = "text/event-stream", "application/json"
 
 @dataclass(frozen=True)
 class Script:
-    """What a backend answers to each POST. It answers each GET, so it looks healthy."""
+    """Answer of a backend to each POST. It answers each GET, so it looks healthy."""
 
     content: bytes
     kind: str = EVENTS
     status: int = 200
     framing: Literal["chunked", "length", "close"] = "close"
-    """How the answer's end is marked; `close`: by the end of the connection."""
+    """Mark of the answer's end; `close`: the end of the connection."""
     missing: int = 0
     """Bytes that the length promises in vain; a chunked body lacks its last chunk if not 0."""
     end: Literal["close", "reset", "stall"] = "close"
