@@ -20,10 +20,7 @@ COMPLETIONS = "/v1/completions"
 DONE = b"[DONE]"
 MOST_BYTES = 64 << 20
 """Length of one event; longer ones are no answer."""
-NOTABLE = re.compile(
-    rb'"(error|usage)"\s*:\s*[^n\s]|"finish_reason"\s*:\s*"|"object"\s*:\s*"error"|"choices"\s*:\s*\[\s*\]'
-)
-"""In an event that says more than one more piece of text. JSON escapes quotes, so no text looks like it."""
+FINISH = b'"finish_reason":'
 SKIMMED: dict[str, Any] = {"choices": [{}]}
 """Content of an event that was counted only."""
 END_OF_EVENT = re.compile(rb"\n\r?\n")
@@ -127,7 +124,7 @@ class EventStream:
         if data == DONE:
             self.is_done = True
             return Event(raw, None)
-        if self._skims and data[:1] == b"{" and data[-1:] == b"}" and not NOTABLE.search(data):
+        if self._skims and _is_text_only(data):
             self.num_chunks += 1
             return Event(raw, SKIMMED)
         content = json_object(data)
@@ -216,7 +213,20 @@ def usage(content: Any, name: str = "total_tokens") -> int:
     return count if isinstance(count, int) and count > 0 else 0
 
 
+def _is_text_only(data: bytes) -> bool:
+    """Return whether an event is one more piece of one text. JSON escapes quotes, so no text looks like a field."""
+    at = data.find(FINISH)
+    return (
+        data.startswith((b"null", b" null"), at + len(FINISH))
+        and data.find(FINISH, at + 1) < 0 <= at
+        and not (b'"error"' in data or b'"usage":{' in data or b'"usage": {' in data)
+        and data.endswith(b"}")
+    )
+
+
 def _data(raw: bytes) -> bytes | None:
     """Return the data of an event; None for one without, such as a comment."""
+    if raw[:6] == b"data: " and raw.find(b"\n") == len(raw) - 2:
+        return raw[6:-2]
     found = [line[5:].removeprefix(b" ") for line in raw.splitlines() if line.startswith(b"data:")]
     return b"\n".join(found) if found else None

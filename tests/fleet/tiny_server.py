@@ -27,7 +27,9 @@ class Handler(BaseHTTPRequestHandler):
             RELEASED.set()
         elif body.get("prompt") == "wait":
             RELEASED.wait(60)
-        self._answer(json.dumps({"choices": [{"index": 0, "text": "done", "finish_reason": "stop"}]}).encode())
+        self._answer(
+            json.dumps({"choices": [{"index": 0, "text": "done", "finish_reason": "stop"}]}).encode()
+        )
 
     def _answer(self, content: bytes, kind: str = "application/json") -> None:
         self.send_response(200)

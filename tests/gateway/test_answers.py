@@ -108,6 +108,10 @@ def test_a_skimming_reader_parses_only_what_says_more_than_text(text: str) -> No
     stream = EventStream(skims=True)
     assert [each.content for each in stream.feed(content)] == [SKIMMED, chunk("", "stop"), usage, None]
     assert stream.fault is None and (stream.num_chunks, stream.total_tokens) == (2, 8)
+    both = {"choices": [*chunk(text)["choices"], *chunk("", "stop", 1)["choices"]]}
+    assert read(event(both) + event(chunk("", "stop")) + b"data: [DONE]\n\n", skims=True).fault is None
+    cut = read(event(both) + b"data: [DONE]\n\n", skims=True).fault
+    assert cut is not None and "choice 0" in cut.what
 
 
 def test_a_stream_of_responses_ends_with_its_event() -> None:
