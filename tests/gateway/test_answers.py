@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.server import answers
 from engine.server.answers import DONE, SKIMMED, EventStream, body_fault
 
+BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""The machine may be busy: no test asserts a time."""
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 
 
@@ -32,6 +34,7 @@ def read(content: bytes, path: str = TEXT, *, skims: bool = False) -> EventStrea
 WHOLE = event(chunk("a")) + event(chunk("b", "stop")) + b"data: [DONE]\n\n"
 
 
+@BUSY
 @given(
     texts=st.lists(st.text(max_size=9), min_size=1, max_size=4),
     end=st.sampled_from(["\n", "\r\n"]),
@@ -101,6 +104,7 @@ def test_what_is_whole_has_no_fault() -> None:
     assert read(split).fault is None, "the lines of one event belong together"
 
 
+@BUSY
 @given(text=st.text(max_size=20) | st.sampled_from(['"error": {', '"finish_reason": "stop"', '"usage": {']))
 def test_a_skimming_reader_parses_only_what_says_more_than_text(text: str) -> None:
     usage = {"choices": [], "usage": {"total_tokens": 8}}
