@@ -19,7 +19,7 @@ def problems_of(instance: Instance, keys: Sequence[str], replies: dict[str, str]
     for key in keys:
         if key in replies or not key.endswith(".interval"):
             try:
-                check_reply(instance, key, replies.get(key, ""))
+                check_reply(instance, key, replies.get(key, ""), replies)
             except ParseError as error:
                 found[key] = str(error)
     return found

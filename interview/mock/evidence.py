@@ -27,6 +27,8 @@ RESCUED = 3.0
 """Most that a step with a hint can show."""
 NARROW, WIDE = 3.0, 30.0
 """Ratios of an interval's ends: up to the first it says something, beyond the second nothing."""
+NARROW_SHARE, WIDE_SHARE = 20.0, 80.0
+"""Widths of intervals of shares, in percentage points, with the same meaning: 34 to 100 % says little about 97 %."""
 UNSURE = 50
 """Confidence below which a right option may be a guess."""
 PROSE_WEIGHT = 2.0
@@ -70,17 +72,30 @@ def interval_value(part: Part) -> float:
     """Return 1 to 5 for a number with its interval: it holds and is narrow, it holds and says little, it misses."""
     if part.interval is None:
         return min(4.0, closeness(part))
-    ratio = _ratio(*part.interval)
-    if ratio > WIDE:
+    if is_boundless(part):
         return min(2.0, closeness(part))
     if part.hit:
-        return 5.0 if ratio <= NARROW else 3.0
+        return 5.0 if _is_narrow(part) else 3.0
     return min(2.0, closeness(part))
 
 
 def is_boundless(part: Part) -> bool:
     """Return whether an interval is too wide to say anything."""
-    return part.interval is not None and _ratio(*part.interval) > WIDE
+    if part.interval is None:
+        return False
+    return _ratio(*part.interval) > WIDE or _points_of_share(part) > WIDE_SHARE
+
+
+def _is_narrow(part: Part) -> bool:
+    assert part.interval is not None
+    return _ratio(*part.interval) <= NARROW and _points_of_share(part) <= NARROW_SHARE
+
+
+def _points_of_share(part: Part) -> float:
+    """Return the width of an interval of shares in percentage points; 0 for one that is not between 0 and 100 %."""
+    assert part.interval is not None
+    low, high = part.interval
+    return high - low if part.unit == "%" and low >= 0 and high <= 100 else 0.0
 
 
 def _ratio(low: float, high: float) -> float:

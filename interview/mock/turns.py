@@ -75,7 +75,7 @@ class Ask(Want):
             raise ParseError("there is no answer", "type your best guess")
         for key in self.keys:
             if key in replies or not key.endswith(".interval"):
-                check_reply(self.instance, key, str(replies.get(key, "")))
+                check_reply(self.instance, key, str(replies.get(key, "")), replies)
         sure = reply.get("confidence")
         if sure is not None and not (type(sure) is int and 1 <= sure <= 99):
             raise ParseError(f"{sure!r} is no confidence", "type a whole number from 1 to 99")

@@ -8,6 +8,7 @@
 An unreadable reply raises ParseError before any comparison.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -90,8 +91,9 @@ def asked_keys(instance: Instance) -> list[str]:
     ]
 
 
-def check_reply(instance: Instance, key: str, text: str) -> Any:
-    """Parse the reply for one key without grading it. Raises ParseError."""
+def check_reply(instance: Instance, key: str, text: str, given: Mapping[str, str] | None = None) -> Any:
+    """Parse the reply for one key without grading it. given: the other replies, of which an interval must contain its
+    number. Raises ParseError."""
     if key == "choice":
         kind = instance.question.kind
         chosen = pick(text, [choice.id for choice in instance.choices()], key="choice", none=kind == "multi")
@@ -101,8 +103,20 @@ def check_reply(instance: Instance, key: str, text: str) -> Any:
     if key == "order":
         return pick(text, instance.items(), key="order", every=True)
     if key.endswith(".interval"):
-        return parse_interval(text, _answer(instance, key.removesuffix(".interval")))
+        answer = _answer(instance, key.removesuffix(".interval"))
+        ends = parse_interval(text, answer)
+        if given and (number := given.get(answer.id)):
+            _check_inside(number, ends, answer)
+        return ends
     return parse(text, _answer(instance, key)).value
+
+
+def _check_inside(number: str, ends: tuple[float, float], answer: Answer) -> None:
+    """Raise ParseError if a number lies outside of its own interval."""
+    value = float(parse(number, answer).value)
+    if not (ends[0] <= value <= ends[1] or same_number(value, ends[0]) or same_number(value, ends[1])):
+        what = f"your number {number.strip()} lies outside of your interval"
+        raise ParseError(what, "type an interval around it", answer.id)
 
 
 def grade(instance: Instance, replies: dict[str, str], result: dict[str, Any] | None = None) -> Graded:

@@ -67,6 +67,17 @@ def test_an_interval_earns_most_if_it_is_narrow_and_holds(
     assert ev.interval_value(number(1000, 100, interval)) == value
 
 
+@pytest.mark.parametrize(
+    ("interval", "value"), [((34, 100), 3), ((90, 99), 5), ((10, 98), 2), ((80, 100), 5), ((60, 95), 2)]
+)
+def test_an_interval_of_a_share_is_narrow_by_its_percentage_points(
+    interval: tuple[float, float], value: float
+) -> None:
+    hit = interval[0] <= 97 <= interval[1]
+    part = Part("x", 95, 97, False, 0.0, 1.0, unit="%", interval=interval, level=0.8, hit=hit)
+    assert ev.interval_value(part) == value
+
+
 def prose(text: str, marks: dict[str, Mark], probes: dict[str, list[bool]], **more: Any) -> dict[str, float]:
     given = {"clarified": 0, "lo": 60, "hi": 150, "seconds": 60.0, "minutes": 3.0, **more}
     found = ev.of_prose(text, POINTS, marks, probes, ["mechanism", "communication"], "s/x", **given)  # type: ignore[arg-type]

@@ -153,6 +153,15 @@ def test_intervals(text: str, ends: tuple[float, float]) -> None:
     assert parse_interval(text, Answer(id="x", type="float", unit="ms")) == pytest.approx(ends)
 
 
+def test_an_interval_that_does_not_hold_its_own_number_is_asked_for_again() -> None:
+    instance = draw(NUMBERS, 1)
+    for number, interval in (("3 GiB", "4..5"), ("3", "1..2.9 GiB"), ("3072 MiB", "100..200 MiB")):
+        with pytest.raises(ParseError, match="lies outside of your interval"):
+            check_reply(instance, "size.interval", interval, {"size": number})
+    for number, interval in (("3 GiB", "3..5"), ("3", "2900 MiB..3 GiB"), ("", "1..2")):
+        check_reply(instance, "size.interval", interval, {"size": number})
+
+
 def test_an_interval_of_percentages_needs_its_sign_only_where_it_may_be_one_of_shares() -> None:
     share = Answer(id="x", type="float", unit="%")
     assert parse_interval("0.5..3", share) == (0.5, 3)

@@ -48,7 +48,7 @@ def read_replies(
             else:
                 try:
                     if line or not key.endswith(".interval"):
-                        check_reply(instance, key, line)
+                        check_reply(instance, key, line, replies)
                     replies[key] = line
                     keep()
                 except ParseError as error:
