@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from common.text import join_and
 from interview.mock.evidence import UNSURE, Evidence
 from interview.mock.scenario import AXES
 from interview.mock.talk import Asked, Talk
@@ -69,6 +70,8 @@ class Assessment:
     level: str
     marks: tuple[AxisMark, ...]
     recommendation: str
+    reason: str
+    """How much the recommendation rests on, and what was missing to a better one."""
     strengths: tuple[Asked, ...]
     gaps: tuple[Asked, ...]
     """At most three steps each, the strongest and the weakest."""
@@ -91,14 +94,16 @@ def assess(talk: Talk) -> Assessment:
     )
     judged = [asked for asked in talk.asked if asked.value is not None and "/" in asked.key]
     judged.sort(key=lambda asked: asked.value or 0.0)
+    found = (
+        talk.spec.level,
+        {mark.axis: mark.value for mark in marks},
+        [m.axis for m in marks if m.is_in_doubt],
+    )
     return Assessment(
         talk.spec.level,
         marks,
-        recommend(
-            talk.spec.level,
-            {mark.axis: mark.value for mark in marks},
-            [m.axis for m in marks if m.is_in_doubt],
-        ),
+        recommend(*found),
+        reason(*found),
         tuple(
             asked
             for asked in reversed(judged)
@@ -138,6 +143,36 @@ def recommend(level: str, values: Mapping[str, int | None], doubtful: Sequence[s
         ):
             return str(name)
     return "strong no"
+
+
+def reason(level: str, values: Mapping[str, int | None], doubtful: Sequence[str] = ()) -> str:
+    """Return how sure the recommendation is, and what was missing to the next better one: marks too low, or axes that
+    were too little observed."""
+    unseen = [axis for axis in AXES if values.get(axis) is None]
+    named = titles()
+    parts = [f"it rests on {len(AXES) - len(unseen)} of {len(AXES)} axes"]
+    got = recommend(level, values, doubtful)
+    names = [*rubric()["recommendations"][level], "strong no"]
+    if got in names[1:]:
+        better = names[names.index(got) - 1]
+        minima = rubric()["recommendations"][level][better]
+        needed = {axis: minima.get(axis, minima.get("every", 1)) for axis in AXES}
+        low = [
+            f"{named[axis].lower()} {least} ({values[axis]})"
+            for axis, least in needed.items()
+            if (values.get(axis) or least) < least
+        ]
+        wanted = [axis for axis in minima if axis in unseen] if better in PRAISE else []
+        missing = dict.fromkeys([*wanted, *(doubtful if better in PRAISE else ())])
+        if low:
+            parts.append(f'"{better}" needs {", ".join(low)}')
+        if missing:
+            parts.append(
+                f'"{better}" needs more observations of {join_and([named[axis].lower() for axis in missing])}'
+            )
+    elif got not in names and unseen:
+        parts.append(f"too little was observed of {join_and([named[axis].lower() for axis in unseen])}")
+    return "; ".join(parts)
 
 
 def anchor(axis: str, value: int) -> str:

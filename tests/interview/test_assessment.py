@@ -7,7 +7,7 @@ import pytest
 from interview.drills.drill import find_drill
 from interview.drills.score import Guess, score
 from interview.mock import evidence as ev
-from interview.mock.assessment import AxisMark, anchor, assess, recommend, rubric
+from interview.mock.assessment import AxisMark, anchor, assess, reason, recommend, rubric
 from interview.mock.candidates import VAGUE, Candidate
 from interview.mock.evidence import Evidence
 from interview.mock.scenario import AXES, LEVELS
@@ -186,6 +186,22 @@ def test_a_mark_needs_two_observations_and_rounds_halves_down() -> None:
     one = Evidence("diagnosis", 5.0, "", "s/x")
     assert AxisMark("diagnosis", (one,), None).value is None
     assert AxisMark("diagnosis", (one, Evidence("diagnosis", 4.0, "", "s/y")), None).value == 4
+
+
+@pytest.mark.parametrize(
+    ("level", "low", "unseen", "says"),
+    [
+        ("staff", {}, "tradeoffs", '5 of 6 axes; "yes" needs more observations of trade-offs'),
+        ("senior", {"quantification": 2}, "", '6 of 6 axes; "lean yes" needs quantification 3 (2)'),
+        ("senior", {"mechanism": 4}, "", '6 of 6 axes; "strong yes" needs mechanism 5 (4)'),
+        ("mid", {}, "", "6 of 6 axes"),
+    ],
+)
+def test_a_recommendation_says_what_it_rests_on_and_what_the_better_one_needs(
+    level: str, low: dict[str, int], unseen: str, says: str
+) -> None:
+    values: dict[str, int | None] = {axis: None if axis == unseen else low.get(axis, 5) for axis in AXES}
+    assert reason(level, values) == f"it rests on {says}"
 
 
 def test_every_level_has_recommendations_in_order_and_every_mark_an_anchor() -> None:

@@ -106,6 +106,8 @@ def show(found: Report) -> None:
     where.print(f"\n[bold]{escape(found.title)}[/]")
     where.print(f" {escape(role_name(found.role))}, {escape(found.level)} · {used} · {short(found.id)}")
     where.print(f" for {escape(found.level)}: [bold]{escape(found.recommendation)}[/]")
+    if found.reason:
+        where.print(Padding(f"[dim]{escape(found.reason)}[/]", (0, 0, 0, 1)))
     judged = any(row.judge is not None for row in found.axes)
     headings = ["axis", "machine", "you", *(["judge"] if judged else []), "observed"]
     table = terminal.table(*headings)
@@ -174,7 +176,9 @@ def _rest(found: Report) -> None:
     if found.unreached:
         where.print(showing.prose(f"not reached: {'; '.join(found.unreached)}"))
     if found.cards:
-        terminal.say(f" {counted(len(found.cards), 'question')} of the bank came up for review: prep review")
+        terminal.say(
+            f" {counted(len(found.cards), 'question')} of the bank, asked again from tomorrow: prep review"
+        )
     where.print(showing.prose(f"next session: {found.next_session}"))
     terminal.next_command(
         f"prep mock report {short(found.id)} --html", "every answer, with one that scores 5"

@@ -49,6 +49,7 @@ def make(session: Session, past: Sequence[Saved] = (), *, judged: Verdicts | Non
         started=spec.started,
         finished=session.is_over,
         recommendation=assessment.recommendation if session.is_over else "the session is not over",
+        reason=assessment.reason if session.is_over else "",
         axes=_axes(assessment, talk, judged or {}, number),
         steps=steps,
         strengths=[_title(asked.key, drawn, asked.say) for asked in assessment.strengths],
@@ -64,7 +65,7 @@ def make(session: Session, past: Sequence[Saved] = (), *, judged: Verdicts | Non
 
 
 def cards(talk: Talk, drawn: Mapping[str, Drawn]) -> list[str]:
-    """Return the questions of the bank that come up for review: those that missed steps name."""
+    """Return the questions of the bank that missed steps name."""
     from quizzes.question_bank import load_bank
 
     bank = load_bank()

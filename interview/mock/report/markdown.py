@@ -34,6 +34,8 @@ def _lines(report: Report, charts: bool) -> Iterator[str]:
         f"{report.started[:16].replace('T', ' ')} UTC · session {report.id}\n"
     )
     yield f"**Recommendation for {report.level}: {report.recommendation}.** A machine's reading of this one session.\n"
+    if report.reason:
+        yield f"Why: {report.reason}.\n"
     yield from _axes(report, charts)
     yield from _conclusions(report)
     yield "## Question by question\n"
@@ -152,7 +154,7 @@ def _rest(report: Report, charts: bool) -> Iterator[str]:
             ],
         )
     if report.cards:
-        yield f"Cards for review: {', '.join(report.cards)}. `prep review` asks them.\n"
+        yield f"Cards for review: {', '.join(report.cards)}. `prep review` asks them from the next day on.\n"
     yield f"**Next session**: {report.next_session}.\n"
 
 

@@ -90,12 +90,14 @@ class Report:
     """{"intervals", "held", "sure", "sure_and_wrong"}."""
     unreached: list[str]
     cards: list[str]
-    """Questions of the bank that come up for review."""
+    """Questions of the bank that missed steps name; `prep review` asks them from the next day on."""
     next_session: str
     trend: dict[str, list[int | None]]
     """Axis -> marks of all sessions until this one, in their order."""
     pauses: int = 0
     drawings: int = 0
+    reason: str = ""
+    """How much the recommendation rests on, and what was missing to a better one."""
     format: int = field(default=FORMAT)
 
     def to_json(self) -> dict[str, Any]:
