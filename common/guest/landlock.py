@@ -1,5 +1,7 @@
 """Linux Landlock: read some folders, write one, no TCP, no signals to processes outside.
 
+It covers contents and names of files. Mode, owner, times and extended attributes of a file outside can be changed.
+
 Source: Documentation/userspace-api/landlock.rst of the kernel. It needs no privileges.
 """
 

@@ -1,4 +1,4 @@
-"""Run learner code in a process of its own: confined, limited, and never trusted. See README.md."""
+"""Run learner code in a process of its own, confined and limited, and never let it decide. See README.md."""
 
 from common.sandbox.errors import GuestError, GuestStopped
 from common.sandbox.guest import Guest, confinement

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -194,7 +195,7 @@ class GuestProcess:
             raise self.stop(f"started more than {limits.threads} threads")
         if now - self._looked_at_disk > _DISK_EVERY:
             self._looked_at_disk = now
-            if _megabytes_in(self._scratch) > limits.disk_megabytes:
+            if _megabytes_of(self._scratch, family) > limits.disk_megabytes:
                 raise self.stop(f"wrote more than {limits.disk_megabytes} MiB of files")
 
     def _ended(self) -> GuestStopped:
@@ -259,13 +260,20 @@ def _seconds_queued(process: str) -> float:
         return 0.0
 
 
-def _megabytes_in(folder: Path) -> int:
-    size = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                size += os.lstat(os.path.join(place, name)).st_blocks * 512
-    return size // _MIB
+def _megabytes_of(folder: Path, family: Sequence[psutil.Process]) -> int:
+    """Return the disk space of the files in a folder, and on Linux of deleted files that these processes have open."""
+    places = [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names]
+    for process in family:
+        with suppress(OSError):
+            places += [entry.path for entry in os.scandir(f"/proc/{process.pid}/fd")]
+    sizes: dict[tuple[int, int], int] = {}
+    for place in places:
+        with suppress(OSError):
+            is_open = place.startswith("/proc/")
+            found = os.stat(place, follow_symlinks=is_open)
+            if not is_open or (stat.S_ISREG(found.st_mode) and not found.st_nlink):
+                sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return sum(sizes.values()) // _MIB
 
 
 def _sweep(marker: str) -> None:

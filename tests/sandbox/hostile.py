@@ -385,6 +385,17 @@ def total(numbers):
 """,
         "MiB of files",
     ),
+    "a disk full of deleted files": (
+        """
+def total(numbers):
+    kept = []
+    for n in range(100_000):
+        kept.append(open('f', 'wb', buffering=0))
+        os.unlink('f')
+        kept[-1].write(bytes(4 << 20))
+""",
+        "MiB of files",
+    ),
     "a flood on stdout": (
         """
 def total(numbers):

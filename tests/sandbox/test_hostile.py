@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 
 from common.child_process import ROOT
 from common.sandbox import Guest, GuestError, GuestStopped, Handle, Limits
-from common.sandbox.process import MARKER, MOST_CREDIT
+from common.sandbox.process import MARKER, MOST_CREDIT, _megabytes_of
 from tests.sandbox.hostile import IS_STOPPED, PRELUDE, RETURNS_SOMETHING_ELSE
 
 LIMITS = Limits(seconds=1.0, megabytes=300, disk_megabytes=32)
@@ -85,3 +86,19 @@ def test_a_guest_is_stopped(name: str, secret: Path) -> None:
     with pytest.raises(GuestStopped) as stopped:
         _total(source, secret, LIMITS if why == "stopped after" else AMPLE)
     assert why in str(stopped.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which deleted files a process has open")
+def test_a_deleted_file_counts_as_disk_space_while_it_is_open_and_a_file_elsewhere_never(
+    tmp_path: Path,
+) -> None:
+    folder, us = tmp_path / "scratch", [psutil.Process()]
+    before = _megabytes_of(folder, us)
+    with (tmp_path / "elsewhere").open("wb", buffering=0) as elsewhere, (folder / "f").open("wb") as file:
+        for each in (elsewhere, file):
+            each.write(bytes(8 << 20))
+        file.flush()
+        assert _megabytes_of(folder, us) == before + 8, "a file of the folder that is open counts once"
+        (folder / "f").unlink()
+        assert _megabytes_of(folder, us) == before + 8
+    assert _megabytes_of(folder, us) == before
