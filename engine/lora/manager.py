@@ -25,6 +25,7 @@ from engine.lora.adapter import Adapter, Target, load_adapter
 from engine.lora.layers import LoRALayer
 from engine.lora.prefetch import Prefetcher
 from engine.lora.request import LoRAError
+from engine.zoo.manifest import digest_of
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class LoRAManager:
             for part, part_name in enumerate(linear.part_names(name)):
                 self._layers[part_name] = layer, part
                 self.targets[part_name] = Target(linear.in_features, layer.lora_b[part].shape[1])
-        self._sources: dict[str, tuple[Path, tuple[int, int]]] = {}
+        self._sources: dict[str, tuple[Path, tuple[str, str]]] = {}
         """Folder and version of the loaded adapters, by key."""
         self.on_host: dict[str, Adapter] = {}
         self.slot_of: dict[str, int] = {}  # Slots of the adapters on the device, by key
@@ -159,13 +160,16 @@ class LoRAManager:
         return load_adapter(folder, self.targets, self.config.max_lora_rank, self._base_model)
 
 
-def _version(folder: Path) -> tuple[int, int]:
-    """Return the time of change in nanoseconds, and the size of the weights' file."""
+def _version(folder: Path) -> tuple[str, str]:
+    """Return the checksums of the weights and the configuration; times and sizes may stay when contents change."""
     try:
-        stat = (folder / "adapter_model.safetensors").stat()
+        weights = digest_of(folder / "adapter_model.safetensors")
     except OSError as error:
         raise LoRAError(
             f"{folder} is neither a shipped adapter (prep zoo list) nor a folder with adapter_model.safetensors "
             f"({error.strerror})"
         ) from None
-    return stat.st_mtime_ns, stat.st_size
+    try:
+        return weights, digest_of(folder / "adapter_config.json")
+    except OSError:
+        return weights, ""  # `load_adapter` says what is wrong with it

@@ -70,6 +70,7 @@ class Driver:
         max_cpu_loras: int = 0,
         lora_prefetch: int = 0,
         reserve_full: bool = True,
+        lookahead: int = 0,
         watermark: float = 0.0,
         resources: dict[str, Any] | None = None,
         **options: Any,
@@ -87,6 +88,7 @@ class Driver:
                 max_loras=max_loras,
                 max_cpu_loras=max_cpu_loras,
                 lora_prefetch=lora_prefetch,
+                num_lookahead_tokens=lookahead,
             ),
             CacheConfig(
                 num_blocks + 1,

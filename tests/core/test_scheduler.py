@@ -548,3 +548,27 @@ def test_an_idle_scheduler_plans_an_empty_step() -> None:
     out = driver.step()
     assert (out.step, out.scheduled, out.not_scheduled) == (0, [], [])
     assert driver.step().step == 1
+
+
+# -- blocks for drafts
+
+
+@pytest.mark.parametrize(("lookahead", "num_blocks"), [(1, 2), (2, 3), (5, 3), (6, 4)])
+def test_a_request_that_samples_holds_blocks_for_its_drafts(lookahead: int, num_blocks: int) -> None:
+    """Prompt of 7 in blocks of 4: a drafter writes from position 7 on, once the whole prompt is computed."""
+    driver = Driver(lookahead=lookahead, budget=4)
+    request = driver.add("a", 7, max_tokens=20)
+    driver.step()
+    assert len(request.blocks) == 2
+    driver.step()
+    assert len(request.blocks) == num_blocks
+
+
+def test_blocks_for_drafts_end_with_the_request_and_come_from_free_blocks_only() -> None:
+    driver = Driver(lookahead=8, num_blocks=4)
+    short = driver.add("a", 4, max_tokens=2)
+    driver.step()
+    assert len(short.blocks) == 2, "6 tokens at most"
+    long = driver.add("b", 4, max_tokens=12)
+    driver.step()
+    assert len(long.blocks) == 1, "8 drafts need two more, and one is free"

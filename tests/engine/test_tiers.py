@@ -51,8 +51,10 @@ def test_tokens_are_the_same_with_swap_with_recomputation_and_without_pressure(
     assert swapped.scheduler.kv.host.pool.num_used == 0
 
 
-def test_a_block_comes_back_from_the_host_as_it_went(make_engine: MakeEngine) -> None:
-    engine = small(make_engine, preemption_mode="swap", swap_space=MIB)
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "int8_per_token_head"])
+def test_a_block_comes_back_from_the_host_as_it_went(make_engine: MakeEngine, kv_cache_dtype: str) -> None:
+    """The scales of an int8 cache are part of its blocks."""
+    engine = small(make_engine, preemption_mode="swap", swap_space=MIB, kv_cache_dtype=kv_cache_dtype)
     cache = engine.executor.worker.runner.kv_cache.blocks
     copy = engine.executor.worker.host_pool.copy
     went: dict[int, torch.Tensor] = {}
@@ -70,8 +72,9 @@ def test_a_block_comes_back_from_the_host_as_it_went(make_engine: MakeEngine) ->
     assert len(came) > 5 and all(came)
 
 
-def test_an_evicted_prefix_is_found_on_the_host(make_engine: MakeEngine) -> None:
-    engine = small(make_engine, kv_offloading_size=MIB)
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "int8_per_token_head"])
+def test_an_evicted_prefix_is_found_on_the_host(make_engine: MakeEngine, kv_cache_dtype: str) -> None:
+    engine = small(make_engine, kv_offloading_size=MIB, kv_cache_dtype=kv_cache_dtype)
     first = run(engine, [request("first", list(range(2, 42)))])
     for index in range(4):  # 4 x 20 blocks through a cache of 27: the prefix leaves the device
         run(engine, [request(f"other{index}", [3 + index] * 80)])

@@ -125,6 +125,24 @@ def test_an_adapter_whose_folder_is_gone_fails_its_requests_alone(tmp_path: Path
     assert len(text_of(llm, again)[0]) == 10
 
 
+@pytest.mark.parametrize("rewritten", ["adapter_model.safetensors", "adapter_config.json"])
+def test_an_adapter_rewritten_with_its_size_and_time_is_not_read_again_in_silence(
+    rewritten: str, tmp_path: Path, open_llm: OpenLLM
+) -> None:
+    """As `cp --preserve` or unpacking an archive does. It fell out of the host cache meanwhile."""
+    folders = [write_adapter(tmp_path / f"a{n}", seed=n, targets=["q_proj"]) for n in (1, 2)]
+    write_adapter(tmp_path / "other", seed=3, targets=["q_proj"], lora_alpha=32)
+    llm = open_llm(enable_lora=True, max_loras=1, max_cpu_loras=1)
+    one, _ = (llm.load_lora_adapter(folder.name, str(folder)) for folder in folders)
+    file, other = folders[0] / rewritten, tmp_path / "other" / rewritten
+    before = file.stat()
+    assert before.st_size == other.stat().st_size
+    file.write_bytes(other.read_bytes())
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    [lost] = llm.generate([PROMPT], TEN, lora_request=one, use_tqdm=False)
+    assert lost.outputs[0].finish_reason == "error" and "load it again" in lost.error
+
+
 def test_an_interrupted_step_leaves_no_adapter_half_loaded(adapters: list[Path], open_llm: OpenLLM) -> None:
     llm = open_llm(enable_lora=True)
     lora = llm.load_lora_adapter("one", str(adapters[0]))
