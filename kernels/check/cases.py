@@ -272,6 +272,10 @@ def _reshape_and_cache(draw: Draw) -> Made:
         key, value = draw.heads(3, 32, 2, 2)
         key[1] *= factor
         yield name, key, value, pages.kv, slots, pages.kv_scale
+    pages = Pages(draw, 3, 2, 16, 32, torch.int8)
+    key, value = draw.heads(3, 32, 2, 2)
+    key[1, 0, 0] = NAN
+    yield "int8, a NaN first in a head", key, value, pages.kv, slots, pages.kv_scale
     yield "padding only", key, value, Pages(draw, 3, 2, 16, 32, draw.dtype).kv, torch.tensor([-1, -1, -1])
 
 
@@ -295,6 +299,7 @@ def _paged_attention(draw: Draw) -> Iterator[Case]:
         (2, 4, 64, 32),
     ]
     if draw.size != "tiny":
+        yield _attention(draw, "decode", [(1, 1 + 7 * row) for row in range(15)], 20, 1, 32, 16)
         layouts += [(4, 2, 32, 32), (2, 7, 64, 16), (1, 1, 128, 16), (8, 4, 128, 16), (2, 4, 128, 64)]
     for number, layout in enumerate(layouts):
         for kind, rows in (("decode", decode), ("mixed", mixed), ("prefill", prefill)):
@@ -463,7 +468,7 @@ def _lora_shapes(draw: Draw) -> Iterator[tuple[int, int, int, int]]:
     yield 1, 1, 1, 16
     yield 6, 3, 3, 8
     yield 7, 2, 1, 20
-    yield draw.pick(19, 40, 300), 2, 4, draw.pick(16, 32, 64)
+    yield draw.pick(19, 70, 300), draw.pick(2, 4, 8), 4, draw.pick(16, 40, 64)
 
 
 def _as_slots(matrices: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -475,8 +480,8 @@ def _as_slots(matrices: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _lora_shrink(draw: Draw) -> Made:
-    width = draw.pick(80, 320, 4096)
-    for tokens, slices, adapters, rank in _lora_shapes(draw):
+    for number, (tokens, slices, adapters, rank) in enumerate(_lora_shapes(draw)):
+        width = draw.pick(80, 320, 4096) + number % 4  # sums are often cut in four
         lora_a = draw.normal(slices, adapters, rank, width)
         x, ids = draw.strided(tokens, width), _token_adapters(draw, tokens, adapters)
         for name, matrices in _as_slots(lora_a):
@@ -486,7 +491,7 @@ def _lora_shrink(draw: Draw) -> Made:
 
 
 def _lora_expand(draw: Draw) -> Made:
-    widths = [draw.pick(64, 256, 4096), draw.pick(40, 100, 1024), draw.pick(40, 100, 1024)]
+    widths = [draw.pick(64, 256, 4096), *[draw.pick(40, 100, 1024)] * 7]
     for tokens, slices, adapters, rank in _lora_shapes(draw):
         lora_b = [draw.normal(adapters, width, rank) for width in widths[:slices]]
         shrunk = draw.normal(slices, tokens, rank, dtype=torch.float32)

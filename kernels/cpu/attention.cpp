@@ -35,6 +35,7 @@ namespace {
 constexpr int CHUNK = 4 * LANES;         // keys that are looked at together
 constexpr int MAX_QUERIES = 48;          // query vectors of a task, or one token's: the scratch stays in L2
 constexpr int MANY_ROWS = 16;            // enough tasks for all threads, without one for each head
+constexpr int MANY_TASKS = 256;          // enough that a last handful hardly matters
 constexpr int64_t WORTH_THREADS = 2048;  // keys: some twenty microseconds
 constexpr int FEW = 8;                   // queries for which keys are not worth a copy
 
@@ -477,7 +478,7 @@ template <typename Q, typename T>
 void attend_all(const Batch& batch, int64_t num_rows) {
     const std::vector<Task> tasks = make_tasks(batch, num_rows);
     const auto num_tasks = static_cast<int64_t>(tasks.size());
-    const int64_t at_once = num_tasks > 256 ? 8 : 1;  // enough of them that a last handful hardly matters
+    const int64_t at_once = num_tasks > MANY_TASKS ? 8 : 1;
     int64_t num_keys = 0;
     for (const Task& task : tasks) num_keys += Range(batch, task).end;
     const bool worth_threads = num_keys > WORTH_THREADS;

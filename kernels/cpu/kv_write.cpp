@@ -28,7 +28,7 @@ float write_head_int8(const From* x, int8_t* to, int64_t size) {
     float peak = 0;
     for (int64_t i = 0; i < size; i++) {
         const float magnitude = std::fabs(to_float(x[i]));
-        peak = magnitude <= peak ? peak : magnitude;
+        peak = peak >= magnitude || peak != peak ? peak : magnitude;
     }
     const float scale = peak / 127;
     for (int64_t i = 0; i < size; i++) {

@@ -12,6 +12,7 @@ from kernels.attention_batch import AttentionBatch
 from kernels.check.run import check
 from kernels.cpu import build
 from kernels.reference import attention as reference
+from tests.kernels.cpu_constants import constant
 from tests.kernels.cpu_mutants import FLOATS, SIZES, assert_noticed, same_with_any_number_of_threads
 
 if problem := build.load_library().problem:
@@ -139,6 +140,7 @@ def test_rows_of_a_large_batch_are_the_same_alone(cache: torch.dtype) -> None:
         [Request(5 + 17 * row, group=1) for row in range(20)],
         [1 + row % 3 for row in range(20)],
     )
+    assert sum(request.length for request in requests) > constant("attention.cpp", "WORTH_THREADS")
     kv, kv_scale = torch.cat([request.kv for request in requests]).nan_to_num(), None
     if cache == torch.int8:
         kv, kv_scale = kv * 40, torch.rand(kv.shape[:4]) / 40
@@ -146,6 +148,17 @@ def test_rows_of_a_large_batch_are_the_same_alone(cache: torch.dtype) -> None:
         kv_scale = torch.tensor([0.5, 2.0])
     query = torch.randn(sum(query_lens), 2, 32).to(cache if cache == torch.bfloat16 else torch.float32)
     assert_rows_are_the_same_alone(requests, query_lens, query, kv.to(cache), kv_scale)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_more_tasks_than_are_taken_one_by_one(more: int) -> None:
+    """As many rows as still are one task for each head of the cache."""
+    rows = constant("attention.cpp", "MANY_ROWS") - 1
+    heads = constant("attention.cpp", "MANY_TASKS") // rows + more
+    assert (rows * heads > constant("attention.cpp", "MANY_TASKS")) == bool(more)
+    requests = [Request(3 + 11 * row, kv_heads=heads, group=1, head_dim=16) for row in range(rows)]
+    query, kv = torch.randn(rows, heads, 16), torch.cat([request.kv for request in requests])
+    assert_rows_are_the_same_alone(requests, [1] * rows, query, kv)
 
 
 def test_a_nan_in_another_requests_pages_or_in_unused_slots_does_not_matter() -> None:

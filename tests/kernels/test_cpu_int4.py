@@ -15,7 +15,8 @@ if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from kernels.cpu import int4
-from tests.kernels.cpu_mutants import faulty
+from tests.kernels.cpu_constants import around
+from tests.kernels.cpu_mutants import faulty, same_with_any_number_of_threads
 
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 Weights = tuple[Tensor, Tensor, Tensor, int]
@@ -89,9 +90,26 @@ def test_activations_and_scales_of_any_float_type(
     assert_is_the_product(tokens(count, 384, dtype), weights(37, 384, 64, scale_dtype))
 
 
-def test_a_matrix_large_enough_for_all_threads() -> None:
-    for count in (1, 70):
-        assert_is_the_product(tokens(count, 1536), weights(700, 1536, 128))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_a_matrix_large_enough_for_all_threads(dtype: torch.dtype) -> None:
+    """fp16 rows are converted first."""
+    w = weights(70, 1536, 128)
+    for count in (1, 11, 700):
+        x = tokens(count, 1536, dtype)
+        found = same_with_any_number_of_threads(lambda x=x: int4.int4_linear(x, *w))
+        assert torch.equal(int4.int4_linear(x[-1:], *w), found[-1:])
+        assert_is_the_product(x, w)
+
+
+@pytest.mark.parametrize("count", around("quantised.h", "ROWS_IN_SCRATCH"))
+def test_rows_beyond_those_that_are_converted_at_once(count: int) -> None:
+    assert_is_the_product(tokens(count, 20, torch.float16), weights(3, 20, 10))
+
+
+@pytest.mark.parametrize("columns", [1020, 1024, 2048])
+def test_converted_rows_that_would_lie_4_kib_apart(columns: int) -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        assert_is_the_product(tokens(7, columns, dtype), weights(5, columns, columns // 2))
 
 
 @pytest.mark.parametrize(("columns", "group_size"), [(256, 128), (2100, 70)])

@@ -15,7 +15,8 @@ if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from kernels.cpu import int8
-from tests.kernels.cpu_mutants import faulty
+from tests.kernels.cpu_constants import around
+from tests.kernels.cpu_mutants import faulty, same_with_any_number_of_threads
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -49,8 +50,9 @@ def test_any_number_of_tokens_and_rows(count: int, rows: int) -> None:
     assert_is_the_product(tokens(count, 192), weights(rows, 192))
 
 
-@pytest.mark.parametrize("columns", [1, 3, 15, 16, 63, 64, 65, 100, 127, 1000])
+@pytest.mark.parametrize("columns", [1, 3, 15, 16, 63, 64, 65, 100, 127, 1000, 4096])
 def test_any_number_of_columns(columns: int) -> None:
+    """4096: rounded rows would lie 4 KiB apart and are moved."""
     for count in (1, 6):
         assert_is_the_product(tokens(count, columns), weights(9, columns))
 
@@ -62,8 +64,17 @@ def test_activations_of_any_float_type(dtype: torch.dtype) -> None:
 
 
 def test_a_matrix_large_enough_for_all_threads() -> None:
-    for count in (1, 70):
-        assert_is_the_product(tokens(count, 2048), weights(700, 2048))
+    for count in (1, 70, 520):
+        x, w = tokens(count, 2048), weights(70 if count > 70 else 700, 2048)
+        assert torch.equal(
+            same_with_any_number_of_threads(lambda x=x, w=w: int8.int8_linear(x, *w)),
+            reference.int8_linear(x, *w),
+        )
+
+
+@pytest.mark.parametrize("count", around("quantised.h", "ROWS_IN_SCRATCH"))
+def test_rows_beyond_those_that_are_rounded_at_once(count: int) -> None:
+    assert_is_the_product(tokens(count, 20), weights(3, 20))
 
 
 def test_the_largest_sums_are_exact() -> None:
@@ -90,11 +101,12 @@ def test_a_row_of_zeros_gives_zeros_and_a_tiny_one_is_not_lost() -> None:
     assert_is_the_product(x, weights(11, 96))
 
 
+@pytest.mark.parametrize("place", [0, 15, 16, 99])
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf])
-def test_nan_and_infinity_stay_in_their_row(poison: float) -> None:
+def test_nan_and_infinity_stay_in_their_row(poison: float, place: int) -> None:
     x, w = tokens(9, 100).clone(), weights(20, 100)
     expected = int8.int8_linear(x, *w)
-    x[4, 99] = poison
+    x[4, place] = poison
     found = int8.int8_linear(x, *w)
     assert found[4].isnan().all()
     others = [0, 1, 2, 3, 5, 6, 7, 8]
@@ -119,6 +131,7 @@ MUTATIONS = {
     "128 steps instead of 127": ("largest(largest_yet) / 127.0f", "largest(largest_yet) / 128.0f"),
     "the offset stays in": ("total * -uint32_t{X_OFFSET}", "total * uint32_t{0}"),
     "NaN is overlooked": ("nan |= at != at;", ""),
+    "only the last vector is searched for NaN": ("nan |= at != at;", "nan = at != at;"),
     "the end of a row is not looked at": (
         "scale_of(numbers, width)",
         "scale_of(numbers, depth / LANES * LANES)",
@@ -136,4 +149,5 @@ def test_a_faulty_kernel_is_noticed(fault: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(int8, "_int8_linear", mutant)
     with pytest.raises(AssertionError):
         assert_is_the_product(tokens(20, 100), weights(9, 100))
-        test_nan_and_infinity_stay_in_their_row(torch.nan)
+        for place in (0, 99):
+            test_nan_and_infinity_stay_in_their_row(torch.nan, place)

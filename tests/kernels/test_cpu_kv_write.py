@@ -8,14 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.attention_batch import AttentionBatch
 from kernels.check.run import check
 from kernels.cpu import build
+from tests.kernels.cpu_constants import constant
 from tests.kernels.cpu_mutants import FLOATS, SIZES, assert_noticed, threads
 
 if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
-from kernels.cpu import kv_write
+from kernels.cpu import attention, kv_write
 
 FP8 = torch.float8_e4m3fn
 
@@ -79,6 +81,7 @@ def test_floats_round_to_16_bit_as_in_torch_but_for_subnormal_bf16(cache_dtype: 
 def test_only_the_slots_are_written_by_any_number_of_threads(cache_dtype: torch.dtype) -> None:
     """1200 tokens with padding between, into one layer of three; a NaN stays with its token."""
     tokens, heads, head_dim, block_size = 1200, 2, 32, 16
+    assert tokens * heads * head_dim > constant("kv_write.cpp", "WORTH_THREADS")
     key, value = torch.randn(2, tokens, heads, head_dim)
     key[5], value[7] = torch.nan, torch.nan
     slots = torch.randperm(90 * block_size)[:tokens] + block_size
@@ -111,6 +114,16 @@ def test_only_the_slots_are_written_by_any_number_of_threads(cache_dtype: torch.
     torch.testing.assert_close(restored[slots[clean]], expected[clean], **tolerance)
 
 
+@pytest.mark.parametrize("place", [0, 1, 16, 31])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_nan_anywhere_in_a_head_makes_its_int8_scale_nan(place: int, dtype: torch.dtype) -> None:
+    kv, scale = torch.zeros(2, 2, 2, 1, 32, dtype=torch.int8), torch.zeros(2, 2, 2, 1)
+    key, value = torch.randn(2, 1, 2, 32).to(dtype)
+    key[0, 1, place] = torch.nan
+    kv_write.reshape_and_cache(key, value, kv, torch.tensor([1]), scale)
+    assert scale[1, 0, 1].isnan().all() and scale.isnan().sum() == 1
+
+
 def test_no_tokens_and_nothing_but_padding() -> None:
     kv = torch.full((3, 2, 2, 4, 16), 3.0)
     for tokens in (0, 4):
@@ -127,6 +140,22 @@ def test_what_the_kernel_does_not_take_is_told_with_what_it_takes() -> None:
     assert ask(rows, rows, kv.to(torch.int8), slots) == "a cache of int8 needs kv_scale"
     assert "a block is not contiguous" in ask(rows, rows, kv.transpose(2, 3), slots)
     assert "dtypes float64" in ask(rows.double(), rows.double(), kv, slots)
+
+
+def test_a_cache_of_more_than_2_gib_is_written_and_read_in_its_last_block() -> None:
+    """Only the pages of the memory that are written exist."""
+    block = torch.Size((2, 1, 16, 128))
+    last = 2**31 // block.numel() + 3
+    large, small = (torch.empty((n, *block), dtype=torch.int8) for n in (last + 1, 2))
+    scales = [torch.empty((len(kv), 2, 1, 16)) for kv in (large, small)]
+    key, value, query = torch.randn(3, 16, 1, 128)
+    found = []
+    for kv, scale, number in ((large, scales[0], last), (small, scales[1], 1)):
+        kv_write.reshape_and_cache(key, value, kv, number * 16 + torch.arange(16), scale)
+        starts, lengths = torch.tensor([0, 1]).int(), torch.tensor([16]).int()
+        batch = AttentionBatch(starts, lengths, torch.tensor([[number]]).int())
+        found.append(attention.paged_attention(query[:1], kv, batch, scale=0.1, kv_scale=scale))
+    assert torch.equal(*found) and torch.equal(large[last], small[1])
 
 
 FAULTS = {

@@ -18,8 +18,10 @@ if problem := build.load_library().problem:
 
 from kernels.cpu import linear
 from kernels.cpu.linear import pack_weight
+from tests.kernels.cpu_constants import around, constant
 
 PANEL = 2 * linear._LANES
+NUM_ROWS = around("gemm.h", "ROWS_AT_ONCE")
 
 
 def exact(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -81,10 +83,11 @@ def test_bf16_panels_give_the_product_of_fp32_panels_bit_for_bit(rows: int) -> N
 def test_a_row_is_the_same_alone_and_in_a_batch_of_any_size(width: int, make: object) -> None:
     """width 1024: rows that would collide in the cache are moved apart first, from five rows on."""
     weight, bias = make(5 * PANEL + 3, width), torch.randn(5 * PANEL + 3)
-    packed, x = pack_weight(weight), torch.randn(230, width)
-    alone = torch.cat([linear.linear(x[row : row + 1], packed, bias) for row in range(230)])
+    packed, x = pack_weight(weight), torch.randn(NUM_ROWS[-1], width)
+    assert weight.numel() * len(x) > constant("gemm.h", "WORTH_THREADS")
+    alone = torch.cat([linear.linear(row[None], packed, bias) for row in x])
     torch.testing.assert_close(alone, exact(x, weight, bias), rtol=0, atol=1e-5 * width**0.5)
-    for rows in (*range(2, 30), 95, 96, 97, 108, 191, 192, 193, 230):
+    for rows in (*range(2, 30), 95, 96, 97, 108, *NUM_ROWS):
         assert torch.equal(linear.linear(x[:rows], packed, bias), alone[:rows]), rows
     assert torch.equal(same_with_any_number_of_threads(lambda: linear.linear(x, packed, bias)), alone)
     assert torch.equal(same_with_any_number_of_threads(lambda: linear.linear(x[:7], packed, bias)), alone[:7])
@@ -155,13 +158,13 @@ def test_a_bf16_matrix_comes_back_bit_for_bit(out: int) -> None:
 def test_a_bf16_row_is_the_same_alone_and_in_a_batch_and_sums_are_fp32(width: int) -> None:
     """width 2048: rows that would collide in the cache are moved apart first, from five rows on."""
     x, weight, bias = (
-        torch.randn(*shape).bfloat16() for shape in ((230, width), (3 * PANEL + 3, width), (99,))
+        torch.randn(*shape).bfloat16() for shape in ((NUM_ROWS[-1], width), (3 * PANEL + 3, width), (99,))
     )
     packed, wide = pack_weight(weight), torch.float32
     bias = bias[:1].expand(3 * PANEL + 3).contiguous()
-    alone = torch.cat([linear.linear(x[row : row + 1], packed, bias, wide) for row in range(230)])
+    alone = torch.cat([linear.linear(row[None], packed, bias, wide) for row in x])
     torch.testing.assert_close(alone, exact(x, weight, bias), rtol=0, atol=1e-5 * width**0.5)
-    for rows in (*range(2, 14), 25, 95, 108, 192, 193, 230):
+    for rows in (*range(2, 14), 25, 95, 108, *NUM_ROWS):
         assert torch.equal(linear.linear(x[:rows], packed, bias, wide), alone[:rows]), rows
         assert torch.equal(linear.linear(x[:rows], packed, bias), alone[:rows].bfloat16()), rows
     assert torch.equal(same_with_any_number_of_threads(lambda: linear.linear(x, packed, bias, wide)), alone)

@@ -10,6 +10,7 @@ import torch
 from kernels.check.run import check
 from kernels.cpu import build
 from kernels.reference import norm as reference
+from tests.kernels.cpu_constants import constant
 from tests.kernels.cpu_mutants import FLOATS, SIZES, assert_noticed, same_with_any_number_of_threads
 
 if problem := build.load_library().problem:
@@ -49,7 +50,7 @@ def test_the_residual_is_not_mutated_even_where_it_is_the_input(dtype: torch.dty
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_a_row_is_the_same_alone_and_in_a_batch_for_all_threads(dtype: torch.dtype) -> None:
-    x = torch.randn(2 * norm_threshold() // 256, 300).to(dtype)[
+    x = torch.randn(2 * constant("norm.h", "NORM_WORTH_THREADS") // 256, 300).to(dtype)[
         :, 11:267
     ]  # strided, and worth several threads
     residual, weight = torch.randn(x.shape).to(dtype), torch.randn(256).to(dtype)
@@ -59,12 +60,6 @@ def test_a_row_is_the_same_alone_and_in_a_batch_for_all_threads(dtype: torch.dty
         one = slice(row, row + 1)
         assert torch.equal(norm.rms_norm(x[one], weight, 1e-6), together[one])
         assert torch.equal(norm.fused_add_rms_norm(x[one], residual[one], weight, 1e-6)[0], added[one])
-
-
-def norm_threshold() -> int:
-    """Numbers from which on the kernel takes several threads."""
-    line = next(line for line in (build.SOURCES / "norm.h").read_text().splitlines() if "WORTH" in line)
-    return eval(line.partition("=")[2].partition(";")[0])
 
 
 def test_a_nan_or_an_infinity_stays_in_its_row() -> None:

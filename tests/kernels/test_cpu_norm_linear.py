@@ -104,8 +104,8 @@ def test_a_weight_of_one_layout_does_not_choose_the_kernel_for_another() -> None
     for gated in (True, False, True):
         packed = ops.pack_weight(weight, gated=gated)
         found, _ = ops.norm_linear(x, residual, norm, 1e-5, packed, activated=True)
-        torch.testing.assert_close(found, ops.silu_and_mul(ops.linear(hidden, packed)))
-        torch.testing.assert_close(found, ops.gated_linear(hidden, packed))
+        for expected in (ops.silu_and_mul(ops.linear(hidden, packed)), ops.gated_linear(hidden, packed)):
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)  # products of numbers about 10
 
 
 @pytest.mark.parametrize("rotary_of", ["too many heads", "too many angles", "too few rows", "activated"])

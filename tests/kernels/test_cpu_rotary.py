@@ -12,6 +12,7 @@ from kernels import ops
 from kernels.check.run import check
 from kernels.cpu import build
 from kernels.reference import rotary as reference
+from tests.kernels.cpu_constants import constant
 from tests.kernels.cpu_mutants import FLOATS, SIZES, assert_noticed, same_with_any_number_of_threads
 
 if problem := build.load_library().problem:
@@ -44,7 +45,8 @@ def test_every_even_part_of_a_head_can_be_rotated() -> None:
 
 def test_a_token_is_the_same_alone_and_in_a_batch_for_all_threads() -> None:
     fused, (cos, sin) = torch.randn(600, 12, 32), angles(600, 16)
-    x = fused[:, 2:8]  # strided, and worth several threads
+    x = fused[:, 2:8]  # strided
+    assert x.numel() > constant("rotary.h", "ROTARY_WORTH_THREADS")
     together = same_with_any_number_of_threads(lambda: rotary.rotary_embedding(x, cos, sin))
     for token in range(0, 600, 71):
         one = slice(token, token + 1)
@@ -129,3 +131,17 @@ def test_rows_of_a_wider_table_are_found_whatever_came_before() -> None:
     for part in (table, table[:, 16:48], table[::2]):
         rows = ids // 2 if len(part) < 9 else ids
         assert torch.equal(ops.embedding(part, rows), part[rows])
+
+
+def test_more_rows_than_one_thread_copies() -> None:
+    rows = constant("embedding.cpp", "WORTH_THREADS") // (37 * 4) + 5
+    table, ids = torch.randn(50, 37), torch.randint(0, 50, (rows,))
+    assert torch.equal(same_with_any_number_of_threads(lambda: embedding.embedding(table, ids)), table[ids])
+
+
+def test_a_table_of_more_than_2_gib_is_read_to_its_end() -> None:
+    """Only the pages of the memory that are written exist."""
+    table = torch.empty(2**31 // 256 + 5, 64)
+    last, row = len(table) - 1, torch.randn(64)
+    table[last] = row
+    assert torch.equal(embedding.embedding(table, torch.tensor([last])), row[None])

@@ -17,7 +17,8 @@ if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
 
 from kernels.cpu import sampling
-from tests.kernels.cpu_mutants import faulty
+from tests.kernels.cpu_constants import constant
+from tests.kernels.cpu_mutants import faulty, same_with_any_number_of_threads
 
 SIZES = (1, 2, 15, 16, 17, 31, 64, 65, 500, 2051)
 """Vocabularies: less than a vector, whole vectors, one more and one less."""
@@ -82,6 +83,15 @@ def test_every_row_of_a_mixture_gets_the_token_of_the_reference(vocab_size: int,
 
 def test_a_large_vocabulary() -> None:
     assert_chooses_the_best(sampling.sample, inputs(1, 6, 128_256))
+
+
+def test_more_rows_than_one_thread_takes() -> None:
+    rows = constant("sampling.cpp", "PARALLEL_TOKENS") // 500 + 3  # all of them greedy would be enough
+    case = inputs(2, rows, 500)
+    assert_chooses_the_best(sampling.sample, case)
+    same_with_any_number_of_threads(
+        lambda: torch.stack([sampling.sample(*case)[0], sampling.sample(*case)[1]])
+    )
 
 
 def test_no_rows() -> None:
