@@ -9,13 +9,17 @@ import select
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from app.cli import terminal
 from lessons.course import progress, workspace
 from lessons.course.lesson_files import Exercise, solution
+from quizzes.state import StateError
 
 if TYPE_CHECKING:
     from lessons.course.checking import Report
@@ -30,10 +34,34 @@ def check_source(exercise: Exercise, source: str, *, keep: bool = True) -> Repor
     report = run_checks(exercise.id, source)
     if report.results and keep:
         good = sum(result.ok for result in report.results)
-        progress.record_check(
-            exercise.id, source, ok=report.ok, num_passed=good, num_checks=len(report.results)
+        record = partial(
+            progress.record_check,
+            exercise.id,
+            source,
+            ok=report.ok,
+            num_passed=good,
+            num_checks=len(report.results),
         )
+        return replace(report, is_saved=is_recorded(record))
     return report
+
+
+def is_recorded(record: Callable[[], None]) -> bool:
+    """Record a result in the learner's state. Print why if that is impossible, and return whether it is saved."""
+    try:
+        record()
+    except StateError as error:
+        terminal.tell_error(f"{error}; this result is not saved", error.next_step)
+        return False
+    return True
+
+
+def end(reports: list[Report]) -> None:
+    """End a command with the exit code of its reports: failed checks, or a result that could not be saved."""
+    if not all(report.ok for report in reports):
+        raise typer.Exit(terminal.CHECKS_FAILED)
+    if not all(report.is_saved for report in reports):
+        raise typer.Exit(terminal.ENVIRONMENT)
 
 
 @dataclass(frozen=True)
@@ -143,13 +171,16 @@ def show_hint(found: Exercise, command: str) -> None:
 
 def show_solution(found: Exercise, command: str, *, yes: bool) -> None:
     """Print the reference solution; before the exercise is solved, ask first and record it as seen."""
+    is_saved = True
     if not is_passed(progress.exercise_progress(), found):
         if not yes and sys.stdin.isatty():
             reply = input(f"{found.id} is not solved: the solution will count as seen. Show it? [y/N] ")
             if reply.strip().lower() not in ("y", "yes"):
                 return
-        progress.record_solution(found.id)
+        is_saved = is_recorded(lambda: progress.record_solution(found.id))
     print(solution(found.id).rstrip())
+    if not is_saved:
+        raise typer.Exit(terminal.ENVIRONMENT)
     terminal.next_command(f"prep {command} check {found.id}")
 
 

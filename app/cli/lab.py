@@ -12,6 +12,7 @@ from app.cli import terminal
 from app.cli.exercises import (
     Screen,
     check_source,
+    end,
     is_passed,
     open_failure,
     print_report,
@@ -137,12 +138,11 @@ def check(
         print_report(report, "lab")
         if file is None and not reference:
             _say_contract(found)
-        if report.ok:
+        if report.ok and report.is_saved:
             _say_what_follows(found)
     if open_ and not report.ok:
         open_failure(report)
-    if not report.ok:
-        raise typer.Exit(terminal.CHECKS_FAILED)
+    end([report])
 
 
 def watch(lab: NextArgument = None, seconds: Annotated[float, option(hidden=True)] = 0.0) -> None:

@@ -11,8 +11,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import typer
+
 from app.cli import terminal
-from app.cli.exercises import check_source, print_report
+from app.cli.exercises import check_source, is_recorded, print_report
 from lessons.course import progress, workspace
 from lessons.course.lesson_files import Lab
 
@@ -45,12 +47,14 @@ def hold(lab: Lab, minutes: float) -> None:
         marks["cost"] = _probes(lab)
     if lab.follow_ups:
         marks["discussion"] = _discuss(lab)
-    progress.record_interview(lab.number, marks, round(used / 60, 1))
+    is_saved = is_recorded(lambda: progress.record_interview(lab.number, marks, round(used / 60, 1)))
     rows = [(name, f"{1 + 4 * share:.0f} of 5", f"{share:.0%}") for name, share in marks.items()]
     terminal.show("Marks", terminal.table("", "mark", "right", left=("",), rows=rows))
     terminal.say(f"{used / 60:.0f} of {minutes:g} minutes used. {RUBRIC}")
     if (opened_hints := _num_hints(lab) - hints_before) > 0:
         terminal.say(f"hints opened meanwhile: {opened_hints}. An interviewer would note that.")
+    if not is_saved:
+        raise typer.Exit(terminal.ENVIRONMENT)
     terminal.next_command(f"prep lab {'race' if report.ok and lab.has_race else 'watch'} {lab.number}")
 
 

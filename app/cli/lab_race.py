@@ -6,8 +6,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from app.cli import terminal
-from app.cli.exercises import check_source
+from app.cli.exercises import check_source, is_recorded
 from app.cli.options import JsonOption, argument, option
 from common.text import counted
 from lessons.course import progress, workspace
@@ -45,7 +47,9 @@ def race(
         return _show_races(found, json)
     source = workspace.lab_source(found)
     result = _run(found, source, seed)
-    progress.record_race(found.number, seed, result.ratio, source, result.more_is_better)
+    is_saved = is_recorded(
+        lambda: progress.record_race(found.number, seed, result.ratio, source, result.more_is_better)
+    )
     if json:
         rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
         facts = {"lab": found.number, "seed": seed, "ratio": result.ratio, "differs": result.differs}
@@ -53,10 +57,13 @@ def race(
         if result.traces is not None:
             mine, right, step = result.traces
             traces = {"yours": str(mine), "ours": str(right), "step": step}
-        return terminal.print_json({**facts, "tokens": result.tokens, "traces": traces, "rows": rows})
-    _show(found, result)
-    if open_ and result.traces is not None:
+        terminal.print_json({**facts, "tokens": result.tokens, "traces": traces, "rows": rows})
+    else:
+        _show(found, result)
+    if open_ and result.traces is not None and not json:
         _open(result.traces[0], result.traces[2])
+    if not is_saved:
+        raise typer.Exit(terminal.ENVIRONMENT)
 
 
 def _with_race(name: str | None) -> Lab:

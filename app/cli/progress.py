@@ -34,7 +34,7 @@ def progress(
       prep progress --html progress.html
     """
     bank = open_bank()
-    with State.open() as state:  # not open_state: zeros in place of lost answers would mislead
+    with State.open_to_read() as state:  # not open_state: zeros in place of lost answers would mislead
         figures = _figures(state)
         if html is not None:
             from app.cli.progress_page import page

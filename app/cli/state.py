@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +14,8 @@ from app.cli.options import JsonOption, argument, option
 from common.paths import state_path
 from common.text import counted
 from quizzes.learning.review import cards
-from quizzes.state import State, StateError, archive
-from quizzes.state.backup import backups, by_hand, set_aside
+from quizzes.state import State, StateDamaged, StateError, archive
+from quizzes.state.backup import backups, by_hand, is_sound, set_aside
 from quizzes.state.schema import FACTS, SCHEMA
 
 
@@ -31,7 +32,7 @@ def where(json: JsonOption = False) -> None:
             terminal.say(f"{path}\n[dim]does not exist yet; your first answer creates it[/]", whole=True)
             terminal.next_command("prep quiz")
         return
-    with State.open() as opened:
+    with State.open_to_read() as opened:
         counts = {table: opened.count(table) for table in FACTS}
         # A second row holds the verdict.
         counts["vote"] = sum(vote.verdict is None for vote in opened.votes())
@@ -65,7 +66,7 @@ def export(
 
     if file.exists():
         raise terminal.Problem(f"{file} exists", "choose another name, or remove it first")
-    with State.open() as opened:
+    with State.open_to_read() as opened:
         counts = archive.export(opened, file, version_of() or "")
     if json:
         return terminal.print_json({"file": str(file), "facts": counts})
@@ -137,11 +138,14 @@ def backup(json: JsonOption = False) -> None:
             size = f"{copy.stat().st_size / 1024:>8,.0f} KiB"
             terminal.say(f"{sign} {when:%Y-%m-%d %H:%M}  {size}  {copy}", whole=True)
         if not copies:
-            terminal.out().print("no copies yet: you have no answers")
+            terminal.out().print("no copies yet" + (": you have no answers" if problem is None else ""))
     if problem is not None:
-        terminal.tell_error(str(problem))
-        first = copies[0] if copies else "EXPORT.zip"
-        terminal.next_command(f"prep state reset --yes && prep state import {first}")
+        terminal.tell_error(str(problem), "" if isinstance(problem, StateDamaged) else problem.next_step)
+        if isinstance(problem, StateDamaged):
+            again = f" && prep state import {shlex.quote(str(copies[0]))}" if copies else ""
+            terminal.next_command(
+                f"prep state reset --yes{again}", "the damaged file is renamed, not deleted"
+            )
         raise typer.Exit(terminal.ENVIRONMENT)
     if not json:
         terminal.next_command("prep state export my-answers.zip", "to keep a copy on another disk")
@@ -161,7 +165,8 @@ def reset(yes: Annotated[bool, option("Confirm.", "--yes")] = False, json: JsonO
     if json:
         return terminal.print_json({"moved_to": str(target)})
     terminal.say(f"{terminal.mark(True)} moved to {terminal.literal(target)}", whole=True)
-    terminal.next_command("prep start", f"to undo: prep state import {target}")
+    undo = f"to undo: prep state import {shlex.quote(str(target))}" if is_sound(target) else ""
+    terminal.next_command("prep start", undo)
 
 
 HELP = "Manage the file with your answers. Review cards and statistics are computed from it."

@@ -108,6 +108,8 @@ class Report:
     is_stub: bool = False
     output: str = ""
     """Shortened output of the learner's code."""
+    is_saved: bool = True
+    """False if the learner's state could not be written."""
 
     @property
     def ok(self) -> bool:

@@ -12,6 +12,8 @@ import base64
 import json
 import os
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from common.child_process import JsonChild, ProcessEnded
@@ -30,6 +32,7 @@ from lessons.course.plots import png
 from lessons.course.report_text import as_html, as_text
 from lessons.course.widgets import Control, Draw, Explorer
 from lessons.course.workspace import WorkspaceError, digest, learner_source
+from quizzes.state import StateError
 
 CHECK_SECONDS = 300.0
 LINE = 80
@@ -78,7 +81,8 @@ class ThisLesson:
             print(f"committed before: {_with_unit(*self._predictions[name])}. The first prediction counts.")
             return
         self._predictions[name] = (answer, unit)
-        progress.record_prediction(self.lesson, name, answer, confidence)
+        with _told():
+            progress.record_prediction(self.lesson, name, answer, confidence)
         print(f"committed: {_with_unit(answer, unit)}")
 
     def reveal(self, name: str, actual: Any) -> None:
@@ -139,9 +143,10 @@ class ThisLesson:
         report = self._run_checks(exercise, source)
         if report.results:
             good = sum(result.ok for result in report.results)
-            progress.record_check(
-                exercise, source, ok=report.ok, num_passed=good, num_checks=len(report.results)
-            )
+            with _told():
+                progress.record_check(
+                    exercise, source, ok=report.ok, num_passed=good, num_checks=len(report.results)
+                )
         _display({"text/html": as_html(report), "text/plain": as_text(report)})
 
     def _run_checks(self, exercise: str, source: str) -> Report:
@@ -163,12 +168,13 @@ class ThisLesson:
     def hint(self, exercise: str) -> None:
         """Print the next hint. Each costs a fifth of the exercise's points."""
         _, facts = find_lesson_exercise(exercise)
-        shown = progress.exercise_progress().get(exercise, progress.ExerciseProgress()).hints
+        shown = _progress(exercise).hints
         number = min(shown + 1, len(facts.hints))
         cost = f"costs {progress.HINT_COST:.0%} of the points" if number > shown else "shown before"
         print(f"hint {number} of {len(facts.hints)} ({cost}): {facts.hints[number - 1]}")
         if number > shown:
-            progress.record_hint(exercise, number)
+            with _told():
+                progress.record_hint(exercise, number)
 
     def piece(self, exercise: str) -> Any:
         """Return what the exercise defines: yours if it passed its checks, else the reference solution's.
@@ -177,8 +183,7 @@ class ThisLesson:
         """
         _, facts = find_lesson_exercise(exercise)
         source = self.source(exercise)
-        known = progress.exercise_progress().get(exercise)
-        is_mine = known is not None and digest(source) in known.digests
+        is_mine = digest(source) in _progress(exercise).digests
         names: dict[str, Any] = {"__name__": f"exercise_{exercise.replace('.', '_')}"}
         exec(compile(source if is_mine else solution(exercise), f"<exercise {exercise}>", "exec"), names)
         print(f"{', '.join(facts.objects)}: {'yours' if is_mine else 'the reference solution'} ({exercise})")
@@ -208,6 +213,23 @@ class ThisLesson:
         for name in unlocked(self.lesson)[:1]:
             question = InlineQuestion(name, seed=1 if self.quick else None)
             _display({**question.widget()._repr_mimebundle_(), "text/plain": question.text})
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Print why the learner's state cannot be read or written; the notebook goes on."""
+    try:
+        yield
+    except StateError as error:
+        print(f"Nothing is saved: {error}. {error.next_step}")
+
+
+def _progress(exercise: str) -> progress.ExerciseProgress:
+    """Return what is known of an exercise."""
+    known: dict[str, progress.ExerciseProgress] = {}
+    with _told():
+        known = progress.exercise_progress()
+    return known.get(exercise, progress.ExerciseProgress())
 
 
 def _display(bundle: dict[str, Any]) -> None:

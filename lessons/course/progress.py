@@ -1,9 +1,10 @@
-"""Lessons in the learner's state: predictions, checks, hints, solutions seen."""
+"""Lessons in the learner's state: predictions, checks, hints, solutions seen.
+
+All functions raise StateError if the file cannot be read or written: the caller says so, and that nothing is saved.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,18 +30,10 @@ class ExerciseProgress:
     """Fingerprints of the sources that passed."""
 
 
-@contextmanager
-def opened() -> Iterator[State]:
-    """Open the learner's state, or one in memory if its file is unusable."""
-    state, _ = State.open_or_in_memory()
-    with state:
-        yield state
-
-
 def exercise_progress() -> dict[str, ExerciseProgress]:
     """Return exercise id -> progress, for exercises that were tried or looked up."""
     found: dict[str, ExerciseProgress] = {}
-    with opened() as state:
+    with State.open_to_read() as state:
         attempts = state.attempts()
     for attempt in attempts:
         if not attempt.question_id.startswith(PREFIX) or "event" not in attempt.detail:
@@ -103,14 +96,14 @@ def record_interview(lab: str, marks: dict[str, float], minutes: float) -> None:
 
 def events(lab: str, event: str) -> list[Attempt]:
     """Return what was kept of a lab's "race" or "interview", the oldest first."""
-    with opened() as state:
+    with State.open_to_read() as state:
         found = state.attempts()
     return [each for each in found if each.question_id == PREFIX + lab and each.detail.get("event") == event]
 
 
 def record_prediction(lesson: Lesson, name: str, answer: Any, confidence: int | None = None) -> None:
     """Commit a prediction before its run."""
-    with opened() as state:
+    with State.open() as state:
         session = state.begin_session("lesson", {"lesson": lesson.number})
         question = f"{PREFIX}{lesson.number}.{name}"
         state.add(Prediction(session.id, question, 1, 0, answer, confidence))
@@ -128,7 +121,7 @@ def _add(
     detail: dict[str, Any],
 ) -> None:
     lesson, _ = find_exercise(exercise)
-    with opened() as state:
+    with State.open() as state:
         session = state.begin_session("lesson", {"lesson": lesson.number})
         state.add(
             Attempt(

@@ -14,7 +14,7 @@ from quizzes.grading import Graded, ParseError, check_reply, grade, reply_keys
 from quizzes.instance import Instance, draw
 from quizzes.learning.review import rate
 from quizzes.question_bank import load_bank
-from quizzes.state import Attempt, Prediction, State
+from quizzes.state import Attempt, Prediction, State, StateError
 
 GRADED = ("predict", "numeric", "choice", "multi", "order")
 """Kinds that need no prose and no editor."""
@@ -46,25 +46,34 @@ class InlineQuestion:
         return "\n\n".join([self.prompt, "\n".join(f"- {self.instance.asked(key)}" for key in self.keys)])
 
     def answer(self, replies: dict[str, str], confidence: int | None = None) -> str:
-        """Raises ParseError if a reply cannot be read; nothing is committed then."""
+        """Raises ParseError if a reply cannot be read; nothing is committed then.
+
+        If the learner's state is unusable, the verdict says so, and that the answer is not saved.
+        """
         for key in self.keys:
             check_reply(self.instance, key, replies.get(key, ""))
+        try:
+            with State.open() as state:
+                return self._answer(state, replies, confidence)
+        except StateError as error:
+            with State.in_memory() as state:
+                verdict = self._answer(state, replies, confidence)
+            return f"{verdict}\n\n**This answer is not saved**: {error}. {error.next_step}"
+
+    def _answer(self, state: State, replies: dict[str, str], confidence: int | None) -> str:
+        """Commit, run, keep. Return the verdict."""
         question = self.instance.question
-        state, _ = State.open_or_in_memory()
-        with state:
-            session = state.begin_session("lesson", {"question": question.id})
-            prediction = state.add(
-                Prediction(
-                    session.id, question.id, question.revision, self.instance.seed, replies, confidence
-                )
-            )
-            try:
-                result = self._run()
-            except (Inconclusive, NeedsHardware, RunFailed) as error:
-                return f"not scored: {error}"
-            graded = grade(self.instance, replies, result)
-            state.add(self._attempt(session.id, prediction.id, replies, confidence, graded))
-            state.end_session(session.id)
+        session = state.begin_session("lesson", {"question": question.id})
+        prediction = state.add(
+            Prediction(session.id, question.id, question.revision, self.instance.seed, replies, confidence)
+        )
+        try:
+            result = self._run()
+        except (Inconclusive, NeedsHardware, RunFailed) as error:
+            return f"not scored: {error}"
+        graded = grade(self.instance, replies, result)
+        state.add(self._attempt(session.id, prediction.id, replies, confidence, graded))
+        state.end_session(session.id)
         expected = self.instance.expected(result)
         explanation = self.instance.render(question.explain, result=result, expected=expected)
         return "\n\n".join([_table(graded), explanation])

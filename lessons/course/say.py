@@ -8,6 +8,7 @@ from typing import Any
 
 from lessons.course import progress
 from lessons.course.lesson_files import Lesson, Probe
+from quizzes.state import StateError
 
 
 def is_right(probe: Probe, reply: str) -> bool:
@@ -32,8 +33,11 @@ class SayIt:
 
     def answer(self, spoken: str, replies: list[str]) -> str:
         """Keep the prose, grade the probes, and return the result in words."""
-        progress.record_prediction(self.lesson, "say", spoken)
         lines = []
+        try:
+            progress.record_prediction(self.lesson, "say", spoken)
+        except StateError as error:
+            lines = [f"Your answer is not saved: {error}. {error.next_step}"]
         probes = self.lesson.say.probes
         for probe, reply in zip(probes, replies, strict=True):
             right = is_right(probe, reply)

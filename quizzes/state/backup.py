@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from common.paths import backup_folder
+from quizzes.state.database import StateUnavailable, connect_to_read
 
 DAILY_KEPT = 7
 
@@ -45,8 +46,15 @@ def daily(connection: sqlite3.Connection, state_file: Path, today: dt.date) -> P
 
 
 def by_hand(connection: sqlite3.Connection, state_file: Path, now: dt.datetime) -> Path:
-    """Make a copy on request. These copies are never deleted."""
-    return copy_to(connection, backup_folder(state_file) / f"state-{now:%Y-%m-%dT%H%M%S}.sqlite3")
+    """Make a copy on request. These copies are never deleted. Raises StateUnavailable; the state itself is intact."""
+    target = backup_folder(state_file) / f"state-{now:%Y-%m-%dT%H%M%S}.sqlite3"
+    try:
+        return copy_to(connection, target)
+    except (OSError, sqlite3.Error) as error:
+        raise StateUnavailable(
+            f"cannot write the copy {target}: {getattr(error, 'strerror', None) or error}; {state_file} is intact",
+            next_step="prep state export /another/disk/my-answers.zip",
+        ) from error
 
 
 def backups(state_file: Path) -> list[Path]:
@@ -63,3 +71,12 @@ def set_aside(state_file: Path, now: dt.datetime) -> Path:
         if part.exists():
             part.replace(target.with_name(target.name + suffix))
     return target
+
+
+def is_sound(state_file: Path) -> bool:
+    """Return whether SQLite can read the file."""
+    try:
+        with closing(connect_to_read(state_file)) as connection:
+            return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
+    except sqlite3.Error:
+        return False

@@ -5,7 +5,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
+_PROBE_BYTES = 1 << 16
+"""More than the index of the log takes, which SQLite writes beside the file to open it."""
 BUSY_SECONDS = 10.0
 """Timeout for another terminal's transaction, which takes milliseconds."""
 
@@ -45,6 +48,18 @@ def connect(path: Path | str) -> sqlite3.Connection:
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Return a read-only connection."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+
+
+def connect_without_space(path: Path) -> sqlite3.Connection:
+    """Return a connection that reads and needs no file beside the state: its log's index is in memory.
+
+    It locks the file. Raises sqlite3.OperationalError if another terminal has it open.
+    """
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("PRAGMA query_only = ON")
+    return connection
 
 
 def schema_of(connection: sqlite3.Connection) -> int:
@@ -134,7 +149,8 @@ def telling(path: Path | str) -> Iterator[None]:
     except StateError:
         raise
     except sqlite3.OperationalError as error:
-        raise StateUnavailable(f"the learner state {path}: {error}", next_step=_help(str(error))) from error
+        reason = _reason(error, Path(path))
+        raise StateUnavailable(f"the learner state {path}: {reason}", next_step=_help(reason)) from error
     except sqlite3.IntegrityError:
         raise
     except sqlite3.DatabaseError as error:
@@ -142,6 +158,20 @@ def telling(path: Path | str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StateUnavailable(f"the learner state {path}: {reason}", next_step=_help(reason)) from error
+
+
+def _reason(error: sqlite3.OperationalError, path: Path) -> str:
+    """Return what SQLite says, and if that hides the cause ("disk I/O error"), what the system says of the folder."""
+    hidden = ("disk I/O error", "unable to open", "readonly")
+    if not any(words in str(error) for words in hidden):
+        return str(error)
+    try:
+        with NamedTemporaryFile(dir=path.absolute().parent) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+    except OSError as cause:
+        return f"{error} ({cause.strerror or cause})"
+    return str(error)
 
 
 def damaged(path: Path | str, reason: str) -> StateDamaged:

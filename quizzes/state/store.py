@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from common.paths import state_path
 from quizzes.state import backup, database, records
-from quizzes.state.database import StateError
+from quizzes.state.database import StateError, StateUnavailable
 from quizzes.state.records import Attempt, Prediction, Session, Settings, Vote, new_id, to_record, to_row
 from quizzes.state.schema import FACTS, MIGRATIONS
 
@@ -56,6 +56,27 @@ class State:
                 connection.close()
                 raise
         return state
+
+    @classmethod
+    def open_to_read(cls, path: Path | None = None) -> Self:
+        """Open the state file to read it, also on a full disk; without a file, an empty state.
+
+        Raises the errors of `open`.
+        """
+        path = (path or state_path()).absolute()
+        if not path.exists():
+            return cls.in_memory()
+        try:
+            return cls.open(path)
+        except StateUnavailable as unavailable:
+            try:
+                connection = database.connect_without_space(path)
+                if database.schema_of(connection) == len(MIGRATIONS):
+                    return cls(connection, path)
+                connection.close()
+            except sqlite3.Error:
+                pass  # the first error says more
+            raise unavailable from None
 
     @classmethod
     def in_memory(cls) -> Self:

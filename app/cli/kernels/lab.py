@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from app.cli import terminal
-from app.cli.exercises import check_source, print_report
+from app.cli.exercises import check_source, end, print_report
 from app.cli.options import JsonOption, argument, option
 from lessons.course import workspace
 from lessons.course.lesson_files import Lab, find_lab, labs, solution
@@ -56,8 +54,7 @@ def lab(
             )
         if report.ok:
             terminal.next_command(f"prep lab {'race' if found.has_race else 'follow-ups'} {found.number}")
-    if not report.ok:
-        raise typer.Exit(terminal.CHECKS_FAILED)
+    end([report])
 
 
 def _list(json: bool) -> None:

@@ -13,6 +13,7 @@ import typer
 from app.cli import terminal
 from app.cli.exercises import (
     check_source,
+    end,
     is_passed,
     print_report,
     read_file,
@@ -151,8 +152,7 @@ def check(
             print_report(reports[-1], "lesson")
     if json:
         terminal.print_json([report.to_json() for report in reports])
-    if not all(report.ok for report in reports):
-        raise typer.Exit(terminal.CHECKS_FAILED)
+    end(reports)
 
 
 def watch(target: TargetArgument = None, seconds: Annotated[float, option(hidden=True)] = 0.0) -> None:
