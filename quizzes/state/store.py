@@ -5,14 +5,16 @@ it contains every attempt added before.
 """
 
 import datetime as dt
+import fcntl
 import json
 import platform
 import sqlite3
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 from common.paths import state_path
 from quizzes.state import backup, database, records
@@ -30,6 +32,8 @@ class State:
         self.connection = connection
         self.path = path
         """Path of the file; None in memory."""
+        self._claims: IO[str] | None = None
+        """File with a locked byte for each claimed sitting."""
 
     @classmethod
     def open(cls, path: Path | None = None, *, migrations: tuple[str, ...] = MIGRATIONS) -> Self:
@@ -95,6 +99,8 @@ class State:
 
     def close(self) -> None:
         self.connection.close()
+        if self._claims is not None:
+            self._claims.close()
 
     def __enter__(self) -> Self:
         return self
@@ -122,6 +128,37 @@ class State:
         session = Session(kind, spec or {}, bank_rev, app_version, host=platform.node())
         self.add(session)
         return session
+
+    def claim(self, session_id: str) -> bool:
+        """Claim a sitting for this process, until the state is closed or the process ends.
+
+        Return False if another process has it: two terminals that continue one sitting would ask the same items.
+        """
+        if self.path is None:
+            return True
+        with suppress(OSError):  # a full disk must not prevent practice
+            self._claims = self._claims or self.path.with_name(f"{self.path.name}-sittings").open("a")
+            place = zlib.crc32(session_id.encode())  # one byte of the file stands for a sitting
+            try:
+                fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+            except (BlockingIOError, PermissionError):
+                return False
+        return True
+
+    def committed(self, session: Session) -> list[tuple[Prediction, float]]:
+        """Return the predictions of a sitting that have no attempt, and the seconds that each took.
+
+        The process was killed in between. The time is counted from the start of the sitting or its last attempt.
+        """
+        attempts = self.attempts(session_id=session.id)
+        graded = {attempt.prediction_id for attempt in attempts}
+        found = []
+        for prediction in self.predictions(session.id):
+            before = [attempt.at for attempt in attempts if attempt.at < prediction.at]
+            if prediction.id not in graded:
+                seconds = (prediction.at - max([session.started, *before])).total_seconds()
+                found.append((prediction, seconds))
+        return found
 
     def end_session(self, session_id: str) -> None:
         """Mark a sitting as complete, so that it is not continued later."""

@@ -22,7 +22,7 @@ from quizzes.expressions import ExpressionError, resolve
 from quizzes.free_text.scoring import key_points
 from quizzes.instance import draw
 from quizzes.question_bank import load_bank
-from quizzes.state import State
+from quizzes.state import Prediction, Session, State
 
 ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "batching.static_vs_continuous"
@@ -233,6 +233,44 @@ def test_ctrl_c_leaves_with_what_was_done_and_no_process(home: Path) -> None:
     with State.open() as state:
         (session,) = state.sessions("quiz")
         assert session.spec["question"] == [QUESTION] and state.unfinished("quiz") is None
+
+
+def interrupted_quiz(state: State) -> Session:
+    """A sitting of two items, of which the first has an answer that was committed and not graded."""
+    other = "scheduling.chunks_beside_decodes"
+    session = state.begin_session("quiz", {"items": [[QUESTION, 7], [other, 1]], "exam": False})
+    replies = dict(zip(("static", "continuous"), right_answers(7), strict=True))
+    state.add(Prediction(session.id, QUESTION, load_bank().question(QUESTION).revision, 7, replies, 70))
+    return session
+
+
+def test_an_answer_that_was_committed_before_a_kill_is_graded_and_not_asked_again(home: Path) -> None:
+    with State.open() as state:
+        interrupted_quiz(state)
+    done = prep("quiz", answers="\nq\n")
+    assert "your answer was saved before the interruption" in done.stdout and "2 right" not in done.stdout
+    assert done.stdout.count("PASS") == 2, done.stdout + done.stderr
+    with State.open() as state:
+        (attempt,) = state.attempts()
+        (prediction,) = state.predictions()
+        assert attempt.correct and attempt.prediction_id == prediction.id and attempt.confidence == 70
+
+
+def test_a_quiz_that_another_terminal_continues_is_not_continued(home: Path) -> None:
+    holder = "from quizzes.state import State\nwith State.open() as state:\n"
+    holder += "    print(state.claim(state.unfinished('quiz').id), flush=True)\n    input()\n"
+    with State.open() as state:
+        session = interrupted_quiz(state)
+        assert state.claim(session.id)
+    environment = {**os.environ, **ENVIRONMENT}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", holder], env=environment, **pipes) as other:
+        assert other.stdout is not None and other.stdout.readline() == "True\n", "claims end with their state"
+        done = prep("quiz", answers="q\n")
+        assert "is open in another terminal" in done.stderr and "continuing the quiz" not in done.stderr
+        other.communicate("\n")
+    with State.open() as state:
+        assert not state.attempts() and state.claim(session.id)
 
 
 @pytest.mark.slow

@@ -79,6 +79,9 @@ def quiz(
     is_plain = not (new or exam or script or json or question or any(wanted.values()) or seed is not None)
     with open_state() as state:
         session = _unfinished(state) if is_plain else None
+        if session is not None and not state.claim(session.id):
+            terminal.note(f"[dim]the quiz of {session.started:%d %b %H:%M} is open in another terminal[/]")
+            session = None
         if session is not None:
             items, first = _rest(state, session)
             terminal.err().print(

@@ -25,7 +25,7 @@ from quizzes.experiments.runner import Outcome, RunFailed, Runner
 from quizzes.grading import grade
 from quizzes.instance import Instance, QuestionError, draw
 from quizzes.question_bank import Bank
-from quizzes.state import Session, State
+from quizzes.state import Prediction, Session, State
 
 
 @dataclass
@@ -46,6 +46,8 @@ class Sitting:
     """Ask without showing anything: --json."""
     interrupted: bool = False
     """Ctrl-C ended it."""
+    committed: dict[tuple[str, int], tuple[Prediction, float]] = field(default_factory=dict)
+    """Answers that were saved before the sitting was killed, by question and seed, and the seconds they took."""
 
     def ask_probe(self, question_id: str, seed: int) -> Record:
         """Ask a machine-graded question inside another one: graded and kept, but not counted as an item."""
@@ -63,13 +65,19 @@ class Sitting:
 
         Return (grades, attempt, result, expected), or None if the verdict was not shown.
         """
+        prediction, record.seconds = self.committed.pop((instance.id, record.seed), (None, 0.0))
+        if prediction is not None and prediction.revision == instance.question.revision:
+            record.replies, record.confidence = prediction.answer, prediction.confidence
+            told = ", ".join(f"{key} {text}" for key, text in record.replies.items())
+            self.say(f" [dim]your answer was saved before the interruption:[/] {escape(told)}")
+            return self._judge(instance, record, prediction)
         began = time.monotonic()
         hint = None if self.exam else partial(self.hint, instance)
         record.replies, record.hints = read_replies(self.dialogue, instance, self.say, hint=hint)
         if instance.question.confidence:
             record.confidence = read_confidence(self.dialogue, self.say)
         record.seconds = time.monotonic() - began
-        return self._judge(instance, record)
+        return self._judge(instance, record, commit(self.state, self.session, instance, record))
 
     def show(self, instance: Instance, number: int, total: int) -> None:
         """Print the question. If its exhibit shows a run, run that first."""
@@ -101,9 +109,8 @@ class Sitting:
 
     # -- judging
 
-    def _judge(self, instance: Instance, record: Record) -> tuple[Any, ...] | None:
+    def _judge(self, instance: Instance, record: Record, prediction: Prediction) -> tuple[Any, ...] | None:
         question = instance.question
-        prediction = commit(self.state, self.session, instance, record)
         run, outcome = question.experiment, None
         try:
             if run is not None:

@@ -74,10 +74,12 @@ def hold(
     if session is None:
         items = list(items)
         session = state.begin_session(kind, {**(spec or {}), "items": items, "exam": exam})
+    state.claim(session.id)
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     with Runner() as runner:
         dialogue = dialogue or Dialogue(script, quiet=json)
         sitting = Sitting(bank, state, session, dialogue, runner, exam, deadline, quiet=json or quiet)
+        sitting.committed = {(each[0].question_id, each[0].seed): each for each in state.committed(session)}
         done = asking.ask_all(sitting, items, first=first, total=total)
     if done or not dialogue.is_live:
         state.end_session(session.id)
