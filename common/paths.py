@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from platformdirs import user_cache_path, user_data_path
+
+_PROBE_BYTES = 1 << 16
+"""More than SQLite writes beside a file to open it."""
 
 
 def data_dir() -> Path:
@@ -62,3 +66,14 @@ def write_atomically(path: Path, text: str) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def why_unwritable(folder: Path) -> str:
+    """Return why no file can be written in a folder, such as "No space left on device"; "" if one can."""
+    try:
+        with NamedTemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

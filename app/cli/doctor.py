@@ -10,7 +10,6 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -215,7 +214,7 @@ def _claims() -> Check:
 
 def _state() -> Check:
     """Check the learner's file, without creating it."""
-    from common.paths import state_path
+    from common.paths import state_path, why_unwritable
     from quizzes.state import State, StateError
     from quizzes.state.backup import backups
     from quizzes.state.schema import SCHEMA
@@ -223,10 +222,8 @@ def _state() -> Check:
     path, folder = state_path(), state_path().parent
     while not folder.exists():
         folder = folder.parent
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        problem = f"state: {path} cannot be written: {error}"
+    if reason := why_unwritable(folder):
+        problem = f"state: {path} cannot be written: {reason}"
         return Check("fail", problem, "PREP_HOME=FOLDER names another folder")
     if not path.exists():
         return Check("ok", f"state: none yet, the first answer creates {path}")

@@ -16,6 +16,8 @@ from app.cli.options import JsonOption, argument, option
 from app.cli.trace_compare import diff, fork, open_trace
 from app.trace_tools.perfetto import export_perfetto
 from common.child_process import ChildProcess
+from common.paths import why_unwritable
+from common.text import counted
 from engine.trace.files import unused_path
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
@@ -52,13 +54,22 @@ def record(
         raise terminal.Problem(f"there is no folder {path.parent}", "create it, or choose another -o")
     before = set(path.parent.iterdir())
     code = _run(_program(command), path)
-    new = (file for file in set(path.parent.iterdir()) - before if _is_numbered(file, path))
-    written = sorted(new, key=lambda file: (len(file.stem), file))
+    new = sorted(set(path.parent.iterdir()) - before, key=lambda file: (len(file.stem), file))
+    written = [file for file in new if _is_numbered(file, path)]
+    cause = why_unwritable(path.parent)
     if not written:
-        terminal.tell_error(f"no trace was written, because {command[0]} started no engine")
-        raise typer.Exit(code or terminal.CHECKS_FAILED)
+        path.unlink(missing_ok=True)  # empty, if an engine could not write to it
+        terminal.tell_error(f"no trace was written: {cause or f'{command[0]} started no engine'}")
+        raise typer.Exit(code or (terminal.ENVIRONMENT if cause else terminal.CHECKS_FAILED))
     for file in written:
-        terminal.note(f"recorded {terminal.literal(terminal.shown(file))}")
+        reader = open_trace(file, quiet=True)
+        shown = terminal.literal(terminal.shown(file))
+        if reader.is_complete:
+            terminal.note(f"recorded {shown}")
+            continue
+        why = cause or reader.error or "the engine ended without closing it"
+        terminal.tell_error(f"{shown} has {counted(reader.num_steps, 'step')} and is cut off: {why}")
+        code = code or (terminal.ENVIRONMENT if cause else terminal.CHECKS_FAILED)
     terminal.next_command(f"prep trace info {terminal.shown(written[0])}", "what happened")
     if code:
         raise typer.Exit(code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli import terminal
 from app.cli.engine_options import model_folder
@@ -89,7 +89,7 @@ def quantize(
     """
     with terminal.loading("the quantiser"):
         from engine.quant.quantizer.folding import inject_outliers as inject
-        from engine.quant.quantizer.run import load_float_model, write_checkpoint
+        from engine.quant.quantizer.run import load_float_model
     source = model_folder(model)
     if options.method == FLOAT and not inject_outliers:
         raise terminal.Problem("--method none changes nothing", "--method awq, or add --inject-outliers")
@@ -111,7 +111,7 @@ def quantize(
         tensors = {name: weight.to(dtype) for name, weight in float_model.state_dict().items()}
         result = {
             "output": str(folder),
-            "file_bytes": write_checkpoint(source, folder, tensors, None, dtype, None),
+            "file_bytes": _write(source, folder, tensors, None, dtype, None),
         }
     else:
         report = _quantize(source, folder, float_model, dtype, recipe, calibration, samples)
@@ -135,7 +135,7 @@ def _quantize(
     """Calibrate, quantise and write the folder."""
     from engine.quant.quantizer.calibration import calibration_texts, tokenized
     from engine.quant.quantizer.encode import stored_dtype
-    from engine.quant.quantizer.run import Report, quantize, write_checkpoint
+    from engine.quant.quantizer.run import Report, quantize
     from engine.zoo.tokenizer import load_tokenizer
 
     report = Report(source.name, recipe, original_bytes=(source / "model.safetensors").stat().st_size)
@@ -143,8 +143,22 @@ def _quantize(
         tell("reading calibration texts")
         batch = tokenized(calibration_texts(calibration, samples), load_tokenizer(source))
         tensors = quantize(float_model, recipe, batch, dtype, report, tell)
-        write_checkpoint(source, folder, tensors, recipe, stored_dtype(recipe, dtype), report)
+        _write(source, folder, tensors, recipe, stored_dtype(recipe, dtype), report)
     return report
+
+
+def _write(source: Path, folder: Path, *what: Any) -> int:
+    """Write the folder as `write_checkpoint` does. Raises Problem with the reason if that is impossible."""
+    from engine.quant.quantizer.run import write_checkpoint
+
+    try:
+        return write_checkpoint(source, folder, *what)
+    except OSError as error:
+        raise terminal.Problem(
+            f"cannot write the folder {folder}: {error.strerror or error}; nothing of it is left",
+            "free disk space, or --output FOLDER on another disk",
+            code=terminal.ENVIRONMENT,
+        ) from error
 
 
 def _default_name(model: str, options: MethodOptions, is_grouped: bool) -> str:

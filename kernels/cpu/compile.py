@@ -123,8 +123,8 @@ def scratch_folder(parent: Path) -> Path:
         raise no_place(error) from error
 
 
-def no_place(error: Exception) -> NoPlace:
-    return NoPlace(f"no place for the compiled kernels: {error}; set PREP_CACHE to a writable folder")
+def no_place(why: Exception | str, what_to_do: str = "set PREP_CACHE to a writable folder") -> NoPlace:
+    return NoPlace(f"no place for the compiled kernels: {why}; {what_to_do}")
 
 
 def _openmp_flags(compiler: str, runtime: str | None) -> tuple[str, ...]:
@@ -182,7 +182,9 @@ def _run_all(commands: list[list[str]]) -> None:
             _kill(each.process)
 
 
-_FOR_NOW = ("Killed", "out of memory", "No space left on device", "Disk quota exceeded")
+_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
+"""Words of a compiler on a full disk."""
+_FOR_NOW = ("Killed", "out of memory")
 """Words of a compiler that may succeed the next time."""
 
 
@@ -199,6 +201,8 @@ class _Running:
         if self.process.returncode:
             self.output.seek(0)
             said = self.output.read().decode(errors="replace")
+            if full := next((words for words in _FULL if words in said), None):
+                raise no_place(full, "free disk space, or set PREP_CACHE to a folder on another disk")
             lacks_memory = self.process.returncode < 0 or any(words in said for words in _FOR_NOW)
             kind = BuildError if lacks_memory else CompilerError
             raise kind(_first_error(self.process.args, said))

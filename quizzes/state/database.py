@@ -5,10 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
-_PROBE_BYTES = 1 << 16
-"""More than the index of the log takes, which SQLite writes beside the file to open it."""
+from common.paths import why_unwritable
+
 BUSY_SECONDS = 10.0
 """Timeout for another terminal's transaction, which takes milliseconds."""
 
@@ -165,13 +164,8 @@ def _reason(error: sqlite3.OperationalError, path: Path) -> str:
     hidden = ("disk I/O error", "unable to open", "readonly")
     if not any(words in str(error) for words in hidden):
         return str(error)
-    try:
-        with NamedTemporaryFile(dir=path.absolute().parent) as probe:
-            probe.write(bytes(_PROBE_BYTES))
-            probe.flush()
-    except OSError as cause:
-        return f"{error} ({cause.strerror or cause})"
-    return str(error)
+    cause = why_unwritable(path.absolute().parent)
+    return f"{error} ({cause})" if cause else str(error)
 
 
 def damaged(path: Path | str, reason: str) -> StateDamaged:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -217,6 +218,33 @@ def test_record_traces_every_engine_of_a_command_and_passes_its_exit_code_on(
     assert files == ["run-2.itrace", "run.itrace"][2 - engines :]
     assert done.stderr.count("recorded") == engines and "prep trace info" in done.stderr
     assert all(TraceReader(tmp_path / name).is_complete for name in files)
+
+
+@pytest.mark.parametrize("num_bytes", [0, 3000])
+def test_record_says_that_a_full_disk_cut_the_trace_off(tmp_path: Path, num_bytes: int) -> None:
+    """A limit on the size of files fails as a full disk does; 0: not even the header fits."""
+    out = tmp_path / "run.itrace"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "app.cli.main", "trace", "record", "-o", str(out)),
+            "python",
+            "-c",
+            STAND_IN,
+            "1",
+            "0",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "500"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes)),
+    )
+    assert done.returncode == 3 and "File too large" in done.stderr, done.stderr
+    assert "started no engine" not in done.stderr and "recorded" not in done.stderr
+    if num_bytes:
+        assert "is cut off" in done.stderr and not TraceReader(out).is_complete
+    else:
+        assert "no trace was written" in done.stderr and not out.exists()
 
 
 def test_record_ends_its_program_when_it_is_terminated(tmp_path: Path) -> None:

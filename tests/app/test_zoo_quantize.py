@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,24 @@ def test_a_quantised_folder_is_whole_and_says_how_good_it_is(tmp_path: Path) -> 
         assert (folder / name).read_bytes() == (resolve("shop-draft") / name).read_bytes()
     again = prep(*command, "--output", folder)
     assert again.exit_code == 2 and "exists" in again.output
+
+
+@pytest.mark.parametrize("fits", ["nothing", "all but the weights"])
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, fits: str) -> None:
+    """A limit on the size of files fails as a full disk does."""
+    copied = [
+        file.stat().st_size for file in resolve("shop-draft").iterdir() if file.suffix != ".safetensors"
+    ]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100 if fits == "nothing" else max(copied) + 1000, limits[1]))
+    try:
+        command = ("zoo", "quantize", "shop-draft", "--method", "rtn", "--group", 16, "--samples", 1)
+        result = prep(*command, "--output", tmp_path / "q")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert result.exit_code == 3 and f"cannot write the folder {tmp_path / 'q'}" in result.output
+    assert "File too large" in result.output and "another disk" in result.output
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_outliers_alone_leave_the_checkpoint_float(tmp_path: Path) -> None:

@@ -136,6 +136,16 @@ def test_a_cache_that_cannot_be_written_is_one_line(
     assert problem.endswith("; set PREP_CACHE to a writable folder") and "\n" not in problem
 
 
+def test_a_full_disk_is_the_reason_and_not_the_compiler(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "as: can't write 306 bytes to x.o: 'No space left on device'"
+    monkeypatch.setenv("PREP_KERNELS_COMPILER", script(tmp_path / "compiler", f'echo "{words}" >&2; exit 1'))
+    problem = load().problem
+    assert problem.startswith("no place for the compiled kernels: No space left on device; free disk space")
+    assert not list((tmp_path / "cache").rglob("*.failed")), "it may succeed the next time"
+
+
 def test_a_user_without_a_home_is_one_line(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -175,7 +176,7 @@ def write_checkpoint(
 ) -> int:
     """Write `output` in one piece: tensors, the source's other files, config.json. Returns the weight file's bytes.
 
-    recipe: None for a checkpoint that stays float.
+    recipe: None for a checkpoint that stays float. Raises OSError, and then leaves nothing behind.
     """
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     config.pop("dtype", None)
@@ -189,7 +190,12 @@ def write_checkpoint(
         text = json.dumps(config, indent=2, ensure_ascii=False)
         (folder / "config.json").write_text(text + "\n", encoding="utf-8")
         file = folder / "model.safetensors"
-        save_file({name: tensor.contiguous() for name, tensor in stored.items()}, str(file), {"format": "pt"})
+        try:
+            save_file(
+                {name: tensor.contiguous() for name, tensor in stored.items()}, str(file), {"format": "pt"}
+            )
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
         file.chmod(0o644)  # safetensors writes it for its owner only
         size = file.stat().st_size
         if report is not None:
