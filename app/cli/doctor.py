@@ -5,6 +5,7 @@ Imports wait until a check needs them: a missing library is a failed check.
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import os
 import platform
@@ -35,6 +36,11 @@ LIBRARIES = {
 } | {"yaml": "pyyaml"}
 """Import name -> distribution."""
 REINSTALL = "rm -rf .venv && ./prep doctor   (in the checkout), or pip install -e . in your own environment"
+"""For libraries that are missing or do not load. Nothing else is a reason to remove an environment that works."""
+TEST = "prep test --fast   (says which part does not work)"
+FREE = "free disk space, or make the place writable that the message names"
+NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
+RESTORE = "git stash push -- engine/zoo/models/shop   (restores the shipped weights if they were changed; keeps yours)"
 LEAST_MEMORY_GB, LEAST_DISK_GB = 1.0, 0.5
 GOLDEN, LEAST_RIGHT = 16, 0.75
 """Number of test answers, and the share that must be right (`prep zoo eval shop -n 400`: 95 %)."""
@@ -82,7 +88,7 @@ def doctor(json: JsonOption = False) -> None:
     if json:
         terminal.print_json({"healthy": not failed, "checks": [asdict(check) for check in checks]})
     elif failed:
-        terminal.next_command(failed[0].fix or REINSTALL, f"{counted(len(failed), 'problem')} to solve")
+        terminal.next_command(failed[0].fix or TEST, f"{counted(len(failed), 'problem')} to solve")
     else:
         terminal.next_command("prep demo", "the installation is complete")
     raise typer.Exit(terminal.ENVIRONMENT if failed else 0)
@@ -104,7 +110,14 @@ def _guarded(check: Callable[[], Check]) -> Check:
     try:
         return check()
     except Exception as error:
-        return Check("fail", f"{check.__name__.strip('_')}: {type(error).__name__}: {error}", REINSTALL)
+        return Check("fail", f"{check.__name__.strip('_')}: {type(error).__name__}: {error}", _fix(error))
+
+
+def _fix(error: Exception) -> str:
+    """Return what to do about an exception that no check foresaw."""
+    if isinstance(error, OSError) and error.errno in NO_PLACE:
+        return FREE
+    return REINSTALL if isinstance(error, ImportError | OSError) else TEST
 
 
 def _print(check: Check, with_fix: bool) -> None:
@@ -198,7 +211,7 @@ def _bank() -> Check:
     text = f"bank: {len(bank):,} questions in {len({entry.topic for entry in bank})} topics"
     if bank.problems:
         return Check("warn", f"{text}, {len(bank.problems)} invalid: {bank.problems[0]}", "prep bank lint")
-    return Check("ok" if len(bank) else "fail", f"{text}, 0 invalid", REINSTALL)
+    return Check("ok" if len(bank) else "fail", f"{text}, 0 invalid", "prep bank lint")
 
 
 def _claims() -> Check:
@@ -285,8 +298,7 @@ def _golden_answers(llm: LLM) -> Check:
     text = f"{right} of {total} answers about unseen shops are right"
     if right >= LEAST_RIGHT * total:
         return Check("ok", text)
-    fix = "git checkout -- engine/zoo/models/shop   (the shipped weights were changed)"
-    return Check("fail", f"{text}, at least {LEAST_RIGHT:.0%} expected", fix)
+    return Check("fail", f"{text}, at least {LEAST_RIGHT:.0%} expected", RESTORE)
 
 
 def _engine() -> Iterator[Check]:
@@ -312,7 +324,7 @@ def _engine() -> Iterator[Check]:
         alone = llm.chat(chats[0], params, use_tqdm=False)[0].outputs[0]
         seconds = time.perf_counter() - start
         text = f"{shop.questions[0]!r} -> {alone.text!r}: {len(alone.token_ids)} tokens in {seconds:.2f} s"
-        yield Check("ok" if alone.token_ids else "fail", text, REINSTALL)
+        yield Check("ok" if alone.token_ids else "fail", text, TEST)
         yield _golden_answers(llm)
         batch = llm.chat(chats, params, use_tqdm=False)
         same = batch[0].outputs[0].token_ids == alone.token_ids
@@ -323,5 +335,5 @@ def _engine() -> Iterator[Check]:
         yield Check("ok" if same else "fail", text, fix)
         llm.shutdown()
     except Exception as error:
-        fix = "unset PREP_KERNELS" if "PREP_KERNELS=" in str(error) else REINSTALL
+        fix = "unset PREP_KERNELS" if "PREP_KERNELS=" in str(error) else _fix(error)
         yield Check("fail", f"the engine does not run: {type(error).__name__}: {error}", fix)

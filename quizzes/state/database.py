@@ -171,7 +171,7 @@ def _reason(error: sqlite3.OperationalError, path: Path) -> str:
 def damaged(path: Path | str, reason: str) -> StateDamaged:
     return StateDamaged(
         f"the learner state {path} is damaged ({reason}); it was not changed",
-        next_step="prep state backup   lists the copies; then: prep state reset --yes && prep state import COPY",
+        next_step="prep state backup   lists the copies, and says how to return to the newest",
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -44,7 +47,45 @@ def test_a_damaged_model_is_found_by_its_answers(tmp_path: Path, monkeypatch: py
             "app.cli.zoo_eval.show_bar", lambda: pytest.fail("no bar among the doctor's lines")
         )
         check = doctor._golden_answers(llm)
-    assert check.status == "fail" and "git checkout" in check.fix
+    assert check.status == "fail" and check.fix == doctor.RESTORE
+
+
+def test_the_fix_of_a_damaged_model_restores_it_and_keeps_what_was_there(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        done = subprocess.run(
+            ["git", *identity, *words], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    weights = tmp_path / "engine" / "zoo" / "models" / "shop" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_text("shipped")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "shipped")
+    fix = doctor.RESTORE.partition("   ")[0].split()
+    git(*fix[1:])  # nothing was changed: nothing happens
+    weights.write_text("trained for a week")
+    git(*fix[1:])
+    assert weights.read_text() == "shipped" and "trained for a week" in git("stash", "show", "-p")
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), doctor.FREE),
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES)), doctor.FREE),
+        (RuntimeError("no memory"), doctor.TEST),
+        (ImportError("libtorch.so"), doctor.REINSTALL),
+        (OSError("libtorch.so: cannot open shared object file"), doctor.REINSTALL),
+    ],
+)
+def test_an_environment_is_removed_only_if_a_library_does_not_load(error: Exception, fix: str) -> None:
+    def check() -> doctor.Check:
+        raise error
+
+    assert doctor._guarded(check).fix == fix
 
 
 def test_a_state_that_cannot_be_written_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
