@@ -1,4 +1,4 @@
-"""How many drafts each request gets: constant, adapted to its acceptance, or none in a large batch."""
+"""Number of drafts of each request: constant, adapted to its acceptance, or none in a large batch."""
 
 from __future__ import annotations
 
