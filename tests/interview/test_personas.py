@@ -1,0 +1,23 @@
+"""Personas and attackers hold whole sessions; what the rubric implies about their order."""
+
+import pytest
+
+from quizzes.experiments.runner import Runner
+from tests.interview.helpers import start
+from tests.interview.personas import EVERYBODY, TICKED, person
+
+
+@pytest.mark.parametrize("name", EVERYBODY)
+def test_a_persona_holds_a_session_and_only_estimates_outside_their_interval_are_refused(
+    name: str, runner: Runner
+) -> None:
+    with start(name) as session:
+        held = person(name, session, runner)
+        held.hold()
+        assert session.is_over
+        assert len(session.past) > 10
+        assert not held.refused or name == "outside"
+
+
+def test_the_ticker_says_28_words() -> None:
+    assert len(TICKED.split()) == 28
