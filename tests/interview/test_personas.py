@@ -4,7 +4,7 @@ import pytest
 
 from quizzes.experiments.runner import Runner
 from tests.interview.helpers import start
-from tests.interview.personas import EVERYBODY, TICKED, person
+from tests.interview.personas import EVERYBODY, TICKED, person, violations
 
 
 @pytest.mark.parametrize("name", EVERYBODY)
@@ -21,3 +21,11 @@ def test_a_persona_holds_a_session_and_only_estimates_outside_their_interval_are
 
 def test_the_ticker_says_28_words() -> None:
     assert len(TICKED.split()) == 28
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["mid", "senior", "staff"])
+def test_every_axis_is_shown_and_the_excellent_candidate_is_above_the_good_one(level: str) -> None:
+    found = violations(level)
+    print(*found, sep="\n")
+    assert not [each for each in found if each.startswith(("unobserved", "order: excellent"))]
