@@ -10,25 +10,22 @@ implies. Written from `rubric.yaml` alone; marks are read from `prep mock report
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 import yaml
 
 import interview.mock
-from app.cli.main import main
 from interview.drills.figures import FIGURES
 from interview.mock.candidates import VAGUE, Candidate
 from interview.mock.case import Case, cheapest_evidence
 from interview.mock.incident import KNOWN, LIVE
+from interview.mock.report import make
 from interview.mock.scenario import AXES
 from interview.mock.scenario_list import load_scenarios
 from interview.mock.session import Session
@@ -378,16 +375,11 @@ def outcome(name: str, scenario: str, level: str, runner: Runner) -> Outcome:
     spec = Spec(f"{name}-{scenario}", role, level, 45, 3, (scenario,), "", started=started)
     with Session.start(spec, load_scenarios()) as session:
         person(name, session, runner).hold()
-    printed = io.StringIO()
-    command = patch.object(sys, "argv", ["prep", "mock", "report", spec.id, "--json"])
-    with command, redirect_stdout(printed), suppress(SystemExit):
-        main()
-    report = json.loads(printed.getvalue())
-    axes = {axis["axis"]: axis for axis in report["axes"]}
+        report = make(session)
     return Outcome(
-        str(report["recommendation"]),
-        {name: axis["machine"] for name, axis in axes.items()},
-        {name: axis["observations"] for name, axis in axes.items()},
+        report.recommendation,
+        {row.axis: row.machine for row in report.axes},
+        {row.axis: row.observations for row in report.axes},
     )
 
 
@@ -397,13 +389,13 @@ def scenarios(level: str) -> list[str]:
     return [each["id"] for each in read if each["level"] == level]
 
 
-def violations(level: str) -> list[str]:
-    """Hold all scenarios of a level, print a table of the outcomes, and return what the rubric does not allow.
+def violations(level: str, chosen: Sequence[str] = ()) -> list[str]:
+    """Hold scenarios of a level, print a table of the outcomes, and return what the rubric does not allow.
 
-    Each violation begins with its kind: order, attacker, honest or unobserved."""
+    chosen: ids; by default all. Each violation begins with its kind: order, attacker, honest or unobserved."""
     found: list[str] = []
     with Runner() as runner:
-        for scenario in scenarios(level):
+        for scenario in chosen or scenarios(level):
             marks = {name: outcome(name, scenario, level, runner) for name in EVERYBODY}
             for name, mark in marks.items():
                 shown = " ".join(f"{mark.axes.get(axis) or '-':>3}" for axis in AXES)
@@ -435,3 +427,8 @@ def compared(marks: dict[str, Outcome]) -> Iterator[str]:
         ]
         if missing or unmarked:
             yield f"unobserved: {name} lacks {missing}, and has marks without observations for {unmarked}"
+
+
+if __name__ == "__main__":  # python -m tests.interview.personas LEVEL: half an hour for all scenarios
+    for violation in violations(*sys.argv[1:2], sys.argv[2:]):
+        print(violation)

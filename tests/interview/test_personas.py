@@ -24,8 +24,5 @@ def test_the_ticker_says_28_words() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", ["mid", "senior", "staff"])
-def test_every_axis_is_shown_and_the_excellent_candidate_is_above_the_good_one(level: str) -> None:
-    found = violations(level)
-    print(*found, sep="\n")
-    assert not [each for each in found if each.startswith(("unobserved", "order: excellent"))]
+def test_a_real_scenario_ranks_personas_as_the_rubric_does_and_no_attacker_above_weak() -> None:
+    assert violations("senior", ["kernel.fp8_kv"]) == []
