@@ -24,5 +24,6 @@ def test_the_ticker_says_28_words() -> None:
 
 
 @pytest.mark.slow
-def test_a_real_scenario_ranks_personas_as_the_rubric_does_and_no_attacker_above_weak() -> None:
-    assert violations("senior", ["kernel.fp8_kv"]) == []
+def test_in_a_real_scenario_no_attacker_is_above_weak_and_honesty_is_not_below_a_bluff() -> None:
+    found = violations("senior", ["kernel.fp8_kv"])
+    assert [each for each in found if each.startswith(("attacker", "honest", "unobserved"))] == []
