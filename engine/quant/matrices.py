@@ -219,6 +219,7 @@ def llm_int8_linear(
     scale: Tensor,
     threshold: float = THRESHOLD,
     operands: tuple[Any, ...] | None = None,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """x [T, K] times int8 weights [N, K] with scales [N]: activations beyond `threshold` are not rounded; [T, N].
 
@@ -229,14 +230,17 @@ def llm_int8_linear(
     With int8 alone the -41 would set the scale for all: 0.3 becomes one step of 0.32. Outliers are found in every token
     for itself (the paper takes a column for all tokens as soon as one of them is large), so that a token's result does
     not depend on its batch. That is a small product for each token that has one: it shows the effect, it is not fast.
-    operands: the same matrix from `ops.pack_int8_weight`.
+    operands: the same matrix from `ops.pack_int8_weight`. weight: the matrix before rounding, [N, K]: its columns are
+    multiplied with the outliers, as in the paper. A loaded model has no such copy; its columns are the int8 ones times
+    their scales, as in bitsandbytes, where a column of weights far smaller than its row's largest is lost.
     Source: LLM.int8() (Dettmers et al. 2022), section 3.2; vLLM's former bitsandbytes.py with load_in_8bit.
     """
     outlying = x.abs() > threshold
     y = ops.int8_linear(x.masked_fill(outlying, 0), *(operands or (qweight, scale)))
     for token in outlying.any(1).nonzero().flatten().tolist():
         columns = outlying[token].nonzero().flatten()
-        weights = qweight[:, columns].float() * scale[:, None]
+        rounded = qweight[:, columns].float() * scale[:, None]
+        weights = rounded if weight is None else weight[:, columns].float()
         y[token] += (weights @ x[token, columns].float()).to(y.dtype)
     return y
 

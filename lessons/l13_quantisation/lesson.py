@@ -413,8 +413,8 @@ this.record(healthy=runs[0]["w8a8_token"], broken=runs[-1]["w8a8_token"], smooth
 
 # %% [markdown] name="break-words"
 # One scale per token: the loud channel takes the grid, and its 254 neighbours share the few steps around zero. The
-# repairs differ in where the loud number goes. LLM.int8 multiplies it apart, as a float. SmoothQuant moves it into
-# the weights beforehand and is flat here: its factor for each channel undoes whatever factor the cell chose.
+# repairs differ in where the loud number goes. LLM.int8 multiplies it apart, with the weights that it meets, as floats.
+# SmoothQuant moves it into the weights beforehand. Both are flat here: whatever factor the cell chose does not matter.
 #
 # Weight-only int8 suffers too, for another reason: the columns that read a loud channel became small, and a scale
 # per row rounds small columns away. Nothing crashes and no metric of the server moves. Only an evaluation notices.

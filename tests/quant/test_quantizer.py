@@ -124,7 +124,8 @@ def test_outliers_break_int8_and_splitting_or_smoothing_mends_it() -> None:
     smoothing = smoothing_scale([weight], x.abs().amax(0), 0.5)
     errors = {
         "weights only": off(x @ (qweight * scale[:, None]).T),
-        "LLM.int8": off(llm_int8_linear(x, qweight, scale)),
+        "LLM.int8": off(llm_int8_linear(x, qweight, scale, weight=weight)),
+        "LLM.int8, restored columns": off(llm_int8_linear(x, qweight, scale)),
         "SmoothQuant": off(ops.int8_linear(x / smoothing, *quantise_int8(weight * smoothing))),
         "int8 by token": off(ops.int8_linear(x, qweight, scale)),
         "int8 by tensor": off(per_tensor @ (qweight * scale[:, None]).T),

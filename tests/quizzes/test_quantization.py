@@ -41,6 +41,7 @@ def test_with_an_outlier_channel_one_scale_per_token_is_not_enough() -> None:
     calm, loud = outliers(factor=1), outliers(factor=64)
     assert loud.w8a8_token > 5 * calm.w8a8_token
     assert loud.llm_int8 < loud.w8a8_token / 3 and loud.smoothquant < loud.w8a8_token / 3
+    assert loud.llm_int8 == pytest.approx(calm.llm_int8, rel=0.1), "outliers and their weights stay floats"
     assert loud.w8a8_tensor > loud.w8a8_token
     assert loud.fp8 == pytest.approx(calm.fp8, rel=0.1), "a floating grid does not care"
 

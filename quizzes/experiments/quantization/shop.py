@@ -67,7 +67,7 @@ def outliers(factor: int = arg(64, 1, 4096), tokens: int = arg(256, 8, 1024)) ->
         weight_only: W8A16: int8 weights per output channel, activations as they are.
         w8a8_tensor: int8 weights; one scale for all activations of the batch.
         w8a8_token: One scale for each token: what int8 kernels do.
-        llm_int8: Per token, but activations beyond 6 stay floats.
+        llm_int8: Per token, but activations beyond 6 and the weights that they meet stay floats.
         smoothquant: Per token, after outliers were moved into the weights.
         fp8: e4m3 weights per channel, activations per token.
         order: Names from the smallest error to the largest.
@@ -103,7 +103,7 @@ def outliers(factor: int = arg(64, 1, 4096), tokens: int = arg(256, 8, 1024)) ->
             "weight_only": x @ restored.T,
             "w8a8_tensor": dequantise_int8(*flat).reshape(x.shape) @ restored.T,
             "w8a8_token": ops.int8_linear(x, qweight, scale),
-            "llm_int8": llm_int8_linear(x, qweight, scale),
+            "llm_int8": llm_int8_linear(x, qweight, scale, weight=weight),
             "smoothquant": ops.int8_linear(x / smooth, *quantise_int8(weight * smooth)),
             "fp8": ops.fp8_linear(x, *quantise_fp8(weight)),
         }
