@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,6 +57,7 @@ class ThisLesson:
         """Whether to use small sizes, for tests."""
         self.explorers: list[Explorer] = []
         self._predictions: dict[str, tuple[Any, str]] = {}
+        self._revealed: set[str] = set()
         self._checker: JsonChild | None = None
         print(f"Lesson {lesson.number}: {lesson.title}. About {lesson.minutes} minutes.")
 
@@ -68,14 +70,21 @@ class ThisLesson:
         *,
         question: str = "",
         unit: str = "",
+        options: Sequence[str] = (),
         confidence: int | None = None,
     ) -> None:
-        """Commit a prediction. The first one counts: the run below may already be known when it is changed."""
+        """Commit a prediction: a number from 0 up, or one of the options.
+
+        The first one counts: the run below may already be known when it is changed.
+        """
         if answer is ...:
             print(textwrap.fill(question, LINE), PUT_ANSWER, sep="\n" if question else "")
             return
-        if not isinstance(answer, int | float | str | bool | list):
-            print(f"a prediction is a number, a word or a list, not {type(answer).__name__}")
+        if wrong := _not_a_prediction(answer, unit, options):
+            print(f"{wrong}. Nothing is committed; change it and run this cell again.")
+            return
+        if name in self._revealed and name not in self._predictions:
+            print("the run below is known already, so a prediction no longer counts")
             return
         if name in self._predictions:
             print(f"committed before: {_with_unit(*self._predictions[name])}. The first prediction counts.")
@@ -88,6 +97,7 @@ class ThisLesson:
     def reveal(self, name: str, actual: Any) -> None:
         """Print the result beside the prediction."""
         actual = actual.item() if hasattr(actual, "item") else actual
+        self._revealed.add(name)
         answer, unit = self._predictions.get(name, (None, ""))
         shown = _with_unit(actual, unit)
         if answer is None:
@@ -260,6 +270,19 @@ def _watch_cells() -> None:
 
 def _note_cell(info: Any) -> None:
     _cells_run.append((info.cell_id, info.raw_cell))
+
+
+def _not_a_prediction(answer: Any, unit: str, options: Sequence[str]) -> str:
+    """Return why an answer cannot be compared with the run, or ""."""
+    if options:
+        return (
+            ""
+            if answer in options
+            else f"the answer is one of {', '.join(map(repr, options))}, not {answer!r}"
+        )
+    if isinstance(answer, bool) or not isinstance(answer, int | float) or not math.isfinite(answer):
+        return f"the answer is a number{f' ({unit})' if unit else ''}, not {answer!r}"
+    return "" if answer >= 0 else f"the answer is 0 or more, not {answer!r}"
 
 
 def _with_unit(value: Any, unit: str) -> str:

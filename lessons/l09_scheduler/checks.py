@@ -376,6 +376,21 @@ def tokens_fit_the_budget(learner: Learner) -> None:
 
 
 @check("09.2")
+def a_row_beyond_the_budget_ends_the_rows(learner: Learner) -> None:
+    """The first running request whose row exceeds the budget that is left gets none, and no later one does."""
+    workload = Workload(
+        (Ask(1, 9), Ask(5, 9), Ask(1, 9)), num_blocks=9, block_size=16, max_num_seqs=4, budget=3
+    )
+    running = [Seq("a", 4, 3, 1), Seq("b", 9, 4, 1), Seq("c", 7, 6, 1)]
+    scheduler = learner.new("Scheduler", workload.max_num_seqs, workload.budget, workload.block_size)
+    plain = [tuple(seq) for seq in running]
+    found = learner.call("lessons.given.scheduling:schedule_plain", scheduler, plain, [], 6)
+    step = in_form(found, Step(0, running, [], 6, [], []), workload)
+    if step.rows != [("a", 1)] or step.preempted:
+        raise Failed("b misses 5 tokens and 2 are left: only a gets a row", example=str(step))
+
+
+@check("09.2")
 def seats_are_limited(learner: Learner) -> None:
     """At most max_num_seqs requests run."""
     expect_rule(learner, within_seats, 2)

@@ -45,6 +45,12 @@ MUTANTS = """
 -            budget, free = budget - tokens, free - need
 +            rows.append((seq.id, tokens))
 +            free = free - need
+09.2 a_row_beyond_the_budget_ends_the_rows: skips a large row and goes on
+-            if tokens > budget:
+-                break
++            if tokens > budget:
++                index += 1
++                continue
 09.2 seats_are_limited: one request too many
 -            if tokens > budget or need > free or len(rows) == self.max_num_seqs:
 +            if tokens > budget or need > free or len(rows) > self.max_num_seqs:

@@ -48,6 +48,7 @@ this.predict(
     ...,
     question="Six requests per second. Two GPUs that both do everything, with a token budget of 8,192, or one for "
     'prompts and one for tokens. Which latency becomes worse by the split: "TTFT" or "ITL p99"?',
+    options=["TTFT", "ITL p99"],
 )
 
 # %% [markdown] name="run"
@@ -299,7 +300,8 @@ def route(
 ) -> int:
     """Return the replica for a request whose prompt has these full blocks.
 
-    loads: unfinished requests of each replica. holders: block hash -> replicas that cache the block.
+    loads: unfinished requests of each replica. holders: block hash -> replicas that cache the block. A hash covers
+    all tokens before it, too: who holds block k holds the prefix up to it.
     A replica has room if its load is below ceil(max_imbalance x mean), where the mean of the loads counts the new
     request. Choose among replicas with room that hold the longest prefix which any of these holds; else among all.
     Among equals the least loaded wins, then the smallest index.

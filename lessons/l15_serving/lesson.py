@@ -298,7 +298,10 @@ from collections.abc import Sequence
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the percentile (0 to 100), interpolating between neighbours as numpy does. Raises ValueError if empty."""
+    """Return the percentile (0 to 100), interpolating linearly between neighbours. Raises ValueError if empty.
+
+    Between equal neighbours it is their value, also between two infinite ones, where numpy computes inf - inf: NaN.
+    """
     raise NotImplementedError("15.2: sort, find the place, interpolate")
 
 

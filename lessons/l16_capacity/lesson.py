@@ -70,6 +70,7 @@ this.predict(
     ...,
     question="A release loses the stop token, so every answer runs to max_tokens. Which figure grows most, by factor: "
     '"running", "ttft_p50", "itl_p50" or "kv_usage"?',
+    options=["running", "ttft_p50", "itl_p50", "kv_usage"],
 )
 
 # %% [markdown] name="run"

@@ -40,6 +40,43 @@ def test_bare_it_says_what_is_next_and_how_to_open_it() -> None:
     assert "0 of" in found.output and "lesson 01" in found.output and "prep lesson open 01" in found.output
 
 
+def test_labs_do_not_count_as_exercises_of_lessons() -> None:
+    for name in ("07.1", "07.2", "block-manager"):
+        progress.record_check(name, "x", ok=True, num_passed=1, num_checks=1)
+    assert lesson().output.startswith("2 of 48 exercises solved")
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "told"),
+    [
+        ("about three", (), "is a number (steps), not 'about three'"),
+        (-3, (), "0 or more, not -3"),
+        (True, (), "is a number"),
+        (float("nan"), (), "is a number"),
+        ([3], (), "is a number"),
+        ("ttft", ("TTFT", "ITL"), "one of 'TTFT', 'ITL', not 'ttft'"),
+        (3, ("TTFT", "ITL"), "one of 'TTFT', 'ITL'"),
+    ],
+)
+def test_an_answer_that_no_run_can_judge_is_not_committed(
+    answer: object, options: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    this = ThisLesson(LESSON)
+    this.predict("most-at-once", answer, unit="steps", options=options)
+    assert told in capsys.readouterr().out
+    this.predict("most-at-once", options[0] if options else 12, unit="steps", options=options)
+    assert "committed: " in capsys.readouterr().out
+
+
+def test_a_prediction_after_the_run_does_not_count(capsys: pytest.CaptureFixture[str]) -> None:
+    this = ThisLesson(LESSON)
+    this.reveal("most-at-once", 31)
+    this.predict("most-at-once", 31, unit="requests")
+    assert "no longer counts" in capsys.readouterr().out
+    this.reveal("most-at-once", 31)
+    assert "You made no prediction" in capsys.readouterr().out
+
+
 def test_the_list_has_every_lesson_and_marks_what_is_solved() -> None:
     for name in LESSON.exercises:
         progress.record_check(name, "x", ok=True, num_passed=1, num_checks=1)

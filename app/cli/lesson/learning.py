@@ -48,7 +48,7 @@ def next_lesson(ctx: typer.Context) -> None:
         return
     done = progress.exercise_progress()
     lesson = _current(done)
-    solved = sum(each.passed for each in done.values())
+    solved = sum(is_passed(done, each) for lesson in lessons() for each in lesson.exercises.values())
     total = sum(len(each.exercises) for each in lessons())
     terminal.say(f"{solved} of {total} exercises solved")
     terminal.say(f"[bold]next: lesson {lesson.number}, {terminal.literal(lesson.title)}[/]")
