@@ -208,6 +208,14 @@ class ThisLesson:
             with open(place, "a", encoding="utf-8") as file:
                 file.write(json.dumps(facts, default=float) + "\n")
 
+    def holds(self, sentence: str, fact: bool) -> None:
+        """Raise AssertionError in a build or a test if the figures above contradict a sentence of the text.
+
+        A learner's own run has other sizes and another machine: there it does nothing.
+        """
+        if os.environ.get(_WRITES) and not fact:
+            raise AssertionError(f"the figures contradict the text: {sentence}")
+
     def say(self) -> None:
         """Show the prompt, a place for an answer in prose, and the probes that test it."""
         from lessons.course.say import SayIt

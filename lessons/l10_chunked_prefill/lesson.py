@@ -74,6 +74,13 @@ this.reveal("price", round(100 * (small.ttft / large.ttft - 1), 1))
 print(f"chunks with a budget of 512: {small.chunks}")
 this.record(steps=len(small.chunks), freeze=large.worst_gap / large.quiet, price=small.ttft / large.ttft - 1)
 
+this.holds(
+    "from 128 to 256 tokens the longest gap hardly grows", runs[256].worst_gap < 1.1 * runs[128].worst_gap
+)
+this.holds("and TTFT halves", 0.45 < runs[256].ttft / runs[128].ttft < 0.55)
+this.holds("later the gap doubles", 1.7 < runs[2048].worst_gap / runs[1024].worst_gap < 2.1)
+this.holds("and TTFT gains almost nothing", runs[2048].ttft > 0.9 * runs[1024].ttft)
+
 # %% [markdown] name="why-cheap"
 # Look at the first rows. From 128 to 256 tokens the longest gap hardly grows, but TTFT halves: a step reads all
 # weights whether it computes 17 tokens or 256, so the extra tokens cost little. Once a step is limited by arithmetic,
@@ -182,8 +189,8 @@ this.plot(drawing)
 # ## Explore: budget, threshold, and the one behind
 #
 # A short prompt of 128 tokens arrives right behind the long one. `long_prefill_token_threshold` caps one prompt's
-# share of a step, below the budget; 0 sets no cap. Find out who profits, and why it needs a large budget to do
-# anything.
+# share of a step, below the budget; 0 sets no cap. Find out who profits, who pays, and why a cap at the budget or above
+# it changes nothing.
 
 
 # %% name="draw-explore"
@@ -206,6 +213,12 @@ def draw_steps(axes, run):
         )
         bottom = [low + height for low, height in zip(bottom, tokens, strict=True)]
     axes.legend()
+
+
+uncapped, capped, at_budget = (serve_beside(512, short=128, threshold=cap) for cap in (0, 256, 512))
+this.holds("the short prompt profits from a cap", capped.short_ttft < 0.2 * uncapped.short_ttft)
+this.holds("the long prompt pays for a cap", capped.ttft > 1.1 * uncapped.ttft)
+this.holds("a cap at the budget changes nothing", at_budget.short_ttft == uncapped.short_ttft)
 
 
 # %% name="draw-serving"

@@ -409,6 +409,9 @@ this.plot(drawing)
 print(
     f"scale per token: {runs[0]['w8a8_token']:.2%} without outliers, {runs[-1]['w8a8_token']:.1%} at factor 256"
 )
+flat = [run[name] for run in runs for name in ("llm_int8", "smoothquant")]
+this.holds("LLM.int8 and SmoothQuant are flat", max(flat) < 1.3 * min(flat))
+this.holds("weight-only int8 suffers too", runs[-1]["weight_only"] > 5 * runs[0]["weight_only"])
 this.record(healthy=runs[0]["w8a8_token"], broken=runs[-1]["w8a8_token"], smooth=runs[-1]["smoothquant"])
 
 # %% [markdown] name="break-words"
