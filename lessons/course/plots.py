@@ -19,6 +19,8 @@ COLOURS = {
 CYCLE = ("blue", "vermillion", "green", "purple", "black", "orange", "sky")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DPI = 100
+SHORT = 1000.0
+"""Ratio of an axis' ends below which powers of ten are too few ticks."""
 
 
 def figure(width: float = 6.4, height: float = 3.2, **axes: Any) -> tuple[Any, Any]:
@@ -43,8 +45,23 @@ def style(plot: Any) -> None:
         plot.spines[side].set_visible(False)
 
 
+def label_short_log_axes(drawing: Any) -> None:
+    """Put ticks at 1, 2 and 5 on short logarithmic axes, where matplotlib labels only powers of ten."""
+    from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter, StrMethodFormatter
+
+    for plot in drawing.axes:
+        for axis in (plot.xaxis, plot.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            is_default = isinstance(axis.get_major_formatter(), LogFormatterSciNotation)
+            if axis.get_scale() == "log" and is_default and 0 < low and high / low < SHORT:
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+                axis.set_minor_formatter(NullFormatter())
+
+
 def png(drawing: Any) -> bytes:
     """Return a figure as PNG bytes."""
+    label_short_log_axes(drawing)
     buffer = io.BytesIO()
     drawing.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
     return buffer.getvalue()

@@ -45,6 +45,9 @@ def traffic(
     return list(due(Workload(count, rate, *lengths, arrivals=arrivals, seed=seed), VOCABULARY))
 
 
+WARM_UP = traffic(50.0, 50, 96, 16)
+
+
 def measure(loads: Sequence[Sequence[Due]], **engine: Any) -> list[Measured]:
     """Start the server, send one load after the other, and return what each gave. engine: EngineArgs."""
     with ThreadPoolExecutor(1) as pool:  # a notebook has an event loop of its own
@@ -56,6 +59,7 @@ async def _measure(loads: Sequence[Sequence[Due]], engine: dict[str, Any]) -> li
     with listen("127.0.0.1", 0) as listener, AsyncLLM(args, own_process=True) as llm:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with running("shop", llm, listener, ServerArgs(stats_interval_s=0)):
+            await _send(url, WARM_UP)  # the first steps of a server are slower than all later ones
             return [await _send(url, load) for load in loads]
 
 

@@ -70,3 +70,12 @@ def test_a_long_probe_is_not_cut_off() -> None:
     shown = [part.children[0] for part in box.children if isinstance(part, ipywidgets.VBox)]
     assert [label.value for label in shown] == [probe.q for probe in find_lesson("07").say.probes]
     assert not any(isinstance(label, ipywidgets.Label) for label in shown), "a Label does not wrap"
+
+
+@pytest.mark.parametrize("values", [[94.0, 243.0], [7.3, 92.1], [0.9, 700.0]])
+def test_a_short_logarithmic_axis_has_more_than_one_label(values: list[float]) -> None:
+    drawing, axes = plots.figure(yscale="log")
+    axes.plot([1, 2], values)
+    plots.png(drawing)
+    low, high = axes.get_ylim()
+    assert len([tick for tick in axes.get_yticks() if low <= tick <= high]) >= 2
