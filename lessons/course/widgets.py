@@ -88,7 +88,11 @@ class Explorer:
     def _changed(self, _: Any) -> None:
         for key, control in self.controls.items():
             value = self._inputs[key].value
-            self.values[key] = tuple(value) if isinstance(control, Order) else value
+            if isinstance(control, Order):  # an item that the reader removes goes to the end
+                value = (*value, *(item for item in control.items if item not in value))
+                if len(self._inputs[key].value) < len(value):
+                    self._inputs[key].value = list(value)
+            self.values[key] = value
         self._update()
         self._refresh()
 

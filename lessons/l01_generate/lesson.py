@@ -267,8 +267,8 @@ def where_time_goes(prompt, generated):
 this.explore("where-time-goes", where_time_goes, prompt=(8, 384, 34), generated=(1, 128, 96))
 
 # %% [markdown] name="explore-questions"
-# Move the sliders until you can answer: At which prompt length does half of a *short* answer's time go into the
-# prompt, read again and again? Where does attention overtake the head? And why is computing the head at every
+# Move the sliders until you can answer: With a prompt of 8 tokens, after how many new tokens are 90 % of the computed
+# tokens computed again? Whose share grows with the length, and why that one's? And why is computing the head at every
 # position a waste even without a cache?
 
 # %% [markdown] name="build"

@@ -214,9 +214,13 @@ this.explore(
     "pressure",
     pressure,
     blocks=(1500, 5000, int(0.7 * peak), 100),
-    max_num_seqs=(16, 256, 256, 8),
+    max_num_seqs=(16, 128, 128, 2),
     mode=list(modes),
 )
+if not this.quick:
+    safe, some, many = (figures(serve(int(0.7 * peak), slots)) for slots in (64, 66, 72))
+    this.holds("the most goodput lies where some requests are preempted", safe[0] == 0 < some[0] < many[0])
+    this.holds("and neither with none nor with many", some[2] > max(safe[2], many[2]))
 
 # %% [markdown] name="explore-questions"
 # Keep the blocks and lower `max_num_seqs` until no request is preempted. What happened to TTFT, and to goodput? Then

@@ -79,3 +79,13 @@ def test_a_short_logarithmic_axis_has_more_than_one_label(values: list[float]) -
     plots.png(drawing)
     low, high = axes.get_ylim()
     assert len([tick for tick in axes.get_yticks() if low <= tick <= high]) >= 2
+
+
+def test_an_item_that_is_removed_goes_to_the_end() -> None:
+    explorer = Explorer("order", lambda order: (None, "".join(order)), {"order": Order(["a", "b", "c"])})
+    explorer.widget()
+    (chips,) = explorer._inputs.values()
+    chips.value = ["b", "c"]
+    assert explorer.text == "bca" and list(chips.value) == ["b", "c", "a"]
+    chips.value = []
+    assert explorer.text == "abc" and list(chips.value) == ["a", "b", "c"]
