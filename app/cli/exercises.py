@@ -198,7 +198,7 @@ def read_file(path: Path) -> str:
 
 def print_report(report: Report, command: str) -> None:
     """Print the verdict, each check, and the smallest example of each failure."""
-    from lessons.course.report_text import details, headline
+    from lessons.course.report_text import details, explanation, headline
 
     terminal.say(f"[bold]{terminal.literal(headline(report))}[/]")
     for result in report.results:
@@ -208,5 +208,7 @@ def print_report(report: Report, command: str) -> None:
     if report.output:
         terminal.say("[dim]your code printed:[/]")
         terminal.say(terminal.literal(report.output.rstrip()))
+    if explained := explanation(report):
+        terminal.say(f"[dim]{terminal.literal(explained)}[/]")
     if report.is_stub:
         terminal.next_command(f"prep {command} hint {report.exercise}")

@@ -61,6 +61,8 @@ class Exercise(Strict):
     seconds: float = 10
     """Limit of a whole check."""
     hints: list[str] = Field(min_length=2, max_length=3)
+    explain: str = ""
+    """How the reference solution works: shown once the learner's own passes. Lessons have one for each exercise."""
 
 
 class Probe(Strict):

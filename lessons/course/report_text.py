@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import html
+import textwrap
 
 from lessons.course.checking import CheckResult, Report
+from lessons.course.lesson_files import find_exercise
+
+WIDTH = 80
 
 
 def headline(report: Report) -> str:
@@ -16,6 +20,11 @@ def headline(report: Report) -> str:
     return f"{report.exercise}: {good} of {len(report.results)} checks pass, {verdict}"
 
 
+def explanation(report: Report) -> str:
+    """Return how the reference solution works, if the learner's own has passed; else ""."""
+    return find_exercise(report.exercise)[1].explain if report.ok else ""
+
+
 def as_text(report: Report) -> str:
     lines = [headline(report)]
     for result in report.results:
@@ -23,6 +32,7 @@ def as_text(report: Report) -> str:
         lines += [f"      {line}" for line in details(result)]
     if report.output and not report.ok:
         lines += ["your code printed:", *(f"  {line}" for line in report.output.splitlines()[-8:])]
+    lines += textwrap.wrap(explanation(report), WIDTH)
     return "\n".join(lines)
 
 
@@ -50,4 +60,5 @@ def as_html(report: Report) -> str:
     table = f"<table>{''.join(rows)}</table>" if rows else ""
     printed = html.escape(report.output) if report.output and not report.ok else ""
     said = f"<p>your code printed:</p><pre>{printed}</pre>" if printed else ""
-    return f"<p><b>{html.escape(headline(report))}</b></p>{table}{said}"
+    why = f"<p>{html.escape(explained)}</p>" if (explained := explanation(report)) else ""
+    return f"<p><b>{html.escape(headline(report))}</b></p>{table}{said}{why}"

@@ -109,6 +109,15 @@ def test_a_solution_passes_and_is_kept() -> None:
     assert EXERCISE in workspace.learner_sources()
 
 
+def test_a_solution_is_explained_once_it_passes_and_every_exercise_has_an_explanation() -> None:
+    assert all(each.explain for found in lessons() for each in found.exercises.values())
+    explained = LESSON.exercises[EXERCISE].explain
+    write(solution(EXERCISE).replace("self._owners[block] += 1", "pass"))
+    assert explained[:30] not in lesson("check", EXERCISE).output
+    write(solution(EXERCISE))
+    assert explained[:30] in lesson("check", EXERCISE).output
+
+
 def test_a_later_lesson_uses_the_piece_of_an_earlier_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert ThisLesson(find_lesson("08")).piece(EXERCISE).__name__ == "BlockAllocator"
     assert "the reference solution (07.1)" in capsys.readouterr().out
