@@ -113,6 +113,12 @@ class RotaryTable(nn.Module):
 
     def __init__(self, rope: RopeConfig, head_dim: int, max_position: int) -> None:
         super().__init__()
+        if (
+            torch.get_default_device().type == "meta"
+        ):  # shapes only; arithmetic there imports torch's compiler
+            self.register_buffer("cos", torch.empty(max_position, head_dim // 2), persistent=False)
+            self.register_buffer("sin", torch.empty(max_position, head_dim // 2), persistent=False)
+            return
         inv_freq = inverse_frequencies(rope, head_dim)
         angles = torch.outer(torch.arange(max_position, dtype=torch.float32), inv_freq)
         factor = attention_factor(rope)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,12 @@ _HUB_TIMEOUT_S = 5.0
 _HASHED_WHOLE = 64 << 20
 _SAMPLE_SIZE = 64 << 10
 _NUM_SAMPLES = 256
+_CHUNK = 1 << 20
+BITS = {
+    "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32,
+    "U16": 16, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8,
+}  # fmt: skip
+"""Bits of a number of each type in safetensors; a type that is not here is refused where a tensor of it is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,8 @@ class StoredTensor:
     file: Path
     dtype: str  # safetensors' name: F32, BF16, F16, I32 …
     shape: tuple[int, ...]
+    start: int = 0  # Of its bytes in the file
+    end: int = 0
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -43,7 +52,7 @@ def read_json(path: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:  # not JSON, or not UTF-8
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or brackets without end
         raise ConfigError(
             f"{path} is not valid JSON ({error}); the file is damaged, fetch it again"
         ) from error
@@ -59,6 +68,12 @@ def weight_files(folder: Path) -> list[Path]:
         weight_map = read_json(index).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise ConfigError(f"{index} has no weight_map; the file is damaged, fetch it again")
+        for name, file in weight_map.items():
+            if not isinstance(file, str) or Path(file).name != file:
+                raise ConfigError(
+                    f"{index}: weight_map gives {name} the file {file!r}, expected the name of a file in this folder; "
+                    "fetch it again"
+                )
         files = [folder / name for name in sorted(set(weight_map.values()))]
     elif (folder / "model.safetensors").exists():
         files = [folder / "model.safetensors"]
@@ -76,7 +91,7 @@ def weight_files(folder: Path) -> list[Path]:
             f"{folder} holds no weights (*.safetensors); use load_format='dummy' to run the architecture "
             "with random ones"
         )
-    missing = [file.name for file in files if not file.exists()]
+    missing = [file.name for file in files if not file.is_file()]
     if missing:
         raise ConfigError(
             f"{folder} misses {len(missing)} of {len(files)} weight files named in {INDEX_FILE}: "
@@ -87,27 +102,57 @@ def weight_files(folder: Path) -> list[Path]:
 
 def read_header(file: Path) -> dict[str, StoredTensor]:
     """The tensors of one safetensors file; refuses a file that is cut short or not safetensors at all."""
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        header_size = int.from_bytes(stream.read(8), "little")
-        if size < 8 or header_size > size - 8:
-            raise ConfigError(
-                f"{file} is cut short or not a safetensors file ({size:,} bytes); fetch it again"
-            )
-        try:
-            header = json.loads(stream.read(header_size))
-            header.pop("__metadata__", None)
-            end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-            shapes = {name: (entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}
-        except (ValueError, AttributeError, KeyError, TypeError, IndexError) as error:
-            raise ConfigError(f"{file} has a damaged safetensors header; fetch it again") from error
-    expected = 8 + header_size + end
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            header_size = int.from_bytes(stream.read(8), "little")
+            if size < 8 or header_size > size - 8:
+                raise ConfigError(
+                    f"{file} is cut short or not a safetensors file ({size:,} bytes); fetch it again"
+                )
+            content = stream.read(header_size)
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror or error}") from error
+    try:
+        header = json.loads(content)
+        header.pop("__metadata__", None)
+        tensors = {name: _stored(file, 8 + header_size, entry) for name, entry in header.items()}
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{file} has a damaged safetensors header ({error}); fetch it again") from error
+    expected = max((tensor.end for tensor in tensors.values()), default=8 + header_size)
     if size != expected:
         raise ConfigError(
             f"{file} has {size:,} bytes where its header announces {expected:,}: the file is cut short or "
             "damaged, fetch it again"
         )
-    return {name: StoredTensor(file, dtype, shape) for name, (dtype, shape) in shapes.items()}
+    return tensors
+
+
+def _stored(file: Path, offset: int, entry: Any) -> StoredTensor:
+    """Return a tensor of a header whose data begin at `offset`. Raises ValueError and the like if it is damaged."""
+    dtype, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+    numbers = (*shape, start, end)
+    if not isinstance(dtype, str) or any(type(each) is not int or each < 0 for each in numbers):
+        raise ValueError(f"dtype {dtype!r}, shape {shape!r}")
+    bits = BITS.get(dtype)
+    if start > end or (bits is not None and 8 * (end - start) != bits * math.prod(shape)):
+        raise ValueError(f"{end - start} bytes for {dtype} {shape}")
+    return StoredTensor(file, dtype, tuple(shape), offset + start, offset + end)
+
+
+def same_bytes(one: StoredTensor, other: StoredTensor) -> bool:
+    """Whether two tensors have the same type, shape and bytes."""
+    size = one.end - one.start
+    if (one.dtype, one.shape, size) != (other.dtype, other.shape, other.end - other.start):
+        return False
+    with one.file.open("rb") as first, other.file.open("rb") as second:
+        first.seek(one.start)
+        second.seek(other.start)
+        for start in range(0, size, _CHUNK):
+            count = min(_CHUNK, size - start)
+            if first.read(count) != second.read(count):
+                return False
+    return True
 
 
 def read_headers(folder: Path) -> dict[str, StoredTensor]:

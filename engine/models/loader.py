@@ -13,10 +13,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Protocol
 
+import psutil
 import torch
 from torch import Tensor, nn
 
 from common.dotted_path import load_object
+from common.text import GIB
 from engine.config import ConfigError, MedusaConfig, ModelConfig
 from engine.layers.embedding import VocabParallelEmbedding
 from engine.layers.linear import Linear
@@ -34,6 +36,7 @@ _QUANTISED_DTYPES = {
     torch.float8_e4m3fn: "F8_E4M3",
 }
 _DUMMY_STD = 0.02
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 MODELS: dict[str, str] = {
@@ -86,12 +89,24 @@ def create_model(config: ModelConfig, device: torch.device | str, ranks: Ranks =
 
 
 def load_model(config: ModelConfig, device: torch.device | str, ranks: Ranks = ALONE) -> nn.Module:
-    """The model with its weights, in inference mode on `device`; of a parallel one, what `ranks` has."""
-    model = create_model(config, device, ranks)
+    """The model with its weights, in inference mode on `device`; of a parallel one, what `ranks` has.
+
+    Raises ConfigError before any memory is taken if the checkpoint does not fit the model, or the model the device.
+    """
+    _check_largest(config, device)
+    whole = checkpoint_tensors(create_model(config, "meta"))
     if config.load_format == "dummy":
+        num_ranks = ranks.tensor.size * ranks.pipeline.size
+        _check_bytes(
+            sum(tensor.nbytes for tensor in whole.values()) // num_ranks, "its weights", config, device
+        )
+        model = create_model(config, device, ranks)
         fill_with_random(model, config.seed)
     else:
-        load_weights(model, config, ranks)
+        stored = stored_tensors(config, whole)
+        check_fit(whole, stored, config)
+        model = create_model(config, device, ranks)
+        load_weights(model, stored)
     for module in model.modules():
         if isinstance(module, (Linear, FusedMoE)):
             module.finish_loading()
@@ -122,14 +137,17 @@ def _tensors(path: str, module: nn.Module) -> Iterable[tuple[str, Tensor]]:
     return ((f"{path}.{name}", parameter.data) for name, parameter in module.named_parameters(recurse=False))
 
 
-@torch.no_grad()
-def load_weights(model: nn.Module, config: ModelConfig, ranks: Ranks = ALONE) -> None:
-    """Copy every tensor of the checkpoint in `config.path` to its place.
+def load_weights(model: nn.Module, stored: dict[str, StoredTensor]) -> None:
+    """Copy every tensor of a checkpoint that fits to its place; a rank of several reads its own slices only."""
+    copy_tensors(checkpoint_tensors(model), stored, checkpoint_shards(model))
 
-    A rank of several reads its own slices only, but judges the checkpoint as a whole.
+
+def stored_tensors(config: ModelConfig, targets: dict[str, Tensor]) -> dict[str, StoredTensor]:
+    """Return the tensors of the checkpoint in `config.path` that a model with the tensors `targets` is filled from.
+
+    Left out is what some checkpoints store and what is computed or shared here: rope frequencies, scales of a KV cache,
+    a tied head, biases of zeros.
     """
-    targets, shards = checkpoint_tensors(model), checkpoint_shards(model)
-    # Stored by some checkpoints, computed or shared here: rope frequencies, scales of a KV cache, a tied head.
     not_ours = ("rotary_emb.inv_freq", ".k_scale", ".v_scale")
     stored = {
         name: tensor for name, tensor in read_headers(config.path).items() if not name.endswith(not_ours)
@@ -138,39 +156,77 @@ def load_weights(model: nn.Module, config: ModelConfig, ranks: Ranks = ALONE) ->
         stored.pop("lm_head.weight", None)
     if config.quantization is not None:
         stored = {name: tensor for name, tensor in stored.items() if not _is_zero_bias(name, tensor, targets)}
-    whole = targets if ranks.is_alone else checkpoint_tensors(create_model(config, "meta"))
-    check_fit(whole, stored, config)
-    copy_tensors(targets, stored, shards)
+    return stored
 
 
+def _check_largest(config: ModelConfig, device: torch.device | str) -> None:
+    """Raise ConfigError if a single matrix is larger than the device's memory: a wrong number in config.json."""
+    moe = config.moe
+    widths = {
+        "vocab_size": config.vocab_size,
+        "intermediate_size": config.intermediate_size,
+        "num_attention_heads": config.num_attention_heads * config.head_dim,
+        "experts": 0 if moe is None else moe.num_experts * moe.intermediate_size,
+    }
+    for name, width in widths.items():
+        _check_bytes(
+            width * config.hidden_size * DTYPE_BYTES[config.dtype], f"{name} x hidden_size", config, device
+        )
+    _check_bytes(
+        config.max_position_embeddings * config.head_dim * 4, "max_position_embeddings", config, device
+    )
+
+
+def _check_bytes(num_bytes: int, what: str, config: ModelConfig, device: torch.device | str) -> None:
+    device = torch.device(device)
+    if device.type == "meta":
+        return
+    is_cuda = device.type == "cuda"
+    total = (
+        torch.cuda.get_device_properties(device).total_memory if is_cuda else psutil.virtual_memory().total
+    )
+    if num_bytes > total:
+        raise ConfigError(
+            f"{config.path}: {what} takes {num_bytes / GIB:,.1f} GiB, and this device has {total / GIB:,.1f} GiB; "
+            "correct config.json, override it with hf_overrides, or use a smaller model"
+        )
+
+
+@torch.no_grad()
 def copy_tensors(
     targets: dict[str, Tensor], stored: dict[str, StoredTensor], shards: dict[str, Shard] | None = None
 ) -> None:
     """Copy tensors, or the slices in `shards`, from their files; each name in `targets` is one in `stored`."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     shards = shards or {}
     names_by_file = defaultdict(list)
     for name in targets:
         names_by_file[stored[name].file].append(name)
     for file, names in names_by_file.items():
-        with safe_open(file, framework="pt") as reader:
-            for name in names:
-                if name in shards:
-                    source = reader.get_slice(name)[shards[name].slices(stored[name].shape)]
-                else:
-                    source = reader.get_tensor(name)
-                targets[name].copy_(source.reshape(targets[name].shape))
+        try:
+            with safe_open(file, framework="pt") as reader:
+                for name in names:
+                    if name in shards:
+                        source = reader.get_slice(name)[shards[name].slices(stored[name].shape)]
+                    else:
+                        source = reader.get_tensor(name)
+                    targets[name].copy_(source.reshape(targets[name].shape))
+        except (OSError, SafetensorError) as error:
+            raise ConfigError(f"{file} cannot be read as safetensors ({error}); fetch it again") from error
 
 
 def _is_zero_bias(name: str, tensor: StoredTensor, targets: dict[str, Tensor]) -> bool:
     """AutoGPTQ gives every layer a bias, zeros where the model has none."""
     if name in targets or not name.endswith(".bias"):
         return False
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
-    with safe_open(tensor.file, framework="pt") as reader:
-        return not reader.get_tensor(name).any()
+    try:
+        with safe_open(tensor.file, framework="pt") as reader:
+            return not reader.get_tensor(name).any()
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{tensor.file} cannot be read as safetensors ({error}); fetch it again") from error
 
 
 def check_fit(

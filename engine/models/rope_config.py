@@ -19,10 +19,13 @@ those of transformers. Source: vLLM model_executor/layers/rotary_embedding, tran
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from engine.config import ConfigError, RopeConfig
+from engine.models.config_fields import Fields, is_number
 
 ORIGINAL = "original_max_position_embeddings"
 _NEEDED: dict[str, tuple[str, ...]] = {
@@ -40,28 +43,33 @@ _LISTS = {"longrope": ("short_factor", "long_factor")}
 
 
 def parse_rope(
-    raw: dict[str, Any], source: Path | str, *, head_dim: int, positions: int, max_model_len: int | None
+    fields: Fields, *, head_dim: int, positions: int, max_model_len: int | None
 ) -> tuple[RopeConfig, int]:
-    """Return the rule in `raw` (config.json, either style; the newer wins) and the positions that it serves.
+    """Return the rule in config.json (either style; the newer wins) and the positions that it serves.
 
-    positions is max_position_embeddings, max_model_len the length asked for, if any. Raises ConfigError, which names
-    `source`, for rules that are incomplete or not supported.
+    positions is max_position_embeddings, max_model_len the length asked for, if any. Raises ConfigError for rules that
+    are incomplete or not supported.
     """
-    parameters = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
+    source = fields.source
+    parameters = {**fields.object("rope_scaling"), **fields.object("rope_parameters")}
     if any(isinstance(value, dict) for value in parameters.values()):
         raise ConfigError(
             f"{source}: rope_parameters per layer type are not supported, only one rule for all layers"
         )
-    theta = float(parameters.pop("rope_theta", None) or raw.get("rope_theta") or 10000.0)
-    rope_type = parameters.pop("type", None)
-    rope_type = parameters.pop("rope_type", None) or rope_type or "default"
-    partial = parameters.pop("partial_rotary_factor", None) or raw.get("partial_rotary_factor") or 1.0
+    theta = parameters.pop("rope_theta", None)
+    theta = fields.get("rope_theta", default=1e4) if theta is None else theta
+    partial = parameters.pop("partial_rotary_factor", None) or fields.get("partial_rotary_factor", 1.0)
     if partial != 1.0:
         raise ConfigError(
-            f"{source}: partial_rotary_factor {partial} is not supported, heads rotate as a whole"
+            f"{source}: partial_rotary_factor {partial!r} is not supported, heads rotate as a whole"
         )
+    rope_type = parameters.pop("type", None)
+    rope_type = parameters.pop("rope_type", None) or rope_type or "default"
+    original = fields.optional_count(ORIGINAL)
+    if not is_number(theta) or theta <= 1:
+        raise ConfigError(f"{source}: rope_theta is {theta!r}, expected a number above 1; correct the file")
     if rope_type == "default":
-        return RopeConfig(theta), positions
+        return RopeConfig(float(theta)), positions
     if rope_type not in _NEEDED:
         raise ConfigError(
             f"{source}: rope_type {rope_type!r} is not supported; supported: default, {', '.join(_NEEDED)}"
@@ -69,26 +77,63 @@ def parse_rope(
     if rope_type == "dynamic":
         parameters[ORIGINAL] = positions
     elif rope_type in ("llama3", "yarn", "longrope"):
-        parameters[ORIGINAL] = raw.get(ORIGINAL) or parameters.get(ORIGINAL) or positions
+        parameters[ORIGINAL] = original or parameters.get(ORIGINAL) or positions
+    _check_numbers(parameters, rope_type, (ORIGINAL,) if ORIGINAL in parameters else (), source)
     if rope_type in ("yarn", "longrope") and parameters.get("factor") is None:
         parameters["factor"] = positions / parameters[ORIGINAL]
     needed = _NEEDED[rope_type]
-    if missing := [key for key in needed if not isinstance(parameters.get(key), (int, float))]:
-        raise ConfigError(f"{source}: rope_type {rope_type!r} needs the number {', '.join(missing)}")
+    options = [key for key in _OPTIONAL.get(rope_type, ()) if parameters.get(key) is not None]
+    _check_numbers(parameters, rope_type, needed, source)
+    for key in options:
+        value = parameters[key]
+        if not (isinstance(value, bool) if key == "truncate" else is_number(value) and value >= 0):
+            expected = "true or false" if key == "truncate" else "a number of at least 0"
+            raise ConfigError(f"{source}: {key} of rope is {value!r}, expected {expected}; correct the file")
     lists = _LISTS.get(rope_type, ())
     if wrong := [key for key in lists if not _is_list_of_numbers(parameters.get(key), head_dim // 2)]:
         raise ConfigError(
             f"{source}: rope_type {rope_type!r} needs {' and '.join(wrong)} with {head_dim // 2} numbers, one for "
             "each pair of dimensions of a head"
         )
-    options = [key for key in _OPTIONAL.get(rope_type, ()) if parameters.get(key) is not None]
     scaling = {"rope_type": rope_type, **{key: parameters[key] for key in (*needed, *options, *lists)}}
-    return _for_length(RopeConfig(theta, scaling), positions, max_model_len)
+    _check_formula(scaling, head_dim, source)
+    return _for_length(RopeConfig(float(theta), scaling), positions, max_model_len)
+
+
+def _check_numbers(
+    parameters: dict[str, Any], rope_type: str, names: Iterable[str], source: Path | str
+) -> None:
+    """Raise ConfigError for the parameters that are no positive numbers."""
+    for name in names:
+        value = parameters.get(name)
+        if not is_number(value) or value <= 0:
+            missing = [key for key in names if parameters.get(key) is None]
+            found = f", and {name} is {value!r}" if value is not None else ""
+            raise ConfigError(
+                f"{source}: rope_type {rope_type!r} needs the number {', '.join(missing or [name])}{found}; each is "
+                "above 0. Correct the file or fetch it again"
+            )
+
+
+def _check_formula(scaling: dict[str, Any], head_dim: int, source: Path | str) -> None:
+    """Raise ConfigError for numbers at which a rule divides by zero."""
+    rope_type, original = scaling["rope_type"], scaling.get(ORIGINAL, 2)
+    problem = ""
+    if rope_type == "llama3" and scaling["low_freq_factor"] >= scaling["high_freq_factor"]:
+        problem = "needs a low_freq_factor below high_freq_factor"
+    elif rope_type == "dynamic" and head_dim == 2:
+        problem = "needs heads of more than 2 dimensions"
+    elif rope_type == "longrope" and original < 2:
+        problem = f"needs {ORIGINAL} of at least 2"
+    elif not math.isfinite(scaling.get("factor", 1.0) * original):
+        problem = "needs a smaller factor"
+    if problem:
+        raise ConfigError(f"{source}: rope_type {rope_type!r} {problem}; correct the file or fetch it again")
 
 
 def _is_list_of_numbers(value: Any, length: int) -> bool:
     is_list = isinstance(value, list) and len(value) == length
-    return is_list and all(isinstance(each, (int, float)) for each in value)
+    return is_list and all(is_number(each) and each > 0 for each in value)
 
 
 def _for_length(rope: RopeConfig, positions: int, max_model_len: int | None) -> tuple[RopeConfig, int]:

@@ -173,7 +173,11 @@ def test_sliding_windows_per_layer() -> None:
     def windows(architecture: str, **changes: Any) -> tuple[int | None, ...]:
         return parse(architectures=[architecture], **changes).sliding_window
 
-    assert windows("LlamaForCausalLM", sliding_window=8) == (None, None)
+    assert windows("LlamaForCausalLM", sliding_window=8, use_sliding_window=False) == (None, None)
+    assert windows("LlamaForCausalLM", sliding_window=64) == (None, None)  # of 64 positions
+    for changes in ({}, {"use_sliding_window": True}):
+        with pytest.raises(ConfigError, match="sliding_window 8 is not supported for Llama"):
+            windows("LlamaForCausalLM", sliding_window=8, **changes)
     assert windows("MistralForCausalLM", sliding_window=8) == (8, 8)
     assert windows("MistralForCausalLM", sliding_window=None) == (None, None)
     assert windows("MistralForCausalLM") == (4096, 4096)
@@ -183,6 +187,36 @@ def test_sliding_windows_per_layer() -> None:
     assert windows("Qwen2ForCausalLM", **qwen) == (None, 8)
     layer_types = ["sliding_attention", "full_attention"]
     assert windows("Qwen3ForCausalLM", **qwen, layer_types=layer_types) == (8, None)
+    assert windows("MistralForCausalLM", sliding_window=8, layer_types=layer_types) == (8, None)
+    moe = {"num_experts": 2, "num_experts_per_tok": 1, "sliding_window": 8}
+    assert windows("Qwen3MoeForCausalLM", **moe) == (None, None)
+    assert windows("Qwen3MoeForCausalLM", **moe, use_sliding_window=True) == (8, 8)
+    for architecture, changes, message in (
+        (
+            "Qwen3MoeForCausalLM",
+            {**moe, "use_sliding_window": True, "max_window_layers": 1},
+            "max_window_layers 1",
+        ),
+        (
+            "Qwen3MoeForCausalLM",
+            {**moe, "use_sliding_window": True, "layer_types": layer_types},
+            "layer_types",
+        ),
+        ("MixtralForCausalLM", {"sliding_window": 8, "layer_types": layer_types}, "layer_types"),
+        ("MistralForCausalLM", {"sliding_window": 8, "layer_types": layer_types[:1]}, "names 1 layers"),
+        (
+            "MistralForCausalLM",
+            {"sliding_window": None, "layer_types": layer_types},
+            "there is no sliding_window",
+        ),
+        (
+            "MistralForCausalLM",
+            {"layer_types": ["chunked_attention"] * 2},
+            "'layer_types' is .* expected a list",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            windows(architecture, **changes)
 
 
 def test_auto_dtype_is_float32_on_a_cpu_and_the_checkpoints_own_elsewhere(tmp_path: Path) -> None:

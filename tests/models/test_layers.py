@@ -14,6 +14,7 @@ from engine.config import RopeConfig
 from engine.layers.linear import GatedLinear, Linear
 from engine.layers.norm import RMSNorm
 from engine.layers.rope import RotaryTable, attention_factor, inverse_frequencies
+from engine.models.config_fields import Fields
 from engine.models.rope_config import parse_rope
 from kernels import ops, registry
 from tests.differential.harness import make_metadata
@@ -137,9 +138,8 @@ def test_frequencies_and_attention_factors_are_those_of_transformers(rule: str, 
     shape = {"hidden_size": 64, "num_attention_heads": 2, "max_position_embeddings": 256}
     theirs = LlamaConfig(**shape, rope_parameters=dict(parameters))
     frequencies, factor = ROPE_INIT_FUNCTIONS[rope_type](theirs, "cpu", seq_len=length)
-    rope, served = parse_rope(
-        {"rope_parameters": parameters}, "config.json", head_dim=32, positions=256, max_model_len=length
-    )
+    fields = Fields({"rope_parameters": parameters}, "config.json")
+    rope, served = parse_rope(fields, head_dim=32, positions=256, max_model_len=length)
     assert served >= min(length or 0, 256)
     torch.testing.assert_close(inverse_frequencies(rope, 32), frequencies, rtol=1e-6, atol=0)
     assert attention_factor(rope) == pytest.approx(factor, rel=1e-6)

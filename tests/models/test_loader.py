@@ -67,14 +67,26 @@ def test_any_stored_float_type_is_converted_to_the_one_asked_for(
     assert torch.equal(model.get_submodule("model.embed_tokens").weight, expected)
 
 
-def test_a_tied_head_needs_no_tensor_and_ignores_one(tmp_path: Path) -> None:
+def test_a_tied_head_needs_no_tensor_and_a_stored_head_that_differs_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in vLLM and transformers, which compare the two tensors."""
     write_checkpoint(tmp_path, tie_word_embeddings=True)
     stored = load_file(tmp_path / "model.safetensors")
+    embedding = stored["model.embed_tokens.weight"]
     assert "lm_head.weight" not in stored
-    model = load(tmp_path)
-    assert torch.equal(dense(model.lm_head.weight), stored["model.embed_tokens.weight"])
-    save_file({**stored, "lm_head.weight": torch.zeros(40, 16)}, tmp_path / "model.safetensors")
-    assert torch.equal(dense(load(tmp_path).lm_head.weight), stored["model.embed_tokens.weight"])
+    for head in (None, embedding.clone()):
+        save_file(
+            stored if head is None else {**stored, "lm_head.weight": head}, tmp_path / "model.safetensors"
+        )
+        model = load(tmp_path)
+        assert model.lm_head.is_tied and torch.equal(dense(model.lm_head.weight), embedding)
+    assert not caplog.messages
+    other = embedding.clone()
+    other[-1, -1] += 1
+    save_file({**stored, "lm_head.weight": other}, tmp_path / "model.safetensors")
+    assert torch.equal(dense(load(tmp_path).lm_head.weight), other)
+    assert "holds another lm_head.weight, which is used" in caplog.text
 
 
 def test_missing_unexpected_and_misshapen_tensors_are_listed_by_name_and_shape(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.models.checkpoint import read_headers
 from engine.models.loader import (
     checkpoint_shards,
     checkpoint_tensors,
@@ -53,7 +54,7 @@ def test_the_ranks_together_hold_every_element_of_the_checkpoint_and_each_only_i
     covered = {name: torch.zeros(weight.shape, dtype=torch.int32) for name, weight in weights.items()}
     for ranks in ranks_of(tensor, pipeline):
         model = create_model(config, "cpu", ranks)
-        load_weights(model, config, ranks)
+        load_weights(model, read_headers(config.path))
         shards = checkpoint_shards(model)
         for name, held in checkpoint_tensors(model).items():
             part = shards[name].slices(weights[name].shape) if name in shards else ...
@@ -71,7 +72,7 @@ def test_a_kv_head_is_copied_to_the_ranks_whose_query_heads_read_it(tmp_path: Pa
     name = "model.layers.0.self_attn.k_proj.weight"
     for rank, ranks in enumerate(ranks_of(4, 1)):
         model = create_model(config, "cpu", ranks)
-        load_weights(model, config, ranks)
+        load_weights(model, read_headers(config.path))
         attention = model.get_submodule("model.layers.0.self_attn")
         assert (attention.num_heads, attention.num_kv_heads) == (2, 1)
         assert torch.equal(checkpoint_tensors(model)[name], weights[name].chunk(2)[rank // 2])

@@ -1,0 +1,233 @@
+"""Every field of a checkpoint's config.json: read, harmless, or refused unless it has the value that we compute.
+
+    read       `hf_config.py` and `rope_config.py` compute with it, after a check of its type (`Fields`)
+    HARMLESS   no logit depends on it: names, training, formats of outputs, settings of generation
+    NEUTRAL    other values change what the model computes, in a way that this engine does not compute
+
+A field in none of them is unknown to the architecture's transformers class, too (tests/models/test_config_fields.py).
+transformers and vLLM ignore such a field, and so does this engine, with a warning that names it: checkpoints on the Hub
+hold many, and refusing them all would refuse most checkpoints.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+from engine.config import ConfigError
+
+logger = logging.getLogger(__name__)
+
+_EVERY_MODEL = (
+    "architectures", "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+    "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps", "max_position_embeddings",
+    "tie_word_embeddings", "rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor", "sliding_window",
+    "original_max_position_embeddings", "layer_types", "quantization_config", "bos_token_id", "eos_token_id", "dtype",
+    "torch_dtype",
+)  # fmt: skip
+_LLAMA = (*_EVERY_MODEL, "attention_bias", "mlp_bias", "use_sliding_window")
+_QWEN = (*_EVERY_MODEL, "use_sliding_window", "max_window_layers")
+_EXPERTS = ("num_local_experts", "num_experts", "num_experts_per_tok")
+READ: dict[str, tuple[str, ...]] = {
+    "LlamaForCausalLM": _LLAMA,
+    "EagleLlamaForCausalLM": _LLAMA,
+    "MistralForCausalLM": _EVERY_MODEL,
+    "MixtralForCausalLM": (*_EVERY_MODEL, *_EXPERTS),
+    "Qwen2ForCausalLM": _QWEN,
+    "Qwen3ForCausalLM": (*_QWEN, "attention_bias"),
+    "Qwen3MoeForCausalLM": (
+        *_QWEN, *_EXPERTS, "attention_bias", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers",
+        "decoder_sparse_step",
+    ),
+}  # fmt: skip
+"""Fields that are read, by architecture."""
+
+MODEL_TYPES = {
+    "LlamaForCausalLM": "llama",
+    "EagleLlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "MixtralForCausalLM": "mixtral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+}
+"""`model_type` of each architecture. transformers chooses the class by it, vLLM by `architectures`."""
+
+HARMLESS = frozenset(
+    # Training
+    "attention_dropout hidden_dropout embd_pdrop resid_pdrop initializer_range pretraining_tp router_aux_loss_coef "
+    "router_jitter_noise output_router_logits gradient_checkpointing use_bfloat16 problem_type id2label label2id "
+    "num_labels finetuning_task task_specific_params classifier_dropout "
+    # Names and versions
+    "name_or_path transformers_version auto_map tokenizer_class unsloth_version unsloth_fixed custom_pipelines "
+    "transformers.js_config "
+    # How transformers computes and what it returns, of which the logits are the same
+    "use_cache return_dict output_attentions output_hidden_states tie_last_hidden_states chunk_size_feed_forward "
+    "torchscript attn_implementation experts_implementation tf_legacy_loss use_return_dict is_decoder "
+    # Tokens that the engine takes from the tokenizer or does not use
+    "pad_token_id sep_token_id decoder_start_token_id prefix tie_encoder_decoder cross_attention_hidden_size "
+    # Layers that only one family has: the weights say what there is, and weights that the model lacks are refused
+    "attention_bias mlp_bias max_window_layers use_sliding_window "
+    # Settings of generation, which transformers removes from the configuration of a model
+    "max_length max_new_tokens min_length min_new_tokens do_sample early_stopping num_beams num_beam_groups "
+    "diversity_penalty temperature top_k top_p top_h min_p typical_p epsilon_cutoff eta_cutoff repetition_penalty "
+    "length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences "
+    "output_scores output_logits return_dict_in_generate forced_bos_token_id forced_eos_token_id "
+    "remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens".split()
+)
+"""Fields of which no logit depends in inference. Names that begin with an underscore are transformers' own notes."""
+
+NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
+    "is_encoder_decoder": ((False, None), "a decoder is computed, and no encoder"),
+    "add_cross_attention": ((False, None), "there is no cross attention"),
+    "is_causal": ((True, None), "every token sees the tokens before it, and none after it"),
+    "use_bidirectional_attention": (
+        (False, None),
+        "every token sees the tokens before it, and none after it",
+    ),
+    "attention_chunk_size": ((None,), "attention in chunks of the context is not computed"),
+    "dual_chunk_attention_config": ((None,), "attention in two chunks is not computed"),
+    "per_layer_config": ((None, {}), "all layers have the same shape"),
+    "mlp_layer_types": ((None,), "decoder_sparse_step and mlp_only_layers say which layers have experts"),
+    "pruned_heads": ((None, {}), "every layer has all heads"),
+    "kv_sharing_modes": ((None,), "every layer has its own keys and values"),
+    "num_kv_shared_layers": ((0, None), "every layer has its own keys and values"),
+    "no_rope_layers": ((None, []), "every layer rotates its heads"),
+    "no_rope_layer_interval": ((None,), "every layer rotates its heads"),
+    "rope_interleave": ((False, None), "pairs of dimensions lie half a head apart"),
+    "rope_interleaved": ((False, None), "pairs of dimensions lie half a head apart"),
+    "rope_local_base_freq": ((None,), "all layers rotate with one base frequency"),
+    "alibi": ((False, None), "positions are rotated, not added as a bias"),
+    "clip_qkv": ((None,), "queries, keys and values are not clipped"),
+    "qk_norm": ((False, None), "only Qwen3 has norms on its heads, without this field"),
+    "use_qk_norm": ((False, None), "only Qwen3 has norms on its heads, without this field"),
+    "query_pre_attn_scalar": ((None,), "scores are divided by the root of head_dim"),
+    "attention_multiplier": ((None,), "scores are divided by the root of head_dim"),
+    "attn_logit_softcapping": ((None,), "scores are not capped"),
+    "final_logit_softcapping": ((None,), "logits are not capped"),
+    "logit_scale": ((1, None), "logits are not scaled"),
+    "logits_scaling": ((1, None), "logits are not scaled"),
+    "embedding_multiplier": ((1, None), "embeddings are not scaled"),
+    "residual_multiplier": ((1, None), "the residual stream is not scaled"),
+    "scale_emb": ((1, None), "embeddings are not scaled"),
+    "bias": ((False, None), "attention_bias says whether projections have biases"),
+    "ada_rms_norm_t_cond": ((False, None), "norms do not depend on a time step"),
+    "shared_expert_intermediate_size": ((0, None), "there are no shared experts"),
+    "n_shared_experts": ((0, None), "there are no shared experts"),
+    "num_shared_experts": ((0, None), "there are no shared experts"),
+    "first_k_dense_replace": ((0, None), "mlp_only_layers names the layers without experts"),
+    "routed_scaling_factor": ((1, None), "the experts' outputs are not scaled"),
+    "scoring_func": (("softmax", None), "experts are chosen by softmax"),
+}
+"""Fields that load with these values only, and what the engine computes instead of other values. None of them is a
+field of a supported family: they are those by which other families of transformers and vLLM compute something else."""
+
+MOST = {"num_hidden_layers": 1024}
+"""Highest value of a count; 2 ** 31 - 1 for the others, the largest index of a kernel."""
+_MOST = 2**31 - 1
+
+
+def check_fields(raw: dict[str, Any], architecture: str, source: Path | str) -> None:
+    """Raise ConfigError for a field whose value this engine does not compute; warn of unknown fields."""
+    model_type = raw.get("model_type", MODEL_TYPES[architecture])
+    if model_type != MODEL_TYPES[architecture]:
+        raise ConfigError(
+            f"{source}: model_type {model_type!r} is not that of {architecture} ({MODEL_TYPES[architecture]!r}), so "
+            "transformers would load another model; correct one of the two, or override it with hf_overrides"
+        )
+    for name, (values, instead) in NEUTRAL.items():
+        if name in raw and raw[name] not in values:
+            raise ConfigError(
+                f"{source}: {name} {_short(raw[name])} is not supported: {instead}; use a checkpoint without it, or "
+                f"compute as if it were absent with hf_overrides={{{name!r}: None}}"
+            )
+    known = {*READ[architecture], *HARMLESS, *NEUTRAL}
+    if unknown := [str(name) for name in raw if name not in known and not str(name).startswith("_")]:
+        more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
+        logger.warning("%s: unknown fields are ignored: %s%s", source, ", ".join(unknown[:8]), more)
+
+
+class Fields:
+    """The fields that are read, with their types. An error names the file, the field, its value and what it can be."""
+
+    def __init__(self, raw: dict[str, Any], source: Path | str) -> None:
+        self.raw = raw
+        self.source = source
+        self.seen: set[str] = set()  # Names that were asked for
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a value as it is; `default` if the field is absent or null."""
+        self.seen.add(name)
+        value = self.raw.get(name)
+        return default if value is None else value
+
+    def count(self, name: str) -> int:
+        """Return a positive integer."""
+        value, most = self.get(name), MOST.get(name, _MOST)
+        if type(value) is int and 0 < value <= most:
+            return value
+        bound = f" of at most {most:,}" if type(value) is int and value > most else ""
+        raise self.error(name, f"a positive integer{bound}")
+
+    def optional_count(self, name: str) -> int | None:
+        """Return a positive integer, or None if the field is absent, null or 0."""
+        return None if self.get(name) is None or self._is_zero(name) else self.count(name)
+
+    def flag(self, name: str) -> bool:
+        """Return true or false; false if the field is absent or null."""
+        value = self.get(name, default=False)
+        if not isinstance(value, bool):
+            raise self.error(name, "true or false")
+        return value
+
+    def number(self, name: str) -> float:
+        """Return a positive finite number."""
+        if not is_number(value := self.get(name)) or value <= 0:
+            raise self.error(name, "a positive number")
+        return float(value)
+
+    def counts(self, name: str) -> list[int]:
+        """Return a list of integers of at least 0; empty if the field is absent or null."""
+        value = self.get(name, default=[])
+        if not isinstance(value, list) or any(type(each) is not int or each < 0 for each in value):
+            raise self.error(name, "a list of integers")
+        return value
+
+    def object(self, name: str) -> dict[str, Any]:
+        """Return a JSON object; empty if the field is absent or null."""
+        value = self.get(name, default={})
+        if not isinstance(value, dict):
+            raise self.error(name, "an object")
+        return value
+
+    def token_ids(self, name: str) -> list[int]:
+        """Return the ids of one token or of a list of them; empty if the field is absent or null."""
+        value = self.get(name, default=[])
+        ids = value if isinstance(value, list) else [value]
+        if any(type(each) is not int for each in ids):
+            raise self.error(name, "the id of a token, or a list of ids")
+        return ids
+
+    def error(self, name: str, expected: str) -> ConfigError:
+        """Return the error for a field whose value is none of `expected`."""
+        found = f"is {_short(self.raw[name])}" if name in self.raw else "is missing"
+        return ConfigError(
+            f"{self.source}: {name!r} {found}, expected {expected}; correct the file or fetch it again"
+        )
+
+    def _is_zero(self, name: str) -> bool:
+        return type(self.raw[name]) is int and self.raw[name] == 0
+
+
+def is_number(value: Any) -> bool:
+    """Whether this is a finite number, and no bool."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) < 2**63
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _short(value: Any, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
