@@ -16,3 +16,13 @@ def free_host_bytes() -> int:
     except OSError:
         return free
     return free if limit == "max" else min(free, max(0, int(limit) - int(used)))
+
+
+def total_host_bytes() -> int:
+    """Return the bytes of memory of this machine, or of this container."""
+    total = int(psutil.virtual_memory().total)
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return total
+    return total if limit == "max" else min(total, int(limit))

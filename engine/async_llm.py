@@ -24,6 +24,7 @@ from queue import SimpleQueue
 from typing import Any, Literal, Self, TypeVar
 
 from engine.config import EngineArgs
+from engine.config.settings import shortened
 from engine.core.errors import EngineDeadError
 from engine.engine_core import EngineCore
 from engine.exec.core_process import CoreProcess
@@ -33,7 +34,7 @@ from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
 from engine.lora.request import LoRARequest
 from engine.outputs import RequestOutput
-from engine.sampling_params import RequestOutputKind, SamplingParams
+from engine.sampling_params import RequestOutputKind, SamplingParams, list_of
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class AsyncLLM:
         request_id = next(self._request_ids) if request_id is None else request_id
         if lora_request is not None and not self.llm_engine.is_loaded(lora_request):
             await self.add_lora(lora_request)
-        params = sampling_params or SamplingParams()
+        params = SamplingParams() if sampling_params is None else sampling_params
         submitted = self.llm_engine.input_processor.process(
             request_id,
             prompt,
@@ -119,7 +120,12 @@ class AsyncLLM:
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """Abort requests: their streams end with the tokens so far and finish_reason "abort"."""
-        request_ids = [request_id] if isinstance(request_id, str) else list(request_id)
+        request_ids = [request_id] if isinstance(request_id, str) else list_of(request_id)
+        if request_ids is None or not all(isinstance(each, str) for each in request_ids):
+            # Here: in the engine's thread an error would end the engine for all clients.
+            raise InvalidRequestError(
+                f"request_id must be the id of a request or a list of ids, got {shortened(request_id)}"
+            )
         self._command(lambda: self._deliver(self.llm_engine.abort(request_ids)))
 
     async def sleep(self, level: int = 1, mode: Literal["abort", "wait"] = "abort") -> None:
@@ -131,6 +137,7 @@ class AsyncLLM:
             raise InvalidRequestError(
                 f"level must be 1 or 2 and mode abort or wait, got {level!r} and {mode!r}"
             )
+        self.llm_engine.need_process()  # before any request is aborted
         while self._streams:
             if mode == "abort":
                 await self.abort(list(self._streams))

@@ -17,11 +17,12 @@ from typing import Any, Self, cast
 from tqdm import tqdm
 
 from engine.config import ConfigError, EngineArgs
+from engine.config.settings import shortened
 from engine.core.kv_events import KVEventBatch
 from engine.engine_core import EngineCore
 from engine.frontend.beam_search import BeamSearchOutput, BeamSearchParams, beam_search
 from engine.frontend.chat_template import ChatMessage
-from engine.frontend.input_processor import InvalidRequestError, Prompt
+from engine.frontend.input_processor import InvalidRequestError, Prompt, checked_params
 from engine.frontend.interrupt import interrupt_afterwards
 from engine.frontend.llm_engine import LLMEngine
 from engine.frontend.parallel_sampling import SubmittedRequest
@@ -29,7 +30,7 @@ from engine.frontend.tokenizer import Tokenizer
 from engine.frontend.tool_choice import ToolChoice, ToolPlan
 from engine.lora.request import LoRARequest
 from engine.outputs import EmbeddingRequestOutput, RequestOutput
-from engine.sampling_params import RequestOutputKind, SamplingParams
+from engine.sampling_params import RequestOutputKind, SamplingParams, list_of
 
 _QUIET_S = 2.0
 """Calls that take longer show a progress bar by default."""
@@ -102,8 +103,13 @@ class LLM:
         tools: functions with JSON schemas, as in OpenAI's API; calls come back in `CompletionOutput.tool_calls`.
         tool_choice: "auto", "none", "required", or one function by name (`engine/frontend/tool_choice.py`).
         """
-        is_one = len(messages) == 0 or isinstance(messages[0], dict)
-        conversations: Sequence[Any] = [messages] if is_one else messages
+        conversations = _conversations(messages)
+        if not isinstance(chat_template_kwargs or {}, dict) or not all(
+            map(_is_text, chat_template_kwargs or ())
+        ):
+            raise InvalidRequestError(
+                f"chat_template_kwargs must be a dict of variables by name, got {shortened(chat_template_kwargs)}"
+            )
         plan = ToolPlan.of(tools, tool_choice)
         options = {
             "chat_template": chat_template,
@@ -117,7 +123,7 @@ class LLM:
         prompts = [processor.chat_prompt(conversation, **options) for conversation in conversations]
         sampling_params = SamplingParams() if sampling_params is None else sampling_params
         given = _for_each(sampling_params, len(prompts), "sampling_params")
-        all_params = [plan.constrain(params) for params in given]
+        all_params = [plan.constrain(checked_params(params)) for params in given]
         outputs = self.generate(prompts, all_params, use_tqdm=use_tqdm, lora_request=lora_request)
         for output in outputs:
             for completion in output.outputs:
@@ -151,6 +157,8 @@ class LLM:
 
         Deterministic. `max_logprobs` must allow 2 * beam_width log-probabilities.
         """
+        if not isinstance(params, BeamSearchParams):
+            raise InvalidRequestError(f"params must be BeamSearchParams, got {shortened(params)}")
         config = self.llm_engine.engine_core.config
         one_token = SamplingParams(max_tokens=1, logprobs=2 * params.beam_width)
         requests = [
@@ -193,7 +201,7 @@ class LLM:
         for delta in llm.stream("Once"):
             print(delta.outputs[0].text, end="", flush=True)
         """
-        params = sampling_params or SamplingParams()
+        params = SamplingParams() if sampling_params is None else sampling_params
         [lora] = self._loras_for_each(lora_request, 1)
         return self._stream(self._process(prompt, params, RequestOutputKind.DELTA, lora))
 
@@ -261,7 +269,8 @@ class LLM:
         priority: int = 0,
     ) -> SubmittedRequest:
         self._check_open()
-        process, params = self.llm_engine.input_processor.process, replace(params, output_kind=kind)
+        process = self.llm_engine.input_processor.process
+        params = replace(checked_params(params), output_kind=kind)
         return process(next(self._request_ids), prompt, params, lora_request=lora, priority=priority)
 
     def _loras_for_each(
@@ -273,6 +282,9 @@ class LLM:
             if isinstance(loras, str)
             else _for_each(loras, num_prompts, "lora_requests")
         )
+        for lora in found:
+            if lora is not None and not isinstance(lora, LoRARequest):
+                raise InvalidRequestError(f"lora_request must be a LoRARequest, got {shortened(lora)}")
         for lora in dict.fromkeys(found):
             with self._turn:
                 if not (lora is None or self.llm_engine.is_loaded(lora)):
@@ -403,17 +415,37 @@ class _Progress(tqdm):  # type: ignore[type-arg]
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     """Return a list of prompts; a list of integers is one prompt of token ids."""
-    several = cast(Sequence[Any], prompts)
-    is_one = isinstance(prompts, (str, dict)) or (len(several) > 0 and isinstance(several[0], int))
-    return [cast(Prompt, prompts)] if is_one else list(several)
+    if isinstance(prompts, (str, bytes, dict)):
+        return [cast(Prompt, prompts)]
+    if (several := list_of(prompts)) is None:
+        raise InvalidRequestError(
+            f"prompts must be text, a list of token ids, a prompt dict or a list of them, got {shortened(prompts)}"
+        )
+    is_one = bool(several) and isinstance(several[0], int)
+    return [cast(Prompt, several)] if is_one else several
+
+
+def _conversations(messages: Any) -> list[Any]:
+    """Return a list of conversations; a list of messages is one."""
+    several = None if isinstance(messages, (str, bytes, dict)) else list_of(messages)
+    if several is None:
+        raise InvalidRequestError(
+            f'messages must be a list such as [{{"role": "user", "content": "Hello"}}], got {shortened(messages)}'
+        )
+    return [several] if not several or isinstance(several[0], dict) else several
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _for_each(given: Any, num_prompts: int, name: str) -> list[Any]:
     """Return one value for each prompt, from a list of them or from one for all."""
-    if not isinstance(given, Collection):
+    several = list_of(given) if isinstance(given, Collection) else None
+    if several is None:
         return [given] * num_prompts
-    if len(given) != num_prompts:
+    if len(several) != num_prompts:
         raise InvalidRequestError(
-            f"{num_prompts} prompts, but {len(given)} {name}; give one for all or one for each"
+            f"{num_prompts} prompts, but {len(several)} {name}; give one for all or one for each"
         )
-    return list(given)
+    return several

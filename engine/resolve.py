@@ -31,7 +31,7 @@ from engine.config import (
 )
 from engine.config.combinations import check_combinations
 from engine.config.scheduler import default_batch_sizes
-from engine.config.settings import load_class, require_one_of
+from engine.config.settings import check_types, load_class, require_one_of, shortened
 from engine.exec.base import EXECUTORS, executor_class
 from engine.models.hf_config import load_model_config
 from engine.spec.draft_loading import load_draft_config, refuse_head
@@ -49,12 +49,17 @@ _LEAST = {
     "debug_port": 0,
     "lora_prefetch": 0,
     "max_logprobs": -1,
+    "max_loras": 1,
+    "max_lora_rank": 1,
+    "max_cpu_loras": 1,
     "seed": -(2**63),
     "tensor_parallel_size": 1,
     "pipeline_parallel_size": 1,
     "data_parallel_size": 1,
 }
 """Lowest allowed value of every integer argument. `num_gpu_blocks_override` counts the null block."""
+_MOST = {"kv_cache_memory_bytes": 2**63 - 1, "seed": 2**63 - 1}
+"""Highest value, where it is not 2 ** 31 - 1, the largest index of a kernel."""
 _CHOICES = {
     "load_format": ("auto", "safetensors", "dummy"),
     "device": ("auto", "cpu", "cuda"),
@@ -88,7 +93,16 @@ def resolve(args: EngineArgs) -> EngineConfig:
         load_class(spec, "logits processor", methods, "LogitsProcessor in engine/sample/processors.py")
         for spec in args.logits_processors or ()
     )
-    scheduler_cls = None if args.scheduler_cls is None else load_class(args.scheduler_cls, "scheduler_cls")
+    scheduler_cls = (
+        None
+        if args.scheduler_cls is None
+        else load_class(
+            args.scheduler_cls,
+            "scheduler_cls",
+            ("add", "abort", "schedule", "update"),
+            "Scheduler in engine/core/scheduler.py",
+        )
+    )
     parallel = _resolve_parallel(args)
     model = load_model_config(args)
     refuse_head(model)
@@ -145,9 +159,19 @@ def resolve(args: EngineArgs) -> EngineConfig:
 def check_args(args: EngineArgs) -> None:
     """Raise ConfigError for values and combinations that cannot work with any model on any machine."""
     for name, least in _LEAST.items():
-        value = getattr(args, name)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-            raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
+        value, most = getattr(args, name), _MOST.get(name, 2**31 - 1)
+        if value is not None and (type(value) is not int or not least <= value <= most):
+            bound = (
+                f"of at least {least}" if type(value) is not int or value < least else f"of at most {most}"
+            )
+            raise ConfigError(f"{name} must be an integer {bound}, got {shortened(value)}")
+    share = args.gpu_memory_utilization
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+        raise ConfigError(
+            f"gpu_memory_utilization must be a share of memory in (0, 1], got {shortened(share)}"
+        )
+    _check_host_memory(args)
+    check_types(args)
     if args.debug_port is not None and args.debug_port > 65535:
         raise ConfigError(f"debug_port must be a port number from 0 to 65535, got {args.debug_port!r}")
     if args.debug_wait and args.debug_port is None:
@@ -160,10 +184,6 @@ def check_args(args: EngineArgs) -> None:
         if kind != "image" or not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
             expected, given = "{'image': number of images per prompt}", args.limit_mm_per_prompt
             raise ConfigError(f"limit_mm_per_prompt takes {expected}, got {given!r}")
-    share = args.gpu_memory_utilization
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-        raise ConfigError(f"gpu_memory_utilization must be a share of memory in (0, 1], got {share!r}")
-    _check_host_memory(args)
     disk, backend = _disk_folder(args), args.distributed_executor_backend
     check_combinations(
         debug_port=args.debug_port is not None,
@@ -320,7 +340,8 @@ def _check_split(parallel: ParallelConfig, model: ModelConfig) -> None:
     }
     for what, number in splits.items():
         if number % size:
-            fitting = [n for n in range(1, size) if all(value % n == 0 for value in splits.values())]
+            most = min(size, model.num_attention_heads + 1)
+            fitting = [n for n in range(1, most) if all(value % n == 0 for value in splits.values())]
             raise ConfigError(
                 f"tensor_parallel_size={size} does not divide the {number} {what} of {model.model}; "
                 f"smaller sizes that do: {', '.join(map(str, fitting))}"

@@ -238,7 +238,7 @@ class SamplingParams:
 
     def _check_objects(self) -> None:
         structure, extra = self.structured_outputs, self.extra_args
-        if isinstance(structure, Mapping):
+        if isinstance(structure, Mapping) and all(isinstance(name, str) for name in structure):
             self.structured_outputs = StructuredOutputsParams(**structure)
         elif structure is not None and not isinstance(structure, StructuredOutputsParams):
             raise ValueError(f"structured_outputs must be StructuredOutputsParams, got {structure!r}")
@@ -326,6 +326,14 @@ def _float(name: str, value: Any, allowed: _Range) -> float:
     return float(value)
 
 
+def list_of(value: Any) -> list[Any] | None:
+    """Return the items of a list or of anything like it, such as an array; None for a single value."""
+    try:
+        return list(value)
+    except TypeError:
+        return None
+
+
 def _strings(name: str, value: Any) -> list[str]:
     if value is None:
         return []
@@ -378,9 +386,10 @@ def _too_deep(name: str) -> str:
 
 
 def _token_ids(name: str, value: Any) -> list[int]:
-    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+    items = None if isinstance(value, (str, bytes, Mapping)) else list_of(value)
+    if items is None:
         raise ValueError(f"{name} must be a list of token ids, got {value!r}")
-    return [_token_id(name, item) for item in value]
+    return [_token_id(name, item) for item in items]
 
 
 def _token_id(name: str, value: Any) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from common.names import unknown_name
-from engine.config.settings import ConfigError, ObjectSettings, require_at_least, require_one_of
+from engine.config.settings import ConfigError, ObjectSettings, check_types, require_at_least, require_one_of
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Allowed values of `max_lora_rank`, as in vLLM."""
@@ -83,8 +83,8 @@ class KVEventsConfig(ObjectSettings):
         return config if config is not None and config.enable_kv_cache_events else None
 
     def __post_init__(self) -> None:
+        check_types(self, self.argument)
         require_one_of(("memory", "file", "zmq"), **{"kv_events_config: publisher": self.publisher})
-        _check_flag("kv_events_config: enable_kv_cache_events", self.enable_kv_cache_events)
         if (self.publisher == "file") != isinstance(self.path, str) or self.path == "":
             raise ConfigError(
                 f"kv_events_config: publisher 'file' needs a path and no other takes one, got publisher="
@@ -117,15 +117,14 @@ class KVTransferConfig(ObjectSettings):
     """Recompute the KV that a request could not load, or end the request with an error (vLLM's default)."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kv_connector, str) or not self.kv_connector:
+        check_types(self, self.argument)
+        if not self.kv_connector:
             raise ConfigError(
                 "kv_transfer_config needs kv_connector: SharedMemoryConnector, TCPConnector or a dotted path "
                 f"'package.module:Class'; got {self.kv_connector!r}"
             )
         require_one_of(("kv_producer", "kv_consumer", "kv_both"), kv_role=self.kv_role)
         require_one_of(("recompute", "fail"), kv_load_failure_policy=self.kv_load_failure_policy)
-        if not isinstance(extra := self.kv_connector_extra_config, dict):
-            raise ConfigError(f"kv_connector_extra_config must be a dict, got {extra!r}")
 
     @property
     def is_producer(self) -> bool:
@@ -152,8 +151,8 @@ class StructuredOutputsConfig(ObjectSettings):
     """Allow JSON only as `json.dumps` writes it."""
 
     def __post_init__(self) -> None:
+        check_types(self, self.argument)
         require_one_of(("auto", "xgrammar", "dfa"), **{"structured_outputs_config: backend": self.backend})
-        _check_flag("structured_outputs_config: disable_any_whitespace", self.disable_any_whitespace)
 
 
 @dataclass(frozen=True)
@@ -192,6 +191,7 @@ class SpeculativeConfig(ObjectSettings):
     """Draft nothing in a step with more requests: a full batch has no idle compute for drafts."""
 
     def __post_init__(self) -> None:
+        check_types(self, self.argument)
         if self.method not in METHODS and ":" not in self.method:
             where = f"choose {', '.join(METHODS)}, or your own drafter as 'package.module:Class'"
             raise ConfigError(unknown_name("there is no speculative method", self.method, METHODS, where))
@@ -204,8 +204,6 @@ class SpeculativeConfig(ObjectSettings):
         _check_number("suffix_decoding_min_token_prob", self.suffix_decoding_min_token_prob, 1.0)
         if self.disable_by_batch_size is not None:
             _check_count("disable_by_batch_size", self.disable_by_batch_size)
-        if not isinstance(self.adaptive, bool):
-            raise ConfigError(f"adaptive must be true or false, got {self.adaptive!r}")
         if self.prompt_lookup_min > self.prompt_lookup_max:
             raise ConfigError(
                 f"prompt_lookup_min={self.prompt_lookup_min} is more than "
@@ -276,8 +274,3 @@ def _check_number(name: str, value: object, most: float) -> None:
     if not is_number or not 0 <= value <= most or value == math.inf:  # type: ignore[operator]
         bound = "at least 0" if most == math.inf else f"from 0 to {most:g}"
         raise ConfigError(f"{name} in speculative_config must be a number {bound}, got {value!r}")
-
-
-def _check_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{name} must be true or false")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Self
+from functools import cache
+from types import UnionType
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from common.dotted_path import load_object
 from common.names import unknown_name
@@ -31,7 +33,7 @@ def require_one_of(choices: tuple[Any, ...], remedy: str = "", **settings: Any) 
     for name, value in settings.items():
         if value not in choices:
             known = ", ".join(str(choice) for choice in choices if choice is not None)
-            raise ConfigError(f"{name} must be one of {known}, got {value!r}{remedy}")
+            raise ConfigError(f"{name} must be one of {known}, got {shortened(value)}{remedy}")
 
 
 def check_names(given: Mapping[str, Any], config: type, problem: str, where: str = "") -> None:
@@ -40,6 +42,72 @@ def check_names(given: Mapping[str, Any], config: type, problem: str, where: str
     for name in given:
         if name not in known:
             raise ConfigError(unknown_name(problem, name, known, where))
+
+
+def check_types(settings: Any, owner: str = "") -> None:
+    """Raise ConfigError for the first field of a dataclass whose value is not of its annotated type.
+
+    owner: the engine argument that holds the fields, for the message. For a field with choices (Literal) only their
+    common type is checked: the field's own check knows the choices.
+    """
+    for name, hint in _hints(type(settings)).items():
+        if not _fits(value := getattr(settings, name), hint):
+            field_name = f"{owner}: {name}" if owner else name
+            raise ConfigError(f"{field_name} must be {_described(hint)}, got {shortened(value)}")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: hint for name, hint in get_type_hints(kind).items() if name in names}
+
+
+def shortened(value: object, limit: int = 200) -> str:
+    """Return the repr of a value for a message, cut after `limit` characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        text = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else type(value).__name__
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+_TYPES: dict[Any, tuple[type | tuple[type, ...], str]] = {
+    bool: (bool, "true or false"),
+    int: (int, "an integer"),
+    float: ((int, float), "a finite number"),
+    str: (str, "text"),
+    dict: (dict, "a dict with names as keys"),
+    list: (list, "a list"),
+    type: (type, "a class"),
+    type(None): (type(None), "None"),
+}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    kinds = _alternatives(hint)
+    for kind in kinds:
+        expected, _ = _TYPES.get(kind, (object, ""))
+        is_right = isinstance(value, expected) and (kind is bool or not isinstance(value, bool))
+        if kind is float and is_right:
+            is_right = abs(value) < 2**63  # neither infinite nor NaN
+        if kind is dict and is_right:
+            is_right = all(isinstance(key, str) for key in value)
+        if is_right:
+            return True
+    return False
+
+
+def _described(hint: Any) -> str:
+    return " or ".join(_TYPES[kind][1] for kind in _alternatives(hint) if kind in _TYPES)
+
+
+def _alternatives(hint: Any) -> list[Any]:
+    """Return the classes of a union, without their parameters; that of the choices of a Literal."""
+    if get_origin(hint) in (Union, UnionType):
+        return [kind for each in get_args(hint) for kind in _alternatives(each)]
+    if get_origin(hint) is Literal:
+        return list(dict.fromkeys(type(choice) for choice in get_args(hint)))
+    return [get_origin(hint) or hint]
 
 
 class ObjectSettings:
@@ -55,11 +123,11 @@ class ObjectSettings:
         if isinstance(value, str):
             try:
                 value = json.loads(value)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 message = f"{cls.argument} is not valid JSON: {error}; for example {cls.example}"
                 raise ConfigError(message) from None
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{cls.argument} must be like {cls.example}, got {value!r}")
+            raise ConfigError(f"{cls.argument} must be like {cls.example}, got {shortened(value)}")
         check_names(value, cls, f"{cls.argument} has an unknown key")
         return dict(value)
 

@@ -21,6 +21,8 @@ from engine.frontend.block_space_manager import BlockSpaceManager
 from engine.outputs import Logprob, RequestOutput
 from engine.sampling_params import SamplingParams
 
+MAX_LENGTH_PENALTY = 40
+"""Powers of a length of millions stay within the range of a float; vLLM has no limit."""
 Generate = Callable[[list[list[int]], SamplingParams], list[RequestOutput]]
 
 
@@ -36,10 +38,17 @@ class BeamSearchParams:
     def __post_init__(self) -> None:
         for name in ("beam_width", "max_tokens"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
-        if isinstance(self.length_penalty, bool) or not isinstance(self.length_penalty, (int, float)):
-            raise ValueError(f"length_penalty must be a number, got {self.length_penalty!r}")
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**31:
+                raise ValueError(f"{name} must be an integer >= 1 and < 2 ** 31, got {value!r}")
+        penalty = self.length_penalty
+        is_number = isinstance(penalty, (int, float)) and not isinstance(penalty, bool)
+        if not is_number or not -MAX_LENGTH_PENALTY <= penalty <= MAX_LENGTH_PENALTY:
+            raise ValueError(
+                f"length_penalty must be a number from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}, got {penalty!r}"
+            )
+        self.length_penalty = float(penalty)
+        if not isinstance(self.ignore_eos, bool):
+            raise ValueError(f"ignore_eos must be True or False, got {self.ignore_eos!r}")
 
 
 @dataclass(slots=True)

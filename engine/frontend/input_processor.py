@@ -14,13 +14,14 @@ from typing import Any, TypedDict
 
 from engine.config import EngineConfig
 from engine.config.settings import InvalidRequestError as InvalidRequestError
+from engine.config.settings import shortened
 from engine.core.request import MultiModalFeature, Request
 from engine.frontend.chat_template import ChatMessage
 from engine.frontend.parallel_sampling import NUM_SEEDS, SubmittedRequest, fan_out
 from engine.frontend.tokenizer import Tokenizer
 from engine.lora.request import LoRARegistry, LoRARequest
 from engine.multimodal.inputs import MARKER, place_images
-from engine.sampling_params import RequestOutputKind, SamplingParams
+from engine.sampling_params import RequestOutputKind, SamplingParams, list_of
 
 
 class PromptDict(TypedDict, total=False):
@@ -52,7 +53,7 @@ class InputProcessor:
         self._max_logprobs = config.max_logprobs
         self._max_images = config.max_images
         eos = {*config.model.eos_token_ids, tokenizer.eos_token_id if tokenizer else None}
-        self.eos_token_ids = frozenset(token_id for token_id in eos if token_id is not None)
+        self.eos_token_ids = frozenset(each for each in eos if each is not None and each < self._vocab_size)
         self._seeds = random.Random(config.seed)
 
     def process(
@@ -70,8 +71,9 @@ class InputProcessor:
 
         The adapter of `lora_request` must be loaded (`LLMEngine.add_lora`).
         """
-        if not isinstance(params, SamplingParams):
-            raise InvalidRequestError(f"sampling_params must be SamplingParams, got {params!r}")
+        checked_params(params)
+        if not isinstance(request_id, str):
+            raise InvalidRequestError(f"request_id must be text, got {shortened(request_id)}")
         if type(priority) is not int:
             raise InvalidRequestError(f"priority must be an integer (lower runs first), got {priority!r}")
         if priority and self._policy != "priority":
@@ -289,6 +291,13 @@ class InputProcessor:
         return self.tokenizer
 
 
+def checked_params(params: Any) -> SamplingParams:
+    """Return `params`. Raises InvalidRequestError if they are none."""
+    if not isinstance(params, SamplingParams):
+        raise InvalidRequestError(f"sampling_params must be SamplingParams, got {shortened(params)}")
+    return params
+
+
 def _images_of(prompt: PromptDict) -> list[Any]:
     """Return the images of a prompt as a list."""
     data = prompt.get("multi_modal_data")
@@ -304,10 +313,12 @@ def _images_of(prompt: PromptDict) -> list[Any]:
 
 def _checked_ids(token_ids: Any) -> list[int]:
     """Return plain integers; those of another type, such as numpy's, are converted."""
-    if isinstance(token_ids, (str, bytes)) or not isinstance(token_ids, Iterable):
-        raise InvalidRequestError(f"a prompt must be text or a list of token ids, got {token_ids!r}")
-    token_ids = list(token_ids)
-    for token_id in token_ids:
+    found = None if isinstance(token_ids, (str, bytes)) else list_of(token_ids)
+    if found is None:
+        raise InvalidRequestError(
+            f"a prompt must be text or a list of token ids, got {shortened(token_ids)}; give text or ids"
+        )
+    for token_id in found:
         if type(token_id) is not int and (isinstance(token_id, bool) or not isinstance(token_id, Integral)):
-            raise InvalidRequestError(f"prompt_token_ids must hold integers, got {token_id!r}")
-    return list(map(int, token_ids))
+            raise InvalidRequestError(f"prompt_token_ids must hold integers, got {shortened(token_id)}")
+    return list(map(int, found))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import EngineArgs
+from engine.config.settings import shortened
 from engine.core.request import Request
 from engine.core.stats import StepStats
 from engine.engine_core import EngineCore
@@ -138,7 +139,8 @@ class LLMEngine:
     def has_own_process(self) -> bool:
         return isinstance(self.engine_core, CoreProcess)
 
-    def _need_process(self) -> CoreProcess:
+    def need_process(self) -> CoreProcess:
+        """Return the core's process. Raises InvalidRequestError if it has none and thus cannot sleep."""
         if not isinstance(self.engine_core, CoreProcess):
             raise InvalidRequestError("only an engine in a process of its own can sleep")
         return self.engine_core
@@ -149,11 +151,11 @@ class LLMEngine:
 
     def sleep(self) -> None:
         """Give the memory of weights and KV cache back until `wake_up`. Raises ValueError with unfinished requests."""
-        self._need_process().sleep()
+        self.need_process().sleep()
 
     def wake_up(self) -> None:
         """Load the model and the adapters again."""
-        self._need_process().wake_up()
+        self.need_process().wake_up()
 
     def kill(self) -> None:
         """Kill the process of the core, so that who waits for it goes on. Callable from any thread."""
@@ -262,8 +264,15 @@ def find_adapter(path: str) -> Path:
     from engine.zoo.registry import MODELS
 
     shipped = MODELS / path
-    is_name = Path(path).name == path and shipped.is_dir() and not Path(path).is_dir()
-    return shipped if is_name else Path(path).expanduser()
+    try:
+        is_name = Path(path).name == path and shipped.is_dir() and not Path(path).is_dir()
+        return shipped if is_name else Path(path).expanduser()
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # too long, not Unicode, or the home of an unknown user
+        raise InvalidRequestError(f"lora_path {shortened(path)} cannot be looked up: {error}") from None
 
 
 def load_tokenizer(args: EngineArgs) -> Tokenizer | None:

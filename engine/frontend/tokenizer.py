@@ -181,6 +181,10 @@ class Tokenizer:
 
     def _chat_template(self, chosen: str | None, *, with_tools: bool) -> str:
         if chosen is not None:
+            if not isinstance(chosen, str):
+                raise ChatTemplateError(
+                    f"chat_template must be the text or the name of a template, got {chosen!r}"
+                )
             return self.chat_templates.get(chosen, chosen)
         for name in ("tool_use", "default") if with_tools else ("default",):
             if name in self.chat_templates:

@@ -49,6 +49,8 @@ class ToolPlan:
         cls, tools: Sequence[Mapping[str, Any]] | None, choice: ToolChoice, parser: str = "hermes"
     ) -> ToolPlan:
         """Validate tools and tool choice together."""
+        if not isinstance(tools or (), (list, tuple)):
+            raise ToolError(f"tools must be a list of tools, got {tools!r}")
         functions = [_function(tool, index) for index, tool in enumerate(tools or ())]
         names = [function["name"] for function in functions]
         if len(set(names)) < len(names):

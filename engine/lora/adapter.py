@@ -114,7 +114,7 @@ def _pair(
 ) -> dict[str, LowRank]:
     incomplete = {name for name, pair in halves.items() if pair.keys() != {"A", "B"}}
     named = {name for name in targets if config.names(name)}
-    absent = set() if config.target_modules is None else named - halves.keys()
+    absent = named - halves.keys()
     for names, problem in (
         (halves.keys() - targets.keys(), "changes {}, which this model does not have or does not adapt"),
         (incomplete, "has only one of lora_A and lora_B for {}"),

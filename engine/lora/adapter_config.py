@@ -44,7 +44,7 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "fan_in_fan_out": ((False, None), "its matrices are stored the other way round"),
     "lora_bias": ((False, None), "it adds a bias"),
     "use_qalora": ((False, None), "its inputs are pooled"),
-    "use_bdlora": ((False, None, {}), "its matrices are block-diagonal"),
+    "use_bdlora": ((False, None), "its matrices are block-diagonal"),
     "layer_replication": ((None, []), "it changes the number of layers"),
     "layers_pattern": (
         (None, "", [], "layers", ["layers"]),
@@ -53,9 +53,9 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "target_parameters": ((None, []), "it changes parameters that are no matrix of a linear layer"),
     "trainable_token_indices": ((None, [], {}), "it changes the embedding"),
     "alora_invocation_tokens": ((None, []), "it begins in the middle of a prompt"),
-    "arrow_config": ((None, {}), "it mixes several adapters, with weights for each token"),
-    "kasa_config": ((None, {}), "it removes parts of the base, and scales between A and B"),
-    "monteclora_config": ((None, {}), "its matrices are drawn at random"),
+    "arrow_config": ((None,), "it mixes several adapters, with weights for each token"),
+    "kasa_config": ((None,), "it removes parts of the base, and scales between A and B"),
+    "monteclora_config": ((None,), "its matrices are drawn at random"),
     "ensure_weight_tying": ((False, None), "adapters of the embedding and of the output head are not served"),
 }
 """PEFT's options that load with these values only, and why other values do not."""
@@ -72,6 +72,7 @@ class AdapterConfig:
 
     rank: int
     alpha: float
+    target_modules: tuple[str, ...] | str  # Ends of names, or a regular expression
     use_rslora: bool = False
     rank_pattern: Mapping[str, int] | None = (
         None  # Keys are regular expressions for the end of a module's name
@@ -100,7 +101,7 @@ class AdapterConfig:
         modules, excluded = self.target_modules, self.exclude_modules
         if _is_named(name, excluded):
             return False
-        if modules is None or modules == "all-linear":
+        if modules == "all-linear":
             return True
         layer = re.match(r".*?\.[^.]*\.(\d+)\.", name)
         is_in_layer = self.layers is None or (layer is not None and int(layer[1]) in self.layers)
@@ -130,18 +131,22 @@ def read_adapter_config(folder: Path, max_rank: int) -> AdapterConfig:
     if not isinstance(rslora := config.get("use_rslora") or False, bool):
         raise LoRAError(f"{path}: use_rslora must be true or false, got {rslora!r}")
     layers = config.get("layers_to_transform")
-    layers = [layers] if type(layers) is int else layers or None
+    layers = [layers] if type(layers) is int else None if layers == [] else layers
     if layers is not None and not (isinstance(layers, list) and all(type(each) is int for each in layers)):
         raise LoRAError(
             f"{path}: layers_to_transform must be a layer's number or a list of them, got {layers!r}"
         )
+    if not (modules := _modules(config, "target_modules", path)):
+        raise LoRAError(
+            f"{path}: target_modules must name the matrices that the adapter changes; it is empty or missing"
+        )
     return AdapterConfig(
         rank,
         float(alpha),
+        modules,
         rslora,
         _pattern(config, "rank_pattern", path, is_rank=True),
         _pattern(config, "alpha_pattern", path, is_rank=False),
-        _modules(config, "target_modules", path) or None,
         _modules(config, "exclude_modules", path),
         None if layers is None else tuple(layers),
         str(config.get("base_model_name_or_path") or ""),
@@ -170,7 +175,7 @@ def check_fields(config: dict[str, Any], folder: Path) -> None:
         )
     unknown = [name for name in config if name not in {*READ, *HARMLESS, *NEUTRAL}]
     for name in unknown:
-        if config[name] and (name.startswith("use_") or name.endswith("_config")):
+        if config[name] not in (None, False) and (name.startswith("use_") or name.endswith("_config")):
             raise LoRAError(
                 f"adapter {folder} has {name}={config[name]!r}, a variant of LoRA that this engine does not know; "
                 "merge it into its base instead"

@@ -28,8 +28,22 @@ class LoRARequest:
             raise LoRAError(f"lora_name must be text that is not empty, got {self.lora_name!r}")
         if type(self.lora_int_id) is not int or self.lora_int_id < 1:
             raise LoRAError(f"lora_int_id must be a positive integer, got {self.lora_int_id!r}")
-        if not self.lora_path:
-            raise LoRAError(f"adapter {self.lora_name!r} has no lora_path; give the folder it lies in")
+        if not _is_path(self.lora_path):
+            raise LoRAError(
+                f"adapter {self.lora_name!r} has no lora_path, got {self.lora_path!r}; give the folder it lies in"
+            )
+        if not isinstance(self.load_inplace, bool):
+            raise LoRAError(f"load_inplace must be True or False, got {self.load_inplace!r}")
+
+
+def _is_path(value: object) -> bool:
+    """Whether this is text that can be the name of a file."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        return False
+    try:
+        return bool(value.encode())
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
 
 
 class LoRARegistry:
@@ -51,8 +65,8 @@ class LoRARegistry:
     def __len__(self) -> int:
         return len(self._loaded)
 
-    def __contains__(self, lora_name: str) -> bool:
-        return lora_name in self._loaded
+    def __contains__(self, lora_name: object) -> bool:
+        return isinstance(lora_name, str) and lora_name in self._loaded
 
     def requests(self) -> list[LoRARequest]:
         """Return the loaded adapters, oldest first."""
@@ -60,7 +74,7 @@ class LoRARegistry:
 
     def find(self, lora_name: str) -> LoRARequest:
         """Return the adapter of this name, or raise LoRAError."""
-        if lora_name not in self._loaded:
+        if not isinstance(lora_name, str) or lora_name not in self._loaded:
             known = ", ".join(self._loaded) or "none"
             raise LoRAError(f"there is no adapter {lora_name!r}; loaded are: {known}")
         return self._loaded[lora_name][0]

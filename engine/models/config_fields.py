@@ -82,7 +82,7 @@ HARMLESS = frozenset(
 NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "is_encoder_decoder": ((False, None), "a decoder is computed, and no encoder"),
     "add_cross_attention": ((False, None), "there is no cross attention"),
-    "is_causal": ((True, None), "every token sees the tokens before it, and none after it"),
+    "is_causal": ((True,), "every token sees the tokens before it, and none after it"),
     "use_bidirectional_attention": (
         (False, None),
         "every token sees the tokens before it, and none after it",

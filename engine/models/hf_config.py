@@ -21,6 +21,7 @@ from typing import Any
 from common.names import unknown_name
 from engine.config import ConfigError, ModelArgs, ModelConfig, MoEConfig
 from engine.config.model import CHECKPOINT_FORMATS, ONLINE_SCHEMES, ExpertNames
+from engine.config.settings import shortened
 from engine.models.checkpoint import (
     StoredTensor,
     content_hash,
@@ -86,8 +87,6 @@ def load_model_config(args: ModelArgs) -> ModelConfig:
     Reads JSON files and the headers of the weight files, but no tensors. Raises ConfigError.
     """
     folder = find_model(args)
-    if not isinstance(args.hf_overrides, dict):
-        raise ConfigError(f"hf_overrides must be a dict of fields of config.json, got {args.hf_overrides!r}")
     source = folder / "config.json"
     raw = _merged(read_json(source), args.hf_overrides)
     config = parse_config(raw, source=source, max_model_len=args.max_model_len)
@@ -145,13 +144,21 @@ def local_folder(name: str) -> Path | None:
     """Return the folder of a shipped model or a local folder; None for a Hub id. Raises ConfigError for other names."""
     if not name:
         raise ConfigError("the model's name is empty; give a shipped model, a folder or a Hub id (org/name)")
-    path = Path(name).expanduser()
     shipped = [info.name for info in zoo.list_models()]
     if name in shipped:
         return zoo.resolve(name)
-    if path.is_dir():
+    try:
+        path = Path(name).expanduser()
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # too long, not Unicode, or the home of an unknown user
+        raise ConfigError(f"model {shortened(name)} cannot be looked up: {error}") from None
+    if is_folder:
         return path
-    if path.is_file():
+    if is_file:
         raise ConfigError(f"{name} is a file; give the folder that holds config.json and the weights")
     if name.count("/") == 1 and name[0] not in "./~\\" and not name.endswith("/"):
         return None

@@ -13,11 +13,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Protocol
 
-import psutil
 import torch
 from torch import Tensor, nn
 
 from common.dotted_path import load_object
+from common.memory import total_host_bytes
 from common.text import GIB
 from engine.config import ConfigError, MedusaConfig, ModelConfig
 from engine.layers.embedding import VocabParallelEmbedding
@@ -182,9 +182,7 @@ def _check_bytes(num_bytes: int, what: str, config: ModelConfig, device: torch.d
     if device.type == "meta":
         return
     is_cuda = device.type == "cuda"
-    total = (
-        torch.cuda.get_device_properties(device).total_memory if is_cuda else psutil.virtual_memory().total
-    )
+    total = torch.cuda.get_device_properties(device).total_memory if is_cuda else total_host_bytes()
     if num_bytes > total:
         raise ConfigError(
             f"{config.path}: {what} takes {num_bytes / GIB:,.1f} GiB, and this device has {total / GIB:,.1f} GiB; "

@@ -219,7 +219,7 @@ def test_on_a_cpu_the_cache_leaves_a_share_of_free_memory(
     make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Memory:
-        available = 160 * BLOCK_BYTES
+        total = available = 160 * BLOCK_BYTES
 
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory)
     assert make_engine(gpu_memory_utilization=0.5).config.cache.num_blocks == 80

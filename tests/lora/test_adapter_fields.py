@@ -145,6 +145,9 @@ def test_pissa_as_peft_saves_it_would_be_wrong_on_the_plain_base(tmp_path: Path)
         ({"target_modules": r".*\.(q_proj|v_proj|down_proj)"}, "equal"),
         ({"target_modules": r".*\.(q_proj|v_proj)"}, "refused"),
         ({"target_modules": list(matrices())}, "refused"),
+        ({"target_modules": None}, "refused"),  # PEFT takes q_proj and v_proj
+        ({"layers_to_transform": False}, "refused"),  # layer 0 for PEFT
+        ({"kasa_config": {}}, "refused"),
         ({"exclude_modules": ["k_proj"]}, "equal"),
         ({"exclude_modules": ["v_proj"]}, "refused"),
         ({"layers_to_transform": [0, 1]}, "equal"),

@@ -54,7 +54,7 @@ def test_a_folder_that_is_no_adapter(tmp_path: Path) -> None:
     assert "no adapter_config.json" in refused(tmp_path)
     (tmp_path / "adapter_config.json").write_text("{")
     assert "cannot be read" in refused(tmp_path)
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 8, "lora_alpha": 8}))
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 8, "lora_alpha": 8, "target_modules": ["q_proj"]}))
     assert "no adapter_model.safetensors" in refused(tmp_path)
     (tmp_path / "adapter_model.bin").write_bytes(b"pickle")
     assert "save it as safetensors" in refused(tmp_path)
@@ -122,7 +122,7 @@ def test_rank_and_alpha_patterns_and_rslora_scale_as_peft_does(tmp_path: Path) -
 @pytest.mark.parametrize(
     "args, says",
     [
-        ({"max_loras": 0}, "max_loras must be at least 1"),
+        ({"max_loras": 0}, "max_loras must be an integer of at least 1"),
         ({"max_lora_rank": 7}, "max_lora_rank must be one of 1, 8, 16"),
         ({"max_loras": 4, "max_cpu_loras": 2}, "max_cpu_loras=2 is less than max_loras=4"),
         ({"lora_dtype": "int8"}, "lora_dtype must be one of"),
