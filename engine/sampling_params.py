@@ -320,8 +320,20 @@ def _integer(name: str, value: Any, allowed: _Range) -> int | None:
     return int(value)
 
 
+def _is_finite(value: Any) -> bool:
+    try:
+        return isfinite(value)
+    except OverflowError:  # an integer beyond the range of a float
+        return False
+
+
 def _float(name: str, value: Any, allowed: _Range) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value) or value not in allowed:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Real)
+        or not _is_finite(value)
+        or value not in allowed
+    ):
         raise ValueError(f"{name} must be a finite number {allowed}, got {value!r}")
     return float(value)
 

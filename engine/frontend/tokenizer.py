@@ -18,6 +18,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from engine.config import ConfigError
+from engine.config.settings import shortened
 from engine.frontend.chat_template import ChatMessage, ChatTemplateError, render_chat
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -154,7 +155,12 @@ class Tokenizer:
             ) from error
         config = _read_json(folder / "tokenizer_config.json")
         named = {**_read_json(folder / "special_tokens_map.json"), **config}
-        return cls(backend, named_tokens=_named_tokens(named), chat_templates=_chat_templates(folder, config))
+        try:
+            return cls(
+                backend, named_tokens=_named_tokens(named), chat_templates=_chat_templates(folder, config)
+            )
+        except TokenizerError as error:
+            raise TokenizerError(f"{folder}: {error}") from None
 
     # Text to ids
 
@@ -263,10 +269,14 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise TokenizerError(f"{path} is not valid JSON: {error}") from error
+    except OSError as error:
+        raise TokenizerError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise TokenizerError(f"{path} is not valid JSON: {error}; fetch it again") from error
     if not isinstance(content, dict):
-        raise TokenizerError(f"{path} must hold a JSON object, not a {type(content).__name__}")
+        raise TokenizerError(
+            f"{path} must hold a JSON object, not a {type(content).__name__}; fetch it again"
+        )
     return content
 
 
@@ -286,9 +296,19 @@ def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     inline = config.get("chat_template") or {}
     if isinstance(inline, str):
         inline = {"default": inline}
-    elif isinstance(inline, list):
-        inline = {entry["name"]: entry["template"] for entry in inline}
+    elif isinstance(inline, list) and all(isinstance(entry, dict) for entry in inline):
+        inline = {entry.get("name"): entry.get("template") for entry in inline}
+    if not isinstance(inline, dict) or not all(
+        isinstance(text, str) for pair in inline.items() for text in pair
+    ):
+        raise TokenizerError(
+            "chat_template in tokenizer_config.json must be a text, or a list of objects with name and template, got "
+            f"{shortened(config['chat_template'])}; fetch the file again"
+        )
     files = {path.stem: path for path in folder.glob("additional_chat_templates/*.jinja")}
     if (folder / "chat_template.jinja").is_file():
         files["default"] = folder / "chat_template.jinja"
-    return inline | {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    try:
+        return inline | {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(f"a chat template cannot be read: {error}; fetch it again") from error

@@ -124,8 +124,15 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
 """Fields that load with these values only, and what the engine computes instead of other values. None of them is a
 field of a supported family: they are those by which other families of transformers and vLLM compute something else."""
 
-MOST = {"num_hidden_layers": 1024}
-"""Highest value of a count; 2 ** 31 - 1 for the others, the largest index of a kernel."""
+MOST = {
+    "num_hidden_layers": 1024,
+    "head_dim": 4096,
+    "num_attention_heads": 2**16,
+    "hidden_size": 2**20,
+    "max_position_embeddings": 2**24,
+}
+"""Highest value of a count; 2 ** 31 - 1, the largest index of a kernel, for the others. They are beyond any model that
+exists, so that a damaged number is refused before memory for it is taken."""
 _MOST = 2**31 - 1
 
 

@@ -31,7 +31,7 @@ from engine.models.checkpoint import (
     same_bytes,
     weight_files,
 )
-from engine.models.config_fields import Fields, check_fields
+from engine.models.config_fields import MOST, Fields, check_fields
 from engine.models.rope_config import parse_rope
 from engine.zoo import registry as zoo
 
@@ -103,14 +103,21 @@ def load_model_config(args: ModelArgs) -> ModelConfig:
     config = _share_out_experts(config, args)
     if config.load_format == "safetensors":
         stored = read_headers(folder)
-        _check_num_layers(config, stored, source)
+        _check_sizes(config, stored, source)
         if config.tie_word_embeddings and _has_another_head(config, stored):
             config = replace(config, tie_word_embeddings=False)
     return replace(config, fingerprint=_fingerprint(config, raw))
 
 
-def _check_num_layers(config: ModelConfig, stored: dict[str, StoredTensor], source: Path) -> None:
-    """Raise ConfigError if there are weights of fewer layers: a model of all of them may not fit in memory."""
+def _check_sizes(config: ModelConfig, stored: dict[str, StoredTensor], source: Path) -> None:
+    """Raise ConfigError if the weights are those of a smaller model: one of the size in config.json may not fit in
+    memory. The loader compares every tensor."""
+    embedding, expected = stored.get("model.embed_tokens.weight"), (config.vocab_size, config.hidden_size)
+    if embedding is not None and embedding.shape != expected:
+        raise ConfigError(
+            f"{source}: vocab_size and hidden_size are {expected}, but model.embed_tokens.weight in "
+            f"{embedding.file.name} is {embedding.shape}; correct the file or fetch the checkpoint again"
+        )
     layers = {match[1] for name in stored if (match := re.match(r"(?:model\.)?layers\.(\d+)\.", name))}
     if layers and config.num_hidden_layers > len(layers):
         raise ConfigError(
@@ -202,8 +209,10 @@ def read_fields(fields: Fields, architecture: str, max_model_len: int | None = N
             f"{source}: num_attention_heads ({num_heads}) must be a multiple of num_key_value_heads ({num_kv_heads})"
         )
     head_dim = fields.optional_count("head_dim") or hidden_size // num_heads
-    if head_dim % 2 or not head_dim:
-        raise ConfigError(f"{source}: head_dim ({head_dim}) must be even for rotary embeddings")
+    if head_dim % 2 or not 0 < head_dim <= MOST["head_dim"]:
+        raise ConfigError(
+            f"{source}: head_dim ({head_dim}) must be even, for rotary embeddings, and at most {MOST['head_dim']}"
+        )
     most = fields.count("max_position_embeddings")
     rope, positions = parse_rope(fields, head_dim=head_dim, positions=most, max_model_len=max_model_len)
     has_bias = architecture in _WITH_ATTENTION_BIAS and fields.flag("attention_bias")

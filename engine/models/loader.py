@@ -21,11 +21,11 @@ from common.memory import total_host_bytes
 from common.text import GIB
 from engine.config import ConfigError, MedusaConfig, ModelConfig
 from engine.layers.embedding import VocabParallelEmbedding
-from engine.layers.linear import Linear
+from engine.layers.linear import Linear, LinearMethod
 from engine.layers.moe import FusedMoE
 from engine.models.checkpoint import StoredTensor, read_headers
 from engine.parallel import ALONE, Ranks, Shard, use_ranks
-from engine.quant.base import parse_quantization
+from engine.quant.base import QuantizationConfig, parse_quantization
 
 _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 _QUANTISED_DTYPES = {
@@ -83,9 +83,18 @@ def create_model(config: ModelConfig, device: torch.device | str, ranks: Ranks =
         for name, module in model.named_modules():
             if isinstance(module, Linear):
                 if quantization is not None:
-                    module.method = quantization.linear_method(name, module)
+                    module.method = _linear_method(quantization, name, module, config)
                 module.create_weights()  # in the checkpoint's layout
     return model
+
+
+def _linear_method(
+    quantization: QuantizationConfig, name: str, layer: Linear, config: ModelConfig
+) -> LinearMethod:
+    try:
+        return quantization.linear_method(name, layer)
+    except ConfigError as error:
+        raise ConfigError(f"{config.path}: {error}") from None
 
 
 def load_model(config: ModelConfig, device: torch.device | str, ranks: Ranks = ALONE) -> nn.Module:

@@ -9,6 +9,7 @@ Source: vLLM model_executor/layers/quantization/base_config.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any, Protocol
 
@@ -41,7 +42,7 @@ class QuantizationConfig(Protocol):
 def parse_quantization(raw: dict[str, Any]) -> QuantizationConfig:
     """The rules in a `quantization_config`, or a ConfigError that lists what is supported."""
     method = raw.get("quant_method")
-    if method not in FORMATS:
+    if not isinstance(method, str) or method not in FORMATS:
         raise ConfigError(
             f"quantization_config: quant_method {method!r} is not supported; supported are checkpoints of "
             f"{', '.join(CHECKPOINT_FORMATS)}. Otherwise load the original and quantise it: quantization='rtn'"
@@ -59,6 +60,41 @@ def require(raw: dict[str, Any], key: str, choices: Collection[Any], *, default:
             f"quantization_config ({raw.get('quant_method')}): {key} = {value!r} is not supported; supported: {listed}"
         )
     return value
+
+
+def names_in(raw: dict[str, Any], key: str) -> list[str]:
+    """Return a list of names or patterns (`re:...`), checked; empty if the key is absent."""
+    names = raw.get(key)
+    if not isinstance(names or [], list) or not all(isinstance(name, str) for name in names or ()):
+        raise wrong_type(raw, key, "a list of names")
+    for name in names or ():
+        check_pattern(name.removeprefix("re:") if name.startswith("re:") else "", key)
+    return names or []
+
+
+def object_in(raw: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return an object, checked; empty if the key is absent."""
+    found = raw.get(key)
+    if found is not None and not isinstance(found, dict):
+        raise wrong_type(raw, key, "an object")
+    return found or {}
+
+
+def check_pattern(pattern: str, key: str) -> None:
+    """Raise ConfigError if a pattern is no regular expression."""
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ConfigError(
+            f"quantization_config: {key} holds {pattern!r}, which is no regular expression: {error}"
+        ) from None
+
+
+def wrong_type(raw: dict[str, Any], key: str, expected: str) -> ConfigError:
+    """Return the error for a value of another type than `expected`."""
+    return ConfigError(
+        f"quantization_config: {key} = {raw.get(key)!r}, expected {expected}; fetch the file again"
+    )
 
 
 def group_size(raw: dict[str, Any], key: str = "group_size") -> int:

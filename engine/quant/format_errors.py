@@ -37,7 +37,7 @@ ROUNDS_ACTIVATIONS = ("int8", "fp8")
 
 
 @dataclass(frozen=True)
-class FormatError:
+class FormatResult:
     """One format on all matrices of a model."""
 
     name: str
@@ -51,7 +51,7 @@ def format_errors(
     samples: list[Tensor],
     tell: Tell = lambda text: None,
     change: Change = lambda weight: weight,
-) -> list[FormatError]:
+) -> list[FormatResult]:
     """Every format that the model's shapes allow, on the model's matrices after `change`.
 
     samples: token ids int64 [1, n] each, which the float model reads to give the matrices their inputs.
@@ -76,7 +76,7 @@ def format_errors(
             num_bits += 8 * (quantise_fp4(weight, name).nbytes if name in FP4_BLOCKS else layer_bytes(layer))
             num_weights += weight.numel()
         activations = name if name in ROUNDS_ACTIVATIONS else "float"
-        found.append(FormatError(name, num_bits / num_weights, activations, sum(errors) / len(errors)))
+        found.append(FormatResult(name, num_bits / num_weights, activations, sum(errors) / len(errors)))
     return found
 
 

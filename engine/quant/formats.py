@@ -11,7 +11,16 @@ import torch
 
 from engine.config import ConfigError
 from engine.layers.linear import Linear, LinearMethod
-from engine.quant.base import HEAD, UNQUANTIZED, group_size, require, resolved_group
+from engine.quant.base import (
+    HEAD,
+    UNQUANTIZED,
+    check_pattern,
+    group_size,
+    names_in,
+    object_in,
+    require,
+    resolved_group,
+)
 from engine.quant.layouts import PER_WORD, AWQLayout, ByteLayout, GPTQLayout, PackedLayout
 from engine.quant.matrices import E4M3, CheckpointMethod, Layout
 
@@ -54,7 +63,7 @@ def awq(raw: dict[str, Any]) -> CheckpointRules:
     require(raw, "zero_point", (True,), default=True)
     require(raw, "lm_head", (False,), default=False)
     group = group_size(raw, "q_group_size" if "q_group_size" in raw else "group_size")
-    floats = (HEAD, *(raw.get("modules_to_not_convert") or ()))  # parts of names
+    floats = (HEAD, *names_in(raw, "modules_to_not_convert"))  # parts of names
 
     def layout(_: Any, name: str, layer: Linear) -> AWQLayout:
         for part, rows in zip(layer.part_names(name), layer.parts.values(), strict=True):
@@ -72,13 +81,15 @@ def gptq(raw: dict[str, Any]) -> CheckpointRules:
     bits = require(raw, "bits", (4, 8))
     require(raw, "lm_head", (False,), default=False)
     version = require(raw, "checkpoint_format", ("gptq", "gptq_v2"), default="gptq")
-    rules, group = raw.get("dynamic") or {}, group_size(raw)
+    rules, group = object_in(raw, "dynamic"), group_size(raw)
     if not all(rule.startswith("-:") for rule in rules):
         raise ConfigError(
             "quantization_config (gptq): 'dynamic' rules that change bits or groups of single modules are not "
             "supported; supported: '-:pattern', modules that stay float"
         )
     floats = [rule.removeprefix("-:") for rule in rules]  # regular expressions
+    for pattern in floats:
+        check_pattern(pattern, "dynamic")
 
     def layout(_: Any, name: str, layer: Linear) -> GPTQLayout:
         for part, rows in zip(layer.part_names(name), layer.parts.values(), strict=True):
@@ -104,7 +115,7 @@ def fp8(raw: dict[str, Any]) -> CheckpointRules:
         )
     require(raw, "fmt", ("e4m3", "float8_e4m3fn"), default="e4m3")
     is_static = require(raw, "activation_scheme", ("static", "dynamic")) == "static"
-    floats = (HEAD, *(raw.get("ignored_layers") or raw.get("modules_to_not_convert") or ()))
+    floats = (HEAD, *(names_in(raw, "ignored_layers") or names_in(raw, "modules_to_not_convert")))
     stored = ByteLayout(E4M3, per_channel=False, static_input=is_static)
     return CheckpointRules(lambda name: None if name in floats else "fp8", lambda *_: stored)
 
@@ -117,19 +128,23 @@ def compressed_tensors(raw: dict[str, Any]) -> CheckpointRules:
     formats = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision")
     require(raw, "format", formats)
     require(raw, "quantization_status", ("compressed",), default="compressed")
-    if (raw.get("sparsity_config") or {}).get("format", "dense") != "dense":
+    if object_in(raw, "sparsity_config").get("format", "dense") != "dense":
         raise ConfigError("quantization_config (compressed-tensors): sparse weights are not supported")
-    groups = raw.get("config_groups") or {}
+    if raw.get("transform_config"):
+        raise ConfigError(
+            "quantization_config (compressed-tensors): transform_config is not supported: inputs are not rotated"
+        )
+    groups, ignored = object_in(raw, "config_groups"), names_in(raw, "ignore")
     if not groups:
         raise ConfigError("quantization_config (compressed-tensors) has no config_groups")
-    for name, group in groups.items():
-        _check_group(name, group)
+    for name in groups:
+        _check_group(name, object_in(groups, name))
 
     def scheme_of(part: str) -> dict[str, Any] | None:
-        if any(_matches(pattern, part, is_linear=False) for pattern in raw.get("ignore") or ()):
+        if any(_matches(pattern, part, is_linear=False) for pattern in ignored):
             return None
         for group in groups.values():
-            if any(_matches(target, part, is_linear=part != HEAD) for target in group.get("targets") or ()):
+            if any(_matches(target, part, is_linear=part != HEAD) for target in names_in(group, "targets")):
                 return group
         return None
 
@@ -144,7 +159,9 @@ def _matches(target: str, part: str, *, is_linear: bool) -> bool:
 
 def _check_group(name: str, group: dict[str, Any]) -> None:
     """Check that the scheme of a group is one of SCHEMES."""
-    weights, x = group.get("weights") or {}, group.get("input_activations")
+    names_in(group, "targets")
+    weights, x = object_in(group, "weights"), group.get("input_activations")
+    x = None if x is None else object_in(group, "input_activations")
     kind, strategy, symmetric = _type(weights), weights.get("strategy"), weights.get("symmetric", True)
     if x is None:
         is_known = kind in (("int", 4), ("int", 8)) and strategy in ("group", "channel")
@@ -155,6 +172,8 @@ def _check_group(name: str, group: dict[str, Any]) -> None:
         is_fp8 = kind == ("float", 8) and (is_dynamic or is_static)
         by_row = symmetric and strategy in ("channel", "tensor")
         is_known = by_row and (is_int8 or is_fp8) and _type(x) == kind
+    if strategy == "group":
+        group_size({**weights, "quant_method": "compressed-tensors"})
     if not is_known or group.get("output_activations"):
         raise ConfigError(
             f"quantization_config (compressed-tensors): the scheme of {name} is not supported (weights "

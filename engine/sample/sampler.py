@@ -7,7 +7,7 @@
 The first two lines run only for rows that use them, the third in one call for all rows; a greedy row costs one pass
 over its logits. The rows' parameters are gathered when the batch changes.
 
-Source: vLLM v1/sample/sampler.py for the order; the floor and the noise of the second line are ours.
+Source: vLLM v1/sample/sampler.py for the order; the floor and the noise of the third line are ours.
 """
 
 from __future__ import annotations

@@ -125,6 +125,8 @@ class DecodeGraphs:
         self._max_tokens = MAX_TOKENS
         self._verified: set[tuple[Hashable, bool]] = set()
         """Kinds of recordings that were compared, and whether with adapters."""
+        self.off_reason = ""
+        """Why nothing is replayed any more; empty while steps are."""
 
     def run(self, batch: ModelInput) -> Outputs | None:
         """Return the results of `forward`, valid until the next call; None if this batch cannot be replayed."""
@@ -152,6 +154,8 @@ class DecodeGraphs:
             recording = self._recorder.record(lambda: self._forward(inputs), size)
         except ArenaFull:
             self._max_tokens = size - 1
+            if not self._max_tokens:
+                self._switch_off(f"the results of one token take more than {ARENA_BYTES >> 20} MiB")
             return None
         except CannotRecord as error:
             self._switch_off(str(error))
@@ -171,7 +175,8 @@ class DecodeGraphs:
         return expected
 
     def _switch_off(self, reason: str) -> None:
-        logger.info("decode steps are not replayed: %s", reason)
+        logger.warning("decode steps are not replayed any more, each takes longer: %s", reason)
+        self.off_reason = reason
         self._max_tokens = 0
         self._recorded.clear()
 

@@ -73,8 +73,13 @@ class ModelRunner:
 
     @property
     def replays(self) -> bool:
-        """Whether decode steps are replayed from recordings."""
-        return self._graphs is not None
+        """Whether decode steps are replayed from recordings. It becomes false when `replay_off_reason` is set."""
+        return self._graphs is not None and not self._graphs.off_reason
+
+    @property
+    def replay_off_reason(self) -> str:
+        """Return why replay switched itself off, which is also logged; empty if it did not."""
+        return "" if self._graphs is None else self._graphs.off_reason
 
     @torch.inference_mode()
     def execute(

@@ -129,10 +129,9 @@ def verdict(folder: Path, raw: dict[str, Any]) -> str:
     for file in folder.iterdir():
         file.unlink()
     (folder / "config.json").write_text(json.dumps(raw))
-    expected = log_probs_of_transformers(folder)
     try:
-        if expected is None:
-            load_model_config(EngineArgs(model=str(folder), device="cpu", load_format="dummy"))
+        load_model_config(EngineArgs(model=str(folder), device="cpu", load_format="dummy"))
+        if (expected := log_probs_of_transformers(folder)) is None:
             return "theirs refuse"
         found = our_log_probs(folder)
     except ConfigError:

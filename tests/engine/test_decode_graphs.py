@@ -161,13 +161,19 @@ def doubled_by_torch(self: RMSNorm, x: Tensor, residual: Tensor) -> tuple[Tensor
 
 
 def test_a_model_with_an_operation_of_torch_is_noticed_and_runs_as_it_should(
-    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(RMSNorm, "add_and_norm", doubled_by_torch)
     engine = make_engine()
+    runner = engine.executor.worker.runner
+    assert runner.replays and not runner.replay_off_reason
     found = watched_run(engine, mixture(5))
     assert_same(found, watched_run(make_engine(enforce_eager=True), mixture(5)))
     assert found.replays == 1
+    assert not runner.replays
+    assert runner.replay_off_reason == "this model does more than our kernels record"
+    [warning] = [each for each in caplog.records if "not replayed" in each.message]
+    assert warning.levelname == "WARNING" and runner.replay_off_reason in warning.message
     later = watched_run(engine, renamed(mixture(6), 1))
     assert later.replays == 0
 
