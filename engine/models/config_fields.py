@@ -97,6 +97,7 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "no_rope_layers": ((None, []), "every layer rotates its heads"),
     "no_rope_layer_interval": ((None,), "every layer rotates its heads"),
     "rope_interleave": ((False, None), "pairs of dimensions lie half a head apart"),
+    "use_mrope": ((False, None), "a token has one position"),
     "rope_interleaved": ((False, None), "pairs of dimensions lie half a head apart"),
     "rope_local_base_freq": ((None,), "all layers rotate with one base frequency"),
     "alibi": ((False, None), "positions are rotated, not added as a bias"),
@@ -148,7 +149,7 @@ def check_fields(raw: dict[str, Any], architecture: str, source: Path | str) -> 
         if name in raw and raw[name] not in values:
             raise ConfigError(
                 f"{source}: {name} {_short(raw[name])} is not supported: {instead}; use a checkpoint without it, or "
-                f"compute as if it were absent with hf_overrides={{{name!r}: None}}"
+                f"compute as if it were absent with hf_overrides={{{name!r}: {values[0]!r}}}"
             )
     known = {*READ[architecture], *HARMLESS, *NEUTRAL}
     if unknown := [str(name) for name in raw if name not in known and not str(name).startswith("_")]:
