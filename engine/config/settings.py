@@ -50,7 +50,8 @@ def check_types(settings: Any, owner: str = "") -> None:
     owner: the engine argument that holds the fields, for the message. For a field with choices (Literal) only their
     common type is checked: the field's own check knows the choices.
     """
-    for name, hint in _hints(type(settings)).items():
+    kind: type = type(settings)
+    for name, hint in _hints(kind).items():
         if not _fits(value := getattr(settings, name), hint):
             field_name = f"{owner}: {name}" if owner else name
             raise ConfigError(f"{field_name} must be {_described(hint)}, got {shortened(value)}")

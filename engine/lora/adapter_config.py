@@ -74,13 +74,9 @@ class AdapterConfig:
     alpha: float
     target_modules: tuple[str, ...] | str  # Ends of names, or a regular expression
     use_rslora: bool = False
-    rank_pattern: Mapping[str, int] | None = (
-        None  # Keys are regular expressions for the end of a module's name
-    )
+    rank_pattern: Mapping[str, int] | None = None
+    """Keys are regular expressions for the end of a module's name."""
     alpha_pattern: Mapping[str, float] | None = None
-    target_modules: tuple[str, ...] | str | None = (
-        None  # Ends of names, or a regular expression; None: unknown
-    )
     exclude_modules: tuple[str, ...] | str = ()
     layers: tuple[int, ...] | None = None  # None: all
     base_model: str = ""
@@ -120,7 +116,8 @@ def read_adapter_config(folder: Path, max_rank: int) -> AdapterConfig:
     if not isinstance(config, dict):
         raise LoRAError(f"{path} must hold a JSON object")
     check_fields(config, folder)
-    rank, alpha = config.get("r"), config.get("lora_alpha")
+    rank: Any = config.get("r")
+    alpha: Any = config.get("lora_alpha")
     for key, value, kind in (("r", rank, "integer"), ("lora_alpha", alpha, "number")):
         if not _is_number(value, kind == "integer") or value <= 0:
             raise LoRAError(f"{path}: {key} must be a positive {kind}, got {value!r}")

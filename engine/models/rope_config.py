@@ -70,7 +70,7 @@ def parse_rope(
         raise ConfigError(f"{source}: rope_theta is {theta!r}, expected a number above 1; correct the file")
     if rope_type == "default":
         return RopeConfig(float(theta)), positions
-    if rope_type not in _NEEDED:
+    if not isinstance(rope_type, str) or rope_type not in _NEEDED:
         raise ConfigError(
             f"{source}: rope_type {rope_type!r} is not supported; supported: default, {', '.join(_NEEDED)}"
         )
@@ -105,7 +105,7 @@ def _check_numbers(
 ) -> None:
     """Raise ConfigError for the parameters that are no positive numbers."""
     for name in names:
-        value = parameters.get(name)
+        value: Any = parameters.get(name)
         if not is_number(value) or value <= 0:
             missing = [key for key in names if parameters.get(key) is None]
             found = f", and {name} is {value!r}" if value is not None else ""

@@ -108,6 +108,11 @@ def test_frequencies_that_max_model_len_chooses_are_part_of_the_fingerprint(tmp_
             {"rope_scaling": {"rope_type": "mrope", "factor": 4.0}},
             "rope_type 'mrope' is not supported; supported: default, linear, llama3, yarn, dynamic, longrope$",
         ),
+        ({"rope_scaling": {"rope_type": ["yarn"]}}, r"rope_type \['yarn'\] is not supported"),
+        (
+            {"rope_scaling": {"rope_type": "linear", "factor": 0}},
+            "'linear' needs the number factor, and factor is 0",
+        ),
         ({"rope_scaling": {"rope_type": "dynamic"}}, "rope_type 'dynamic' needs the number factor"),
         (
             {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0, 1.0], "long_factor": [1.0]}},
