@@ -77,16 +77,7 @@ def resolve(args: EngineArgs) -> EngineConfig:
     structured_outputs = StructuredOutputsConfig.from_args(args.structured_outputs_config)
     kv_events = KVEventsConfig.from_args(args.kv_events_config)
     kv_transfer = _resolve_kv_transfer(args)
-    lora = None
-    if args.enable_lora:
-        max_cpu_loras = args.max_loras if args.max_cpu_loras is None else args.max_cpu_loras
-        lora = LoRAConfig(
-            args.max_loras,
-            args.max_lora_rank,
-            max_cpu_loras,
-            prefetch=args.lora_prefetch,
-            lora_dtype=args.lora_dtype,
-        )
+    lora = _resolve_lora(args)
     speculative = SpeculativeConfig.from_args(args.speculative_config)
     methods = ("add_request", "remove_request", "apply")  # the sampler calls them
     processors = tuple(
@@ -153,6 +144,19 @@ def resolve(args: EngineArgs) -> EngineConfig:
         debug_wait=args.debug_wait,
         debug_checks=args.debug_checks,
         asked={field.name: getattr(args, field.name) for field in fields(args)},
+    )
+
+
+def _resolve_lora(args: EngineArgs) -> LoRAConfig | None:
+    if not args.enable_lora:
+        return None
+    max_cpu_loras = args.max_loras if args.max_cpu_loras is None else args.max_cpu_loras
+    return LoRAConfig(
+        args.max_loras,
+        args.max_lora_rank,
+        max_cpu_loras,
+        prefetch=args.lora_prefetch,
+        lora_dtype=args.lora_dtype,
     )
 
 

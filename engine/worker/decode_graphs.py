@@ -126,7 +126,7 @@ class DecodeGraphs:
         self._verified: set[tuple[Hashable, bool]] = set()
         """Kinds of recordings that were compared, and whether with adapters."""
         self.off_reason = ""
-        """Why nothing is replayed any more; empty while steps are."""
+        """Reason why nothing is replayed any more; empty while steps are."""
 
     def run(self, batch: ModelInput) -> Outputs | None:
         """Return the results of `forward`, valid until the next call; None if this batch cannot be replayed."""

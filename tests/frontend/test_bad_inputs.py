@@ -208,7 +208,7 @@ def test_the_largest_length_penalty_ranks_beams_of_any_length(
 def test_no_value_given_to_an_async_engine_hurts_other_clients(
     settings: dict[str, Any], values: tuple[Any, ...]
 ) -> None:
-    """`abort([["a"]])` once ended the engine for everybody."""
+    """`abort([["a"]])` once ended the engine for all clients."""
 
     async def run(llm: AsyncLLM) -> list[str]:
         async def generate(*args: Any, **options: Any) -> Any:
@@ -241,7 +241,7 @@ def test_no_value_given_to_an_async_engine_hurts_other_clients(
                         found.append(
                             f"{name}={ascii(value)[:60]}: {type(error).__name__}: {ascii(error)[:100]}"
                         )
-        assert (await other)[-1].outputs[0].finish_reason == "length"  # nobody aborted it
+        assert (await other)[-1].outputs[0].finish_reason == "length"  # it was not aborted
         assert (await generate([1], params()))[-1].finished and not llm.errored
         return found
 

@@ -126,7 +126,7 @@ def test_an_adapter_that_changes_the_base_is_refused(tmp_path: Path, init: str) 
 
 
 def test_pissa_as_peft_saves_it_would_be_wrong_on_the_plain_base(tmp_path: Path) -> None:
-    """Why it is refused: the logits of PEFT are others than those of the base with these matrices added."""
+    """It is refused because the logits of PEFT are others than those of the base with these matrices added."""
     model = peft.get_peft_model(
         new_base(), peft.LoraConfig(r=RANK, init_lora_weights="pissa", target_modules=list(TARGETS))
     )

@@ -54,7 +54,9 @@ def test_a_folder_that_is_no_adapter(tmp_path: Path) -> None:
     assert "no adapter_config.json" in refused(tmp_path)
     (tmp_path / "adapter_config.json").write_text("{")
     assert "cannot be read" in refused(tmp_path)
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 8, "lora_alpha": 8, "target_modules": ["q_proj"]}))
+    (tmp_path / "adapter_config.json").write_text(
+        json.dumps({"r": 8, "lora_alpha": 8, "target_modules": ["q_proj"]})
+    )
     assert "no adapter_model.safetensors" in refused(tmp_path)
     (tmp_path / "adapter_model.bin").write_bytes(b"pickle")
     assert "save it as safetensors" in refused(tmp_path)

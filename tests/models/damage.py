@@ -16,7 +16,7 @@ VALUES: tuple[Any, ...] = (
 HEADER_VALUES = (*VALUES, "I64", "BF16", "F4", "F64", [1, 2], [10**12, 10**12], [-1, 5])
 
 Damage = tuple[str, Callable[[Path], object]]
-"""What is done, for messages, and the function that does it to a file."""
+"""Text for messages, and the function that does it to a file."""
 
 
 def damages(file: Path) -> Iterator[Damage]:
