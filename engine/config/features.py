@@ -191,7 +191,6 @@ class SpeculativeConfig(ObjectSettings):
     """Draft nothing in a step with more requests: a full batch has no idle compute for drafts."""
 
     def __post_init__(self) -> None:
-        check_types(self, self.argument)
         if self.method not in METHODS and ":" not in self.method:
             where = f"choose {', '.join(METHODS)}, or your own drafter as 'package.module:Class'"
             raise ConfigError(unknown_name("there is no speculative method", self.method, METHODS, where))
@@ -204,6 +203,7 @@ class SpeculativeConfig(ObjectSettings):
         _check_number("suffix_decoding_min_token_prob", self.suffix_decoding_min_token_prob, 1.0)
         if self.disable_by_batch_size is not None:
             _check_count("disable_by_batch_size", self.disable_by_batch_size)
+        check_types(self, self.argument)
         if self.prompt_lookup_min > self.prompt_lookup_max:
             raise ConfigError(
                 f"prompt_lookup_min={self.prompt_lookup_min} is more than "
