@@ -124,5 +124,7 @@ def random_adapter(manager: LoRAManager, folder: Path, rank: int, seed: int) -> 
         tensors[f"{prefix}.lora_B.weight"] = torch.randn(target.out_features, rank, generator=generator) / 100
     folder.mkdir()
     save_file(tensors, str(folder / "adapter_model.safetensors"))
-    (folder / "adapter_config.json").write_text(f'{{"r": {rank}, "lora_alpha": {rank}}}')
+    (folder / "adapter_config.json").write_text(
+        f'{{"r": {rank}, "lora_alpha": {rank}, "target_modules": "all-linear"}}'
+    )
     return folder

@@ -117,12 +117,12 @@ class KVTransferConfig(ObjectSettings):
     """Recompute the KV that a request could not load, or end the request with an error (vLLM's default)."""
 
     def __post_init__(self) -> None:
-        check_types(self, self.argument)
-        if not self.kv_connector:
+        if not isinstance(self.kv_connector, str) or not self.kv_connector:
             raise ConfigError(
                 "kv_transfer_config needs kv_connector: SharedMemoryConnector, TCPConnector or a dotted path "
                 f"'package.module:Class'; got {self.kv_connector!r}"
             )
+        check_types(self, self.argument)
         require_one_of(("kv_producer", "kv_consumer", "kv_both"), kv_role=self.kv_role)
         require_one_of(("recompute", "fail"), kv_load_failure_policy=self.kv_load_failure_policy)
 

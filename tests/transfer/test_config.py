@@ -33,7 +33,7 @@ def test_json_and_a_dict_mean_the_same() -> None:
     ("config", "complaint"),
     [
         ("{", "not valid JSON"),
-        ([1], "must be like"),
+        ([1], "kv_transfer_config must be a dict"),
         ({}, "needs kv_connector"),
         ({"kv_connector": 3}, "needs kv_connector"),
         ({"kv_conector": "TCPConnector"}, "did you mean 'kv_connector'"),
