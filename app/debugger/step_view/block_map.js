@@ -196,9 +196,9 @@ export class BlockMap {
 
   /** In the lower right corner of a block the colour of the request that gave it up in this step. */
   corners(given) {
-    const { context, scale, theme } = this, { cell, columns } = this.grid, leg = cell * 0.34 * scale;
+    const { context, grid, theme } = this, leg = grid.cell * 0.34;
     for (const [block, colour] of given) {
-      const x = ((block % columns) + 1) * cell * scale - 4 * scale, y = (Math.floor(block / columns) + 1) * cell * scale - 4 * scale;
+      const [x, y] = cornerOf(grid, block).map((at) => at + grid.cell - 4);
       context.beginPath();
       context.moveTo(x, y);
       context.lineTo(x - leg, y);
@@ -207,7 +207,7 @@ export class BlockMap {
       context.fillStyle = theme.requests[colour];
       context.fill();
       context.strokeStyle = theme.ground;
-      context.lineWidth = scale;
+      context.lineWidth = 1;
       context.stroke();
     }
   }
