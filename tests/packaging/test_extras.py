@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
 
@@ -83,6 +84,7 @@ def closure(requirements: list[str]) -> set[str]:
     return found
 
 
+@cache
 def modules_of(extra: str) -> set[str]:
     """Top-level modules that exist where only prep and this extra are installed. "core": no extra."""
     wanted = closure([*PROJECT["dependencies"], *EXTRAS.get(extra, []), "pip", "setuptools"])

@@ -11,6 +11,7 @@ from app.debugger.page_frame import link_is_wrong, plain, told
 from app.debugger.question_panel import show_panel
 from app.debugger.questions.choosing import IN_A_TERMINAL
 from app.debugger.questions.held import bank
+from app.debugger.questions.standing import show_readiness
 from app.debugger.runs import Run
 from app.debugger.tour_view import FOLDER
 from app.debugger.tour_view.frames import animation
@@ -131,14 +132,7 @@ def _show_bank(tour: Tour) -> None:
         if st.button(entry.title, key=f"learn_question_{entry.id}", type="tertiary", icon=":material/quiz:"):
             session.go("questions", {"question": entry.id})
     standing = _standing()
-    topics = [
-        each for each in (standing.topics if standing else ()) if each.topic in tour.topics and each.seen
-    ]
-    for each in topics:
-        right = "" if each.accuracy is None else f", {each.accuracy:.0%} right"
-        st.progress(each.readiness / 100, f"{each.topic}: {each.seen} of {each.available} seen{right}")
-    if not topics:
-        st.caption("No answers on these topics yet.")
+    show_readiness(each for each in (standing.topics if standing else ()) if each.topic in tour.topics)
 
 
 def _standing() -> Progress | None:

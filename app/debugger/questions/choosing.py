@@ -10,6 +10,7 @@ import streamlit as st
 
 from app.debugger.page_frame import plain, row_table, told
 from app.debugger.questions.held import bank
+from app.debugger.questions.standing import show_readiness
 from common.paths import state_path
 from common.text import counted
 from quizzes.learning.progress import progress
@@ -177,11 +178,5 @@ def _choice_of(attempt: Attempt) -> Choice:
 
 
 def _standing(state: State) -> None:
-    found = [each for each in progress(bank(), state).topics if each.seen]
-    st.header("Your progress")
-    if not found:
-        st.caption("It begins with the first answer.")
-    for each in sorted(found, key=lambda topic: -topic.readiness):
-        right = "" if each.accuracy is None else f", {each.accuracy:.0%} right"
-        words = f"{each.topic.replace('_', ' ')}: {each.seen} of {each.available} seen{right}"
-        st.progress(min(1.0, each.readiness / 100), words)
+    st.header("Your readiness")
+    show_readiness(progress(bank(), state).topics)

@@ -19,6 +19,7 @@ from app.debugger.questions.held import Held
 from common.paths import state_path
 from quizzes.experiments.runner import Runner
 from quizzes.instance import draw
+from quizzes.learning.progress import progress
 from quizzes.learning.review import cards
 from quizzes.learning.selection import due
 from quizzes.question_bank import load_bank
@@ -112,6 +113,19 @@ def test_the_answer_is_in_the_file_before_the_experiment_runs(
     monkeypatch.setattr(Runner, "run", looked)
     commit(app, {"static": "100", "continuous": "7*9"})
     assert seen == [[{"static": "100", "continuous": "7*9"}]]
+
+
+def test_a_bar_of_the_standing_is_as_long_as_the_figure_in_its_words(open_page: Opener) -> None:
+    """Accuracy and readiness differ after one answer: the words name the one that is drawn."""
+    app, _ = opened(open_page)
+    commit(app, right_replies(QUESTION, 7), sure=95)
+    with State.open() as state:
+        [topic] = [each for each in progress(load_bank(), state).topics if each.seen]
+    assert topic.accuracy == 1.0 and topic.readiness < 60
+    for page in (open_page("questions"), open_page("learn", tour="batching")):
+        [bar] = [each.proto for each in page.get("progress")]
+        assert bar.value == round(topic.readiness)
+        assert f"readiness {bar.value} of 100" in bar.text and "Readiness: per topic" in said(page)
 
 
 def test_page_and_command_line_keep_the_same_attempt_and_card(
