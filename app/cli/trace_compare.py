@@ -12,6 +12,7 @@ import typer
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from app.debugger.fork_process import ForkOutcome, ForkProcess
+from app.debugger.views.compare import summary
 from common.text import counted
 from engine.trace.diff import Figure, RequestDelta, TraceDiff
 from engine.trace.diff import diff as compare
@@ -155,10 +156,7 @@ def print_diff(found: TraceDiff, a: str, b: str) -> None:
         terminal.say(f"[dim]{name}[/]  A {one}, B {other}")
     out.print()
     if found.first is None:
-        if found.first_blocks is None:
-            out.print("The runs are identical: every decision and every block id.")
-        else:
-            out.print(f"Every decision is the same; block events differ from step {found.first_blocks}.")
+        terminal.say(summary(found), whole=True)
         return
     print_divergence(found.first)
     more = len(found.divergences) - 1

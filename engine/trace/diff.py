@@ -11,11 +11,13 @@ compared step by step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from itertools import pairwise
 from typing import Any, Literal
 
 from common.percentile import percentile_or_none
+from engine.config import CacheConfig, SchedulerConfig, TierConfig
+from engine.core.sched_output import Reason
 from engine.trace.divergence import Divergence, describe, divergences_of, first_difference, join_names
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
@@ -79,6 +81,9 @@ class TraceDiff:
     first: Divergence | None
     requests: list[RequestDelta]
     figures: list[Figure]
+    waits: list[tuple[Reason, int]]
+    """Why requests of the first run computed nothing, with the number of steps, most frequent first; without the
+    requests that only waited behind another one."""
 
     def next_divergence(self, step: int) -> int | None:
         return next((found for found in self.divergences if found > step), None)
@@ -102,7 +107,15 @@ def diff(a: Trace, b: Trace) -> TraceDiff:
         first=describe(a, b, divergences[0]) if divergences else None,
         requests=request_deltas(one, other),
         figures=figures_of(one, other),
+        waits=_waits(a),
     )
+
+
+def _waits(reader: Trace) -> list[tuple[Reason, int]]:
+    counts = {
+        reason: len(reader.steps_with(reason)) for reason in Reason if reason is not Reason.BEHIND_IN_QUEUE
+    }
+    return sorted(((reason, count) for reason, count in counts.items() if count), key=lambda each: -each[1])
 
 
 def _workload_notes(a: RunTotals, b: RunTotals) -> list[str]:
@@ -133,9 +146,18 @@ _WORKLOAD_FIELDS = {
 
 
 def _settings(a: Trace, b: Trace) -> list[tuple[str, Any, Any]]:
+    """A setting that one file lacks is newer than that run, which had its default; one without a default was never
+    changed by anybody, so it is left out."""
     ours, theirs = _flat(a), _flat(b)
-    values = [(name, ours.get(name), theirs.get(name)) for name in {**ours, **theirs}]
-    return [(name, one, other) for name, one, other in values if one != other]
+    values = [
+        (n, ours.get(n, _DEFAULTS.get(n, _NEW)), theirs.get(n, _DEFAULTS.get(n, _NEW)))
+        for n in {**ours, **theirs}
+    ]
+    return [(name, one, other) for name, one, other in values if one != other and _NEW not in (one, other)]
+
+
+_NEW = object()
+"""In place of a setting that a file does not know and that has no default."""
 
 
 def _flat(reader: Trace) -> dict[str, Any]:
@@ -152,6 +174,19 @@ def _flat(reader: Trace) -> dict[str, Any]:
     flat |= {name: reader.header.get(name) for name in ("model", "scheduler_cls")}
     fork = reader.header.get("fork")
     return flat | {"changed from step": fork["at"] if fork and fork["at"] else None}
+
+
+def _defaults() -> dict[str, Any]:
+    """Settings of scheduler and cache with a default, named as in `_flat`."""
+    found = {}
+    for config, prefix in ((SchedulerConfig, ""), (CacheConfig, ""), (TierConfig, "tiers.")):
+        found.update(
+            {f"{prefix}{each.name}": each.default for each in fields(config) if each.default is not MISSING}
+        )
+    return found
+
+
+_DEFAULTS = _defaults()
 
 
 def request_deltas(a: RunTotals, b: RunTotals) -> list[RequestDelta]:

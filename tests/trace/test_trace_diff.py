@@ -183,6 +183,17 @@ def test_a_victim_that_had_no_row_in_either_run_is_a_decision_too(tmp_path: Path
     assert found.first is not None and "preempted" in found.first.kinds
 
 
+def test_a_setting_that_only_the_newer_file_knows_differs_only_from_its_default(tmp_path: Path) -> None:
+    found = compare(tmp_path, Plan(THREE), Plan(THREE))
+    a, b = (TraceReader(path) for path in sorted(tmp_path.glob("*.itrace")))
+    for name in ("max_loras", "num_lookahead_tokens"):
+        del a.header["config"]["scheduler"][name]
+    b.header["config"]["scheduler"]["never_heard_of"] = 1
+    assert diff(a, b).settings == found.settings == []
+    b.header["config"]["scheduler"]["max_loras"] = 3
+    assert diff(a, b).settings == [("max_loras", 0, 3)]
+
+
 def test_a_shorter_chunk_is_found_with_both_lengths(tmp_path: Path) -> None:
     found = compare(tmp_path, Plan(THREE), Plan(THREE, cls=cuts(4, "c", 5)))
     first = found.first

@@ -103,31 +103,45 @@ def _show_form(run: Run, settings: Settings) -> None:
 
 
 def _knobs(settings: Settings, at: int, run_id: str) -> dict[str, Any]:
-    """Show a field per knob that can change at this step, with its recorded value. Returns the changed ones."""
+    """Show a field per knob with its recorded value, disabled where it can change at step 0 only. Returns the changed
+    ones."""
     left_out = () if settings.cache.tiers.block_bytes > 0 else ("swap_space",)  # it needs the bytes per block
-    knobs = [each for each in KNOBS.values() if (each.live or at == 0) and each.name not in left_out]
+    knobs = [each for each in KNOBS.values() if each.name not in left_out]
     columns = st.columns(4)
     changes = {}
     for place, knob in enumerate(knobs):
         now = settings.get(knob.name)
         with columns[place % 4]:
-            value = _field(knob, now, f"fork_{run_id}_{knob.name}")
-        if value != (0 if now is None else now):
+            is_fixed = bool(at) and not knob.live
+            value = _field(knob, now, f"fork_{run_id}_{knob.name}{'_fixed' if is_fixed else ''}", is_fixed)
+        if not is_fixed and value != (0 if now is None else now):
             changes[knob.name] = value
     return changes
 
 
-def _field(knob: Knob, now: Any, key: str) -> Any:
+def _field(knob: Knob, now: Any, key: str, is_fixed: bool) -> Any:
     words = f"{knob.help[:1].upper()}{knob.help[1:]}. Recorded: {now}"
+    if is_fixed:
+        words += ". A running engine cannot change it: fork at step 0"
     if knob.kind is bool:
         write = {True: "on", False: "off"}.__getitem__
-        return st.selectbox(knob.name, (True, False), 0 if now else 1, key=key, help=words, format_func=write)
+        return st.selectbox(
+            knob.name,
+            (True, False),
+            0 if now else 1,
+            key=key,
+            help=words,
+            format_func=write,
+            disabled=is_fixed,
+        )
     if knob.name in CHOICES:
         options = CHOICES[knob.name]
-        return st.selectbox(knob.name, options, options.index(now), key=key, help=words)
+        return st.selectbox(knob.name, options, options.index(now), key=key, help=words, disabled=is_fixed)
     if knob.kind is float:
-        return st.number_input(knob.name, 0.0, value=float(now or 0), key=key, help=words)
-    return int(st.number_input(knob.name, 0, value=int(now or 0), step=1, key=key, help=words))
+        return st.number_input(knob.name, 0.0, value=float(now or 0), key=key, help=words, disabled=is_fixed)
+    return int(
+        st.number_input(knob.name, 0, value=int(now or 0), step=1, key=key, help=words, disabled=is_fixed)
+    )
 
 
 def _start(run: Run, at: int, changes: dict[str, Any], dotted: str | None) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from app.debugger import colours
 from app.debugger.trace_index import BLOCK_STATES, TraceIndex
+from app.debugger.views.waits import WORDS
 from common.text import counted, join_and
 from engine.trace.diff import Figure, RequestDelta, TraceDiff
 from engine.trace.protocol import Trace
@@ -85,7 +86,7 @@ def summary(found: TraceDiff) -> str:
     """The result of a comparison in one or two sentences."""
     if found.first is None:
         if found.first_blocks is None:
-            return "The two runs are identical: every decision and every block."
+            return f"The runs are identical: every decision and every block id.{_why_equal(found)}"
         return f"Every decision is the same; block events differ from step {found.first_blocks}."
     nouns = {"steps with rows": "step", "preemptions": "preemption", "recomputed": "recomputed token"}
     changes = {figure.name: round(figure.delta or 0) for figure in found.figures if figure.name in nouns}
@@ -97,6 +98,18 @@ def summary(found: TraceDiff) -> str:
     same = "Both have as many steps, preemptions and recomputed tokens."
     result = f"B has {join_and(words)}." if words else same
     return f"The first different decision is in step {found.first.step}. {result}"
+
+
+def _why_equal(found: TraceDiff) -> str:
+    """What limited the batch instead, if the settings differ and nothing else does."""
+    changed = [name for name, *_ in found.settings if name != "changed from step"]
+    if not changed:
+        return ""
+    waits = [f"{WORDS[reason]} ({counted(count, 'step')})" for reason, count in found.waits]
+    limits = (
+        f"The requests waited for other reasons: {join_and(waits)}." if waits else "No request ever waited."
+    )
+    return f" Another {join_and(changed)} changed nothing in this run. {limits}"
 
 
 def aligned_step(how: str, step: int, a: Trace, b: Trace, request: str | None) -> tuple[int | None, str]:

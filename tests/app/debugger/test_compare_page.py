@@ -13,12 +13,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.debugger.pages.paired_lives import Frame, chart, flag
-from app.debugger.runs import RECORDED
+from app.debugger.runs import RECORDED, path_of
 from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
 from app.debugger.trace_index import TraceIndex
 from app.debugger.views import compare as view
 from app.debugger.views.paired import Pair, fitting, pairs, stretches
 from app.debugger.views.phases import PhaseSpan
+from engine.core.sched_output import Reason
 from engine.trace.diff import Figure, RequestDelta, TraceDiff, diff
 from engine.trace.fork import fork
 from engine.trace.reader import TraceReader
@@ -116,9 +117,11 @@ def test_without_a_second_run_the_form_is_there(
     at = next(box for box in app.number_input if box.label.startswith("Fork at step"))
     assert at.value == 7
     names = {box.label for box in [*app.number_input, *app.selectbox]}
-    assert "max_num_batched_tokens" in names and "num_blocks" not in names, "memory changes at step 0 only"
+    assert {"max_num_batched_tokens", "num_blocks", "block_size"} <= names
+    blocks = next(box for box in app.number_input if box.label == "num_blocks")
+    assert blocks.disabled and "fork at step 0" in blocks.help, "memory changes at step 0 only"
     at.set_value(0).run()
-    assert "num_blocks" in {box.label for box in app.number_input}
+    assert not next(box for box in app.number_input if box.label == "num_blocks").disabled
 
 
 def test_the_form_runs_a_fork_and_shows_it_as_b(
@@ -339,6 +342,16 @@ def test_the_summary_counts_in_words(pair: tuple[TraceReader, TraceReader]) -> N
     text = view.summary(found)
     steps = next(figure for figure in found.figures if figure.name == "steps with rows")
     assert steps.delta is not None and f"{round(abs(steps.delta)):,}" in text
-    assert (
-        view.summary(diff(pair[0], pair[0])) == "The two runs are identical: every decision and every block."
-    )
+    same = "The runs are identical: every decision and every block id."
+    assert view.summary(diff(pair[0], pair[0])) == same
+
+
+def test_identical_runs_with_other_settings_say_what_limited_them_instead(tmp_path: Path) -> None:
+    """More budget, where blocks are short, changes nothing. The recording is older than some settings."""
+    recorded = TraceReader(path_of("memory-pressure"))
+    fork(recorded, tmp_path / "b.itrace", at=20, changes={"max_num_batched_tokens": 512})
+    found = diff(recorded, TraceReader(tmp_path / "b.itrace"))
+    assert found.settings == [("max_num_batched_tokens", 96, 512), ("changed from step", None, 20)]
+    text = view.summary(found)
+    assert "identical" in text and "Another max_num_batched_tokens changed nothing" in text
+    assert f"too few free blocks ({len(recorded.steps_with(Reason.NO_BLOCKS))} steps)" in text
