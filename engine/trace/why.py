@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.core.sched_output import PASSED_OVER, NotScheduled, Reason
+from engine.trace.adapters import why_no_slot
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 from engine.trace.records import Row, StepRecord
@@ -109,6 +110,8 @@ def _why_not(reader: Trace, request: RequestHistory, record: StepRecord) -> Why:
         cause = f"{cause} ({rule})"
     if entry.reason is Reason.BEHIND_IN_QUEUE:
         cause = _name_the_head(reader, record, cause)
+    if entry.reason is Reason.NO_LORA_SLOT:
+        cause = why_no_slot(reader, request, record) or cause
     verb = "waits" if waiting else "did not run"
     place = "" if position is None else f" Queue position: {position} of {len(waiting)}."
     sentence = f"Request {name} {verb} because {cause}.{place}"
@@ -174,9 +177,7 @@ _CAUSES = {
     Reason.GRAMMAR_COMPILING: "the grammar of its output is still being compiled",
     Reason.KV_TRANSFER: "the KV of its prefix is being loaded from another engine ({loads} loads are unfinished)",
     Reason.OTHER_BATCH: "another step in flight computes it; each step has at most {most} requests",
-    Reason.NO_LORA_SLOT: (
-        "its adapter is not on the device and no slot is available: {running} running requests use the {slots} slots"
-    ),
+    Reason.NO_LORA_SLOT: ("no slot of its adapter is available: {running} requests use the {slots} slots"),
     Reason.PREEMPTING: ("this step preempted {preempted} requests and therefore admits none"),
 }
 _PREEMPTED_ITSELF = (

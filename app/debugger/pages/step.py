@@ -77,6 +77,7 @@ def _view(run: Run) -> None:
     if run.is_live:
         growths: dict[str, parts.Growth] = st.session_state.setdefault("step_view.growth", {})
         found = growths.setdefault(key, parts.Growth()).parts(run, cut) | found  # what this tab has received
+    scheduler = run.index.header.get("config", {}).get("scheduler", {})
     head = {
         "run": key,
         "title": run.title,
@@ -84,7 +85,8 @@ def _view(run: Run) -> None:
         "num_steps": num_steps,
         "num_blocks": run.index.num_blocks,
         "block_size": run.index.block_size,
-        "budget": run.index.header.get("config", {}).get("scheduler", {}).get("max_num_batched_tokens"),
+        "budget": scheduler.get("max_num_batched_tokens"),
+        "slots": scheduler.get("max_loras"),
         "window": cut.window,
         "chunk": cut.chunk,
         "hidden_after": asked_at(run),

@@ -14,6 +14,7 @@ from app.debugger.trace_index import TraceIndex
 from app.debugger.views.phases import PHASES, phases
 from app.debugger.views.texts import speller, visible
 from app.trace_tools.decision_source import deciding_line
+from engine.trace.adapters import adapter_of
 from engine.trace.format import TraceError
 from engine.trace.history import RequestHistory, Stay
 from engine.trace.preemption_cost import preemption_cost
@@ -64,18 +65,19 @@ def chunk(reader: Trace, index: TraceIndex, first: int, last: int) -> dict[str, 
         "stays": [_stay(request, stay, last) for request, stay in stays.values()],
         "text": _text(reader, steps, texts["tokens"]),
         **texts,
-        "lanes": [_lane(index, number) for number in sorted(seen)],
+        "lanes": [_lane(reader, index, number) for number in sorted(seen)],
     }
 
 
-def _lane(index: TraceIndex, number: int) -> list[Any]:
-    """request, colour, [[phase, first step, last step], ...] of its whole life."""
+def _lane(reader: Trace, index: TraceIndex, number: int) -> list[Any]:
+    """request, colour, [[phase, first step, last step], ...] of its whole life, adapter ("" without)."""
     summary = index.requests[number]
     spans = phases(index, summary)[:MOST_SPANS]
     return [
         summary.request_id,
         index.colours[number],
         [[PHASES.index(span.phase), span.first, span.last] for span in spans],
+        adapter_of(reader.requests[number]),
     ]
 
 

@@ -22,6 +22,12 @@ export function coloursOf(chunk, step) {
   return new Map(lanes.filter(([, , spans]) => spans.length && spans[0][1] <= step).map(([name, colour]) => [name, colour]));
 }
 
+/** Request -> its adapter after a step, of those that have one. */
+export function adaptersOf(chunk, step) {
+  const known = (chunk.lanes ?? []).filter(([, , spans, adapter]) => adapter && spans.length && spans[0][1] <= step);
+  return new Map(known.map(([name, , , adapter]) => [name, adapter]));
+}
+
 export class Owners {
   constructor(numBlocks) {
     this.counts = new Uint16Array(numBlocks);

@@ -1,6 +1,6 @@
 // The tables and lines next to the block map, as DOM. Data from a trace is set as text, never as markup.
 
-import { figuresText, ownersOf, ranges, reasonOf } from "./step_state.js";
+import { figuresText, ownersOf, ranges, reasonOf, slotUsers } from "./step_state.js";
 
 const ROWS_SHOWN = 60, ROWS_IN_PLAY = 20;
 /** During playback fewer rows are drawn: they cost the most time, and the table cannot be scrolled anyway. */
@@ -53,12 +53,26 @@ export function fillQueue(body, state, selected, most) {
     return el("tr", { className: name === selected ? "selected" : "" },
       el("td", { className: "n" }, `${at + 1}`), el("td", {}, nameButton(name, selected, state.colours.get(name))),
       el("td", { className: "reason" }, reason ? reason[0] : "arrived during the step"),
-      el("td", {}, reason ? figuresText(reason) : ""),
+      el("td", {}, reason ? [needs(state, name, reason), figuresText(reason)].filter(Boolean).join(", ") : ""),
       el("td", {}, el("button", { className: "link", "data-why": name, title: `Why does ${name} wait?` }, "why?")));
   };
   fill(body, state.queue, waiting, most, 5);
   const behind = state.waiting - state.queue.length;
   if (behind > 0) body.append(el("tr", {}, el("td", { colSpan: 5 }, `and ${number(behind)} more`)));
+}
+
+/** The adapter that a request without a slot waits for. */
+function needs(state, name, [reason]) {
+  return reason === "no_lora_slot" && state.adapters.has(name) ? `needs ${state.adapters.get(name)}` : "";
+}
+
+/** "ADAPTER SLOTS 1 of 2 in use", and who uses each. slots: their number; 0 or undefined hides the line. */
+export function fillSlots(element, state, slots, selected) {
+  element.hidden = !slots || !(state?.adapters.size ?? 0);
+  if (element.hidden) return;
+  const users = slotUsers(state);
+  const each = ([adapter, names]) => el("span", {}, el("code", {}, adapter), " for ", ...names.flatMap((name) => [nameButton(name, selected, state.colours.get(name)), " "]));
+  element.replaceChildren("ADAPTER SLOTS ", el("b", {}, `${number(users.length)} of ${number(slots)} in use`), ...users.flatMap((one) => [" · ", each(one)]));
 }
 
 /** How many rows of a table to draw. */
@@ -146,6 +160,8 @@ export function fillRequestFacts(element, request, state, events) {
   if (table) parts.push(` runs · ${counted(table.length, "block")}: `, el("span", { className: "ids" }, ranges(table)));
   else if (state?.queue.includes(request)) parts.push(" waits; it holds no blocks");
   else if (state) parts.push(" holds no blocks after this step");
+  const adapter = state?.adapters.get(request);
+  if (adapter) parts.push(` · adapter ${adapter}`);
   if (events?.length) {
     const list = events.slice(0, 40).flatMap(([when, kind]) => [el("button", { className: "link", "data-step-to": when }, `${when} ${kind}`), " "]);
     parts.push(el("div", { className: "history" }, ...list));

@@ -1,7 +1,7 @@
 // The state after one step, from a chunk of details (`details.py`), and as text.
 
 import { CACHED, FREE, SHARED, USED, countStates } from "./frames.js";
-import { coloursOf, goneAt, lengthAt } from "./owners.js";
+import { adaptersOf, coloursOf, goneAt, lengthAt } from "./owners.js";
 
 /** -> {step, rows, idle, running, queue, waiting, reasons, tables, ...}; null if the chunk does not contain the step. */
 export function stepState(chunk, step) {
@@ -22,6 +22,7 @@ export function stepState(chunk, step) {
   return {
     step, rows, idle, tables,
     colours: coloursOf(chunk, step),
+    adapters: adaptersOf(chunk, step),
     running: entry.order ?? [],
     queue: entry.queue ?? [],
     waiting: entry.waiting ?? 0,
@@ -77,6 +78,16 @@ export function ownersOf(state, block) {
   return state.running.filter((name) => state.tables.get(name)?.includes(block));
 }
 
+/** [[adapter, requests that use its slot], ...] of the running requests. */
+export function slotUsers(state) {
+  const users = new Map();
+  for (const name of state.running) {
+    const adapter = state.adapters.get(name);
+    if (adapter) users.set(adapter, [...(users.get(adapter) ?? []), name]);
+  }
+  return [...users];
+}
+
 /** [reason, figures] for a request that computed nothing; null if it arrived during the step. */
 export function reasonOf(state, request) {
   const own = state.why.find(([name]) => name === request) ?? state.why.find(([name]) => name === null);
@@ -114,6 +125,7 @@ export function stateText(figures, states, state, step) {
     const share = row?.tokens === undefined ? `not scheduled, ${reasonText(state, name)}` : `${row.phase} ${row.tokens}`;
     lines.push(`running ${name}: ${share}; computed ${row?.computed}/${row?.total}; table ${state.tables.get(name).join(" ")}`);
   }
+  for (const [adapter, names] of slotUsers(state)) lines.push(`adapter ${adapter}: slot used by ${names.join(" ")}`);
   for (const name of state.queue) lines.push(`waiting ${name}: ${reasonText(state, name)}`);
   for (const { request } of state.preempted) lines.push(`preempted ${request}`);
   for (const [name, reason] of state.finished) lines.push(`finished ${name}: ${reason}`);

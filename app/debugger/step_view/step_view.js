@@ -7,7 +7,7 @@ import { commandOf, KEYS } from "./keys.js";
 import { Lanes, lanesAt } from "./lanes.js";
 import { givenUp, neighbours, Owners } from "./owners.js";
 import { BlockMap, blockAt, GLYPHS_UP_TO, hasText, moved } from "./block_map.js";
-import { el, fillBatch, fillBlockFacts, fillEvents, fillQueue, fillRequestFacts, fillSource, mostRows, number } from "./panels.js";
+import { el, fillBatch, fillBlockFacts, fillEvents, fillQueue, fillRequestFacts, fillSlots, fillSource, mostRows, number } from "./panels.js";
 import { ownersOf, stateText, stepState, textIn } from "./step_state.js";
 import { openEnvelope, Store } from "./store.js";
 import { themeOf } from "./theme.js";
@@ -449,6 +449,7 @@ class StepView {
       this.speak(told);
       const most = mostRows(this.playing, this.allRows);
       fillBatch(this.find(".batch tbody"), state, this.request, most);
+      fillSlots(this.find(".slots"), state, this.head.slots, this.request);
       fillQueue(this.find(".waiting tbody"), state, this.request, most);
       fillEvents(this.find(".events"), state, this.isAsking);
       this.drawMap();

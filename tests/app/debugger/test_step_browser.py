@@ -15,7 +15,9 @@ from playwright.sync_api import Locator, Page, expect
 
 from app.debugger.runs import path_of
 from engine.core.request import Request
+from engine.core.sched_output import Reason
 from engine.sampling_params import SamplingParams
+from engine.trace.adapters import adapter_of, slot_users
 from engine.trace.reader import TraceReader
 from engine.trace.writer import TraceWriter
 from tests.app.debugger.conftest import ROOT
@@ -166,6 +168,25 @@ def test_the_reason_of_a_waiting_request_is_told_in_a_sentence(
     view = open_step(tab, app_url, f"run={RUN}&step={step}")
     view.locator(f'[data-why="{name}"]').click()
     expect(view.locator(".why")).to_contain_text(f"{name} waits because")
+
+
+def test_the_holder_of_an_adapter_slot_is_named_beside_the_batch_and_in_the_reason(
+    app_url: str, tab: Page
+) -> None:
+    lora = TraceReader(path_of("lora"))
+    step = lora.steps_with(Reason.NO_LORA_SLOT)[0]
+    [(adapter, [holder])] = slot_users(lora, lora.step(step)).items()
+    waiting = lora.state_at(step).waiting[0]
+    view = open_step(tab, app_url, f"run=lora&step={step}")
+    slots = view.locator(".slots")
+    expect(slots).to_contain_text("1 of 1 in use")
+    expect(slots).to_contain_text(adapter.partition("|")[0])
+    expect(slots.locator("button.name")).to_have_text(holder)
+    expect(view.locator(".waiting")).to_contain_text(f"needs {adapter_of(lora.find(waiting))}")
+    view.locator(f'[data-why="{waiting}"]').click()
+    expect(view.locator(".why")).to_contain_text(f"{holder} uses")
+    open_step(tab, app_url)
+    expect(view.locator(".slots")).to_be_hidden()
 
 
 def test_the_timeline_scrubs_and_a_range_of_it_is_looked_at_closer(

@@ -125,7 +125,7 @@ def assert_drawn_is_the_engine(drawn: dict[str, Any], step: int, run: Run, index
     for name in engine.running + engine.waiting:
         [(colour, spans)] = [
             (colour, spans)
-            for other, colour, spans in drawn["lanes"]
+            for other, colour, spans, _ in drawn["lanes"]
             if other == name and spans and spans[0][1] <= step <= spans[-1][2]
         ]
         assert colour == index.colours[numbers[name]]

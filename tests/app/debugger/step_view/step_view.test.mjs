@@ -8,7 +8,7 @@ import { EVENT_BITS, nextStop, playTo, stopsAt } from "../../../../app/debugger/
 import { Frames, countStates } from "../../../../app/debugger/step_view/frames.js";
 import { blockAt, cornerOf, gridFor, linesOf, moved } from "../../../../app/debugger/step_view/block_map.js";
 import { commandOf } from "../../../../app/debugger/step_view/keys.js";
-import { ownersOf, ranges, reasonOf, stepState, textIn } from "../../../../app/debugger/step_view/step_state.js";
+import { ownersOf, ranges, reasonOf, stepState, textIn, slotUsers } from "../../../../app/debugger/step_view/step_state.js";
 import { GREY, NUM_COLOURS } from "../../../../app/debugger/step_view/theme.js";
 import { givenUp, MOST_OWNERS, neighbours, Owners, shortened } from "../../../../app/debugger/step_view/owners.js";
 import { lanesAt } from "../../../../app/debugger/step_view/lanes.js";
@@ -260,6 +260,13 @@ test("out of focus a request is grey; its neighbours share a block with it", () 
   assert.deepEqual(neighbours(new Map([["a", [1, 0]], ["b", [0, 2]]]), "a"), new Set(["a"]), "the null block is nobody's");
   const owners = new Owners(10).look({ ...CHUNK, lanes: [["a", 2, []], ["b", 3, []]] }, 11, new Set(["b"]));
   assert.deepEqual([...owners.colours.slice(5 * MOST_OWNERS, 5 * MOST_OWNERS + 2)], [GREY, 3]);
+});
+
+test("a slot of an adapter is used by the running requests that have it", () => {
+  const lanes = [["a", 0, [[2, 10, 30]], "ja"], ["b", 1, [[2, 10, 30]], "ja"], ["w", 2, [[0, 11, 30]], "support"], ["later", 3, [[0, 12, 30]], "ja"]];
+  const state = { ...stepState({ ...CHUNK, lanes }, 11), running: ["a", "b", "base"] };
+  assert.deepEqual([...state.adapters], [["a", "ja"], ["b", "ja"], ["w", "support"]]);
+  assert.deepEqual(slotUsers(state), [["ja", ["a", "b"]]]);
 });
 
 test("of many lanes those are drawn that live at the step, and the selected one", () => {
