@@ -12,8 +12,8 @@ REQUESTS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#
 """Requests, by `TraceIndex.colours`."""
 PREEMPTED = "#D55E00"
 """Marks of preemptions."""
-HERE = "#F0E442"
-"""The selected step or block."""
+HERE_SWATCH = "height:14px;width:5px;background:var(--text);opacity:.3"
+"""CSS of a legend's swatch: the current step, as `rects.css` draws it. It has no colour: a request may have any."""
 
 BLOCK_SWATCHES = {
     "shared": "height:12px;background:radial-gradient(circle,var(--ink) 1px,var(--shared) 1.5px) 0 0/6px 6px",
@@ -35,7 +35,7 @@ WAITS = {
     "budget_exhausted": "decode",
     "max_seqs": "prefill",
     "behind_in_queue": "unknown",
-    "lower_priority": "notice",
+    "lower_priority": "victim",
     "preempting": "orange",
     "prefix_in_flight": "green",
     "grammar_compiling": "used",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.debugger.colours import REQUESTS
+from app.debugger.request_colours import colour_of, mark_of
 from app.debugger.runs import Run
 from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
 from app.debugger.trace_index import BLOCK_STATES
@@ -16,20 +17,21 @@ from app.debugger.trace_index import BLOCK_STATES
 SIDE, GAP = 18, 3
 MOST_OWNERS = 4
 STYLE = (
+    "text{font:8px monospace;fill:#fff}.back{fill:#0b1020;stroke:none}"
     "rect,path{stroke:#4b5563}.out{stroke:#fff;stroke-width:2.5}.hatch{stroke:#8593a8;stroke-width:3}"
-    "@media(prefers-color-scheme:light){rect{stroke:#b4bdca}.out{stroke:#131c2b}.hatch{stroke:#7b8796}}"
+    "@media(prefers-color-scheme:light){rect{stroke:#b4bdca}text{fill:#131c2b}.back{fill:#fff}.out{stroke:#131c2b}.hatch{stroke:#7b8796}}"
 )
 """An image has no style of the page's, but its own for the system's theme."""
 
 
-def owner_colours(run: Run, step: int) -> dict[int, list[int]]:
-    """Block -> colours of the requests that hold it after a step."""
-    reader, colours = run.reader(step), run.index.colours
+def owner_looks(run: Run, step: int) -> dict[int, list[int]]:
+    """Block -> looks of the requests that hold it after a step."""
+    reader, looks = run.reader(step), run.index.looks
     found: dict[int, list[int]] = {}
     for name, table in reader.state_at(step).block_tables.items():
-        colour = colours[reader.find(name, step).number]
+        look = looks[reader.find(name, step).number]
         for block in table:
-            found.setdefault(block, []).append(colour)
+            found.setdefault(block, []).append(look)
     return found
 
 
@@ -46,9 +48,9 @@ def mini_map(
     columns: int = 32,
     words: str = "",
 ) -> str:
-    """An HTML image of all blocks except the null block, as on the page Step: in their owners' colours, cached ones
-    hatched, free ones hollow. outlined: blocks with a frame; words: alternative text (by default the number of blocks
-    in each state)."""
+    """An HTML image of all blocks except the null block, as on the page Step: in their owners' colours, with a number
+    for the second request of a colour, cached ones hatched, free ones hollow. outlined: blocks with a frame; words:
+    alternative text (by default the number of blocks in each state)."""
     pitch = SIDE + GAP
     columns = min(columns, max(1, len(states) - 1))
     rows = -(-(len(states) - 1) // columns)
@@ -69,13 +71,20 @@ def mini_map(
     return f'<img alt="{escape(words)}" style="width:100%;max-width:{width * 1.3:.0f}px" src="{source}">'
 
 
+def _mark(mark: str, left: float, bottom: int) -> str:
+    if not mark:
+        return ""
+    back = f'<path class="back" d="M{left:.1f} {bottom}h{2 + 5 * len(mark)}v-9h-{2 + 5 * len(mark)}z"/>'
+    return f'{back}<text x="{left + 1:.1f}" y="{bottom - 1}">{mark}</text>'
+
+
 def _cell(state: int, owners: list[int], x: int, y: int, outlined: bool) -> str:
     shown = owners[:MOST_OWNERS]
     wide = SIDE / max(1, len(shown))
     stripes = [
         f'<path d="M{x + place * wide:.1f} {y}h{wide:.1f}v{SIDE}h-{wide:.1f}z" style="stroke:none" '
-        f'fill="{REQUESTS[colour]}"/>'
-        for place, colour in enumerate(shown)
+        f'fill="{REQUESTS[colour_of(look)]}"/>' + _mark(mark_of(look), x + place * wide, y + SIDE)
+        for place, look in enumerate(shown)
     ]
     kind = "out" if outlined else "in"
     frame = f'<rect class="{kind}" x="{x}" y="{y}" width="{SIDE}" height="{SIDE}" fill="none"/>'

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from app.debugger.request_colours import assign
+from app.debugger.request_colours import assign, colour_of
 from app.debugger.trace_columns import FREE, states
 from engine.core.sched_output import Reason
 from engine.trace.blocks import BlockChanges as ReplayedChanges
@@ -133,9 +133,14 @@ class TraceIndex:
         return [_summary(self._reader, request) for request in self._reader.requests]
 
     @property
+    def looks(self) -> list[int]:
+        """Each request's look (`request_colours`), by its number."""
+        return self._keep("looks", lambda: assign((each.added, each.ended) for each in self.requests))
+
+    @property
     def colours(self) -> list[int]:
-        """Each request's colour (`request_colours`), by its number."""
-        return self._keep("colours", lambda: assign((each.added, each.ended) for each in self.requests))
+        """Each request's colour, an index into `colours.REQUESTS`, by its number."""
+        return self._keep("colours", lambda: [colour_of(look) for look in self.looks])
 
     def spans(self, number: int) -> list[Span]:
         """A request's spans of waiting, running and being preempted."""

@@ -142,8 +142,10 @@ export default function ({ data, parentElement }) {
     for (let lane = 0; lane < numLanes; lane += 1) drawLane(pen, data, lane, view, said);
     drawChoices(pen, data, view, said, current);
     if (drag) {
-      pen.fillStyle = "rgba(240, 228, 66, 0.18)";
+      pen.globalAlpha = 0.18;
+      pen.fillStyle = said("--text");
       pen.fillRect(Math.min(...drag), 0, Math.abs(drag[1] - drag[0]), height - AXIS);
+      pen.globalAlpha = 1;
     }
     pen.fillStyle = said("--quiet");
     pen.font = "10.5px ui-monospace, Menlo, Consolas, monospace";

@@ -73,8 +73,10 @@ function drawChart(canvas, chart, data, cursor, brush) {
   pen.fillRect(GUTTER, y(0), width - GUTTER, 1);
 
   if (brush) {
-    pen.fillStyle = "rgba(240, 228, 66, 0.14)";
+    pen.globalAlpha = 0.14;
+    pen.fillStyle = said("--text");
     pen.fillRect(x(brush[0]), 0, Math.max(1, x(brush[1] + 1) - x(brush[0])), height - 10);
+    pen.globalAlpha = 1;
   }
   chart.high.forEach((high, column) => {
     if (high === null) return;
@@ -103,12 +105,14 @@ function drawChart(canvas, chart, data, cursor, brush) {
     if (few) pen.fillText(GLYPHS[kind], x(step + 0.5), height - 1);
     else pen.fillRect(x(step + 0.5), height - 9 + 3 * LANES.indexOf(kind), 1.5, 2.5);
   }
-  const line = (step, colour) => {
-    pen.fillStyle = colour;
+  const line = (step, strength) => {
+    pen.globalAlpha = strength;
+    pen.fillStyle = said("--text");
     pen.fillRect(x(step), 0, data.step === null ? 1.5 : Math.max(1.5, x(step + 1) - x(step)), height - 10);
+    pen.globalAlpha = 1;
   };
-  if (data.step !== null) line(data.step, "rgba(240, 228, 66, 0.75)");
-  if (cursor !== null) line(cursor, "rgba(255, 255, 255, 0.6)");
+  if (data.step !== null) line(data.step, 0.8);
+  if (cursor !== null) line(cursor, 0.45);
   return (clientX) => {
     const share = (clientX - canvas.getBoundingClientRect().left - GUTTER) / Math.max(1, right - GUTTER);
     const at = data.first[0] + share * numSteps;

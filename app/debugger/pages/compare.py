@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from app.debugger import session
 from app.debugger.catalogue import title_of
 from app.debugger.colours import BLOCK_SWATCHES
-from app.debugger.mini_map import mini_map, owner_colours
+from app.debugger.mini_map import mini_map, owner_looks
 from app.debugger.page_frame import choose, heading, legend, told
 from app.debugger.pages.fork_form import FORK_AT, forkable, show_fork_form, show_twin
 from app.debugger.pages.paired_lives import show_lives
@@ -307,7 +307,7 @@ def _show_map(name: str, run: Run, step: int, beside: NDArray[np.uint8] | None, 
     words = f"Blocks of run {name} after step {step}: {found.words}"
     if is_small:
         differ = () if beside is None else np.flatnonzero(view.unlike(states, beside)).tolist()
-        image = mini_map(states, owner_colours(run, step), frozenset(differ), columns=16, words=words)
+        image = mini_map(states, owner_looks(run, step), frozenset(differ), columns=16, words=words)
     else:
         image = (
             f'<img src="{found.png}" alt="{words}" style="width:100%;max-width:{MAP_WIDTH_REM}rem;'

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.charts.rects import Rect, rect_chart
-from app.debugger.colours import HERE, PHASE_SWATCHES
+from app.debugger.colours import HERE_SWATCH, PHASE_SWATCHES
 from app.debugger.page_frame import choose, legend
 from app.debugger.views.paired import Pair, fitting
 from app.debugger.views.phases import MAX_BARS, window
@@ -32,7 +32,7 @@ SWATCHES = [
         "same phase, other tokens or copies",
     ),
     ("height:14px;width:0;border-left:2px dashed var(--notice)", "the first different decision"),
-    (f"height:14px;width:5px;background:{HERE};opacity:.5", "the current step"),
+    (HERE_SWATCH, "the current step"),
 ]
 
 

@@ -143,7 +143,7 @@ def token_strip(tokens: list[OutputToken], spell: Speller | None, step: int) -> 
         text = visible(spell(token.token_id)) if spell else str(token.token_id)
         gap = "" if token.gap_steps in (None, 1) else f"+{token.gap_steps}"
         colour = "var(--edge)" if not gap else "#56B4E9" if token.gap_steps == 0 else "#D55E00"
-        outline = "outline:2px solid #F0E442;" if token.step == step else ""
+        outline = "outline:2px solid var(--text);" if token.step == step else ""
         title = f"token {token.position}, id {token.token_id}, step {token.step}"
         if token.gap_steps is not None:
             title += f", {token.gap_steps} steps after the previous one"

@@ -12,7 +12,7 @@ import streamlit as st
 from app.debugger import session
 from app.debugger.charts.lines import Chart, line_charts
 from app.debugger.charts.rects import Rect, rect_chart
-from app.debugger.colours import HERE, PASSED_OVER, PHASE_SWATCHES, WAITS, wait_swatch
+from app.debugger.colours import HERE_SWATCH, PASSED_OVER, PHASE_SWATCHES, WAITS, wait_swatch
 from app.debugger.page_frame import (
     brushed_range,
     choose,
@@ -55,7 +55,7 @@ SWATCHES = [
     (PHASE_SWATCHES["decode"], "decode"),
     (PHASE_SWATCHES["preempted"], "preempted: waits to resume"),
     ("height:8px;width:8px;border-radius:4px;background:var(--text)", "prefix hit"),
-    (f"height:14px;width:5px;background:{HERE};opacity:.5", "the current step"),
+    (HERE_SWATCH, "the current step"),
 ]
 COLUMNS: dict[str, tuple[str, str | None, str]] = {
     "request": ("request", None, ""),

@@ -3,7 +3,7 @@
 
 import { CACHED, FREE, SHARED, USED } from "./frames.js";
 import { MOST_OWNERS, shortened } from "./owners.js";
-import { channels, themeOf } from "./theme.js";
+import { channels, colourOf, markOf, themeOf } from "./theme.js";
 
 export const GLYPHS_UP_TO = 4096;
 /** Maximum blocks for stripes, hatches and names. Beyond, a block is 2 x 2 pixels of an image: two owners are seen. */
@@ -11,6 +11,8 @@ const OUTLINES_FROM = 3;
 /** Pixels per cell. */
 const NAMES_FROM = 30;
 const TEXT_FROM = 44;
+const MARKS_FROM = 4, NUMBERS_FROM = 14;
+/** Pixels per cell in which requests of one colour differ by lines, and by numbers. */
 const TEXT_PX = 9;
 const LINE_PX = 10.5;
 const DIM = 0.3;
@@ -90,7 +92,7 @@ export class BlockMap {
   }
 
   /** owners: an `Owners` of this step, or null while it is unknown.
-   *  marks: {texts: text per block or null, changed, hits: block ids, given: block id -> colour of the request that gave it up, own: Set of the selected request's blocks or null, block, cursor, pulse: 0 to 1} */
+   *  marks: {texts: text per block or null, changed, hits: block ids, given: block id -> look of the request that gave it up, own: Set of the selected request's blocks or null, block, cursor, pulse: 0 to 1} */
   draw(states, owners, marks) {
     const context = this.context;
     context.setTransform(1, 0, 0, 1, 0, 0);
@@ -135,8 +137,10 @@ export class BlockMap {
       return;
     }
     for (let stripe = 0; stripe < stripes; stripe++) {
-      context.fillStyle = theme.requests[owners.colours[block * MOST_OWNERS + stripe]];
-      context.fillRect(x + (stripe * side) / stripes, y, side / stripes, side);
+      const look = owners.looks[block * MOST_OWNERS + stripe], left = x + (stripe * side) / stripes;
+      context.fillStyle = theme.requests[colourOf(look)];
+      context.fillRect(left, y, side / stripes, side);
+      this.drawMark(markOf(look), left, y, side / stripes, side);
     }
     if (this.grid.cell < NAMES_FROM) return;
     const label = count > 1 ? `×${count}` : owners.nameOf(block);
@@ -147,15 +151,33 @@ export class BlockMap {
       context.fillStyle = theme.ground;
       context.fillRect(x + side / 2 - 12 * this.scale, middle - 8 * this.scale, 24 * this.scale, 16 * this.scale);
       context.fillStyle = theme.text;
-    } else context.fillStyle = theme.inks[owners.colours[block * MOST_OWNERS]];
+    } else context.fillStyle = theme.inks[colourOf(owners.looks[block * MOST_OWNERS])];
     context.textAlign = count > 1 ? "center" : "left";
     context.fillText(fits, count > 1 ? x + side / 2 : x + pad, middle, side - pad);
+  }
+
+  /** The number of a request whose colour others have too: at the lower left, or in a small cell as many lines. */
+  drawMark(mark, x, y, wide, side) {
+    if (!mark || this.grid.cell < MARKS_FROM) return;
+    const { context, scale, theme } = this;
+    context.fillStyle = theme.ground;
+    if (this.grid.cell < NUMBERS_FROM || wide < 7 * scale) {
+      const thick = Math.max(1, Math.round(scale));
+      for (let line = 1; line < Number(mark) && 2 * line * thick < side; line++) context.fillRect(x, y + side - 2 * line * thick, wide, thick);
+      return;
+    }
+    const px = 9 * scale, box = (3 + 6 * mark.length) * scale;
+    context.fillRect(x, y + side - px - scale, Math.min(box, wide), px + scale);
+    context.font = `${px}px ui-monospace, Menlo, Consolas, monospace`;
+    context.fillStyle = theme.text;
+    context.textAlign = "left";
+    context.fillText(mark, x + scale, y + side - px / 2, wide - scale);
   }
 
   /** The colour of text that is legible on all stripes of a block; null if there is none. */
   inkOn(block, owners) {
     const stripes = Math.min(owners?.counts[block] ?? 0, MOST_OWNERS);
-    const inks = new Set(Array.from({ length: stripes }, (_, stripe) => this.theme.inks[owners.colours[block * MOST_OWNERS + stripe]]));
+    const inks = new Set(Array.from({ length: stripes }, (_, stripe) => this.theme.inks[colourOf(owners.looks[block * MOST_OWNERS + stripe])]));
     return inks.size === 1 ? [...inks][0] : null;
   }
 
@@ -181,8 +203,8 @@ export class BlockMap {
       let one = shades.states[state], other = one;
       if (state === CACHED) other = shades.states[FREE];
       else if ((state === USED || state === SHARED) && owners?.counts[block]) {
-        one = other = shades.requests[owners.colours[block * MOST_OWNERS]];
-        if (owners.counts[block] > 1) other = shades.requests[owners.colours[block * MOST_OWNERS + 1]];
+        one = other = shades.requests[colourOf(owners.looks[block * MOST_OWNERS])];
+        if (owners.counts[block] > 1) other = shades.requests[colourOf(owners.looks[block * MOST_OWNERS + 1])];
       }
       const at = 2 * Math.floor(block / columns) * wide + 2 * (block % columns);
       words[at] = words[at + wide + 1] = one;
@@ -197,18 +219,24 @@ export class BlockMap {
   /** In the lower right corner of a block the colour of the request that gave it up in this step. */
   corners(given) {
     const { context, grid, theme } = this, leg = grid.cell * 0.34;
-    for (const [block, colour] of given) {
+    for (const [block, look] of given) {
       const [x, y] = cornerOf(grid, block).map((at) => at + grid.cell - 4);
       context.beginPath();
       context.moveTo(x, y);
       context.lineTo(x - leg, y);
       context.lineTo(x, y - leg);
       context.closePath();
-      context.fillStyle = theme.requests[colour];
+      context.fillStyle = theme.requests[colourOf(look)];
       context.fill();
       context.strokeStyle = theme.ground;
       context.lineWidth = 1;
       context.stroke();
+      if (!markOf(look)) continue;
+      context.font = `${Math.round(leg * 0.55)}px system-ui, sans-serif`;
+      context.fillStyle = theme.inks[colourOf(look)];
+      context.textAlign = "right";
+      context.textBaseline = "alphabetic";
+      context.fillText(markOf(look), x - 2, y - 2, leg / 2);
     }
   }
 

@@ -70,12 +70,12 @@ def chunk(reader: Trace, index: TraceIndex, first: int, last: int) -> dict[str, 
 
 
 def _lane(reader: Trace, index: TraceIndex, number: int) -> list[Any]:
-    """request, colour, [[phase, first step, last step], ...] of its whole life, adapter ("" without)."""
+    """request, look, [[phase, first step, last step], ...] of its whole life, adapter ("" without)."""
     summary = index.requests[number]
     spans = phases(index, summary)[:MOST_SPANS]
     return [
         summary.request_id,
-        index.colours[number],
+        index.looks[number],
         [[PHASES.index(span.phase), span.first, span.last] for span in spans],
         adapter_of(reader.requests[number]),
     ]

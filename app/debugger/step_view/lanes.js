@@ -2,6 +2,7 @@
 // one, preempted hatched; each in its request's colour.
 
 import { shortened } from "./owners.js";
+import { colourOf, markOf } from "./theme.js";
 import { cover, LABELS } from "./timeline.js";
 
 const LANE = 13, BAR = 9;
@@ -45,14 +46,14 @@ export class Lanes {
     context.clearRect(0, 0, this.timeline.width, height);
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
-    lanes.forEach(([name, colour, spans], row) => {
+    lanes.forEach(([name, look, spans], row) => {
       context.globalAlpha = selected === null || selected === name ? 1 : FADED;
-      this.label(context, name, row);
+      this.label(context, [markOf(look), name].filter(Boolean).join(" "), row);
       context.save();
       context.beginPath();
       context.rect(LABELS, row * LANE, this.timeline.plotWidth, LANE);
       context.clip();
-      for (const span of spans) this.bar(context, span, row * LANE, this.timeline.theme.requests[colour]);
+      for (const span of spans) this.bar(context, span, row * LANE, this.timeline.theme.requests[colourOf(look)]);
       context.restore();
     });
     context.globalAlpha = 1;

@@ -1,11 +1,11 @@
-// The requests that hold each block after a step, as colours: from the block tables of a chunk of details.
+// The requests that hold each block after a step, as looks: from the block tables of a chunk of details.
 
 import { GREY } from "./theme.js";
 
 export const MOST_OWNERS = 4;
 /** Owners of a block that are drawn; the others are only named. */
 
-const COLOURS_BY_CHUNK = new WeakMap();
+const LOOKS_BY_CHUNK = new WeakMap();
 
 /** A name with so many characters of its beginning and its end, where the ids of a server differ. */
 export function shortened(name, kept) {
@@ -13,13 +13,13 @@ export function shortened(name, kept) {
   return `${name.slice(0, kept - end)}…${name.slice(-end)}`;
 }
 
-/** Request -> index of its colour after a step. A name that is used again after its request ended has another colour. */
-export function coloursOf(chunk, step) {
+/** Request -> its look after a step. A name that is used again after its request ended has another look. */
+export function looksOf(chunk, step) {
   const lanes = chunk.lanes ?? [];
-  let found = COLOURS_BY_CHUNK.get(chunk);
-  if (!found) COLOURS_BY_CHUNK.set(chunk, (found = new Map(lanes.map(([name, colour]) => [name, colour]))));
+  let found = LOOKS_BY_CHUNK.get(chunk);
+  if (!found) LOOKS_BY_CHUNK.set(chunk, (found = new Map(lanes.map(([name, look]) => [name, look]))));
   if (found.size === lanes.length) return found;
-  return new Map(lanes.filter(([, , spans]) => spans.length && spans[0][1] <= step).map(([name, colour]) => [name, colour]));
+  return new Map(lanes.filter(([, , spans]) => spans.length && spans[0][1] <= step).map(([name, look]) => [name, look]));
 }
 
 /** Request -> its adapter after a step, of those that have one. */
@@ -31,25 +31,25 @@ export function adaptersOf(chunk, step) {
 export class Owners {
   constructor(numBlocks) {
     this.counts = new Uint16Array(numBlocks);
-    this.colours = new Uint8Array(numBlocks * MOST_OWNERS);
+    this.looks = new Uint16Array(numBlocks * MOST_OWNERS);
     this.first = new Int32Array(numBlocks);
   }
 
-  /** Compute them for a step of the chunk. focus: a Set of the requests that keep their colours, or null for all.
+  /** Compute them for a step of the chunk. focus: a Set of the requests that keep their looks, or null for all.
    *
-   *  counts: owners per block; colours: MOST_OWNERS per block; first: index into chunk.stays of the first owner. */
+   *  counts: owners per block; looks: MOST_OWNERS per block; first: index into chunk.stays of the first owner. */
   look(chunk, step, focus) {
     this.counts.fill(0);
     this.chunk = chunk;
-    const colours = coloursOf(chunk, step);
+    const looks = looksOf(chunk, step);
     chunk.stays.forEach(([name, admitted, left, blocks, growth, behind], stay) => {
       if (admitted > step || (left !== null && step >= left)) return;
-      const colour = focus && !focus.has(name) ? GREY : (colours.get(name) ?? GREY);
+      const look = focus && !focus.has(name) ? GREY : (looks.get(name) ?? GREY);
       const length = lengthAt(growth, step);
       for (let place = goneAt(behind, step); place < length; place++) {
         const block = blocks[place], count = this.counts[block]++;
         if (count === 0) this.first[block] = stay;
-        if (count < MOST_OWNERS) this.colours[block * MOST_OWNERS + count] = colour;
+        if (count < MOST_OWNERS) this.looks[block * MOST_OWNERS + count] = look;
       }
     });
     return this;
@@ -61,13 +61,13 @@ export class Owners {
   }
 }
 
-/** Blocks that requests gave up in a step, by preemption or at their end -> index of the request's colour. */
+/** Blocks that requests gave up in a step, by preemption or at their end -> the request's look. */
 export function givenUp(chunk, step) {
-  const found = new Map(), colours = coloursOf(chunk, step);
+  const found = new Map(), looks = looksOf(chunk, step);
   for (const [name, , left, blocks, growth, behind] of chunk.stays) {
     if (left !== step) continue;
     const end = lengthAt(growth, step - 1);
-    for (let place = goneAt(behind, step - 1); place < end; place++) if (blocks[place]) found.set(blocks[place], colours.get(name) ?? GREY);
+    for (let place = goneAt(behind, step - 1); place < end; place++) if (blocks[place]) found.set(blocks[place], looks.get(name) ?? GREY);
   }
   return found;
 }

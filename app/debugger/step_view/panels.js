@@ -1,6 +1,7 @@
 // The tables and lines next to the block map, as DOM. Data from a trace is set as text, never as markup.
 
 import { figuresText, ownersOf, ranges, reasonOf, slotUsers } from "./step_state.js";
+import { colourOf, GREY, markOf } from "./theme.js";
 
 const ROWS_SHOWN = 60, ROWS_IN_PLAY = 20;
 /** During playback fewer rows are drawn: they cost the most time, and the table cannot be scrolled anyway. */
@@ -15,10 +16,14 @@ export function el(name, properties = {}, ...children) {
   return element;
 }
 
-/** A button with a request's id that selects it. colour: index of its colour, for a swatch before it. */
-function nameButton(name, selected, colour = null) {
-  const swatch = colour === null || colour === undefined ? null : el("i", { className: "swatch", style: `--own: var(--request-${colour})` });
+/** A button with a request's id that selects it. look: for a swatch before it, with the number of its colour. */
+function nameButton(name, selected, look = null) {
+  const swatch = look === null || look === undefined ? null : el("i", { className: "swatch", style: ownColour(look) }, markOf(look));
   return el("button", { className: "name", "data-request": name, "aria-pressed": String(name === selected), title: name }, swatch, name);
+}
+
+function ownColour(look) {
+  return look === undefined || look === GREY ? "" : `--own: var(--request-${colourOf(look)})`;
 }
 
 export function fillBatch(body, state, selected, most) {
@@ -30,19 +35,19 @@ export function fillBatch(body, state, selected, most) {
     return tableRow(row, selected, [
       phase, number(row.tokens), `${number(row.computed)} / ${number(row.total)}`,
       row.runs ? number(row.blocks) : "–", row.text || "–",
-    ], row.phase, state.colours.get(row.request), row.made.join(" "));
+    ], row.phase, state.looks.get(row.request), row.made.join(" "));
   };
   const idle = (row) => tableRow(row, selected, [
     (reasonOf(state, row.request) ?? ["–"])[0], "0", `${number(row.computed)} / ${number(row.total)}`, number(row.blocks), "–",
-  ], "idle", state.colours.get(row.request));
+  ], "idle", state.looks.get(row.request));
   const make = (row) => (row.phase ? scheduled(row) : idle(row));
   fill(body, [...state.rows, ...state.idle], make, most, 6);
 }
 
-function tableRow(row, selected, [phase, tokens, progress, blocks, output], kind, colour, ids = "") {
-  const style = colour === undefined ? "" : `--own: var(--request-${colour})`;
+function tableRow(row, selected, [phase, tokens, progress, blocks, output], kind, look, ids = "") {
+  const style = ownColour(look);
   return el("tr", { className: `${kind}${row.request === selected ? " selected" : ""}`, style },
-    el("td", {}, nameButton(row.request, selected, colour)), el("td", { title: phase }, phase), el("td", { className: "n" }, tokens),
+    el("td", {}, nameButton(row.request, selected, look)), el("td", { title: phase }, phase), el("td", { className: "n" }, tokens),
     el("td", { className: "n" }, progress), el("td", { className: "n" }, blocks),
     el("td", { className: "output", title: ids ? `token ${ids}` : "" }, output));
 }
@@ -51,7 +56,7 @@ export function fillQueue(body, state, selected, most) {
   const waiting = (name, at) => {
     const reason = reasonOf(state, name);
     return el("tr", { className: name === selected ? "selected" : "" },
-      el("td", { className: "n" }, `${at + 1}`), el("td", {}, nameButton(name, selected, state.colours.get(name))),
+      el("td", { className: "n" }, `${at + 1}`), el("td", {}, nameButton(name, selected, state.looks.get(name))),
       el("td", { className: "reason" }, reason ? reason[0] : "arrived during the step"),
       el("td", {}, reason ? [needs(state, name, reason), figuresText(reason)].filter(Boolean).join(", ") : ""),
       el("td", {}, el("button", { className: "link", "data-why": name, title: `Why does ${name} wait?` }, "why?")));
@@ -71,7 +76,7 @@ export function fillSlots(element, state, slots, selected) {
   element.hidden = !slots || !(state?.adapters.size ?? 0);
   if (element.hidden) return;
   const users = slotUsers(state);
-  const each = ([adapter, names]) => el("span", {}, el("code", {}, adapter), " for ", ...names.flatMap((name) => [nameButton(name, selected, state.colours.get(name)), " "]));
+  const each = ([adapter, names]) => el("span", {}, el("code", {}, adapter), " for ", ...names.flatMap((name) => [nameButton(name, selected, state.looks.get(name)), " "]));
   element.replaceChildren("ADAPTER SLOTS ", el("b", {}, `${number(users.length)} of ${number(slots)} in use`), ...users.flatMap((one) => [" · ", each(one)]));
 }
 
@@ -136,7 +141,7 @@ export function fillBlockFacts(element, block, states, state, facts, step, isAsk
   if (state) {
     const owners = ownersOf(state, block);
     parts.push(` · ref ${owners.length}`);
-    if (owners.length) parts.push(" · held by ", ...owners.slice(0, 8).flatMap((name) => [nameButton(name, null, state.colours.get(name)), " "]));
+    if (owners.length) parts.push(" · held by ", ...owners.slice(0, 8).flatMap((name) => [nameButton(name, null, state.looks.get(name)), " "]));
     if (owners.length > 8) parts.push(`and ${owners.length - 8} more`);
   }
   if (facts) {

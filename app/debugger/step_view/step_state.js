@@ -1,7 +1,7 @@
 // The state after one step, from a chunk of details (`details.py`), and as text.
 
 import { CACHED, FREE, SHARED, USED, countStates } from "./frames.js";
-import { adaptersOf, coloursOf, goneAt, lengthAt } from "./owners.js";
+import { adaptersOf, looksOf, goneAt, lengthAt } from "./owners.js";
 
 /** -> {step, rows, idle, running, queue, waiting, reasons, tables, ...}; null if the chunk does not contain the step. */
 export function stepState(chunk, step) {
@@ -21,7 +21,7 @@ export function stepState(chunk, step) {
   }));
   return {
     step, rows, idle, tables,
-    colours: coloursOf(chunk, step),
+    looks: looksOf(chunk, step),
     adapters: adaptersOf(chunk, step),
     running: entry.order ?? [],
     queue: entry.queue ?? [],

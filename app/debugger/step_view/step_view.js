@@ -10,7 +10,7 @@ import { BlockMap, blockAt, GLYPHS_UP_TO, hasText, moved } from "./block_map.js"
 import { el, fillBatch, fillBlockFacts, fillEvents, fillQueue, fillRequestFacts, fillSlots, fillSource, mostRows, number } from "./panels.js";
 import { ownersOf, stateText, stepState, textIn } from "./step_state.js";
 import { openEnvelope, Store } from "./store.js";
-import { themeOf } from "./theme.js";
+import { markOf, themeOf } from "./theme.js";
 import { TICKS, Timeline } from "./timeline.js";
 
 const REPORT_MS = 200;
@@ -382,6 +382,8 @@ class StepView {
     const own = this.state?.step === this.step && table ? new Set(table) : null;
     this.map.draw(states, this.owners(), { texts: this.texts(states), changed, given, hits, own, block: this.block, cursor: this.cursor, pulse: this.pulse() });
     const now = countStates(states), [free, cached, used, shared] = now;
+    const living = this.state ? [...this.state.running, ...this.state.queue] : [];
+    this.find(".marks").hidden = !living.some((name) => markOf(this.state.looks.get(name) ?? 0));
     const counts = { free, cached, used, shared, changed: changed.length, given: given.size, hits: hits.length };
     for (const [name, count] of Object.entries(counts)) this.find(`[data-count="${name}"]`).textContent = number(count);
     ["free", "cached", "used", "shared"].forEach((name, i) => {

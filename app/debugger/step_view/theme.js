@@ -1,8 +1,19 @@
 // Colours of the canvases. The style sheet has them as custom properties, so that a theme is said once.
 
 export const NUM_COLOURS = 7;
-/** Colours of requests; `request_colours.py` hands them out. A request that is out of focus is grey. */
-export const GREY = NUM_COLOURS;
+/** Colours of requests; `request_colours.py` hands out looks: a colour, and a number where requests share it. */
+export const GREY = 0xffff;
+/** In place of the look of a request that is out of focus. */
+
+/** Index of a look's colour in `theme.requests` and `theme.inks`. */
+export function colourOf(look) {
+  return look === GREY ? NUM_COLOURS : look % NUM_COLOURS;
+}
+
+/** The number that tells a request from others of its colour; "" for the first. */
+export function markOf(look) {
+  return look === GREY || look < NUM_COLOURS ? "" : `${Math.floor(look / NUM_COLOURS) + 1}`;
+}
 
 const DARK = {
   ground: "#0b1020", panel: "#111827", line: "#263043", quiet: "#9ca3af", text: "#e5e7eb", hollow: "#3b475e", unknown: "#64748b", cached: "#8593a8", grey: "#465268",

@@ -1,4 +1,4 @@
-"""The steps that a stop plays: the state of every block, owners as colours, the lives of requests, call-outs.
+"""The steps that a stop plays: the state of every block, owners as looks, the lives of requests, call-outs.
 
 Nothing here knows Streamlit.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.debugger.mini_map import owner_colours
+from app.debugger.mini_map import owner_looks
 from app.debugger.runs import Run
 from app.debugger.tour_view.callouts import callouts
 from app.debugger.tours import Stop, step_of
@@ -52,14 +52,15 @@ def _frame(run: Run, step: int) -> dict[str, Any]:
     return {
         "step": step,
         "states": "".join(map(str, index.block_states(step)[1:].tolist())),
-        "owners": {str(block): colours for block, colours in owner_colours(run, step).items()},
+        "owners": {str(block): looks for block, looks in owner_looks(run, step).items()},
         "changed": sorted({int(block) for block in changes.block}),
         "sentence": sentence(run.reader(step), step),
     }
 
 
 def _lanes(run: Run, first: int, last: int) -> list[dict[str, Any]]:
-    """Return the requests that live in these steps: name, colour, and the phase in each step (-1: none)."""
+    """Return the requests that live in these steps: name, look, whether they hold blocks after one of them, and
+    the phase in each step (-1: none)."""
     lanes = []
     for summary in run.index.requests:
         spans = [span for span in phases(run.index, summary) if span.first <= last and span.last >= first]
@@ -68,6 +69,8 @@ def _lanes(run: Run, first: int, last: int) -> list[dict[str, Any]]:
             for span in spans:
                 for step in range(max(first, span.first), min(last, span.last) + 1):
                     steps[step - first] = PHASES.index(span.phase)
-            colour = run.index.colours[summary.number]
-            lanes.append({"name": summary.request_id, "colour": colour, "phases": steps})
+            stays = run.reader(last).requests[summary.number].stays
+            holds = any(stay.admitted <= last and (stay.left is None or stay.left > first) for stay in stays)
+            look = run.index.looks[summary.number]
+            lanes.append({"name": summary.request_id, "look": look, "holds": holds, "phases": steps})
     return lanes

@@ -1,11 +1,12 @@
 // The steps of a stop: blocks in the colours of their owners, lives of requests, and at the end the call-outs.
 //
-//   data = { first, frames: [{step, states, owners, changed, sentence}], lanes: [{name, colour, phases}],
+//   data = { first, frames: [{step, states, owners, changed, sentence}], lanes: [{name, look, holds, phases}],
 //            callouts: [{text, blocks, lane}], request, num_blocks }                     as in `frames.py`
 
 const FRAME_MS = 750;
 const CELL = 22, GAP = 4;
 const MOST_OWNERS = 4;
+const NUM_COLOURS = 7;
 const SVG = "http://www.w3.org/2000/svg";
 const PHASES = ["waiting", "prefill", "decode", "preempted"];
 
@@ -21,10 +22,19 @@ export function columnsFor(numBlocks) {
   return Math.min(numBlocks, Math.max(8, Math.ceil(Math.sqrt(numBlocks * 3))));
 }
 
-/** The widths and colours of a block's stripes. */
+/** A look is a colour, and a number where living requests share the colour: as in `request_colours.py`. */
+export function colourOf(look) {
+  return look % NUM_COLOURS;
+}
+
+export function markOf(look) {
+  return look < NUM_COLOURS ? "" : `${Math.floor(look / NUM_COLOURS) + 1}`;
+}
+
+/** The widths and looks of a block's stripes. */
 export function stripesOf(owners) {
   const shown = (owners ?? []).slice(0, MOST_OWNERS);
-  return shown.map((colour, place) => ({ x: (place * CELL) / shown.length, width: CELL / shown.length, colour }));
+  return shown.map((look, place) => ({ x: (place * CELL) / shown.length, width: CELL / shown.length, look }));
 }
 
 /** The next frame; the last one stays. */
@@ -114,23 +124,24 @@ class Player {
     const anchored = new Set(this.data.callouts.flatMap(({ blocks }) => blocks));
     this.cells = Array.from({ length: count }, (_, place) => {
       const stripes = Array.from({ length: MOST_OWNERS }, () => make("svg:rect", { class: "stripe", y: 0, height: CELL }));
+      const marks = Array.from({ length: MOST_OWNERS }, () => make("svg:text", { class: "mark", y: CELL - 2 }));
       const hatch = make("svg:path", { class: "hatch", d: `M0 ${CELL / 2}L${CELL / 2} 0M0 ${CELL}L${CELL} 0M${CELL / 2} ${CELL}L${CELL} ${CELL / 2}` });
       const cell = make("svg:rect", { class: "cell", width: CELL, height: CELL, rx: 2 });
       const title = make("svg:title");
       const x = (place % columns) * pitch, y = Math.floor(place / columns) * pitch;
-      const group = make("svg:g", { transform: `translate(${x} ${y})`, "data-block": place + 1 }, ...stripes, hatch, cell, title);
-      return { group, stripes, title, base: `${anchored.has(place + 1) ? " anchor" : ""}` };
+      const group = make("svg:g", { transform: `translate(${x} ${y})`, "data-block": place + 1 }, ...stripes, ...marks, hatch, cell, title);
+      return { group, stripes, marks, title, base: `${anchored.has(place + 1) ? " anchor" : ""}` };
     });
     svg.replaceChildren(...this.cells.map(({ group }) => group));
   }
 
   buildLives() {
     this.lanes = new Map();
-    const rows = this.data.lanes.flatMap(({ name, colour, phases }) => {
+    const rows = this.data.lanes.flatMap(({ name, look, phases }) => {
       const steps = phases.map((phase, place) => make("i", { class: `p${phase}`, title: phase < 0 ? "" : `step ${this.data.first + place}: ${PHASES[phase]}` }));
-      const lane = make("div", { class: "lane", style: `--own: var(--request-${colour})` }, ...steps);
+      const lane = make("div", { class: "lane", style: `--own: var(--request-${colourOf(look)})` }, ...steps);
       this.lanes.set(name, { lane, steps });
-      return [make("span", { class: "name", title: name }, name), lane];
+      return [make("span", { class: "name", title: name }, [markOf(look), name].filter(Boolean).join(" ")), lane];
     });
     this.find(".lives").replaceChildren(...rows);
   }
@@ -141,9 +152,9 @@ class Player {
   }
 
   buildLegend() {
-    const swatch = (colour) => make("i", { style: `background: var(--request-${colour})` });
-    const held = new Set(this.data.frames.flatMap(({ owners }) => Object.values(owners).flat()));
-    const names = this.data.lanes.filter(({ colour }) => held.has(colour)).map(({ name, colour }) => make("span", {}, swatch(colour), name));
+    const swatch = (look) => make("i", { style: `background: var(--request-${colourOf(look)})` });
+    const holders = this.data.lanes.filter(({ holds }) => holds);
+    const names = holders.map(({ name, look }) => make("span", {}, swatch(look), [markOf(look), name].filter(Boolean).join(" ")));
     const kinds = [["cached", "cached, free"], ["free", "empty"], ["changed", "changed in this step"], ["anchored", "in a call-out"]];
     const others = kinds.map(([kind, words]) => make("span", {}, make("i", { class: kind }), words));
     this.find(".legend").replaceChildren(...names, ...others);
@@ -155,17 +166,19 @@ class Player {
     this.at = at;
     const frame = this.data.frames[at];
     const changed = new Set(frame.changed), counts = [0, 0, 0, 0];
-    this.cells.forEach(({ group, stripes, title, base }, place) => {
+    this.cells.forEach(({ group, stripes, marks, title, base }, place) => {
       const block = place + 1, state = frame.states[place], owners = stripesOf(frame.owners[block]);
       counts[state] += 1;
       group.setAttribute("class", `s${state}${base}${changed.has(block) ? " changed" : ""}`);
       stripes.forEach((stripe, number) => {
-        const { x = 0, width = 0, colour } = owners[number] ?? {};
-        stripe.style.opacity = colour === undefined ? 0 : 1;
-        if (colour === undefined) return;
+        const { x = 0, width = 0, look } = owners[number] ?? {};
+        stripe.style.opacity = look === undefined ? 0 : 1;
+        marks[number].textContent = look === undefined ? "" : markOf(look);
+        if (look === undefined) return;
+        marks[number].setAttribute("x", x + 1);
         stripe.setAttribute("x", x);
         stripe.setAttribute("width", width);
-        stripe.style.fill = `var(--request-${colour})`;
+        stripe.style.fill = `var(--request-${colourOf(look)})`;
       });
       const held = frame.owners[block]?.length ?? 0;
       title.textContent = `block ${block}: ${held ? `held by ${held} request${held === 1 ? "" : "s"}` : state === "1" ? "cached, free" : "empty"}`;

@@ -155,6 +155,6 @@ test("the animation of a tour ends at its last step, and its map is wider than h
 test("a block of a tour has a stripe per owner, side by side, at most four", () => {
   assert.deepEqual(stripesOf(undefined), []);
   const stripes = stripesOf([3, 1, 4, 1, 5]);
-  assert.deepEqual(stripes.map(({ colour }) => colour), [3, 1, 4, 1]);
+  assert.deepEqual(stripes.map(({ look }) => look), [3, 1, 4, 1]);
   stripes.slice(1).forEach(({ x }, place) => assert.equal(x, stripes[place].x + stripes[place].width));
 });

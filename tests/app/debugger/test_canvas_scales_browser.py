@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, expect
 
 from app.debugger.colours import REQUESTS
 from app.debugger.runs import open_run
@@ -164,3 +164,48 @@ def test_the_corner_of_a_given_up_block_is_on_that_block(
     wanted = [int(REQUESTS[colour][at : at + 2], 16) for at in (1, 3, 5)]
     marked = {block for block, shade in zip(blocks, found, strict=True) if shade == wanted}
     assert marked == given
+
+
+CELLS = """(root, names) => {
+    const { view } = root, owners = view.owners(), { cell, columns } = view.map.grid, scale = view.map.scale;
+    const pen = root.querySelector(".map").getContext("2d"), found = {};
+    for (let block = 1; block < view.map.numBlocks; block++) {
+        if (owners.counts[block] !== 1) continue;
+        const [x, y] = [(block % columns) * cell * scale, Math.floor(block / columns) * cell * scale];
+        const data = pen.getImageData(x + scale, y + scale, (cell - 3) * scale, (cell - 3) * scale).data;
+        found[owners.nameOf(block)] ??= [...data].join();
+    }
+    return [cell, found];
+}"""
+"""The pixels of one block of each request, without its edges."""
+
+
+@pytest.mark.parametrize(("num_blocks", "cells"), [(150, (30, 60)), (700, (14, 20)), (2600, (4, 14))])
+def test_two_requests_of_one_batch_never_look_alike(
+    app_url: str, browser: Browser, tmp_path: Path, num_blocks: int, cells: tuple[int, int]
+) -> None:
+    """20 requests and 7 colours, with names that are shortened to the same letters."""
+    path = tmp_path / "crowd.itrace"
+    scheduler = make_scheduler(num_blocks=num_blocks, max_num_batched_tokens=512, max_num_seqs=32)
+    names = [f"chatcmpl-{chr(97 + n)}-from-the-client" for n in range(20)]
+    with TraceWriter(path, header(), scheduler) as tracer:
+        for number, name in enumerate(names):
+            request = Request(name, [number] * 9, SamplingParams(max_tokens=6), 0)
+            scheduler.add(request)
+            tracer.add(request)
+        for _ in range(3):
+            out = scheduler.schedule()
+            result = sample(scheduler, out, random.Random(0))
+            tracer.step(out, result, scheduler.update(out, result), 0.0)
+    with tab_with(browser, 1) as page:
+        page.goto(f"{app_url}/step?run=file:{path}&step=1")
+        page.locator(READY).wait_for()
+        cell, found = page.locator(".step-view").evaluate(CELLS)
+        assert cells[0] <= cell <= cells[1] and set(found) == set(names)
+        assert len(set(found.values())) == len(names)
+        expect(page.locator(".key.marks")).to_be_visible()
+        rows = page.locator(".batch tbody tr")
+        looks = rows.evaluate_all(
+            "(rows) => rows.map((row) => [row.style.cssText, row.querySelector('.swatch').textContent].join())"
+        )
+        assert len(set(looks)) == len(names) == len(looks)

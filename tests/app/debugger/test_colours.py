@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from app.debugger import colours
-from app.debugger.request_colours import NUM_COLOURS, assign
+from app.debugger.request_colours import NUM_COLOURS, assign, colour_of, mark_of
 
 ROOT = Path(colours.__file__).parent
 SHELL = (ROOT / "shell.css").read_text(encoding="utf-8")
@@ -104,7 +104,7 @@ def test_two_requests_differ_for_a_deuteranope(theme: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12), st.booleans()), max_size=60))
-def test_living_requests_share_a_colour_only_if_there_are_more_of_them_than_colours(
+def test_no_two_requests_that_live_in_a_step_look_alike_and_few_share_no_colour(
     steps: list[tuple[int, int, bool]],
 ) -> None:
     lives: list[tuple[int, int | None]] = []
@@ -114,8 +114,37 @@ def test_living_requests_share_a_colour_only_if_there_are_more_of_them_than_colo
         lives.append((now, now + length if ends else None))
     found = assign(lives)
     for number, (added, _) in enumerate(lives):
-        living = [n for n, (_, end) in enumerate(lives[:number]) if end is None or end > added]
-        taken = [found[n] for n in living]
+        living = [n for n, (_, end) in enumerate(lives[:number]) if end is None or end >= added]
+        assert found[number] not in [found[n] for n in living]
+        taken = [colour_of(found[n]) for n in living]
         if len(living) < NUM_COLOURS and len(set(taken)) == len(taken):
-            assert found[number] not in taken
-        assert assign(lives[: number + 1])[number] == found[number], "later requests change nothing"
+            assert colour_of(found[number]) not in taken
+            assert mark_of(found[number]) == ""
+        known = [
+            (begin, end if end is not None and end < added else None) for begin, end in lives[: number + 1]
+        ]
+        assert assign(known)[number] == found[number], "what comes later changes nothing"
+    assert len({(colour_of(look), mark_of(look)) for look in found}) == len(set(found))
+
+
+def test_a_chart_draws_no_request_and_no_selection_in_one_colour() -> None:
+    """Requests have the seven colours of the palette, so the current step and the selection have that of text, and a
+    reason of a wait has no colour that differs from a request's only where a request has it, too."""
+    requests = {value for n in range(NUM_COLOURS) for value in (DARK[f"request-{n}"], LIGHT[f"request-{n}"])}
+    rects = (ROOT / "charts/rects.css").read_text(encoding="utf-8")
+    for rule in (".marker", ".row.chosen", ".box.chosen"):
+        body = re.search(re.escape(rule) + r" \{([^}]*)\}", rects)
+        assert body is not None and "var(--text)" in body[1] and "--notice" not in body[1], rule
+    opacity = re.search(r"\.marker \{[^}]*fill-opacity: ([\d.]+)", rects)
+    assert opacity is not None and float(opacity[1]) == float(colours.HERE_SWATCH.rpartition("opacity:")[2])
+    assert "background:var(--text)" in colours.HERE_SWATCH
+    for theme in THEMES.values():
+        assert theme["text"] not in requests
+        assert theme["victim"] not in requests
+    assert "notice" not in colours.WAITS.values()
+
+
+def test_no_script_draws_with_a_colour_that_only_fits_the_dark_theme() -> None:
+    for path in ROOT.rglob("*.js"):
+        found = re.findall(r"rgba?\((?!0, 0, 0)[^)]*\)", path.read_text(encoding="utf-8"))
+        assert len(found) == (path.stem == "walk"), path.name  # a shade behind a token, on both grounds

@@ -51,6 +51,25 @@ def test_lanes_have_the_requests_that_run_and_wait_in_each_step(tour: str, place
 
 
 @pytest.mark.parametrize(("tour", "place"), STOPS)
+def test_the_legend_of_a_stop_names_the_requests_that_hold_blocks_and_no_others(
+    tour: str, place: int
+) -> None:
+    stop, before, run = stop_of(tour, place)
+    found = animation(stop, run, before)
+    holders = set()
+    for frame in found["frames"]:
+        holders |= {
+            name
+            for name, table in run.reader(frame["step"]).state_at(frame["step"]).block_tables.items()
+            if table
+        }
+    assert {lane["name"] for lane in found["lanes"] if lane["holds"]} == holders
+    looks = [lane["look"] for lane in found["lanes"] if lane["holds"]]
+    held = {look for frame in found["frames"] for owners in frame["owners"].values() for look in owners}
+    assert held <= set(looks)
+
+
+@pytest.mark.parametrize(("tour", "place"), STOPS)
 def test_every_stop_has_call_outs_with_an_anchor_that_hold_for_it(tour: str, place: int) -> None:
     stop, before, run = stop_of(tour, place)
     step = step_of(stop, run)

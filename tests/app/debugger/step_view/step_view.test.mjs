@@ -9,7 +9,7 @@ import { Frames, countStates } from "../../../../app/debugger/step_view/frames.j
 import { blockAt, cornerOf, gridFor, linesOf, moved } from "../../../../app/debugger/step_view/block_map.js";
 import { commandOf } from "../../../../app/debugger/step_view/keys.js";
 import { ownersOf, ranges, reasonOf, stepState, textIn, slotUsers } from "../../../../app/debugger/step_view/step_state.js";
-import { GREY, NUM_COLOURS } from "../../../../app/debugger/step_view/theme.js";
+import { colourOf, GREY, markOf, NUM_COLOURS } from "../../../../app/debugger/step_view/theme.js";
 import { givenUp, MOST_OWNERS, neighbours, Owners, shortened } from "../../../../app/debugger/step_view/owners.js";
 import { lanesAt } from "../../../../app/debugger/step_view/lanes.js";
 import { openEnvelope, Store, unpackPart } from "../../../../app/debugger/step_view/store.js";
@@ -242,14 +242,14 @@ test("the owners of each block are those whose tables hold it, in every step", (
       for (let block = 1; block < 21; block++) {
         const names = ownersOf(state, block).filter((name) => state.tables.has(name));
         assert.equal(owners.counts[block], names.length);
-        const colours = [...owners.colours.slice(block * MOST_OWNERS, block * MOST_OWNERS + Math.min(names.length, MOST_OWNERS))];
-        assert.deepEqual(colours.sort(), names.slice(0, MOST_OWNERS).map((name) => Number(name[1])).sort());
+        const looks = [...owners.looks.slice(block * MOST_OWNERS, block * MOST_OWNERS + Math.min(names.length, MOST_OWNERS))];
+        assert.deepEqual(looks.sort(), names.slice(0, MOST_OWNERS).map((name) => Number(name[1])).sort());
         assert.equal(names.includes(owners.nameOf(block)), names.length > 0);
       }
       const past = step ? stepState(chunk, step - 1).tables : new Map();
       const left = [...past].filter(([name]) => !state.tables.has(name)), given = givenUp(chunk, step);
       assert.deepEqual(new Set(given.keys()), new Set(left.flatMap(([, table]) => table.filter(Boolean))));
-      for (const [block, colour] of given) assert.ok(left.some(([name, table]) => table.includes(block) && Number(name[1]) === colour));
+      for (const [block, look] of given) assert.ok(left.some(([name, table]) => table.includes(block) && Number(name[1]) === look));
     }
   }
 });
@@ -259,7 +259,15 @@ test("out of focus a request is grey; its neighbours share a block with it", () 
   assert.deepEqual(neighbours(state.tables, "a"), new Set(["a", "b"]));
   assert.deepEqual(neighbours(new Map([["a", [1, 0]], ["b", [0, 2]]]), "a"), new Set(["a"]), "the null block is nobody's");
   const owners = new Owners(10).look({ ...CHUNK, lanes: [["a", 2, []], ["b", 3, []]] }, 11, new Set(["b"]));
-  assert.deepEqual([...owners.colours.slice(5 * MOST_OWNERS, 5 * MOST_OWNERS + 2)], [GREY, 3]);
+  assert.deepEqual([...owners.looks.slice(5 * MOST_OWNERS, 5 * MOST_OWNERS + 2)], [GREY, 3]);
+});
+
+test("a look is a colour, and a number from the second request of a colour on", () => {
+  assert.deepEqual([0, 6, 7, 13, 14].map((look) => [colourOf(look), markOf(look)]), [[0, ""], [6, ""], [0, "2"], [6, "2"], [0, "3"]]);
+  assert.deepEqual([colourOf(GREY), markOf(GREY)], [NUM_COLOURS, ""]);
+  const crowded = { ...CHUNK, lanes: [["a", 300, [[2, 0, 30]]], ["b", 3, [[2, 0, 30]]]] };
+  const owners = new Owners(10).look(crowded, 11, null), look = owners.looks[5 * MOST_OWNERS];
+  assert.deepEqual([look, markOf(look)], [300, "43"], "more requests than a byte counts");
 });
 
 test("a slot of an adapter is used by the running requests that have it", () => {
