@@ -64,6 +64,14 @@ def asked_at(run: Run) -> int | None:
     return quiz.question.step
 
 
+def answered_at(run: Run) -> int | None:
+    """The step that an answer is shown for; a next question would be about it. None without an answer."""
+    quiz: Quiz | None = st.session_state.get(_KEY)
+    if quiz is None or quiz.question is None or quiz.given is None or quiz.run_id != run.run_id:
+        return None
+    return quiz.question.revealed
+
+
 def is_open(run: Run) -> bool:
     """Whether a question about this run, or the answer to one, is shown."""
     quiz: Quiz | None = st.session_state.get(_KEY)
@@ -171,7 +179,7 @@ def _show_result(quiz: Quiz, question: Question, run: Run, step: int) -> None:
     (st.success if right else st.error)(f"{'✓ Correct.' if right else '✗ Wrong.'} {answers}")
     st.markdown(plain(question.explanation))
     if question.revealed != question.step:
-        told = sentence(run.reader(question.revealed), question.revealed)
+        told = sentence(run.reader(question.revealed), question.revealed, ahead=False)
         st.caption(f"Step {question.revealed}: {plain(told)}")
     with st.container(horizontal=True):
         if st.button(f"Ask me about step {step}", key="step-quiz-next", type="primary"):

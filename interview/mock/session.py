@@ -78,6 +78,8 @@ def read(session_id: str) -> Saved:
     path = folder() / f"{session_id}.jsonl"
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SessionError(f"no interview is called {session_id}", "prep mock list") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SessionError(f"cannot read the session {session_id}: {error}", "prep mock list") from None
     entries = list(_entries(text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from app.debugger.charts import mount
@@ -30,6 +31,7 @@ def clock(
         over: words when the limit is over.
     """
     data = {
+        "at": time.monotonic_ns(),  # names this measurement
         "name": name,
         "total": {"spent": spent, "limit": limit},
         "step": step and {"spent": step[0], "limit": step[1]},

@@ -14,6 +14,7 @@ import http.client
 import json
 import threading
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -24,6 +25,7 @@ from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
 from engine.trace.reader import TraceReader
 
+GOES_ON = "Saved while the engine ran: its later steps are not in this file."
 POLL_S = 10.0
 TIMEOUT_S = 20.0
 RETRY_S = 0.1
@@ -154,13 +156,27 @@ class LiveRun:
         self._thread.join(timeout_s)
 
     def save(self, path: Path) -> None:
-        """Write all lines so far as a trace file."""
-        partial = path.with_suffix(".part")
+        """Write all lines so far as a trace file. While the engine lives, an end record says that it went on."""
+        is_alive = self.end is None
+        partial, last, crc = path.with_suffix(".part"), b"", 0
         with gzip.open(partial, "wb", compresslevel=6) as file:
             part, since = self.lines.read(0)
             while part:
                 file.write(part)
+                last, crc = part.rstrip(b"\n").rpartition(b"\n")[2] or last, zlib.crc32(part, crc)
                 part, since = self.lines.read(since)
+            record = json.loads(last) if last else {}
+            if is_alive and record.get("t") not in ("error", "end"):
+                step = record.get("i", 0) + (record.get("t") == "step")
+                end = {
+                    "t": "end",
+                    "i": step,
+                    "ts": record.get("ts", 0.0),
+                    "log": f"{crc:08x}",
+                    "ev": [],
+                    "notes": [GOES_ON],
+                }
+                file.write(json.dumps(end, separators=(",", ":")).encode() + b"\n")
         partial.replace(path)
 
     def _follow(self) -> None:

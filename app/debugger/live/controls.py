@@ -99,7 +99,8 @@ def _run_buttons(row: Any, live: LiveRun) -> None:
         if not live.info().get("paused"):
             run()
 
-    row.button("Run", on_click=run, type="primary")
+    is_paused = bool(live.info().get("paused"))
+    row.button("Run", on_click=run, type="primary" if is_paused else "secondary")
     row.button("Pause", on_click=lambda: attempt(lambda: live.tell("pause")))
     row.button("Step", on_click=lambda: attempt(lambda: live.tell("step", n=1)))
     row.button("Step 10", on_click=lambda: attempt(lambda: live.tell("step", n=10)))

@@ -15,7 +15,7 @@ from app.debugger.tabs import Job, Keeper, OpenElsewhere
 from interview.mock.scenario_list import Scenarios, load_scenarios
 from interview.mock.session import Session, SessionError
 from interview.mock.talk import Asked, Spec
-from interview.mock.turns import Mark, Rate, RunExperiment, Turn
+from interview.mock.turns import Continue, Mark, Rate, RunExperiment, Turn
 from quizzes.experiments.runner import Runner
 
 
@@ -88,7 +88,9 @@ class Held:
     @property
     def is_timed(self) -> bool:
         """Return whether the present turn is the candidate's time: runs, marks and the own rating are not."""
-        return self.session.turn is not None and not isinstance(self.turn.want, RunExperiment | Mark | Rate)
+        return self.session.turn is not None and not isinstance(
+            self.turn.want, Continue | RunExperiment | Mark | Rate
+        )
 
     def reply(self, reply: dict[str, Any]) -> None:
         """Keep the reply with the time it took. Raises ParseError for one that cannot be used, OSError."""

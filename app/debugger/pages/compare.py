@@ -10,7 +10,7 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from app.debugger import session
-from app.debugger.catalogue import title_of
+from app.debugger.catalogue import HERO, load_catalogue, title_of
 from app.debugger.colours import BLOCK_SWATCHES
 from app.debugger.mini_map import mini_map, owner_looks
 from app.debugger.page_frame import choose, heading, legend, told
@@ -46,6 +46,8 @@ LEGEND = [
     (BLOCK_SWATCHES["cached"], "cached and free"),
     (BLOCK_SWATCHES["free"], "free"),
 ]
+FIRST = next(entry.id for entry in load_catalogue().values() if entry.group == HERO)
+"""Run A of a tab that has opened none."""
 ALIGN = {"step": "step", "token": "token of a request", "time": "time"}
 _SEEN_PAIR = "compare_pair"
 _SETTINGS = {"num_blocks": "num_blocks with the null block"}
@@ -69,14 +71,8 @@ def show() -> None:
 def _show() -> None:
     chosen = session.selection()
     ids = _run_ids(chosen.run, chosen.other)
-    if not ids:
-        st.title("Compare")
-        st.info(
-            "There are no runs yet. Record one with `prep trace record`, or start an engine on the page Live."
-        )
-        return
     try:
-        a = session.get_run(str(session.select(run=chosen.run or ids[0]).run))
+        a = session.get_run(str(session.select(run=chosen.run or FIRST).run))
     except TraceError:
         st.title("Compare")
         raise
@@ -92,7 +88,9 @@ def _show() -> None:
 
 
 def _run_ids(*also: str | None) -> list[str]:
-    listed = [entry.run_id for entry in list_runs()]
+    """The user's runs, then the shipped ones in the order of the page Runs."""
+    mine = [entry.run_id for entry in list_runs() if entry.run_id.startswith("mine:")]
+    listed = [*mine, *load_catalogue()]
     return listed + [run_id for run_id in dict.fromkeys(also) if run_id and run_id not in listed]
 
 

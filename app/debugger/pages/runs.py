@@ -26,6 +26,8 @@ def show() -> None:
         groups.setdefault(entry.group, []).append(entry)
     [hero] = groups.pop(HERO)
     _hero(hero)
+    _live()
+    _own()
     with st.container(key="recorded"):
         for group, entries in groups.items():
             st.header(group)
@@ -34,8 +36,6 @@ def show() -> None:
                     row = st.columns(COLUMNS, gap="small")
                 with row[place % COLUMNS]:
                     _card(entry)
-    _live()
-    _own()
     left, right = st.columns(2)
     with left:
         _open_a_file()

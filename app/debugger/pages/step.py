@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.debugger.charts import mount
 from app.debugger.page_frame import in_words, run_page, told
-from app.debugger.question_panel import asked_at, is_open, show_panel
+from app.debugger.question_panel import answered_at, asked_at, is_open, show_panel
 from app.debugger.runs import Run
 from app.debugger.session import get_run, select, selection, write_url
 from app.debugger.step_view import FOLDER, parts, script
@@ -90,6 +90,7 @@ def _view(run: Run) -> None:
         "window": cut.window,
         "chunk": cut.chunk,
         "hidden_after": asked_at(run),
+        "answered": answered_at(run),
         "answer": said.get("sequence", 0) if said else 0,
         "jump": _jump(),
         "leaving": st.session_state.get(_LEAVING),

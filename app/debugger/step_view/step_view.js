@@ -136,9 +136,9 @@ class StepView {
     }, REVEAL_MS);
   }
 
-  /** Whether a question about the current step is open. */
+  /** Whether a question about the current step is open, or answered and the next one would be about it. */
   get isAsking() {
-    return this.head !== undefined && this.head.hidden_after === this.step;
+    return this.head !== undefined && [this.head.hidden_after, this.head.answered].includes(this.step);
   }
 
   figuresChanged() {
@@ -710,7 +710,7 @@ class StepView {
 
   stepHint(step) {
     if (!this.store?.ready) return "";
-    if (this.isHidden(step)) return `step ${number(step)}: hidden until you answer`;
+    if (this.isHidden(step)) return `step ${number(step)}: hidden during the quiz`;
     const { figures } = this.store;
     const events = TICKS.map(([kind]) => kind).filter((kind) => figures.events[step] & (1 << EVENT_BITS.indexOf(kind)));
     const counts = ["running", "waiting", "free", "tokens"].map((name) => `${name} ${number(figures[name][step])}`);

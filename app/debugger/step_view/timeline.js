@@ -72,7 +72,7 @@ export function cover(context, theme, from, to, height) {
   context.fillStyle = theme.quiet;
   context.font = "11px system-ui, sans-serif";
   context.textBaseline = "middle";
-  if (to - from > 130) context.fillText("hidden until you answer", from + 8, height / 2);
+  if (to - from > 130) context.fillText("hidden during the quiz", from + 8, height / 2);
 }
 
 /** Steps between two numbers of an axis with at most `most` numbers: 1, 2 or 5 times a power of ten. */

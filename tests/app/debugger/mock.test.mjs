@@ -8,9 +8,16 @@ const load = (name) => {
   const source = readFileSync(new URL(`../../../app/debugger/mock/${name}`, import.meta.url), "utf8");
   return import(`data:text/javascript,${encodeURIComponent(source)}`);
 };
-const { clockTime, level } = await load("../charts/clock.js");
+const { beganAt, clockTime, level } = await load("../charts/clock.js");
 const { countWords, indentAfter } = await load("desk.js");
 const { erased } = await load("board.js");
+
+test("a clock that is drawn again for another theme goes on", () => {
+  assert.equal(beganAt(1, 500), 500);
+  assert.equal(beganAt(1, 900), 500);
+  assert.equal(beganAt(2, 950), 950);
+  assert.equal(beganAt(1, 990), 500, "two clocks of one page");
+});
 
 test("the clock shows minutes and seconds, amber from 80 % of a limit", () => {
   assert.deepEqual([0, 59.9, 754, 3600, -1].map(clockTime), ["00:00", "00:59", "12:34", "60:00", "00:00"]);

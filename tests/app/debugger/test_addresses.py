@@ -44,6 +44,7 @@ UNKNOWN = [
     ("live", {"attach": "nonsense"}, "not the address of a debug port"),
     ("server", {"url": "file:///etc/passwd"}, "http://"),
     ("capacity", {"ttft_ms": "abc"}, "ttft_ms cannot be 'abc'"),
+    ("mock", {"interview": "nope"}, "no interview is called nope"),
     ("cards", {"card": "nope"}, "no card 'nope'"),
     ("learn", {"tour": "nope", "stop": "99"}, "no tour 'nope'"),
     ("questions", {"question": "nope"}, "nope"),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.debugger.catalogue import load_catalogue
 from app.debugger.pages.paired_lives import Frame, chart, flag
 from app.debugger.runs import RECORDED, path_of
 from app.debugger.trace_columns import CACHED, FREE, SHARED, USED
@@ -107,6 +108,16 @@ def test_maps_are_aligned_by_the_token_of_a_request(
     name = app.selectbox(key="compare_request").value
     step = diff(*pair).divergences[0]
     assert view.aligned_step("token", step, *pair, name)[1] in said(app)
+
+
+def test_compare_begins_with_the_run_to_watch_first_and_lists_own_runs_above_the_shipped_ones(
+    open_page: Opener, pair: tuple[TraceReader, TraceReader], tmp_path: Path
+) -> None:
+    (tmp_path / "runs").mkdir()
+    shutil.copy(pair[0].path, tmp_path / "runs" / "friday.itrace")
+    box = next(box for box in open_page("compare").selectbox if box.label == "Run A")
+    assert box.value == "memory-pressure"
+    assert box.options[0] == "mine:friday" and len(box.options) == 1 + len(load_catalogue())
 
 
 def test_without_a_second_run_the_form_is_there(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from app.debugger.column_reader import read_columns
 from app.debugger.live import registry
-from app.debugger.live.client import LiveError, LiveRun, LiveView, Port
+from app.debugger.live.client import GOES_ON, LiveError, LiveRun, LiveView, Port
 from engine.trace.reader import TraceReader
 from tests.core.debug_engine import SmallEngine, while_stepping
 from tests.trace.trace_workloads import Snapshot
@@ -86,6 +87,22 @@ def test_a_run_is_told_and_tells_what_the_engine_refuses(engine: SmallEngine) ->
         while_stepping(engine, lambda: run.tell("inject", prompt_token_ids=[1] * 90, max_tokens=9))
     with pytest.raises(LiveError, match="no unfinished request 'b'"):
         while_stepping(engine, lambda: run.tell("abort", request_id="b"))
+    run.leave("over")
+
+
+def test_a_run_that_is_saved_while_its_engine_lives_is_no_run_of_a_killed_engine(
+    engine: SmallEngine, tmp_path: Path
+) -> None:
+    engine.add("a")
+    run, view = follow(engine)
+    for _ in range(3):
+        engine.step()
+    caught_up(view, engine)
+    run.save(tmp_path / "so-far.itrace")
+    saved = TraceReader(tmp_path / "so-far.itrace")
+    assert saved.num_steps == 3 and saved.is_complete and saved.notes == [GOES_ON]
+    assert not saved.warnings and not saved.problems, "its checksum is that of a writer"
+    assert read_columns(tmp_path / "so-far.itrace").notes == [GOES_ON]
     run.leave("over")
 
 

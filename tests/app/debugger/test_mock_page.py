@@ -141,6 +141,7 @@ def test_the_form_begins_with_the_settings_and_the_open_interview_is_offered(ope
     spec = held().session.spec
     assert (spec.role, spec.level, spec.minutes) == ("sre", "mid", 20)
     assert app.query_params["interview"] == spec.id
+    assert not held().is_timed, "the clock starts after Begin"
     app.button(key="mock_leave").click().run()
     assert not interviews.HELD.held and "An interview is open" in said(app)
     app.button(key="mock_resume").click().run()

@@ -141,6 +141,29 @@ def test_the_panel_does_not_give_the_answer_away(reader: TraceReader) -> None:
     assert str(question.revealed) not in shown.replace(question.prompt, "")
 
 
+def test_the_answer_tells_nothing_of_what_comes_after_its_step(reader: TraceReader) -> None:
+    looks_ahead = [
+        step
+        for step in range(1, reader.num_steps)
+        if sentence(reader, step) != sentence(reader, step, ahead=False)
+        and any(question.revealed == step for question in questions(reader, step - 1, 1))
+    ]
+    assert looks_ahead
+    for step in looks_ahead[:4]:
+        app = opened(reader, step - 1)
+        app.button(key="step-quiz-start").click().run()
+        while asked(app).revealed != step:
+            press(app, "Another question")
+        question = asked(app)
+        if question.form == "number":
+            app.number_input[0].set_value(1)
+        elif question.form == "choice":
+            app.radio[0].set_value(question.choices[0])
+        commit(app)
+        assert sentence(reader, step, ahead=False) in text_of(app)
+        assert sentence(reader, step) not in text_of(app)
+
+
 def test_where_there_is_nothing_to_ask_the_panel_says_so_and_offers_a_better_step(
     reader: TraceReader,
 ) -> None:
@@ -179,10 +202,12 @@ def test_on_the_page_step_committing_steps_the_map_and_shows_the_verdict(
     tab.keyboard.press("Enter")
     expect(tab.get_by_text("✓ Correct.")).to_be_visible()
     expect(view).to_have_attribute("data-step", str(step + 1))
-    expect(view).to_have_attribute("data-hidden", "")
+    expect(view).to_have_attribute("data-hidden", str(step + 2))  # the next question would be about this step
+    expect(view.locator(".sentence")).to_have_text(sentence(reader, step + 1, ahead=False))
     expect(tab).to_have_url(re.compile(rf"step={step + 1}\b"))
     tab.get_by_role("button", name=f"Back to step {step}").click()
     expect(view).to_have_attribute("data-step", str(step))
+    expect(view).to_have_attribute("data-hidden", "")
     expect(tab.get_by_text("1 of 1 right in this tab")).to_be_visible()
 
 

@@ -51,6 +51,8 @@ def test_an_own_run_is_listed_and_verified() -> None:
     shutil.copy(RECORDED / "swap.itrace", runs_dir() / "friday.itrace")
     test = page()
     assert any("friday" in text.value for text in test.markdown)
+    headings = [each.value for each in test.header]
+    assert headings.index("Your runs") == 1, "below the run to watch first, above all other shipped ones"
     test.button(key="verify_mine:friday").click().run()
     assert "every step was replayed" in test.success[0].value
 
