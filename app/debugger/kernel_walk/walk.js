@@ -171,10 +171,13 @@ function drawTokens(host, view) {
   }
 }
 
+const HEAD_ROW = 17;
+/** Pixels of a head's row with its gap, as in `walk.css`. */
+
 /** One row per head, one cell per page that was read, shaded by its share of the head's softmax. */
 function drawHeads(host, view) {
   const { walk } = view.data;
-  host.parentElement.hidden = !walk;
+  host.style.minHeight = `${HEAD_ROW * view.data.num_heads}px`; // so that the page keeps its place when scores arrive
   host.replaceChildren();
   if (!walk) return;
   walk.shares.forEach((shares, head) => {

@@ -76,7 +76,9 @@ def _choose_request(reader: Trace, step: int) -> str | None:
 
 
 def _walk(reader: Trace, table: Table, columns: list[Any]) -> None:
-    with st.container():  # the drawing keeps its place on the page, and so what is opened in it
+    with st.container(
+        key="kernel_answer"
+    ):  # the drawing keeps its place on the page, and so what is opened in it
         answer = _answer(reader, table, columns)
     mount("kernel_walk", STEM, _data(reader, table, answer), _VIEW, ["head"], then=_choose_head)
     _facts(reader, table, answer)
@@ -224,6 +226,7 @@ def _data(reader: Trace, table: Table, answer: dict[str, Any] | None) -> dict[st
         "block_size": table.block_size,
         "pages": pages,
         "walk": answer,
+        "num_heads": _sizes(reader)[1],
         "code": code_by_form(),
     }
 

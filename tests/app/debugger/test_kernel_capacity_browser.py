@@ -118,6 +118,25 @@ def test_a_model_that_is_gone_is_a_sentence_and_the_page_stays(
     expect(tab.locator(".walk tbody tr")).to_have_count(len(blocks), timeout=LOADING_MS)
 
 
+def test_the_drawing_keeps_its_place_when_scores_arrive(app_url: str, tab: Page) -> None:
+    step, request, blocks = longest_table()
+    tab.goto(f"{app_url}/kernel?run={RUN}&step={step}&request={request}")
+    expect(tab.locator(".walk tbody tr")).to_have_count(len(blocks), timeout=LOADING_MS)
+    tab.wait_for_timeout(300)
+    places = tab.locator(".walk").evaluate(
+        """async (walk) => {
+            const found = [], place = () => walk.querySelector(".rows").getBoundingClientRect().top;
+            for (let frame = 0; frame < 3600; frame++) {
+                found.push(place());
+                if (walk.querySelector(".heads button") && found.length > 30) break;
+                await new Promise(requestAnimationFrame);
+            }
+            return [Math.min(...found), Math.max(...found), walk.querySelectorAll(".heads button").length];
+        }"""
+    )
+    assert places[2] > 0 and places[1] - places[0] <= 24
+
+
 def test_the_kernel_view_fits_a_phone(app_url: str, tab: Page) -> None:
     step, request, blocks = longest_table()
     tab.set_viewport_size({"width": 375, "height": 800})
