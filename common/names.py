@@ -22,12 +22,13 @@ def unknown_name(
 
 
 def closest(name: object, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the known name that is most similar to `name` or begins with it, ignoring case.
+    """Return the known name that is most similar to `name`, or begins with it, or contains it, ignoring case.
 
     None: there is none, or it is the name itself. cutoff: least similarity, 0 to 1; units, which are short, need less.
     """
     lower = {each.lower(): each for each in reversed(list(known))}
     word = str(name).lower()
     longer = [each for each in lower if len(word) > 2 and each.startswith(word)]
-    found = get_close_matches(word, lower, n=1, cutoff=cutoff) or longer[-1:]
+    around = [each for each in lower if len(word) > 2 and word in each]
+    found = get_close_matches(word, lower, n=1, cutoff=cutoff) or longer[-1:] or around[-1:]
     return lower[found[0]] if found and lower[found[0]] != name else None

@@ -152,12 +152,23 @@ def is_surprise(graded: Graded, confidence: int | None) -> bool:
     return not graded.all_right and (confidence or 0) >= SURE
 
 
+LONGEST_OPTION = 60
+"""Characters of an option beside the right one."""
+
+
 def shown(instance: Instance, part: Part, value: Any) -> str:
-    """Return a value as the learner saw it: options by their numbers, figures with their unit."""
+    """Return a value as the learner saw it: an option by its number and words, several by their numbers, figures with
+    their unit."""
     question = instance.question
     if part.id == "choice" and isinstance(value, list):
         order = [choice.id for choice in instance.choices()]
-        return ", ".join(map(str, sorted(order.index(v) + 1 for v in value))) or "none"
+        numbers = sorted(order.index(v) + 1 for v in value)
+        if len(numbers) == 1 and question.kind != "multi":
+            text = " ".join(instance.render(instance.choices()[numbers[0] - 1].text).split())
+            return (
+                f"{numbers[0]}: {text if len(text) <= LONGEST_OPTION else text[: LONGEST_OPTION - 1] + '…'}"
+            )
+        return ", ".join(map(str, numbers)) or "none"
     if part.id == "order" and isinstance(value, list):
         order = instance.items()
         return " ".join(str(order.index(v) + 1) for v in value)

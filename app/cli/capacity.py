@@ -28,7 +28,7 @@ SHEET = (
     "break_even",
 )  # fmt: skip
 """Figures of the short sheet, in this order; `--formulas` shows all."""
-CHART_WIDTH = 46
+CHART_WIDTH = 40
 
 
 def capacity(

@@ -191,7 +191,8 @@ def _disk() -> Check:
 
 def _terminal() -> Check:
     console = terminal.out()
-    kind = f"{console.width} columns, {'live' if terminal.is_live(console) else 'plain lines'}"
+    wide = f"{console.width} columns" if console.is_terminal else "a pipe"
+    kind = f"{wide}, {'live' if terminal.is_live(console) else 'plain lines'}"
     if not terminal.unicode_ok():
         return Check("warn", f"terminal without UTF-8 ({kind}): ASCII marks", "export PYTHONIOENCODING=utf-8")
     return Check("ok", f"terminal with UTF-8, {kind}")

@@ -125,7 +125,9 @@ def report(
     else:
         from rich.markdown import Markdown
 
-        terminal.out().print(Markdown(post_mortem(events)))
+        console = terminal.out()
+        console.width = min(console.width, WIDTH)
+        console.print(Markdown(post_mortem(events)))
         terminal.next_command(f"prep drill report {session} --markdown", "the same as a file to complete")
 
 

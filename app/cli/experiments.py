@@ -81,8 +81,8 @@ def show(
         console.print(_unwrapped(paragraph) + "\n", markup=False)
     console.print("[bold]arguments[/]")
     for parameter in experiment.parameters.values():
-        kind = _type_name(parameter.annotation)
-        console.print(f"  [cyan]{parameter.name}[/]={plain(_as_list(parameter.default))}  [dim]{kind}[/]")
+        kind = type_name(parameter.annotation)
+        console.print(f"  [cyan]{parameter.name}[/]={plain(as_list(parameter.default))}  [dim]{kind}[/]")
     console.print(f"\n[bold]returns[/]  {escape(experiment.result_note)}")
     for field in experiment.result_fields:
         console.print(f"  [cyan]{field.name}[/]  [dim]{escape(field.unit)}[/]  {escape(field.meaning)}")
@@ -106,18 +106,18 @@ def _summary(experiment: Any) -> dict[str, Any]:
         "catalogue": list(experiment.catalogue),
         "determinism": experiment.determinism,
         "parameters": {
-            parameter.name: {"type": _type_name(parameter.annotation), "default": _as_list(parameter.default)}
+            parameter.name: {"type": type_name(parameter.annotation), "default": as_list(parameter.default)}
             for parameter in experiment.parameters.values()
         },
         "result": experiment.result_units,
     }
 
 
-def _as_list(value: Any) -> Any:
-    return [_as_list(item) for item in value] if isinstance(value, tuple) else value
+def as_list(value: Any) -> Any:
+    return [as_list(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _type_name(annotation: Any) -> str:
+def type_name(annotation: Any) -> str:
     """int from 1 to 64; list of int; fcfs or priority."""
     from pydantic import TypeAdapter
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperCommand
 
 from app.cli import terminal
 from app.cli.options import JsonOption, SetOption, argument, option, parse_settings
@@ -42,6 +43,29 @@ def resolve_name(given: str) -> str:
     )
 
 
+class WithArguments(TyperCommand):
+    """`prep run`: its help page lists the arguments of the experiment that is named before --help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta["experiment"] = next((word for word in args if not word.startswith("-")), None)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        super().format_options(ctx, formatter)
+        name = ctx.meta.get("experiment")
+        if name is None:
+            return
+        from app.cli.experiments import as_list, type_name  # it imports this module
+
+        experiment = get(resolve_name(name))
+        rows = [
+            (f"--set {each}={_typed(as_list(parameter.default))}", type_name(parameter.annotation))
+            for each, parameter in experiment.parameters.items()
+        ]
+        with formatter.section(f"Arguments of {experiment.name}"):
+            formatter.write_dl(rows or [("none", "")])
+
+
 def run(
     name: Annotated[
         str, argument("A name or a code (E13) from: prep experiments list", metavar="EXPERIMENT")
@@ -53,7 +77,7 @@ def run(
     fresh: Annotated[bool, option("Ignore a cached result.", "--fresh")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Run an experiment on the engine and print its result.
+    """Run an experiment on the engine and print its result. With a name, --help lists its arguments too.
 
     \b
     Examples:
@@ -87,6 +111,14 @@ def run(
         first = next(iter(experiment.parameters), None)
         command = f"prep run {name} --set {first}=..." if first else "prep experiments list"
         terminal.next_command(command, "change one argument")
+
+
+def _typed(value: Any) -> str:
+    """Return a default as it is typed after --set."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+run.kind = WithArguments  # type: ignore[attr-defined]
 
 
 @contextmanager

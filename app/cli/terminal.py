@@ -29,7 +29,7 @@ from typer.core import TyperGroup
 from common.text import PLAIN, rough_duration
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
     from rich.table import Table
 
 CHECKS_FAILED = 1
@@ -80,7 +80,9 @@ def command_app(*commands: Callable[..., None], help: str = "") -> typer.Typer:
     if help:
         app.callback(help=help)(lambda: None)  # without a callback, typer makes one command of a group of one
     for command in commands:
-        app.command(command.__name__.strip("_"), context_settings=getattr(command, "context", None))(command)
+        settings = getattr(command, "context", None)
+        kind = getattr(command, "kind", None)
+        app.command(command.__name__.strip("_"), cls=kind, context_settings=settings)(command)
     return app
 
 
@@ -94,12 +96,19 @@ def context(**settings: Any) -> Callable[[Callable[..., None]], Callable[..., No
     return decorate
 
 
+WHOLE = 10_000
+"""Columns of a pipe: a table has the width of its cells, and no id is cut."""
+
+
 def out() -> Console:
-    """Console on stdout: results."""
+    """Console on stdout: results. A pipe cuts and wraps nothing, unless COLUMNS is set."""
     from rich.console import Console
 
     # Not cached: a test runner swaps sys.stdout. No highlighting: colour is for meaning, not for every number
-    return Console(highlight=False, emoji=False)
+    console = Console(highlight=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WHOLE
+    return console
 
 
 def err() -> Console:
@@ -189,7 +198,8 @@ def table(*headings: str, left: tuple[str, ...] = (), rows: Iterable[Iterable[ob
 
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, heading in enumerate(headings):
-        result.add_column(heading, justify="left" if index == 0 or heading in left else "right")
+        side: JustifyMethod = "left" if index == 0 or heading in left else "right"
+        result.add_column(heading, justify=side, overflow="fold")
     for row in rows:
         result.add_row(*map(str, row))
     return result

@@ -309,7 +309,8 @@ def _print_info(reader: Trace, summary: dict[str, Any], max_rows: int) -> None:
         "prefix hits": f"{summary['hits']}, {cached} of {prompt} prompt tokens at first admission",
         "preemptions": str(summary["preemptions"]),
         "evictions": str(summary["evictions"]),
-        "at most": f"{at_most}; at least {summary['min_free_blocks']} blocks free",
+        "at most": at_most,
+        "at least": f"{counted(summary['min_free_blocks'], 'block')} free",
     }
     for name, value in lines.items():
         terminal.say(f"[dim]{name:>12}[/]  {terminal.literal(value)}")

@@ -12,7 +12,6 @@ import typer
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from app.debugger.fork_process import ForkOutcome, ForkProcess
-from app.debugger.views.compare import summary
 from common.text import counted
 from engine.trace.diff import Figure, RequestDelta, TraceDiff
 from engine.trace.diff import diff as compare
@@ -156,6 +155,8 @@ def print_diff(found: TraceDiff, a: str, b: str) -> None:
         terminal.say(f"[dim]{name}[/]  A {one}, B {other}")
     out.print()
     if found.first is None:
+        from app.debugger.views.compare import summary  # it imports numpy, which a help page does not need
+
         terminal.say(summary(found), whole=True)
         return
     print_divergence(found.first)

@@ -87,7 +87,7 @@ class Glance(NamedTuple):
     def in_words(self) -> str:
         """The summary in one line."""
         parts = [counted(count, noun) for noun, count in self.counts.items() if count]
-        return " · ".join([*parts, f"at least {self.min_free_blocks:,} of {self.num_blocks:,} blocks free"])
+        return " · ".join([*parts, f"fewest free blocks {self.min_free_blocks:,} of {self.num_blocks:,}"])
 
 
 INTERESTING: tuple[EventKind, ...] = ("preempt", "evict", "abort", "hit", "finish")

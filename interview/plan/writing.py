@@ -38,7 +38,8 @@ def by_week(plan: Plan) -> list[tuple[dt.date, list[Day]]]:
 
 
 def calendar(plan: Plan, at: dt.time, now: dt.datetime) -> str:
-    """Return a calendar with an event per day that has tasks, at this hour of the local time zone.
+    """Return a calendar with an event per day that has tasks, at this hour of the local time zone, and the day of the
+    interview.
 
     The UID of a day is always the same and SEQUENCE grows with time, so importing a newer plan updates the events.
     """
@@ -60,6 +61,17 @@ def calendar(plan: Plan, at: dt.time, now: dt.datetime) -> str:
             f"DESCRIPTION:{_text(what)}",
             "END:VEVENT",
         ]
+    lines += [
+        "BEGIN:VEVENT",
+        "UID:interview@plan.prep",
+        f"DTSTAMP:{stamp}",
+        f"SEQUENCE:{int(now.timestamp()) // 60}",
+        f"DTSTART;VALUE=DATE:{plan.interview:%Y%m%d}",
+        f"DTEND;VALUE=DATE:{plan.interview + dt.timedelta(days=1):%Y%m%d}",
+        "SUMMARY:Interview",
+        "TRANSP:TRANSPARENT",
+        "END:VEVENT",
+    ]
     return "".join(_folded(line) for line in [*lines, "END:VCALENDAR"])
 
 

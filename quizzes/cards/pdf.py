@@ -58,6 +58,10 @@ def write(entries: Iterable[Entry], path: Path, title: str, note: str) -> int:
                 add(topic.replace("_", " "), "B", 12, before=3)
                 add(TOPICS[topic], "", 7.5, after=1)
             add(entry.title, "B", SIZE + 0.5, before=1.5)
+            for line in filter(None, lines(entry.front)):
+                add(_bare(line), "", SIZE - 0.5, after=0.3)
+            for line in entry.exhibit.splitlines():
+                add(line.replace(" ", "\N{NO-BREAK SPACE}") or " ", "", SIZE - 1.5)
             if entry.answer:
                 add(entry.answer, "B", SIZE - 0.5, after=0.5)
             for line in filter(None, lines(entry.back)):

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from common.text import figure
 from quizzes.claims.claim import Claim
 from quizzes.claims.court import FigureOutcome, Ruling
 
@@ -27,17 +28,11 @@ def source_line(claim: Claim) -> str:
 
 
 def number(value: Any) -> str:
-    """Format a value for reading: thousands separated, short floats."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    """Format a value for reading: as `figure`, the first elements of a list."""
     if isinstance(value, list):
         shown = ", ".join(number(each) for each in value[:8])
         return f"[{shown}{', ...' if len(value) > 8 else ''}]"
-    return str(value)
+    return figure(value)
 
 
 def counts(rulings: Iterable[Ruling]) -> str:

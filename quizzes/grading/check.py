@@ -2,6 +2,7 @@
 a wrong number."""
 
 import math
+import re
 from typing import Any
 
 from quizzes.grading.parse import normal_word
@@ -90,32 +91,39 @@ def _sign(value: float) -> int:
     return (value > 0) - (value < 0)
 
 
-SLIPS = (
-    (8.0, "8 times the right one: bits for bytes?"),
-    (1 / 8, "an eighth of the right one: bytes for bits?"),
-    (1000.0, "1,000 times the right one: a prefix?"),
-    (1 / 1000, "a thousandth of the right one: a prefix?"),
-    (1024.0, "1,024 times the right one: a binary prefix?"),
-    (1 / 1024, "1/1,024 of the right one: a binary prefix?"),
-    (100.0, "100 times the right one: percent for a share?"),
-    (1 / 100, "a hundredth of the right one: a share for percent?"),
-    (2**30 / 10**9, "1.074 times the right one: GB for GiB?"),
-    (10**9 / 2**30, "the right one divided by 1.074: GiB for GB?"),
-    (2.0, "twice the right one: is something counted twice (K and V, out and in)?"),
-    (0.5, "half of the right one: is a two missing (K and V, out and in, bytes per value)?"),
-    (-1.0, "the right size with the other sign"),
+BYTES = re.compile(r"\b(?:[kKMGTP]i?)?(?:B|bits?|bytes?)\b")
+"""Units of data, also in a rate: GB/s, KiB, FLOP/B."""
+PREFIXED = re.compile(r"^(?:[kKMGTPmunµ]?(?:s|FLOP|FLOPS|W|Wh|Hz|J)|[kM]?(?:EUR|USD|\$))(?!\w)")
+"""Other units that have prefixes: a count of tokens or blocks has none."""
+SHARE = re.compile(r"^(?:%|share|)$")
+SLIPS: tuple[tuple[float, str, tuple[re.Pattern[str], ...] | None], ...] = (
+    (8.0, "8 times the right one: bits for bytes?", (BYTES,)),
+    (1 / 8, "an eighth of the right one: bytes for bits?", (BYTES,)),
+    (1000.0, "1,000 times the right one: a prefix?", (BYTES, PREFIXED)),
+    (1 / 1000, "a thousandth of the right one: a prefix?", (BYTES, PREFIXED)),
+    (1024.0, "1,024 times the right one: a binary prefix?", (BYTES,)),
+    (1 / 1024, "1/1,024 of the right one: a binary prefix?", (BYTES,)),
+    (100.0, "100 times the right one: percent for a share?", (SHARE,)),
+    (1 / 100, "a hundredth of the right one: a share for percent?", (SHARE,)),
+    (2**30 / 10**9, "1.074 times the right one: GB for GiB?", (BYTES,)),
+    (10**9 / 2**30, "the right one divided by 1.074: GiB for GB?", (BYTES,)),
+    (2.0, "twice the right one: is something counted twice?", None),
+    (0.5, "half of the right one: is a two missing?", None),
+    (-1.0, "the right size with the other sign", None),
 )
+"""Factor, its likely cause, and the units that the cause fits (None: any)."""
 SLIP_REL = 1e-3
 """Relative tolerance, small enough to make coincidences rare."""
 
 
-def slip(value: float, expected: float, *, whole: bool) -> str:
-    """Return a remark on a wrong number, or ""."""
+def slip(value: float, expected: float, *, whole: bool, unit: str = "") -> str:
+    """Return a remark on a wrong number, or "". unit: of the right one; nobody takes bits for bytes in a count."""
     if whole and abs(value - expected) == 1:
         return "off by one"
     if expected == 0:
         return ""
-    for factor, words in SLIPS:
-        if math.isclose(value / expected, factor, rel_tol=SLIP_REL):
+    for factor, words, units in SLIPS:
+        fits = units is None or any(pattern.search(unit) for pattern in units)
+        if fits and math.isclose(value / expected, factor, rel_tol=SLIP_REL):
             return words
     return ""

@@ -190,7 +190,7 @@ def _remark(parsed: Parsed, expected: Any, answer: Answer, *, ok: bool, known: b
         remarks.append(
             f"the number would be right in {answer.unit}"
             if face_is_right
-            else slip(parsed.value, float(expected), whole=answer.type == "int")
+            else slip(parsed.value, float(expected), whole=answer.type == "int", unit=answer.unit or "")
         )
     if answer.type in ("words", "ints") and not ok and sorted(map(str, parsed.value)) == _as_sorted(expected):
         remarks.append("the right elements in another order")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from common.text import figure
 from quizzes.expressions import ExpressionError, evaluate
 from quizzes.grading.units import SUFFIXES, Unit, expected_unit, unit
 from quizzes.question import Answer
@@ -427,7 +428,7 @@ def _quote(text: str) -> str:
 
 def _figure(value: float) -> str:
     """Format a number briefly: 1.397, 1,536, 2.5e+12."""
-    return f"{int(value):,}" if value == int(value) and abs(value) < 1e15 else f"{value:,.4g}"
+    return f"{int(value):,}" if value == int(value) and abs(value) < 1e15 else figure(float(value))
 
 
 _READERS = {"int": _int, "float": _float, "bool": _bool, "word": _word, "words": _words, "ints": _ints}

@@ -29,6 +29,18 @@ def test_a_shipped_plan_is_worked_out(name: str) -> None:
     assert all(figure["formula"] and figure["filled"] for figure in figures.values())
 
 
+@pytest.mark.parametrize("name", [path.stem for path in sorted(EXAMPLES.glob("*.yaml"))])
+def test_the_lines_of_the_cost_chart_fit_eighty_columns(name: str) -> None:
+    lines = prep(name, "--no-simulate").stdout.splitlines()
+    bars = [line for line in lines if "M req |" in line]
+    if not bars:
+        assert "cost per month by volume" not in "\n".join(lines)
+        return
+    place = lines.index(bars[0])
+    assert lines[place : place + len(bars)] == bars, "a bar is one line"
+    assert all(len(line) < 80 for line in [*bars, lines[place + len(bars)]])
+
+
 def test_ten_thousand_requests_per_second_have_no_time_for_200_tokens() -> None:
     result = prep("ten_thousand_rps", "--no-simulate")
     assert result.exit_code == 1

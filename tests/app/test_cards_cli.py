@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import zipfile
 from pathlib import Path
@@ -100,6 +101,11 @@ def test_exports_open_again(tmp_path: Path) -> None:
     assert all(any(f"{name}, seed 0" in field for field in fields) for name in ids)
     text = "\n".join(page.extract_text() for page in PdfReader(sheet).pages)
     assert all(name in text for name in ids)
+    assert not re.search(r"\de[+]\d", " ".join([text, *fields])), "a figure in the notation of computers"
+    for name in question_ids(load_bank(), ["parallelism"], None):
+        entry = of_question(load_bank().question(name), 0, run_here)
+        words = re.findall(r"\b[A-Za-z]{5,}\b", entry.front)[:4]
+        assert all(word in text for word in words), f"{name}: an answer without its question"
 
 
 @pytest.mark.parametrize(

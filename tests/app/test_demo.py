@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from app.cli.demo.drawing import TILES_PER_ROW, block_map, line_of, picture, why
+from app.cli.demo import drawing
+from app.cli.demo.drawing import (
+    COLOURS,
+    EVENT_STYLE,
+    STATUS_STYLE,
+    TILES_PER_ROW,
+    block_map,
+    line_of,
+    picture,
+    why,
+)
 from app.cli.demo.pool import Event, Frame, Row, Tile, Visitor, choose_pool
 from app.cli.main import app
 from engine.core.sched_output import NotScheduled, Reason
 from engine.core.stats import StepStats
+from tests.app.debugger.test_colours import contrast
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +65,16 @@ def drawn(renderable: object) -> str:
     console = Console(width=80, record=True, force_terminal=True, file=open("/dev/null", "w"))
     console.print(renderable)
     return console.export_text()
+
+
+def test_the_colours_can_be_read_on_a_dark_and_on_a_light_terminal() -> None:
+    """Contrast of at least 3:1 as text on black and on white, and under the dark letters of a tile."""
+    styles = [*COLOURS.values(), *STATUS_STYLE.values(), *EVENT_STYLE.values()]
+    assert not [style for style in styles if re.search("yellow|white|cyan|bright|grey[0-3]", style)]
+    for colour in {found for style in styles for found in re.findall(r"#\w{6}", style)}:
+        assert min(contrast(colour, "#000000"), contrast(colour, "#ffffff"), contrast(colour, "#101010")) >= 3
+    backgrounds = set(re.findall(r"#101010 on (\S+)\"", Path(drawing.__file__).read_text(encoding="utf-8")))
+    assert backgrounds == {"{COLOURS[tile.owners[0]]}", "{COLOURS['A']}"}
 
 
 def test_a_tile_shows_its_owners_by_letter() -> None:

@@ -7,6 +7,7 @@ import json
 from typer.testing import CliRunner
 
 from app.cli.experiments import experiments as app
+from app.cli.main import app as prep
 from app.cli.terminal import Problem
 from quizzes.experiments import registry
 
@@ -43,6 +44,21 @@ def test_show_explains_every_field_of_the_result() -> None:
     text = " ".join(output("show", "operations.canary").split())
     for field in registry.get("operations.canary").result_fields:
         assert field.name in text and field.meaning in text
+
+
+def test_the_help_of_run_lists_the_arguments_of_the_named_experiment() -> None:
+    experiment = registry.get("batching.static_vs_continuous")
+    shown = CliRunner().invoke(prep, ["run", experiment.name, "--help"])
+    assert shown.exit_code == 0
+    for name, parameter in experiment.parameters.items():
+        default = parameter.default
+        typed = ",".join(map(str, default)) if isinstance(default, (list, tuple)) else str(default)
+        assert f"--set {name}={typed}" in shown.stdout
+        again = CliRunner().invoke(prep, ["run", experiment.name, "--set", f"{name}={typed}", "--json"])
+        assert again.exit_code == 0, "a default is shown as it is typed"
+    assert "Arguments of" not in CliRunner().invoke(prep, ["run", "--help"]).stdout
+    unknown = CliRunner().invoke(prep, ["run", "batching.static_vs_continuos", "--help"])
+    assert unknown.exit_code != 0 and "did you mean 'batching.static_vs_continuous'" in unknown.output
 
 
 def test_json_has_units_of_the_result() -> None:

@@ -69,7 +69,7 @@ def as_editor(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 def test_a_whole_interview_fits_into_80_columns_and_ends_with_its_report(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with Session.start(specify(Wanted(minutes=45, seed=3))) as session:
         facts = sit(session)
@@ -90,7 +90,8 @@ def test_a_whole_interview_fits_into_80_columns_and_ends_with_its_report(
     again = prep("report")
     assert "for senior:" in again.output and "Communication" in again.output
     assert json.loads(prep("report", "--json").stdout)["finished"]
-    page = Path(prep("report", "--html").stdout.strip())
+    page = tmp_path / "report.html"
+    prep("report", "--html", str(page))
     assert page.read_text().startswith("<!doctype html>")
     assert "## Axes" in prep("report", "--markdown").stdout
     assert "communication" in prep("list").stdout and json.loads(prep("list", "--json").stdout)[0]["marks"]

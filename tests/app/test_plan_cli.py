@@ -49,7 +49,7 @@ def test_a_plan_fits_the_screen_and_its_options_are_saved(tmp_path: Path) -> Non
     ics, boxes = tmp_path / "plan.ics", tmp_path / "plan.md"
     found = json.loads(plan("--json", "--ics", str(ics), "--at", "07:30", "--markdown", str(boxes)).stdout)
     busy = [day for day in found["days"] if day["tasks"]]
-    assert len(found["days"]) == 12 and ics.read_bytes().count(b"BEGIN:VEVENT\r\n") == len(busy)
+    assert len(found["days"]) == 12 and ics.read_bytes().count(b"BEGIN:VEVENT\r\n") == len(busy) + 1
     assert boxes.read_text().count("- [ ] ") == sum(len(day["tasks"]) for day in busy)
     shown = CliRunner().invoke(app, ["today"]).stdout
     assert f"plan {found['days'][0]['minutes']:13.0f}  min: " in shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -18,8 +19,13 @@ from typer.testing import CliRunner, Result
 from app.cli import terminal
 from app.cli.main import app
 from app.cli.trace import _is_numbered
+from app.debugger.catalogue import glance
+from app.debugger.runs import open_run
+from engine.core.request import Request
+from engine.sampling_params import SamplingParams
 from engine.trace.reader import TraceReader
-from tests.trace.trace_workloads import random_run
+from engine.trace.writer import TraceWriter
+from tests.trace.trace_workloads import header, make_scheduler, random_run, sample
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,6 +69,38 @@ def test_info_shows_a_table_and_the_next_command(file: Path) -> None:
     for word in ("preemptions", "evictions", "prefix hits", reader.requests[0].request_id, "TTFT"):
         assert word in result.stdout
     assert "prep trace why" in result.stderr
+
+
+def test_a_pipe_and_a_narrow_terminal_have_every_id_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = make_scheduler()
+    name = "chatcmpl-0123456789abcdef-0123456789abcdef"
+    with TraceWriter(tmp_path / "ids.itrace", header(), scheduler) as tracer:
+        request = Request(name, list(range(9)), SamplingParams(max_tokens=3), 0)
+        scheduler.add(request)
+        tracer.add(request)
+        out = scheduler.schedule()
+        result = sample(scheduler, out, random.Random(0))
+        tracer.step(out, result, scheduler.update(out, result), 0.0)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    piped = prep("info", tmp_path / "ids.itrace").stdout
+    [row] = [line for line in piped.splitlines() if line.strip().startswith(name)]
+    assert row.rstrip().endswith("unfinished")
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = prep("info", tmp_path / "ids.itrace").stdout
+    assert name not in narrow and "…" not in narrow
+    column = "".join(line.split()[0] for line in narrow.split("─\n")[-1].splitlines() if line[1:2].strip())
+    assert name in column, "folded, not cut"
+
+
+def test_the_fewest_free_blocks_are_a_fact_and_not_a_bound(file: Path) -> None:
+    reader = TraceReader(file)
+    fewest = min(reader.series.free_blocks)
+    assert f"{fewest} block{'s' * (fewest != 1)} free" in prep("info", file).stdout
+    glanced = glance(open_run("memory-pressure"))
+    assert glanced.min_free_blocks == 0 and "at least" not in glanced.in_words
+    assert f"fewest free blocks 0 of {glanced.num_blocks}" in glanced.in_words
 
 
 def test_why_names_the_reason_its_figures_and_the_place_in_the_queue(file: Path) -> None:
@@ -192,7 +230,7 @@ def test_an_export_into_nowhere_says_so(file: Path, tmp_path: Path) -> None:
 STAND_IN = """
 import os, sys
 from pathlib import Path
-from tests.trace.trace_workloads import random_run
+from tests.trace.trace_workloads import header, make_scheduler, random_run, sample
 from engine.trace.files import unused_path
 for seed in range(int(sys.argv[1])):
     random_run(unused_path(os.environ["PREP_TRACE"]), seed)

@@ -17,6 +17,12 @@ def test_the_beginning_of_a_long_name_suggests_it() -> None:
     assert closest("min", ["signal", "min_replicas", "max_replicas"]) == "min_replicas"
 
 
+def test_a_part_of_a_long_name_suggests_it() -> None:
+    ids = ["memory.paged_attention", "prefix_cache.key_of_an_image"]
+    assert closest("key_of", ids) == "prefix_cache.key_of_an_image"
+    assert closest("of", ids) is None
+
+
 def test_without_a_close_name_all_are_listed_or_the_place_that_lists_them() -> None:
     assert unknown_name("unknown GPU", "xyz", ["a100", "h100"]) == "unknown GPU 'xyz'; known: a100, h100"
     assert unknown_name("no lab is called", "xyz", ["a"], "prep lab lists them") == (

@@ -330,7 +330,8 @@ def test_no_plan_for_a_week_of_reviews_loses_them(state: State) -> None:
 
 def test_on_the_day_of_the_interview_there_is_nothing_to_plan(state: State) -> None:
     plan = planned(state, 0)
-    assert plan.days == () and plan.planned == 0 and calendar(plan, dt.time(19), NOW).count("VEVENT") == 0
+    assert plan.days == () and plan.planned == 0
+    assert calendar(plan, dt.time(19), NOW).count("BEGIN:VEVENT") == 1, "the interview itself"
 
 
 # files
@@ -348,7 +349,9 @@ def test_the_calendar_can_be_read_and_keeps_its_uids(monkeypatch: pytest.MonkeyP
     assert all(len(line.encode()) <= 75 for line in text.split("\r\n")) and "\n" not in text.replace(
         "\r\n", ""
     )
-    events = icalendar.Calendar.from_ical(text).walk("VEVENT")
+    *events, interview = icalendar.Calendar.from_ical(text).walk("VEVENT")
+    assert interview["DTSTART"].dt == plan.interview and str(interview["SUMMARY"]) == "Interview"
+    assert interview["DTEND"].dt == plan.interview + dt.timedelta(days=1) and not interview.errors
     busy = [day for day in plan.days if day.tasks]
     assert [event["DTSTART"].dt.astimezone().date() for event in events] == [day.date for day in busy]
     for event, day in zip(events, busy, strict=True):
@@ -358,9 +361,10 @@ def test_the_calendar_can_be_read_and_keeps_its_uids(monkeypatch: pytest.MonkeyP
         assert str(event["DESCRIPTION"]).splitlines() == [
             f"{task.text}, {task.minutes:.0f} min: {task.command}" for task in day.tasks
         ]
-    later = icalendar.Calendar.from_ical(calendar(plan, dt.time(20), NOW + dt.timedelta(days=1))).walk(
-        "VEVENT"
-    )
+    *later, moved = icalendar.Calendar.from_ical(
+        calendar(plan, dt.time(20), NOW + dt.timedelta(days=1))
+    ).walk("VEVENT")
+    assert moved["UID"] == interview["UID"]
     assert [event["UID"] for event in later] == [event["UID"] for event in events]
     assert all(new["SEQUENCE"] > old["SEQUENCE"] for new, old in zip(later, events, strict=True))
 
@@ -371,7 +375,7 @@ def test_any_text_survives_the_calendar(text: str) -> None:
     day = Day(TODAY, 10, (Task("lesson", text, 10, "prep; \\ , x"),))
     questions = as_laid_out([], new=[0], reviews=[0], minutes_per_day=10, today=TODAY)
     plan = Plan(TODAY, TODAY, 5.0, (day,), (), (), questions)
-    [event] = icalendar.Calendar.from_ical(calendar(plan, dt.time(19), NOW)).walk("VEVENT")
+    event, _ = icalendar.Calendar.from_ical(calendar(plan, dt.time(19), NOW)).walk("VEVENT")
     assert str(event["SUMMARY"]) == f"prep: {text}"
     assert str(event["DESCRIPTION"]) == f"{text}, 10 min: prep; \\ , x"
 

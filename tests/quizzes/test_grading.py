@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quizzes.grading import ParseError, check_reply, grade, parse, parse_interval, reply_keys
+from quizzes.grading.check import slip
 from quizzes.grading.grade import typed, typed_replies
 from quizzes.grading.options import adjacent_share, picked_share
 from quizzes.grading.units import KINDS, expected_unit, unit
@@ -208,9 +209,8 @@ def test_a_right_reply_is_never_a_mistake() -> None:
     ("typed", "remark"),
     [
         ("13", "off by one"),
-        ("112", "bits for bytes"),
         ("28", "twice"),
-        ("14336", "binary prefix"),
+        ("7", "half"),
         ("-14", "sign"),
     ],
 )
@@ -218,6 +218,19 @@ def test_a_near_miss_is_remarked_upon(typed: str, remark: str) -> None:
     part = grade(draw(NUMBERS, 1), {"steps": typed, "size": "3"}).parts[0]
     assert not part.ok
     assert remark in part.remark
+
+
+@pytest.mark.parametrize(
+    ("factor", "unit", "remark"),
+    [
+        (8, "GB/s", "bits for bytes"), (1024, "B", "binary prefix"), (1000, "ms", "a prefix"),
+        (1000, "EUR", "a prefix"), (100, "%", "percent"), (2**30 / 10**9, "GiB", "GB for GiB"),
+    ],
+)  # fmt: skip
+def test_a_slip_is_one_that_its_unit_allows(factor: float, unit: str, remark: str) -> None:
+    assert remark in slip(3 * factor, 3, whole=False, unit=unit)
+    for count in ("tokens", "blocks", "steps", "requests", "tokens/s", "x", "GPUs"):
+        assert slip(3 * factor, 3, whole=True, unit=count) == "", "no one takes bits for bytes in a count"
 
 
 def test_the_right_number_in_the_wrong_unit_is_wrong_and_said_so() -> None:

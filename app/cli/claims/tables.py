@@ -82,7 +82,7 @@ def _verdict(entry: Entry, rulings: dict[str, Any]) -> str:
 def _print(rows: list[tuple[Entry, str]]) -> None:
     """Print one line per claim: cut at the width of a terminal, whole in a pipe."""
     console = terminal.out()
-    width = console.width if console.is_terminal else 10_000
+    width = console.width
     for entry, verdict in rows:
         known = verdict if verdict != "unknown" else "discussion" if not entry.run else "-"
         colour = common.COLOUR.get(verdict, "dim")

@@ -17,16 +17,19 @@ from engine.core.sched_output import NotScheduled, Reason
 WIDTH = 80
 TILES_PER_ROW = 19
 COLOURS = {
-    "A": "bright_blue",
-    "B": "bright_green",
-    "C": "bright_yellow",
-    "D": "bright_magenta",
-    "E": "bright_cyan",
-    "F": "orange1",
+    "A": "#0087d7",
+    "B": "#00875f",
+    "C": "#af8700",
+    "D": "#af5faf",
+    "E": "#008787",
+    "F": "#d75f00",
 }
-EVENT_STYLE = {"hit": "bold green", "preempt": "bold red", "resume": "bold yellow", "finish": "dim"}
+"""Of requests: legible on a dark and on a light terminal. Letters carry the meaning."""
+AMBER = COLOURS["C"]
+"""Instead of yellow, which cannot be read on white."""
+EVENT_STYLE = {"hit": "bold green", "preempt": "bold red", "resume": f"bold {AMBER}", "finish": "dim"}
 STATUS_STYLE = {
-    "waiting": "yellow",
+    "waiting": AMBER,
     "prefill": "bold",
     "decode": "bold",
     "preempted": "bold red",
@@ -95,9 +98,9 @@ def _tile(tile: Tile) -> Text:
     if len(tile.owners) == 1:
         return Text(f" {tile.owners[0]} ", style=f"bold #101010 on {COLOURS[tile.owners[0]]}")
     if tile.owners:
-        return Text(f"{''.join(tile.owners):^3.3}", style="bold #101010 on bright_white")
+        return Text(f"{''.join(tile.owners):^3.3}", style="bold reverse")
     if tile.is_cached:
-        return Text(" ░ " if unicode_ok() else " o ", style="grey50 on grey15")
+        return Text(" ░ " if unicode_ok() else " o ", style="grey50")
     return Text(" · " if unicode_ok() else " . ", style="grey50")
 
 
@@ -105,7 +108,7 @@ def legend() -> Text:
     return Text.assemble(
         (" A ", f"bold #101010 on {COLOURS['A']}"),
         (" owner  ", "dim"),
-        ("ABC", "bold #101010 on bright_white"),
+        ("ABC", "bold reverse"),
         (" shared  ", "dim"),
         _tile(Tile((), True)),
         (" free, content kept  ", "dim"),
@@ -125,7 +128,7 @@ def requests(rows: list[Row]) -> Table:
     for row in rows:
         words = Text(row.text.replace("\n", " ")) if row.text else Text(row.question, style="dim italic")
         if row.reason is not None:
-            words = Text(why(row.reason), style="yellow")
+            words = Text(why(row.reason), style=AMBER)
         table.add_row(
             Text(row.name, style=f"bold {COLOURS[row.name]}"),
             Text(row.status, style=STATUS_STYLE[row.status]),

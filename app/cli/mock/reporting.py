@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.markup import escape
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def report(
     session: SessionArgument = None,
-    html: Annotated[bool, option("Write one self-contained page, and print its path.", "--html")] = False,
+    html: Annotated[Path | None, option("Write a self-contained page.", metavar="FILE")] = None,
     markdown: Annotated[bool, option("Print everything as Markdown.", "--markdown")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -33,21 +34,19 @@ def report(
     \b
     Examples:
       prep mock report
-      prep mock report --html
+      prep mock report --html report.html
       prep mock report --markdown > report.md
     """
     from interview.mock.report import as_html, as_markdown
-    from interview.mock.report.model import path_of
 
     found = _report_of(session)
     if json:
         terminal.print_json(found.to_json())
     elif markdown:
         print(as_markdown(found))
-    elif html:
-        path = path_of(found.id).with_suffix(".html")
-        write_atomically(path, as_html(found))
-        print(path)
+    elif html is not None:
+        write_atomically(html, as_html(found))
+        terminal.note(f"{terminal.mark(True)} {terminal.literal(html)}")
     else:
         show(found)
 
@@ -181,5 +180,5 @@ def _rest(found: Report) -> None:
         )
     where.print(showing.prose(f"next session: {found.next_session}"))
     terminal.next_command(
-        f"prep mock report {short(found.id)} --html", "every answer, with one that scores 5"
+        f"prep mock report {short(found.id)} --html report.html", "every answer, with one that scores 5"
     )

@@ -15,6 +15,8 @@ from app.cli import terminal
 from quizzes.answering import reasons, shown
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
     from quizzes.grading import Graded
     from quizzes.instance import Instance
     from quizzes.question import Interview
@@ -140,8 +142,9 @@ def verdict(instance: Instance, graded: Graded, *, surprise: bool) -> None:
     decided = "engine" if graded.grader == "experiment" else "answer"
     table = terminal.framed_table()
     table.add_column("")
-    table.add_column("you", justify="right", overflow="fold")
-    table.add_column(decided, justify="right", overflow="fold")
+    side: JustifyMethod = "left" if any(part.id == "choice" for part in graded.parts) else "right"
+    table.add_column("you", justify=side, overflow="fold")
+    table.add_column(decided, justify=side, overflow="fold")
     table.add_column("")
     for part in graded.parts:
         values = [escape(shown(instance, part, value)) for value in (part.given, part.expected)]

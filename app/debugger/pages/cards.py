@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.page_frame import link_is_wrong, told
+from common.text import figure
 from quizzes.cards.card import FEATURES, KINDS, Card, EngineCard, HardwareCard, PaperCard, ReleaseCard
 from quizzes.cards.card_list import Cards, load_cards
 from quizzes.cards.hardware import MODEL, figures
@@ -128,7 +129,7 @@ def _devices(cards: list[HardwareCard]) -> str:
     rows = []
     for found in (figures(device) for card in cards for device in card.devices):
         rates = {rate.dtype: rate for rate in found.rates}
-        of_type = [f"{rates[dtype].teraflops:,.4g}" if dtype in rates else "–" for dtype in TYPES]
+        of_type = [figure(rates[dtype].teraflops) if dtype in rates else "–" for dtype in TYPES]
         ridge = rates.get("bfloat16", found.rates[0]).ridge
         step = "–" if found.floor_ms is None else f"{found.floor_ms:,.1f} ms"
         size = [f"{found.memory_gib:.1f}", f"{found.gb_per_s:,.0f}"]

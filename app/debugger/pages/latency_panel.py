@@ -23,7 +23,7 @@ from app.debugger.views.latency import (
     percentiles,
     within_limits,
 )
-from common.text import counted
+from common.text import counted, figure
 from engine.trace.format import shown_name
 
 MOST_MARKS = 60
@@ -131,7 +131,7 @@ def _distribution(run: Run, found: Latencies, kind: Kind, limit: float, unit: Un
         Axis("share", "% of requests", 0, 122),
         note=note,
         curves=[Curve("at or below", points)],
-        rules=[Rule("x", limit, f"limit {limit:,.4g}", "alarm", beyond=True)],
+        rules=[Rule("x", limit, f"limit {figure(limit)}", "alarm", beyond=True)],
         marks=_marks(run, found, kind, limit, unit) if len(values) <= MOST_MARKS else [],
         height=170,
         key=f"latency {kind}",
@@ -157,7 +157,7 @@ def _marks(run: Run, found: Latencies, kind: Kind, limit: float, unit: Unit) -> 
         marks.append(
             Mark(
                 name, value, 100.0 * (rank + 1) / len(have),
-                f"{kind} {value:,.4g} {unit}, {'outside' if is_outside else 'within'} the limit of {limit:,.4g}\n"
+                f"{kind} {figure(value)} {unit}, {'outside' if is_outside else 'within'} the limit of {figure(limit)}\n"
                 "click: open on the page Requests",
                 f"--request-{colours[number]}", "hollow" if is_outside else "circle",
                 label=name[:16] if is_outside else "", id=number,

@@ -13,6 +13,7 @@ from app.debugger.pages.latency_panel import show_latencies
 from app.debugger.runs import Run
 from app.debugger.views.figures import EVENTS, Metric, counter_rows, metrics
 from app.debugger.views.requests import has_clock
+from common.text import figure
 
 MAX_MARKS = 250
 """Maximum marks per kind of event."""
@@ -111,7 +112,7 @@ def _marks(run: Run) -> list[tuple[int, str, str]]:
 
 
 def _text(value: float) -> str:
-    return "—" if value != value else f"{value:,.4g}"
+    return "—" if value != value else figure(value)
 
 
 def _in_words(metric: Metric) -> str:

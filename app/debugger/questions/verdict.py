@@ -96,7 +96,8 @@ def _parts(held: Held, graded: Graded) -> None:
     rows = [
         (part.id.replace("_", " "), _said(held, part), _truth(held, part), part.ok) for part in graded.parts
     ]
-    decided = "measured" if graded.grader == "experiment" else "answer"
+    is_figure = any(map(_is_number, graded.parts))
+    decided = "measured" if graded.grader == "experiment" and is_figure else "answer"
     st.html(table(rows, with_verdicts=True, truth=decided))
     numbers = [row for row, part in zip(rows, graded.parts, strict=True) if _is_number(part)]
     found = [each for row in numbers if (each := compared(row)) is not None]
