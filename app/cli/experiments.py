@@ -9,7 +9,7 @@ from rich.padding import Padding
 
 from app.cli import terminal
 from app.cli.options import JsonOption, TopicOption, argument, option
-from app.cli.run import plain, resolve_name
+from app.cli.run import as_list, plain, resolve_name, type_name
 from quizzes.experiments import registry
 from quizzes.topics import TOPICS, resolve
 
@@ -111,31 +111,6 @@ def _summary(experiment: Any) -> dict[str, Any]:
         },
         "result": experiment.result_units,
     }
-
-
-def as_list(value: Any) -> Any:
-    return [as_list(item) for item in value] if isinstance(value, tuple) else value
-
-
-def type_name(annotation: Any) -> str:
-    """int from 1 to 64; list of int; fcfs or priority."""
-    from pydantic import TypeAdapter
-
-    schema = TypeAdapter(annotation).json_schema()
-    return _describe(schema)
-
-
-def _describe(schema: dict[str, Any]) -> str:
-    if "enum" in schema:
-        return " or ".join(map(str, schema["enum"]))
-    if "anyOf" in schema:
-        return " or ".join(_describe(part) for part in schema["anyOf"])
-    if schema.get("type") == "array":
-        return f"list of {_describe(schema.get('items', {}))}"
-    bounds = [f"from {schema['minimum']}"] if "minimum" in schema else []
-    bounds += [f"above {schema['exclusiveMinimum']}"] if "exclusiveMinimum" in schema else []
-    bounds += [f"to {schema['maximum']}"] if "maximum" in schema else []
-    return " ".join([str(schema.get("const", schema.get("type", "value"))), *bounds])
 
 
 experiments = terminal.command_app(

@@ -43,6 +43,31 @@ def resolve_name(given: str) -> str:
     )
 
 
+def as_list(value: Any) -> Any:
+    return [as_list(item) for item in value] if isinstance(value, tuple) else value
+
+
+def type_name(annotation: Any) -> str:
+    """int from 1 to 64; list of int; fcfs or priority."""
+    from pydantic import TypeAdapter
+
+    schema = TypeAdapter(annotation).json_schema()
+    return _describe(schema)
+
+
+def _describe(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return " or ".join(map(str, schema["enum"]))
+    if "anyOf" in schema:
+        return " or ".join(_describe(part) for part in schema["anyOf"])
+    if schema.get("type") == "array":
+        return f"list of {_describe(schema.get('items', {}))}"
+    bounds = [f"from {schema['minimum']}"] if "minimum" in schema else []
+    bounds += [f"above {schema['exclusiveMinimum']}"] if "exclusiveMinimum" in schema else []
+    bounds += [f"to {schema['maximum']}"] if "maximum" in schema else []
+    return " ".join([str(schema.get("const", schema.get("type", "value"))), *bounds])
+
+
 class WithArguments(TyperCommand):
     """`prep run`: its help page lists the arguments of the experiment that is named before --help."""
 
@@ -55,8 +80,6 @@ class WithArguments(TyperCommand):
         name = ctx.meta.get("experiment")
         if name is None:
             return
-        from app.cli.experiments import as_list, type_name  # it imports this module
-
         experiment = get(resolve_name(name))
         rows = [
             (f"--set {each}={_typed(as_list(parameter.default))}", type_name(parameter.annotation))

@@ -82,8 +82,8 @@ class TraceDiff:
     requests: list[RequestDelta]
     figures: list[Figure]
     waits: list[tuple[Reason, int]]
-    """Why requests of the first run computed nothing, with the number of steps, most frequent first; without the
-    requests that only waited behind another one."""
+    """Reasons for which requests of the first run computed nothing, with the number of steps, most frequent first;
+    without the requests that only waited behind another one."""
 
     def next_divergence(self, step: int) -> int | None:
         return next((found for found in self.divergences if found > step), None)
@@ -146,8 +146,8 @@ _WORKLOAD_FIELDS = {
 
 
 def _settings(a: Trace, b: Trace) -> list[tuple[str, Any, Any]]:
-    """A setting that one file lacks is newer than that run, which had its default; one without a default was never
-    changed by anybody, so it is left out."""
+    """A setting that one file lacks is newer than that run, which had its default; one without a default is left
+    out."""
     ours, theirs = _flat(a), _flat(b)
     values = [
         (n, ours.get(n, _DEFAULTS.get(n, _NEW)), theirs.get(n, _DEFAULTS.get(n, _NEW)))

@@ -117,7 +117,7 @@ SLIP_REL = 1e-3
 
 
 def slip(value: float, expected: float, *, whole: bool, unit: str = "") -> str:
-    """Return a remark on a wrong number, or "". unit: of the right one; nobody takes bits for bytes in a count."""
+    """Return a remark on a wrong number, or "". unit: of the right one; a count has no bits and bytes."""
     if whole and abs(value - expected) == 1:
         return "off by one"
     if expected == 0:

@@ -1,4 +1,4 @@
-"""Who holds the adapter slots, read from a trace: as the scheduler counted them when it decided."""
+"""The requests that use adapter slots, read from a trace: as the scheduler counted them when it decided."""
 
 from __future__ import annotations
 

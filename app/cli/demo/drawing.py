@@ -24,7 +24,7 @@ COLOURS = {
     "E": "#008787",
     "F": "#d75f00",
 }
-"""Of requests: legible on a dark and on a light terminal. Letters carry the meaning."""
+"""Colours of requests, legible on a dark and on a light terminal. Letters carry the meaning."""
 AMBER = COLOURS["C"]
 """Instead of yellow, which cannot be read on white."""
 EVENT_STYLE = {"hit": "bold green", "preempt": "bold red", "resume": f"bold {AMBER}", "finish": "dim"}

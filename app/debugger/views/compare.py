@@ -101,7 +101,7 @@ def summary(found: TraceDiff) -> str:
 
 
 def _why_equal(found: TraceDiff) -> str:
-    """What limited the batch instead, if the settings differ and nothing else does."""
+    """Say what limited the batch instead, if only the settings differ."""
     changed = [name for name, *_ in found.settings if name != "changed from step"]
     if not changed:
         return ""
