@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 from common.field_paths import Location, Place, follow, places_of
 from common.names import closest
-from common.text import counted, join_or
+from common.text import counted, join_or, shown
 
 MUST = "must be "
-MOST_SHOWN = 60
-"""Characters of a value in a sentence."""
+MOST = 20
+"""Places in one list of complaints. Whoever sends the data decides how much of it is wrong."""
+MOST_FORMS = 20
+"""Errors that are worded for one place: a union has one for each of its forms."""
 
 
 class Complaint(NamedTuple):
@@ -28,25 +30,24 @@ class Complaint(NamedTuple):
 
 
 def complaints(
-    errors: Iterable[Mapping[str, Any]], kind: Any = None, *, within: Location = ()
+    errors: Iterable[Mapping[str, Any]], kind: Any = None, *, within: Location = (), most: int = MOST
 ) -> list[Complaint]:
     """Return what is wrong, in the order of the errors.
 
     errors: `errors()` of a ValidationError. kind: the type that was validated, such as a model; without it, sentences
-    name no similar field. within: location of the value that was validated.
+    name no similar field. within: location of the value that was validated. most: complaints; one more counts the
+    others. Only these are worded, and the rest of the time grows with the number of errors.
     """
-    found: dict[Location, list[str]] = {}
-    values: dict[Location, Any] = {}
+    found: dict[Location, list[tuple[Mapping[str, Any], Place]]] = {}
     for error in errors:
         place = follow(tuple(error["loc"]), kind)
         place = place._replace(path=(*within, *place.path))
-        found.setdefault(place.path, []).append(_rule(error, place, kind))
-        values[place.path] = error.get("input")
+        found.setdefault(place.path, []).append((error, place))
     # Of a union, the form that fits best: its errors are the deepest.
-    leaves = [
-        path for path in found if not any(path == other[: len(path)] != other for other in found if path)
-    ]
-    return [Complaint(path, _sentence(path, found[path], values[path])) for path in leaves]
+    inner = {path[:length] for path in found for length in range(1, len(path))}
+    leaves = [path for path in found if path not in inner]
+    listed = [Complaint(path, _sentence(path, found[path][:MOST_FORMS], kind)) for path in leaves[:most]]
+    return listed + [Complaint((), f"and {len(leaves) - most} more")] * (len(leaves) > most)
 
 
 def complain(errors: Iterable[Mapping[str, Any]], kind: Any = None, *, within: Location = ()) -> str:
@@ -61,8 +62,9 @@ def path_of(location: Location) -> str:
     )
 
 
-def _sentence(path: Location, rules: list[str], value: Any) -> str:
+def _sentence(path: Location, errors: list[tuple[Mapping[str, Any], Place]], kind: Any) -> str:
     """Return what is wrong at a place; the forms of a union are alternatives."""
+    rules, value = [_rule(error, place, kind) for error, place in errors], errors[-1][0].get("input")
     text = next((rule for rule in rules if not rule.startswith(MUST)), "")
     if not text:
         allowed = join_or(list(dict.fromkeys(rule.removeprefix(MUST) for rule in rules)))
@@ -76,8 +78,7 @@ def _shown(path: Location, value: Any) -> str:
         return "another value"
     if value is None:
         return "nothing"
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
-    return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + "…"
+    return str(value).lower() if isinstance(value, bool) else shown(value)
 
 
 def _rule(error: Mapping[str, Any], place: Place, kind: Any) -> str:

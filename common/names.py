@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from common.text import shown
+
+LONGEST = 100
+"""Characters of a name that may be a misspelling; the time to compare grows with the square."""
+
 
 def unknown_name(
     problem: str, name: object, known: Iterable[str], where: str = "", *, cutoff: float = 0.6
@@ -18,7 +23,7 @@ def unknown_name(
     close = closest(name, names, cutoff=cutoff)
     hint = None if close is None else f"did you mean {close!r}?"
     rest = where or ("" if hint else f"known: {', '.join(names) or 'none'}")
-    return f"{problem} {name!r}; {' '.join(filter(None, [hint, rest]))}"
+    return f"{problem} {shown(name, LONGEST)}; {' '.join(filter(None, [hint, rest]))}"
 
 
 def closest(name: object, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
@@ -28,6 +33,8 @@ def closest(name: object, known: Iterable[str], *, cutoff: float = 0.6) -> str |
     """
     lower = {each.lower(): each for each in reversed(list(known))}
     word = str(name).lower()
+    if len(word) > LONGEST:
+        return None
     longer = [each for each in lower if len(word) > 2 and each.startswith(word)]
     around = [each for each in lower if len(word) > 2 and word in each]
     found = get_close_matches(word, lower, n=1, cutoff=cutoff) or longer[-1:] or around[-1:]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 GIB = 1 << 30
+MOST_SHOWN = 60
+"""Characters of a value in a message."""
 
 PLAIN = {
     "·": "-", "…": "...", "–": "-", "—": "-", "─": "-", "→": "->", "←": "<-", "×": "x", "≈": "~", "≤": "<=", "≥": ">=",
@@ -52,6 +54,39 @@ def plain_value(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {plain_value(item)}" for key, item in value.items()) + "}"
     return figure(value)
+
+
+def shown(value: object, most: int = MOST_SHOWN) -> str:
+    """Return the beginning of `repr(value)`, at most so many characters, in a time that does not depend on its size."""
+    text = ""
+    for piece in _pieces(value, most):
+        text += piece
+        if len(text) > most:
+            return text[: most - 1] + "…"
+    return text
+
+
+def _pieces(value: object, most: int) -> Iterator[str]:
+    """Yield the text of a value in pieces of bounded length."""
+    if isinstance(value, str | bytes):
+        yield repr(value[: most + 1])
+    elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 4 * most:
+        yield f"an integer of {value.bit_length():,} bits"  # Python refuses to write more than 4,300 digits
+    elif type(value) in (list, tuple):
+        yield "[" if isinstance(value, list) else "("
+        for number, item in enumerate(value):  # type: ignore[arg-type]
+            yield ", " if number else ""
+            yield from _pieces(item, most)
+        yield "]" if isinstance(value, list) else ",)" if len(value) == 1 else ")"  # type: ignore[arg-type]
+    elif isinstance(value, Mapping):
+        for number, (key, item) in enumerate(value.items()):
+            yield ", " if number else "{"
+            yield from _pieces(key, most)
+            yield ": "
+            yield from _pieces(item, most)
+        yield "}" if value else "{}"
+    else:
+        yield repr(value)
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

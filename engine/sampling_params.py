@@ -15,6 +15,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
 from common.names import unknown_name
+from common.text import shown
 
 GREEDY_BELOW = 1e-5
 """Temperatures below it are greedy: the softmax is one-hot in float32 (vLLM's _SAMPLING_EPS)."""
@@ -64,7 +65,7 @@ class StructuredOutputsParams:
             said, kinds = " and ".join(given) or "none", ", ".join(STRUCTURE_KINDS)
             raise ValueError(f"structured_outputs takes exactly one of {kinds}; got {said}")
         if not isinstance(value := self.disable_any_whitespace, bool):
-            raise ValueError(f"disable_any_whitespace must be True or False, got {value!r}")
+            raise ValueError(f"disable_any_whitespace must be True or False, got {shown(value)}")
         getattr(self, f"_check_{self.kind}", self._check_text)()
 
     @property
@@ -81,7 +82,7 @@ class StructuredOutputsParams:
         schema = _parsed("json", self.json) if isinstance(self.json, str) else self.json
         check_depth("json", schema, MAX_CONTAINERS)
         if not isinstance(schema, (Mapping, bool)):
-            raise ValueError(f"json must be a JSON schema (an object, or its text), got {self.json!r}")
+            raise ValueError(f"json must be a JSON schema (an object, or its text), got {shown(self.json)}")
 
     def _check_choice(self) -> None:
         self.choice = _strings("choice", self.choice)
@@ -90,12 +91,12 @@ class StructuredOutputsParams:
 
     def _check_json_object(self) -> None:
         if self.json_object is not True:
-            raise ValueError(f"json_object must be True or left out, got {self.json_object!r}")
+            raise ValueError(f"json_object must be True or left out, got {shown(self.json_object)}")
 
     def _check_text(self) -> None:
         text = getattr(self, self.kind)
         if not isinstance(text, str) or not text:
-            raise ValueError(f"{self.kind} must be text that is not empty, got {text!r}")
+            raise ValueError(f"{self.kind} must be text that is not empty, got {shown(text)}")
         if self.kind == "structural_tag":
             check_depth("structural_tag", _parsed("structural_tag", text), MAX_CONTAINERS)
         if self.kind == "grammar" and text.count("(") > MAX_DEPTH:
@@ -220,10 +221,10 @@ class SamplingParams:
         for name in _FLAGS:
             value = getattr(self, name)
             if not isinstance(value, bool) and (name, value) != ("skip_reading_prefix_cache", None):
-                raise ValueError(f"{name} must be True or False, got {value!r}")
+                raise ValueError(f"{name} must be True or False, got {shown(value)}")
         if not isinstance(self.output_kind, RequestOutputKind):
             kinds = ", ".join(f"RequestOutputKind.{kind.name}" for kind in RequestOutputKind)
-            raise ValueError(f"output_kind must be one of {kinds}, got {self.output_kind!r}")
+            raise ValueError(f"output_kind must be one of {kinds}, got {shown(self.output_kind)}")
 
     def _normalise_lists(self) -> None:
         self.stop = _strings("stop", [self.stop] if isinstance(self.stop, str) else self.stop)
@@ -241,12 +242,14 @@ class SamplingParams:
         if isinstance(structure, Mapping) and all(isinstance(name, str) for name in structure):
             self.structured_outputs = StructuredOutputsParams(**structure)
         elif structure is not None and not isinstance(structure, StructuredOutputsParams):
-            raise ValueError(f"structured_outputs must be StructuredOutputsParams, got {structure!r}")
+            raise ValueError(f"structured_outputs must be StructuredOutputsParams, got {shown(structure)}")
         if extra is not None:
             if not isinstance(extra, dict) or extra.keys() - {"kv_transfer_params"}:
-                raise ValueError(f"extra_args takes a dict with the key kv_transfer_params, got {extra!r}")
+                raise ValueError(
+                    f"extra_args takes a dict with the key kv_transfer_params, got {shown(extra)}"
+                )
             if not isinstance(params := extra.get("kv_transfer_params", {}), dict):
-                raise ValueError(f"kv_transfer_params must be a dict, got {params!r}")
+                raise ValueError(f"kv_transfer_params must be a dict, got {shown(params)}")
 
     def _check_combinations(self) -> None:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
@@ -316,7 +319,7 @@ def _integer(name: str, value: Any, allowed: _Range) -> int | None:
     if value is None and allowed.optional:
         return None
     if isinstance(value, bool) or not isinstance(value, Integral) or value not in allowed:
-        raise ValueError(f"{name} must be an integer {allowed}, got {value!r}")
+        raise ValueError(f"{name} must be an integer {allowed}, got {shown(value)}")
     return int(value)
 
 
@@ -334,7 +337,7 @@ def _float(name: str, value: Any, allowed: _Range) -> float:
         or not _is_finite(value)
         or value not in allowed
     ):
-        raise ValueError(f"{name} must be a finite number {allowed}, got {value!r}")
+        raise ValueError(f"{name} must be a finite number {allowed}, got {shown(value)}")
     return float(value)
 
 
@@ -350,10 +353,10 @@ def _strings(name: str, value: Any) -> list[str]:
     if value is None:
         return []
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ValueError(f"{name} must be a list of strings, got {value!r}")
+        raise ValueError(f"{name} must be a list of strings, got {shown(value)}")
     for item in value:
         if not isinstance(item, str) or not item:
-            raise ValueError(f"{name} must hold strings that are not empty, got {item!r}")
+            raise ValueError(f"{name} must hold strings that are not empty, got {shown(item)}")
     return list(value)
 
 
@@ -400,22 +403,22 @@ def _too_deep(name: str) -> str:
 def _token_ids(name: str, value: Any) -> list[int]:
     items = None if isinstance(value, (str, bytes, Mapping)) else list_of(value)
     if items is None:
-        raise ValueError(f"{name} must be a list of token ids, got {value!r}")
-    return [_token_id(name, item) for item in items]
+        raise ValueError(f"{name} must be a list of token ids, got {shown(value)}")
+    return [item if type(item) is int and item >= 0 else _token_id(name, item) for item in items]
 
 
 def _token_id(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
-        raise ValueError(f"{name} must hold token ids (integers >= 0), got {value!r}")
+        raise ValueError(f"{name} must hold token ids (integers >= 0), got {shown(value)}")
     return int(value)
 
 
 def _logit_bias(value: Any) -> dict[int, float]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"logit_bias must map token ids to numbers, got {value!r}")
-    biases = {}
+        raise ValueError(f"logit_bias must map token ids to numbers, got {shown(value)}")
+    biases, allowed = {}, _Range(-100, 100)
     for key, bias in value.items():
-        token_id = int(key) if isinstance(key, str) and key.isdecimal() else key
-        token_id = _token_id("logit_bias", token_id)
-        biases[token_id] = _float(f"logit_bias[{token_id}]", bias, _Range(-100, 100))
+        is_digits = isinstance(key, str) and len(key) < 20 and key.isdecimal()
+        token_id = _token_id("logit_bias", int(key) if is_digits else key)
+        biases[token_id] = _float(f"logit_bias[{token_id}]", bias, allowed)
     return biases

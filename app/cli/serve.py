@@ -45,7 +45,10 @@ class Server:
     ] = 30.0
     max_body_mib: Annotated[
         float, option("Largest body of a request in MiB; a larger one gets status 413.", min=0.001)
-    ] = 32.0
+    ] = 8.0
+    max_completion_prompts: Annotated[
+        int, option("Prompts in one request for completions; more get status 400.", min=1)
+    ] = 1024
     stats_interval: Annotated[float, option("Seconds between two lines of statistics; 0: none.", min=0)] = (
         10.0
     )
@@ -112,6 +115,7 @@ def serve(
         request_timeout_s=server.request_timeout,
         drain_timeout_s=server.drain_timeout,
         max_body_mib=server.max_body_mib,
+        max_completion_prompts=server.max_completion_prompts,
         stats_interval_s=server.stats_interval,
         request_log=server.request_log,
         otlp_traces_endpoint=server.otlp_traces_endpoint,

@@ -17,6 +17,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from common.text import shown
+
 ChatMessage = dict[str, Any]  # A message with "role", and usually "content"
 
 _CONTINUE_HERE = "<<prep:continue-here>> "
@@ -51,7 +53,7 @@ def render_chat(
         content = messages[-1].get("content")
         if not isinstance(content, str):
             raise ChatTemplateError(
-                f"continue_final_message needs text as the last message's content, got {content!r}"
+                f"continue_final_message needs text as the last message's content, got {shown(content)}"
             )
         messages[-1]["content"] = content + _CONTINUE_HERE
     variables |= {"messages": messages, "tools": tools, "documents": None}
@@ -74,12 +76,12 @@ def _checked(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Copy messages without None values, which many templates print as the word "None"."""
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         raise ChatTemplateError(
-            f'messages must be a list such as [{{"role": "user", "content": "Hello"}}], got {messages!r}'
+            f'messages must be a list such as [{{"role": "user", "content": "Hello"}}], got {shown(messages)}'
         )
     for position, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ChatTemplateError(
-                f'messages[{position}] must be a dict with "role" and "content", got {message!r}'
+                f'messages[{position}] must be a dict with "role" and "content", got {shown(message)}'
             )
     return [{key: value for key, value in message.items() if value is not None} for message in messages]
 

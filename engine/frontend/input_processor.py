@@ -12,6 +12,7 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Any, TypedDict
 
+from common.text import counted, shown
 from engine.config import EngineConfig
 from engine.config.settings import InvalidRequestError as InvalidRequestError
 from engine.config.settings import shortened
@@ -22,6 +23,10 @@ from engine.frontend.tokenizer import Tokenizer
 from engine.lora.request import LoRARegistry, LoRARequest
 from engine.multimodal.inputs import MARKER, place_images
 from engine.sampling_params import RequestOutputKind, SamplingParams, list_of
+
+MAX_BAD_WORDS = 128
+MAX_BAD_WORDS_TOKENS = 1024
+"""Spellings of bad words in a request, and their tokens, as in vLLM (VLLM_MAX_NUM_BAD_WORDS, ..._TOTAL_TOKENS)."""
 
 
 class PromptDict(TypedDict, total=False):
@@ -73,9 +78,11 @@ class InputProcessor:
         """
         checked_params(params)
         if not isinstance(request_id, str):
-            raise InvalidRequestError(f"request_id must be text, got {shortened(request_id)}")
+            raise InvalidRequestError(f"request_id must be text, got {shown(request_id)}")
         if type(priority) is not int:
-            raise InvalidRequestError(f"priority must be an integer (lower runs first), got {priority!r}")
+            raise InvalidRequestError(
+                f"priority must be an integer (lower runs first), got {shown(priority)}"
+            )
         if priority and self._policy != "priority":
             raise InvalidRequestError(
                 f"priority {priority} would be ignored: start the engine with scheduling_policy='priority'"
@@ -84,7 +91,7 @@ class InputProcessor:
         self._check_length(token_ids)
         cache_salt = prompt.get("cache_salt") if isinstance(prompt, dict) else None
         if cache_salt is not None and (not isinstance(cache_salt, str) or not cache_salt):
-            raise InvalidRequestError(f"cache_salt must be text that is not empty, got {cache_salt!r}")
+            raise InvalidRequestError(f"cache_salt must be text that is not empty, got {shown(cache_salt)}")
         request = Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
@@ -164,7 +171,7 @@ class InputProcessor:
 
     def _encode(self, text: Any) -> list[int]:
         if not isinstance(text, str):
-            raise InvalidRequestError(f"a prompt must be text or a list of token ids, got {text!r}")
+            raise InvalidRequestError(f"a prompt must be text or a list of token ids, got {shown(text)}")
         tokenizer = self._need_tokenizer("a text prompt")
         self.check_characters(text)
         return tokenizer.encode(text)
@@ -226,8 +233,7 @@ class InputProcessor:
             logprobs=self._num_logprobs("logprobs", logprobs),
             prompt_logprobs=self._num_logprobs("prompt_logprobs", params.prompt_logprobs),
         )
-        words = params.bad_words or ()
-        resolved.bad_words_token_ids = [ids for word in words for ids in self._spellings(word)]
+        resolved.bad_words_token_ids = self._bad_words(params.bad_words or ())
         return resolved
 
     def _num_logprobs(self, name: str, value: int | None) -> int | None:
@@ -242,9 +248,26 @@ class InputProcessor:
             )
         return number
 
+    def _bad_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of all spellings of bad words."""
+        found: list[list[int]] = []
+        for word in words:
+            found += self._spellings(word)
+            if len(found) > MAX_BAD_WORDS or sum(map(len, found)) > MAX_BAD_WORDS_TOKENS:
+                raise InvalidRequestError(
+                    f"bad_words holds {counted(len(words), 'word')}, and the spellings of all may be {MAX_BAD_WORDS} "
+                    f"with {MAX_BAD_WORDS_TOKENS:,} tokens (a word has one at the start of a text and one after a "
+                    "space); leave some out"
+                )
+        return found
+
     def _spellings(self, word: str) -> list[list[int]]:
         """Return the token ids of a bad word at the start of a text and after a space."""
         tokenizer = self._need_tokenizer("bad_words")
+        if len(word) > (most := MAX_BAD_WORDS_TOKENS * tokenizer.max_chars_per_token):
+            raise InvalidRequestError(
+                f"bad_words holds a word of {len(word):,} characters; at most {most:,} are possible"
+            )
         spellings: list[list[int]] = []
         for text in (word.lstrip(), " " + word.lstrip()):
             token_ids = tokenizer.encode(text, add_special_tokens=False)
@@ -254,7 +277,7 @@ class InputProcessor:
             if token_ids and is_new:
                 spellings.append(token_ids)
         if not spellings:
-            raise InvalidRequestError(f"bad_words holds {word!r}, which has no tokens; leave it out")
+            raise InvalidRequestError(f"bad_words holds {shown(word)}, which has no tokens; leave it out")
         return spellings
 
     def lora_key(self, request: LoRARequest | None) -> str | None:
@@ -262,7 +285,7 @@ class InputProcessor:
         if request is None:
             return None
         if not isinstance(request, LoRARequest):
-            raise InvalidRequestError(f"lora_request must be a LoRARequest, got {request!r}")
+            raise InvalidRequestError(f"lora_request must be a LoRARequest, got {shown(request)}")
         if self._loras is None:
             raise InvalidRequestError(
                 f"adapter {request.lora_name!r} cannot be used: start the engine with enable_lora=True"
@@ -294,7 +317,7 @@ class InputProcessor:
 def checked_params(params: Any) -> SamplingParams:
     """Return `params`. Raises InvalidRequestError if they are none."""
     if not isinstance(params, SamplingParams):
-        raise InvalidRequestError(f"sampling_params must be SamplingParams, got {shortened(params)}")
+        raise InvalidRequestError(f"sampling_params must be SamplingParams, got {shown(params)}")
     return params
 
 
@@ -305,7 +328,7 @@ def _images_of(prompt: PromptDict) -> list[Any]:
         return []
     if not isinstance(data, dict) or data.keys() != {"image"}:
         raise InvalidRequestError(
-            f'multi_modal_data must be {{"image": pixels or a list of them}}, got {data!r}'
+            f'multi_modal_data must be {{"image": pixels or a list of them}}, got {shown(data)}'
         )
     images = data["image"]
     return list(images) if isinstance(images, (list, tuple)) else [images]
@@ -316,9 +339,9 @@ def _checked_ids(token_ids: Any) -> list[int]:
     found = None if isinstance(token_ids, (str, bytes)) else list_of(token_ids)
     if found is None:
         raise InvalidRequestError(
-            f"a prompt must be text or a list of token ids, got {shortened(token_ids)}; give text or ids"
+            f"a prompt must be text or a list of token ids, got {shown(token_ids)}; give text or ids"
         )
     for token_id in found:
         if type(token_id) is not int and (isinstance(token_id, bool) or not isinstance(token_id, Integral)):
-            raise InvalidRequestError(f"prompt_token_ids must hold integers, got {shortened(token_id)}")
+            raise InvalidRequestError(f"prompt_token_ids must hold integers, got {shown(token_id)}")
     return list(map(int, found))

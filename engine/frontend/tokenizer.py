@@ -22,6 +22,8 @@ from engine.config.settings import shortened
 from engine.frontend.chat_template import ChatMessage, ChatTemplateError, render_chat
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+LONG_TEXT = 10_000
+"""Characters that take about 10 ms to tokenise."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -174,6 +176,8 @@ class Tokenizer:
         Raises ValueError for text that is not Unicode.
         """
         try:
+            if len(text) > LONG_TEXT:  # without the interpreter lock, so that other threads go on
+                return self.backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids
             return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         except TypeError:
             raise ValueError("the text is not Unicode: it holds half of a surrogate pair") from None

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
+from common.text import shown
 from engine.frontend.tool_parsers import make_tool_parser, read_calls
 from engine.frontend.tool_parsers.formats import BEGIN
 from engine.outputs import CompletionOutput
@@ -56,16 +57,16 @@ class ToolPlan:
         if len(set(names)) < len(names):
             raise ToolError(f"tools must have names of their own, got {', '.join(names)}")
         if choice not in ("auto", "none") and not functions:
-            raise ToolError(f"tool_choice={choice!r} needs tools; give them as tools=[...]")
+            raise ToolError(f"tool_choice={shown(choice)} needs tools; give them as tools=[...]")
         if choice == "none" or not functions:
             return cls(None, None)
-        shown = [_shown(tool, function) for tool, function in zip(tools or (), functions, strict=True)]
+        visible = [_shown(tool, function) for tool, function in zip(tools or (), functions, strict=True)]
         if choice == "auto":
-            return cls(shown, None, parser)
+            return cls(visible, None, parser)
         if choice != "required":
             functions = [functions[names.index(_named(choice, names))]]
         schemas = [_call_schema(function) for function in functions]
-        return cls(shown, schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, parser)
+        return cls(visible, schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, parser)
 
     @property
     def opening(self) -> str:
@@ -166,10 +167,12 @@ def _function(tool: Any, index: int) -> Mapping[str, Any]:
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str) or not function["name"]:
         raise ToolError(
             f'tools[{index}] must be like {{"type": "function", "function": {{"name": ..., "parameters": ...}}}}, '
-            f"got {tool!r}"
+            f"got {shown(tool)}"
         )
     if not isinstance(function.get("parameters", {}), Mapping):
-        raise ToolError(f"tools[{index}]: parameters must be a JSON schema, got {function['parameters']!r}")
+        raise ToolError(
+            f"tools[{index}]: parameters must be a JSON schema, got {shown(function['parameters'])}"
+        )
     return function
 
 
@@ -186,10 +189,10 @@ def _named(choice: ToolChoice, names: list[str]) -> str:
     if name is None:
         raise ToolError(
             'tool_choice must be "auto", "none", "required" or '
-            f'{{"type": "function", "function": {{"name": ...}}}}, got {choice!r}'
+            f'{{"type": "function", "function": {{"name": ...}}}}, got {shown(choice)}'
         )
     if name not in names:
-        raise ToolError(f"tool_choice names {name!r}, which is not among the tools: {', '.join(names)}")
+        raise ToolError(f"tool_choice names {shown(name)}, which is not among the tools: {', '.join(names)}")
     return name
 
 

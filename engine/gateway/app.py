@@ -14,7 +14,6 @@ DELETE /gateway/backends/NAME                 forget it; 409 while it has reques
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -32,12 +31,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from common.complaints import complaints, path_of
+from common.text import shown
 from engine.gateway.backend import GatewayRequest
 from engine.gateway.config import BackendSettings
 from engine.gateway.kv_index import KVIndex
 from engine.gateway.proxy import Gateway, Tenant
 from engine.gateway.sending import Sending, headers_for
-from engine.sampling_params import check_depth
+from engine.server.bodies import parse
 from engine.server.connection import CLIENT_LEFT, until_hang_up
 from engine.server.errors import ApiError
 from engine.server.middleware import BodyLimit, sound_id
@@ -237,7 +237,7 @@ async def _canary(gateway: Gateway, request: Request) -> Response:
     if canary is None:
         raise ApiError(400, "this gateway has no canary; add one to its settings")
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-        raise ApiError(400, f"share must be a number from 0 to 1, got {share!r}", param="share")
+        raise ApiError(400, f"share must be a number from 0 to 1, got {shown(share)}", param="share")
     gateway.set_canary_share(float(share))
     return JSONResponse({"version": canary.version, "share": float(share)})
 
@@ -274,15 +274,11 @@ async def _remove(gateway: Gateway, request: Request) -> Response:
 async def read_body(request: Request) -> dict[str, Any]:
     """Return the JSON object of a request. Raises ApiError 400 for anything else."""
     try:
-        body = json.loads(await request.body())
-        check_depth("the request", body)
-    except RecursionError:
-        raise ApiError(400, "the body is nested too deeply") from None
+        body = parse(await request.body())
     except ValueError as error:
-        message = str(error) if str(error).startswith("the request") else f"the body is not JSON: {error}"
-        raise ApiError(400, message) from None
+        raise ApiError(400, str(error)) from None
     if not isinstance(body, dict):
         raise ApiError(400, "the body must be a JSON object")
     if not isinstance(body.get("stream"), bool | None):
-        raise ApiError(400, f"stream must be true or false, got {body['stream']!r}"[:200], param="stream")
+        raise ApiError(400, f"stream must be true or false, got {shown(body['stream'])}", param="stream")
     return body

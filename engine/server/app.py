@@ -11,18 +11,22 @@ Source: vLLM entrypoints/openai/api_server.py and entrypoints/serve.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import HTTPException as ParsingError
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
 from common.complaints import complaints, path_of
 from engine.core.errors import EngineDeadError
-from engine.server import chat, completions
+from engine.server import chat, completions, text
+from engine.server.bodies import parse
 from engine.server.connection import CLIENT_LEFT, until_hang_up
 from engine.server.errors import TYPES, ApiError, api_error
 from engine.server.metrics import PrometheusLogger
@@ -44,18 +48,39 @@ MOST_ERRORS = 5
 """Validation errors that one answer lists."""
 
 
+class JsonRoute(APIRoute):
+    """A route whose body is read by `parse`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            return await handler(_JsonRequest(request.scope, request.receive))
+
+        return handle
+
+
+class _JsonRequest(Request):
+    async def json(self) -> Any:
+        try:
+            return parse(await self.body())
+        except ValueError as error:
+            raise ParsingError(400, str(error)) from None  # any other kind would lose its words
+
+
 def create_app(
     service: Service,
     metrics: PrometheusLogger,
     *,
     version: str,
     api_keys: Sequence[str] = (),
-    max_body_bytes: int = 32 << 20,
+    max_body_bytes: int = 8 << 20,
     docs: bool = True,
     can_sleep: bool = False,
 ) -> FastAPI:
     """Return the application. Without api_keys every request is served."""
     app = FastAPI(title="prep", version=version, docs_url="/docs" if docs else None, redoc_url=None)
+    app.router.route_class = JsonRoute
     app.add_middleware(BodyLimit, limit=max_body_bytes)
     if api_keys:
         app.add_middleware(Authenticate, keys=api_keys)
@@ -109,26 +134,36 @@ def _add_errors(app: FastAPI, service: Service, metrics: PrometheusLogger) -> No
 
 
 def _add_generation(app: FastAPI, service: Service) -> None:
-    async def run(prepared: Any, request: Request) -> Response:
+    async def begin(prepare: Callable[[], chat.Chat | completions.Completion], request: Request) -> Any:
+        """Return a full answer, or the first chunk of a stream with the others."""
+        service.admission.check(1)  # before any work
+        prepared = await service.prepare(len(await request.body()), prepare)
         if not prepared.request.stream:
-            found = await until_hang_up(request, prepared.full())
-            return Response(status_code=CLIENT_LEFT) if found is None else JSONResponse(found)
+            return JSONResponse(await prepared.full())
         chunks = prepared.stream()
-        first = await until_hang_up(
-            request, anext(chunks)
-        )  # what fails before a token has a status of its own
-        if first is None:
+        try:
+            return await anext(chunks), chunks  # an error before it has a status of its own
+        except BaseException:
             await chunks.aclose()
+            raise
+
+    async def run(prepare: Callable[[], chat.Chat | completions.Completion], request: Request) -> Response:
+        begun = await until_hang_up(request, begin(prepare, request))
+        if begun is None:
             return Response(status_code=CLIENT_LEFT)
-        return StreamingResponse(events(first, chunks), media_type="text/event-stream")
+        return (
+            begun
+            if isinstance(begun, Response)
+            else StreamingResponse(events(*begun), media_type="text/event-stream")
+        )
 
     @app.post("/v1/chat/completions")
     async def chat_completions(body: ChatCompletionRequest, request: Request) -> Response:
-        return await run(chat.prepare(service, body, request.headers), request)
+        return await run(partial(chat.prepare, service, body, request.headers), request)
 
     @app.post("/v1/completions")
     async def text_completions(body: CompletionRequest, request: Request) -> Response:
-        return await run(completions.prepare(service, body, request.headers), request)
+        return await run(partial(completions.prepare, service, body, request.headers), request)
 
     @app.post("/v1/embeddings")
     async def embeddings() -> Response:
@@ -137,29 +172,14 @@ def _add_generation(app: FastAPI, service: Service) -> None:
 
 def _add_text(app: FastAPI, service: Service) -> None:
     @app.post("/tokenize")
-    async def tokenize(body: TokenizeRequest | TokenizeChatRequest) -> dict[str, Any]:
-        tokenizer = service.tokenizer
-        service.models.find(body.model)
-        if isinstance(body, TokenizeRequest):
-            tokens = tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens)
-        else:
-            tokens = chat.render(service, body)["prompt_token_ids"]
-        strings = [tokenizer.token_text(token) for token in tokens] if body.return_token_strs else None
-        return {
-            "count": len(tokens),
-            "max_model_len": service.max_model_len,
-            "tokens": tokens,
-            "token_strs": strings,
-        }
+    async def tokenize(body: TokenizeRequest | TokenizeChatRequest, request: Request) -> Response:
+        work = partial(text.tokenize, service, body)
+        return await service.prepare(len(await request.body()), work)
 
     @app.post("/detokenize")
-    async def detokenize(body: DetokenizeRequest) -> dict[str, str]:
-        tokenizer = service.tokenizer
-        service.models.find(body.model)
-        if wrong := [token for token in body.tokens if token >= tokenizer.vocab_size]:
-            message = f"token {wrong[0]} is not in the vocabulary (0 to {tokenizer.vocab_size - 1})"
-            raise ApiError(400, message, param="tokens")
-        return {"prompt": tokenizer.decode(body.tokens)}
+    async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
+        work = partial(text.detokenize, service, body)
+        return await service.prepare(len(await request.body()), work)
 
 
 def _add_state(app: FastAPI, service: Service, metrics: PrometheusLogger, version: str) -> None:
@@ -224,8 +244,5 @@ def _add_sleep(app: FastAPI, service: Service, metrics: PrometheusLogger) -> Non
 
 def _of_validation(error: RequestValidationError) -> ApiError:
     """Return one error for all that is wrong with a body."""
-    found = complaints(error.errors())
-    lines = [each.text for each in found]
-    if len(lines) > MOST_ERRORS:
-        lines = [*lines[:MOST_ERRORS], f"and {len(lines) - MOST_ERRORS} more"]
-    return ApiError(400, "; ".join(lines), param=path_of(found[0].location) or "body")
+    found = complaints(error.errors(), most=MOST_ERRORS)
+    return ApiError(400, "; ".join(each.text for each in found), param=path_of(found[0].location) or "body")

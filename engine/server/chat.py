@@ -5,12 +5,14 @@ Source: vLLM entrypoints/openai/chat_completion/serving.py.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import from_json
+
+from common.text import shown
 from engine.frontend.tool_choice import ToolCallStream, ToolPlan
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
@@ -197,6 +199,7 @@ def prepare(service: Service, request: ChatCompletionRequest, headers: Mapping[s
     check(request)
     if request.top_logprobs and not request.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs=true", param="top_logprobs")
+    service.check_completions(1, request.n or 1)
     plan = tool_plan(request, service.tool_call_parser)
     prompt = render(service, request, plan)
     prompt["prompt_token_ids"] = truncated(
@@ -294,7 +297,9 @@ def _text(part: Any, place: str) -> str:
     if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
         return str(part["text"])
     kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-    raise ApiError(400, f"{place} holds a part of type {kind!r}; this server takes text only", param=place)
+    raise ApiError(
+        400, f"{place} holds a part of type {shown(kind)}; this server takes text only", param=place
+    )
 
 
 def _with_parsed_arguments(call: Any, number: int) -> Any:
@@ -302,8 +307,8 @@ def _with_parsed_arguments(call: Any, number: int) -> Any:
     if not isinstance(function, dict) or not isinstance(arguments := function.get("arguments"), str):
         return call
     try:
-        parsed = json.loads(arguments) if arguments else {}
+        parsed = from_json(arguments) if arguments else {}
     except ValueError:
         place = f"messages[{number}].tool_calls"
-        raise ApiError(400, f"{place}: the arguments are not JSON: {arguments[:80]!r}", param=place) from None
+        raise ApiError(400, f"{place}: the arguments are not JSON: {shown(arguments)}", param=place) from None
     return {**call, "function": {**function, "arguments": parsed}}

@@ -140,7 +140,9 @@ def prepare(service: Service, request: CompletionRequest, headers: Mapping[str, 
     check(request)
     tokenizer = service.tokenizer
     ids, texts = [], []
-    for prompt in completion_prompts(request):
+    prompts = completion_prompts(request)
+    service.check_completions(len(prompts), max(request.n, 1))
+    for prompt in prompts:
         if isinstance(prompt, str):
             if request.truncate_prompt_tokens is None:
                 service.processor.check_characters(prompt)

@@ -38,6 +38,7 @@ TYPES = {
     503: "ServiceUnavailableError",
 }
 LONGEST_MESSAGE = 1000
+LONGEST_PARAM = 100
 FIELDS = frozenset(ChatCompletionRequest.model_fields) | frozenset(CompletionRequest.model_fields)
 
 
@@ -54,11 +55,12 @@ class ApiError(Exception):
         retry_after_s: int | None = None,
     ) -> None:
         """param: the field of the request that is wrong."""
-        if len(message) > LONGEST_MESSAGE:
-            message = f"{message[:LONGEST_MESSAGE]}…"
-        message = message.encode(errors="replace").decode()  # lone surrogates cannot be sent
+        message = (
+            _cut(message, LONGEST_MESSAGE).encode(errors="replace").decode()
+        )  # surrogates cannot be sent
         super().__init__(message)
-        self.status, self.message, self.param = status, message, param
+        self.status, self.message = status, message
+        self.param = None if param is None else _cut(param, LONGEST_PARAM)
         self.type = type or TYPES[status]
         self.headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
 
@@ -81,6 +83,10 @@ def api_error(error: BaseException) -> ApiError:
     if isinstance(error, EngineDeadError):
         return ApiError(500, str(error))
     return ApiError(500, "internal error; the server's log has the details")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def named_field(message: str) -> str | None:

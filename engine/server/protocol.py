@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-
-from engine.sampling_params import check_depth
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 TokenId = Annotated[int, Field(ge=0, le=2**63 - 1)]
+StopStrings = Annotated[list[str], Field(max_length=4)]
+"""As in vLLM (VLLM_MAX_STOP_STRINGS): each is looked for in the text of each step."""
 
 
 def _is_printable(text: str) -> str:
@@ -25,15 +26,30 @@ Name = Annotated[str, Field(max_length=128), AfterValidator(_is_printable)]
 """A text that goes into logs, metrics and answers."""
 
 
+def _stop_at_first_error(schema: Any) -> None:
+    """Set `fail_fast` on every container in a schema of pydantic, which is made of dicts and lists."""
+    if isinstance(schema, dict):
+        if schema.get("type") in ("list", "set", "frozenset", "tuple", "dict"):
+            schema["fail_fast"] = True
+        for name, part in schema.items():
+            if name != "metadata":
+                _stop_at_first_error(part)
+    elif isinstance(schema, list | tuple):
+        for part in schema:
+            _stop_at_first_error(part)
+
+
 class ApiModel(BaseModel):
+    """A body, or an object in one. Lists and mappings are validated up to their first wrong element."""
+
     model_config = ConfigDict(extra="allow")
 
-    @model_validator(mode="before")
     @classmethod
-    def _is_not_too_deep(cls, body: Any) -> Any:
-        """Refuse what would overflow the stack of a reader: templates, xgrammar, pickle."""
-        check_depth("the request", body)
-        return body
+    def __get_pydantic_core_schema__(cls, source: type, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Bound the number of errors: by default each element has one for each form that it might have."""
+        schema = handler(source)
+        _stop_at_first_error(schema)
+        return schema
 
 
 class StreamOptions(ApiModel):
@@ -65,7 +81,7 @@ class GenerationRequest(ApiModel):
     presence_penalty: float | None = None
     response_format: ResponseFormat | None = None
     seed: Int64 | None = None
-    stop: str | list[str] | None = None
+    stop: str | StopStrings | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     temperature: Annotated[float, Field(le=2)] | None = None

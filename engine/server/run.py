@@ -8,6 +8,7 @@ the engine dies     its requests end with an error, the server stops with exit c
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
 import time
@@ -35,7 +36,7 @@ from engine.server.metrics import PrometheusLogger
 from engine.server.models import Models
 from engine.server.protocol import LoadLoRARequest
 from engine.server.request_log import RequestLog
-from engine.server.service import Service
+from engine.server.service import MAX_COMPLETION_PROMPTS, Service
 from engine.server.stat_line import log_stats
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,9 @@ class ServerArgs:
     max_num_queued_reqs: int | None = None
     request_timeout_s: float | None = None
     drain_timeout_s: float = 30.0
-    max_body_mib: float = 32.0
+    max_body_mib: float = 8.0
+    max_completion_prompts: int = MAX_COMPLETION_PROMPTS
+    """Prompts in one request for completions."""
     enable_prompt_tokens_details: bool = False
     tool_call_parser: str = "hermes"
     """Format of the model's tool calls: a name in engine/frontend/tool_parsers."""
@@ -119,6 +122,17 @@ def serve(
             return runner.run(_serve(model, llm, listener, args, ready, stages))
 
 
+def collect_rarely() -> None:
+    """Collect garbage now, and later only what a burst of requests leaves.
+
+    A large body is hundreds of thousands of objects, and by default Python visits all objects again and again while
+    they are made: most of the time that such a body takes, with the event loop held up.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
 async def _serve(
     model: str,
     llm: AsyncLLM,
@@ -128,6 +142,7 @@ async def _serve(
     stages: Stages,
 ) -> bool:
     async with running(model, llm, listener, args, stages=stages) as server:
+        collect_rarely()
         logger.info("started in %.2f s: %s", stages.total, stages.text())
         ready(listener.getsockname()[1])
         await server.ended
@@ -177,6 +192,7 @@ async def building(
         timeout_s=args.request_timeout_s,
         shows_cached_tokens=args.enable_prompt_tokens_details,
         tool_call_parser=args.tool_call_parser,
+        max_completion_prompts=args.max_completion_prompts,
         version=args.version,
     )
     for name, path in args.lora_modules:

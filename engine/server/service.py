@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -27,6 +28,13 @@ logger = logging.getLogger(__name__)
 
 Output = TypeVar("Output")
 
+LARGE_BODY = 16 << 10
+"""Bytes that take about 20 ms to tokenise."""
+MAX_COMPLETION_PROMPTS = 1024
+"""Prompts of one request (vLLM: VLLM_MAX_COMPLETION_PROMPTS)."""
+MAX_COMPLETIONS = 16384
+"""Prompts times n of one request; vLLM limits n alone (VLLM_MAX_N_SEQUENCES)."""
+
 
 @dataclass(frozen=True)
 class Service:
@@ -41,6 +49,8 @@ class Service:
     """Report the prompt tokens that the prefix cache had (vLLM: --enable-prompt-tokens-details)."""
     tool_call_parser: str = "hermes"
     version: str = "0"
+    max_completion_prompts: int = MAX_COMPLETION_PROMPTS
+    large_bodies: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "prep-large-bodies"))
 
     @property
     def config(self) -> EngineConfig:
@@ -69,6 +79,30 @@ class Service:
     ) -> Answer:
         answer_id = new_id(prefix, sound_id(headers) or request.request_id)
         return Answer(kind, model, answer_id, f"prep-{self.version}", trace_headers=trace_headers(headers))
+
+    def check_completions(self, num_prompts: int, n: int) -> None:
+        """Refuse a request for too many completions. Raises ApiError."""
+        if num_prompts > self.max_completion_prompts:
+            message = (
+                f"prompt has {num_prompts:,} prompts, and one request may have {self.max_completion_prompts:,} "
+                "(--max-completion-prompts); send several requests"
+            )
+            raise ApiError(400, message, param="prompt")
+        if num_prompts * n > MAX_COMPLETIONS:
+            message = (
+                f"n: {num_prompts:,} prompts with n={n:,} are {num_prompts * n:,} completions, and one request may "
+                f"have {MAX_COMPLETIONS:,}; send several requests"
+            )
+            raise ApiError(400, message, param="n")
+
+    async def prepare(self, num_bytes: int, work: Callable[[], Output]) -> Output:
+        """Return the result of a function that checks, renders and tokenises a body of this size.
+
+        Large bodies have a thread, one after the other, so that other clients are served meanwhile.
+        """
+        if num_bytes <= LARGE_BODY:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self.large_bodies, work)
 
     async def run(
         self, num_completions: int, outputs: AsyncGenerator[Output, None]
@@ -173,6 +207,8 @@ def engine_id(answer_id: str, number: int = 0) -> str:
     return f"{answer_id}-{number}-{uuid4().hex[:8]}"
 
 
+AT_ONCE = 32
+"""Prompts of a request that are submitted before other clients have their turn."""
 OF_THE_REQUEST = ("structured_outputs", "every token is forbidden")
 """Beginnings of the engine's errors that the client can avoid."""
 
@@ -211,26 +247,44 @@ async def events(first: dict[str, Any], others: AsyncGenerator[dict[str, Any], N
 
 
 async def merged(
-    outputs: Sequence[AsyncIterator[RequestOutput]],
+    outputs: Sequence[AsyncGenerator[RequestOutput, None]],
 ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
-    """Yield the outputs of several requests as they come, each with the number of its request."""
+    """Yield the outputs of several requests as they come, each with the number of its request.
+
+    A reader that is slow has at most one output of each waiting here; the engine merges the others.
+    """
     if len(outputs) == 1:
-        async for output in outputs[0]:
-            yield 0, output
+        async with aclosing(outputs[0]) as only:
+            async for output in only:
+                yield 0, output
         return
-    waiting = {asyncio.ensure_future(anext(each)): number for number, each in enumerate(outputs)}
+    ready: asyncio.Queue[tuple[int, RequestOutput] | Exception | None] = asyncio.Queue(len(outputs))
+
+    async def read(number: int) -> None:
+        try:
+            async with aclosing(outputs[number]) as found:
+                async for output in found:
+                    await ready.put((number, output))
+            await ready.put(None)
+        except Exception as error:
+            await ready.put(error)
+
+    tasks: list[asyncio.Task[None]] = []
     try:
-        while waiting:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                number = waiting.pop(task)
-                try:
-                    output = task.result()
-                except StopAsyncIteration:
-                    continue
-                waiting[asyncio.ensure_future(anext(outputs[number]))] = number
-                yield number, output
+        for number in range(len(outputs)):
+            tasks.append(asyncio.create_task(read(number)))
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)  # other clients' turn
+        num_open = len(outputs)
+        while num_open:
+            match await ready.get():
+                case None:
+                    num_open -= 1
+                case Exception() as error:
+                    raise error
+                case found:
+                    yield found
     finally:
-        for task in waiting:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from common.complaints import complain, complaints
+from common.names import closest, unknown_name
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,6 +108,54 @@ def test_a_sentence_names_the_path_what_is_allowed_and_the_value(data: dict[str,
 def test_all_that_is_wrong_is_said_and_long_values_are_cut() -> None:
     [first, second] = refuse(card={"gpu": "h100", "count": "x" * 1000}, day=7)
     assert len(first) < 120 and first.endswith("…") and second.startswith("day: ")
+
+
+class Counted(int):
+    """A part of a path that counts how often it is compared."""
+
+    num_compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.num_compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+class Value:
+    """A value that counts how often it is written."""
+
+    num_written = 0
+
+    def __repr__(self) -> str:
+        Value.num_written += 1
+        return "x" * 10_000
+
+
+@pytest.mark.parametrize("number", [1000, 4000])
+def test_the_work_grows_with_the_number_of_errors_and_few_are_worded(number: int) -> None:
+    """Each path was compared with all others: half a minute for 48,000 errors."""
+    Counted.num_compared = Value.num_written = 0
+    errors = [
+        {"type": "int_type", "loc": ("prompt", Counted(index), 0), "msg": "", "input": Value()}
+        for index in range(number)
+    ]
+    found = complaints(errors, most=5)
+    assert [each.text for each in found[5:]] == [f"and {number - 5} more"] and len(found) == 6
+    assert Counted.num_compared <= 10 * number and Value.num_written == 5
+
+
+def test_a_place_with_many_errors_is_worded_from_a_few_of_them() -> None:
+    errors = [
+        {"type": "literal_error", "loc": ("a",), "msg": "", "ctx": {"expected": str(n)}} for n in range(9999)
+    ]
+    [found] = complaints(errors)
+    assert len(found.text) < 200
+
+
+def test_a_long_name_is_compared_with_no_other() -> None:
+    assert closest("replicas" * 100, ["replicas" * 100 + "s"]) is None
+    assert len(unknown_name("unknown setting", "x" * 10**6, ["a"])) < 200
 
 
 def test_without_the_type_the_forms_of_a_union_leave_the_path() -> None:

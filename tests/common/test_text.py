@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.text import counted, duration, figure, gib, join_and, rough_duration
+from common.text import counted, duration, figure, gib, join_and, rough_duration, shown
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,26 @@ def test_a_figure_has_four_digits_and_no_exponent_below_a_quadrillion() -> None:
     values = [30571.43, 1234.5, 999.96, 0.0123456, 12345, True, 2e15, "l4", -8000.0]
     shown = ["30,571", "1,234", "1000", "0.01235", "12,345", "yes", "2e+15", "l4", "-8,000"]
     assert [figure(each) for each in values] == shown
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 7, 1.5, "a\n", b"a", [], [1, "a"], (), (1,), (1, 2), {}, {"a": [{"b": ()}]}, [None] * 9],
+)
+def test_a_short_value_is_shown_as_it_is(value: object) -> None:
+    assert shown(value) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["a" * 99, [0] * 99, {str(number): 0 for number in range(99)}, [["b" * 99]]]
+)
+def test_a_long_value_is_cut(value: object) -> None:
+    assert shown(value) == repr(value)[:59] + "…"
+
+
+def test_the_time_to_show_a_value_does_not_depend_on_its_size() -> None:
+    nest: list[object] = []
+    for _ in range(10_000):
+        nest = [nest]
+    assert shown(nest) == "[" * 59 + "…" and shown(10**5000) == "an integer of 16,610 bits"
+    assert len(shown(dict.fromkeys(range(10**6)))) == 60

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders
 
 from engine.frontend.chat_template import ChatTemplateError, render_chat
-from engine.frontend.tokenizer import TokenBytes, Tokenizer, TokenizerError
+from engine.frontend.tokenizer import LONG_TEXT, TokenBytes, Tokenizer, TokenizerError
 from tests.frontend.conftest import CONFIG, byte_level_json, sentencepiece_json
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -36,6 +36,15 @@ def test_the_beginning_of_sequence_token_is_written_where_the_model_wants_it(
     assert sentencepiece.encode("cat")[0] == sentencepiece.bos_token_id
     assert sentencepiece.bos_token_id not in sentencepiece.encode("cat", add_special_tokens=False)
     assert byte_level.bos_token_id not in byte_level.encode("cat")
+
+
+def test_a_long_text_has_the_tokens_of_its_parts(byte_level: Tokenizer) -> None:
+    """It takes another call of the library, which lets other threads run."""
+    word = "hello 😀\n"
+    text = word * (LONG_TEXT // len(word) + 1)
+    assert len(text) > LONG_TEXT and byte_level.encode(text) == byte_level.backend.encode(text).ids
+    with pytest.raises(ValueError, match="half of a surrogate pair"):
+        byte_level.encode(text + "\ud800")
 
 
 def test_a_named_token_is_special_even_if_the_tokenizer_does_not_say_so() -> None:

@@ -309,7 +309,7 @@ def nested(levels: int) -> dict[str, Any]:
         {"structured_outputs": {"grammar": "root ::= " + "(" * 100_000 + '"a"' + ")" * 100_000}},
         {"structured_outputs": {"regex": "(a{1,1000}){1,1000}"}},
         {"structured_outputs": {"choice": [f"choice {number}" for number in range(50_000)]}},
-        {"unknown": [[[[nested(60)]]]]},
+        {"unknown": nested(100)},
         {"prompt": "a b " * 500_000},
         {"max_tokens": 10**400},
     ],

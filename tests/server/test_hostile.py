@@ -52,7 +52,7 @@ def test_any_value_in_any_field_is_an_answer_or_the_clients_error(
     assert client.get("/metrics").status_code == 200
 
 
-@pytest.mark.parametrize("request_id", ["\ud800", "a\nb", "\x1b[31m", "x" * 129])
+@pytest.mark.parametrize("request_id", ["a\nb", "\x1b[31m", "x" * 129])
 def test_an_id_that_is_no_name_is_a_400(client: TestClient, request_id: str) -> None:
     body = {"prompt": "a", "max_tokens": 1, "request_id": request_id}
     assert error(post(client, "/v1/completions", body), 400)["param"] == "request_id"
@@ -66,7 +66,7 @@ def test_a_header_that_is_no_id_is_replaced(client: TestClient, request_id: str)
     assert len(response.json()["id"]) == len("cmpl-") + 32 == len("cmpl-" + response.headers["x-request-id"])
 
 
-@pytest.mark.parametrize("lora_name", ["\ud800", "a\nb", "x" * 129])
+@pytest.mark.parametrize("lora_name", ["a\nb", "x" * 129])
 def test_an_adapter_needs_a_name_that_models_and_metrics_can_show(client: TestClient, lora_name: str) -> None:
     body = {"lora_name": lora_name, "lora_path": "shop-lora-recommend"}
     assert error(post(client, "/v1/load_lora_adapter", body), 400)["param"] == "lora_name"

@@ -1,0 +1,244 @@
+"""Work for a request that is large or wrong is bounded: errors, messages, and what other clients wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.testclient import TestClient
+
+from engine.async_llm import AsyncLLM
+from engine.server import protocol
+from engine.server.bodies import parse
+from engine.server.errors import LONGEST_MESSAGE, LONGEST_PARAM
+from engine.server.service import AT_ONCE, LARGE_BODY, merged
+from tests.server.conftest import Start, application
+from tests.server.test_api import HELLO, error
+
+MANY = 3000
+MODELS = [
+    model
+    for model in vars(protocol).values()
+    if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == protocol.__name__
+]
+
+
+def wrong_values(number: int) -> list[Any]:
+    """Return containers whose elements are wrong for some type."""
+    return [
+        [None] * number, [[None] * 10] * number, ["a"] * number, [{}] * number, [[{}]] * number, [[]] * number,
+        {str(index): None for index in range(number)}, {str(index): "a" for index in range(number)},
+        {str(index): [] for index in range(number)}, [{str(index): None} for index in range(number)],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_the_number_of_errors_does_not_grow_with_the_body(model: type[BaseModel]) -> None:
+    def count(name: str, value: Any) -> int:
+        try:
+            TypeAdapter(model).validate_python({name: value})
+        except ValidationError as refused:
+            return refused.error_count()
+        return 0
+
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        for few, many in zip(wrong_values(3), wrong_values(MANY), strict=True):
+            assert count(key, many) <= max(count(key, few), 5), (name, few)
+
+
+def bodies(number: int) -> list[tuple[str, bytes]]:
+    """Return large invalid bodies with their paths."""
+    chat, text = "/v1/chat/completions", "/v1/completions"
+    keys = ",".join(f'"\\ud800{index}":1' for index in range(number))
+    name = "x" * number
+    functions = [{"function": {"name": f"f{index}"}} for index in range(number)]
+    values: list[tuple[str, Any]] = [
+        *((text, {"prompt": value}) for value in wrong_values(number)),
+        *((text, {"prompt": "a", "logit_bias": value}) for value in wrong_values(number)),
+        *((text, {"prompt": "a", "stop": value}) for value in wrong_values(number)),
+        (text, {"prompt": "a", "bad_words": [f"word{index}" for index in range(number)]}),
+        (text, {"prompt": "a", "bad_words": ["x" * 10 * number]}),
+        (text, {"prompt": "a", "allowed_token_ids": [-1] * number}),
+        (text, {"prompt": "a", "stop_token_ids": [10**9] * number}),
+        (text, {"prompt": "a", "structured_outputs": {name: 1}}),
+        (text, {"prompt": "a", "structured_outputs": dict.fromkeys(map(str, range(number)), 1)}),
+        (text, {"prompt": "a", "structured_outputs": {"json": [[]] * number}}),
+        (text, {"prompt": "a", "model": name}),
+        (text, {"prompt": "a", "n": 10**400}),
+        (text, {"prompt": [[1]] * number}),
+        (text, {"prompt": ["a"] * number}),
+        (text, {"prompt": [1] * number}),
+        (text, {"prompt": ["a"] * 1000, "n": 16384, "temperature": 1}),
+        (text, {name: 1}),
+        (chat, {"messages": [{"role": "user"}] * number}),
+        (chat, {"messages": [{}] * number}),
+        (chat, {"messages": [{"role": name, "content": {}}]}),
+        (chat, {"messages": [{"role": "user", "content": [{"type": name}]}]}),
+        (chat, {"messages": HELLO, "tools": [{}] * number}),
+        (chat, {"messages": HELLO, "tools": [{"type": "function", "function": {"name": name}}] * 9}),
+        (chat, {"messages": HELLO, "tools": functions, "tool_choice": {"function": {"name": name}}}),
+        (chat, {"messages": HELLO, "tool_choice": {name: name}, "tools": [{"function": {"name": "f"}}]}),
+        (chat, {"messages": HELLO, "chat_template_kwargs": {"messages": name}}),
+        ("/tokenize", {"prompt": [None] * number}),
+        ("/tokenize", {"messages": wrong_values(number)[1]}),
+        ("/detokenize", {"tokens": [None] * number}),
+        ("/detokenize", {"tokens": [10**9] * number}),
+        ("/v1/load_lora_adapter", {"lora_name": name, "lora_path": name}),
+        ("/v1/unload_lora_adapter", {"lora_name": name}),
+    ]  # fmt: skip
+    raw = (
+        b"[" * number,
+        b'{"prompt":"' + b"a" * number,
+        b"1" * number,
+        b"{" + keys.encode() + b"}",
+        b"\xff" * number,
+    )
+    return [(path, json.dumps(body).encode()) for path, body in values] + [(text, body) for body in raw]
+
+
+def test_a_large_wrong_body_gets_a_short_error(client: TestClient) -> None:
+    for path, body in bodies(MANY):
+        response = client.post(path, content=body, headers={"Content-Type": "application/json"})
+        assert response.status_code in (400, 404), (path, body[:80], response.text[:200])
+        found = response.json()["error"]
+        assert len(found["message"]) <= LONGEST_MESSAGE + 1, found["message"][:80]
+        assert len(found["param"] or "") <= LONGEST_PARAM + 1, found["param"][:80]
+
+
+@pytest.mark.slow
+def test_health_answers_while_large_wrong_bodies_come(start: Start) -> None:
+    """`complaints()` once compared every wrong element with all others: minutes without any answer."""
+    served = start("--num-gpu-blocks-override", "512")
+    done = threading.Event()
+    failures: list[str] = []
+
+    def flood() -> None:
+        with httpx.Client(base_url=served.url, timeout=120) as client:
+            for path, body in bodies(300_000):
+                answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
+                if answer.status_code not in (400, 404, 413):
+                    failures.append(f"{path} {body[:80]!r}: {answer.status_code}")
+        done.set()
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    with httpx.Client(base_url=served.url, timeout=10) as probe:
+        while not done.is_set():
+            assert probe.get("/health").status_code == 200
+    thread.join()
+    assert not failures
+
+
+def test_half_a_surrogate_pair_is_no_json(client: TestClient) -> None:
+    for body in (b'{"prompt": "\\ud800"}', b'{"prompt": "a", "request_id": "\\udfff"}', b'{"\\ud800": 1}'):
+        response = client.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
+        assert "not JSON" in error(response, 400)["message"]
+    assert parse(b'"\\ud83d\\ude00"') == "\N{GRINNING FACE}"
+
+
+def test_a_large_body_is_prepared_beside_the_event_loop(llm: AsyncLLM) -> None:
+    _, service = application(llm)
+
+    async def run(num_bytes: int) -> bool:
+        return await service.prepare(num_bytes, threading.current_thread) is threading.current_thread()
+
+    assert asyncio.run(run(LARGE_BODY)) and not asyncio.run(run(LARGE_BODY + 1))
+
+
+def test_other_clients_have_their_turn_while_many_prompts_are_submitted() -> None:
+    turns, begun = 0, 0
+    turns_at_end = 0
+
+    async def outputs(number: int) -> AsyncGenerator[Any, None]:
+        nonlocal begun, turns_at_end
+        begun += 1
+        turns_at_end = turns
+        yield number
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def run() -> set[tuple[int, Any]]:
+        task = asyncio.create_task(other())
+        found = {each async for each in merged([outputs(number) for number in range(16 * AT_ONCE)])}
+        task.cancel()
+        return found
+
+    assert asyncio.run(run()) == {(number, number) for number in range(16 * AT_ONCE)}
+    assert begun == 16 * AT_ONCE and turns_at_end >= 15
+
+
+def test_merging_needs_one_wait_for_each_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`asyncio.wait` on all requests for each output would take a time that grows with the square."""
+
+    async def outputs(number: int) -> AsyncGenerator[Any, None]:
+        for index in range(3):
+            await asyncio.sleep(0)
+            yield index
+
+    async def run() -> int:
+        monkeypatch.setattr(asyncio, "wait", partial(pytest.fail, "waits for all"))
+        return len([each async for each in merged([outputs(number) for number in range(100)])])
+
+    assert asyncio.run(run()) == 300
+
+
+def test_a_failure_of_one_prompt_ends_the_others() -> None:
+    ended = []
+
+    async def outputs(number: int) -> AsyncGenerator[Any, None]:
+        try:
+            if number == 3:
+                raise ValueError("prompt 3")
+            await asyncio.Event().wait()
+            yield number
+        finally:
+            ended.append(number)
+
+    async def run() -> None:
+        async for _ in merged([outputs(number) for number in range(5)]):
+            pass
+
+    with pytest.raises(ValueError, match="prompt 3"):
+        asyncio.run(run())
+    assert sorted(ended) == list(range(5))
+
+
+def test_prompts_and_completions_of_a_request_are_limited(llm: AsyncLLM) -> None:
+    client, service = application(llm)
+    object.__setattr__(service, "max_completion_prompts", 3)
+    body = {"prompt": ["a"] * 3, "max_tokens": 1}
+    assert client.post("/v1/completions", json=body).status_code == 200
+    message = error(client.post("/v1/completions", json={**body, "prompt": ["a"] * 4}), 400)["message"]
+    assert "4 prompts" in message and "--max-completion-prompts" in message
+    many = error(client.post("/v1/completions", json={**body, "n": 16384, "temperature": 1}), 400)
+    assert many["param"] == "n" and "49,152 completions" in many["message"]
+
+
+def test_stop_strings_and_bad_words_have_vllms_limits(client: TestClient) -> None:
+    words = [f"word{number}" for number in range(65)]
+    body = {"prompt": "a", "max_tokens": 1}
+    for field, most in (("stop", 4), ("bad_words", 64)):
+        assert client.post("/v1/completions", json={**body, field: words[:most]}).status_code == 200
+        found = error(client.post("/v1/completions", json={**body, field: words * 2}), 400)
+        assert found["param"] == field
+
+
+def test_a_full_queue_is_said_before_a_body_is_tokenised(
+    llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, service = application(llm, max_queued=0)
+    service.admission.in_flight = 8
+    monkeypatch.setattr(type(service), "prepare", partial(pytest.fail, "prepared"))
+    error(client.post("/v1/completions", json={"prompt": "a"}), 429)
