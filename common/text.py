@@ -79,11 +79,11 @@ def _pieces(value: object, most: int) -> Iterator[str]:
             yield from _pieces(item, most)
         yield "]" if isinstance(value, list) else ",)" if len(value) == 1 else ")"  # type: ignore[arg-type]
     elif isinstance(value, Mapping):
-        for number, (key, item) in enumerate(value.items()):
+        for number, (key, inner) in enumerate(value.items()):
             yield ", " if number else "{"
             yield from _pieces(key, most)
             yield ": "
-            yield from _pieces(item, most)
+            yield from _pieces(inner, most)
         yield "}" if value else "{}"
     else:
         yield repr(value)

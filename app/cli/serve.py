@@ -142,7 +142,9 @@ def serve(
         ) from None
     if not is_sound:
         raise terminal.Problem(
-            "the engine died; its error is above", "prep serve --debug-checks   finds out more"
+            "the engine died; its error is above",
+            "prep serve --debug-checks   finds out more",
+            code=terminal.CHECKS_FAILED,
         )
     terminal.note("stopped")
 

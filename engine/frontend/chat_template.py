@@ -56,7 +56,7 @@ def render_chat(
                 f"continue_final_message needs text as the last message's content, got {shown(content)}"
             )
         messages[-1]["content"] = content + _CONTINUE_HERE
-    variables |= {"messages": messages, "tools": tools, "documents": None}
+    variables = {"documents": None, **variables, "messages": messages, "tools": tools}
     try:
         text = _compile(template).render(variables, add_generation_prompt=add_generation_prompt)
     except ChatTemplateError:

@@ -29,6 +29,10 @@ MAX_BAD_WORDS_TOKENS = 1024
 """Spellings of bad words in a request, and their tokens, as in vLLM (VLLM_MAX_NUM_BAD_WORDS, ..._TOTAL_TOKENS)."""
 
 
+CONTEXT = "this model's maximum context length is {:,} tokens (max_model_len)"
+"""Beginning of errors about long prompts; clients such as LiteLLM recognise the words, which are vLLM's."""
+
+
 class PromptDict(TypedDict, total=False):
     """A prompt as text or token ids, with details. Text beside token ids is only copied to the output."""
 
@@ -120,17 +124,27 @@ class InputProcessor:
         return submitted
 
     def chat_prompt(
-        self, messages: Sequence[ChatMessage], *, opening: str = "", **options: Any
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        opening: str = "",
+        add_special_tokens: bool = False,
+        is_truncated: bool = False,
+        **options: Any,
     ) -> PromptDict:
         """Render a conversation as a prompt; `options`: those of `chat_template.render_chat`, and `chat_template`.
 
-        opening: text with which the answer begins.
+        opening: text with which the answer begins. add_special_tokens: write them again; the template has already
+        written them. is_truncated: the prompt may be too long, because the caller shortens it.
         """
         tokenizer = self._need_tokenizer("chat messages")
         text = tokenizer.render_chat(messages, **options) + opening
-        self.check_characters(text)
-        # The template has already written the special tokens.
-        return {"prompt": text, "prompt_token_ids": tokenizer.encode(text, add_special_tokens=False)}
+        if not is_truncated:
+            self.check_characters(text)
+        return {
+            "prompt": text,
+            "prompt_token_ids": tokenizer.encode(text, add_special_tokens=add_special_tokens),
+        }
 
     # The prompt
 
@@ -184,8 +198,8 @@ class InputProcessor:
         most = self._max_model_len * self._need_tokenizer("a text prompt").max_chars_per_token
         if len(text) > most:
             raise InvalidRequestError(
-                f"the prompt has {len(text):,} characters, and {self._max_model_len} tokens (max_model_len) hold at "
-                f"most {most:,}; shorten it"
+                f"{CONTEXT.format(self._max_model_len)}, which have at most {most:,} characters, and the prompt has "
+                f"{len(text):,}; shorten it"
             )
 
     def _check_length(self, token_ids: list[int]) -> None:
@@ -194,8 +208,8 @@ class InputProcessor:
         self._check_in_vocabulary("prompt_token_ids", token_ids)
         if len(token_ids) >= self._max_model_len:
             raise InvalidRequestError(
-                f"the prompt has {len(token_ids)} tokens, and with max_model_len={self._max_model_len} "
-                f"at most {self._max_model_len - 1} leave room to answer; shorten it or raise max_model_len"
+                f"{CONTEXT.format(self._max_model_len)}, of which the answer needs one at least, and the prompt has "
+                f"{len(token_ids):,}; shorten it or raise max_model_len"
             )
 
     # The parameters

@@ -94,8 +94,8 @@ class ToolPlan:
             completion.text, completion.tool_calls = parse_tool_calls(completion.text, self.parser)
         elif (call := parse_call(completion.text, self.parser)) is not None:
             completion.text, completion.tool_calls = "", [call]
-        else:
-            completion.tool_calls = []
+        else:  # cut off: the beginning of a call is no content
+            completion.text, completion.tool_calls = "", []
 
 
 def parse_tool_calls(text: str, parser: str = "hermes") -> tuple[str, list[dict[str, Any]]]:

@@ -30,7 +30,7 @@ from engine.server.bodies import parse
 from engine.server.connection import CLIENT_LEFT, until_hang_up
 from engine.server.errors import TYPES, ApiError, api_error
 from engine.server.metrics import PrometheusLogger
-from engine.server.middleware import Authenticate, BodyLimit, CountResponses, RequestId
+from engine.server.middleware import Authenticate, BodyLimit, CountResponses, HeadLimit, RequestId
 from engine.server.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -44,6 +44,12 @@ from engine.server.service import Service, events
 
 logger = logging.getLogger(__name__)
 
+ABSENT = {
+    "/v1/responses": "use /v1/chat/completions",
+    "/v1/messages": "use /v1/chat/completions",
+    "/v1/embeddings": "LLM.embed returns embeddings offline",
+}
+"""Paths that clients of vLLM's server try -> what to do instead."""
 MOST_ERRORS = 5
 """Validation errors that one answer lists."""
 
@@ -84,6 +90,7 @@ def create_app(
     app.add_middleware(BodyLimit, limit=max_body_bytes)
     if api_keys:
         app.add_middleware(Authenticate, keys=api_keys)
+    app.add_middleware(HeadLimit)
     app.add_middleware(CountResponses, counter=metrics.responses)
     app.add_middleware(RequestId)
     _add_errors(app, service, metrics)
@@ -165,9 +172,13 @@ def _add_generation(app: FastAPI, service: Service) -> None:
     async def text_completions(body: CompletionRequest, request: Request) -> Response:
         return await run(partial(completions.prepare, service, body, request.headers), request)
 
-    @app.post("/v1/embeddings")
-    async def embeddings() -> Response:
-        raise ApiError(404, "this server has no embedding model; LLM.embed returns embeddings offline")
+    def absent(path: str, instead: str) -> None:
+        @app.post(path, include_in_schema=False)
+        async def refuse() -> Response:
+            raise ApiError(404, f"POST {path} is not served here; {instead}")
+
+    for path, instead in ABSENT.items():
+        absent(path, instead)
 
 
 def _add_text(app: FastAPI, service: Service) -> None:

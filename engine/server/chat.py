@@ -62,7 +62,7 @@ class Chat:
             shows_cached_tokens=self.service.shows_cached_tokens,
             prompt_logprobs=logprobs.prompt_logprobs(found.prompt_logprobs),
             prompt_token_ids=found.prompt_token_ids if self.request.return_token_ids else None,
-            prompt_text=None,
+            prompt_text=self.prompt["prompt"] if self.request.return_prompt_text else None,
         )
 
     async def stream(self) -> AsyncGenerator[dict[str, Any], None]:
@@ -72,15 +72,16 @@ class Chat:
         async with aclosing(self.service.run(self.params.n, self._outputs())) as outputs:
             async for output in outputs:
                 raise_if_failed(output)
-                more = {"usage": self.answer.usage()} if usage.always else {}
                 if not is_open:
                     is_open = True
+                    self.answer.count_prompt(output)
+                    more = {"usage": self.answer.usage_of(0)} if usage.always else {}
                     for chunk in self._opening(output, more):
                         yield chunk
                 self.answer.count(output)
-                more = {"usage": self.answer.usage()} if usage.always else {}
                 for each in output.outputs:
                     if (choice := self._delta(each)) is not None:
+                        more = {"usage": self.answer.usage_of(each.index)} if usage.always else {}
                         is_last = each.finish_reason is not None and not usage.at_end
                         yield self.answer.body([choice], **more, **self.answer.ending(is_last))
         if usage.at_end:
@@ -102,7 +103,10 @@ class Chat:
 
     def _opening(self, output: RequestOutput, more: dict[str, Any]) -> list[dict[str, Any]]:
         wants = self.request.return_token_ids
-        first = {"prompt_token_ids": output.prompt_token_ids if wants else None, "prompt_text": None}
+        first = {
+            "prompt_token_ids": output.prompt_token_ids if wants else None,
+            "prompt_text": self.prompt["prompt"] if self.request.return_prompt_text else None,
+        }
         texts = [""]
         if echoed := self._echoed():
             texts.append(echoed)
@@ -149,6 +153,8 @@ class Chat:
             reader = self._calls.setdefault(index, ToolCallStream(self.plan.parser))
             content, calls = reader.push(completion.text, is_last=is_last)
             has_calls = reader.num_complete > 0
+            if self.request.parallel_tool_calls is False:
+                calls = [call for call in calls if call["index"] == 0]
         delta: dict[str, Any] = {"content": content} if content else {}
         if calls:
             delta["tool_calls"] = calls
@@ -161,8 +167,10 @@ class Chat:
         message: dict[str, Any] = {"role": self.role, "content": self._echoed() + completion.text}
         message |= dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning"))
         finish_reason = completion.finish_reason
-        if completion.tool_calls:
-            message |= {"content": completion.text or None, "tool_calls": completion.tool_calls}
+        if calls := completion.tool_calls:
+            if self.request.parallel_tool_calls is False:
+                calls = calls[:1]
+            message |= {"content": completion.text or None, "tool_calls": calls}
             finish_reason = "tool_calls"
         choice: dict[str, Any] = {
             "index": completion.index,
@@ -202,9 +210,7 @@ def prepare(service: Service, request: ChatCompletionRequest, headers: Mapping[s
     service.check_completions(1, request.n or 1)
     plan = tool_plan(request, service.tool_call_parser)
     prompt = render(service, request, plan)
-    prompt["prompt_token_ids"] = truncated(
-        prompt["prompt_token_ids"], request.truncate_prompt_tokens, service.max_model_len
-    )
+    prompt["prompt_token_ids"] = truncated(prompt["prompt_token_ids"], request, service.max_model_len)
     is_new_name = request.max_completion_tokens is not None
     max_tokens = request.max_completion_tokens if is_new_name else request.max_tokens
     field_name = "max_completion_tokens" if is_new_name else "max_tokens"
@@ -242,31 +248,35 @@ def tool_plan(request: ChatCompletionRequest, parser: str) -> ToolPlan:
 
 def render(service: Service, request: ChatTemplateFields, plan: ToolPlan | None = None) -> dict[str, Any]:
     """Return the prompt of messages as text and token ids."""
-    if request.chat_template is not None:
-        message = "the template of a request is not run: the model's own is used"
-        raise ApiError(400, message, param="chat_template")
-    options = {"opening": plan.opening} if plan else {}
     if request.add_generation_prompt and request.continue_final_message:
         message = "continue_final_message=true needs add_generation_prompt=false"
         raise ApiError(400, message, param="continue_final_message")
     return dict(
         service.processor.chat_prompt(
             plain_messages(request.messages),
+            opening=plan.opening if plan else "",
+            add_special_tokens=request.add_special_tokens,
+            is_truncated=getattr(request, "truncate_prompt_tokens", None) is not None,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=request.continue_final_message,
             tools=request.tools,
-            **options,
-            **_template_variables(request.chat_template_kwargs or {}),
+            **_template_variables(request),
         )
     )
 
 
-def _template_variables(given: dict[str, Any]) -> dict[str, Any]:
-    """Return a request's own variables of the template: not the template, nor what has a field of its own."""
+def _template_variables(request: ChatTemplateFields) -> dict[str, Any]:
+    """Return the other variables of the template: not the template, nor what has a field of its own."""
+    given = request.chat_template_kwargs or {}
     if wrong := sorted(given.keys() & NO_VARIABLES):
         message = f"chat_template_kwargs must not have {wrong[0]}: it is no variable of the template"
         raise ApiError(400, message, param="chat_template_kwargs")
-    return {name: value for name, value in given.items() if name not in FIELDS_OF_TEMPLATES}
+    found: dict[str, Any] = {}
+    if isinstance(request, ChatCompletionRequest):
+        found["documents"] = request.documents
+        if (effort := request.reasoning_effort) is not None:
+            found |= {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+    return found | {name: value for name, value in given.items() if name not in FIELDS_OF_TEMPLATES}
 
 
 def plain_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from engine.sampling_params import SamplingParams
 from engine.server import logprobs
 from engine.server.errors import ApiError
 from engine.server.params import check, completion_prompts, sampling_params
-from engine.server.protocol import CompletionRequest
+from engine.server.protocol import CompletionRequest, GenerationRequest
 from engine.server.service import Answer, Service, UsageChunks, engine_id, merged, raise_if_failed
 
 DEFAULT_MAX_TOKENS = 16
@@ -46,7 +46,7 @@ class Completion:
         async with aclosing(self.service.run(self.num_choices, self._outputs())) as outputs:
             async for number, output in outputs:
                 raise_if_failed(output)
-                self.answer.count(output, number)
+                self.answer.count(output, number, self.params.n)
                 found[number] = output
         choices = []
         for number in range(len(self.prompts)):
@@ -66,12 +66,12 @@ class Completion:
         async with aclosing(self.service.run(self.num_choices, self._outputs())) as outputs:
             async for number, output in outputs:
                 raise_if_failed(output)
-                self.answer.count(output, number)
+                self.answer.count(output, number, self.params.n)
                 for each in output.outputs:
                     index = number * self.params.n + each.index
                     choice = self._choice(number, each, output, is_first=index not in begun)
                     begun.add(index)
-                    more = {"usage": self.answer.usage()} if usage.always else {}
+                    more = {"usage": self.answer.usage_of(index, number)} if usage.always else {}
                     is_last = each.finish_reason is not None and not usage.at_end
                     yield self.answer.body([choice], **more, **self.answer.ending(is_last))
         if usage.at_end:
@@ -149,7 +149,7 @@ def prepare(service: Service, request: CompletionRequest, headers: Mapping[str, 
             prompt_ids = tokenizer.encode(prompt, add_special_tokens=request.add_special_tokens)
         else:
             prompt_ids = prompt
-        ids.append(truncated(prompt_ids, request.truncate_prompt_tokens, service.max_model_len))
+        ids.append(truncated(prompt_ids, request, service.max_model_len))
         texts.append(prompt if isinstance(prompt, str) else tokenizer.decode(ids[-1]) if request.echo else "")
     max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
     if max_tokens == 0 and not request.echo:
@@ -174,12 +174,18 @@ def prepare(service: Service, request: CompletionRequest, headers: Mapping[str, 
     return Completion(service, request, answer, ids, texts, params, adapter)
 
 
-def truncated(token_ids: list[int], keep: int | None, max_model_len: int) -> list[int]:
-    """Return the last `keep` tokens of a prompt; -1: as many as the model takes, None: all."""
+def truncated(token_ids: list[int], request: GenerationRequest, max_model_len: int) -> list[int]:
+    """Return as many tokens of a prompt as `truncate_prompt_tokens` says: the last ones, or the first.
+
+    -1: as many as the model takes, None: all.
+    """
+    keep = request.truncate_prompt_tokens
     if keep is None:
         return token_ids
     if keep > max_model_len:
         message = f"truncate_prompt_tokens must be at most max_model_len ({max_model_len}), got {keep}"
         raise ApiError(400, message, param="truncate_prompt_tokens")
     keep = max_model_len - 1 if keep == -1 else keep
-    return token_ids[len(token_ids) - keep :] if keep < len(token_ids) else token_ids
+    if keep >= len(token_ids):
+        return token_ids
+    return token_ids[:keep] if request.truncation_side == "right" else token_ids[len(token_ids) - keep :]

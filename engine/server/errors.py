@@ -7,6 +7,7 @@
     408 TimeoutError             not finished within --request-timeout, or its body did not come within 60 s
     413 ContentTooLargeError     the body is longer than --max-body-mib
     429 TooManyRequestsError     the queue is full: try again after Retry-After seconds (vLLM answers 503)
+    431 HeadersTooLargeError     path and headers have more than 64 KiB
     499                          the client hung up; only in http_requests_total
     500 InternalServerError      the engine failed; the server ends
     501 NotImplementedError      vLLM or OpenAI have it, this engine does not
@@ -33,6 +34,7 @@ TYPES = {
     409: "ConflictError",
     413: "ContentTooLargeError",
     429: "TooManyRequestsError",
+    431: "HeadersTooLargeError",
     500: "InternalServerError",
     501: "NotImplementedError",
     503: "ServiceUnavailableError",

@@ -1,4 +1,4 @@
-"""Checks that every request passes before a handler sees it: id, key, size. Plain ASGI: a stream is not buffered.
+"""Checks that every request passes before a handler sees it: id, key, sizes. Plain ASGI: a stream is not buffered.
 
 Source: vLLM entrypoints/serve/middleware.
 """
@@ -46,6 +46,28 @@ class RequestId:
             await send(message)
 
         await self.app(scope, receive, send_with_id)
+
+
+class HeadLimit:
+    """Refuse a path and headers of more than `limit` bytes together.
+
+    h11 refuses them while they are incomplete; what comes in one piece has passed it.
+    """
+
+    limit = 64 << 10
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        num_bytes = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        num_bytes += sum(len(name) + len(value) for name, value in scope["headers"])
+        if num_bytes <= self.limit:
+            return await self.app(scope, receive, send)
+        message = f"path and headers have {num_bytes:,} bytes; at most {self.limit:,} are read"
+        await _refuse(ApiError(431, message), scope, receive, send)
 
 
 class CountResponses:

@@ -8,6 +8,7 @@ from typing import Any
 from engine.async_llm import AsyncLLM
 from engine.lora.request import LoRAError, LoRARequest
 from engine.server.errors import ApiError
+from engine.server.fields import refuse
 from engine.server.protocol import LoadLoRARequest
 
 
@@ -40,6 +41,7 @@ class Models:
 
     async def load(self, request: LoadLoRARequest) -> str:
         """Load an adapter. Raises ApiError 400 for a name that is taken or an adapter that cannot be served."""
+        refuse(request)
         name, path = request.lora_name, request.lora_path
         if not name or not path:
             raise ApiError(400, "lora_name and lora_path must not be empty")

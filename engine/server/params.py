@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.frontend.input_processor import CONTEXT
 from engine.sampling_params import RequestOutputKind, SamplingParams
 from engine.server.errors import ApiError
+from engine.server.fields import refuse
 from engine.server.protocol import CompletionRequest, GenerationRequest, ResponseFormat
 
 OPTIONAL = (
@@ -19,24 +21,11 @@ COPIED = (
     "logit_bias", "seed", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens",
     "skip_special_tokens", "spaces_between_special_tokens", "allowed_token_ids", "bad_words",
 )  # fmt: skip
-MISSING = {
-    "use_beam_search": "beam search is offline only: LLM.beam_search",
-    "logprob_token_ids": "use logprobs with enough alternatives",
-    "kv_transfer_params": "KV transfer is offline only: prep disagg",
-}
-"""Fields of vLLM that are refused when they ask for something, and what to do instead."""
-UNKNOWN = {"suffix": "models here do not fill in the middle", "prompt_embeds": "give text or token ids"}
-"""Fields that vLLM refuses too for such a model."""
 
 
 def check(request: GenerationRequest) -> None:
     """Refuse what this engine lacks, and combinations that mean nothing."""
-    for name, remedy in MISSING.items():
-        if getattr(request, name, None):
-            raise ApiError(501, f"{name} is not supported: {remedy}", param=name)
-    for name, remedy in UNKNOWN.items():
-        if getattr(request, name, None):
-            raise ApiError(400, f"{name} is not supported: {remedy}", param=name)
+    refuse(request)
     if request.stream_options is not None and not request.stream:
         raise ApiError(400, "stream_options needs stream=true", param="stream_options")
     if request.prompt_logprobs and request.stream:
@@ -97,8 +86,8 @@ def check_room(num_prompt_tokens: int, max_tokens: int | None, max_model_len: in
     if max_tokens is not None and max_tokens > room > 0:
         raise ApiError(
             400,
-            f"the prompt has {num_prompt_tokens} tokens, so with max_model_len={max_model_len} the answer has room for "
-            f"{room}, not {max_tokens}; lower {name} or shorten the prompt",
+            f"{CONTEXT.format(max_model_len)} and the prompt has {num_prompt_tokens:,}, so the answer has room for "
+            f"{room:,}, not {max_tokens:,}; lower {name} or shorten the prompt",
             param=name,
         )
 

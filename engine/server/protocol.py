@@ -22,6 +22,13 @@ def _is_printable(text: str) -> str:
     return text
 
 
+def _is_salt(text: str) -> str:
+    if set(text) & set("@/\\\0"):
+        raise ValueError("must not contain @, /, a backslash or NUL")
+    return text
+
+
+CacheSalt = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_is_salt)]
 Name = Annotated[str, Field(max_length=128), AfterValidator(_is_printable)]
 """A text that goes into logs, metrics and answers."""
 
@@ -61,6 +68,7 @@ class StreamOptions(ApiModel):
 
 class JsonSchemaFormat(ApiModel):
     name: str
+    description: str | None = None
     json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
     strict: bool | None = None
 
@@ -75,7 +83,6 @@ class GenerationRequest(ApiModel):
 
     model: str | None = None
     frequency_penalty: float | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     logit_bias: dict[str, float] | None = None
     n: int | None = 1
     presence_penalty: float | None = None
@@ -98,7 +105,8 @@ class GenerationRequest(ApiModel):
     min_tokens: int = 0
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
-    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=2**63 - 1)] | None = None
+    truncation_side: Literal["left", "right"] | None = None
     prompt_logprobs: int | None = None
     allowed_token_ids: list[int] | None = None
     bad_words: list[str] | None = None
@@ -107,10 +115,22 @@ class GenerationRequest(ApiModel):
     request_id: Name | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None
-    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    cache_salt: CacheSalt | None = None
     use_beam_search: bool = False
+    length_penalty: float = 1.0
     logprob_token_ids: list[int] | None = None
     kv_transfer_params: dict[str, Any] | None = None
+    ec_transfer_params: dict[str, Any] | None = None
+    vllm_xargs: dict[str, Any] | None = None
+    watermarking: bool | None = None
+    repetition_detection: dict[str, Any] | None = None
+    thinking_token_budget: int | None = None
+    stream_interval: Annotated[int, Field(ge=1)] | None = None
+    session_id: str | None = None
+    routed_experts_prompt_start: Annotated[int, Field(ge=0)] = 0
+    return_token_offsets: bool | None = False
+    mm_payload: Literal["tensors", "none"] = "tensors"
+    return_mm_kwargs: bool | None = None
 
 
 class CompletionRequest(GenerationRequest):
@@ -134,6 +154,8 @@ class ChatTemplateFields(ApiModel):
     add_special_tokens: bool = False
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    media_io_kwargs: dict[str, Any] | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
 
 
 class ChatCompletionRequest(GenerationRequest, ChatTemplateFields):
@@ -143,6 +165,13 @@ class ChatCompletionRequest(GenerationRequest, ChatTemplateFields):
     max_completion_tokens: int | None = None
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = True
+    """False: answers have the first call only."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    """A variable of the chat template."""
+    include_reasoning: bool = True
+    documents: list[dict[str, str]] | None = None
+    """A variable of the chat template."""
+    return_prompt_text: bool | None = None
     echo: bool = False
 
 
@@ -169,6 +198,7 @@ class LoadLoRARequest(ApiModel):
     lora_name: Name
     lora_path: str
     load_inplace: bool = False
+    is_3d_lora_weight: bool = False
 
 
 class UnloadLoRARequest(ApiModel):

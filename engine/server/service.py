@@ -135,7 +135,8 @@ class Answer:
     created: int = field(default_factory=lambda: int(time.time()))
     num_prompt_tokens: dict[int, int] = field(default_factory=dict)
     """Per prompt."""
-    num_output_tokens: int = 0
+    num_output_tokens: dict[int, int] = field(default_factory=dict)
+    """Per choice."""
     num_cached_tokens: int | None = None
     trace_headers: dict[str, str] | None = None
     """The caller's span."""
@@ -157,22 +158,32 @@ class Answer:
         """Return what the last chunks of a stream have in addition."""
         return {"system_fingerprint": self.fingerprint} if is_last else {}
 
-    def count(self, output: RequestOutput, prompt: int = 0) -> None:
-        """Add the tokens of an output of the prompt with this number."""
+    def count_prompt(self, output: RequestOutput, prompt: int = 0) -> None:
+        """Note the length of the prompt with this number."""
         self.num_prompt_tokens[prompt] = len(output.prompt_token_ids)
-        self.num_output_tokens += sum(len(each.token_ids) for each in output.outputs)
         self.num_cached_tokens = output.num_cached_tokens
 
+    def count(self, output: RequestOutput, prompt: int = 0, n: int = 1) -> None:
+        """Add the tokens of an output of the prompt with this number, which has n choices."""
+        self.count_prompt(output, prompt)
+        for each in output.outputs:
+            index = prompt * n + each.index
+            self.num_output_tokens[index] = self.num_output_tokens.get(index, 0) + len(each.token_ids)
+
     def usage(self, *, shows_cached_tokens: bool = False) -> dict[str, Any]:
-        prompt = sum(self.num_prompt_tokens.values())
-        found: dict[str, Any] = {
-            "prompt_tokens": prompt,
-            "total_tokens": prompt + self.num_output_tokens,
-            "completion_tokens": self.num_output_tokens,
-        }
+        """Return the usage of the whole answer so far."""
+        found = _usage(sum(self.num_prompt_tokens.values()), sum(self.num_output_tokens.values()))
         if shows_cached_tokens:
             found["prompt_tokens_details"] = {"cached_tokens": self.num_cached_tokens}
         return found
+
+    def usage_of(self, choice: int, prompt: int = 0) -> dict[str, Any]:
+        """Return the usage of one choice so far, which the chunks of a stream have."""
+        return _usage(self.num_prompt_tokens[prompt], self.num_output_tokens.get(choice, 0))
+
+
+def _usage(prompt: int, output: int) -> dict[str, Any]:
+    return {"prompt_tokens": prompt, "total_tokens": prompt + output, "completion_tokens": output}
 
 
 NOT_HERE = {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}

@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 
 from engine.server import chat
 from engine.server.errors import ApiError
+from engine.server.fields import refuse
 from engine.server.protocol import DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
 from engine.server.service import Service
 
@@ -17,6 +18,7 @@ def tokenize(service: Service, body: TokenizeRequest | TokenizeChatRequest) -> J
     """Return the token ids of a text, or of messages as their template renders them."""
     tokenizer = service.tokenizer
     service.models.find(body.model)
+    refuse(body)
     if isinstance(body, TokenizeRequest):
         tokens = tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens)
     else:

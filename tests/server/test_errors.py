@@ -53,6 +53,7 @@ CASES: dict[int, Ask] = {
     405: lambda llm: application(llm)[0].get(PATH),
     408: too_slow,
     413: asking({"prompt": "a" * 2000}, max_body_bytes=1000),
+    431: lambda llm: application(llm)[0].get("/health", headers={"X-Long": "x" * (64 << 10)}),
     429: asking({**BODY, "n": 9, "temperature": 1}, max_queued=0),
     500: without_an_engine,
     501: asking({**BODY, "use_beam_search": True}),
@@ -85,7 +86,8 @@ def test_a_client_that_hangs_up_is_counted_as_499_and_its_request_is_aborted(
     llm: AsyncLLM, stream: bool
 ) -> None:
     client, service = application(llm)
-    content = json.dumps({**BODY, "max_tokens": 1800, "stream": stream}).encode()
+    prompt = [70] * 1800  # its first token takes a while
+    content = json.dumps({**BODY, "prompt": prompt, "max_tokens": 200, "stream": stream}).encode()
     incoming = [{"type": "http.request", "body": content}, {"type": "http.disconnect"}]
     sent: list[Any] = []
 
