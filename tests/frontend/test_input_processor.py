@@ -90,7 +90,7 @@ def test_text_is_reported_back_and_ids_alone_are_not_decoded(processor: InputPro
         ({"prompt_token_ids": []}, "prompt is empty"),
         ([VOCAB_SIZE], f"{VOCAB_SIZE}, which is not in the model's vocabulary .0 to {VOCAB_SIZE - 1}"),
         ([-1], "not in the model's vocabulary"),
-        ([5] * MAX_MODEL_LEN, "32 tokens, and with max_model_len=32 at most 31"),
+        ([5] * MAX_MODEL_LEN, "maximum context length is 32 tokens .* the prompt has 32;"),
         ([1.0], "integers, got 1.0"),
         ([True], "integers, got True"),
         (["a"], "integers, got 'a'"),

@@ -80,21 +80,11 @@ def test_every_accepted_field_is_read(llm: AsyncLLM) -> None:
         return read
 
     tools = {"tools": [TOOL], "tool_choice": "required"}
+    cut = {"truncate_prompt_tokens": 1, "logprobs": 1}
+    chat_bodies: list[dict[str, Any]] = [cut, tools, {"tools": [TOOL]}]
     cases: list[tuple[Any, type[BaseModel], list[dict[str, Any]]]] = [
-        (
-            completions,
-            CompletionRequest,
-            [{"prompt": [70, 71], "logprobs": 1, "truncate_prompt_tokens": 1}, {"prompt": "a"}],
-        ),
-        (
-            chats,
-            ChatCompletionRequest,
-            [
-                {"messages": HELLO, "logprobs": True},
-                {"messages": HELLO, **tools},
-                {"messages": HELLO, "tools": [TOOL]},
-            ],
-        ),
+        (completions, CompletionRequest, [{"prompt": [70, 71], **cut}, {"prompt": "a"}]),
+        (chats, ChatCompletionRequest, [{"messages": HELLO, **body} for body in chat_bodies]),
     ]
     for module, model, bodies in cases:
         found = asyncio.run(run(module, model, bodies))
