@@ -81,10 +81,16 @@ class _Levels(Collector):
         )
         load = GaugeMetricFamily("gateway_backend_load", "Requests under way.", labels=["backend"])
         for each in self._backends:
-            up.add_metric([each.name], each.is_healthy and each.breaker.state == "closed")
+            if not each.is_draining:  # its end is wanted, and no alert
+                up.add_metric([each.name], each.is_healthy and each.breaker.state == "closed")
             load.add_metric([each.name], each.load)
         yield up
         yield load
+
+
+def status_class(status: int) -> str:
+    """Return "2xx", "4xx" or "5xx". 501 is the client's: it asks for what no backend has."""
+    return "4xx" if status == 501 else f"{status // 100}xx"
 
 
 def outcome(how: str) -> str:
@@ -92,5 +98,5 @@ def outcome(how: str) -> str:
     if how in ("ok", "client left"):
         return how.replace(" ", "_")
     if how.startswith("HTTP "):
-        return "client_error" if how[5:8] < "500" else "server_error"
+        return "client_error" if status_class(int(how[5:8])) == "4xx" else "server_error"
     return "timeout" if how.endswith("Timeout") else "broken"

@@ -24,7 +24,7 @@ from engine.gateway.canary import CanaryWatch, share_of
 from engine.gateway.config import BackendSettings, GatewaySettings, TenantSettings
 from engine.gateway.kv_index import KVIndex, PromptTokens, follow
 from engine.gateway.limits import CircuitBreaker, DailyQuota, RetryBudget, TokenBucket
-from engine.gateway.metrics import GatewayMetrics
+from engine.gateway.metrics import GatewayMetrics, status_class
 from engine.gateway.route import Decision, Route
 from engine.gateway.sending import UNANSWERED, Failure, Sending, encoded, headers_for
 from engine.server.answers import body_fault, json_object
@@ -199,7 +199,7 @@ class Gateway:
     def count_response(self, tenant: Tenant | None, status: int) -> None:
         """Count what a client was answered, at the end of the answer."""
         name = "" if tenant is None else tenant.settings.name
-        self.metrics.responses.labels(name, f"{status // 100}xx").inc()
+        self.metrics.responses.labels(name, status_class(status)).inc()
 
     def within_budget(self, body: dict[str, Any]) -> Trimmed | None:
         """Trim the messages of a body to the budget; return what that took. Raises ApiError 400 for a long text."""

@@ -91,6 +91,15 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+OF_THE_REQUEST = ("structured_outputs", "every token is forbidden")
+"""Beginnings of the engine's errors that the client can avoid."""
+
+
+def is_of_the_request(error: str) -> bool:
+    """Return whether an error with which the engine ended a request is the client's: status 400, and no alert."""
+    return error.startswith(OF_THE_REQUEST)
+
+
 def named_field(message: str) -> str | None:
     """Return the field that an engine's message about a wrong value begins with: `top_p must be ...`."""
     first = re.split(r"[\s:=\[(.]", message, maxsplit=1)[0]

@@ -20,6 +20,7 @@ from engine.core.sched_output import EngineCoreOutput
 from engine.core.stats import StepStats
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.outputs import RequestMetrics, RequestOutput
+from engine.server.errors import is_of_the_request
 
 LATENCY = (
     0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680,
@@ -289,7 +290,10 @@ class PrometheusLogger:
         tracked = self._requests.get(output.request_id)
         if tracked is None:
             return
-        for completion in output.outputs:
+        is_refused = output.error is not None and is_of_the_request(
+            output.error
+        )  # as those with another status 400
+        for completion in () if is_refused else output.outputs:
             if completion.finish_reason is not None and completion.index not in tracked.ended:
                 tracked.ended.add(completion.index)
                 self._success.labels(**self._labels, finished_reason=completion.finish_reason).inc()

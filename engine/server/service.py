@@ -19,7 +19,7 @@ from engine.frontend.input_processor import InputProcessor
 from engine.frontend.tokenizer import Tokenizer
 from engine.outputs import RequestOutput
 from engine.server.admission import Admission
-from engine.server.errors import ApiError, api_error
+from engine.server.errors import ApiError, api_error, is_of_the_request
 from engine.server.middleware import sound_id
 from engine.server.models import Models
 from engine.server.protocol import GenerationRequest, StreamOptions
@@ -220,14 +220,12 @@ def engine_id(answer_id: str, number: int = 0) -> str:
 
 AT_ONCE = 32
 """Prompts of a request that are submitted before other clients have their turn."""
-OF_THE_REQUEST = ("structured_outputs", "every token is forbidden")
-"""Beginnings of the engine's errors that the client can avoid."""
 
 
 def raise_if_failed(output: RequestOutput) -> None:
     """Raise the error with which a request ended in the engine."""
     if output.error is not None:
-        raise ApiError(400 if output.error.startswith(OF_THE_REQUEST) else 500, output.error)
+        raise ApiError(400 if is_of_the_request(output.error) else 500, output.error)
 
 
 def event(body: dict[str, Any]) -> bytes:

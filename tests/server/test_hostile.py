@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 
 from engine.async_llm import AsyncLLM
 from engine.config import EngineArgs
+from engine.server.errors import OF_THE_REQUEST
 from engine.server.protocol import ChatCompletionRequest, CompletionRequest
 from engine.server.request_log import RequestLog
-from engine.server.service import OF_THE_REQUEST
 from tests.server.conftest import application
 from tests.server.test_api import HELLO, error
 

@@ -15,11 +15,14 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
+from app.cli.main import app
 from engine.async_llm import AsyncLLM
-from engine.gateway.metrics import GatewayMetrics
+from engine.gateway.metrics import GatewayMetrics, outcome, status_class
 from engine.server.metrics import PrometheusLogger
-from tests.server.conftest import Start
+from tests.server.conftest import Start, application
 
 FOLDER = Path(__file__).resolve().parents[2] / "engine" / "server" / "monitoring"
 needs_prometheus = pytest.mark.skipif(
@@ -60,6 +63,75 @@ def test_panels_lie_side_by_side() -> None:
     places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels()}
     assert len(places) == len(panels()) == len({panel["id"] for panel in panels()})
     assert all(panel["targets"] and panel["title"] for panel in panels())
+
+
+def ends_with_error(client: TestClient) -> float:
+    name = 'vllm:request_success_total{engine="0",finished_reason="error",model_name="shop"} '
+    [line] = [line for line in client.get("/metrics").text.splitlines() if line.startswith(name)]
+    return float(line.removeprefix(name))
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_the_alert_on_failures_counts_those_of_the_engine_which_the_log_names(
+    llm: AsyncLLM, is_stream: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, service = application(llm)
+    wrong = {
+        "prompt": "a",
+        "max_tokens": 2,
+        "stream": is_stream,
+        "structured_outputs": {"regex": "(a{1,1000}){1,1000}"},
+    }
+    assert client.post("/v1/completions", json=wrong).status_code == 400
+    assert not caplog.text and ends_with_error(client) == 0, "a refused pattern is the client's error"
+
+    [metrics] = llm.llm_engine.stat_loggers
+    count = metrics.step
+
+    def failing(stats: Any, when: float, core_outputs: Any, outputs: Any) -> None:
+        for output in outputs:
+            output.error, output.finished = "the worker has failed", True
+            output.outputs[0].finish_reason = "error"
+        count(stats, when, core_outputs, outputs)
+
+    monkeypatch.setattr(metrics, "step", failing)
+    body = {"prompt": "a", "max_tokens": 1, "stream": is_stream}
+    assert client.post("/v1/completions", json=body).status_code == 500
+    assert ends_with_error(client) == 1 and "a request failed" in caplog.text
+
+
+def test_an_annotation_names_commands_and_options_that_exist() -> None:
+    texts = [rule["annotations"]["next"] for rule in rules() if "alert" in rule]
+    commands = {found for text in texts for found in re.findall(r"prep ((?:[a-z]+ )*[a-z]+)", text)}
+    options = {found for text in texts for found in re.findall(r"--[a-z-]+", text)}
+    assert commands and options
+    for words in commands:
+        first, *rest = words.split()
+        wanted = [[first, *rest[:1]], [first]]
+        assert any(CliRunner().invoke(app, [*each, "--help"]).exit_code == 0 for each in wanted), words
+    told = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "300"}).output
+    assert all(option in told for option in options)
+
+
+def test_no_alert_for_a_backend_that_is_drained_or_for_what_no_backend_has() -> None:
+    class Breaker:
+        state = "closed"
+
+    class Leaving:
+        name, is_healthy, is_draining, breaker, load = "a", False, True, Breaker(), 0
+
+    registry = GatewayMetrics([Leaving()]).registry  # type: ignore[list-item]
+    found = {metric.name: metric.samples for metric in registry.collect()}
+    assert not found["gateway_backend_up"] and len(found["gateway_backend_load"]) == 1
+    assert [status_class(status) for status in (200, 404, 499, 500, 501, 503)] == [
+        "2xx",
+        "4xx",
+        "4xx",
+        "5xx",
+        "4xx",
+        "5xx",
+    ]
+    assert outcome("HTTP 501") == "client_error" and outcome("HTTP 500") == "server_error"
 
 
 @needs_prometheus
