@@ -17,7 +17,7 @@ from common.text import counted, join_or, shown
 
 MUST = "must be "
 MOST = 20
-"""Places in one list of complaints. Whoever sends the data decides how much of it is wrong."""
+"""Places in one list of complaints. The sender decides how much of the data is wrong."""
 MOST_FORMS = 20
 """Errors that are worded for one place: a union has one for each of its forms."""
 

@@ -72,12 +72,12 @@ def _pieces(value: object, most: int) -> Iterator[str]:
         yield repr(value[: most + 1])
     elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 4 * most:
         yield f"an integer of {value.bit_length():,} bits"  # Python refuses to write more than 4,300 digits
-    elif type(value) in (list, tuple):
+    elif isinstance(value, list | tuple):
         yield "[" if isinstance(value, list) else "("
-        for number, item in enumerate(value):  # type: ignore[arg-type]
+        for number, item in enumerate(value):
             yield ", " if number else ""
             yield from _pieces(item, most)
-        yield "]" if isinstance(value, list) else ",)" if len(value) == 1 else ")"  # type: ignore[arg-type]
+        yield "]" if isinstance(value, list) else ",)" if len(value) == 1 else ")"
     elif isinstance(value, Mapping):
         for number, (key, inner) in enumerate(value.items()):
             yield ", " if number else "{"

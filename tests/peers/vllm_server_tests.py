@@ -28,6 +28,7 @@ KNOWN = {
     "test_empty_prompt": WORDS,
     "test_out_of_vocab_token_ids": WORDS,
     "test_single_chat_session": OWN_MODEL,
+    "test_long_seed": WORDS,
 }
 """Test -> why it fails here. None may be that ours is wrong."""
 

@@ -60,7 +60,7 @@ def test_a_field_that_asks_for_nothing_is_accepted(client: TestClient, body: dic
 
 
 def test_every_accepted_field_is_read(llm: AsyncLLM) -> None:
-    """A field that nobody reads is accepted and ignored."""
+    """A field that no code reads is accepted and ignored."""
     read: set[str] = set()
 
     def watched(model: type[BaseModel]) -> Any:
