@@ -10,6 +10,7 @@ Python's own parser accepts the third, and the fields of a mapping then have one
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from typing import Any
 
 from pydantic_core import from_json
@@ -18,7 +19,7 @@ from pydantic_core import from_json
 def parse(body: bytes) -> Any:
     """Return the value of a JSON text in UTF-8. Raises ValueError that says what is wrong and where."""
     try:
-        return from_json(body)
+        return from_json(body.removeprefix(BOM_UTF8))
     except ValueError as error:
         message = str(error)
         if message.startswith("recursion limit"):

@@ -23,7 +23,10 @@ from engine.server.answers import EventStream
 
 OWN_PATHS = "errors have OpenAI's shape on every path; FastAPI's own shape there"
 OWN_CALLS = "a forced call is a Hermes block; vLLM forces a bare JSON list or object"
+EXTENSIONS = "refused here, where no extension reads it; without one vLLM ignores it"
 KNOWN = {
+    "/v1/completions vllm_xargs": EXTENSIONS,
+    "/v1/chat/completions vllm_xargs": EXTENSIONS,
     "/v1/chat/completions body deep": OWN_PATHS,
     "/v1/nowhere nowhere": OWN_PATHS,
     "/v1/embeddings embeddings": OWN_PATHS,

@@ -144,6 +144,34 @@ def test_half_a_surrogate_pair_is_no_json(client: TestClient) -> None:
     assert parse(b'"\\ud83d\\ude00"') == "\N{GRINNING FACE}"
 
 
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"prompt": "a", "x": ' + b"[" * 300 + b"]" * 300 + b"}", "nested too deeply"),
+        (b'{"prompt": "\xff"}', "invalid unicode"),
+        (b'{"prompt": "\xed\xa0\x80"}', "invalid unicode"),
+        (b'{"prompt": "a", "max_tokens": ' + b"9" * 5000 + b"}", "out of range"),
+        (b'{"prompt": "a", "max_tokens": 1e999}', "max_tokens: must be a finite number"),
+        (b'{"prompt": "a", "temperature": NaN}', "temperature: must be at most 2"),
+        (b'{"prompt": "a", "logit_bias": {"5": NaN}}', "logit_bias[5]"),
+        (b'{"prompt": "a", "logit_bias": {"' + b"9" * 5000 + b'": 1}}', "logit_bias"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_json_that_is_hostile_gets_an_error_that_says_why(
+    client: TestClient, body: bytes, problem: str
+) -> None:
+    response = client.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
+    assert problem in error(response, 400)["message"]
+
+
+def test_the_last_of_equal_names_counts_and_a_byte_order_mark_is_skipped(client: TestClient) -> None:
+    body = b'\xef\xbb\xbf{"prompt": 5, "prompt": "a", "max_tokens": 9, "max_tokens": 1}'
+    answer = client.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 1
+
+
 def test_a_large_body_is_prepared_beside_the_event_loop(llm: AsyncLLM) -> None:
     _, service = application(llm)
 

@@ -63,6 +63,34 @@ def test_headers_without_end_are_refused(served: ChildServer) -> None:
         assert flood.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\nContent-Type: application/json\r\n"
+RAW = {
+    "headers in one piece": (b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n", 431),
+    "long path": (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431),
+    "no host": (b"GET /health HTTP/1.1\r\n\r\n", 400),
+    "bytes": (bytes(range(256)) * 10, 400),
+    "two lengths": (HEAD + b"Content-Length: 3\r\nContent-Length: 5\r\n\r\n{}", 400),
+    "negative length": (HEAD + b"Content-Length: -5\r\n\r\n", 400),
+    "huge length": (HEAD + b"Content-Length: 99999999999999999999\r\n\r\n", 413),
+    "chunk without a size": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n", 400),
+    "chunk of any size": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 30 + b"\r\nhello\r\n", 400),
+    "another coding": (HEAD + b"Transfer-Encoding: gzip\r\n\r\n{}", 400),
+    "empty object": (HEAD + b"Content-Length: 2\r\n\r\n{}", 400),
+}
+"""Bytes of a client, and the status of the answer."""
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_bytes_that_are_no_request_get_a_status_and_the_server_goes_on(
+    served: ChildServer, name: str
+) -> None:
+    address, (sent, status) = httpx.URL(served.url), RAW[name]
+    with socket.create_connection((address.host, address.port), timeout=20) as client:
+        client.sendall(sent)
+        assert client.recv(1 << 16).startswith(f"HTTP/1.1 {status} ".encode())
+    assert httpx.get(f"{served.url}/health").status_code == 200
+
+
 def test_the_official_client_uses_every_endpoint(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["shop", "recommend"]
     messages: Any = [{"role": "user", "content": "Hello"}]
