@@ -23,8 +23,8 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any, Literal, Self, TypeVar
 
+from common.text import shown
 from engine.config import EngineArgs
-from engine.config.settings import shortened
 from engine.core.errors import EngineDeadError
 from engine.engine_core import EngineCore
 from engine.exec.core_process import CoreProcess
@@ -124,7 +124,7 @@ class AsyncLLM:
         if request_ids is None or not all(isinstance(each, str) for each in request_ids):
             # Here: in the engine's thread an error would end the engine for all clients.
             raise InvalidRequestError(
-                f"request_id must be the id of a request or a list of ids, got {shortened(request_id)}"
+                f"request_id must be the id of a request or a list of ids, got {shown(request_id)}"
             )
         self._command(lambda: self._deliver(self.llm_engine.abort(request_ids)))
 

@@ -16,8 +16,8 @@ from typing import Any, Self, cast
 
 from tqdm import tqdm
 
+from common.text import shown
 from engine.config import ConfigError, EngineArgs
-from engine.config.settings import shortened
 from engine.core.kv_events import KVEventBatch
 from engine.engine_core import EngineCore
 from engine.frontend.beam_search import BeamSearchOutput, BeamSearchParams, beam_search
@@ -108,7 +108,7 @@ class LLM:
             map(_is_text, chat_template_kwargs or ())
         ):
             raise InvalidRequestError(
-                f"chat_template_kwargs must be a dict of variables by name, got {shortened(chat_template_kwargs)}"
+                f"chat_template_kwargs must be a dict of variables by name, got {shown(chat_template_kwargs)}"
             )
         plan = ToolPlan.of(tools, tool_choice)
         options = {
@@ -158,7 +158,7 @@ class LLM:
         Deterministic. `max_logprobs` must allow 2 * beam_width log-probabilities.
         """
         if not isinstance(params, BeamSearchParams):
-            raise InvalidRequestError(f"params must be BeamSearchParams, got {shortened(params)}")
+            raise InvalidRequestError(f"params must be BeamSearchParams, got {shown(params)}")
         config = self.llm_engine.engine_core.config
         one_token = SamplingParams(max_tokens=1, logprobs=2 * params.beam_width)
         requests = [
@@ -284,7 +284,7 @@ class LLM:
         )
         for lora in found:
             if lora is not None and not isinstance(lora, LoRARequest):
-                raise InvalidRequestError(f"lora_request must be a LoRARequest, got {shortened(lora)}")
+                raise InvalidRequestError(f"lora_request must be a LoRARequest, got {shown(lora)}")
         for lora in dict.fromkeys(found):
             with self._turn:
                 if not (lora is None or self.llm_engine.is_loaded(lora)):
@@ -419,7 +419,7 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
         return [cast(Prompt, prompts)]
     if (several := list_of(prompts)) is None:
         raise InvalidRequestError(
-            f"prompts must be text, a list of token ids, a prompt dict or a list of them, got {shortened(prompts)}"
+            f"prompts must be text, a list of token ids, a prompt dict or a list of them, got {shown(prompts)}"
         )
     is_one = bool(several) and isinstance(several[0], int)
     return [cast(Prompt, several)] if is_one else several
@@ -430,7 +430,7 @@ def _conversations(messages: Any) -> list[Any]:
     several = None if isinstance(messages, (str, bytes, dict)) else list_of(messages)
     if several is None:
         raise InvalidRequestError(
-            f'messages must be a list such as [{{"role": "user", "content": "Hello"}}], got {shortened(messages)}'
+            f'messages must be a list such as [{{"role": "user", "content": "Hello"}}], got {shown(messages)}'
         )
     return [several] if not several or isinstance(several[0], dict) else several
 

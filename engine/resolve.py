@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from common.text import GIB
+from common.text import GIB, shown
 from engine.config import (
     CacheConfig,
     ConfigError,
@@ -31,7 +31,7 @@ from engine.config import (
 )
 from engine.config.combinations import check_combinations
 from engine.config.scheduler import default_batch_sizes
-from engine.config.settings import check_types, load_class, require_one_of, shortened
+from engine.config.settings import check_types, load_class, require_one_of
 from engine.exec.base import EXECUTORS, executor_class
 from engine.models.hf_config import load_model_config
 from engine.spec.draft_loading import load_draft_config, refuse_head
@@ -168,12 +168,10 @@ def check_args(args: EngineArgs) -> None:
             bound = (
                 f"of at least {least}" if type(value) is not int or value < least else f"of at most {most}"
             )
-            raise ConfigError(f"{name} must be an integer {bound}, got {shortened(value)}")
+            raise ConfigError(f"{name} must be an integer {bound}, got {shown(value)}")
     share = args.gpu_memory_utilization
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-        raise ConfigError(
-            f"gpu_memory_utilization must be a share of memory in (0, 1], got {shortened(share)}"
-        )
+        raise ConfigError(f"gpu_memory_utilization must be a share of memory in (0, 1], got {shown(share)}")
     _check_host_memory(args)
     check_types(args)
     if args.debug_port is not None and args.debug_port > 65535:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, ge
 
 from common.dotted_path import load_object
 from common.names import unknown_name
+from common.text import shown
 
 
 class ConfigError(ValueError):
@@ -33,7 +34,7 @@ def require_one_of(choices: tuple[Any, ...], remedy: str = "", **settings: Any) 
     for name, value in settings.items():
         if value not in choices:
             known = ", ".join(str(choice) for choice in choices if choice is not None)
-            raise ConfigError(f"{name} must be one of {known}, got {shortened(value)}{remedy}")
+            raise ConfigError(f"{name} must be one of {known}, got {shown(value)}{remedy}")
 
 
 def check_names(given: Mapping[str, Any], config: type, problem: str, where: str = "") -> None:
@@ -54,22 +55,13 @@ def check_types(settings: Any, owner: str = "") -> None:
     for name, hint in _hints(kind).items():
         if not _fits(value := getattr(settings, name), hint):
             field_name = f"{owner}: {name}" if owner else name
-            raise ConfigError(f"{field_name} must be {_described(hint)}, got {shortened(value)}")
+            raise ConfigError(f"{field_name} must be {_described(hint)}, got {shown(value)}")
 
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
     names = {field.name for field in fields(kind)}
     return {name: hint for name, hint in get_type_hints(kind).items() if name in names}
-
-
-def shortened(value: object, limit: int = 200) -> str:
-    """Return the repr of a value for a message, cut after `limit` characters."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python prints
-        text = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else type(value).__name__
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 _TYPES: dict[Any, tuple[type | tuple[type, ...], str]] = {
@@ -128,7 +120,7 @@ class ObjectSettings:
                 message = f"{cls.argument} is not valid JSON: {error}; for example {cls.example}"
                 raise ConfigError(message) from None
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{cls.argument} must be like {cls.example}, got {shortened(value)}")
+            raise ConfigError(f"{cls.argument} must be like {cls.example}, got {shown(value)}")
         check_names(value, cls, f"{cls.argument} has an unknown key")
         return dict(value)
 

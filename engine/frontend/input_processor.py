@@ -15,7 +15,6 @@ from typing import Any, TypedDict
 from common.text import counted, shown
 from engine.config import EngineConfig
 from engine.config.settings import InvalidRequestError as InvalidRequestError
-from engine.config.settings import shortened
 from engine.core.request import MultiModalFeature, Request
 from engine.frontend.chat_template import ChatMessage
 from engine.frontend.parallel_sampling import NUM_SEEDS, SubmittedRequest, fan_out

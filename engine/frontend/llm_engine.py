@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from common.text import shown
 from engine.config import EngineArgs
-from engine.config.settings import shortened
 from engine.core.request import Request
 from engine.core.stats import StepStats
 from engine.engine_core import EngineCore
@@ -272,7 +272,7 @@ def find_adapter(path: str) -> Path:
         RuntimeError,
         ValueError,
     ) as error:  # too long, not Unicode, or the home of an unknown user
-        raise InvalidRequestError(f"lora_path {shortened(path)} cannot be looked up: {error}") from None
+        raise InvalidRequestError(f"lora_path {shown(path)} cannot be looked up: {error}") from None
 
 
 def load_tokenizer(args: EngineArgs) -> Tokenizer | None:

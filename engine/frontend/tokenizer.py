@@ -17,8 +17,8 @@ from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
+from common.text import shown
 from engine.config import ConfigError
-from engine.config.settings import shortened
 from engine.frontend.chat_template import ChatMessage, ChatTemplateError, render_chat
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -307,7 +307,7 @@ def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     ):
         raise TokenizerError(
             "chat_template in tokenizer_config.json must be a text, or a list of objects with name and template, got "
-            f"{shortened(config['chat_template'])}; fetch the file again"
+            f"{shown(config['chat_template'])}; fetch the file again"
         )
     files = {path.stem: path for path in folder.glob("additional_chat_templates/*.jinja")}
     if (folder / "chat_template.jinja").is_file():

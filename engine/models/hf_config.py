@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from common.names import unknown_name
+from common.text import shown
 from engine.config import ConfigError, ModelArgs, ModelConfig, MoEConfig
 from engine.config.model import CHECKPOINT_FORMATS, ONLINE_SCHEMES, ExpertNames
-from engine.config.settings import shortened
 from engine.models.checkpoint import (
     StoredTensor,
     content_hash,
@@ -162,7 +162,7 @@ def local_folder(name: str) -> Path | None:
         RuntimeError,
         ValueError,
     ) as error:  # too long, not Unicode, or the home of an unknown user
-        raise ConfigError(f"model {shortened(name)} cannot be looked up: {error}") from None
+        raise ConfigError(f"model {shown(name)} cannot be looked up: {error}") from None
     if is_folder:
         return path
     if is_file:
