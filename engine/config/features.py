@@ -149,10 +149,20 @@ class StructuredOutputsConfig(ObjectSettings):
     context-free grammars. auto: dfa for a regex or a choice; for the rest xgrammar if it is installed, else dfa."""
     disable_any_whitespace: bool = False
     """Allow JSON only as `json.dumps` writes it."""
+    max_whitespace: int = 20
+    """Maximum whitespace between two JSON tokens: one space, or a line break and up to this many spaces or tabs less
+    one. Ours; vLLM has no limit."""
+    disable_additional_properties: bool = True
+    """An object that lists properties has no others, unless its schema mentions them. True is what vLLM does with
+    xgrammar, whatever its setting of this name says; that one is for the backend guidance."""
 
     def __post_init__(self) -> None:
         check_types(self, self.argument)
         require_one_of(("auto", "xgrammar", "dfa"), **{"structured_outputs_config: backend": self.backend})
+        if not 0 <= self.max_whitespace <= 1000:
+            raise ConfigError(
+                f"structured_outputs_config: max_whitespace must be from 0 to 1000, got {self.max_whitespace}"
+            )
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 from common.text import shown
@@ -197,15 +198,22 @@ def _named(choice: ToolChoice, names: list[str]) -> str:
 
 
 def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = dict(function.get("parameters") or {"type": "object", "properties": {}})
-    if not parameters.get("properties") and parameters.get("type", "object") == "object":
+    """Return the schema of a call. Its arguments are a resource, so that references start from the tool's own schema."""
+    parameters = {"type": "object", **(function.get("parameters") or {})}
+    if not parameters.get("properties") and parameters["type"] == "object" and not _says_more(parameters):
         parameters["additionalProperties"] = False  # a function without parameters takes none
-    schema: dict[str, Any] = {
+    return {
         "type": "object",
-        "properties": {"name": {"const": function["name"]}, "arguments": parameters},
+        "properties": {
+            "name": {"const": function["name"]},
+            "arguments": {"$id": f"/tools/{quote(function['name'])}", **parameters},
+        },
         "required": ["name", "arguments"],
+        "additionalProperties": False,
     }
-    for definitions in ("$defs", "definitions"):  # references are looked up from the top
-        if definitions in parameters:
-            schema[definitions] = parameters.pop(definitions)
-    return schema
+
+
+def _says_more(parameters: Mapping[str, Any]) -> bool:
+    """Whether other keywords than `properties` say what the arguments are."""
+    keywords = {"$ref", "additionalProperties", "allOf", "anyOf", "oneOf", "patternProperties", "required"}
+    return bool(parameters.keys() & keywords)

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from engine.core.grammar_protocol import GrammarError
-from engine.grammar.regex import Characters, Choice, Node, Repeat, Sequence
+from engine.grammar.regex import Characters, Choice, Graph, Node, Repeat, Sequence
 
 MAX_NFA_STATES = 200_000
 MAX_DFA_STATES = 100_000
@@ -34,12 +34,15 @@ ByteRange = tuple[int, int]
 class NFA:
     """NFA built from a tree. States are numbers; 0 is the start."""
 
-    def __init__(self, tree: Node) -> None:
+    def __init__(self, tree: Node, *, of_bytes: bool = True) -> None:
+        """of_bytes: the alphabet is bytes, else characters."""
         self.edges: list[list[tuple[int, int, int]]] = []
         """Moves of each state: (first byte, last byte, next state)."""
         self.free_moves: list[list[int]] = []  # Epsilon moves of each state
+        self._chains = utf8_chains if of_bytes else _one_character
         self.end = self._add(tree, self._state())
-        self._cut_what_never_ends()
+        self.is_empty = not self._cut_what_never_ends()
+        """Whether no text matches."""
 
     def _state(self) -> int:
         if len(self.edges) >= MAX_NFA_STATES:
@@ -55,7 +58,7 @@ class NFA:
         """Add states and moves for `node` from `start`; return the state after it."""
         if isinstance(node, Characters):
             end = self._state()
-            for chain in (chain for first, last in node.ranges for chain in utf8_chains(first, last)):
+            for chain in (chain for first, last in node.ranges for chain in self._chains(first, last)):
                 here = start
                 for low, high in chain[:-1]:
                     there = self._state()
@@ -72,7 +75,20 @@ class NFA:
             for option in node.options:
                 self.free_moves[self._add(option, self._state_behind(start))].append(end)
             return end
+        if isinstance(node, Graph):
+            return self._add_graph(node, start)
+        assert isinstance(node, Repeat), "rules are replaced by their nodes before"
         return self._add_repeat(node, start)
+
+    def _add_graph(self, graph: Graph, start: int) -> int:
+        states = [self._state_behind(start), *(self._state() for _ in graph.moves[1:])]
+        for state, moves in zip(states, graph.moves, strict=True):
+            for node, target in moves:
+                self.free_moves[self._add(node, self._state_behind(state))].append(states[target])
+        end = self._state()
+        for state in graph.ends:
+            self.free_moves[states[state]].append(end)
+        return end
 
     def _add_repeat(self, node: Repeat, start: int) -> int:
         for _ in range(node.least):
@@ -95,17 +111,16 @@ class NFA:
         self.free_moves[start].append(state)
         return state
 
-    def _cut_what_never_ends(self) -> None:
-        """Drop moves to states from which the end cannot be reached."""
+    def _cut_what_never_ends(self) -> bool:
+        """Drop moves to states from which the end cannot be reached. Returns whether the start reaches it."""
         sources: list[list[int]] = [[] for _ in self.edges]
         for state, edges in enumerate(self.edges):
             for target in (*(target for _, _, target in edges), *self.free_moves[state]):
                 sources[target].append(state)
         alive = reached(self.end, sources)
-        if 0 not in alive:
-            raise GrammarError("the pattern matches no text at all, so no output could ever satisfy it")
         self.edges = [[edge for edge in edges if edge[2] in alive] for edges in self.edges]
         self.free_moves = [[target for target in moves if target in alive] for moves in self.free_moves]
+        return 0 in alive
 
 
 def reached(start: int, moves: list[list[int]]) -> set[int]:
@@ -123,6 +138,8 @@ class DFA:
 
     def __init__(self, tree: Node) -> None:
         self._nfa = nfa = NFA(tree)
+        if nfa.is_empty:
+            raise GrammarError("the pattern matches no text at all, so no output could ever satisfy it")
         self.class_of_byte = _byte_classes(nfa)
         """uint8 [256]: class of each byte; bytes that no edge distinguishes share a class and a column of the table."""
         self._class_of_byte: list[int] = self.class_of_byte.tolist()
@@ -215,6 +232,10 @@ def _byte_classes(nfa: NFA) -> np.ndarray:
         borders[low] = borders[high + 1] = 1
     borders[0] = 0
     return np.cumsum(borders[:256]).astype(np.uint8)
+
+
+def _one_character(first: int, last: int) -> Iterator[tuple[ByteRange, ...]]:
+    yield ((first, last),)
 
 
 def utf8_chains(first: int, last: int) -> Iterator[tuple[ByteRange, ...]]:

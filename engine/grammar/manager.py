@@ -9,9 +9,12 @@ r"""Compile grammars and build token masks in threads, in parallel with the engi
 The backend and its input language:
 
                     regex, choice     JSON schema                      json_object        grammar, structural_tag
-    dfa             exact             exact, without recursion         3 levels deep      refused
-    xgrammar        the library's     any depth                        any depth          yes
+    dfa             yes               without recursion                3 levels deep      refused
+    xgrammar        yes               any depth                        any depth          yes
     auto            dfa               xgrammar if installed, else dfa  as JSON schema     xgrammar
+
+Both compile the same pattern, or the same rules of a schema, so that an output that one of them allows is valid in the
+same sense as with the other.
 
 Source: vLLM v1/structured_output/__init__.py and its backends' compile_grammar.
 """
@@ -32,8 +35,11 @@ from engine.core.grammar_protocol import CompiledGrammar, Grammar, GrammarError
 from engine.core.request import Request
 from engine.core.sched_output import GrammarBitmask, Scheduled, SchedulerOutput
 from engine.grammar.dfa_backend import CompiledDFA
-from engine.grammar.json_schema import ANY_DEPTH, check_keywords, schema_tree
+from engine.grammar.ebnf import ebnf
+from engine.grammar.json_schema import ANY_DEPTH, schema_rules, schema_tree
 from engine.grammar.regex import Choice, Node, literal, parse
+from engine.grammar.rules import ROOT, cleaned
+from engine.grammar.schema.layout import MAX_WHITESPACE, Layout
 from engine.grammar.vocabulary import Vocabulary
 from engine.grammar.xgrammar_backend import XGrammarCompiler, is_installed
 from engine.sampling_params import StructuredOutputsParams
@@ -154,14 +160,27 @@ class GrammarCompiler:
 
     def compile(self, params: StructuredOutputsParams) -> CompiledGrammar:
         """Return the compiled grammar. Raises GrammarError."""
-        compact = params.disable_any_whitespace or self._config.disable_any_whitespace
-        if choose_backend(params.kind, self._config.backend) == "dfa":
-            return CompiledDFA(pattern_tree(params, compact=compact), self.vocabulary)
-        if params.kind == "json":
-            check_keywords(params.json_schema)
+        config = self._config
+        layout = Layout(params.disable_any_whitespace or config.disable_any_whitespace, config.max_whitespace)
+        is_closed = config.disable_additional_properties
+        if choose_backend(params.kind, config.backend) == "dfa":
+            tree = pattern_tree(
+                params,
+                compact=layout.is_compact,
+                max_whitespace=layout.max_whitespace,
+                is_closed=is_closed,
+            )
+            try:
+                return CompiledDFA(tree, self.vocabulary)
+            except GrammarError as error:
+                raise GrammarError(f"the backend dfa cannot compile this {params.kind}: {error}") from error
         if self._xgrammar is None:
             self._xgrammar = XGrammarCompiler(self.vocabulary)
-        return self._xgrammar.compile(params, compact=compact)
+        if params.kind == "structural_tag":
+            return self._xgrammar.compile_tag(
+                params.structural_tag or "", lambda schema: ebnf(schema_rules(schema, layout, is_closed=is_closed))
+            )
+        return self._xgrammar.compile(_ebnf(params, layout, is_closed))
 
 
 def choose_backend(kind: str, asked: str) -> str:
@@ -175,13 +194,32 @@ def choose_backend(kind: str, asked: str) -> str:
     return "dfa" if kind in NEED_NONE or not is_installed() else "xgrammar"
 
 
-def pattern_tree(params: StructuredOutputsParams, *, compact: bool) -> Node:
+def _ebnf(params: StructuredOutputsParams, layout: Layout, is_closed: bool) -> str:
+    """Return an equivalent context-free grammar."""
+    match params.kind:
+        case "grammar":
+            return params.grammar or ""
+        case "json":
+            return ebnf(schema_rules(params.json_schema, layout, is_closed=is_closed))
+        case "json_object":
+            return ebnf(schema_rules({"type": "object"}, layout))
+    return ebnf(cleaned({ROOT: pattern_tree(params, compact=True)}))
+
+
+def pattern_tree(
+    params: StructuredOutputsParams,
+    *,
+    compact: bool,
+    max_whitespace: int = MAX_WHITESPACE,
+    is_closed: bool = True,
+) -> Node:
     """Return an equivalent regular expression."""
+    json_style = {"compact": compact, "max_whitespace": max_whitespace}
     match params.kind:
         case "regex":
             return parse(params.regex or "")
         case "choice":
             return Choice(tuple(map(literal, params.choice or ())))
         case "json":
-            return schema_tree(params.json_schema, compact=compact)
-    return schema_tree({"type": "object"}, compact=compact, any_depth=ANY_DEPTH - 1)
+            return schema_tree(params.json_schema, is_closed=is_closed, **json_style)
+    return schema_tree({"type": "object"}, any_depth=ANY_DEPTH - 1, **json_style)

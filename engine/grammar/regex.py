@@ -16,6 +16,7 @@ automaton cannot match them.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.core.grammar_protocol import GrammarError
@@ -56,15 +57,50 @@ class Repeat:
     most: int | None
 
 
-Node = Characters | Sequence | Choice | Repeat
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """An automaton whose moves are nodes, for what a tree would have to repeat; state 0 is its start.
+
+        properties a and b, both optional      0 --a--> 2 --", "--> 1 --b--> 3        ends: 0, 2, 3
+                                               0 --------b--------------------> 3
+    """
+
+    moves: tuple[tuple[tuple[Node, int], ...], ...]
+    """Moves of each state: (node, next state)."""
+    ends: frozenset[int]
 
 
-def parse(pattern: str, *, anywhere: bool = False) -> Node:
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The node that a grammar has under a name, which may contain itself."""
+
+    name: str
+
+
+Node = Characters | Sequence | Choice | Repeat | Graph | Rule
+NEVER = Choice(())
+"""Matches no text."""
+EMPTY = Sequence(())
+"""Matches the empty text."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    r"""What \d, \w, \s, their complements, the dot and $ match."""
+
+    classes: Mapping[str, tuple[Range, ...]]
+    classes_in_negated: Mapping[str, tuple[Range, ...]]  # Inside [^...]
+    any_character: tuple[Range, ...]
+    end: Node = EMPTY  # What may follow where $ is
+
+
+def parse(pattern: str, *, anywhere: bool = False, dialect: Dialect | None = None) -> Node:
     """Return the tree of a pattern. Raises GrammarError with the place of an error.
 
     anywhere: a text matches if some part of it does, as with `re.search`; ^ and $ still hold its ends.
+    dialect: by default ASCII classes.
     """
-    parser = _Parser(pattern, anywhere)
+    parser = _Parser(pattern, anywhere, dialect or ASCII)
     tree = parser.choice()
     if parser.at < len(pattern):
         raise parser.error("this parenthesis was never opened")
@@ -111,15 +147,16 @@ _CLASSES |= {name.upper(): complement(ranges) for name, ranges in _CLASSES.items
 _CONTROLS = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 _COUNTS = re.compile(r"\{(?!\})(\d*)(,?)(\d*)\}", re.ASCII)
-_ANY = complement(_of("\n"))
+ASCII = Dialect(_CLASSES, _CLASSES, complement(_of("\n")))
 _ANYTHING = Repeat(Characters(((0, LAST_CODE_POINT),)), 0, None)
 
 
 class _Parser:
     """Recursive descent: choice > sequence > repeat > atom, one method each."""
 
-    def __init__(self, pattern: str, anywhere: bool) -> None:
+    def __init__(self, pattern: str, anywhere: bool, dialect: Dialect) -> None:
         self.pattern = pattern
+        self.dialect = dialect
         self.anywhere = anywhere
         self.at = 0
         self.depth = 0
@@ -138,6 +175,8 @@ class _Parser:
         while self._next() not in ("", "|", ")"):
             if is_outermost and self._next() == "$" and self._next(1) in ("", "|"):
                 self.at += 1
+                if self.anywhere and self.dialect.end != EMPTY:
+                    parts.append(self.dialect.end)
                 break
             parts.append(self._repeat())
         else:
@@ -188,17 +227,17 @@ class _Parser:
             case "[":
                 return Characters(self._class())
             case ".":
-                return Characters(_ANY)
+                return Characters(self.dialect.any_character)
             case "\\":
-                return Characters(self._escape(in_class=False))
+                return Characters(self._escape(self.dialect.classes, in_class=False))
         return Characters(((ord(character), ord(character)),))
 
     def _group(self) -> Node:
         start = self.at - 1
         if self._take("?") and not self._take(":"):
-            named = re.compile(r"P<\w+>").match(self.pattern, self.at)
+            named = re.compile(r"P?<\w+>").match(self.pattern, self.at)
             if named is None:
-                raise self.error("only groups (...), (?:...) and (?P<name>...) are supported", -2)
+                raise self.error("only groups (...), (?:...) and (?<name>...) are supported", -2)
             self.at = named.end()
         self.depth += 1
         if self.depth > 100:
@@ -216,39 +255,40 @@ class _Parser:
         is_negated = self._take("^")
         ranges: list[Range] = []
         is_first = True
+        classes = self.dialect.classes_in_negated if is_negated else self.dialect.classes
         while is_first or self._next() != "]":
             if not self._next():
                 self.at = start
                 raise self.error("this class is never closed")
             is_first = False
-            begin = self._class_member()
+            begin = self._class_member(classes)
             if self._next() != "-" or self._next(1) in ("", "]"):
                 ranges += begin
                 continue
             self.at += 1
             (low, low_last), *more = begin
-            (high, high_last), *others = self._class_member()
+            (high, high_last), *others = self._class_member(classes)
             if more or others or low != low_last or high != high_last or high < low:
                 raise self.error("this is not a range of characters", -1)
             ranges.append((low, high))
         self.at += 1
         return complement(merged(ranges)) if is_negated else merged(ranges)
 
-    def _class_member(self) -> tuple[Range, ...]:
+    def _class_member(self, classes: Mapping[str, tuple[Range, ...]]) -> tuple[Range, ...]:
         character = self._next()
         if not character:
             raise self.error("this class is never closed", -1)
         self.at += 1
-        return self._escape(in_class=True) if character == "\\" else ((ord(character), ord(character)),)
+        return self._escape(classes, in_class=True) if character == "\\" else ((ord(character), ord(character)),)
 
-    def _escape(self, *, in_class: bool) -> tuple[Range, ...]:
+    def _escape(self, classes: Mapping[str, tuple[Range, ...]], *, in_class: bool) -> tuple[Range, ...]:
         """Parse an escape after its backslash."""
         character = self._next()
         if not character:
             raise self.error("a backslash at the end escapes nothing", -1)
         self.at += 1
-        if character in _CLASSES:
-            return _CLASSES[character]
+        if character in classes:
+            return classes[character]
         if character in _CONTROLS or (in_class and character == "b"):
             return _of(_CONTROLS.get(character, "\b"))
         if num_digits := _HEX_DIGITS.get(character):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ import numpy as np
 
 from engine.core.grammar_protocol import GrammarError
 from engine.grammar.vocabulary import Vocabulary, pack_bits
-from engine.sampling_params import StructuredOutputsParams
 
 if TYPE_CHECKING:
     import xgrammar
@@ -49,47 +48,39 @@ class XGrammarCompiler:
         )
         self._compiler = xgrammar.GrammarCompiler(tokenizer, max_threads=1, cache_enabled=False)
 
-    def compile(self, params: StructuredOutputsParams, *, compact: bool) -> CompiledXGrammar:
+    def compile(self, grammar: str) -> CompiledXGrammar:
+        """Compile a grammar in EBNF. Raises GrammarError."""
+        return self._compiled(self._compiler.compile_grammar, grammar)
+
+    def compile_tag(self, tag: str, grammar_of: Callable[[Any], str]) -> CompiledXGrammar:
+        """Compile a structural tag. grammar_of: the grammar of a JSON schema, which stands in for the library's own."""
+        return self._compiled(self._compiler.compile_structural_tag, json.dumps(_with(grammar_of, _read(tag))))
+
+    def _compiled(self, compile_: Callable[[str], Any], text: str) -> CompiledXGrammar:
         try:
-            return CompiledXGrammar(self._compile(params, any_whitespace=not compact), self._real_tokens)
+            return CompiledXGrammar(compile_(text), self._real_tokens)
         except Exception as error:  # the library has several, RuntimeError among them
             # "[20:50:14] /project/cpp/file.cc:83: what was wrong": only the last part is for users
             message = re.sub(r"^\[[\d:]+\] \S+:\d+: ", "", str(error).strip())
             raise GrammarError(f"xgrammar: {message}") from error
 
-    def _compile(self, params: StructuredOutputsParams, *, any_whitespace: bool) -> xgrammar.CompiledGrammar:
-        compiler: Any = self._compiler
-        match params.kind:
-            case "json":
-                schema = json.dumps(_with_safe_lengths(params.json_schema))
-                return compiler.compile_json_schema(schema, any_whitespace=any_whitespace)
-            case "json_object":
-                return compiler.compile_json_schema('{"type": "object"}', any_whitespace=any_whitespace)
-            case "regex":
-                return compiler.compile_regex(params.regex)
-            case "choice":
-                options = " | ".join(json.dumps(text, ensure_ascii=False) for text in params.choice or ())
-                return compiler.compile_grammar(f"root ::= {options}")
-            case "grammar":
-                return compiler.compile_grammar(params.grammar)
-        return compiler.compile_structural_tag(params.structural_tag)
+
+def _read(tag: str) -> Any:
+    try:
+        return json.loads(tag)
+    except ValueError as error:
+        raise GrammarError(f"structural_tag is not valid JSON: {error}") from error
 
 
-def _with_safe_lengths(schema: Any) -> Any:
-    """Return the schema with a pattern for every length: the library (0.2.8) allows raw control characters, which JSON
-    forbids, in strings with minLength or maxLength."""
-    if isinstance(schema, list):
-        return [_with_safe_lengths(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    safe = {
-        name: value if name in ("enum", "const") else _with_safe_lengths(value)
-        for name, value in schema.items()
-    }
-    if isinstance(schema.get("minLength"), int) or isinstance(schema.get("maxLength"), int):
-        least, most = safe.pop("minLength", 0), safe.pop("maxLength", "")
-        safe["pattern"] = rf'^[^\x00-\x1f"\\]{{{least},{most}}}$'
-    return safe
+def _with(grammar_of: Callable[[Any], str], tag: Any) -> Any:
+    """Return a structural tag with a grammar for every JSON schema in it."""
+    if isinstance(tag, list):
+        return [_with(grammar_of, part) for part in tag]
+    if not isinstance(tag, dict):
+        return tag
+    if tag.get("type") == "json_schema" and "json_schema" in tag and tag.get("style", "json") == "json":
+        return {"type": "grammar", "grammar": grammar_of(tag["json_schema"])}
+    return {name: _with(grammar_of, part) for name, part in tag.items()}
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ def test_logprobs_are_those_of_the_model_without_the_mask(llm: LLM) -> None:
     [
         ({"regex": "(abc"}, "never closed"),
         ({"regex": r"a[^\x00-\U0010ffff]"}, "no text at all"),
-        ({"json": {"type": "integer", "multipleOf": 2}}, "'multipleOf' is not supported"),
+        ({"json": {"type": "array", "uniqueItems": True}}, "'uniqueItems' is not supported"),
         ({"json": '{"type": "object", "properties": {"a": {"type": "nope"}}}'}, "#/properties/a"),
     ],
 )

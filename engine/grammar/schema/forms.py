@@ -1,0 +1,268 @@
+"""Expand JSON schemas to forms: references resolved, schemas that apply at once merged, types apart.
+
+    {"type": "object", "allOf": [A, B], "oneOf": [C, D]}      both(own keywords, A, B, either(C, D))
+
+`not` needs the values that a schema rejects: those that one of its keywords rejects. Most keywords have an opposite
+(`minimum` has `exclusiveMaximum`); a schema with another one cannot be negated and is refused.
+
+`oneOf` is `anyOf` if no value fits two of its schemas, which is proved from their forms; else each option excludes the
+others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from engine.grammar.schema import keywords
+from engine.grammar.schema.negation import opposites
+from engine.grammar.schema.places import Place, References, SchemaError, UnsupportedError
+from engine.grammar.schema.shapes import (
+    ALL,
+    NOTHING,
+    Array,
+    Forms,
+    Members,
+    Names,
+    Object,
+    Places,
+    both,
+    either,
+    together,
+)
+
+CHOICES = ("anyOf", "oneOf", "if", "dependentRequired", "dependentSchemas", "not", "enum")
+MAX_SHAPES = 256
+"""Shapes of one type in one schema. Choices at once multiply: three `anyOf` of 8 schemas each have 512."""
+
+
+class Expander:
+    """Forms of the schemas of one document."""
+
+    def __init__(self, root: Any) -> None:
+        self.references = References(root)
+        self.is_apart: Callable[[Places], bool] = lambda _: False
+        """Whether surely no value satisfies these schemas at once. Set by the compiler, which knows how to tell."""
+        self._known: dict[tuple[str, bool, bool], Forms] = {}
+        self._open: list[tuple[str, bool, bool]] = []
+
+    @property
+    def root(self) -> Place:
+        return self.references.root
+
+    def all_of(self, places: Places) -> Forms:
+        """Return the values that satisfy all these schemas."""
+        forms = ALL
+        for place in places:
+            forms = self._both(place, forms, self.positive(place))
+        return forms
+
+    def positive(self, place: Place, counts: bool = True) -> Forms:
+        """Return the values that a schema accepts. counts: see `Members`."""
+        return self._once(place, True, counts)
+
+    def negative(self, place: Place) -> Forms:
+        """Return the values that a schema rejects."""
+        return self._once(place, False, False)
+
+    def _once(self, place: Place, accepts: bool, counts: bool) -> Forms:
+        key = place.path, accepts, counts
+        if key in self._known:
+            return self._known[key]
+        if isinstance(place.schema, bool):
+            return ALL if place.schema is accepts else NOTHING
+        if not isinstance(place.schema, Mapping):
+            raise SchemaError(place.path, f"a schema is an object, true or false, not {place.schema!r}")
+        if key in self._open:
+            raise SchemaError(place.path, "the references of this schema lead back to it and to nothing else")
+        self._open.append(key)
+        try:
+            forms = self._positive(place, counts) if accepts else self._negative(place)
+        finally:
+            self._open.pop()
+        self._known[key] = forms
+        return forms
+
+    # Accepted values
+
+    def _positive(self, place: Place, counts: bool) -> Forms:
+        schema = place.schema
+        keywords.unsupported(place)
+        if place.is_old and "$ref" in schema:
+            return self.positive(self.references.resolve(place), counts)
+        forms = keywords.own_forms(place, counts)
+        for part in self._parts(place, counts):
+            forms = self._both(place, forms, part)
+        if counts:
+            for name in ("unevaluatedProperties", "unevaluatedItems"):
+                if name in schema:
+                    forms = _with_unevaluated(place, name, forms)
+        elif {"unevaluatedProperties", "unevaluatedItems"} & schema.keys():
+            raise UnsupportedError(place.path, "unevaluatedProperties", "it is inside not, if or oneOf")
+        return forms
+
+    def _parts(self, place: Place, counts: bool) -> list[Forms]:
+        """Return the forms of each keyword that combines schemas."""
+        schema = place.schema
+        parts: list[Forms] = []
+        if "$ref" in schema:
+            parts.append(self.positive(self.references.resolve(place), counts))
+        if "const" in schema:
+            parts.append(keywords.constant(place, "const", schema["const"]))
+        if "enum" in schema:
+            parts.append(keywords.constants(place, "enum", schema["enum"]))
+        if "allOf" in schema:
+            parts += [self.positive(inner, counts) for inner in place.all_at("allOf")]
+        if "anyOf" in schema:
+            parts.append(either(self.positive(inner, counts) for inner in place.all_at("anyOf")))
+        if "oneOf" in schema:
+            parts.append(self._one_of(place, counts))
+        if "not" in schema:
+            parts.append(self.negative(place.at("not")))
+        if "if" in schema and {"then", "else"} & schema.keys():
+            parts.append(either(self._branches(place, counts)))
+        return parts + self._dependents(place, counts)
+
+    def _branches(self, place: Place, counts: bool) -> list[Forms]:
+        condition = place.at("if")
+        branches = [self.positive(condition, counts), self.negative(condition)]
+        for index, name in enumerate(("then", "else")):
+            if name in place.schema:
+                branches[index] = self._both(place, branches[index], self.positive(place.at(name), counts))
+        return branches
+
+    def _one_of(self, place: Place, counts: bool) -> Forms:
+        options = place.all_at("oneOf")
+        found = []
+        for option in options:
+            forms = self.positive(option, counts)
+            for other in options:
+                if other is not option and not self.is_apart(together((option,), (other,))):
+                    forms = self._both(place, forms, self.negative(other))
+            found.append(forms)
+        return either(found)
+
+    def _dependents(self, place: Place, counts: bool) -> list[Forms]:
+        """Return the forms of what a property demands of the others: it is absent, or the demand is met."""
+        demands: list[tuple[str, Forms]] = []
+        for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
+            asked = place.schema.get(keyword, {})
+            if not isinstance(asked, Mapping):
+                raise SchemaError(f"{place.path}/{keyword}", f"must be an object, got {asked!r}")
+            for name, demand in asked.items():
+                if isinstance(demand, list):
+                    here = place.made(f"{keyword}/{name}", {"required": demand})
+                    demands.append((name, self.positive(here, False)))
+                else:
+                    demands.append((name, self.positive(place.at(keyword, name), counts)))
+        parts = []
+        for name, forms in demands:
+            absent = self.positive(place.made(f"without {name}", {"properties": {name: False}}), False)
+            present = self.positive(place.made(f"with {name}", {"required": [name]}), False)
+            parts.append(either([absent, both(present, forms)]))
+        return parts
+
+    # Rejected values
+
+    def _negative(self, place: Place) -> Forms:
+        schema = place.schema
+        if "$ref" in schema and place.is_old:
+            return self.negative(self.references.resolve(place))
+        found: list[Forms] = list(opposites(place))
+        if "$ref" in schema:
+            found.append(self.negative(self.references.resolve(place)))
+        for name in ("const", "enum"):
+            if name in schema:
+                found.append(self._none_of(place, name))
+        if "allOf" in schema:
+            found += [self.negative(inner) for inner in place.all_at("allOf")]
+        if "anyOf" in schema:
+            found.append(self._all_rejected(place, place.all_at("anyOf")))
+        if "oneOf" in schema:
+            options = place.all_at("oneOf")
+            found.append(self._all_rejected(place, options))
+            for index, option in enumerate(options):
+                for other in options[:index]:
+                    two = self._both(place, self.positive(option, False), self.positive(other, False))
+                    found.append(two)
+        if "not" in schema:
+            found.append(self.positive(place.at("not"), False))
+        if "if" in schema and {"then", "else"} & schema.keys():
+            found += self._broken_branches(place)
+        return either(found)
+
+    def _all_rejected(self, place: Place, options: list[Place]) -> Forms:
+        forms = ALL
+        for option in options:
+            forms = self._both(place, forms, self.negative(option))
+        return forms
+
+    def _broken_branches(self, place: Place) -> list[Forms]:
+        condition = place.at("if")
+        sides = {"then": self.positive(condition, False), "else": self.negative(condition)}
+        return [
+            self._both(place, forms, self.negative(place.at(name)))
+            for name, forms in sides.items()
+            if name in place.schema
+        ]
+
+    def _none_of(self, place: Place, keyword: str) -> Forms:
+        """Return all values but those of `const` or `enum`."""
+        forms = ALL
+        values = [place.schema["const"]] if keyword == "const" else place.schema["enum"]
+        keywords.constants(place, keyword, values)
+        for index, value in enumerate(values):
+            forms = self._both(place, forms, self._other_than(place, f"{keyword}/{index}", value))
+        return forms
+
+    def _other_than(self, place: Place, name: str, value: Any) -> Forms:
+        if isinstance(value, (list, Mapping)):  # as the keywords that describe it
+            whole: dict[str, Any] = {"type": "array", "minItems": len(value), "maxItems": len(value)}
+            if isinstance(value, list):
+                whole |= {"prefixItems": [{"const": item} for item in value]} if value else {}
+            else:
+                whole = {"type": "object", "required": list(value)}
+                whole["properties"] = {key: {"const": inner} for key, inner in value.items()}
+                whole["additionalProperties"] = False
+            return self.negative(place.made(name, whole))
+        ((kind, (shape,)),) = keywords.constant(place, name, value).items()
+        return {**ALL, kind: keywords.without(shape, f"{place.path}/{name}")}
+
+    def _both(self, place: Place, first: Forms, second: Forms) -> Forms:
+        forms = both(first, second)
+        if any(len(shapes) > MAX_SHAPES for shapes in forms.values()):
+            most = max(map(len, forms.values()))
+            keyword = next((name for name in CHOICES if name in place.schema), "allOf")
+            why = f"choices multiply to {most:,} forms here, the maximum is {MAX_SHAPES}; use fewer of them at once"
+            raise UnsupportedError(place.path, keyword, why)
+        return forms
+
+
+def _with_unevaluated(place: Place, keyword: str, forms: Forms) -> Forms:
+    """Return the forms with a schema for all members, or items, that no other keyword of the place describes."""
+    value = together((place.at(keyword),))
+    kind = "object" if keyword == "unevaluatedProperties" else "array"
+    limit = _limited_object if kind == "object" else _limited_array
+    shapes = [limit(place, shape, value) for shape in forms.get(kind, ())]
+    kept = tuple(shape for shape in shapes if shape is not None)
+    return {**{k: s for k, s in forms.items() if k != kind}, **({kind: kept} if kept else {})}
+
+
+def _limited_object(_: Place, shape: Object, value: Places) -> Object | None:
+    described = [members.names for members in shape.members if members.counts]
+    if any(names.inverted for names in described):
+        return shape  # additionalProperties describes all the rest
+    names = frozenset().union(*(names.names for names in described))
+    patterns = tuple(dict.fromkeys(pattern for names in described for pattern in names.patterns))
+    others = Members(Names(names, patterns, inverted=True), value)
+    return shape.merged(Object(members=(others,), says_others=True))
+
+
+def _limited_array(place: Place, shape: Array, value: Places) -> Array | None:
+    if shape.describes_rest:
+        return shape
+    if shape.contains:
+        raise UnsupportedError(place.path, "unevaluatedItems", "contains stands beside it")
+    firsts = [f if i < shape.num_described else together(f, value) for i, f in enumerate(shape.firsts)]
+    return replace(shape, firsts=tuple(firsts), rest=together(shape.rest, value), describes_rest=True)

@@ -1,0 +1,47 @@
+r"""Punctuation of JSON texts: where whitespace may stand, and how much.
+
+A model that may write whitespace without end often does. So between two tokens there is at most one line break and
+`most_spaces` spaces or tabs after it, or a few spaces without one: what `json.dumps` writes with any indentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.grammar.regex import EMPTY, Characters, Choice, Node, Repeat, Rule, Sequence, literal, optional
+
+MAX_WHITESPACE = 20
+"""Spaces and tabs after a line break, by default."""
+SPACE_RULE = "space"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How JSON is written. is_compact: as `json.dumps` does."""
+
+    is_compact: bool = False
+    max_whitespace: int = MAX_WHITESPACE
+
+    @property
+    def between(self) -> Node:
+        return EMPTY if self.is_compact else Rule(SPACE_RULE)
+
+    @property
+    def comma(self) -> Node:
+        return literal(", ") if self.is_compact else Sequence((self.between, literal(","), self.between))
+
+    @property
+    def colon(self) -> Node:
+        return literal(": ") if self.is_compact else Sequence((self.between, literal(":"), self.between))
+
+    def enclosed(self, opening: str, body: Node, closing: str) -> Node:
+        """Return the text of a container."""
+        return Sequence((literal(opening), self.between, body, self.between, literal(closing)))
+
+    def rules(self) -> dict[str, Node]:
+        """Return the rule of whitespace."""
+        if self.is_compact or not self.max_whitespace:
+            return {SPACE_RULE: EMPTY}
+        blank = Characters(((9, 9), (32, 32)))
+        line = Sequence((optional(literal("\r")), literal("\n"), Repeat(blank, 0, self.max_whitespace - 1)))
+        return {SPACE_RULE: Choice((EMPTY, literal(" "), line))}

@@ -1,0 +1,148 @@
+"""Texts of strings: a shape as a node, with the escapes of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from engine.core.grammar_protocol import GrammarError
+from engine.grammar.language import ANY_TEXT, Language
+from engine.grammar.regex import (
+
+    LAST_CODE_POINT,
+    NEVER,
+    Characters,
+    Choice,
+    Dialect,
+    Graph,
+    Node,
+    Repeat,
+    Sequence,
+    complement,
+    literal,
+    merged,
+    parse,
+)
+from engine.grammar.schema.formats import FORMATS, NARROW, WIDE
+from engine.grammar.schema.places import SchemaError
+from engine.grammar.schema.shapes import String, Test
+
+_HEX = "[0-9a-fA-F]"
+_QUOTE = literal('"')
+_ANY_CHARACTER = parse(rf'[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u{_HEX}{{4}})')
+ANY_STRING = Sequence((_QUOTE, Repeat(_ANY_CHARACTER, 0, None), _QUOTE))
+# A pair of escaped surrogates counts as one character.
+_COUNTED_CHARACTER = parse(
+    rf'[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u(?:[0-9abcefABCEF]{_HEX}{{3}}|[dD][0-7]{_HEX}{{2}}))'
+)
+_SHORT_ESCAPES = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}
+_MUST_ESCAPE = ((0, 31), (34, 34), (92, 92))
+_ONE = Characters(((0, LAST_CODE_POINT),))
+
+
+def string_node(shape: String, *, loosely: bool = False) -> Node:
+    """Return the texts of a string, with its quotes. loosely: of all strings that some reading of the shape allows."""
+    if shape.among is not None:
+        texts = [text for text in shape.among if all(_passes(test, text, loosely) for test in shape.tests)]
+        return Choice(tuple(quoted(text) for text in texts)) if texts else NEVER
+    if not shape.tests:
+        has_length = shape.least or shape.most is not None
+        character = _COUNTED_CHARACTER if has_length else _ANY_CHARACTER
+        return Sequence((_QUOTE, Repeat(character, shape.least, shape.most), _QUOTE))
+    has_length = shape.least or shape.most is not None
+    if len(shape.tests) == 1 and shape.tests[0].holds and not has_length:  # no automaton needed
+        return in_quotes(_tree(shape.tests[0], loosely))
+    return in_quotes(string_language(shape, loosely=loosely).node())
+
+
+def string_language(shape: String, *, loosely: bool = False) -> Language:
+    """Return the strings of a shape."""
+    if shape.among is not None:
+        texts = [text for text in shape.among if all(_passes(test, text, loosely) for test in shape.tests)]
+        return Language.of(Choice(tuple(map(literal, texts))))
+    language = ANY_TEXT
+    for test in shape.tests:
+        language = _within(test, lambda test=test, known=language: _limited(known, test, loosely))
+    if shape.least or shape.most is not None:
+        length = Repeat(_ONE, shape.least, shape.most)
+        path = shape.tests[0].path if shape.tests else "#"
+        language = _within(
+            Test("length", "", path), lambda known=language: known & Language.of(length)
+        )
+    return language
+
+
+def quoted(text: str) -> Node:
+    """Return the node of one string, as `json.dumps` writes it."""
+    return literal(json.dumps(text, ensure_ascii=False))
+
+
+def in_quotes(node: Node) -> Node:
+    """Return the node of the same texts as strings of JSON."""
+    return NEVER if node == NEVER else Sequence((_QUOTE, _inside_json(node), _QUOTE))
+
+
+def _passes(test: Test, text: str, loosely: bool) -> bool:
+    if test.keyword == "const":
+        return (text == test.value) is test.holds
+    return text in _limited(ANY_TEXT, test, loosely)
+
+
+def _limited(language: Language, test: Test, loosely: bool) -> Language:
+    tree = Language.of(_tree(test, loosely))
+    return language & tree if test.holds else language - tree
+
+
+def _tree(test: Test, loosely: bool) -> Node:
+    """Return the texts that a test is about; `loosely` or for one that must not hold, of all readings."""
+    if test.keyword == "const":
+        return literal(test.value)
+    if test.keyword == "format":
+        return Repeat(_ONE, 0, None) if loosely else parse(FORMATS[test.value])
+    return found_by(test.value, test.path, NARROW if test.holds is not loosely else WIDE)
+
+
+def found_by(pattern: str, path: str, dialect: Dialect) -> Node:
+    """Return the texts in which a pattern finds something."""
+    try:
+        return parse(pattern, anywhere=True, dialect=dialect)
+    except GrammarError as error:
+        raise SchemaError(path, f"the pattern is not supported by any backend (dfa, xgrammar): {error}") from error
+
+
+def _within(test: Test, make: Callable[[], Language]) -> Language:
+    try:
+        return make()
+    except SchemaError:
+        raise
+    except GrammarError as error:
+        raise SchemaError(test.path, f"{test.keyword} together with the others: {error}") from error
+
+
+def _inside_json(node: Node) -> Node:
+    """Return the node of the same texts inside a JSON string, with escapes."""
+    match node:
+        case Sequence():
+            return Sequence(tuple(map(_inside_json, node.parts)))
+        case Choice():
+            return Choice(tuple(map(_inside_json, node.options)))
+        case Repeat():
+            return Repeat(_inside_json(node.body), node.least, node.most)
+        case Graph():
+            moves = tuple(tuple((_inside_json(n), target) for n, target in moves) for moves in node.moves)
+            return Graph(moves, node.ends)
+        case Characters():
+            return _escaped(node)
+    return node
+
+
+def _escaped(node: Characters) -> Node:
+    escaped = [
+        literal("\\" + _SHORT_ESCAPES[point] if point in _SHORT_ESCAPES else f"\\u{point:04x}")
+        for first, last in _MUST_ESCAPE
+        for point in range(first, last + 1)
+        if any(low <= point <= high for low, high in node.ranges)
+    ]
+    plain = complement(merged([*complement(node.ranges), *_MUST_ESCAPE]))
+    options = ([Characters(plain)] if plain else []) + escaped
+    return options[0] if len(options) == 1 else Choice(tuple(options))

@@ -1,0 +1,144 @@
+"""Compile a JSON schema to the grammar of its texts: one rule for each set of schemas that apply to a value.
+
+    {"$ref": "#/$defs/tree"}      root    <r0>
+                                  r0      "{" ("left" ":" <r0>)? "}"         as a regular expression: refused
+    {}                            any     string | number | "[" <any> ...    as a regular expression: `any_depth` deep
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.core.grammar_protocol import GrammarError
+from engine.grammar.language import Language
+from engine.grammar.regex import Choice, Node, Repeat, Rule, Sequence, literal, optional
+from engine.grammar.rules import ROOT, Rules, cleaned
+from engine.grammar.schema.apart import are_apart
+from engine.grammar.schema.arrays import array_node
+from engine.grammar.schema.forms import Expander
+from engine.grammar.schema.layout import Layout
+from engine.grammar.schema.numbers import ANY_NUMBER, number_node
+from engine.grammar.schema.objects import object_node
+from engine.grammar.schema.places import SchemaError, UnsupportedError
+from engine.grammar.schema.shapes import Array, Boolean, Null, Number, Object, Places, Shape, String, together
+from engine.grammar.schema.strings import ANY_STRING, quoted, string_language, string_node
+
+MAX_RULES = 5_000
+
+
+class SchemaCompiler:
+    """Compiler of one schema. any_depth: nesting of a value of any type; None: any."""
+
+    def __init__(self, schema: Any, layout: Layout, any_depth: int | None, *, is_closed: bool = True) -> None:
+        self.layout = layout
+        self.any_depth = any_depth
+        self.is_closed = is_closed
+        self.expander = Expander(schema)
+        self.expander.is_apart = lambda places: are_apart(self.expander, places)
+        self._rules: Rules = dict(layout.rules())
+        self._names: dict[Places, str] = {}
+
+    def rules(self) -> Rules:
+        """Return the grammar. Raises SchemaError for what cannot be enforced."""
+        self._rules[ROOT] = self._value(together((self.expander.root,)))
+        try:
+            return cleaned(self._rules)
+        except GrammarError as error:
+            raise SchemaError("#", str(error)) from error
+
+    def path_of(self, rule: str) -> str:
+        """Return the place of the first schema of a rule."""
+        return next((places[0].path for places, name in self._names.items() if name == rule), "#")
+
+    def _value(self, places: Places) -> Node:
+        """Return the rule of the values that satisfy these schemas."""
+        if not places:
+            return self._anything(self.any_depth)
+        if places not in self._names:
+            if len(self._names) >= MAX_RULES:
+                raise UnsupportedError(places[0].path, "allOf", f"it makes more than {MAX_RULES:,} schemas of one")
+            name = self._names[places] = f"r{len(self._names)}"
+            options = [
+                self._of_shape(shape, places)
+                for shapes in self.expander.all_of(places).values()
+                for shape in shapes
+            ]
+            self._rules[name] = Choice(tuple(options))
+        return Rule(self._names[places])
+
+    def _of_shape(self, shape: Shape, places: Places) -> Node:
+        path = places[0].path
+        try:
+            match shape:
+                case Null():
+                    return literal("null")
+                case Boolean():
+                    return Choice(tuple(literal("true" if value else "false") for value in sorted(shape.values)))
+                case Number():
+                    return number_node(shape)
+                case String():
+                    return string_node(shape)
+                case Array():
+                    return array_node(shape, path, self.layout, self._value, self._constants)
+                case Object():
+                    return object_node(
+                        shape,
+                        path,
+                        self.layout,
+                        self._value,
+                        self._is_impossible,
+                        self._allowed_names(shape),
+                        is_closed=self.is_closed,
+                    )
+        except SchemaError:
+            raise
+        except GrammarError as error:
+            raise SchemaError(path, f"not supported by any backend (dfa, xgrammar): {error}") from error
+        raise AssertionError(shape)
+
+    def _is_impossible(self, places: Places) -> bool:
+        return not self.expander.all_of(places)
+
+    def _allowed_names(self, shape: Object) -> Language | None:
+        if not shape.name_rules:
+            return None
+        language = Language([[]], set())
+        for strings in self.expander.all_of(shape.name_rules).get("string", ()):
+            language |= string_language(strings)
+        return language
+
+    def _constants(self, places: Places) -> dict[str, Node] | None:
+        """Return the nodes of all values that satisfy these schemas, by their text; None if they are not few scalars."""
+        found: dict[str, Node] = {}
+        for shape in (s for shapes in self.expander.all_of(places).values() for s in shapes):
+            match shape:
+                case Null():
+                    found["null"] = literal("null")
+                case Boolean():
+                    found |= {str(value): literal(str(value).lower()) for value in shape.values}
+                case String() if shape.among is not None and not shape.tests:
+                    found |= {f'"{text}': quoted(text) for text in shape.among}
+                case Number() if shape.among is not None:
+                    values = filter(shape.holds, shape.among)
+                    found |= {str(v): number_node(Number(among=frozenset({v}))) for v in values}
+                case _:
+                    return None
+        return found
+
+    def _anything(self, depth: int | None) -> Node:
+        name = "any" if depth is None else f"any{depth}"
+        if name not in self._rules:
+            options: list[Node] = [ANY_STRING, ANY_NUMBER, literal("true"), literal("false"), literal("null")]
+            self._rules[name] = Choice(tuple(options))  # known before its items are
+            if depth != 0:
+                inner = self._anything(None if depth is None else depth - 1)
+                member = Sequence((ANY_STRING, self.layout.colon, inner))
+                options += [
+                    self.layout.enclosed("{", self._several(member), "}"),
+                    self.layout.enclosed("[", self._several(inner), "]"),
+                ]
+                self._rules[name] = Choice(tuple(options))
+        return Rule(name)
+
+    def _several(self, item: Node) -> Node:
+        return optional(Sequence((item, Repeat(Sequence((self.layout.comma, item)), 0, None))))
