@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from engine.core.grammar_protocol import GrammarError
-from engine.grammar.regex import Characters, Choice, Graph, Node, Repeat, Sequence
+from engine.grammar.regex import EMPTY, Characters, Choice, Graph, Node, Repeat, Sequence
 
 MAX_NFA_STATES = 200_000
 MAX_DFA_STATES = 100_000
@@ -58,13 +58,7 @@ class NFA:
         """Add states and moves for `node` from `start`; return the state after it."""
         if isinstance(node, Characters):
             end = self._state()
-            for chain in (chain for first, last in node.ranges for chain in self._chains(first, last)):
-                here = start
-                for low, high in chain[:-1]:
-                    there = self._state()
-                    self.edges[here].append((low, high, there))
-                    here = there
-                self.edges[here].append((*chain[-1], end))
+            self._add_characters(node, start, end)
             return end
         if isinstance(node, Sequence):
             for part in node.parts:
@@ -80,11 +74,25 @@ class NFA:
         assert isinstance(node, Repeat), "rules are replaced by their nodes before"
         return self._add_repeat(node, start)
 
+    def _add_characters(self, node: Characters, start: int, end: int) -> None:
+        for chain in (chain for first, last in node.ranges for chain in self._chains(first, last)):
+            here = start
+            for low, high in chain[:-1]:
+                there = self._state()
+                self.edges[here].append((low, high, there))
+                here = there
+            self.edges[here].append((*chain[-1], end))
+
     def _add_graph(self, graph: Graph, start: int) -> int:
         states = [self._state_behind(start), *(self._state() for _ in graph.moves[1:])]
         for state, moves in zip(states, graph.moves, strict=True):
             for node, target in moves:
-                self.free_moves[self._add(node, self._state_behind(state))].append(states[target])
+                if isinstance(node, Characters):
+                    self._add_characters(node, state, states[target])
+                elif node == EMPTY:
+                    self.free_moves[state].append(states[target])
+                else:
+                    self.free_moves[self._add(node, self._state_behind(state))].append(states[target])
         end = self._state()
         for state in graph.ends:
             self.free_moves[states[state]].append(end)

@@ -65,6 +65,8 @@ def _listed(shape: Array, most: int | None, layout: Layout, value: Callable[[Pla
         if not firsts:
             if most == 0:
                 return EMPTY
+            if most is None and shape.least <= 1:
+                return layout.several(rest) if shape.least else optional(layout.several(rest))
             more = Repeat(
                 Sequence((layout.comma, rest)), max(0, shape.least - 1), None if most is None else most - 1
             )

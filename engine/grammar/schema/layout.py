@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.grammar.regex import EMPTY, Characters, Choice, Node, Repeat, Rule, Sequence, literal, optional
+from engine.grammar.regex import EMPTY, Characters, Graph, Node, Rule, Sequence, literal
 
 MAX_WHITESPACE = 20
 """Spaces and tabs after a line break, by default."""
@@ -42,6 +42,11 @@ class Layout:
         """Return the rule of whitespace."""
         if self.is_compact or not self.max_whitespace:
             return {SPACE_RULE: EMPTY}
-        blank = Characters(((9, 9), (32, 32)))
-        line = Sequence((optional(literal("\r")), literal("\n"), Repeat(blank, 0, self.max_whitespace - 1)))
-        return {SPACE_RULE: Choice((EMPTY, literal(" "), line))}
+        blank, ends = Characters(((9, 9), (32, 32))), range(self.max_whitespace + 1)
+        line: list[tuple[tuple[Node, int], ...]] = [((blank, n + 1),) for n in ends[1:-1]]
+        first = ((literal(" "), ends[-1]), (literal("\n"), 1), (literal("\r\n"), 1))
+        return {SPACE_RULE: Graph((first, *line, ()), frozenset(ends))}
+
+    def several(self, item: Node) -> Node:
+        """Return at least one item, with commas between them; one copy of the item, however deep it is."""
+        return Graph((((item, 1),), ((self.comma, 0),)), frozenset({1}))

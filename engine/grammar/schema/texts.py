@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.core.grammar_protocol import GrammarError
 from engine.grammar.language import Language
-from engine.grammar.regex import Choice, Node, Repeat, Rule, Sequence, literal, optional
+from engine.grammar.regex import Choice, Node, Rule, Sequence, literal, optional
 from engine.grammar.rules import ROOT, Rules, cleaned
 from engine.grammar.schema.apart import are_apart
 from engine.grammar.schema.arrays import array_node
@@ -134,11 +134,8 @@ class SchemaCompiler:
                 inner = self._anything(None if depth is None else depth - 1)
                 member = Sequence((ANY_STRING, self.layout.colon, inner))
                 options += [
-                    self.layout.enclosed("{", self._several(member), "}"),
-                    self.layout.enclosed("[", self._several(inner), "]"),
+                    self.layout.enclosed("{", optional(self.layout.several(member)), "}"),
+                    self.layout.enclosed("[", optional(self.layout.several(inner)), "]"),
                 ]
                 self._rules[name] = Choice(tuple(options))
         return Rule(name)
-
-    def _several(self, item: Node) -> Node:
-        return optional(Sequence((item, Repeat(Sequence((self.layout.comma, item)), 0, None))))
