@@ -10,6 +10,8 @@ from engine.grammar.regex import Characters, Choice, Node, Repeat, Sequence, lit
 
 DIGIT, FIRST_DIGIT = Characters(((48, 57),)), Characters(((49, 57),))
 
+MAX_INTEGER_DIGITS = 19  # Of an integer without a bound
+
 
 def integers(low: int | None, high: int | None) -> Node:
     """Return the pattern of the integers from `low` to `high`, both included; None: unbounded."""
@@ -32,7 +34,7 @@ def naturals(low: int, high: int | None) -> Node:
         options.append(_same_length(str(low), "9" * size))
         low = 10**size
         if high is None:
-            options.append(Sequence((FIRST_DIGIT, Repeat(DIGIT, size, None))))
+            options.append(Sequence((FIRST_DIGIT, Repeat(DIGIT, size, max(size, MAX_INTEGER_DIGITS - 1)))))
             return Choice(tuple(options))
     options.append(_same_length(str(low), str(high)))
     return Choice(tuple(options))

@@ -2,8 +2,10 @@ r"""Texts of numbers: a shape as a node.
 
     at least 1.25    [2-9] | [1-9][0-9]+, with any fraction  |  1 \. ( 25 any | 2[6-9] any | [3-9] any )
 
-Numbers with limits come in plain decimals of few digits, so that no reader rounds one across a bound. Each limit is a
-pattern, or an automaton that carries the remainder; together they are intersected.
+A number has at most 19 digits before its point and no exponent that overflows a double (RFC 8259, section 6), for a
+small model may write digits without end. Numbers with limits come in plain decimals of few digits, so that no reader
+rounds one across a bound. Each limit is a pattern, or an automaton that carries the remainder; together they are
+intersected.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ from engine.grammar.schema.shapes import Number
 
 MAX_DIGITS = 18  # Digits of a bound or a factor on either side of the point
 MAX_REMAINDERS = 5_000  # States of the automaton for `multipleOf`
-INTEGER = parse("0|-?[1-9][0-9]*")
-ANY_NUMBER = parse(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-PLAIN_NUMBER = parse(r"-?[1-9][0-9]*|-?(?:0|[1-9][0-9]{0,8})\.[0-9]{1,6}|-?0")
+INTEGER = parse("0|-?[1-9][0-9]{0,18}")
+ANY_NUMBER = parse(
+    r"-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?(?:[eE][+-]?(?:[1-9]?[0-9]|1[0-9]{2}|2[0-8][0-9]))?"
+)
+PLAIN_NUMBER = parse(r"-?[1-9][0-9]{0,18}|-?(?:0|[1-9][0-9]{0,8})\.[0-9]{1,6}|-?0")
 _DIGITS = Repeat(DIGIT, 0, None)
 _FRACTION = optional(Sequence((literal("."), DIGIT, _DIGITS)))
 _ZEROS = Repeat(literal("0"), 0, None)
