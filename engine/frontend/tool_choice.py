@@ -198,7 +198,7 @@ def _named(choice: ToolChoice, names: list[str]) -> str:
 
 
 def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a call. Its arguments are a resource, so that references start from the tool's own schema."""
+    """Return the schema of a call. Its arguments are a resource: their references start from the tool's own schema."""
     parameters = {"type": "object", **(function.get("parameters") or {})}
     if not parameters.get("properties") and parameters["type"] == "object" and not _says_more(parameters):
         parameters["additionalProperties"] = False  # a function without parameters takes none

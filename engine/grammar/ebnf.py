@@ -1,7 +1,7 @@
 r"""Write grammars in the notation of xgrammar (GBNF).
 
-    Repeat(Characters 0-9, 1, 3)      [\U00000030-\U00000039]{1,3}
-    Graph  0 -"a"-> 1, end 1          g0 ::= "a" g1        g1 ::= ""
+Repeat(Characters 0-9, 1, 3)      [\U00000030-\U00000039]{1,3}
+Graph  0 -"a"-> 1, end 1          g0 ::= "a" g1        g1 ::= ""
 """
 
 from __future__ import annotations
@@ -88,9 +88,7 @@ def _joined(node: Sequence, writer: _Writer) -> str:
 
 
 def _flat(node: Sequence) -> list[Node]:
-    return [
-        inner for part in node.parts for inner in (_flat(part) if isinstance(part, Sequence) else [part])
-    ]
+    return [inner for part in node.parts for inner in (_flat(part) if isinstance(part, Sequence) else [part])]
 
 
 def _quoted(text: str) -> str:
@@ -108,5 +106,3 @@ def _class(node: Characters) -> str:
 
 def _point(point: int) -> str:
     return f"\\U{point:08x}"
-
-

@@ -33,7 +33,9 @@ from engine.grammar.schema.texts import SchemaCompiler
 ANY_DEPTH = 3
 
 
-def schema_rules(schema: Any, layout: Layout, *, any_depth: int | None = None, is_closed: bool = True) -> Rules:
+def schema_rules(
+    schema: Any, layout: Layout, *, any_depth: int | None = None, is_closed: bool = True
+) -> Rules:
     """Return the grammar of a schema's JSON texts. any_depth: maximum nesting of a value of any type."""
     return SchemaCompiler(schema, layout, any_depth, is_closed=is_closed).rules()
 

@@ -178,7 +178,8 @@ class GrammarCompiler:
             self._xgrammar = XGrammarCompiler(self.vocabulary)
         if params.kind == "structural_tag":
             return self._xgrammar.compile_tag(
-                params.structural_tag or "", lambda schema: ebnf(schema_rules(schema, layout, is_closed=is_closed))
+                params.structural_tag or "",
+                lambda schema: ebnf(schema_rules(schema, layout, is_closed=is_closed)),
             )
         return self._xgrammar.compile(_ebnf(params, layout, is_closed))
 

@@ -61,8 +61,8 @@ class Repeat:
 class Graph:
     """An automaton whose moves are nodes, for what a tree would have to repeat; state 0 is its start.
 
-        properties a and b, both optional      0 --a--> 2 --", "--> 1 --b--> 3        ends: 0, 2, 3
-                                               0 --------b--------------------> 3
+    properties a and b, both optional      0 --a--> 2 --", "--> 1 --b--> 3        ends: 0, 2, 3
+                                           0 --------b--------------------> 3
     """
 
     moves: tuple[tuple[tuple[Node, int], ...], ...]
@@ -279,7 +279,9 @@ class _Parser:
         if not character:
             raise self.error("this class is never closed", -1)
         self.at += 1
-        return self._escape(classes, in_class=True) if character == "\\" else ((ord(character), ord(character)),)
+        return (
+            self._escape(classes, in_class=True) if character == "\\" else ((ord(character), ord(character)),)
+        )
 
     def _escape(self, classes: Mapping[str, tuple[Range, ...]], *, in_class: bool) -> tuple[Range, ...]:
         """Parse an escape after its backslash."""

@@ -151,5 +151,3 @@ def _named(node: Node) -> list[str]:
         case Graph():
             return [name for row in node.moves for inner, _ in row for name in _named(inner)]
     return []
-
-

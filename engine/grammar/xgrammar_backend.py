@@ -54,7 +54,9 @@ class XGrammarCompiler:
 
     def compile_tag(self, tag: str, grammar_of: Callable[[Any], str]) -> CompiledXGrammar:
         """Compile a structural tag. grammar_of: the grammar of a JSON schema, which stands in for the library's own."""
-        return self._compiled(self._compiler.compile_structural_tag, json.dumps(_with(grammar_of, _read(tag))))
+        return self._compiled(
+            self._compiler.compile_structural_tag, json.dumps(_with(grammar_of, _read(tag)))
+        )
 
     def _compiled(self, compile_: Callable[[str], Any], text: str) -> CompiledXGrammar:
         try:

@@ -225,7 +225,10 @@ def test_number_patterns_hold_exactly_the_numbers_between_their_bounds(seed: int
     dfa = DFA(number_node(Number(low, high, above, below)))
     offsets = [Fraction(text) for text in ("-1", "-0.25", "0", "0.000001", "0.5")]
     near = [bound + off for bound in (low, high, 0) if bound is not None for off in offsets]
-    for number in [*near, *(Fraction(rng.randint(-(10**7), 10**7), 10 ** rng.randint(3, 6)) for _ in range(50))]:
+    for number in [
+        *near,
+        *(Fraction(rng.randint(-(10**7), 10**7), 10 ** rng.randint(3, 6)) for _ in range(50)),
+    ]:
         text = f"{float(number):f}".rstrip("0").rstrip(".")
         if number.denominator != 1 and Fraction(text) != number:
             continue
@@ -237,8 +240,14 @@ def test_number_patterns_hold_exactly_the_numbers_between_their_bounds(seed: int
 @pytest.mark.parametrize(
     ("schema", "path"),
     [
-        (TREE, "#/$defs/tree/properties/left: '$ref' is not supported by the backend dfa: it leads back here"),
-        ({"$ref": "https://example.com/s.json"}, f"#: '$ref' {NOT_SUPPORTED}: https://example.com/s.json is not"),
+        (
+            TREE,
+            "#/$defs/tree/properties/left: '$ref' is not supported by the backend dfa: it leads back here",
+        ),
+        (
+            {"$ref": "https://example.com/s.json"},
+            f"#: '$ref' {NOT_SUPPORTED}: https://example.com/s.json is not",
+        ),
         ({"$ref": "#/$defs/x"}, "#/$ref: #/$defs/x is not in this schema"),
         ({"$ref": "#"}, "#: the references of this schema lead back to it"),
         ({"$dynamicRef": "#a"}, f"#: '$dynamicRef' {NOT_SUPPORTED}"),
@@ -249,11 +258,20 @@ def test_number_patterns_hold_exactly_the_numbers_between_their_bounds(seed: int
         ({"type": "object", "minProperties": 2}, f"#: 'minProperties' {NOT_SUPPORTED}"),
         ({"not": {"format": "date"}}, f"#/not: 'format' {NOT_SUPPORTED}"),
         ({"oneOf": [{"format": "date"}, {"format": "time"}]}, f"#/oneOf/1: 'format' {NOT_SUPPORTED}"),
-        ({"type": "number", "multipleOf": 0.12345678}, f"#: {NOT_SUPPORTED[3:]}: multipleOf 0.12345678 needs"),
-        ({"type": "number", "minimum": 1e30}, f"#: {NOT_SUPPORTED[3:]}: minimum 1000000000000000000000000000000"),
+        (
+            {"type": "number", "multipleOf": 0.12345678},
+            f"#: {NOT_SUPPORTED[3:]}: multipleOf 0.12345678 needs",
+        ),
+        (
+            {"type": "number", "minimum": 1e30},
+            f"#: {NOT_SUPPORTED[3:]}: minimum 1000000000000000000000000000000",
+        ),
         ({"allOf": FIVE_CHOICES}, f"#: 'allOf' {NOT_SUPPORTED}: choices multiply"),
         ({"type": "text"}, "#/type: 'text' is not a JSON type"),
-        ({"type": "string", "pattern": "(a"}, f"#/pattern: the pattern {NOT_SUPPORTED}: regex '(a': this paren"),
+        (
+            {"type": "string", "pattern": "(a"},
+            f"#/pattern: the pattern {NOT_SUPPORTED}: regex '(a': this paren",
+        ),
         ({"type": "string", "pattern": r"a(?=b)"}, f"#/pattern: the pattern {NOT_SUPPORTED}: regex 'a(?=b)'"),
         ({"type": "string", "pattern": 3}, "#/pattern: must be text, got 3"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "#: no value satisfies it"),
@@ -268,7 +286,9 @@ def test_number_patterns_hold_exactly_the_numbers_between_their_bounds(seed: int
         ({"$defs": {"a": {"$id": "x"}, "b": {"$id": "x"}}}, "#/$defs/b: $id 'x' is also that of #/$defs/a"),
     ],
 )
-def test_what_cannot_be_enforced_is_refused_with_its_place_keyword_and_backend(schema: Any, path: str) -> None:
+def test_what_cannot_be_enforced_is_refused_with_its_place_keyword_and_backend(
+    schema: Any, path: str
+) -> None:
     with pytest.raises(GrammarError) as caught:
         compiled(schema)
     assert f"JSON schema at {path}" in str(caught.value)

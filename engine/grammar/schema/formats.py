@@ -13,9 +13,7 @@ from engine.grammar.regex import ASCII, Dialect, complement, literal, merged, op
 
 _HEX = "[0-9a-fA-F]"
 _YEAR = "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
-_LEAP_YEAR = (
-    "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
-)
+_LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 _DATE = (
     f"(?:{_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
     "|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
@@ -26,19 +24,18 @@ _TIME = rf"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:Z|[+-]{_HOUR}:[0-5
 _CLOCK = "T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)"
 _DAYS = "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
 _BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-_LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,1}[a-zA-Z0-9]){0,30}"
-_HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,3}}"
+_LABEL = "[a-zA-Z0-9]{1,20}(?:-[a-zA-Z0-9]{1,20})?"
 _MAIL_HOST = r"[a-zA-Z0-9]+(?:-[a-zA-Z0-9]+)*"
-_IPV6 = f"(?:{_HEX}{{1,4}}:){{7}}{_HEX}{{1,4}}|::|" + "|".join(
-    f"(?:{_HEX}{{1,4}}:){{{before}}}:{_HEX}{{1,4}}(?::{_HEX}{{1,4}}){{0,{5 - before}}}"
-    if before
-    else f"::{_HEX}{{1,4}}(?::{_HEX}{{1,4}}){{0,5}}"
-    for before in range(6)
+_AUTHORITY = r"[a-zA-Z0-9]+(?:[.-][a-zA-Z0-9]+)*(?::[0-9]{1,4})?"
+_GROUP = f"{_HEX}{{1,4}}"
+_IPV6 = f"(?:{_GROUP}:){{7}}{_GROUP}|::(?:{_GROUP}(?::{_GROUP}){{0,5}})?|" + "|".join(
+    f"(?:{_GROUP}:){{{before}}}:(?:{_GROUP}(?::{_GROUP}){{0,{5 - before}}})?" for before in range(1, 6)
 )
 _PCHAR = rf"(?:[a-zA-Z0-9._~!$&'()*+,;=:@-]|%{_HEX}{{2}})"
 _PATH = rf"(?:/{_PCHAR}*)*"
 _QUERY = rf"(?:\?(?:{_PCHAR}|[/?])*)?(?:#(?:{_PCHAR}|[/?])*)?"
-_URI = rf"[a-zA-Z][a-zA-Z0-9+.-]*:(?://{_HOST}(?::[0-9]{{1,4}})?{_PATH}|/?{_PCHAR}+{_PATH}){_QUERY}"
+_URI = rf"[a-zA-Z][a-zA-Z0-9+.-]*:(?://{_AUTHORITY}{_PATH}|/?{_PCHAR}+{_PATH}){_QUERY}"
+_RELATIVE = rf"(?:/?(?:[a-zA-Z0-9._~-]+{_PATH})?|//{_AUTHORITY}{_PATH}){_QUERY}"
 _POINTER = r"(?:/(?:[^~/\x00-\x1f]|~[01])*)*"
 FORMATS = {
     "date": _DATE,
@@ -48,10 +45,10 @@ FORMATS = {
     "uuid": f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}",
     "ipv4": rf"(?:{_BYTE}\.){{3}}{_BYTE}",
     "ipv6": _IPV6,
-    "hostname": _HOST,
+    "hostname": rf"{_LABEL}(?:\.{_LABEL}){{0,3}}",
     "email": rf"[a-zA-Z0-9_+-]+(?:\.[a-zA-Z0-9_+-]+)*@{_MAIL_HOST}(?:\.{_MAIL_HOST})+",
     "uri": _URI,
-    "uri-reference": rf"(?:{_URI}|{_PATH}{_QUERY})",
+    "uri-reference": rf"(?:{_URI}|{_RELATIVE})",
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
 }
@@ -60,7 +57,7 @@ FORMATS |= {
     "idn-hostname": FORMATS["hostname"],
     "iri": FORMATS["uri"],
     "iri-reference": FORMATS["uri-reference"],
-    "uri-template": rf"{_PATH}(?:/?\{{[a-zA-Z0-9_]+\}}{_PATH})*",
+    "uri-template": rf"(?:https?://{_AUTHORITY})?{_PATH}(?:/?\{{[a-zA-Z0-9_]+\}}{_PATH})*",
     "regex": "[a-zA-Z0-9_ -]*",
 }
 KNOWN_FORMATS = frozenset(FORMATS)

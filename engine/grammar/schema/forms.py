@@ -217,15 +217,15 @@ class Expander:
         return forms
 
     def _other_than(self, place: Place, name: str, value: Any) -> Forms:
-        if isinstance(value, (list, Mapping)):  # as the keywords that describe it
+        if isinstance(value, list):  # as the keywords that describe it
             whole: dict[str, Any] = {"type": "array", "minItems": len(value), "maxItems": len(value)}
-            if isinstance(value, list):
-                whole |= {"prefixItems": [{"const": item} for item in value]} if value else {}
-            else:
-                whole = {"type": "object", "required": list(value)}
-                whole["properties"] = {key: {"const": inner} for key, inner in value.items()}
-                whole["additionalProperties"] = False
+            whole |= {"prefixItems": [{"const": item} for item in value]} if value else {}
             return self.negative(place.made(name, whole))
+        if isinstance(value, Mapping):
+            names = {"type": "object", "required": list(value)}
+            whole = {**names, "properties": {key: {"const": inner} for key, inner in value.items()}}
+            more = place.made(f"{name}/(more)", {**names, "minProperties": len(value) + 1})
+            return either([self.negative(place.made(name, whole)), self.positive(more, False)])
         ((kind, (shape,)),) = keywords.constant(place, name, value).items()
         return {**ALL, kind: keywords.without(shape, f"{place.path}/{name}")}
 

@@ -44,7 +44,9 @@ def own_forms(place: Place, counts: bool) -> Forms:
     named = types(place)
     if named is not None:
         if "integer" in named and "number" not in named:
-            forms["number"] = tuple(shape and shape.merged(Number(is_whole=True)) for shape in forms["number"])
+            forms["number"] = tuple(
+                shape and shape.merged(Number(is_whole=True)) for shape in forms["number"]
+            )
             named = [*named, "number"]
         forms = {kind: shapes for kind, shapes in forms.items() if kind in named}
     kept = {kind: tuple(s for s in shapes if s is not None and s.merged(s)) for kind, shapes in forms.items()}
@@ -58,7 +60,9 @@ def types(place: Place) -> list[str] | None:
         return None
     kinds = [named] if isinstance(named, str) else named
     if not isinstance(kinds, list) or not kinds or not all(kind in TYPES for kind in kinds):
-        raise SchemaError(f"{place.path}/type", f"{named!r} is not a JSON type; choose from {', '.join(TYPES)}")
+        raise SchemaError(
+            f"{place.path}/type", f"{named!r} is not a JSON type; choose from {', '.join(TYPES)}"
+        )
     return kinds
 
 
@@ -76,8 +80,7 @@ def constant(place: Place, keyword: str, value: Any) -> Forms:
         items = tuple(together((place.made(f"{keyword}/{i}", {"const": v}),)) for i, v in enumerate(value))
         return only("array", Array(items, (), len(value), len(value)))
     members = [
-        member(name, place.made(f"{keyword}/{name}", {"const": inner}))
-        for name, inner in value.items()
+        member(name, place.made(f"{keyword}/{name}", {"const": inner})) for name, inner in value.items()
     ]
     others = Members(Names(frozenset(value), inverted=True), (place.made("(no)", False),), False)
     return only("object", Object(tuple(value), frozenset(value), (*members, others), says_others=True))

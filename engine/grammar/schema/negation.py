@@ -1,8 +1,8 @@
 """The opposite of each keyword: which values it rejects.
 
-    minimum: 3          {"type": "number", "exclusiveMaximum": 3}
-    required: [a, b]    objects without a, objects without b
-    properties: {a: S}  objects whose a is not S
+minimum: 3          {"type": "number", "exclusiveMaximum": 3}
+required: [a, b]    objects without a, objects without b
+properties: {a: S}  objects whose a is not S
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def opposites(place: Place) -> Iterator[Forms]:
         factor = keywords.exact(schema["multipleOf"], f"{place.path}/multipleOf")
         yield only("number", Number(not_multiples=frozenset({factor})))
     if "pattern" in schema:
-        yield only("string", String(tests=(Test("pattern", schema["pattern"], f"{place.path}/pattern", False),)))
+        yield only(
+            "string", String(tests=(Test("pattern", schema["pattern"], f"{place.path}/pattern", False),))
+        )
     for kind, least, most in (
         ("string", "minLength", "maxLength"),
         ("array", "minItems", "maxItems"),

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import combinations
 
 from engine.grammar.language import ANY_TEXT, Language
-from engine.grammar.regex import EMPTY, Choice, Graph, Node, Sequence, literal
+from engine.grammar.regex import EMPTY, NEVER, Choice, Graph, Node, Sequence, literal
 from engine.grammar.schema.formats import NARROW, WIDE
 from engine.grammar.schema.layout import Layout
 from engine.grammar.schema.places import UnsupportedError
@@ -55,8 +55,8 @@ def object_node(
 ) -> Node:
     """Return the texts of an object.
 
-    value: the node of a value that satisfies schemas. is_impossible: whether none does. names: the names that `propertyNames` allows. is_closed: no
-    others than the listed properties where the schema does not say.
+    value: the node of a value that satisfies schemas. is_impossible: whether none does. names: the names that
+    `propertyNames` allows. is_closed: no others than the listed properties where the schema does not say.
     """
     members = []
     for name in shape.names:
@@ -66,14 +66,17 @@ def object_node(
             node = Sequence((quoted(name), layout.colon, value(schemas)))
             members.append(Member(node, name in shape.required))
         elif name in shape.required:
-            return Choice(())
+            return NEVER
     others: list[Node] = []
     if not (is_closed and members and not shape.says_others and len(members) >= shape.least):
         others = [
-            Sequence((key, layout.colon, value(schemas))) for key, schemas in _others(shape, path, names)
+            Sequence((key, layout.colon, value(schemas)))
+            for key, schemas in _others(shape, path, names)
             if not is_impossible(schemas)
         ]
-    if shape.least > len(members) + bool(others):
+    if shape.least > len(members) and not others:
+        return NEVER
+    if shape.least > len(members) + 1:
         raise UnsupportedError(
             path, "minProperties", "members without a property of their own may repeat, so one of them counts"
         )
@@ -129,7 +132,7 @@ def _finds(members: Members, found: tuple[tuple[str, str], ...]) -> bool:
 
 def _body(members: list[Member], others: list[Node], shape: Object, path: str, layout: Layout) -> Node:
     if not members and not others:
-        return EMPTY if not shape.least else Choice(())
+        return EMPTY if not shape.least else NEVER
     other = others[0] if len(others) == 1 else Choice(tuple(others))
     states: dict[tuple[int, int, int, bool], int] = {(0, 0, 0, False): 0}
     moves: list[list[tuple[Node, int]]] = [[]]
@@ -157,7 +160,9 @@ def _body(members: list[Member], others: list[Node], shape: Object, path: str, l
         index, counted, total, had_other = state
         here = states[state]
         if len(moves) > MAX_GRAPH:
-            raise UnsupportedError(path, "minProperties", f"more than {MAX_GRAPH:,} states to count the members")
+            raise UnsupportedError(
+                path, "minProperties", f"more than {MAX_GRAPH:,} states to count the members"
+            )
         more = total + 1 if shape.most is not None else 1
         is_full = shape.most is not None and total >= shape.most
         if index < len(members):

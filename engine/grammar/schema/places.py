@@ -4,8 +4,8 @@
 
     Place("#/properties/a")  --$ref "#/$defs/n", "#count" or "/order#count"-->  Place("#/$defs/n")
 
-A schema with `$id` is a resource: references inside it start from it. `$schema` of a resource chooses its draft; without
-one, a schema may use the keywords of all drafts that do not contradict each other.
+A schema with `$id` is a resource: references inside it start from it. `$schema` of a resource chooses its draft;
+without one, a schema may use the keywords of all drafts that do not contradict each other.
 
 Source: JSON Schema 2020-12 core, sections 8.2 and 9; draft 7 core, section 8.
 """
@@ -24,7 +24,14 @@ ONE_SCHEMA = (
     "unevaluatedProperties"
 ).split()
 LIST_OF_SCHEMAS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
-MAP_OF_SCHEMAS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+MAP_OF_SCHEMAS = (
+    "$defs",
+    "definitions",
+    "dependencies",
+    "dependentSchemas",
+    "patternProperties",
+    "properties",
+)
 OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")  # `$ref` hides every keyword beside it
 
 

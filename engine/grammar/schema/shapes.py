@@ -4,9 +4,9 @@
                                        boolean  [Boolean({T, F})]        string   [String(most=2)]
                                        array    [Array()]                object   [Object()]
 
-Forms hold, for every type, shapes of which a value must fit one. Two schemas at once are the pairs of their shapes, each
-merged to one; either of two schemas is both lists together. So `type`, `allOf`, `anyOf` and keywords without a type
-all become lists of shapes. Schemas of items and members stay places: they are expanded when they are compiled.
+Forms hold, for every type, shapes of which a value must fit one. Two schemas at once are the pairs of their shapes,
+each merged to one; either of two schemas is both lists together. So `type`, `allOf`, `anyOf` and keywords without a
+type all become lists of shapes. Schemas of items and members stay places: they are expanded when they are compiled.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ class String:
         if self.among is not None and other.among is not None:
             among = tuple(text for text in self.among if text in set(other.among))
         if among is not None:
-            among = tuple(text for text in among if least <= len(text) and (most is None or len(text) <= most))
+            among = tuple(
+                text for text in among if least <= len(text) and (most is None or len(text) <= most)
+            )
         is_empty = among == () or (most is not None and least > most)
         return None if is_empty else String(least, most, tests, among)
 
@@ -165,9 +167,7 @@ class Array:
             return None
         pairs = zip_longest(self.firsts, other.firsts)
         return Array(
-            tuple(
-                together(self.rest if a is None else a, other.rest if b is None else b) for a, b in pairs
-            ),
+            tuple(together(self.rest if a is None else a, other.rest if b is None else b) for a, b in pairs),
             together(self.rest, other.rest),
             least,
             most,
@@ -261,7 +261,9 @@ def _joined(kind: str, shapes: list[Shape]) -> tuple[Shape, ...]:
     if ALL[kind][0] in shapes:
         return ALL[kind]
     if kind in ("string", "number"):  # constants become one shape
-        few = [shape for shape in shapes if shape.among is not None and shape == type(shape)(among=shape.among)]
+        few = [
+            shape for shape in shapes if shape.among is not None and shape == type(shape)(among=shape.among)
+        ]
         if len(few) > 1:
             values = dict.fromkeys(value for shape in few for value in shape.among)
             joined = String(among=tuple(values)) if kind == "string" else Number(among=frozenset(values))
@@ -279,5 +281,7 @@ def _lower(first: int | None, second: int | None) -> int | None:
     return min((most for most in (first, second) if most is not None), default=None)
 
 
-def _both(first: frozenset[Fraction] | None, second: frozenset[Fraction] | None) -> frozenset[Fraction] | None:
+def _both(
+    first: frozenset[Fraction] | None, second: frozenset[Fraction] | None
+) -> frozenset[Fraction] | None:
     return second if first is None else first if second is None else first & second

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from engine.core.grammar_protocol import GrammarError
 from engine.grammar.language import ANY_TEXT, Language
 from engine.grammar.regex import (
-
     LAST_CODE_POINT,
     NEVER,
     Characters,
@@ -24,6 +23,7 @@ from engine.grammar.regex import (
     parse,
 )
 from engine.grammar.schema.formats import FORMATS, NARROW, WIDE
+from engine.grammar.schema.lookahead import look_aheads
 from engine.grammar.schema.places import SchemaError
 from engine.grammar.schema.shapes import String, Test
 
@@ -66,9 +66,7 @@ def string_language(shape: String, *, loosely: bool = False) -> Language:
     if shape.least or shape.most is not None:
         length = Repeat(_ONE, shape.least, shape.most)
         path = shape.tests[0].path if shape.tests else "#"
-        language = _within(
-            Test("length", "", path), lambda known=language: known & Language.of(length)
-        )
+        language = _within(Test("length", "", path), lambda known=language: known & Language.of(length))
     return language
 
 
@@ -105,9 +103,21 @@ def _tree(test: Test, loosely: bool) -> Node:
 def found_by(pattern: str, path: str, dialect: Dialect) -> Node:
     """Return the texts in which a pattern finds something."""
     try:
-        return parse(pattern, anywhere=True, dialect=dialect)
+        ahead, rest = look_aheads(pattern)
+        tree = parse(rest, anywhere=True, dialect=dialect)
+        if not ahead:
+            return tree
+        language = Language.of(tree)
+        opposite = WIDE if dialect is NARROW else NARROW
+        for one in ahead:
+            reading = dialect if one.holds else opposite
+            begins = Language.of(parse(one.pattern, anywhere=True, dialect=reading))
+            language = language & begins if one.holds else language - begins
+        return language.node()
     except GrammarError as error:
-        raise SchemaError(path, f"the pattern is not supported by any backend (dfa, xgrammar): {error}") from error
+        raise SchemaError(
+            path, f"the pattern is not supported by any backend (dfa, xgrammar): {error}"
+        ) from error
 
 
 def _within(test: Test, make: Callable[[], Language]) -> Language:

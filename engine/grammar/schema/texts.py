@@ -1,8 +1,8 @@
 """Compile a JSON schema to the grammar of its texts: one rule for each set of schemas that apply to a value.
 
-    {"$ref": "#/$defs/tree"}      root    <r0>
-                                  r0      "{" ("left" ":" <r0>)? "}"         as a regular expression: refused
-    {}                            any     string | number | "[" <any> ...    as a regular expression: `any_depth` deep
+{"$ref": "#/$defs/tree"}      root    <r0>
+                              r0      "{" ("left" ":" <r0>)? "}"         as a regular expression: refused
+{}                            any     string | number | "[" <any> ...    as a regular expression: `any_depth` deep
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class SchemaCompiler:
             return self._anything(self.any_depth)
         if places not in self._names:
             if len(self._names) >= MAX_RULES:
-                raise UnsupportedError(places[0].path, "allOf", f"it makes more than {MAX_RULES:,} schemas of one")
+                raise UnsupportedError(
+                    places[0].path, "allOf", f"it makes more than {MAX_RULES:,} schemas of one"
+                )
             name = self._names[places] = f"r{len(self._names)}"
             options = [
                 self._of_shape(shape, places)
@@ -73,7 +75,9 @@ class SchemaCompiler:
                 case Null():
                     return literal("null")
                 case Boolean():
-                    return Choice(tuple(literal("true" if value else "false") for value in sorted(shape.values)))
+                    return Choice(
+                        tuple(literal("true" if value else "false") for value in sorted(shape.values))
+                    )
                 case Number():
                     return number_node(shape)
                 case String():
@@ -108,7 +112,7 @@ class SchemaCompiler:
         return language
 
     def _constants(self, places: Places) -> dict[str, Node] | None:
-        """Return the nodes of all values that satisfy these schemas, by their text; None if they are not few scalars."""
+        """Return the nodes of all values that satisfy these schemas, by their text; None for others than constants."""
         found: dict[str, Node] = {}
         for shape in (s for shapes in self.expander.all_of(places).values() for s in shapes):
             match shape:

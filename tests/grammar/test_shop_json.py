@@ -1,0 +1,89 @@
+"""The shipped model finishes JSON: whitespace and digits, which it would repeat, have limits by default."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+
+from engine import LLM, SamplingParams
+from engine.config import ConfigError, StructuredOutputsConfig
+from engine.grammar.json_schema import schema_tree
+from tests.grammar.test_json_schema import accepts, compiled
+
+QUESTIONS = (
+    "What is the price of Silver Harbor?",
+    "Where is my order 12345?",
+    "Do you ship to Tokyo?",
+    "Hello",
+)
+PRICE = {
+    "type": "object",
+    "properties": {"price": {"type": "integer"}, "in_stock": {"type": "boolean"}},
+    "required": ["price", "in_stock"],
+}
+STATUS = {  # as instructor and LangChain send a pydantic model
+    "title": "Status",
+    "description": "Status of an order.",
+    "type": "object",
+    "properties": {
+        "status": {"enum": ["packed", "shipped", "delivered"], "title": "Status", "type": "string"},
+        "days": {"title": "Days", "type": "integer"},
+        "note": {
+            "anyOf": [{"type": "string", "maxLength": 20}, {"type": "null"}],
+            "default": None,
+            "title": "Note",
+        },
+    },
+    "required": ["status", "days"],
+}
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[LLM]:
+    with LLM("shop", num_gpu_blocks_override=512) as llm:
+        yield llm
+
+
+def answers(llm: LLM, **structure: Any) -> list[Any]:
+    sampling = SamplingParams(temperature=0, max_tokens=200, structured_outputs=structure)
+    asked = [[{"role": "user", "content": question}] for question in QUESTIONS]
+    return [output.outputs[0] for output in llm.chat(asked, sampling, use_tqdm=False)]
+
+
+@pytest.mark.parametrize("schema", [PRICE, STATUS], ids=["price", "status"])
+def test_the_shop_model_finishes_json_of_a_schema_greedily(shop: LLM, schema: dict[str, Any]) -> None:
+    for answer in answers(shop, json=schema):
+        assert answer.finish_reason == "stop", answer.text
+        jsonschema.validate(json.loads(answer.text), schema)
+        assert max(map(len, re.findall(r"\s+", answer.text))) <= 20
+
+
+def test_the_shop_model_finishes_any_object_where_it_does_not_begin_a_name(shop: LLM) -> None:
+    ended = [answer for answer in answers(shop, json_object=True) if answer.finish_reason == "stop"]
+    assert ended and all(isinstance(json.loads(answer.text), dict) for answer in ended)
+
+
+@pytest.mark.parametrize("indent", [None, 1, 2, 4, "\t"])
+def test_every_indentation_that_json_dumps_writes_is_allowed(indent: Any) -> None:
+    value = {"price": 20, "in_stock": True}
+    assert accepts(
+        compiled({"type": "object", "properties": {"nested": PRICE}}), {"nested": value}, indent=indent
+    )
+
+
+def test_whitespace_has_the_length_of_the_setting() -> None:
+    for most in (0, 1, 8, 20):
+        dfa = compiled({"const": [1]}, max_whitespace=most)
+        for length in range(1, 24):
+            text = "[\n" + " " * (length - 1) + "1]"
+            assert dfa.matches(text.encode()) is (length <= most)
+        assert dfa.matches(b"[ 1]") is (most > 0) and not dfa.matches(b"[\n\n1]")
+    assert StructuredOutputsConfig().max_whitespace == 20
+    with pytest.raises(ConfigError, match="max_whitespace must be an integer from 0 to 1000"):
+        StructuredOutputsConfig(max_whitespace=-1)
+    assert schema_tree({"const": [1]}, compact=True, max_whitespace=8)

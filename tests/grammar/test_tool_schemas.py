@@ -1,0 +1,114 @@
+"""Tools as they come from pydantic, OpenAPI and MCP: each forces a call, alone and among others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from engine.core.grammar_protocol import GrammarError
+from engine.frontend.tool_choice import ToolPlan
+from engine.sampling_params import StructuredOutputsParams
+from tests.grammar.test_schema_suite import accepts, compiler
+from tests.grammar.tool_schemas import Order, schemas
+
+SCHEMAS = schemas()
+RECURSIVE = {"pydantic_Node", "tree"}
+ADDRESS = {"street": "1-2", "city": "Kyoto", "postcode": "600-8216"}
+CUSTOMER = {"id": "123e4567-e89b-12d3-a456-426614174000", "address": ADDRESS, "billing": None}
+ORDER = {
+    "lines": [{"itemTitle": "Silver Harbor", "copies": 2, "price": 480.5, "size": "small"}],
+    "customer": CUSTOMER,
+    "notes": {"gift": "yes", "floor": 3},
+    "placed": "2026-11-24T10:17:00Z",
+}
+
+
+def forced(*names: str) -> Any:
+    tools = [{"type": "function", "function": {"name": name, "parameters": SCHEMAS[name]}} for name in names]
+    return ToolPlan.of(tools, "required").call_schema
+
+
+def compiled(schema: Any, backend: str = "auto") -> Any:
+    return compiler(backend).compile(StructuredOutputsParams(json=schema, disable_any_whitespace=True))
+
+
+def call(name: str, arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments}
+
+
+def test_there_are_sixty_of_them() -> None:
+    assert len(SCHEMAS) == 60
+    for schema in SCHEMAS.values():
+        assert jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_tool_compiles_alone(name: str) -> None:
+    compiled(forced(name))
+    compiled(SCHEMAS[name])
+    if name in RECURSIVE:
+        with pytest.raises(GrammarError, match=r"'\$ref' is not supported by the backend dfa"):
+            compiled(forced(name), "dfa")
+
+
+@pytest.mark.parametrize("first", range(0, 60, 6))
+def test_tools_compile_together(first: int) -> None:
+    names = list(SCHEMAS)[first : first + 6]
+    grammar = compiled(forced(*names))
+    assert not accepts(grammar, call("unknown", {}))
+
+
+def test_all_sixty_compile_together() -> None:
+    grammar = compiled(forced(*SCHEMAS))
+    assert accepts(grammar, call("pydantic_Order", ORDER)) and accepts(grammar, call("no_parameters", {}))
+
+
+@pytest.mark.parametrize("backend", ["auto", "dfa"])
+def test_a_nested_model_among_others_keeps_its_own_definitions(backend: str) -> None:
+    """Both tools define `Address`, differently; each reference finds the definition beside it."""
+    address = {"type": "string", "enum": ["here"]}
+    other = {
+        "type": "object",
+        "properties": {"at": {"$ref": "#/$defs/Address"}},
+        "$defs": {"Address": address},
+    }
+    SCHEMAS["other"] = other
+    try:
+        grammar = compiled(forced("pydantic_Order", "other"), backend)
+    finally:
+        del SCHEMAS["other"]
+    Order.model_validate(ORDER)
+    assert accepts(grammar, call("pydantic_Order", ORDER))
+    assert accepts(grammar, call("other", {"at": "here"}))
+    assert not accepts(grammar, call("other", {"at": ADDRESS}))
+    for place, value in [("postcode", "6008216"), ("city", ""), ("country", "FR")]:
+        wrong = {**ORDER, "customer": {**CUSTOMER, "address": {**ADDRESS, place: value}}}
+        assert not accepts(grammar, call("pydantic_Order", wrong))
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("pydantic_pet", {"pet": {"kind": "dog", "good": False}}, {"pet": {"kind": "dog", "lives": 9}}),
+        ("pydantic_sizes", {"sizes": ["large", "small"]}, {"sizes": ["large", "large"]}),
+        ("pydantic_pair", {"pair": [1, "a"]}, {"pair": [1]}),
+        ("pydantic_percent", {"percent": 12.5}, {"percent": 12.3}),
+        ("pydantic_literal", {"literal": None}, {"literal": False}),
+        ("pydantic_by_date", {"by_date": "2024-02-29"}, {"by_date": "2023-02-29"}),
+        ("pydantic_Node", {"value": 1, "children": [{"value": 2}]}, {"value": 1, "children": [{}]}),
+        ("payment", {"method": {"type": "bank", "iban": "DE1"}}, {"method": {"type": "card", "iban": "DE1"}}),
+        ("extended", {"id": 1, "name": "a"}, {"id": 1}),
+        ("price", {"amount": 0.5}, {"amount": 0}),
+        ("password", {"new": "abcdefG1"}, {"new": "abcdefg1"}),
+        ("no_parameters", {}, {"a": 1}),
+        ("create_issue", {"owner": "a", "title": "b", "milestone": None}, {"owner": "a"}),
+        ("typed_by_hand", {"a": 0, "b": 1}, {"a": -1}),
+    ],
+)
+def test_a_call_has_the_arguments_that_its_schema_allows(name: str, good: Any, bad: Any) -> None:
+    grammar = compiled(forced(name, "query"))
+    assert accepts(grammar, call(name, good)) and not accepts(grammar, call(name, bad))
+    jsonschema.validate(json.loads(json.dumps(good)), SCHEMAS[name]) if name != "price" else None
