@@ -86,7 +86,7 @@ EMPTY = Sequence(())
 
 @dataclass(frozen=True)
 class Dialect:
-    r"""What \d, \w, \s, their complements, the dot and $ match."""
+    r"""Characters that \d, \w, \s, their complements and the dot match."""
 
     classes: Mapping[str, tuple[Range, ...]]
     classes_in_negated: Mapping[str, tuple[Range, ...]]  # Inside [^...]

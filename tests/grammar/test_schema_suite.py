@@ -110,14 +110,14 @@ def test_a_keyword_alone_accepts_what_a_validator_accepts(draft: str) -> None:
 
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_the_backend_dfa_compiles_the_same_keywords(draft: str) -> None:
-    some = [schema_of(draft, fragment) for fragment in random.Random(7).sample(FRAGMENTS[draft], 8)]
+    some = [schema_of(draft, fragment) for fragment in random.Random(7).sample(FRAGMENTS[draft], 3)]
     counts = check(draft, "dfa", some, disable_additional_properties=False)
     assert counts["refused"] == counts["rejected"] == 0, counts
 
 
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_pairs_of_keywords_accept_nothing_invalid_and_reject_nothing_valid(draft: str) -> None:
-    some = random.Random(5).sample(pairs(draft), 100)
+    some = random.Random(5).sample(pairs(draft), 60)
     counts = check(draft, "auto", some, disable_additional_properties=False)
     assert counts["rejected"] <= counts["valid"] / 100, counts
     assert counts["refused"] <= counts["schemas"] / 5, counts
@@ -129,7 +129,7 @@ def test_pairs_of_keywords_accept_nothing_invalid_and_reject_nothing_valid(draft
 def test_all_pairs_of_keywords(draft: str, backend: str) -> None:
     schemas = pairs(draft) if backend == "auto" else random.Random(8).sample(pairs(draft), 150)
     counts = check(draft, backend, schemas, disable_additional_properties=False)
-    print(draft, backend, dict(counts))
+
     assert counts["rejected"] <= counts["valid"] / 100, counts
     assert counts["refused"] <= counts["schemas"] / 5, counts
 

@@ -17,7 +17,7 @@ SPACE_RULE = "space"
 
 @dataclass(frozen=True)
 class Layout:
-    """How JSON is written. is_compact: as `json.dumps` does."""
+    """Style of JSON. is_compact: as `json.dumps` writes it."""
 
     is_compact: bool = False
     max_whitespace: int = MAX_WHITESPACE

@@ -14,7 +14,13 @@ from engine.grammar.schema import keywords
 from engine.grammar.schema.places import Place, UnsupportedError
 from engine.grammar.schema.shapes import ALL, Array, Contains, Forms, Number, Object, String, Test, only
 
-HAVE_NONE = ("format", "uniqueItems", "patternProperties", "propertyNames", "unevaluatedItems")
+HAVE_NONE: tuple[str, ...] = (
+    "format",
+    "uniqueItems",
+    "patternProperties",
+    "propertyNames",
+    "unevaluatedItems",
+)
 HAVE_NONE += ("unevaluatedProperties", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef")
 OPPOSITE_BOUNDS = {
     "minimum": "exclusiveMaximum",
