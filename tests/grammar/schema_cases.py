@@ -92,7 +92,7 @@ REFUSED: list[dict[str, Any]] = [
     {"not": {"format": "date"}},
     {"pattern": r"(a)\1"},
 ]
-"""What no backend enforces, alone."""
+"""Schemas that no backend enforces."""
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 3, 5, 7, 9, 12, 100, 1.5, 2.25, -0.5, 6.0625,
