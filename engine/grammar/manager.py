@@ -26,6 +26,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -215,12 +216,12 @@ def pattern_tree(
     is_closed: bool = True,
 ) -> Node:
     """Return an equivalent regular expression."""
-    json_style = {"compact": compact, "max_whitespace": max_whitespace}
+    to_tree = partial(schema_tree, compact=compact, max_whitespace=max_whitespace)
     match params.kind:
         case "regex":
             return parse(params.regex or "")
         case "choice":
             return Choice(tuple(map(literal, params.choice or ())))
         case "json":
-            return schema_tree(params.json_schema, is_closed=is_closed, **json_style)
-    return schema_tree({"type": "object"}, any_depth=ANY_DEPTH - 1, **json_style)
+            return to_tree(params.json_schema, is_closed=is_closed)
+    return to_tree({"type": "object"}, any_depth=ANY_DEPTH - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 
 from engine.core.grammar_protocol import GrammarError
 from engine.grammar.language import ANY_TEXT, Language
@@ -62,12 +63,16 @@ def string_language(shape: String, *, loosely: bool = False) -> Language:
         return Language.of(Choice(tuple(map(literal, texts))))
     language = ANY_TEXT
     for test in shape.tests:
-        language = _within(test, lambda test=test, known=language: _limited(known, test, loosely))
+        language = _within(test, partial(_limited, language, test, loosely))
     if shape.least or shape.most is not None:
         length = Repeat(_ONE, shape.least, shape.most)
         path = shape.tests[0].path if shape.tests else "#"
-        language = _within(Test("length", "", path), lambda known=language: known & Language.of(length))
+        language = _within(Test("length", "", path), partial(_with_length, language, length))
     return language
+
+
+def _with_length(language: Language, length: Node) -> Language:
+    return language & Language.of(length)
 
 
 def quoted(text: str) -> Node:
