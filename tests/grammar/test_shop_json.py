@@ -84,6 +84,6 @@ def test_whitespace_has_the_length_of_the_setting() -> None:
             assert dfa.matches(text.encode()) is (length <= most)
         assert dfa.matches(b"[ 1]") is (most > 0) and not dfa.matches(b"[\n\n1]")
     assert StructuredOutputsConfig().max_whitespace == 20
-    with pytest.raises(ConfigError, match="max_whitespace must be an integer from 0 to 1000"):
+    with pytest.raises(ConfigError, match="max_whitespace must be from 0 to 1000"):
         StructuredOutputsConfig(max_whitespace=-1)
     assert schema_tree({"const": [1]}, compact=True, max_whitespace=8)

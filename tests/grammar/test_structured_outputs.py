@@ -261,7 +261,7 @@ def test_wrong_settings_are_refused_by_name(make_llm: MakeLLM) -> None:
         ({"backend": "outlines"}, "backend must be one of auto, xgrammar, dfa"),
         ({"bakend": "dfa"}, "structured_outputs_config has an unknown key 'bakend'; did you mean 'backend'"),
         ("{", "is not valid JSON"),
-        (["dfa"], "must be like"),
+        (["dfa"], "must be a dict"),
     ]:
         with pytest.raises(ConfigError, match=complaint):
             make_llm(structured_outputs_config=value)
