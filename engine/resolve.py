@@ -30,7 +30,7 @@ from engine.config import (
     StructuredOutputsConfig,
 )
 from engine.config.combinations import check_combinations
-from engine.config.scheduler import default_batch_sizes
+from engine.config.scheduler import ON_CPU, default_batch_sizes
 from engine.config.settings import check_types, load_class, require_one_of
 from engine.exec.base import EXECUTORS, executor_class
 from engine.models.hf_config import load_model_config
@@ -266,8 +266,8 @@ def _resolve_scheduler(
             f"max_model_len={max_model_len} is more than the {model.max_position_embeddings} positions that "
             f"{model.model} was made for; lower it, or override max_position_embeddings with hf_overrides"
         )
-    gpu_bytes = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
-    budget, num_seqs = default_batch_sizes(device.type, gpu_bytes)
+    gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    budget, num_seqs = default_batch_sizes(device.type, gpu.total_memory, gpu.name) if gpu else ON_CPU
     if not args.enable_chunked_prefill:
         budget = max(budget, max_model_len)  # every prompt is computed in one step
     if args.max_num_seqs is not None:

@@ -23,14 +23,15 @@ ON_LARGE_GPU = BatchSizes(max_num_batched_tokens=16384, max_num_seqs=1024)
 LARGE_GPU_BYTES = 70 * GIB
 
 
-def default_batch_sizes(device: str, gpu_bytes: int = 0) -> BatchSizes:
-    """Return the defaults for a device type; gpu_bytes: its total memory.
+def default_batch_sizes(device: str, gpu_bytes: int = 0, gpu_name: str = "") -> BatchSizes:
+    """Return the defaults for a device type; gpu_bytes: its total memory. A large A100 gets those of a small card.
 
-    Source: get_batch_defaults in vllm/engine/arg_utils.py.
+    Source: get_batch_defaults in vllm/engine/arg_utils.py, the values of its offline class.
     """
     if device != "cuda":
         return ON_CPU
-    return ON_LARGE_GPU if gpu_bytes >= LARGE_GPU_BYTES else ON_GPU
+    is_large = gpu_bytes >= LARGE_GPU_BYTES and "a100" not in gpu_name.lower()
+    return ON_LARGE_GPU if is_large else ON_GPU
 
 
 @dataclass(frozen=True)

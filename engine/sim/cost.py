@@ -8,7 +8,7 @@ tokens in R rows (Williams et al. 2009; the same decomposition as Vidur, Agrawal
     experts      those that some token chose        2 x active parameters x T
     head         vocabulary x hidden                2 x that x sampled rows
     attention    the KV of every row's context      pairs of positions          R and context decide, T does not help
-    collectives  2 all-reduces per layer (TP), one hand-over per stage (PP)
+    collectives  2 all-reduces per layer (TP), one hand-over per stage (PP): `interconnect.py`
     adapters     the matrices of every adapter      2 x those x its tokens      all adapters of the batch are read
     overhead     per step (launching, Python) and per row (bookkeeping)
 
@@ -25,6 +25,7 @@ from engine.config.graph_sizes import graph_size
 from engine.core.request import Request
 from engine.core.sched_output import SchedulerOutput
 from engine.sim.hardware import Hardware
+from engine.sim.interconnect import step_traffic
 from engine.sim.memory import Deployment
 
 
@@ -159,7 +160,6 @@ class CostModel:
         if not self._is_cpu:
             arithmetic = self._pair_flops / self.rates.attention_flops
             self._seconds_per_position = max(self._seconds_per_position, arithmetic)
-        self._hidden_bytes = model.hidden_size * precision.other_bytes
         self._eager = self.rates.eager_overhead * model.num_layers
         self._num_layers = model.num_layers
         self._adapter_params = model.adapter_params(deployment.max_lora_rank) / tp
@@ -252,16 +252,21 @@ class CostModel:
         return seconds
 
     def _collectives(self, load: StepLoad) -> float:
-        """Return seconds of communication. A ring all-reduce moves 2 (p - 1) / p of the tensor through every link."""
-        tp, pp, link = self.deployment.tp, self.deployment.pp, self.deployment.hardware.link
-        if tp == 1 and pp == 1:
+        """Return seconds of communication."""
+        replica = self.deployment
+        if replica.num_devices == 1:
             return 0.0
-        speed = link.bytes_per_s * self.rates.link_share
-        tensor = load.num_tokens * self._hidden_bytes
-        seconds = 0.0
-        if tp > 1:
-            seconds += 2 * self._num_layers * (link.latency_s + 2 * (tp - 1) / tp * tensor / speed)
-        return seconds + (pp - 1) * (link.latency_s + tensor / speed)
+        traffic = step_traffic(
+            hidden_size=replica.model.hidden_size,
+            num_layers=replica.model.num_layers,
+            vocab_size=replica.model.vocab_size,
+            value_bytes=replica.precision.other_bytes,
+            num_tokens=load.num_tokens,
+            num_sampled=load.num_sampled,
+            tensor_parallel_size=replica.tp,
+            pipeline_parallel_size=replica.pp,
+        )
+        return traffic.seconds(replica.hardware.link, self.rates.link_share)
 
     def copying(self, num_bytes: int) -> float:
         """Return seconds to copy bytes between a device and its host before the forward pass that needs them."""

@@ -23,9 +23,10 @@ from engine.config import ConfigError
 T = TypeVar("T")
 TERA = 1e12
 GIGA = 1e9
-NVLINK_LATENCY, PCIE_LATENCY, NETWORK_LATENCY = 7.8e-6, 8.6e-6, 12e-6
-"""Seconds of a small all-reduce between two GPUs in NCCL's own model (ring, LL protocol): 6.6 us, and 0.6, 1.0 or
-2.7 us for each of its two steps. Source: NCCL src/graph/tuning.cc, baseLatencies and hwLatencies."""
+RING_START = 6.6e-6
+NVLINK_STEP, PCIE_STEP, NETWORK_STEP = 0.6e-6, 1.0e-6, 2.7e-6
+"""Seconds of a collective in NCCL's own model (ring, LL protocol): RING_START, and one of the others for each step of
+the ring. Source: NCCL src/graph/tuning.cc, baseLatencies and hwLatencies."""
 
 
 @dataclass(frozen=True)
@@ -34,29 +35,40 @@ class Link:
 
     name: str
     bytes_per_s: float
-    latency_s: float  # seconds of the smallest message or collective
+    latency_s: float  # seconds of the smallest message, or of an all-reduce of two ranks
     source: str
+    step_s: float = NVLINK_STEP  # seconds that each further step of a ring takes
 
     def seconds(self, num_bytes: float) -> float:
         return self.latency_s + num_bytes / self.bytes_per_s
+
+    def ring_latency(self, num_steps: int) -> float:
+        """Return the seconds of the smallest collective: 2 (p - 1) steps for an all-reduce of p ranks, p - 1 for a
+        gather."""
+        return self.latency_s + (num_steps - 2) * self.step_s
+
+
+def _link(name: str, gb_per_s: float, step: float, source: str) -> Link:
+    return Link(name, gb_per_s * GIGA, RING_START + 2 * step, source, step)
 
 
 LINKS = {
     link.name: link
     for link in (
-        Link("pcie3", 16 * GIGA, PCIE_LATENCY, "PCIe 3.0 x16: 8 GT/s x 16 lanes, one direction"),
-        Link("pcie4", 32 * GIGA, PCIE_LATENCY, "PCIe 4.0 x16: 16 GT/s x 16 lanes, one direction"),
-        Link("pcie5", 64 * GIGA, PCIE_LATENCY, "PCIe 5.0 x16: 32 GT/s x 16 lanes, one direction"),
-        Link("nvlink3", 300 * GIGA, NVLINK_LATENCY, "A100 datasheet: 600 GB/s, both directions together"),
-        Link("nvlink4", 450 * GIGA, NVLINK_LATENCY, "H100 datasheet: 900 GB/s, both directions together"),
-        Link("nvlink5", 900 * GIGA, NVLINK_LATENCY, "B200 datasheet: 1.8 TB/s, both directions together"),
-        Link("ib-hdr", 25 * GIGA, NETWORK_LATENCY, "InfiniBand HDR: 200 Gb/s per port"),
-        Link("ib-ndr", 50 * GIGA, NETWORK_LATENCY, "InfiniBand NDR: 400 Gb/s per port"),
-        Link("ethernet-100g", 12.5 * GIGA, 30e-6, "100 Gb/s Ethernet, RDMA off"),
-        Link("memory", 10 * GIGA, 20e-6, "between two processes of one machine, through shared memory"),
+        _link("pcie3", 16, PCIE_STEP, "PCIe 3.0 x16: 8 GT/s x 16 lanes, one direction"),
+        _link("pcie4", 32, PCIE_STEP, "PCIe 4.0 x16: 16 GT/s x 16 lanes, one direction"),
+        _link("pcie5", 64, PCIE_STEP, "PCIe 5.0 x16: 32 GT/s x 16 lanes, one direction"),
+        _link("nvlink3", 300, NVLINK_STEP, "A100 datasheet: 600 GB/s, both directions together"),
+        _link("nvlink4", 450, NVLINK_STEP, "H100 datasheet: 900 GB/s, both directions together"),
+        _link("nvlink5", 900, NVLINK_STEP, "B200 datasheet: 1.8 TB/s, both directions together"),
+        _link("ib-hdr", 25, NETWORK_STEP, "InfiniBand HDR: 200 Gb/s per port"),
+        _link("ib-ndr", 50, NETWORK_STEP, "InfiniBand NDR: 400 Gb/s per port"),
+        _link("ethernet-100g", 12.5, 11.7e-6, "100 Gb/s Ethernet, RDMA off"),
+        _link("memory", 10, 6.7e-6, "between two processes of one machine, through shared memory"),
     )
 }
-"""Bandwidths are those of the standards. Latencies of Ethernet without RDMA and of shared memory are rough."""
+"""Bandwidths are those of the standards. Steps of Ethernet without RDMA and of shared memory are rough: 30 and 20 us
+for an all-reduce of two."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@
 
 The counts are those of `engine/parallel.py`, which counts them in a real run (`StepStats.num_collectives`,
 `collective_bytes`): `tests/parallel` compares the two. A ring all-reduce of n bytes over p ranks moves
-2 (p - 1) / p * n through every link. Sources: Megatron-LM (arXiv 1909.08053, section 3); the cost of a ring,
-Patarasuk and Yuan 2009.
+2 (p - 1) / p * n through every link, in 2 (p - 1) steps; the gather has p - 1. Sources: Megatron-LM (arXiv 1909.08053,
+section 3); the cost of a ring, Patarasuk and Yuan 2009; the time of a step, `Link.ring_latency`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ class StepTraffic:
     num_boundaries: int  # boundaries between pipeline stages; each is crossed once
     boundary_bytes: int  # bytes of one crossing
 
-    def seconds(self, link: Link) -> float:
-        """Return the time of all messages in turn over `link`, without overlap with compute."""
-        size = self.tensor_parallel_size
-        total = self.num_boundaries * link.seconds(self.boundary_bytes)
+    def seconds(self, link: Link, share: float = 1.0) -> float:
+        """Return the time of all messages in turn over `link`, without overlap with compute.
+
+        share: share of the link's bandwidth that messages reach.
+        """
+        size, speed = self.tensor_parallel_size, link.bytes_per_s * share
+        total = self.num_boundaries * (link.latency_s + self.boundary_bytes / speed)
         if size > 1:
             moved = 2 * (size - 1) / size * self.all_reduce_bytes
-            total += self.num_all_reduces * link.latency_s + moved / link.bytes_per_s
+            total += self.num_all_reduces * link.ring_latency(2 * (size - 1)) + moved / speed
         if self.gather_bytes:
-            total += link.seconds(self.gather_bytes * (size - 1))
+            total += link.ring_latency(size - 1) + self.gather_bytes * (size - 1) / speed
         return total
 
 

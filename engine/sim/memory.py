@@ -8,6 +8,7 @@
 
 The order of vLLM's boot log (vllm/v1/worker/gpu_worker.py, determine_available_memory) and of our own worker
 (engine/worker/worker.py). Weights, KV and blocks are exact; activations are an estimate, a few percent of the card.
+With pipeline stages, weights are the mean of the stages and KV that of the largest.
 """
 
 from __future__ import annotations
@@ -60,11 +61,28 @@ class Deployment:
         if self.model.num_heads % self.tp:
             raise ConfigError(
                 f"tp={self.tp} does not divide the {self.model.num_heads} heads of {self.model.name}; "
-                f"choose one of {', '.join(str(size) for size in _TP_SIZES if not self.model.num_heads % size)}"
+                f"choose one of {', '.join(map(str, self.tp_sizes))}"
+            )
+        kv_heads = self.model.num_kv_heads
+        if self.model.mla is None and max(kv_heads, self.tp) % min(kv_heads, self.tp):
+            raise ConfigError(
+                f"tp={self.tp} and the {kv_heads} KV heads of {self.model.name} do not divide each other: a rank would "
+                f"hold part of a head; choose one of {', '.join(map(str, self.tp_sizes))}"
             )
         if self.pp > self.model.num_layers:
             layers = f"the {self.model.num_layers} layers of {self.model.name}"
             raise ConfigError(f"pp={self.pp} is more than {layers}")
+
+    @property
+    def tp_sizes(self) -> list[int]:
+        """Return the usual numbers of ranks that divide the heads and hold whole KV heads."""
+        heads, kv_heads = self.model.num_heads, self.model.num_kv_heads
+        return [
+            size
+            for size in _TP_SIZES
+            if not heads % size
+            and (self.model.mla is not None or not max(kv_heads, size) % min(kv_heads, size))
+        ]
 
     @property
     def precision(self) -> Precision:
@@ -83,12 +101,17 @@ class Deployment:
     @property
     def kv_bytes_per_token(self) -> float:
         """KV bytes per token on all devices together, including copies."""
-        return self.kv_bytes_per_token_per_device * self.num_devices
+        return self._kv_bytes_per_layer * self.model.num_layers * self.tp
 
     @property
     def kv_bytes_per_token_per_device(self) -> float:
-        """KV bytes per token on one device; with PP it holds only its layers."""
-        elements = self.model.kv_elements_per_token(self.tp) / self.pp
+        """KV bytes per token on one device; with PP on one of the largest stage, which has the fewest blocks."""
+        return self._kv_bytes_per_layer * -(-self.model.num_layers // self.pp)
+
+    @property
+    def _kv_bytes_per_layer(self) -> float:
+        """KV bytes per token and layer on one device."""
+        elements = self.model.kv_elements_per_token(self.tp) / self.model.num_layers
         scales = elements / self.model.head_dim * KV_SCALE_BYTES.get(self.kv_cache_dtype, 0)
         return elements * kv_bytes(self.kv_cache_dtype, self.precision) + scales
 
@@ -121,7 +144,7 @@ def make_deployment(
             f"max_model_len {max_model_len} is more than the {most} positions of {shape.name}; lower it to {most}"
         )
     kind = "cpu" if hardware.is_cpu else "cuda"
-    tokens, seqs = default_batch_sizes(kind, int(hardware.memory_bytes))
+    tokens, seqs = default_batch_sizes(kind, int(hardware.memory_bytes), hardware.name)
     tokens = max_num_batched_tokens or max(tokens, max_num_seqs or 0)
     seqs = min(max_num_seqs or seqs, tokens)
     dtype = get_precision(dtype or ("float32" if hardware.is_cpu else "bfloat16")).name
@@ -179,6 +202,25 @@ def divide_memory(deployment: Deployment) -> MemoryPlan:
     )
 
 
+def require_room(deployment: Deployment, kv_tokens: int = 0) -> None:
+    """Raise DoesNotFit if weights and the KV of `kv_tokens` tokens are more than the devices' whole memory.
+
+    For calculators that need no memory plan: what exceeds this bound cannot exist, whatever runs beside it.
+    """
+    weights = deployment.weight_bytes / deployment.num_devices
+    cache = kv_tokens * deployment.kv_bytes_per_token_per_device
+    total = deployment.hardware.memory_bytes
+    if weights + cache <= total:
+        return
+    tokens = f", the KV of {kv_tokens:,} tokens {cache / GIB:,.1f}" if kv_tokens else ""
+    message = (
+        f"{deployment.model.name} in {deployment.dtype} does not fit on {_where(deployment)}: on each device weights "
+        f"take {weights / GIB:,.1f} GiB{tokens}, and there are {total / GIB:.1f}. Choose a narrower dtype, more or "
+        "larger devices, or fewer tokens"
+    )
+    raise DoesNotFit(message, weights + cache - total)
+
+
 def _activation_bytes(deployment: Deployment) -> float:
     """Return the peak of the largest step: inside an MLP, or the logits plus the sampler's two tables."""
     model, width = deployment.model, deployment.precision.other_bytes
@@ -189,14 +231,17 @@ def _activation_bytes(deployment: Deployment) -> float:
     return max(hidden, logits)
 
 
+def _where(deployment: Deployment) -> str:
+    count, name = deployment.num_devices, deployment.hardware.name
+    return f"{count} x {name}" if count > 1 else name
+
+
 def _does_not_fit(deployment: Deployment, parts: MemoryPlan) -> DoesNotFit:
     needed = deployment.max_model_len * parts.kv_bytes_per_token
     short_by = needed + 2 * deployment.block_size * parts.kv_bytes_per_token - parts.kv_budget
-    model, hardware = deployment.model.name, deployment.hardware.name
-    where = f"{deployment.num_devices} x {hardware}" if deployment.num_devices > 1 else hardware
     helps = "; ".join(remedies(deployment))
     message = (
-        f"{model} in {deployment.dtype} does not fit on {where}: short by {short_by / GIB:.1f} GiB per device. "
+        f"{deployment.model.name} in {deployment.dtype} does not fit on {_where(deployment)}: short by {short_by / GIB:.1f} GiB per device. "
         f"Of {parts.usable / GIB:.1f} GiB usable, weights take {parts.weights / GIB:.1f}, activations and runtime "
         f"{(parts.activations + parts.runtime) / GIB:.1f}, and one sequence of {deployment.max_model_len} tokens needs "
         f"{needed / GIB:.1f}. {f'What would fit: {helps}.' if helps else 'No single change makes it fit.'}"
@@ -206,7 +251,7 @@ def _does_not_fit(deployment: Deployment, parts: MemoryPlan) -> DoesNotFit:
 
 def remedies(deployment: Deployment) -> list[str]:
     """Return single changes that make it fit, cheapest first."""
-    model, hardware = deployment.model, deployment.hardware
+    hardware = deployment.hardware
     width = deployment.precision.weight_bytes
     narrower = [name for name in ("fp8", "int4") if get_precision(name).weight_bytes < width]
     kinds: list[list[tuple[str, dict[str, object]]]] = [
@@ -218,7 +263,7 @@ def remedies(deployment: Deployment) -> list[str]:
         [(f"--dtype {name}", {"dtype": name}) for name in narrower],
     ]
     if not hardware.is_cpu:
-        sizes = [size for size in (2, 4, 8, 16) if size > deployment.tp and not model.num_heads % size]
+        sizes = [size for size in deployment.tp_sizes if deployment.tp < size <= 16]
         larger = [gpu for gpu in GPUS.values() if gpu.memory_bytes > hardware.memory_bytes]
         kinds.append([(f"--tp {size}", {"tp": size}) for size in sizes])
         kinds.append([(f"--gpu {gpu.name}", {"hardware": gpu}) for gpu in larger])

@@ -9,7 +9,7 @@ from engine.config import CacheConfig, ConfigError, SchedulerConfig
 from engine.config.cache import TierConfig
 from engine.sim.cost import CostModel, Rates
 from engine.sim.engine import SimEngine
-from engine.sim.memory import Deployment, MemoryPlan, plan_memory
+from engine.sim.memory import Deployment, MemoryPlan, divide_memory, plan_memory
 from engine.sim.report import RunReport, summarise
 from engine.sim.speculation import Speculation
 from engine.sim.workload import SimRequest, Tell
@@ -44,6 +44,12 @@ def make_engine(
     """
     if num_blocks is None:
         num_blocks = (plan or plan_memory(deployment)).num_blocks
+    elif num_blocks > (most := divide_memory(deployment).num_blocks):
+        size = deployment.kv_bytes_per_token_per_device * deployment.block_size * num_blocks / GIB
+        raise ConfigError(
+            f"{num_blocks:,} KV blocks take {size:.1f} GiB per device, and {deployment.hardware.name} has room for "
+            f"{most:,} beside {deployment.model.name}; lower the number of blocks, or leave it out to use all"
+        )
     tiers = _tiers(deployment, swap_space, kv_offloading_size)
     cache = CacheConfig(
         num_blocks,

@@ -166,7 +166,7 @@ def serve_traffic(
     """
     lengths = Lengths.parse("lognormal:2000:1.0"), Lengths.parse("lognormal:60:0.5")
     workload = Workload(num_requests, rate, *lengths, max_model_len=16_384, seed=seed)
-    engine = make_engine(_deployment(budget), num_blocks=40_000, enable_prefix_caching=False)
+    engine = make_engine(_deployment(budget), enable_prefix_caching=False)
     engine.run(workload)
     recorder = engine.recorder
     gaps = [gap for gap, count in zip(recorder.gaps, recorder.gap_counts, strict=True) for _ in range(count)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.sampling_params import SamplingParams
 from engine.sim.hardware import get_hardware
-from engine.sim.memory import Deployment
+from engine.sim.memory import Deployment, require_room
 from engine.sim.models import get_model
 from quizzes.experiments.core_engine import CoreEngine
 
@@ -65,6 +65,13 @@ def worker_of(llm: Any) -> Any:
     return llm.llm_engine.engine_core.executor.worker
 
 
-def deploy(model: str, hardware: str, **settings: Any) -> Deployment:
-    """Return a named model on named hardware for the simulator's cost model, with these settings of Deployment."""
-    return Deployment(get_model(model), get_hardware(hardware), **settings)
+def deploy(model: str, hardware: str, *, holds: int | None = 0, **settings: Any) -> Deployment:
+    """Return a named model on named hardware for the simulator's cost model, with these settings of Deployment.
+
+    holds: KV tokens that the devices hold at once. Raises DoesNotFit if they and the weights exceed the memory, so that
+    no experiment prices what cannot exist; None: no check, for experiments whose result tells.
+    """
+    deployment = Deployment(get_model(model), get_hardware(hardware), **settings)
+    if holds is not None:
+        require_room(deployment, holds)
+    return deployment

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from engine.sim.hardware import LINKS
 from quizzes.experiments.context import Context
 from quizzes.experiments.parallelism.plans import bubble, fit, traffic
 from quizzes.experiments.parallelism.tensors import experts, live, shards
 from quizzes.oracles import parallelism as oracle
+from quizzes.question_bank import load_bank
 
 
 def test_tensor_parallelism_needs_two_all_reduces_per_layer_and_one_for_the_embedding() -> None:
@@ -53,3 +55,16 @@ def test_a_seven_billion_model_needs_no_second_large_card() -> None:
 def test_two_workers_give_the_same_tokens_and_count_every_message() -> None:
     found = live(Context(), max_tokens=6)
     assert found.same_tokens and found.all_reduces_per_layer == 2
+
+
+def test_the_shares_of_messages_in_the_spoken_answer_are_those_of_the_calculator() -> None:
+    """`explain_tp_pp` says "about a quarter of a decode step of 32 rows", "most of it over Ethernet", 14 steps."""
+    said = load_bank().question("parallelism.explain_tp_pp").interview
+    assert said is not None
+    assert "about a quarter of a decode step of 32 rows" in " ".join(said.long.split())
+    assert 0.22 < traffic(tokens=32).share < 0.28 and traffic(tokens=32, link="ethernet-100g").share > 0.5
+    waiting, moving = (
+        161 * LINKS["nvlink4"].ring_latency(14),
+        traffic(tokens=32).all_reduce_bytes * 1.75 / 450e9,
+    )
+    assert waiting > moving

@@ -136,7 +136,7 @@ def chunked_cost(
     rows = [step.rows["r"] for step in engine.steps]
     blocks = len(request.blocks)
     engine.close()
-    cost = CostModel(deploy(model, hardware))
+    cost = CostModel(deploy(model, hardware, holds=prompt))
 
     def seconds(start: int, count: int) -> float:
         end, pairs = start + count, pairs_of(start, count, None)

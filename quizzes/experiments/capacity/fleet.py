@@ -117,7 +117,7 @@ def kv_handoff(
         transfer_ms, prefill_ms [ms]
         share_of_ttft [share]: transfer / (prefill + transfer), nothing overlapped.
     """
-    deployment = deploy(model, gpu, tp=tp, kv_cache_dtype=kv_dtype, max_model_len=prompt)
+    deployment = deploy(model, gpu, holds=prompt, tp=tp, kv_cache_dtype=kv_dtype, max_model_len=prompt)
     cost = CostModel(deployment)
     prefill = cost.seconds(StepLoad(1, prompt, 1, 0, pairs_of(0, prompt, cost.window), prompt))
     held = deployment.model.kv_tokens_held(prompt)

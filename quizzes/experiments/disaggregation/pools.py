@@ -71,7 +71,8 @@ def transfer(
         decode_step_ms [ms]: One decode step of one request with this context.
         transfer_steps [steps]: Decode steps that take as long as the transfer.
     """
-    deployment, wire = deploy(model, hardware, tp=tp, kv_cache_dtype=kv_cache_dtype), get_link(link)
+    deployment = deploy(model, hardware, holds=prompt, tp=tp, kv_cache_dtype=kv_cache_dtype)
+    wire = get_link(link)
     per_token = deployment.kv_bytes_per_token
     per_device = prompt * deployment.kv_bytes_per_token_per_device
     seconds = per_device / (wire.bytes_per_s * LINK_SHARE) + wire.latency_s

@@ -119,8 +119,9 @@ def traffic(
         step_ms [ms]: Time of the step's arithmetic and memory traffic by the cost model, without messages.
         share [share]: ms / (ms + step_ms).
     """
-    replica = deploy(model, hardware, tp=tp, pp=pp)
-    shape, rows = replica.model, tokens if sampled is None else sampled
+    rows = tokens if sampled is None else sampled
+    replica = deploy(model, hardware, holds=512 * rows, tp=tp, pp=pp)
+    shape = replica.model
     said = step_traffic(
         hidden_size=shape.hidden_size,
         num_layers=shape.num_layers,

@@ -77,7 +77,7 @@ def launches(
         idle [share]: Share of the eager step in which the device waits for the host.
         speedup [x]: eager_ms over graph_ms.
     """
-    floor = floor_of(model, hardware, "bfloat16")
+    floor = floor_of(model, hardware, "bfloat16", rows=rows, length=context + tokens_per_row)
     count = floor.deployment.model.num_layers * kernels_per_layer + 4
     work = 1e6 * floor.cost.seconds(load_of_rows(rows, tokens_per_row, context))
     each = work / count + kernel_us

@@ -69,7 +69,7 @@ def tokeniser_load(
             tokenizer.encode(prompt)
         times.append(1e6 * (perf_counter() - began) / len(prompts))
     median, lo, hi = median_interval(times)
-    cost = floor_of(model, hardware, "bfloat16").cost
+    cost = floor_of(model, hardware, "bfloat16", rows=batch, length=length + output).cost
     prefill, decode = (cost.seconds(load_of_rows(batch, *row)) for row in ((max(2, length), 0), (1, length)))
     device = 1e6 * (prefill + decode * (output - 1)) / batch
     return Result(

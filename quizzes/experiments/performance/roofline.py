@@ -2,13 +2,15 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from engine.sim.cost import CostModel, Efficiency, Rates, StepLoad, pairs_of
 from engine.sim.memory import Deployment
+from engine.sim.models import get_model
 from quizzes.experiments import BadArguments, Result, arg, deploy, experiment
 from quizzes.experiments.charts import LINE, vega
 
+Parallel = Literal[1, 2, 4, 8, 16]
 SHARES = ("gemm_flops", "bandwidth", "attention_flops", "attention_bandwidth", "link")
 OVERHEADS = ("step_overhead", "eager_overhead", "row_overhead")
 PERFECT = Efficiency(**dict.fromkeys(SHARES, 1), **dict.fromkeys(OVERHEADS, 0))
@@ -33,16 +35,33 @@ class Floor:
 
     def attention_flops(self, load: StepLoad) -> float:
         pairs = load.decode_context + load.prefill_pairs
-        return pairs * self.deployment.model.attention_flops_per_pair
+        return pairs * self.deployment.model.attention_flops_per_pair / self.deployment.tp
+
+    def most_rows(self, context: int) -> int:
+        """Return the requests of `context` tokens whose KV fits into the device's memory beside the weights."""
+        deployment = self.deployment
+        free = deployment.hardware.memory_bytes - deployment.weight_bytes / deployment.tp
+        held = deployment.model.kv_tokens_held(max(1, context))
+        return int(free // (held * deployment.kv_bytes_per_token_per_device))
 
     def kv_bytes(self, load: StepLoad) -> float:
         positions = load.decode_context + load.prefill_context
         return positions * self.deployment.kv_bytes_per_token_per_device
 
 
-def floor_of(model: str, hardware: str, dtype: str, kv_cache_dtype: str = "auto") -> Floor:
-    """Named model on one named device."""
-    deployment = deploy(model, hardware, dtype=dtype, kv_cache_dtype=kv_cache_dtype)
+def floor_of(
+    model: str,
+    hardware: str,
+    dtype: str,
+    kv_cache_dtype: str = "auto",
+    *,
+    tp: int = 1,
+    rows: int = 0,
+    length: int = 0,
+) -> Floor:
+    """Named model on `tp` named devices, which hold `rows` requests of `length` tokens. Raises DoesNotFit."""
+    holds = rows * get_model(model).kv_tokens_held(length)
+    deployment = deploy(model, hardware, holds=holds, tp=tp, dtype=dtype, kv_cache_dtype=kv_cache_dtype)
     device = deployment.hardware
     compute = deployment.precision.compute_dtype(device)
     cost = CostModel(deployment, Rates.of(device, compute, PERFECT))
@@ -67,13 +86,14 @@ def roofline(
     tokens_per_row: int = arg(1, 1, 1_000_000),
     context: int = arg(1000, 0, 10_000_000),
     kv_cache_dtype: str = "auto",
+    tp: Parallel = 1,
 ) -> Result:
     """Place a step on the roofline of a device: bytes, arithmetic, and which is the limit.
 
     Uses the simulator's cost model at 100 % efficiency (Williams, Waterman, Patterson 2009). `rows` requests with
-    `context` tokens in the cache compute `tokens_per_row` tokens each; 1 is decode.
+    `context` tokens in the cache compute `tokens_per_row` tokens each; 1 is decode. `tp` devices share weights and KV.
 
-    Returns: One step at the datasheet's rates. GB are 1e9 bytes, GFLOP 1e9.
+    Returns: One step at the datasheet's rates, on one device. GB are 1e9 bytes, GFLOP 1e9.
         tokens [tokens]: Tokens through the linear layers.
         weight_gb [GB]: Read once: linear layers and output head.
         kv_gb [GB]: Read by attention.
@@ -82,12 +102,13 @@ def roofline(
         attention_intensity [FLOP/B]: Arithmetic intensity of attention on the KV that it reads.
         ridge [FLOP/B]: Ridge point of the device in the type that the linear layers compute in.
         bound: Limit of the linear layers: memory or compute.
-        linear_ms, head_ms, attention_ms, step_ms [ms]
+        linear_ms, head_ms, attention_ms, collectives_ms, step_ms [ms]
         tokens_per_s [tokens/s]: New tokens, one for each row and step.
         mfu [share]: Arithmetic done over what the device could do in that time: model FLOPs utilisation.
         mbu [share]: Bytes moved over what the memory could move: memory bandwidth utilisation.
     """
-    floor = floor_of(model, hardware, dtype, kv_cache_dtype)
+    length = context + tokens_per_row
+    floor = floor_of(model, hardware, dtype, kv_cache_dtype, tp=tp, rows=rows, length=length)
     load = load_of_rows(rows, tokens_per_row, context)
     weight_bytes, flops = floor.cost.bytes_and_flops(load)
     attention_flops, kv_bytes = floor.attention_flops(load), floor.kv_bytes(load)
@@ -102,7 +123,7 @@ def roofline(
         attention_intensity=attention_flops / kv_bytes,
         ridge=floor.ridge,
         bound="compute" if floor.is_compute_bound(load) else "memory",
-        **{f"{part}_ms": 1e3 * parts[part] for part in ("linear", "head", "attention")},
+        **{f"{part}_ms": 1e3 * parts[part] for part in ("linear", "head", "attention", "collectives")},
         step_ms=1e3 * seconds,
         tokens_per_s=rows / seconds,
         mfu=(flops + attention_flops) / floor.peak / seconds,
@@ -121,17 +142,19 @@ def batch_scaling(
     context: int = arg(1000, 0, 1_000_000),
     batches: list[int] = arg([1, 8, 32, 128, 512], 1, 65_536, count=(1, 20)),
     kv_cache_dtype: str = "auto",
+    tp: Parallel = 1,
 ) -> Result:
     """Scale the decode batch at the datasheet's rates: weights are read once for all rows, KV once per row.
 
-    Returns: By batch size, in the order given.
+    Returns: By batch size, in the order given; bytes of one of the `tp` devices.
         batches [rows]; step_ms [ms]; tokens_per_s [tokens/s]; weight_mb_per_token, kv_mb_per_token [MB]
         kv_share [share]: KV in all bytes of the step.
         speedup [x]: Tokens per second of the last batch over the first.
         knee [rows]: The smallest batch whose linear layers are limited by arithmetic.
         kv_equals_weights [rows]: The smallest batch that reads at least as many bytes of KV as of weights.
+        largest [rows]: The largest batch whose KV has room beside the weights; knees beyond it cannot be reached.
     """
-    floor = floor_of(model, hardware, dtype, kv_cache_dtype)
+    floor = floor_of(model, hardware, dtype, kv_cache_dtype, tp=tp, rows=max(batches), length=context)
 
     def read(rows: int) -> tuple[float, float]:
         """Return the bytes of weights and of KV that a step reads."""
@@ -150,6 +173,7 @@ def batch_scaling(
         speedup=rates[-1] / rates[0],
         knee=_first(lambda rows: floor.is_compute_bound(load_of_rows(rows, 1, context))),
         kv_equals_weights=_first(lambda rows: read(rows)[1] >= read(rows)[0]),
+        largest=floor.most_rows(context),
     )
 
 
@@ -170,10 +194,11 @@ def moe_reads(
     hardware: str = "h100",
     dtype: str = "bfloat16",
     tokens: int = arg(8, 1, 65_536),
+    tp: Parallel = 2,
 ) -> Result:
     """Count the experts and bytes that a decode step of a mixture of experts reads, by batch size.
 
-    Returns: One decode step of `tokens` rows, by the simulator's cost model.
+    Returns: One decode step of `tokens` rows, by the simulator's cost model; bytes of all `tp` devices together.
         experts_read [experts]: Expected experts per MoE layer under uniform routing.
         expert_gb [GB]: Read by the step, all layers.
         gb_per_token [GB]: All weights but the head, per token.
@@ -181,12 +206,12 @@ def moe_reads(
         intensity, ridge [FLOP/B]
         knee [tokens]: Tokens in a step from which the linear layers are limited by arithmetic.
     """
-    floor = floor_of(model, hardware, dtype)
+    floor = floor_of(model, hardware, dtype, tp=tp)
     shape, weight_bytes = floor.deployment.model, floor.deployment.precision.weight_bytes
     if shape.moe is None:
         raise BadArguments(f"{model} has no experts; choose mixtral-8x7b, qwen3-30b-a3b or deepseek-v3")
     load = load_of_rows(tokens, 1, 0)
-    total = floor.cost.bytes_and_flops(load)[0] - shape.vocab_size * shape.hidden_size * 2
+    total = tp * floor.cost.bytes_and_flops(load)[0] - shape.vocab_size * shape.hidden_size * 2
     expert_bytes = total - shape.common_params * weight_bytes
     experts_read = expert_bytes / (shape.routed_params * weight_bytes) * shape.moe.num_experts
     return Result(
@@ -212,6 +237,7 @@ def precision_speedup(
     rows: int = arg(1, 1, 100_000),
     tokens_per_row: int = arg(1, 1, 1_000_000),
     context: int = arg(1000, 0, 1_000_000),
+    tp: Parallel = 1,
 ) -> Result:
     """Compare one step in two weight precisions at the datasheet's rates.
 
@@ -226,7 +252,8 @@ def precision_speedup(
         base_bound, other_bound
     """
     load, huge = load_of_rows(rows, tokens_per_row, context), load_of_rows(1, HUGE, 0)
-    a, b = (floor_of(model, hardware, dtype, "bfloat16") for dtype in (base, other))
+    room: dict[str, int] = {"tp": tp, "rows": rows, "length": context + tokens_per_row}
+    a, b = (floor_of(model, hardware, dtype, "bfloat16", **room) for dtype in (base, other))
     base_bound, other_bound = ("compute" if f.is_compute_bound(load) else "memory" for f in (a, b))
     return Result(
         flop_rate=b.peak / a.peak,

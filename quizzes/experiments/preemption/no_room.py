@@ -151,7 +151,7 @@ def swap_or_recompute(
         break_even [tokens]: Copied whole, swapping stays cheaper from here on; -1: not up to 131,072 tokens.
         num_copies: Transfers out and in: 2, or with per_block two per block, layer and direction (K and V lie apart).
     """
-    deployment = deploy(model, gpu, tp=tp, block_size=block_size)
+    deployment = deploy(model, gpu, holds=tokens, tp=tp, block_size=block_size)
     found = compare(deployment, tokens, link=get_link(link) if link else None)
     num_copies, swap_ms = 2, 1000 * found.swap_seconds
     if copies == "per_block":
@@ -182,7 +182,7 @@ def swap_under_load(
 ) -> Result:
     """Compare recompute with swap under one load that exceeds memory: latencies in virtual time (`engine/sim`).
 
-    Returns: One workload on a simulated GPU: ample blocks, `num_blocks` with recompute, and with swap.
+    Returns: One workload on a simulated GPU: all blocks of the card, `num_blocks` with recompute, and with swap.
         preemptions_recompute, preemptions_swap
         ttft_p99_ample, ttft_p99_recompute, ttft_p99_swap, itl_p99_ample, itl_p99_recompute, itl_p99_swap,
             itl_max_ample, itl_max_recompute, itl_max_swap [ms]
@@ -193,13 +193,14 @@ def swap_under_load(
     deployment = deploy(model, gpu, max_num_batched_tokens=2048)
     load = list(Workload(num_requests, rate, Lengths(prompt, prompt), Lengths(output, output), seed=1))
 
-    def run(blocks: int, swap_space: float = 0.0) -> Any:
+    def run(blocks: int | None, swap_space: float = 0.0) -> Any:
+        num_blocks = None if blocks is None else blocks + 1
         engine = make_engine(
-            deployment, num_blocks=blocks + 1, enable_prefix_caching=False, swap_space=swap_space
+            deployment, num_blocks=num_blocks, enable_prefix_caching=False, swap_space=swap_space
         )
         return simulate(engine, load)
 
-    ample, recompute, swap = run(40_000), run(num_blocks), run(num_blocks, 64.0)
+    ample, recompute, swap = run(None), run(num_blocks), run(num_blocks, 64.0)
     runs = {"ample": ample, "recompute": recompute, "swap": swap}
     return Result(
         preemptions_recompute=recompute.num_preemptions,

@@ -106,7 +106,7 @@ def chunk_cost(
         overhead_share [share]: Fixed costs of steps over the chunked time.
         last_chunk_over_first [x]: Time of the last full chunk over that of the first: later ones look back further.
     """
-    cost = CostModel(deploy(model, gpu))
+    cost = CostModel(deploy(model, gpu, holds=prompt))
 
     def serve(budget: int) -> list[tuple[StepLoad, float]]:
         """Return (load, seconds) of each step until the first token of a lone prompt."""
@@ -157,7 +157,7 @@ def mixed_step(
         decode_intensity [FLOP/byte]: Arithmetic intensity of the linear layers.
         chunk_intensity, ridge [FLOP/byte]; decode_is_memory_bound, chunk_is_compute_bound
     """
-    cost = CostModel(deploy(model, gpu))
+    cost = CostModel(deploy(model, gpu, holds=decodes * context + chunk))
     pairs = pairs_of(0, chunk, None)
     loads = {
         "decode": StepLoad(decodes, decodes, decodes, decodes * context),
@@ -209,7 +209,8 @@ def prefill_interference(
     """
 
     def serve(budget: int, prompt: int, decodes: int, threshold: int, short: int) -> _Served:
-        replica = deploy(model, gpu, max_num_batched_tokens=budget, max_num_seqs=66, max_model_len=65_536)
+        limits = {"max_num_batched_tokens": budget, "max_num_seqs": 66, "max_model_len": 65_536}
+        replica = deploy(model, gpu, holds=decodes * context + prompt + short, **limits)
         return _serve(replica, prompt, decodes, context, threshold, short)
 
     runs = [serve(budget, prompt, decodes, threshold, short_prompt) for budget in budgets]
