@@ -241,8 +241,8 @@ def _does_not_fit(deployment: Deployment, parts: MemoryPlan) -> DoesNotFit:
     short_by = needed + 2 * deployment.block_size * parts.kv_bytes_per_token - parts.kv_budget
     helps = "; ".join(remedies(deployment))
     message = (
-        f"{deployment.model.name} in {deployment.dtype} does not fit on {_where(deployment)}: short by {short_by / GIB:.1f} GiB per device. "
-        f"Of {parts.usable / GIB:.1f} GiB usable, weights take {parts.weights / GIB:.1f}, activations and runtime "
+        f"{deployment.model.name} in {deployment.dtype} does not fit on {_where(deployment)}: short by "
+        f"{short_by / GIB:.1f} GiB per device. Of {parts.usable / GIB:.1f} GiB usable, weights take {parts.weights / GIB:.1f}, activations and runtime "
         f"{(parts.activations + parts.runtime) / GIB:.1f}, and one sequence of {deployment.max_model_len} tokens needs "
         f"{needed / GIB:.1f}. {f'What would fit: {helps}.' if helps else 'No single change makes it fit.'}"
     )

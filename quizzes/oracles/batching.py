@@ -75,3 +75,23 @@ def capture_size(rows: int, largest: int) -> int:
 def straggler_use(slots: int, short: int, long: int) -> float:
     """Percent of a static group's slot steps at work: one member takes `long`, the others `short`."""
     return 100 * (long + (slots - 1) * short) / (slots * long)
+
+
+def places(pool: int, longest: int) -> int:
+    """Requests that fit one after the other when each reserves the longest possible length."""
+    return sum(1 for _ in range(longest, pool + 1, longest))
+
+
+def paged_places(pool: int, mean: int, block: int) -> int:
+    """Requests that fit when each takes whole blocks."""
+    blocks, each = pool // block, (mean + block - 1) // block
+    return blocks // each
+
+
+def token_rate_gain(pool: int, longest: int, mean: int, block: int, weights_ms: float, row_us: float) -> float:
+    """Tokens per second with paging over those with reservations: rows over the time of a step."""
+
+    def rate(rows: int) -> float:
+        return rows / (weights_ms * 1000 + rows * row_us)
+
+    return rate(paged_places(pool, mean, block)) / rate(places(pool, longest))

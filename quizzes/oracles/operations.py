@@ -72,3 +72,36 @@ def failures_seen(rate: float, share: float, every: int, minutes: int) -> float:
 
 def failures_seen_all(rate: float, every: int, minutes: int) -> float:
     return failures_seen(rate, 1, every, minutes)
+
+
+def hours_of_budget(goal: float, bad: float, days: int, left: float) -> float:
+    """Hours until the misses allowed in `days` days are used up, counted per request of even traffic."""
+    allowed = (1 - goal / 100) * left / 100 * days * 24
+    return allowed / (bad / 100)
+
+
+def moved_at_limit(rate: float, limit: float) -> float:
+    """Percentage of the requests that lose all their hits when the rate falls by exactly `limit` points."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rate - rate * (1 - middle) <= limit else (low, middle)
+    return 100 * low
+
+
+def seen_percent(hit: float, prompts: int) -> float:
+    """Chance that one of the prompts is concerned, summed over which one is the first."""
+    share, unseen, seen = hit / 100, 1.0, 0.0
+    for _ in range(prompts):
+        seen += unseen * share
+        unseen *= 1 - share
+    return 100 * seen
+
+
+def nights_to_see(hit: float, prompts: int) -> int:
+    """Nights until at most 5 % are left, by multiplying night by night."""
+    nights, unseen = 0, 1.0
+    while unseen > 0.05:
+        unseen *= 1 - seen_percent(hit, prompts) / 100
+        nights += 1
+    return nights

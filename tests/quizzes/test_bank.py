@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from quizzes import lint
 from quizzes.experiments import registry
+from quizzes.expressions import is_expression
 from quizzes.grading import ParseError, parse
 from quizzes.grading.check import share_of_points
 from quizzes.instance import draw
@@ -23,7 +25,8 @@ REVERSE = [f"Q{number}" for number in range(128, 135)]
 """Questions that the candidate asks."""
 PAIRS = codes().keys() - NUMBERED.keys()
 """Pairs of statements in prep guides that contradict each other."""
-SCHEMA = Path(__file__).resolve().parents[2] / "quizzes" / "question.schema.json"
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = ROOT / "quizzes" / "question.schema.json"
 
 
 def seeds_of(question: Question, count: int) -> range:
@@ -41,6 +44,21 @@ def test_there_are_enough_and_machines_decide_most() -> None:
     assert len(BANK) >= 220 and graded / len(BANK) >= 0.8
 
 
+def test_the_readme_says_how_many_answers_are_computed() -> None:
+    questions = [BANK.question(entry.id) for entry in BANK]
+    run = sum(question.experiment is not None for question in questions)
+    computed = sum(
+        question.experiment is None and any(is_expression(answer.expect) for answer in question.answers)
+        for question in questions
+    )
+    pattern = r"(\d+) interview questions \(for (\d+) an experiment on the engine runs .* for (\d+) a formula"
+    said = re.search(pattern, " ".join((ROOT / "README.md").read_text().split()))
+    assert said is not None
+    assert [int(number) for number in said.groups()] == pytest.approx(
+        [len(questions), run, computed], rel=0.02
+    )
+
+
 def test_every_numbered_question_is_covered() -> None:
     covered = {number for entry in BANK for number in entry.covers}
     assert list(NUMBERED) == [f"Q{number:03d}" for number in range(1, 151)]
@@ -50,6 +68,64 @@ def test_every_numbered_question_is_covered() -> None:
 def test_every_numbered_question_has_an_interview_answer() -> None:
     silent = [number for number in NUMBERED if BANK.question(BANK.covering(number)[0]).interview is None]
     assert silent == []
+
+
+def test_every_numbered_question_has_an_item_that_a_machine_grades() -> None:
+    decided = {number for entry in BANK if entry.kind not in ("free", "design") for number in entry.covers}
+    assert sorted(NUMBERED.keys() - decided) == []
+
+
+def test_every_spoken_answer_goes_deeper_with_statements_and_not_with_questions() -> None:
+    shallow = [
+        question.id
+        for question in map(BANK.question, BANK.entries)
+        if question.interview and question.status != "retired"
+        if len(question.interview.deep) < 80 or question.interview.deep.count("?") > 1
+    ]
+    assert shallow == []
+
+
+def spoken(question_id: str) -> str:
+    """Return all sentences of a spoken answer on one line."""
+    said = BANK.question(question_id).interview
+    assert said is not None
+    return " ".join(f"{said.short} {said.long} {said.deep}".split())
+
+
+def test_figures_in_spoken_answers_are_those_of_the_experiments() -> None:
+    gate = run_once("capacity.pass_rate", {"gate": 0.99})
+    assert (
+        f"one-sided 95 % bound needs {gate['cases_one_sided']} cases without an error, a two-sided Wilson interval "
+        f"that lies above the gate {gate['cases_needed']}." in spoken("capacity.validate_quantised")
+    )
+    table = run_once("attention.table_traffic", {"context": 4096, "block_size": 1})
+    assert f"blocks of 1 cost {100 * table['table_share']:.1f} % in bytes" in spoken(
+        "attention.kernel_indirection"
+    )
+    sent = run_once("disaggregation.transfer", {"prompt": 4000, "tp": 4})
+    assert f"{sent['transfer_ms']:.0f} ms over four NDR links at 80 % of their rate" in spoken(
+        "disaggregation.explain_both_sides"
+    )
+    cards = [
+        run_once(
+            "capacity.plan",
+            {
+                "model": "llama-3.1-8b",
+                "gpu": gpu,
+                "max_num_seqs": 64,
+                "max_num_batched_tokens": 2048,
+                "max_model_len": 4096,
+            },
+        )
+        for gpu in ("a10g", "h100")
+    ]
+    lab = spoken("capacity.explain_one_gpu_lab")
+    assert f"some {round(cards[0]['kv_tokens'], -3):,} tokens: nine requests of 4,096" in lab
+    assert (
+        9 <= cards[0]["max_concurrency"] < 10
+        and "well over 400,000" in lab
+        and cards[1]["kv_tokens"] > 440_000
+    )
 
 
 def test_reverse_questions_say_what_good_and_bad_replies_reveal() -> None:

@@ -88,6 +88,7 @@ def pass_rate(
         errors [cases]
         errors_allowed [cases]: Maximum wrong cases with which the gate passes; -1: too few cases to pass.
         cases_needed [cases]: Cases that prove the gate if all are right.
+        cases_one_sided [cases]: The same by the exact one-sided 95 % bound: gate to this power is at most 5 %.
     """
     if right > cases:
         raise BadArguments(f"{right} right of {cases} cases")
@@ -108,6 +109,7 @@ def pass_rate(
         errors_allowed=bisect_left(range(cases + 1), True, key=lambda wrong: not proves(cases - wrong, cases))
         - 1,
         cases_needed=bisect_left(range(enough), True, lo=1, key=lambda n: proves(n, n)),
+        cases_one_sided=math.ceil(math.log(1 - CONFIDENCE) / math.log(gate)),
     )
 
 
