@@ -242,7 +242,8 @@ def _does_not_fit(deployment: Deployment, parts: MemoryPlan) -> DoesNotFit:
     helps = "; ".join(remedies(deployment))
     message = (
         f"{deployment.model.name} in {deployment.dtype} does not fit on {_where(deployment)}: short by "
-        f"{short_by / GIB:.1f} GiB per device. Of {parts.usable / GIB:.1f} GiB usable, weights take {parts.weights / GIB:.1f}, activations and runtime "
+        f"{short_by / GIB:.1f} GiB per device. Of {parts.usable / GIB:.1f} GiB usable, weights take "
+        f"{parts.weights / GIB:.1f}, activations and runtime "
         f"{(parts.activations + parts.runtime) / GIB:.1f}, and one sequence of {deployment.max_model_len} tokens needs "
         f"{needed / GIB:.1f}. {f'What would fit: {helps}.' if helps else 'No single change makes it fit.'}"
     )

@@ -147,3 +147,10 @@ def one_gpu_tokens(gpu: str, utilisation: float, kv: tuple[str, int]) -> int:
 
 def one_gpu_concurrency(gpu: str, utilisation: float, kv: tuple[str, int], length: int) -> float:
     return one_gpu_tokens(gpu, utilisation, kv) / length
+
+
+def fleet_of_listed(labels: list[str], rows: int, context: int, gb_per_s: int) -> float:
+    """Tokens per second of the different nodes if a step takes the time to read weights, keys and values."""
+    kv = sum(2 * 32 * 128 * 2 for _ in range(32))
+    step = (2 * (6_476_271_616 + 131_072_000) + rows * (context + 1) * kv) / gb_per_s / 1e9
+    return len(set(labels)) * rows / step

@@ -119,3 +119,20 @@ def stall_ratio(prompt: int, small: int, decodes: int, gpu: str) -> float:
     chunk = small - decodes
     whole_chunks = prompt // chunk
     return step(0, prompt) / step((whole_chunks - 1) * chunk, chunk)
+
+
+def running_by_iteration(rate: float, ttft: float, base: float, per: float, output: int) -> float:
+    """Start empty and apply Little's law until the number in the system no longer changes."""
+    running = 0.0
+    for _ in range(2000):
+        running = rate * (ttft + (output - 1) * (base + per * running)) / 1000
+    return running
+
+
+def rate_without_fixed_point(per: float, output: int) -> float:
+    """The rate at which one more request in the system brings exactly one more, by bisection."""
+    low, high = 0.0, 1e6
+    for _ in range(200):
+        rate = (low + high) / 2
+        low, high = (rate, high) if rate * (output - 1) * per / 1000 < 1 else (low, rate)
+    return low

@@ -434,3 +434,27 @@ def test_every_oracle_is_asked() -> None:
         and len(re.findall(rf"\b{node.name}\b", code)) == 1
     ]
     assert dead == []
+
+
+def test_a_why_that_stands_beside_either_outcome_does_not_deny_one_of_them() -> None:
+    """In the late variant of `ttft_or_itl` the victim has not spoken: no text may say that it has."""
+    question = BANK.question("preemption.ttft_or_itl")
+    late = next(found for found in (draw(question, seed) for seed in range(40)) if found.params["late"])
+    result = run_once(question.experiment.run, late.run_args())
+    assert result["victim_had_tokens"] == 0
+    told = [
+        late.render(text, result=result) for text in (question.explain, *(c.why for c in question.choices))
+    ]
+    assert not any("long out" in text or "wait in the queue meanwhile" in text for text in told)
+
+
+def test_no_oracle_names_the_answer_by_the_name_of_a_setting() -> None:
+    """An oracle such as `method == 'gptq'` repeats what the author expects of the run and computes nothing."""
+    named = [
+        question.id
+        for question in map(BANK.question, BANK.entries)
+        if question.experiment is not None
+        for oracle in question.oracle.values()
+        if re.fullmatch(r"=\s*\w+\s*(==|\bin\b)\s*(['\"\[(]).*", oracle)
+    ]
+    assert named == []

@@ -149,10 +149,16 @@ def metadata(
     head_dim: int = arg(128, 1, 1024),
     kv_dtype: KvDtype = "bfloat16",
     block_size: int = arg(16, 1, 1024),
+    max_num_seqs: int = arg(256, 1, 65_536),
+    max_model_len: int = arg(8192, 1, 10_000_000),
+    num_blocks: int = arg(20_000, 1, 100_000_000),
 ) -> Result:
     """Count the bookkeeping bytes per KV block: block tables on the device, hashes and block records on the host.
 
-    Returns: Figures of one block.
+    The device's table has a row for each of max_num_seqs requests, as long as max_model_len needs, whatever the pool
+    of `num_blocks` holds (vllm/v1/worker/block_table.py).
+
+    Returns: Figures of one block, unless said otherwise.
         kv_bytes [B]
         table_bytes [B]: Block-table entry on the device.
         digest_bytes [B]: Hash on the host, with prefix caching.
@@ -160,6 +166,8 @@ def metadata(
             index; depends on the version of Python.
         table_share [share]: table_bytes over KV bytes.
         host_share [share]: record_bytes over KV bytes, which lie in another memory.
+        device_table_bytes [B]: The whole table, allocated at start.
+        device_table_share [share]: device_table_bytes over the KV bytes of the pool.
     """
     per_token = deployment_of(attention_shape(layers, kv_heads, head_dim), kv_dtype).kv_bytes_per_token
     kv_bytes = int(per_token) * block_size
@@ -173,4 +181,6 @@ def metadata(
         record_bytes=record,
         table_share=TABLE_ENTRY_BYTES / kv_bytes,
         host_share=record / kv_bytes,
+        device_table_bytes=(allocated := max_num_seqs * -(-max_model_len // block_size) * TABLE_ENTRY_BYTES),
+        device_table_share=allocated / (num_blocks * kv_bytes),
     )
