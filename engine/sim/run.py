@@ -9,7 +9,7 @@ from engine.config import CacheConfig, ConfigError, SchedulerConfig
 from engine.config.cache import TierConfig
 from engine.sim.cost import CostModel, Rates
 from engine.sim.engine import SimEngine
-from engine.sim.memory import Deployment, MemoryPlan, divide_memory, plan_memory
+from engine.sim.memory import Deployment, MemoryPlan, divide_memory, plan_memory, require_room
 from engine.sim.report import RunReport, summarise
 from engine.sim.speculation import Speculation
 from engine.sim.workload import SimRequest, Tell
@@ -42,6 +42,7 @@ def make_engine(
 
     `swap_space`, `kv_offloading_size`: GiB of host memory per device, for preempted and for evicted blocks.
     """
+    require_room(deployment)
     if num_blocks is None:
         num_blocks = (plan or plan_memory(deployment)).num_blocks
     elif num_blocks > (most := divide_memory(deployment).num_blocks):

@@ -65,11 +65,11 @@ def worker_of(llm: Any) -> Any:
     return llm.llm_engine.engine_core.executor.worker
 
 
-def deploy(model: str, hardware: str, *, holds: int | None = 0, **settings: Any) -> Deployment:
+def deploy(model: str, hardware: str, *, holds: int | None = None, **settings: Any) -> Deployment:
     """Return a named model on named hardware for the simulator's cost model, with these settings of Deployment.
 
     holds: KV tokens that the devices hold at once. Raises DoesNotFit if they and the weights exceed the memory, so that
-    no experiment prices what cannot exist; None: no check, for experiments whose result tells.
+    no experiment prices what cannot exist. None: no check, for those that plan the memory or whose result tells.
     """
     deployment = Deployment(get_model(model), get_hardware(hardware), **settings)
     if holds is not None:

@@ -88,7 +88,9 @@ def paged_places(pool: int, mean: int, block: int) -> int:
     return blocks // each
 
 
-def token_rate_gain(pool: int, longest: int, mean: int, block: int, weights_ms: float, row_us: float) -> float:
+def token_rate_gain(
+    pool: int, longest: int, mean: int, block: int, weights_ms: float, row_us: float
+) -> float:
     """Tokens per second with paging over those with reservations: rows over the time of a step."""
 
     def rate(rows: int) -> float:

@@ -44,7 +44,7 @@ def plan(
         "gpu_memory_utilization": utilisation,
     }
     limits = {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
-    deployment = deploy(model, gpu, holds=None, tp=tp, pp=pp, max_model_len=max_model_len, **types, **limits)
+    deployment = deploy(model, gpu, tp=tp, pp=pp, max_model_len=max_model_len, **types, **limits)
     found = divide_memory(deployment)
     return Result(
         fits=found.kv_budget >= 0 and found.num_tokens >= max_model_len,
@@ -97,7 +97,7 @@ def plan_change(
     }
     changes = (None, to_gpu, to_tp, to_dtype, to_kv_dtype, to_utilisation, to_max_num_seqs)
     new = {name: value for name, value in zip(now, changes, strict=True) if value is not None}
-    before, after = deploy(**now, holds=None), deploy(**now | new, holds=None)
+    before, after = deploy(**now), deploy(**now | new)
     first, second = divide_memory(before), divide_memory(after)
     return Result(
         weights_ratio=before.weight_bytes / after.weight_bytes,
@@ -133,7 +133,7 @@ def concurrency(
         "kv_cache_dtype": kv_dtype,
         "gpu_memory_utilization": utilisation,
     }
-    deployment = deploy(model, gpu, holds=None, tp=tp, max_num_seqs=claimed, **types)
+    deployment = deploy(model, gpu, tp=tp, max_num_seqs=claimed, **types)
     block = deployment.block_size
     blocks = divide_memory(deployment).num_tokens // block
     return Result(

@@ -32,7 +32,7 @@ def footprint(
         kv_tokens_lost [tokens]: KV tokens that the slots displace.
         load_ms [ms]: The adapter's bytes over the device's host link at full rate.
     """
-    deployment = deploy(model, hardware, holds=None)
+    deployment = deploy(model, hardware)
     shape, device = deployment.model, deployment.hardware
     hidden, inner, heads = shape.hidden_size, shape.intermediate_size, shape.num_heads * shape.head_dim
     kv = shape.num_kv_heads * shape.head_dim

@@ -194,7 +194,7 @@ def speedup(
     plain: Any = _serve(deploy(model, hardware, tp=tp, **_limits(batch, prompt + output + 1)), prompt, output)
     longest = _limits(batch, prompt + output + k + 1)
     target = deploy(model, hardware, tp=tp, **longest)
-    drafter = deploy(draft_model, hardware, tp=draft_tp, **longest) if draft_model else None
+    drafter = deploy(draft_model, hardware, holds=0, tp=draft_tp, **longest) if draft_model else None
     price = CostModel(drafter, _rates(drafter)) if drafter else None
     drafts: Any = _serve(target, prompt, output, Speculation(k, acceptance, price, ctx.seed))
     runs = {"plain": plain, "speculative": drafts}
