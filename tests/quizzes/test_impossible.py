@@ -30,7 +30,7 @@ TELLS = {
     "capacity.service": lambda result: not result["fits"] and "does not fit" in result["problem"],
     "lora.footprint": lambda result: result["devices_shared"] > 1,
 }
-"""What is in the results of those whose subject is whether it fits."""
+"""Statement in the result of each experiment whose subject is whether it fits."""
 
 
 @pytest.mark.parametrize("name", CARD)

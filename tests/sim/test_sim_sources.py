@@ -1,4 +1,4 @@
-"""What the simulator takes from a source, compared with the source at three points or more.
+"""Figures that the simulator takes from a source, compared with the source at three points or more.
 
 Each expected value is worked out here from the published formula, so a constant in place of a variable shows.
 """

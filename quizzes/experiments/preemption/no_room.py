@@ -97,7 +97,7 @@ def tail_context(
         kv_gib [GiB]: KV pool on a real card at this gpu_memory_utilization.
         outside_gib [GiB]: Memory of the card left to other processes, fragmentation and unprofiled allocations.
     """
-    card = {"gpu_memory_utilization": utilization, "max_num_batched_tokens": budget}
+    card: dict[str, Any] = {"gpu_memory_utilization": utilization, "max_num_batched_tokens": budget}
     plan = plan_memory(deploy(model, gpu, **card))
     engine = ctx.core(
         num_blocks=num_blocks, max_num_batched_tokens=budget, enable_prefix_caching=False, traced=True
