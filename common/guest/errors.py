@@ -18,7 +18,9 @@ def family(error: BaseException) -> list[str]:
 @cache
 def _class(base: type[Exception], name: str) -> type[Exception]:
     other = getattr(builtins, name)
-    return type(base.__name__, (base, other), {"__str__": base.__str__, "__module__": base.__module__})
+    # Some builtin exceptions, such as UnicodeEncodeError, cannot be made without their arguments.
+    own = {"__init__": base.__init__, "__str__": base.__str__, "__module__": base.__module__}
+    return type(base.__name__, (base, other), own)
 
 
 def class_like(base: type[Exception], names: Sequence[object]) -> type[Exception]:

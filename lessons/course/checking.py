@@ -29,6 +29,8 @@ from lessons.course.native_guest import NotCompiled, compiled_guest
 MEGABYTES = 1_536
 MAX_STOPS = 2
 """After so many stops at a limit, the remaining checks do not run: each would wait for the limit again."""
+SPARE_WORK = 200
+"""Steps that a call may take more in a larger object, whatever its bound."""
 LONGEST_WHY = 800
 """Characters of the reason for a failure."""
 CheckFunction = Callable[["Learner"], None]
@@ -74,6 +76,11 @@ class Learner:
     def callback(self, function: Callable[..., Any]) -> Any:
         """Return an argument that the learner's code can call; it runs in this process, which may count calls."""
         return host_callback(function)
+
+    def costs(self, target: Any, calls: Sequence[tuple[Any, ...]], last: int) -> list[int]:
+        """Make calls of an object, (name, arguments); return the work of each of the last ones (`lessons/given/work.py`)."""
+        found = self.call("lessons.given.work:costs", target, [list(call) for call in calls], last)
+        return [int(each) for each in found]
 
     def put(self, value: Any) -> Any:
         """Return a handle to a copy in the learner's process, to see whether an argument is changed: `content()`."""
@@ -231,6 +238,22 @@ def same(what: str, yours: Any, right: Any, said: Sequence[str], within: float =
         good = yours == right and isinstance(yours, bool) is isinstance(right, bool)
     if not good:
         raise Failed(f"{what} {yours!r}; by the rules it is {right!r}", example="; ".join(said[-14:]))
+
+
+def constant(
+    work_at: Callable[[int], Sequence[int]], contract: str, what: str, sizes: tuple[int, int]
+) -> None:
+    """Raise Failed if the least work of a call is more than twice as much at the second size as at the first.
+
+    work_at: work of some calls of one kind at a size. The least of them counts: a container that grows copies itself
+    now and then. contract: the sentence with the bound. what: the thing of which there are so many.
+    """
+    small, large = (min(work_at(size)) for size in sizes)
+    if large > 2 * small + SPARE_WORK:
+        raise Failed(
+            f"{contract!r}, but the work grows from {small:,} to {large:,} steps",
+            example=f"{sizes[0]:,} {what}, then {sizes[1]:,}",
+        )
 
 
 def run_checks(exercise: str, source: str, *, only: str | None = None) -> Report:

@@ -160,6 +160,17 @@ def test_an_error_names_the_line_and_keeps_its_class(guest: Guest) -> None:
     assert stub.value.is_stub and "not written yet in line 4" in str(stub.value)
 
 
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("'\\ud800'.encode()", UnicodeEncodeError), ("b'\\xff'.decode()", UnicodeDecodeError)],
+)
+def test_an_error_that_needs_arguments_keeps_its_class(code: str, kind: type[Exception]) -> None:
+    with Guest({"learner.py": f"def fail():\n    return {code}"}) as guest:
+        with pytest.raises(kind, match=f"{kind.__name__} in line 2") as caught:
+            guest.call("fail")
+        assert isinstance(caught.value, GuestError) and isinstance(caught.value, ValueError)
+
+
 def test_a_syntax_error_names_its_line() -> None:
     with pytest.raises(GuestError, match=r"SyntaxError in line 2, `def f\(:`"):
         Guest({"learner.py": "x = 1\ndef f(:\n"})

@@ -20,8 +20,8 @@ from lessons.labs.serving import h100
 LAB = "autoscaler"
 TIMES = {"sustain_out": 30.0, "sustain_in": 60.0, "cooldown_out": 120.0, "cooldown_in": 600.0}
 SETTINGS: dict[str, Any] = {"out_above": 4.0, "in_below": 1.0, "least": 1, "most": 4, **TIMES}
-Look = tuple[float, float]
-"""(seconds since the last look, signal)."""
+Look = tuple[float, ...]
+"""(seconds since the last look, signal), and replicas that have failed (-1) or come back (1) since the last look."""
 HIGH, BAND, LOW = 9.0, 2.0, 0.0
 
 
@@ -66,8 +66,9 @@ def compare(learner: Learner, looks: Sequence[Look], replicas: int = 1, **change
     settings = SETTINGS | changed
     scaler, right = learner.new("Scaler", **settings), History(settings)
     now, said = 0.0, []
-    for wait, signal in looks:
+    for wait, signal, *others in looks:
         now += wait
+        replicas += int(sum(others))
         said.append(f"{now:g} s: signal {signal:g}, {replicas} replicas")
         mine, yours = right.decide(now, signal, replicas), scaler.decide(now, signal, replicas)
         if yours != mine or isinstance(yours, bool):
@@ -135,6 +136,14 @@ def the_limits_hold(learner: Learner) -> None:
     compare(learner, looks((HIGH, 6)), replicas=4)
     compare(learner, looks((LOW, 9)), replicas=1)
     compare(learner, looks((LOW, 9)), replicas=2, least=2)
+
+
+@check(LAB)
+def the_limits_do_not_stop_the_count(learner: Learner) -> None:
+    """At `most` or `least` the counts go on: if a replica fails or comes back later, the answer follows at once."""
+    compare(learner, [*looks((HIGH, 8)), (10.0, HIGH, -1.0)], replicas=4)
+    compare(learner, [*looks((LOW, 9)), (10.0, LOW, 1.0)], replicas=1)
+    compare(learner, [*looks((HIGH, 2)), (10.0, HIGH, -1.0), *looks((HIGH, 3))], replicas=4)
 
 
 @check(LAB)

@@ -64,4 +64,10 @@ autoscaler wrong_settings_are_refused: thresholds that cross
 autoscaler wrong_settings_are_refused: negative times
 -        if min(sustain_out, sustain_in, cooldown_out, cooldown_in) < 0:
 +        if min(sustain_out, sustain_in) < 0:
+autoscaler the_limits_do_not_stop_the_count: at `most` the count begins anew
+-        self.above_since = self._since(self.above_since, now, signal > self.out_above)
++        self.above_since = self._since(self.above_since, now, signal > self.out_above and replicas < self.most)
+autoscaler the_limits_do_not_stop_the_count: at `least` the count begins anew
+-        self.below_since = self._since(self.below_since, now, signal < self.in_below)
++        self.below_since = self._since(self.below_since, now, signal < self.in_below and replicas > self.least)
 """

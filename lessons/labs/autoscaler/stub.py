@@ -42,7 +42,7 @@ class Scaler:
            passed since the last change, and there are more than `least`.
 
         Above and below are strict. The first look above counts the seconds from there: with sustain_out 0 it is enough.
-        A change is any answer that is not 0; after it, both counts begin anew. A cooldown does not stop them. Before
-        the first change there is no cooldown.
+        A change is any answer that is not 0; after it, both counts begin anew. Neither a cooldown nor
+        `least` or `most` stops them. Before the first change there is no cooldown.
         """
         raise NotImplementedError("write decide")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from lessons.course.checking import Failed, Learner, check, refused, run_fewest, smallest
+from lessons.course.checking import Failed, Learner, check, constant, refused, run_fewest, smallest
 
 LAB = "backpressure"
 Op = tuple[Any, ...]
@@ -336,6 +336,18 @@ def wrong_calls_are_refused(learner: Learner) -> None:
     expect(learner, [*opened("a"), ("put", 1.0, "a", 2, "stop"), ("put", 1.0, "a", 1), ("read", 2.0, "a")])
     for settings in ((0, 1.0, 1.0), (10, 0.0, 1.0), (10, 1.0, -1.0)):
         refused(f"Streams{settings}", learner.new, "Streams", *settings)
+
+
+@check(LAB)
+def promised_needs_no_sum(learner: Learner) -> None:
+    """promised is O(1): its work is the same for 16 open streams and for 1,024."""
+
+    def work_at(count: int) -> list[int]:
+        streams = learner.new("Streams", 10 * count, 30.0, 10.0)
+        opens = [("open", 0.0, f"s{at}", 10) for at in range(count)]
+        return learner.costs(streams, [*opens, *[("promised",)] * 3], 3)
+
+    constant(work_at, "promised: O(1)", "open streams", (16, 1_024))
 
 
 @check(LAB)

@@ -148,4 +148,7 @@ backpressure random_lives: an ended stream keeps its promise when its client lea
 backpressure the_engine_streams_through_it: tokens that come with the end are lost if others are unread
 -        stream.unread += tokens
 +        stream.unread += tokens if reason is None or not stream.unread else []
+backpressure promised_needs_no_sum: adds up all streams
+-        return self.num_promised
++        return sum(stream.promise for stream in self.streams.values())
 """

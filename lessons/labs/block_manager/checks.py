@@ -12,7 +12,7 @@ from engine.config import CacheConfig, SchedulerConfig
 from engine.core.blocks import Block, BlockPool
 from engine.core.kv_manager import KVManager
 from engine.core.scheduler import Scheduler
-from lessons.course.checking import Failed, Learner, check, fewest
+from lessons.course.checking import Failed, Learner, check, constant, fewest
 from lessons.labs.serving import Ask, LabScheduler, Service, decide_the_same, requests_of
 
 LAB = "block-manager"
@@ -240,6 +240,17 @@ def mistakes_are_refused(learner: Learner) -> None:
     ]
     for ops in cases:
         expect(learner, ops)
+
+
+@check(LAB)
+def num_free_needs_no_search(learner: Learner) -> None:
+    """num_free is O(1): its work is the same for 256 blocks and for 8,192."""
+
+    def work_at(num_blocks: int) -> list[int]:
+        manager = learner.new("BlockManager", num_blocks, 4)
+        return learner.costs(manager, [("allocate", "a", 64), ("free", "a"), *[("num_free",)] * 3], 3)
+
+    constant(work_at, "num_free: O(1)", "blocks", (256, 8_192))
 
 
 @check(LAB)

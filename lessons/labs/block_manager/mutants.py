@@ -81,4 +81,10 @@ block-manager random_families: the last block of a longer table gets no second o
 block-manager the_scheduler_runs_on_it: a preempted request keeps its table
 -        for block in self._tables.pop(request):
 +        for block in self._tables[request]:
+block-manager num_free_needs_no_search: counts the owners of all blocks
+-        return len(self._free)
++        return self._owners[1:].count(0)
+block-manager num_free_needs_no_search: looks for blocks in the tables
+-        return len(self._free)
++        return len(set(range(1, len(self._owners))).difference(*self._tables.values()))
 """

@@ -110,6 +110,20 @@ def the_room_sets_the_chunk(learner: Learner) -> None:
 
 
 @check(LAB)
+def a_part_of_a_token_is_none(learner: Learner) -> None:
+    """The chunk is rounded down, in numbers that binary fractions hold exactly."""
+    for seconds, right in ((0.875, 76), (0.859375, 78), (0.75, 96)):  # room 0.75 s: 76.8, 78.77 and 96 tokens
+        controller = learner.new("ChunkController", 2.0, 64, 4096, 0.5)
+        controller.observe(20, 0, 0.25)
+        controller.observe(20, 64, seconds)
+        if (found := controller.budget(20)) != 20 + right:
+            raise Failed(
+                f"budget(20) returned {found!r}; 20 decodes and floor(room / cost) = {right} are {20 + right}",
+                example=f"target 2, aim 0.5; observe(20, 0, 0.25); observe(20, 64, {seconds})",
+            )
+
+
+@check(LAB)
 def decode_steps_show_the_base(learner: Learner) -> None:
     """The last step without prompt tokens gives the base, whether it is longer or shorter; last and cost stay."""
     compare(learner, [(20, 0, 15.0), (20, 200, 27.0), (50, 0, 19.0), (10, 0, 13.0)])

@@ -90,4 +90,10 @@ chunked-prefill random_steps: half a base is enough to lower it
 chunked-prefill the_engine_keeps_the_target: the median would keep it, the 99th percentile does not
 -        room = max(0.0, self.goal - self.base)
 +        room = max(0.0, 1.5 * self.goal - self.base)
+chunked-prefill a_part_of_a_token_is_none: rounds to the nearest
+-        fits = math.floor(room / self.cost) if self.cost > 0 else self.most
++        fits = round(room / self.cost) if self.cost > 0 else self.most
+chunked-prefill a_part_of_a_token_is_none: rounds up
+-        fits = math.floor(room / self.cost) if self.cost > 0 else self.most
++        fits = math.ceil(room / self.cost) if self.cost > 0 else self.most
 """

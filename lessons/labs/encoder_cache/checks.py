@@ -15,7 +15,7 @@ from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler, StepPlan
 from engine.core.stats import StepStats
-from lessons.course.checking import Failed, Learner, check, refused, run_fewest
+from lessons.course.checking import Failed, Learner, check, constant, refused, run_fewest
 
 LAB = "encoder-cache"
 Image = tuple[str, int, int]
@@ -307,6 +307,22 @@ def wrong_calls_are_refused(learner: Learner) -> None:
     if (found := (yours.get("num_free"), yours.fit("r", 2, 9), yours.dropped())) != (2, 2, []):
         words = f"num_free, fit('r', 2, 9) and dropped() are {found!r}; they were (2, 2, [])"
         raise Failed(f"a refused call has changed the cache: {words}", example=said)
+
+
+@check(LAB)
+def num_free_needs_no_sum(learner: Learner) -> None:
+    """num_free is O(1): its work is the same for 16 entries with owners and for 1,024."""
+
+    def work_at(count: int) -> list[int]:
+        cache = learner.new("EncoderCache", 8 * count)
+        calls = [
+            call
+            for at in range(count)
+            for call in (("add", f"r{at}", [[f"h{at}", 0, 4]]), ("take", f"r{at}", 0, 4))
+        ]
+        return learner.costs(cache, [*calls, *[("num_free",)] * 3], 3)
+
+    constant(work_at, "num_free: O(1)", "entries with owners", (16, 1_024))
 
 
 @check(LAB)

@@ -132,4 +132,7 @@ encoder-cache the_engine_reads_from_it: the worker is never told
 encoder-cache the_engine_reads_from_it: the worker drops entries that it still reads
 -        found, self.evicted = list(self.evicted), {}
 +        found, self.evicted = [*self.evicted, *self.size][:4], {}
+encoder-cache num_free_needs_no_sum: adds up the entries with owners
+-        return self.capacity - self.num_owned
++        return self.capacity - sum(self.size[each] for each in self.owners)
 """

@@ -120,6 +120,18 @@ def an_idle_server_forgets(learner: Learner) -> None:
 
 
 @check(LAB)
+def an_id_may_come_again(learner: Learner) -> None:
+    """The id of a request that has ended may arrive again: it is a new request, unfinished until it ends."""
+    came = [
+        *arrivals(("a", 100), ("b", 40)),
+        ("finish", "a/0", 0),
+        ("arrive", "a/0", 30),
+        ("finish", "b/1", 0),
+    ]
+    compare(learner, [*came, ("arrive", "c/2", 5), ("finish", "a/0", 0), ("arrive", "c/3", 5)])
+
+
+@check(LAB)
 def an_unknown_id_is_no_error(learner: Learner) -> None:
     """`finish` of an id that is not there, or is no longer there, changes nothing."""
     compare(

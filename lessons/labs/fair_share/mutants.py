@@ -55,4 +55,22 @@ fair-share random_traffic: a tenant's tag is dropped with its request
 +        if self.starts.pop(request_id, None) is not None and not self.starts:
 +            self.last.clear()
 +            self.largest = 0.0
+fair-share an_id_may_come_again: an id that has ended never counts again
+-        self.starts.pop(request_id, None)
++        self.ended = {*getattr(self, "ended", ()), request_id}
+@@
+-        return min(self.starts.values(), default=self.largest)
++        ended = getattr(self, "ended", ())
++        return min((start for each, start in self.starts.items() if each not in ended), default=self.largest)
+@@
+-        if request_id in self.starts:
++        if request_id in self.starts and request_id not in getattr(self, "ended", ()):
+fair-share an_id_may_come_again: every id is taken once
+-        self.starts.pop(request_id, None)
++        if request_id in self.starts:
++            self.starts[request_id] = float("inf")
+@@
+-        return min(self.starts.values(), default=self.largest)
++        first = min(self.starts.values(), default=float("inf"))
++        return self.largest if first == float("inf") else first
 """

@@ -27,7 +27,7 @@ class FairShare:
         finish tag  = start tag + tokens / weight of the tenant
 
         tokens: prompt and expected output, at least 1. Raises ValueError for fewer tokens, and if a request of this id
-        is unfinished; such a call changes nothing.
+        is unfinished; such a call changes nothing. The id of a request that has ended may arrive again.
         """
         raise NotImplementedError("write arrive")
 

@@ -339,6 +339,26 @@ def quantiles_at_the_edges(learner: Learner) -> None:
 
 
 @check(LAB)
+def the_least_quantile_has_a_value(learner: Learner) -> None:
+    """q = 0 falls into the first bucket whose count is above 0, also if smaller ones are empty."""
+    smallest(
+        [
+            [(0.5, 3.0), (1.0, 5.0), (math.inf, 6.0)], [(0.5, 0.0), (1.0, 5.0), (math.inf, 6.0)],
+            [(0.1, 0.0), (0.5, 0.0), (1.0, 0.0), (math.inf, 6.0)],
+            [(-1.0, 0.0), (0.0, 0.0), (2.0, 4.0), (math.inf, 4.0)],
+        ],
+        lambda buckets: same_quantile(learner, 0.0, buckets),
+    )  # fmt: skip
+
+
+@check(LAB)
+def counts_may_be_fractions(learner: Learner) -> None:
+    """Counts may be below 1, as rates are: buckets of 0.02 values per second have a quantile like others."""
+    rates = [(0.1, 0.005), (0.5, 0.0125), (1.0, 0.02), (math.inf, 0.025)]
+    smallest([0.1, 0.5, 0.7, 0.9], lambda q: same_quantile(learner, q, rates))
+
+
+@check(LAB)
 def replicas_are_added_first(learner: Learner) -> None:
     """Buckets of several replicas come in any order; equal bounds are added, and counts never fall towards inf."""
     fast, slow = [(0.5, 90.0), (5.0, 95.0), (math.inf, 95.0)], [(0.5, 0.0), (5.0, 8.0), (math.inf, 8.0)]

@@ -113,4 +113,13 @@ metrics-exporter replicas_are_added_first: in the order given
 metrics-exporter the_engine_exports_by_it: buckets with their first label only
 -                lines.append(sample(f"{name}_bucket", [*labels, ("le", number(bound))], count))
 +                lines.append(sample(f"{name}_bucket", [*labels[:1], ("le", number(bound))], count))
+metrics-exporter the_least_quantile_has_a_value: divides by an empty first bucket
+-    place = next(at for at, count in enumerate(counts) if count > 0 and count >= rank)
++    place = next(at for at, count in enumerate(counts) if count >= rank)
+metrics-exporter counts_may_be_fractions: less than one value is none
+-    if len(bounds) < 2 or bounds[-1] != math.inf or counts[-1] == 0:
++    if len(bounds) < 2 or bounds[-1] != math.inf or counts[-1] < 1:
+metrics-exporter counts_may_be_fractions: counts become integers
+-        summed[bound] = summed.get(bound, 0.0) + count
++        summed[bound] = summed.get(bound, 0) + int(count)
 """

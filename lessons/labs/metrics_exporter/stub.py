@@ -75,7 +75,8 @@ def histogram_quantile(q: float, buckets: Sequence[tuple[float, float]]) -> floa
     """Return the q-quantile of histograms as PromQL estimates it.
 
     buckets: (upper bound, cumulative count) in any order, of one or several histograms; counts of equal bounds are
-    added, as by `sum by (le)`. After that a count below one of a smaller bound is raised to it.
+    added, as by `sum by (le)`. After that a count below one of a smaller bound is raised to it. Counts are >= 0,
+    and may be fractions, even below 1: those of `rate()` are.
 
     q < 0 gives -inf, q > 1 inf. NaN without a bucket of bound inf, without a second bucket, or if all counts are 0.
     The rank is q times the count of the bucket inf. It falls into the first bucket, in order of bounds, whose count is

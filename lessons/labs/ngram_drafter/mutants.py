@@ -154,4 +154,12 @@ ngram-drafter a_step_costs_the_same_in_a_long_text: one index of the shortest n-
 ngram-drafter the_engine_drafts_with_it: half of the drafts
 -                return text[start : start + k]
 +                return text[start : start + k // 2]
+ngram-drafter a_step_costs_the_same_in_a_long_text: extend makes a new list of the text
+-            text.append(token)
++            text = self._text = [*text, token] if len(text) % 2 else text + [token]
+ngram-drafter a_step_costs_the_same_in_a_long_text: propose looks at a copy of the text
+-        text = self._text
+-        for size in reversed(self._sizes):
++        text = list(self._text)
++        for size in reversed(self._sizes):
 """

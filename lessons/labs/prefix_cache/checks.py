@@ -203,6 +203,17 @@ def a_hash_covers_all_before(learner: Learner) -> None:
 
 
 @check(LAB)
+def all_bits_of_a_token_count(learner: Learner) -> None:
+    """Token ids are 0 to 2**63 - 1: two that differ in one bit, whichever, give different hashes."""
+    cache, seen = learner.new("PrefixCache", 4, 2), dict[bytes, int]()
+    for token in [0, *(1 << bit for bit in range(63)), 2**32 - 1, 2**53 + 1, 2**63 - 2, 2**63 - 1]:
+        [found] = digests(cache, [token, 7])
+        if found in seen:
+            raise Failed(f"the tokens {seen[found]} and {token} have the same hash", example=[token, 7])
+        seen[found] = token
+
+
+@check(LAB)
 def salt_and_adapter_separate(learner: Learner) -> None:
     """Requests share hashes exactly if salt and adapter are both equal, whatever strings they are."""
     cache = learner.new("PrefixCache", 4, 2)
@@ -217,6 +228,42 @@ def salt_and_adapter_separate(learner: Learner) -> None:
             if each in seen:
                 raise Failed("two requests share a hash", example=f"salt, adapter = {seen[each]} and {pair}")
             seen[each] = pair
+
+
+BORDERS = [
+    *(chr(code) for code in (*range(33), *range(33, 48), *range(58, 65), *range(91, 97), *range(123, 128), 160)),
+    "::", "||", "--", "__", "//", "', '", '", "', "'|'", ", None", "None", "null", "<sep>", "salt", "adapter",
+]  # fmt: skip
+"""Texts that a file may put between salt and adapter, or in place of one that is missing."""
+
+
+@check(LAB)
+def no_border_can_be_forged(learner: Learner) -> None:
+    """A user chooses the salt: with any border between salt and adapter, no salt makes a request look like another."""
+    cache = learner.new("PrefixCache", 4, 2)
+    for border in BORDERS:
+        seen: dict[bytes, object] = {}
+        for pair in (
+            ("a", f"b{border}c"), (f"a{border}b", "c"), ("a", "b"), (f"a{border}b", None), (None, f"a{border}b"),
+            (f"a{border}", "b"), ("a", f"{border}b"), ("a", None), (f"a{border}", None), (None, "a"),
+            (None, f"{border}a"), ("a", border), (border, "a"),
+        ):  # fmt: skip
+            [found] = digests(cache, [1, 2], *pair)
+            if found in seen:
+                raise Failed("two requests share a hash", example=f"salt, adapter = {seen[found]} and {pair}")
+            seen[found] = pair
+
+
+@check(LAB)
+def any_string_is_a_salt(learner: Learner) -> None:
+    """Salt and adapter are any non-empty string, such as half a surrogate pair, 10,000 characters, other scripts."""
+    cache, seen = learner.new("PrefixCache", 4, 2), dict[bytes, str]()
+    for text in ("\ud800", "\udfff", "\U0001f600", "é", "e\u0301", "東京", "x" * 10_000, "x" * 9_999 + "y"):
+        for pair in ((text, None), (None, text)):
+            [found] = digests(cache, [1, 2], *pair)
+            if found in seen:
+                raise Failed(f"two requests share a hash: {seen[found]:.40} and {pair!r:.40}", example=pair)
+            seen[found] = repr(pair)
 
 
 # -- single rules

@@ -116,4 +116,27 @@ prefix-cache the_kv_manager_runs_on_it: forgets all hashes when memory is nearly
 +        if len(self._free) < 3:
 +            self._block_of.clear()
 +            self._hash_of = [None] * len(self._owners)
+prefix-cache all_bits_of_a_token_count: tokens are cut to 32 bits
+-            parent = sha256(parent + b"".join(token.to_bytes(8, "little") for token in tokens)).digest()
++            cut = [token & 0xFFFFFFFF for token in tokens]
++            parent = sha256(parent + b"".join(token.to_bytes(8, "little") for token in cut)).digest()
+prefix-cache all_bits_of_a_token_count: tokens become floats
+-            parent = sha256(parent + b"".join(token.to_bytes(8, "little") for token in tokens)).digest()
++            parent = sha256(parent + ",".join(str(float(token)) for token in tokens).encode()).digest()
+prefix-cache no_border_can_be_forged: joined by a colon
+-        parent = sha256(repr((salt, adapter)).encode("utf-8", "surrogatepass")).digest()
++        joined = f"{salt is None}{adapter is None}{salt}:{adapter}"
++        parent = sha256(joined.encode("utf-8", "surrogatepass")).digest()
+prefix-cache no_border_can_be_forged: joined by the unit separator
+-        parent = sha256(repr((salt, adapter)).encode("utf-8", "surrogatepass")).digest()
++        joined = f"{salt is None}{adapter is None}{salt}\x1f{adapter}"
++        parent = sha256(joined.encode("utf-8", "surrogatepass")).digest()
+prefix-cache no_border_can_be_forged: quotes that are not escaped
+-        parent = sha256(repr((salt, adapter)).encode("utf-8", "surrogatepass")).digest()
++        quoted = [each if each is None else f"'{each}'" for each in (salt, adapter)]
++        parent = sha256(f"({quoted[0]}, {quoted[1]})".encode("utf-8", "surrogatepass")).digest()
+prefix-cache any_string_is_a_salt: strict UTF-8
+-        parent = sha256(repr((salt, adapter)).encode("utf-8", "surrogatepass")).digest()
++        parts = [b"-" if each is None else b"+" + each.encode() for each in (salt, adapter)]
++        parent = sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).digest()
 """

@@ -15,7 +15,7 @@ from engine.sim.memory import Deployment
 from engine.sim.recorder import RequestRecord
 from engine.sim.run import make_engine, scheduler_config
 from engine.sim.workload import SimRequest
-from lessons.course.checking import Failed, Learner, check, run_fewest, same, smallest
+from lessons.course.checking import Failed, Learner, check, constant, run_fewest, same, smallest
 from lessons.labs.serving import admissions, h100
 
 LAB = "priority-aging"
@@ -199,6 +199,44 @@ def the_length_counts_the_waiting(learner: Learner) -> None:
         said.append(f"{name}({', '.join(map(repr, args))})")
         if len(queue) != right:
             raise Failed(f"the length is {len(queue)}; {right} wait", example="; ".join(said))
+
+
+def waiting(count: int) -> list[Op]:
+    """Return pushes of so many requests, in an order that is not that of their keys."""
+    return [("push", f"r{at}", at % 3, float(at * 7919 % count), 100) for at in range(count)]
+
+
+@check(LAB)
+def the_next_is_found_in_log_n(learner: Learner) -> None:
+    """`peek` and `pop` cost O(log n), amortised, also after removals and changes."""
+    for calls in ([("pop",)], [("peek",), ("pop",)]):
+
+        def work_at(count: int, calls: list[Op] = calls) -> float:
+            queue, times = learner.new("AgingQueue"), count // 2
+            gone = [("remove", f"r{at}") for at in range(0, count, 4)]
+            changed = [("change", f"r{at}", 0) for at in range(1, count, 4)]
+            ops = [*waiting(count), *gone, *changed, *calls * times]
+            return sum(learner.costs(queue, ops, len(calls) * times)) / times
+
+        small, large = work_at(64), work_at(1_024)
+        if large > 4 * small:  # log n grows by a factor of 10 / 6
+            names = " and ".join(name for name, *_ in calls)
+            raise Failed(
+                f"{names}: O(log n), amortised, but the work grows from {small:,.0f} to {large:,.0f} steps",
+                example="half of 64 waiting requests leave, then half of 1,024",
+            )
+
+
+@check(LAB)
+def a_removal_costs_the_same_in_any_queue(learner: Learner) -> None:
+    """`remove` costs O(1): its work is the same if 64 requests wait and if 2,048 do."""
+
+    def work_at(count: int) -> list[int]:
+        queue = learner.new("AgingQueue")
+        gone = [("remove", f"r{at * 7 % count}") for at in range(12)]
+        return learner.costs(queue, [*waiting(count), *gone], len(gone))
+
+    constant(work_at, "remove: O(1)", "waiting requests", (64, 2_048))
 
 
 @check(LAB)

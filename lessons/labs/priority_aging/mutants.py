@@ -79,4 +79,39 @@ priority-aging random_calls: a change after a preemption revives a dead entry
 priority-aging the_scheduler_admits_by_it: every tenth level counts
 -        handicap = self.level * priority + self.token * self.tokens[request_id]
 +        handicap = self.level * (priority // 10) + self.token * self.tokens[request_id]
+priority-aging the_next_is_found_in_log_n: the smallest of all live entries
+-        while self.heap and self.live.get(self.heap[0][2]) != self.heap[0]:
+-            heapq.heappop(self.heap)
+-        if not self.heap:
+-            raise IndexError("the queue is empty")
+-        return self.heap[0][2]
++        if not self.live:
++            raise IndexError("the queue is empty")
++        return min(self.live.values())[2]
+@@
+-        heapq.heappop(self.heap)
+-        self._forget(request_id)
+-        return request_id
++        self._forget(request_id)
++        return request_id
+priority-aging the_next_is_found_in_log_n: sorts whenever it is asked
+-        while self.heap and self.live.get(self.heap[0][2]) != self.heap[0]:
+-            heapq.heappop(self.heap)
++        self.heap.sort()
++        while self.heap and self.live.get(self.heap[0][2]) != self.heap[0]:
++            heapq.heappop(self.heap)
+priority-aging a_removal_costs_the_same_in_any_queue: takes the entry out of the heap
+-        self._forget(request_id)
+-        return True
++        self.heap.remove(self.live[request_id])
++        heapq.heapify(self.heap)
++        self._forget(request_id)
++        return True
+priority-aging a_removal_costs_the_same_in_any_queue: builds the heap anew
+-        self._forget(request_id)
+-        return True
++        self._forget(request_id)
++        self.heap = list(self.live.values())
++        heapq.heapify(self.heap)
++        return True
 """

@@ -125,6 +125,16 @@ def what_never_fits_waits_for_ever(learner: Learner) -> None:
 
 
 @check(LAB)
+def what_never_fits_leaves_no_trace(learner: Learner) -> None:
+    """A request that never fits changes nothing: a new tenant is not kept, and its time is not that of a call."""
+    compare(
+        learner,
+        [("take", 0.0, "x", 401), ("forget", 0.0), ("settle", 0.0, "x", 1, 300), ("take", 0.0, "x", 400)],
+    )
+    compare(learner, [("take", 0.0, "a", 400), ("take", 3.0, "a", 401), ("take", 1.0, "a", 200)])
+
+
+@check(LAB)
 def tenants_do_not_share(learner: Learner) -> None:
     """Each tenant has buckets of its own."""
     compare(learner, [*[("take", 0.0, "a", 80)] * 5, ("take", 0.0, "b", 400), ("take", 0.0, "a", 1)])

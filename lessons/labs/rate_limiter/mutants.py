@@ -71,4 +71,11 @@ rate-limiter full_buckets_are_forgotten: nothing is
 rate-limiter wrong_settings_are_refused: a rate of 0
 -        if not (requests_per_s > 0 and tokens_per_s > 0) or min(request_burst, token_burst) < 1:
 +        if min(request_burst, token_burst) < 1:
+rate-limiter what_never_fits_leaves_no_trace: a tenant whose request never fits is kept
+-        if tokens > self.bursts[1]:
+-            return math.inf
+-        levels = self._refill(now, tenant)
++        levels = self._refill(now, tenant)
++        if tokens > self.bursts[1]:
++            return math.inf
 """

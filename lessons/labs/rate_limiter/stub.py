@@ -27,7 +27,8 @@ class RateLimiter:
         """Admit a request of so many tokens (prompt and max_tokens): return 0.0 and take from both buckets.
 
         Otherwise take nothing and return the seconds until both would hold enough, if nothing else is taken;
-        math.inf if tokens exceed token_burst, because such a request never fits. `now` may lie before an earlier call's
+        math.inf if tokens exceed token_burst, because such a request never fits. A call that returns math.inf changes
+        nothing: it does not make the tenant known, and its time does not count. `now` may lie before an earlier call's
         (threads): then nothing is gained, and nothing is lost. The answer follows from the levels alone, (what lacks) /
         rate, as if `now` were the latest time of a call for this tenant.
         """

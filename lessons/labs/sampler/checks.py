@@ -176,6 +176,23 @@ def greedy_takes_the_lowest_of_equals(learner: Learner) -> None:
 
 
 @check(LAB)
+def a_low_temperature_is_greedy_too(learner: Learner) -> None:
+    """Every temperature below 1e-5 is greedy, not only 0: of equal logits the lowest id gets 1.0."""
+    smallest(
+        [5e-6, 9.99e-6, 1e-9, 1e-300, 0.0],
+        lambda temperature: filtered(learner, [1.0, 3.0, 3.0, 3.0 - 1e-9], temperature=temperature),
+    )
+
+
+@check(LAB)
+def any_size_of_logits(learner: Learner) -> None:
+    """The softmax does not overflow, whatever the logits and temperature: up to 1e308, divided by 1e-5."""
+    for logits in ([1e305, 1e305, -1e305], [1e308, -1e308], [-1e308, -1e308, 1.0], [1e300, 1e300, -INF]):
+        for temperature in (1.0, 1e-5, 1e5):
+            filtered(learner, logits, temperature=temperature)
+
+
+@check(LAB)
 def min_p_is_a_share_of_the_peak(learner: Learner) -> None:
     """min_p drops tokens below this share of the most likely one; a token that has just the share stays."""
     for min_p in (0.19, 0.2, 0.21, 0.4, 0.41, 1.0):
@@ -201,6 +218,16 @@ def top_p_keeps_the_token_that_crosses(learner: Learner) -> None:
         filtered(learner, HALVES, top_p=top_p)
     filtered(learner, [1.0, 1.0, 1.0, 1.0], top_p=0.3)
     filtered(learner, [0.0, 1.0, 3.0, 2.0], top_p=0.8)
+
+
+@check(LAB)
+def rounding_has_a_tolerance(learner: Learner) -> None:
+    """A value or a sum that is less than 1e-9 below its bound in 2 or 4 counts as having reached it, another not."""
+    halves = [0.0, math.log(0.5)]  # probabilities 2/3 and 1/3: the bound of min_p is min_p * 2/3
+    for more in (0.6e-9, 1.2e-9, 3e-9, 1e-7):
+        filtered(learner, halves, min_p=0.5 + more)
+    for more in (0.5e-9, 3e-9, 1e-7):
+        filtered(learner, HALVES, top_p=0.5 + more)
 
 
 @check(LAB)

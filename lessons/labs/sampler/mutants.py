@@ -120,4 +120,22 @@ sampler draw_inverts_the_cumulative_sum: the most likely token
 sampler random_rows: frequency stops at two occurrences
 -        penalised[token] -= frequency * count + presence
 +        penalised[token] -= frequency * min(count, 2) + presence
+sampler a_low_temperature_is_greedy_too: only 0 is greedy
+-    if temperature < GREEDY_BELOW:
++    if temperature < 1e-305:
+@@
+-    weights = _normalised([math.exp((logit - peak) / temperature) for logit in logits])
++    weights = _normalised([math.exp(max(-1e6, (logit - peak) / temperature)) for logit in logits])
+sampler any_size_of_logits: divides before it subtracts the peak
+-    weights = _normalised([math.exp((logit - peak) / temperature) for logit in logits])
++    weights = _normalised([math.exp(logit / temperature - peak / temperature) for logit in logits])
+sampler rounding_has_a_tolerance: none for min_p
+-    weights = _above(weights, min_p * max(weights) - SLACK)
++    weights = _above(weights, min_p * max(weights) - 1e-13)
+sampler rounding_has_a_tolerance: none for top_p
+-        if total + SLACK >= top_p:
++        if total + 1e-13 >= top_p:
+sampler rounding_has_a_tolerance: a thousand times as much
+-SLACK = 1e-9
++SLACK = 1e-6
 """

@@ -137,6 +137,24 @@ def rounding_leaves_a_token(learner: Learner) -> None:
 
 
 @check(LAB)
+def a_draft_at_its_bound_is_rejected(learner: Learner) -> None:
+    """A draft is accepted if u * q is less than p; if they are equal, it is not."""
+    halves, quarters = [0.5, 0.5], [0.25, 0.75]
+    compare(learner, [0], [halves], [quarters, quarters], [0.5, 0.0])
+    compare(learner, [0], [quarters], [[0.125, 0.875], quarters], [0.5, 0.0])
+    compare(learner, [1], None, [halves, quarters], [0.5, 0.0])
+
+
+@check(LAB)
+def a_sum_at_its_bound_is_not_enough(learner: Learner) -> None:
+    """A draw takes the lowest id at which the sum exceeds u times the total; if they are equal, it goes on."""
+    weights = [0.25, 0.25, 0.0, 0.5]
+    for last in (0.25, 0.5):
+        compare(learner, [], [], [weights], [last])
+        compare(learner, [0], [[1.0, 0.0, 0.0, 0.0]], [[0.0, 0.25, 0.25, 0.5], weights], [0.5, last])
+
+
+@check(LAB)
 def lengths_must_fit(learner: Learner) -> None:
     """Another number of distributions or uniforms than k or k + 1 raises ValueError."""
     for draft_probs, targets, uniforms in (

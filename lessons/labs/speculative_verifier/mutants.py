@@ -82,4 +82,10 @@ speculative-verifier random_steps: at most four tokens
 +    k = len(drafts)
 +    if k > 3 and draft_probs is not None:
 +        return verify(drafts[:3], draft_probs[:3], target_probs[:4], [*uniforms[:3], uniforms[-1]])
+speculative-verifier a_draft_at_its_bound_is_rejected: a bound that is reached is enough, except for p = 0
+-        if not uniforms[place] * q[draft] < p[draft]:
++        if p[draft] == 0 or uniforms[place] * q[draft] > p[draft]:
+speculative-verifier a_sum_at_its_bound_is_not_enough: a sum that equals the bound is enough, except for weight 0
+-        if total > bound:
++        if total >= bound and weight > 0:
 """

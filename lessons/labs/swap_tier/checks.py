@@ -315,6 +315,17 @@ def a_failed_step_leaves_nothing(learner: Learner) -> None:
 
 
 @check(LAB)
+def failed_steps_end_in_order(learner: Learner) -> None:
+    """Failed steps are dropped in the order of their numbers, each like a step that ends: its loads last to first."""
+    base = kept(0, "a", "x", "y")
+    for loads in ([(2, "x"), (1, "a")], [(1, "a"), (2, "x")], [(3, "a"), (1, "x"), (2, "y")]):
+        held = [("load", step, text) for step, text in loads]
+        expect(learner, [*base, *held, ("finish", 4), *kept(5, "p"), *probe("a", "x", "y")], 3)
+    twice = [("load", 1, "a"), ("load", 1, "x"), ("load", 1, "y"), ("finish", 2)]
+    expect(learner, [*base, *twice, *kept(3, "p"), *probe("a", "x", "y")], 3)
+
+
+@check(LAB)
 def only_content_is_read(learner: Learner) -> None:
     """`load` raises ValueError for a block without content, and pins none of the others."""
     tier = learner.new("HostTier", 3)

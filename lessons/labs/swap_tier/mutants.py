@@ -123,4 +123,11 @@ swap-tier random_copies: a second pin of a step is lost when the first step ends
 swap-tier the_kv_manager_runs_on_it: only the last store of a step is published
 -                if each == step:
 +                if each == step and (block, block_hash) == stored[-1]:
+swap-tier failed_steps_end_in_order: failed steps in the order in which they began
+-        for each in sorted(number for number in {*self.stored, *self.loaded} if number <= step):
++        for each in [number for number in dict.fromkeys([*self.stored, *self.loaded]) if number <= step]:
+swap-tier failed_steps_end_in_order: the loads of a failed step from the first to the last
+-            for block in [*(block for block, _ in stored), *reversed(self.loaded.pop(each, []))]:
++            loads = self.loaded.pop(each, [])
++            for block in [*(block for block, _ in stored), *(reversed(loads) if each == step else loads)]:
 """
