@@ -6,7 +6,7 @@ The labs (`lessons/course/native.py`) compile what learners write.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +18,9 @@ from kernels.cuda import compile as nvrtc
 from kernels.cuda.shim.build import FLAGS as SHIM_FLAGS
 
 CPU = Path(__file__).parent / "cpu"
+WATCHED = ["-fsanitize=thread", "-nodefaultlibs"]
+"""Call a function before each access to memory, one of shim/races.cpp and not of the compiler's library."""
+LIBRARIES = ["-lstdc++", "-lm", "-lc", "-lgcc_s"]
 
 __all__ = ["BuildError", "CompilePlan", "cpp_plan", "cuda_plan", "cuda_reports"]
 
@@ -32,22 +35,27 @@ class CompilePlan:
     """Folders that it reads beside the system's."""
 
 
-def cpp_plan(source: str, names: Sequence[str]) -> CompilePlan:
-    """C++ with the C functions `names`; it may include `vector.h`. Raises BuildError if there is no compiler."""
+def cpp_plan(source: str, names: Sequence[str], beside: Mapping[str, str] | None = None) -> CompilePlan:
+    """C++ with the C functions `names`; it may include `vector.h`. Raises BuildError if there is no compiler.
+
+    beside: more C++ files for the library, by name.
+    """
     # a linker that is asked for a name that is missing says so
     wanted = [f"-Wl,--require-defined={name}" for name in names] if sys.platform == "linux" else []
-    options = [*FLAGS, "-fopenmp-simd", f"-I{CPU}", "-shared", *wanted, "learner.cpp", "-o", "kernel.so"]
-    return CompilePlan([find_compiler(), *options], {"learner.cpp": source}, [str(CPU)])
+    files = {"learner.cpp": source, **(beside or {})}
+    options = [*FLAGS, "-fopenmp-simd", f"-I{CPU}", "-shared", *wanted, *files, "-o", "kernel.so"]
+    return CompilePlan([find_compiler(), *options], files, [str(CPU)])
 
 
-def cuda_plan(source: str, names: Sequence[str]) -> CompilePlan:
-    """CUDA C++ with the kernels `names`, for the host shim. Raises BuildError if there is no compiler."""
+def cuda_plan(source: str, names: Sequence[str], beside: Mapping[str, str] | None = None) -> CompilePlan:
+    """CUDA C++ with the kernels `names`, for the host shim, which watches for races. Raises as `cpp_plan`."""
     folder = nvrtc.source_folder()
     exports = "".join(f"SHIM_EXPORT({name})\n" for name in names)
     unit = f'#include "learner.cu"\n#include "shim/export.h"\n{exports}'
-    options = [*SHIM_FLAGS, "-DPREP_HOST_SHIM", f"-I{folder}", "unit.cpp", str(folder / "shim/runtime.cpp")]
-    command = [find_compiler(), *options, "-o", "kernel.so"]
-    return CompilePlan(command, {"learner.cu": source, "unit.cpp": unit}, [str(folder)])
+    shim = [str(folder / "shim" / name) for name in ("runtime.cpp", "races.cpp")]
+    options = [*SHIM_FLAGS, *WATCHED, "-DPREP_HOST_SHIM", f"-I{folder}", "unit.cpp", *(beside or {}), *shim]
+    files = {"learner.cu": source, "unit.cpp": unit, **(beside or {})}
+    return CompilePlan([find_compiler(), *options, *LIBRARIES, "-o", "kernel.so"], files, [str(folder)])
 
 
 def cuda_reports(source: str, name: str, threads: int, shared_bytes: int) -> list[KernelReport]:

@@ -57,6 +57,8 @@ class Learner:
     def __init__(self, guest: Guest, language: str = "python") -> None:
         self._guest = guest
         self.language = language
+        self.has_walls, self.launch_options = False, 0
+        """How a compiled function is called: `native.walls`, `native.watched`."""
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a function of the cell. Raises GuestError, GuestStopped."""
@@ -78,7 +80,7 @@ class Learner:
         return host_callback(function)
 
     def costs(self, target: Any, calls: Sequence[tuple[Any, ...]], last: int) -> list[int]:
-        """Make calls of an object, (name, arguments); return the work of each of the last ones (`lessons/given/work.py`)."""
+        """Make calls of an object, (name, arguments); return the work of each of the last: `lessons/given/work.py`."""
         found = self.call("lessons.given.work:costs", target, [list(call) for call in calls], last)
         return [int(each) for each in found]
 

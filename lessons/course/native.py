@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from common.sandbox import Guest, GuestError
 from lessons.course.checking import Failed, Learner
+from lessons.given.native import BACKWARDS, MOST_OF_FAIR_SHARE, NO_RACES, WATCHED
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,9 @@ class Grid:
     threads: int
     shared_bytes: int = 0
 
-    def shape(self, backwards: bool) -> Any:
+    def shape(self, options: int = 0) -> Any:
         grid = [*self.blocks, 1, 1][:3]
-        return grid, [self.threads, 1, 1], self.shared_bytes, backwards
+        return grid, [self.threads, 1, 1], self.shared_bytes, options
 
 
 def run(
@@ -45,11 +47,49 @@ def run(
     grid: in the CUDA form, the launch. backwards: threads of a block run from the last to the first.
     """
     letters, values, outputs = flatten(args)
-    shape = grid.shape(backwards) if grid and learner.language == "cuda" else None
-    found = learner.call("run", learner.get("FOLDER"), name, letters, values, outputs, shape)
+    options = learner.launch_options | (BACKWARDS if backwards else 0)
+    shape = grid.shape(options) if grid and learner.language == "cuda" else None
+    how = "run_within_walls" if learner.has_walls and sys.platform == "linux" else "run"
+    found = learner.call(how, learner.get("FOLDER"), name, letters, values, outputs, shape)
     if isinstance(found, str):
         raise Failed(found)
     return list(found)
+
+
+@contextmanager
+def walls(learner: Learner) -> Iterator[None]:
+    """Fail calls that read or write beside their arrays, use what a mask hides, or leave memory allocated."""
+    learner.has_walls = True
+    try:
+        yield
+    finally:
+        learner.has_walls = False
+
+
+@contextmanager
+def watched(learner: Learner, options: int = WATCHED | NO_RACES) -> Iterator[None]:
+    """Fail launches of a CUDA kernel in which two threads race, or set other options.
+
+    In Triton, fail calls whose result no kernel has stored.
+    """
+    learner.launch_options = options
+    try:
+        yield
+    finally:
+        learner.launch_options = 0
+
+
+def shared_work(learner: Learner, compare: Callable[[], object], example: str) -> None:
+    """Run a launch and raise Failed if one of its threads made far more than its share of the accesses to memory."""
+    with watched(learner, WATCHED):
+        compare()
+    share, thread = learner.call("largest_share", learner.get("FOLDER"))
+    if not share <= MOST_OF_FAIR_SHARE:
+        raise Failed(
+            f"thread {thread} of a block makes {share:.0f} times its share of the block's accesses to memory; at most "
+            f"{MOST_OF_FAIR_SHARE:g} times is allowed",
+            example=example,
+        )
 
 
 def run_triton(learner: Learner, name: str, *args: Any) -> list[NDArray[Any]]:
@@ -62,7 +102,13 @@ def run_triton(learner: Learner, name: str, *args: Any) -> list[NDArray[Any]]:
             values.append(outs[-1])
         else:
             values.append(torch.from_numpy(arg) if isinstance(arg, np.ndarray) else arg)
-    found = learner.call(name, *values)
+    if learner.has_walls or learner.launch_options:
+        watch = "lessons.given.triton_interpreter:watched"
+        found = learner.call(watch, learner.get(name), values, learner.has_walls)
+        if isinstance(found, tuple) and found and found[0] == "wrong":
+            raise Failed(str(found[1]))
+    else:
+        found = learner.call(name, *values)
     results = [each.content() for each in outs] or (
         list(found) if isinstance(found, tuple | list) else [found]
     )
@@ -116,7 +162,7 @@ def seconds_per_call(guest: Guest, name: str, args: Sequence[Any], *, grid: Grid
     """Return the median time of a call in the guest."""
     letters, values, _ = flatten(args)
     folder = guest.get("FOLDER")
-    bench = guest.new("Bench", folder, name, letters, values, grid and grid.shape(False))
+    bench = guest.new("Bench", folder, name, letters, values, grid and grid.shape())
     return median_seconds(bench.repeat)
 
 

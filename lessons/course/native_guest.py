@@ -10,15 +10,19 @@ The compiler runs confined (`common/sandbox/compiler.py`), the library in a gues
 
 from __future__ import annotations
 
+import sys
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 from common.sandbox import Guest, Limits
 from common.sandbox.compiler import CompilerRefused, compiled
+from kernels import INSTALL_COMPILERS
 from lessons.course.lesson_files import Lab
 
 _GUEST = """from pathlib import Path
 
-from lessons.given.native import Bench, run
+from lessons.given.native import Bench, largest_share, run, run_within_walls
 
 FOLDER = str(Path(__file__).parent)
 """
@@ -28,6 +32,7 @@ IMPORTS = {
     "triton": ("lessons.given.triton_interpreter",),
 }
 """Modules of a guest by language."""
+_WALLS = Path(__file__).parents[1] / "given" / "walls.cpp"
 _WRITE_IT = "write it:"
 """Begins the text of `#error` in every stub."""
 
@@ -43,6 +48,13 @@ class NotCompiled(ValueError):
 def compiled_guest(lab: Lab, source: str, limits: Limits) -> Guest:
     """Start a guest with the learner's file. Raises NotCompiled, GuestError, GuestStopped."""
     return Guest(guest_files(lab, source), limits=limits, imports=IMPORTS[lab.language])
+
+
+def _no_triton() -> str | None:
+    """Return why a file cannot run in Triton's interpreter, or None."""
+    if find_spec("triton") is not None:
+        return None
+    return f"triton is not installed, and the checks run its interpreter; {INSTALL_COMPILERS}"
 
 
 def library(lab: Lab, source: str) -> bytes:
@@ -62,12 +74,15 @@ def library(lab: Lab, source: str) -> bytes:
 def _library(language: str, source: str, names: tuple[str, ...]) -> bytes:
     from kernels.outside_sources import cpp_plan, cuda_plan
 
-    plan = cpp_plan(source, names) if language == "cpp" else cuda_plan(source, names)
+    beside = {"walls.cpp": _WALLS.read_text(encoding="utf-8")} if sys.platform == "linux" else {}
+    plan = (cpp_plan if language == "cpp" else cuda_plan)(source, names, beside)
     return compiled(plan.command, plan.files, "kernel.so", plan.readable)
 
 
 def guest_files(lab: Lab, source: str) -> dict[str, str | bytes]:
     """Return the files of a guest for the learner's code in the lab's language. Raises as `library`."""
     if lab.language == "triton":
+        if (problem := _no_triton()) is not None:
+            raise NotCompiled(problem)
         return {"learner.py": source}
     return {"learner.py": _GUEST, "kernel.so": library(lab, source)}

@@ -42,7 +42,7 @@ class Name(str):
 
 
 def costs(target: Any, calls: list[tuple[Any, ...]], last: int) -> list[int]:
-    """Make calls of an object, (name, arguments), or read its attributes, (name,); return the work of each of the last."""
+    """Make calls of an object, (name, arguments), or read attributes, (name,); return the work of each of the last."""
     module = sys.modules[type(target).__module__]
     before = {name: vars(module)[name] for name in WALKS if name in vars(module)}
     vars(module).update({name: _walking(getattr(builtins, name)) for name in WALKS if name not in before})

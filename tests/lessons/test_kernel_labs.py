@@ -8,10 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import app
+from kernels import INSTALL_COMPILERS
 from kernels.compile_report import KernelReport
+from lessons.course import native_guest
 from lessons.course.checking import run_checks
 from lessons.course.gpu_report import widest_access
-from lessons.course.lesson_files import find_lab, solution
+from lessons.course.lesson_files import Lab, find_lab, solution
+from lessons.course.mutants import mutants
 
 CPP, CUDA, TRITON = (find_lab(f"{language}-rms-norm") for language in ("cpp", "cuda", "triton"))
 OURS = solution(CPP.number)
@@ -64,6 +67,46 @@ def test_a_launch_that_a_gpu_would_punish_is_told() -> None:
     wrong = ours.replace("int hidden, float eps", "long hidden, float eps")
     [result] = run_checks(CUDA.number, wrong, only="a_row_by_the_definition").results
     assert "parameters" in result.why
+
+
+@pytest.mark.parametrize(
+    ("lab", "why", "said"),
+    [
+        (
+            CPP,
+            "looks at the number behind the last before it compares the index",
+            "reads behind the end of argument 3",
+        ),
+        (CPP, "looks at the number before the first", "reads before the start of argument 1"),
+        (CPP, "a scratch array for each row, never freed", "allocated in each call"),
+        (CUDA, "four warps add to one number without an atomic", "a race: threads 0 and 32"),
+        pytest.param(CUDA, "one thread works", "times its share", marks=pytest.mark.slow),
+        (TRITON, "the weight is loaded without a mask", "this load needs a mask"),
+        (TRITON, "torch computes, and no kernel runs", "launches no kernel"),
+    ],
+)
+def test_a_fault_that_no_result_shows_is_told(lab: Lab, why: str, said: str) -> None:
+    wrong = next(each for each in mutants(lab) if each.why == why)
+    [result] = run_checks(lab.number, wrong.source, only=wrong.check).results
+    assert not result.ok and said in result.why, result.why
+
+
+def test_the_interpreter_takes_a_mask_of_two_conditions() -> None:
+    """Triton 3.9 refuses it in the interpreter, and compiles it."""
+    lab = find_lab("triton-kv-write")
+    guarded = solution(lab.number).replace(
+        "    if slot >= 0:\n        ", "    inside = inside & (slot >= 0)\n    "
+    )
+    guarded = guarded.replace("\n        tl.store", "\n    tl.store")
+    assert "if slot" not in guarded
+    report = run_checks(lab.number, guarded, only="padding_writes_nothing")
+    assert report.ok, report
+
+
+def test_without_triton_the_next_step_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_guest, "find_spec", lambda name: None)
+    report = run_checks(TRITON.number, solution(TRITON.number))
+    assert "triton is not installed" in report.problem and INSTALL_COMPILERS in report.problem
 
 
 @pytest.mark.slow

@@ -55,6 +55,7 @@ struct Fiber {
     unsigned mask;
     uint64_t value;  // given to the exchange, then received from it
     int source_lane;
+    int exchanges;
     std::vector<Copy> uncommitted;
     std::deque<std::vector<Copy>> groups;
 };
@@ -68,6 +69,7 @@ const Launch* launched;
 std::vector<unsigned char> dynamic_memory;
 unsigned char* dynamic_start;
 bool failed;
+int barriers;  // opened in this block
 std::string message;
 
 std::string place() {
@@ -81,10 +83,22 @@ void report(const std::string& what) {
     failed = true;
 }
 
-void yield() { swapcontext(&current->context, &scheduler); }
+// While it lives, the runtime works for the running thread.
+struct Inside {
+    const bool was = in_kernel;
+    Inside() { in_kernel = false; }
+    ~Inside() { in_kernel = was; }
+};
+
+void yield() {
+    if (watch_yield) watch_yield();
+    swapcontext(&current->context, &scheduler);
+}
 
 void run_fiber() {
+    in_kernel = true;
     launched->run_thread(launched->call);
+    in_kernel = false;
     current->state = State::returned;
     yield();
 }
@@ -94,6 +108,7 @@ void start_fiber(int number) {
     const unsigned x = number % blockDim.x, rest = number / blockDim.x;
     fiber.index = {x, rest % blockDim.y, rest / blockDim.y};
     fiber.state = State::ready;
+    fiber.exchanges = 0;
     fiber.uncommitted.clear();
     fiber.groups.clear();
     getcontext(&fiber.context);
@@ -104,7 +119,7 @@ void start_fiber(int number) {
 
 void run_ready() {
     for (int i = 0; i < num_threads && !failed; ++i) {
-        Fiber& fiber = fibers[launched->backwards ? num_threads - 1 - i : i];
+        Fiber& fiber = fibers[launched->options & BACKWARDS ? num_threads - 1 - i : i];
         if (fiber.state != State::ready) continue;
         current = &fiber;
         threadIdx = fiber.index;
@@ -123,6 +138,7 @@ bool open_barrier() {
     }
     for (int i = 0; i < num_threads; ++i)
         if (fibers[i].state == State::at_barrier) fibers[i].state = State::ready;
+    barriers += line != 0;
     return line != 0;
 }
 
@@ -151,6 +167,7 @@ void deliver(Fiber* warp, unsigned mask) {
         if (!(mask >> i & 1)) continue;
         Fiber& lane = warp[i];
         lane.state = State::ready;
+        ++lane.exchanges;
         if (lane.kind == Exchange::ballot) lane.value = votes;
         if (lane.kind == Exchange::gather) lane.value = reinterpret_cast<uintptr_t>(given.data());
         if (lane.kind != Exchange::shuffle) continue;
@@ -215,6 +232,7 @@ void check_guard() {
 
 void run_block() {
     reset_memory();
+    barriers = 0;
     for (int i = 0; i < num_threads; ++i) start_fiber(i);
     while (!failed) {
         run_ready();
@@ -224,13 +242,46 @@ void run_block() {
         if (!exchanged && !open_barrier()) report_deadlock();
     }
     check_guard();
+    if (watch_block_end) watch_block_end();
+    if (launched->options & NO_RACES && watch_found && watch_found()) report(watch_found());
 }
 
 }  // namespace
 
+bool in_kernel;
+
+Moment moment() {
+    const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    return {block, int(current - fibers.data()), barriers, current->exchanges};
+}
+
+int num_block_threads() { return num_threads; }
+
+// Static variables of the library: a template's __shared__ variable lies among them, not in the section of the others.
+extern "C" char __bss_start[] __attribute__((visibility("hidden")));
+extern "C" char _end[] __attribute__((visibility("hidden")));
+
+bool is_shared(const void* address) {
+    if (address >= __bss_start && address < _end) return true;
+    const auto* byte = static_cast<const unsigned char*>(address);
+    const auto* fixed = reinterpret_cast<const unsigned char*>(launched->static_shared);
+    return (byte >= fixed && byte < fixed + launched->static_shared_bytes) ||
+           (byte >= dynamic_memory.data() && byte < dynamic_memory.data() + dynamic_memory.size());
+}
+
+bool is_private(const void* address) {
+    const auto* byte = static_cast<const char*>(address);
+    for (const Index3* each : {&threadIdx, &blockIdx, &blockDim, &gridDim})
+        if (address >= each && address < each + 1) return true;
+    return byte >= current->stack.data() && byte < current->stack.data() + current->stack.size();
+}
+
+
 const char* launch(const Launch& launch) {
     launched = &launch;
     failed = false;
+    in_kernel = false;
+    if (watch_launch) watch_launch(launch.options & WATCHED);
     gridDim = {launch.grid[0], launch.grid[1], launch.grid[2]};
     blockDim = {launch.block[0], launch.block[1], launch.block[2]};
     num_threads = int(blockDim.x * blockDim.y * blockDim.z);
@@ -247,12 +298,14 @@ const char* launch(const Launch& launch) {
 }
 
 void barrier(int line) {
+    const Inside inside;
     current->state = State::at_barrier;
     current->line = line;
     yield();
 }
 
 uint64_t exchange(Exchange kind, unsigned mask, uint64_t value, int source_lane, int line) {
+    const Inside inside;
     current->state = State::in_exchange;
     current->kind = kind;
     current->mask = mask;
@@ -270,17 +323,20 @@ const uint64_t* gather(uint64_t value, int line) {
 unsigned char* dynamic_shared() { return dynamic_start; }
 
 void copy_async(void* to, const void* from, int bytes, bool wanted) {
+    const Inside inside;
     check_aligned(to, bytes);
     check_aligned(from, bytes);
     current->uncommitted.push_back({to, from, bytes, wanted});
 }
 
 void commit_copies() {
+    const Inside inside;
     current->groups.push_back(std::move(current->uncommitted));
     current->uncommitted.clear();
 }
 
 void wait_copies(int pending) {
+    const Inside inside;
     while (int(current->groups.size()) > pending) {
         for (const Copy& copy : current->groups.front())
             if (copy.wanted)

@@ -82,4 +82,41 @@ triton-int4-gemv rows_of_any_number: the first block of rows only
 triton-int4-gemv groups_of_many_sizes: the last group is left out
 -    for group in range(groups):
 +    for group in range(tl.maximum(groups - 1, 1)):
+cpp-int4-gemv it_stays_inside_its_arrays: the last vector of a row is loaded whole
+-            std::memcpy(&last, from, (x.words - whole * LANES) * sizeof(uint32_t));
++            std::memcpy(&last, from, sizeof last);
+cpp-int4-gemv it_stays_inside_its_arrays: the factors are never freed
+-    std::vector<float> factors(ROWS * (groups + LANES));
++    static float* volatile factors;
++    factors = new float[ROWS * (groups + LANES)]();
+@@
+-             out + row, factors.data());
++             out + row, factors);
+cuda-int4-gemv it_stays_inside_its_arrays: reads the number behind the last of x
+-    float sum = 0;
++    const volatile float next = x[columns];
++    (void)next;
++    float sum = 0;
+cuda-int4-gemv no_two_threads_race: the lanes add to one number without an atomic
+-    sum = reduce_lanes<WARP>(sum, Sum());
+-    if (lane_id() == 0) out[row] = sum;
++    if (lane_id() == 0) out[row] = 0;
++    __syncwarp();
++    out[row] += sum;
+cuda-int4-gemv the_threads_share_the_work: one lane of a warp works
+-    for (int column = lane_id() * COLUMNS; column < columns; column += WARP * COLUMNS) {
++    for (int column = lane_id() ? columns : 0; column < columns; column += COLUMNS) {
+triton-int4-gemv it_stays_inside_its_tensors: scales of rows that are not there are loaded
+-        sums += dots * tl.load(scale + row * groups + group, mask=real, other=0.0)
++        sums += dots * tl.load(scale + row * groups + group)
+triton-int4-gemv the_kernels_store_the_result: torch computes, and no kernel runs
+-    out = torch.empty(rows, device=x.device)
+-    # one warp: with groups of 128 each lane loads 8 bytes
+-    _int4_gemv[(triton.cdiv(rows, 4),)](
+-        x, qweight, scale, zero, out, rows, groups, GROUP_SIZE=group_size, ROWS=4, num_warps=1,
+-    )  # fmt: skip
+-    return out
++    nibbles = torch.stack([qweight & 15, qweight >> 4], -1).view(rows, groups, group_size).double()
++    weights = (nibbles - zero[:, :, None]) * scale[:, :, None]
++    return (weights.view(rows, -1) @ x.double()).float()
 """

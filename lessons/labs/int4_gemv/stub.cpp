@@ -16,7 +16,8 @@
 // qweight  uint8 [rows, columns / 2]           zero   uint8 [rows, columns / group_size]
 // out      fp32 [rows]
 //
-// rows >= 1; group_size is a multiple of 8, not always of a vector. One thread; -O3 -march=native -fopenmp-simd.
+// rows >= 1; group_size is a multiple of 8, not always of a vector. Read and write no number beside an array, and
+// free the memory that you allocate. One thread; -O3 -march=native -fopenmp-simd.
 //
 // A plan: read eight columns as one 32-bit word, in little-endian order. word & (15 << 4 i) is nibble i times 16^i, which
 // is exact as a float, so x of that column is multiplied by 16^-i once for all rows. The zero points need not be

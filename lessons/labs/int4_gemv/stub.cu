@@ -19,6 +19,10 @@
 // group_size is a multiple of 8 and qweight is aligned, so that a lane can take eight columns as one 32-bit word. Launched
 // with ceil(rows / 4) blocks of THREADS = 128 threads: a warp for each row, warp w of block b has row 4 b + w. rows is any
 // size >= 1. common.cuh (kernels/cuda) has WARP, ALL_LANES, lane_id(), warp_id(), load<4>, reduce_lanes and more.
+//
+// Read and write no number beside an array. No two threads race: what one thread changes and another uses is ordered by a
+// barrier, an exchange of the warp, or atomicAdd. The threads of a block share its work: none makes more than three times
+// its share of the block's accesses to memory.
 #include "common.cuh"
 
 constexpr int THREADS = 128, WARPS = THREADS / WARP, COLUMNS = 8;  // of a 32-bit word

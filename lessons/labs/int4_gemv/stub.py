@@ -18,6 +18,9 @@ out      fp32 [rows]
 
 group_size is a power of two from 8 on; rows is any size >= 1. The report counts a program for each 4 rows. The checks
 run it in Triton's interpreter.
+
+Mask every load and store that would leave its tensor; a lane that a mask hides has no value unless `other` gives one.
+Kernels store each number that a function returns or changes: torch only makes the tensors.
 """
 
 from __future__ import annotations

@@ -60,4 +60,37 @@ triton-kv-write heads_of_many_sizes: half of the columns
 triton-kv-write tokens_in_any_order: tokens follow each other from the first slot
 -    slot = tl.load(slots + token)
 +    slot = tl.load(slots) + token
+cpp-kv-write it_stays_inside_its_arrays: copies whole vectors through a buffer
+-            std::memcpy(to + head * page, key + from + head * head_dim, bytes);
++            float buffer[1024];
++            std::memcpy(buffer, key + from + head * head_dim, (bytes + 31) / 32 * 32);
++            std::memcpy(to + head * page, buffer, bytes);
+cpp-kv-write it_stays_inside_its_arrays: a buffer for each token, never freed
+-        const int64_t from = int64_t(token) * stride;
++        const int64_t from = int64_t(token) * stride;
++        static float* volatile buffer;
++        buffer = new float[head_dim + 16];
+cuda-kv-write it_stays_inside_its_arrays: reads the slot of the next token
+-    const int64_t page = int64_t(block_size) * head_dim;
++    const volatile int64_t next = slots[blockIdx.x + 1];
++    (void)next;
++    const int64_t page = int64_t(block_size) * head_dim;
+cuda-kv-write no_two_threads_race: one thread clears the slot, and no barrier follows
+-    // neighbouring threads move neighbouring pieces of 16 bytes
++    for (int i = 0; threadIdx.x == 0 && i < kv_heads * head_dim; ++i) to[i / head_dim * page + i % head_dim] = 0;
+cuda-kv-write the_threads_share_the_work: one thread works
+-    for (int i = threadIdx.x * 4; i < kv_heads * head_dim; i += THREADS * 4) {
++    for (int i = threadIdx.x ? kv_heads * head_dim : 0; i < kv_heads * head_dim; i += 4) {
+triton-kv-write it_stays_inside_its_tensors: keys are loaded without a mask
+-        tl.store(kv + at, tl.load(key + start + column, mask=inside), mask=inside)
++        tl.store(kv + at, tl.load(key + start + column), mask=inside)
+triton-kv-write the_kernels_store_the_result: torch writes, and no kernel runs
+-    _reshape_and_cache[(tokens,)](
+-        key, value, kv, slots, key.stride(0),
+-        KV_HEADS=kv_heads, DIM=dim, BLOCK_SIZE=kv.shape[3], WIDTH=triton.next_power_of_2(kv_heads * dim),
+-    )  # fmt: skip
++    for token, slot in enumerate(slots.tolist()):
++        if slot >= 0:
++            kv[slot // kv.shape[3], 0, :, slot % kv.shape[3]] = key[token]
++            kv[slot // kv.shape[3], 1, :, slot % kv.shape[3]] = value[token]
 """

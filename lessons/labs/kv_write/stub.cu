@@ -18,6 +18,10 @@
 // move four numbers (16 bytes, float4) at once. Launched with one block of THREADS = 128 threads for each token:
 // blockIdx.x is the token. kv_heads * head_dim may be smaller or larger than 4 * THREADS. common.cuh (kernels/cuda) has
 // ceil_div and more.
+//
+// Read and write no number beside an array. No two threads race: what one thread changes and another uses is ordered by a
+// barrier, an exchange of the warp, or atomicAdd. The threads of a block share its work: none makes more than three times
+// its share of the block's accesses to memory.
 #include "common.cuh"
 
 constexpr int THREADS = 128;

@@ -15,6 +15,9 @@ kv          fp32 [blocks, 2, kv_heads, block_size, head_dim], contiguous
 slots       int64 [tokens]
 
 head_dim is any size >= 1. The checks run it in Triton's interpreter.
+
+Mask every load and store that would leave its tensor; a lane that a mask hides has no value unless `other` gives one.
+Kernels store each number that a function returns or changes: torch only makes the tensors.
 """
 
 from __future__ import annotations

@@ -60,4 +60,45 @@ triton-lora-sgmv other_sizes: one block along the depth
 triton-lora-sgmv rows_without_an_adapter_stay: a tile without a row still writes row 0
 -        tl.store(at, total, mask=inside[:, None] & used[None, :])
 +        tl.store(at, total, mask=used[None, :] & (row[:, None] >= 0))
+cpp-lora-sgmv it_stays_inside_its_arrays: reads the start behind the last
+-extern "C" void lora_shrink(const float* x, const float* a, const int* order, const int* starts, const int* ranks,
+-                            float* low, int adapters, int max_rank, int depth) {
++extern "C" void lora_shrink(const float* x, const float* a, const int* order, const int* starts, const int* ranks,
++                            float* low, int adapters, int max_rank, int depth) {
++    const volatile int next = starts[adapters + 1];
++    (void)next;
+cpp-lora-sgmv it_stays_inside_its_arrays: a scratch array in each call, never freed
+-extern "C" void lora_shrink(const float* x, const float* a, const int* order, const int* starts, const int* ranks,
+-                            float* low, int adapters, int max_rank, int depth) {
++extern "C" void lora_shrink(const float* x, const float* a, const int* order, const int* starts, const int* ranks,
++                            float* low, int adapters, int max_rank, int depth) {
++    static float* volatile scratch;
++    scratch = new float[depth + 16];
+cuda-lora-sgmv it_stays_inside_its_arrays: reads the rank of the next adapter
+-    a += (int64_t(adapter) * max_rank + rank) * depth;
++    const volatile int next = ranks[adapter + 1];
++    (void)next;
++    a += (int64_t(adapter) * max_rank + rank) * depth;
+cuda-lora-sgmv no_two_threads_race: the lanes add to one number without an atomic
+-        const float total = reduce_lanes<WARP>(sums[i], Sum());
+-        if (i < tile.count && lane_id() == 0) low[rows[i] * max_rank + rank] = total;
++        if (i < tile.count && lane_id() == 0) low[rows[i] * max_rank + rank] = 0;
++        __syncwarp();
++        if (i < tile.count) low[rows[i] * max_rank + rank] += sums[i];
+cuda-lora-sgmv the_threads_share_the_work: one lane of a warp works
+-    for (int k = lane_id() * 4; k < depth; k += WARP * 4) {
++    for (int k = lane_id() ? depth : 0; k < depth; k += 4) {
+triton-lora-sgmv it_stays_inside_its_tensors: rows behind the end of the list are loaded
+-    return tl.load(order + place, mask=inside, other=0).to(tl.int64), inside
++    return tl.load(order + place).to(tl.int64), inside
+triton-lora-sgmv the_kernels_store_the_result: torch shrinks
+-    if len(order):
+-        _lora_shrink[(adapters, triton.cdiv(len(order), TILE))](
+-            x, a, order, starts, ranks, low, max_rank, depth,
+-            TILE=TILE, RANKS=max(16, triton.next_power_of_2(max_rank)), BLOCK_K=64,
+-        )  # fmt: skip
++    for adapter in range(adapters):
++        rank = int(ranks[adapter])
++        for row in order[starts[adapter] : starts[adapter + 1]].tolist():
++            low[row, :rank] = a[adapter, :rank] @ x[row]
 """

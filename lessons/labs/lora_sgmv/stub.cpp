@@ -20,8 +20,9 @@
 // a      fp32 [adapters, max_rank, depth]     scaling  fp32 [adapters]
 // b      fp32 [adapters, max_rank, columns]   (vLLM keeps b as [adapters, columns, max_rank])
 //
-// depth and columns are any size >= 1, max_rank is at most 128. A row's numbers must not depend on the rows beside it.
-// One thread; -O3 -march=native -fopenmp-simd.
+// depth and columns are any size >= 1, max_rank is at most 128. A row's numbers must not depend on the rows beside
+// it. Read and write no number beside an array, and free the memory that you allocate. One thread; -O3 -march=native
+// -fopenmp-simd.
 #include <algorithm>
 
 extern "C" void lora_shrink(const float* x, const float* a, const int* order, const int* starts, const int* ranks,

@@ -30,6 +30,10 @@
 // A plan: in lora_shrink a warp takes one rank, reads its row of a once and multiplies it with all rows of the tile.
 // In lora_expand a thread takes four neighbouring columns of all rows of the tile, and the tile's low waits in shared
 // memory.
+//
+// Read and write no number beside an array. No two threads race: what one thread changes and another uses is ordered by a
+// barrier, an exchange of the warp, or atomicAdd. The threads of a block share its work: none makes more than three times
+// its share of the block's accesses to memory.
 #include "common.cuh"
 
 constexpr int THREADS = 128, WARPS = THREADS / WARP, TILE = 8, MAX_RANK = 128;

@@ -22,6 +22,9 @@ b      fp32 [adapters, max_rank, columns]   (vLLM keeps b as [adapters, columns,
 
 The functions get torch tensors and write in place. depth, columns and max_rank are any size >= 1, max_rank at most
 128. The checks run them in Triton's interpreter.
+
+Mask every load and store that would leave its tensor; a lane that a mask hides has no value unless `other` gives one.
+Kernels store each number that a function returns or changes: torch only makes the tensors.
 """
 
 from __future__ import annotations

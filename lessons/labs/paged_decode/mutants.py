@@ -92,4 +92,38 @@ triton-paged-decode large_scores: no maximum is taken off
 -        shrink, weights = tl.exp(peak - larger), tl.exp(scores - larger)
 +        larger = peak
 +        shrink, weights = 1.0, tl.exp(scores)
+cpp-paged-decode it_stays_inside_its_arrays: reads the length of the next row
+-        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
++        const volatile int next = seq_lens[row + 1];
++        (void)next;
++        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
+cpp-paged-decode it_stays_inside_its_arrays: a scratch array for each row, never freed
+-        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
++        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
++        static float* volatile scratch;
++        scratch = new float[end + 16];
+cuda-paged-decode it_stays_inside_its_arrays: reads the length of the next row
+-    const int end = seq_lens[row], begin = window && end > window ? end - window : 0;
++    const volatile int next = seq_lens[row + 1];
++    (void)next;
++    const int end = seq_lens[row], begin = window && end > window ? end - window : 0;
+cuda-paged-decode no_two_threads_race: four warps add to the output without an atomic
+-    for (int i = threadIdx.x; i < head_dim; i += THREADS) {
+-        float sum = 0;
+-        for (int w = 0; w < WARPS; ++w) sum += outs[w][i] * expf(peaks[w] - peak);
+-        out[(int64_t(row) * heads + head) * head_dim + i] = sum / mass;
+-    }
++    float* to = out + (int64_t(row) * heads + head) * head_dim;
++    for (int i = threadIdx.x; i < head_dim; i += THREADS) to[i] = 0;
++    __syncthreads();
++    for (int i = lane; i < head_dim; i += WARP) to[i] += outs[warp][i] * expf(peaks[warp] - peak) / mass;
+cuda-paged-decode the_threads_share_the_work: one warp does all keys
+-    for (int token = begin + warp; token < end; token += WARPS) {
++    for (int token = warp ? end : begin; token < end; ++token) {
+triton-paged-decode it_stays_inside_its_tensors: the length of the next row is loaded
+-    end = tl.load(seq_lens + row)
++    end = tl.load(seq_lens + row) + 0 * tl.load(seq_lens + row + 1)
+triton-paged-decode the_kernels_store_the_result: torch makes the tensor that is returned
+-    return out
++    return out * 1.0
 """

@@ -19,8 +19,8 @@
 // kv          fp32 [blocks, 2, kv_heads, block_size, head_dim]         table     int32 [rows, max_blocks]
 //             (0: keys, 1: values)
 //
-// head_dim is any size from 1 to 256, heads a multiple of kv_heads, at most 8 heads per kv head. One thread;
-// -O3 -march=native -fopenmp-simd.
+// head_dim is any size from 1 to 256, heads a multiple of kv_heads, at most 8 heads per kv head. Read and write no
+// number beside an array, and free the memory that you allocate. One thread; -O3 -march=native -fopenmp-simd.
 #include <algorithm>
 #include <cmath>
 

@@ -20,6 +20,9 @@ kv          fp32 [blocks, 2, kv_heads, block_size, head_dim]         table     i
             (0: keys, 1: values)
 
 block_size and head_dim are powers of two from 4 on. The checks run it in Triton's interpreter.
+
+Mask every load and store that would leave its tensor; a lane that a mask hides has no value unless `other` gives one.
+Kernels store each number that a function returns or changes: torch only makes the tensors.
 """
 
 from __future__ import annotations

@@ -75,4 +75,66 @@ cuda-rms-norm threads_run_in_any_order: no barrier
 -    if (lane_id() == 0) sums[warp_id()] = value;
 -    __syncthreads();
 +    if (lane_id() == 0) sums[warp_id()] = value;
+cpp-rms-norm it_stays_inside_its_arrays: looks at the number behind the last before it compares the index
+-#pragma omp simd
+-        for (int i = 0; i < hidden; i++) out[start + i] = total[start + i] * scale * weight[i];
++        for (int i = 0; weight[i] == weight[i] && i < hidden; i++)
++            out[start + i] = total[start + i] * scale * weight[i];
+cpp-rms-norm it_stays_inside_its_arrays: looks at the number before the first
+-        const long start = long(row) * hidden;
++        const long start = long(row) * hidden;
++        const volatile float before = x[start - 1];
++        (void)before;
+cpp-rms-norm it_stays_inside_its_arrays: a scratch array for each row, never freed
+-        const long start = long(row) * hidden;
++        const long start = long(row) * hidden;
++        static float* volatile scratch;
++        scratch = new float[hidden];
+cuda-rms-norm it_stays_inside_its_arrays: reads the weight behind the last
+-    float squares = 0;
++    const volatile float next = weight[hidden];
++    (void)next;
++    float squares = 0;
+cuda-rms-norm no_two_threads_race: four warps add to one number without an atomic
+-    if (lane_id() == 0) sums[warp_id()] = value;
+-    __syncthreads();
+-    float sum = 0;
+-#pragma unroll
+-    for (int warp = 0; warp < THREADS / WARP; ++warp) sum += sums[warp];
+-    return sum;
++    if (threadIdx.x == 0) sums[0] = 0;
++    __syncthreads();
++    if (lane_id() == 0) sums[0] += value;
++    __syncthreads();
++    return sums[0];
+cuda-rms-norm the_threads_share_the_work: one thread works
+-    for (int column = threadIdx.x; column < hidden; column += THREADS) {
++    for (int column = threadIdx.x ? hidden : 0; column < hidden; ++column) {
+@@
+-    for (int column = threadIdx.x; column < hidden; column += THREADS)
++    for (int column = threadIdx.x ? hidden : 0; column < hidden; ++column)
+         out[start + column] = total[start + column] * scale * weight[column];
+cuda-rms-norm the_threads_share_the_work: one warp works
+-    for (int column = threadIdx.x; column < hidden; column += THREADS) {
++    for (int column = warp_id() ? hidden : lane_id(); column < hidden; column += WARP) {
+@@
+-    for (int column = threadIdx.x; column < hidden; column += THREADS)
++    for (int column = warp_id() ? hidden : lane_id(); column < hidden; column += WARP)
+         out[start + column] = total[start + column] * scale * weight[column];
+triton-rms-norm it_stays_inside_its_tensors: the weight is loaded without a mask
+-    tl.store(out + at, both * scale * tl.load(weight + column, mask=inside, other=0.0), mask=inside)
++    tl.store(out + at, both * scale * tl.load(weight + column), mask=inside)
+triton-rms-norm it_stays_inside_its_tensors: hidden lanes are taken for zeros
+-    both = tl.load(x + at, mask=inside, other=0.0) + tl.load(residual + at, mask=inside, other=0.0)
++    both = tl.load(x + at, mask=inside) + tl.load(residual + at, mask=inside)
+triton-rms-norm the_kernels_store_the_result: torch computes, and no kernel runs
+-    out, total = torch.empty_like(x), torch.empty_like(x)
+-    block = triton.next_power_of_2(hidden)
+-    _add_rms_norm[(rows,)](x, residual, weight, out, total, hidden, eps, BLOCK=block)
+-    return out, total
++    total = x + residual
++    return total * torch.rsqrt((total * total).mean(1, keepdim=True) + eps) * weight, total
+triton-rms-norm the_kernels_store_the_result: torch overwrites what the kernel has stored
+-    return out, total
++    return out, x + residual
 """

@@ -8,7 +8,8 @@
 //
 // All arrays are fp32 and contiguous, row after row; they do not overlap. rows >= 1; hidden is any size >= 1, also one
 // that is no multiple of a vector. Numbers may be as large as 1e4. Errors up to 1e-5 of the largest number of a row are
-// accepted. Write nothing outside of out and total. One thread; -O3 -march=native -fopenmp-simd.
+// accepted. Read and write no number beside an array, and free the memory that you allocate. One thread; -O3
+// -march=native -fopenmp-simd.
 #include <cmath>
 
 extern "C" void fused_add_rms_norm(const float* x, const float* residual, const float* weight, float* out, float* total,

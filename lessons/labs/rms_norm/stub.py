@@ -9,6 +9,9 @@ The seam is fused_add_rms_norm of kernels/ops.py; a transformer layer calls it t
 Tensors are fp32 and contiguous. hidden is any size >= 1, not only a power of two: tl.arange needs a power of two, and
 what lies beyond the row is masked. Errors up to 1e-5 of the largest number of a row are accepted. The checks run it in
 Triton's interpreter.
+
+Mask every load and store that would leave its tensor; a lane that a mask hides has no value unless `other` gives one.
+Kernels store each number that a function returns or changes: torch only makes the tensors.
 """
 
 from __future__ import annotations

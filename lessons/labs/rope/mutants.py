@@ -105,4 +105,40 @@ triton-rope sizes_that_are_no_power_of_two: no mask for the heads
 triton-rope sizes_that_are_no_power_of_two: no mask for the pairs
 -    inside = (head < TURNED) & (pair < HALF)
 +    inside = (head < TURNED) & (pair < WIDTH)
+cpp-rope it_stays_inside_its_arrays: reads the position of the next token
+-        float* x = qkv + int64_t(token) * (heads + 2 * kv_heads) * head_dim;
++        const volatile int64_t next = positions[token + 1];
++        (void)next;
++        float* x = qkv + int64_t(token) * (heads + 2 * kv_heads) * head_dim;
+cpp-rope it_stays_inside_its_arrays: a scratch array for each token, never freed
+-        float* x = qkv + int64_t(token) * (heads + 2 * kv_heads) * head_dim;
++        static float* volatile scratch;
++        scratch = new float[half + 16];
++        float* x = qkv + int64_t(token) * (heads + 2 * kv_heads) * head_dim;
+cuda-rope it_stays_inside_its_arrays: reads the position of the next token
+-    qkv += int64_t(blockIdx.x) * (heads + 2 * kv_heads) * head_dim;
++    const volatile int64_t next = positions[blockIdx.x + 1];
++    (void)next;
++    qkv += int64_t(blockIdx.x) * (heads + 2 * kv_heads) * head_dim;
+cuda-rope no_two_threads_race: the last thread reads a number of the first, and no barrier lies between
+-    // a thread reads both numbers of a pair before it writes them, and no other thread touches them
++    const volatile float first_of_all = qkv[0];
++    (void)first_of_all;
+cuda-rope the_threads_share_the_work: one thread works
+-    for (int piece = threadIdx.x; piece < (heads + kv_heads) * pieces; piece += THREADS) {
++    const int all = (heads + kv_heads) * pieces;
++    for (int piece = threadIdx.x ? all : 0; piece < all; ++piece) {
+triton-rope it_stays_inside_its_tensors: sines are loaded without a mask
+-    sin = tl.load(row + HALF, mask=pair < HALF, other=0.0)
++    sin = tl.load(row + HALF)
+triton-rope the_kernels_store_the_result: torch turns, and no kernel runs
+-    _rotary_embedding[(len(qkv),)](
+-        qkv, positions, table,
+-        TURNED=turned, HEADS=qkv.shape[1], DIM=qkv.shape[2], HALF=half,
+-        ROWS=triton.next_power_of_2(turned), WIDTH=triton.next_power_of_2(half),
+-    )  # fmt: skip
++    cos, sin = table[positions, None, :half], table[positions, None, half:]
++    first, second = qkv[:, :turned, :half].clone(), qkv[:, :turned, half : 2 * half].clone()
++    qkv[:, :turned, :half] = first * cos - second * sin
++    qkv[:, :turned, half : 2 * half] = second * cos + first * sin
 """

@@ -20,8 +20,8 @@
 // positions  int64 [tokens], each a row of table
 // table      fp32 [max_position, rotary_dim]: cos of the rotary_dim / 2 pairs, then sin
 //
-// rotary_dim is even, 2 <= rotary_dim <= head_dim; head_dim is any size >= 2. One thread; -O3 -march=native
-// -fopenmp-simd.
+// rotary_dim is even, 2 <= rotary_dim <= head_dim; head_dim is any size >= 2. Read and write no number beside an
+// array, and free the memory that you allocate. One thread; -O3 -march=native -fopenmp-simd.
 #include <cstdint>
 
 extern "C" void rotary_embedding(float* qkv, const int64_t* positions, const float* table, int tokens, int heads,

@@ -24,6 +24,10 @@
 // Launched with one block of THREADS = 128 threads for each token: blockIdx.x is the token. A token may have more pairs
 // than the block moves at once, or fewer. The result must not depend on the order in which threads run. common.cuh
 // (kernels/cuda) has Pack<float, 4>, load<4>, store and more.
+//
+// Read and write no number beside an array. No two threads race: what one thread changes and another uses is ordered by a
+// barrier, an exchange of the warp, or atomicAdd. The threads of a block share its work: none makes more than three times
+// its share of the block's accesses to memory.
 #include "common.cuh"
 
 constexpr int THREADS = 128;

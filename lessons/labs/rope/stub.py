@@ -22,6 +22,9 @@ table      fp32 [max_position, rotary_dim]: cos of the rotary_dim / 2 pairs, the
 
 rotary_dim is even, 2 <= rotary_dim <= head_dim; no size needs to be a power of two. The checks run it in Triton's
 interpreter.
+
+Mask every load and store that would leave its tensor; a lane that a mask hides has no value unless `other` gives one.
+Kernels store each number that a function returns or changes: torch only makes the tensors.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@
 //
 // split_size is a multiple of block_size, and splits * split_size is at least each of seq_lens.
 //
-// head_dim is any size from 1 to 256, heads a multiple of kv_heads, at most 8 heads per kv head. One thread;
-// -O3 -march=native -fopenmp-simd.
+// head_dim is any size from 1 to 256, heads a multiple of kv_heads, at most 8 heads per kv head. Read and write no
+// number beside an array, and free the memory that you allocate. One thread; -O3 -march=native -fopenmp-simd.
 #include <algorithm>
 #include <cmath>
 

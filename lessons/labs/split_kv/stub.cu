@@ -36,6 +36,10 @@
 //
 // A plan: as in the lab cuda-paged-decode, four warps take turns with the keys of a split, and are merged in shared
 // memory. A warp without any key has the peak -INFINITY, and exp(-INFINITY - -INFINITY) is NaN.
+//
+// Read and write no number beside an array. No two threads race: what one thread changes and another uses is ordered by a
+// barrier, an exchange of the warp, or atomicAdd. The threads of a block share its work: none makes more than three times
+// its share of the block's accesses to memory.
 #include "common.cuh"
 
 constexpr int THREADS = 128, WARPS = THREADS / WARP, MAX_PARTS = 4;

@@ -30,6 +30,9 @@ seq_lens    int32 [rows], each >= 1
 split_size is a multiple of block_size, and splits * split_size is at least each of seq_lens.
 
 block_size and head_dim are powers of two from 4 on. The checks run it in Triton's interpreter.
+
+Mask every load and store that would leave its tensor; a lane that a mask hides has no value unless `other` gives one.
+Kernels store each number that a function returns or changes: torch only makes the tensors.
 """
 
 from __future__ import annotations

@@ -65,4 +65,34 @@ triton-top-k-top-p other_vocabularies: the filters see the first block only
 +        token = start + tl.arange(0, BLOCK)
 +        logits = tl.load(row + token, mask=token < vocab, other=-float("inf"))
 +        distance, bits = _distance(logits, peak, temperature)
+cpp-top-k-top-p it_stays_inside_its_arrays: reads the top_p of the next row
+-        const float peak = highest_of(logits, vocab), inverse = 1 / temperature[row];
++        const volatile float next = top_p[row + 1];
++        (void)next;
++        const float peak = highest_of(logits, vocab), inverse = 1 / temperature[row];
+cpp-top-k-top-p it_stays_inside_its_arrays: a scratch array for each row, never freed
+-        const float peak = highest_of(logits, vocab), inverse = 1 / temperature[row];
++        static float* volatile scratch;
++        scratch = new float[vocab + 16];
++        const float peak = highest_of(logits, vocab), inverse = 1 / temperature[row];
+cuda-top-k-top-p it_stays_inside_its_arrays: reads the top_p of the next row
+-    noise += int64_t(r) * vocab;
++    const volatile float next = top_p[r + 1];
++    (void)next;
++    noise += int64_t(r) * vocab;
+cuda-top-k-top-p no_two_threads_race: the lanes add to a sum without an atomic
+-            sum = reduce_lanes<WARP>(sum, Sum());
+-            if (lane_id() == 0) sums[bin] = sum;
++            if (lane_id() == 0) sums[bin] = 0;
++            __syncwarp();
++            sums[bin] += sum;
+cuda-top-k-top-p the_threads_share_the_work: one thread looks at the logits
+-    for (int first = threadIdx.x * 4; first < row.vocab; first += THREADS * 4) {
++    for (int first = threadIdx.x ? row.vocab : 0; first < row.vocab; first += 4) {
+triton-top-k-top-p it_stays_inside_its_tensors: noise behind the row is loaded
+-        score = tl.load(noise_row + token, mask=stays & (not greedy), other=0.0) - distance
++        score = tl.where(greedy, 0.0, tl.load(noise_row + token)) - distance
+triton-top-k-top-p the_kernels_store_the_result: torch makes the tensor that is returned
+-    return token_ids
++    return token_ids.clone()
 """

@@ -27,7 +27,8 @@
 // logits, noise  fp32 [rows, vocab]        temperature, top_p  fp32 [rows]
 // token_ids      int32 [rows]              top_k               int32 [rows]
 //
-// vocab is any size >= 1. One thread; -O3 -march=native -fopenmp-simd.
+// vocab is any size >= 1. Read and write no number beside an array, and free the memory that you allocate. One
+// thread; -O3 -march=native -fopenmp-simd.
 #include <algorithm>
 #include <cmath>
 

@@ -36,6 +36,10 @@
 // distances -x the floor can be searched digit by digit, from the highest: in each pass the block adds up, for each
 // value of the next five bits, the tokens (or their exp) whose higher bits are those found so far. The first digit at
 // which the sum from the top reaches the target is the next digit of the floor.
+//
+// Read and write no number beside an array. No two threads race: what one thread changes and another uses is ordered by a
+// barrier, an exchange of the warp, or atomicAdd. The threads of a block share its work: none makes more than three times
+// its share of the block's accesses to memory.
 #include "common.cuh"
 
 constexpr int THREADS = 256;

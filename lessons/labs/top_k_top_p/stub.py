@@ -28,6 +28,9 @@ logits, noise  fp32 [rows, vocab]        temperature, top_p  fp32 [rows]
 token_ids      int32 [rows]              top_k               int32 [rows]
 
 vocab is any size >= 1. The checks run it in Triton's interpreter.
+
+Mask every load and store that would leave its tensor; a lane that a mask hides has no value unless `other` gives one.
+Kernels store each number that a function returns or changes: torch only makes the tensors.
 """
 
 from __future__ import annotations
