@@ -28,6 +28,14 @@ def replay(
     return found
 
 
+def tables_after_a_change(make: Any) -> tuple[list[int], list[int], list[int]]:
+    """Return a request's blocks, its table after a caller has changed what `table` returned, and an unknown table."""
+    manager = make(8, 4)
+    blocks = [*manager.allocate("a", 8), *manager.allocate("a", 9)]
+    manager.table("a").append(99)
+    return blocks, list(manager.table("a")), list(manager.table("x"))
+
+
 def seconds_of(make: Any, load: str, seed: int = 0) -> float:
     """Return the seconds that a new manager takes for one of LOADS, or for a mixture drawn by the seed."""
     manager = make(4097, BLOCK_SIZE)

@@ -12,6 +12,7 @@ from engine.sim.autoscaler import AutoscalerConfig
 from engine.sim.fleet import Fleet, FleetReport
 from engine.sim.router import LeastLoaded
 from engine.sim.run import make_engine
+from engine.sim.scaling_policies import Asymmetric
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Failed, Learner, check, refused, run_fewest, smallest
 from lessons.labs.recording import recorded_engine
@@ -219,7 +220,8 @@ def fleet(
     """
     served = Fleet(partial(make_engine, h100(8), num_blocks=2000), config.min_replicas, LeastLoaded(), config)
     adapter = LabScaler(config, scaler)
-    served.autoscaler = adapter  # type: ignore[assignment]
+    assert isinstance(served.policy, Asymmetric)
+    served.policy.scaler = adapter  # type: ignore[assignment]
     with recorded_engine(path, served.replicas[0].engine):
         return served.run(requests), adapter.told
 

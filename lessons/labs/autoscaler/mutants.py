@@ -70,4 +70,19 @@ autoscaler the_limits_do_not_stop_the_count: at `most` the count begins anew
 autoscaler the_limits_do_not_stop_the_count: at `least` the count begins anew
 -        self.below_since = self._since(self.below_since, now, signal < self.in_below)
 +        self.below_since = self._since(self.below_since, now, signal < self.in_below and replicas > self.least)
+autoscaler wrong_settings_are_refused: limits that cross
+-        if not 1 <= least <= most:
++        if least < 1:
+autoscaler a_spike_must_last: a cooldown from the start
+-        self.changed = float("-inf")
++        self.changed = 0.0
+autoscaler random_looks: a long time between two looks begins the counts anew
+-        if replicas < self.least:
++        if now - getattr(self, "last", now) > 20:
++            self.above_since = self.below_since = None
++        self.last = now
++        if replicas < self.least:
+autoscaler a_fleet_scales_by_it: never fewer than two replicas
+-        if is_low and replicas > self.least and now - self.changed >= self.cooldown_in:
++        if is_low and replicas > max(self.least, 2) and now - self.changed >= self.cooldown_in:
 """

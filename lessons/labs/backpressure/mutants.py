@@ -151,4 +151,33 @@ backpressure the_engine_streams_through_it: tokens that come with the end are lo
 backpressure promised_needs_no_sum: adds up all streams
 -        return self.num_promised
 +        return sum(stream.promise for stream in self.streams.values())
+backpressure wrong_calls_are_refused: a window of 0
+-        if min(capacity, patience_s, window_s) <= 0:
++        if min(capacity, patience_s) <= 0 or window_s < -1e9:
+backpressure wrong_calls_are_refused: an unknown stream reads as empty
+-        if stream is None:
+-            raise ValueError(f"stream {request_id!r} is not open")
++        if stream is None:
++            return [], None
+backpressure wrong_calls_are_refused: an open id is opened again
+-        if request_id in self.streams or max_tokens < 1:
++        if max_tokens < 1:
+backpressure random_lives: an empty read ends the stream
+-        if reason is not None:
+-            del self.streams[request_id]
++        if reason is not None or not tokens:
++            del self.streams[request_id]
+backpressure random_lives: in the order of their waiting
+-        for request_id, stream in self.streams.items():
++        for request_id, stream in sorted(self.streams.items(), key=lambda item: item[1].since):
+backpressure a_reader_that_is_too_slow_is_cut_off: the reader still gets the old tokens
+-                stream.is_cut_off, stream.unread, stream.since = True, [], math.inf
++                stream.is_cut_off, stream.since = True, math.inf
+backpressure a_client_that_leaves: an unknown id is aborted
+-        if stream is None:
+-            return False
+-        self._shrink(now, stream, 0)
++        if stream is None:
++            return True
++        self._shrink(now, stream, 0)
 """

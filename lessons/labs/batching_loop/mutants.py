@@ -136,4 +136,9 @@ batching-loop the_engines_worker_runs_on_it: the first chunk is computed backwar
 -        return request.slot, start, request.tokens[start : start + count]
 +        tokens = request.tokens[start : start + count]
 +        return request.slot, start, tokens if start else tokens[::-1]
+batching-loop random_lives: an unknown request counts as aborted
+-                return True
+-        return False
++                return True
++        return True
 """

@@ -87,6 +87,8 @@ def differs(model: Texts, op: Op, before: Tables, found: Any, after: Tables, num
     if isinstance(wanted, str) and wanted.endswith("Error"):
         if found != wanted:
             return f"{name} returned {found!r}; it must raise {wanted}"
+    elif isinstance(found, str):
+        return f"{name} raised {found}; it must not"
     elif name == "allocate" and wanted is None:
         if found is not None:
             return f"allocate returned {found!r}; too few blocks are free, so it must return None"
@@ -251,6 +253,24 @@ def num_free_needs_no_search(learner: Learner) -> None:
         return learner.costs(manager, [("allocate", "a", 64), ("free", "a"), *[("num_free",)] * 3], 3)
 
     constant(work_at, "num_free: O(1)", "blocks", (256, 8_192))
+
+
+@check(LAB)
+def a_table_is_a_copy(learner: Learner) -> None:
+    """table returns a copy in the order of the tokens, or []: a caller that changes it changes no table."""
+    make = learner.get("BlockManager")
+    blocks, changed, unknown = learner.call("lessons.given.block_load:tables_after_a_change", make)
+    if changed != blocks or len(blocks) != 3 or unknown != []:
+        raise Failed(
+            f"the table was {blocks}; after a caller changed its copy it is {changed}. table('x') is {unknown}, not []",
+            example="found = table('a'); found.append(99); table('a')",
+        )
+
+
+@check(LAB)
+def no_tokens_make_an_empty_table(learner: Learner) -> None:
+    """A request for which 0 tokens are allocated has a table, an empty one: it can be forked and freed."""
+    expect(learner, [("allocate", "a", 0), ("fork", "a", "b"), ("free", "a", 0), ("free", "b", 0)])
 
 
 @check(LAB)

@@ -87,4 +87,34 @@ block-manager num_free_needs_no_search: counts the owners of all blocks
 block-manager num_free_needs_no_search: looks for blocks in the tables
 -        return len(self._free)
 +        return len(set(range(1, len(self._owners))).difference(*self._tables.values()))
+block-manager a_table_grows_by_blocks: returns the whole table
+-        self._tables.setdefault(request, []).extend(taken)
+-        return taken
++        self._tables.setdefault(request, []).extend(taken)
++        return list(self._tables[request])
+block-manager a_table_grows_by_blocks: gives blocks back when fewer tokens are asked for
+-        if missing > len(self._free):
+-            return None
++        if missing > len(self._free):
++            return None
++        for block in self._tables.get(request, [])[-(-num_tokens // self._block_size) :]:
++            self._tables[request].remove(block)
++            self._owners[block] -= 1
++            if self._owners[block] == 0:
++                self._free.append(block)
+block-manager a_table_is_a_copy: the table itself
+-        return list(self._tables.get(request, ()))
++        return self._tables.get(request, [])
+block-manager no_tokens_make_an_empty_table: a request without blocks has no table
+-        self._tables.setdefault(request, []).extend(taken)
+-        return taken
++        if taken:
++            self._tables.setdefault(request, []).extend(taken)
++        return taken
+block-manager mistakes_are_refused: an unknown parent has an empty table
+-        table = self._tables[parent]
++        table = self._tables.get(parent, [])
+block-manager mistakes_are_refused: a position before the start counts from the end
+-        if not 0 <= position < len(table) * self._block_size:
++        if not position < len(table) * self._block_size:
 """

@@ -124,6 +124,20 @@ def a_part_of_a_token_is_none(learner: Learner) -> None:
 
 
 @check(LAB)
+def a_look_changes_nothing(learner: Learner) -> None:
+    """`budget` changes nothing: the same question has the same answer, and the next chunk is not larger for it."""
+    controller = learner.new("ChunkController", **SETTINGS)
+    controller.observe(20, 0, 0.01)
+    controller.observe(20, 100, 0.0101)
+    found = [controller.budget(20) for _ in range(3)]
+    if found != [220, 220, 220]:
+        raise Failed(
+            f"three calls of budget(20) returned {found}; after a chunk of 100 tokens each is 20 + 2 * 100",
+            example="observe(20, 0, 0.01); observe(20, 100, 0.0101)",
+        )
+
+
+@check(LAB)
 def decode_steps_show_the_base(learner: Learner) -> None:
     """The last step without prompt tokens gives the base, whether it is longer or shorter; last and cost stay."""
     compare(learner, [(20, 0, 15.0), (20, 200, 27.0), (50, 0, 19.0), (10, 0, 13.0)])

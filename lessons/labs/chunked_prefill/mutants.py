@@ -96,4 +96,15 @@ chunked-prefill a_part_of_a_token_is_none: rounds to the nearest
 chunked-prefill a_part_of_a_token_is_none: rounds up
 -        fits = math.floor(room / self.cost) if self.cost > 0 else self.most
 +        fits = math.ceil(room / self.cost) if self.cost > 0 else self.most
+chunked-prefill wrong_settings_are_refused: a target of 0 is kept
+-        if not target > 0:
++        if target < 0:
+chunked-prefill the_room_sets_the_chunk: the first step is taken for the cost
+-        self.cost: float | None = None
++        self.cost: float | None = 1e-4
+chunked-prefill a_look_changes_nothing: a budget counts as a chunk that was computed
+-        return min(self.most, decodes + self._chunk())
++        chunk = self._chunk()
++        self.last = max(self.last, chunk)
++        return min(self.most, decodes + chunk)
 """

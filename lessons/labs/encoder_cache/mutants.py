@@ -135,4 +135,21 @@ encoder-cache the_engine_reads_from_it: the worker drops entries that it still r
 encoder-cache num_free_needs_no_sum: adds up the entries with owners
 -        return self.capacity - self.num_owned
 +        return self.capacity - sum(self.size[each] for each in self.owners)
+encoder-cache wrong_calls_are_refused: fit of an unknown id allows all
+-        room, counted = self.num_free, set()
++        if request_id not in self.images:
++            return count
++        room, counted = self.num_free, set()
+encoder-cache a_chunk_ends_before_what_does_not_fit: one embedding is taken from the start
+-        self.num_cached = self.num_owned = 0
++        self.num_cached = self.num_owned = 1
+encoder-cache a_chunk_ends_before_what_does_not_fit: the first image alone is registered
+-        self.images[request_id] = images
++        self.images[request_id] = images[:1]
+encoder-cache a_removed_request_owns_nothing: an unknown id is an error for computed
+-        for mm_hash, offset, size in self.images.get(request_id, []):
++        for mm_hash, offset, size in self.images[request_id]:
+encoder-cache a_removed_request_owns_nothing: an unknown id is an error for remove
+-        for mm_hash, offset, _ in self.images.pop(request_id, []):
++        for mm_hash, offset, _ in self.images.pop(request_id):
 """

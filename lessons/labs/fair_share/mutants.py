@@ -73,4 +73,10 @@ fair-share an_id_may_come_again: every id is taken once
 -        return min(self.starts.values(), default=self.largest)
 +        first = min(self.starts.values(), default=float("inf"))
 +        return self.largest if first == float("inf") else first
+fair-share a_refused_call_changes_nothing: a request without tokens is taken
+-        if tokens < 1:
++        if tokens < 0:
+fair-share the_scheduler_shares_by_it: beyond 20 unfinished requests a tenant's last tag is forgotten
+-        start = max(self.last.get(tenant, 0.0), self.virtual_time)
++        start = max(self.last.get(tenant, 0.0) if len(self.starts) <= 20 else 0.0, self.virtual_time)
 """

@@ -95,4 +95,7 @@ graceful-drain random_lives: the abort time counts from the first signal
 graceful-drain a_simulated_replica_drains: three aborts per tick
 -        named = [name for name, was_named in self.in_flight.items() if not was_named]
 +        named = [name for name, was_named in list(self.in_flight.items())[:3] if not was_named]
+graceful-drain wrong_calls_are_refused: clients are told to come back at once
+-        if limit_s < 0 or abort_s < 0 or retry_after_s < 1:
++        if limit_s < 0 or abort_s < 0 or retry_after_s < 0:
 """

@@ -131,4 +131,7 @@ grammar-mask the_engine_samples_with_it: bytes beyond ASCII lead nowhere
 -                todo += [(child, moves[byte]) for byte, child in node.children.items() if byte in moves]
 +                near = {byte: child for byte, child in node.children.items() if byte < 0xE5}
 +                todo += [(child, moves[byte]) for byte, child in near.items() if byte in moves]
+grammar-mask nothing_comes_after_the_end: it never says that it has ended
+-        return self.path[-1] == ENDED
++        return self.path[-1] == ENDED - 1
 """

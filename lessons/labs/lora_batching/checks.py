@@ -260,6 +260,13 @@ def no_request_starves(learner: Learner) -> None:
 
 
 @check(LAB)
+def no_slot_is_refused(learner: Learner) -> None:
+    """Fewer than one slot raises ValueError."""
+    for max_loras in (0, -1):
+        refused(f"AdapterSlots({max_loras})", learner.new, "AdapterSlots", max_loras)
+
+
+@check(LAB)
 def random_traffic(learner: Learner) -> None:
     """80 random workloads on one to four slots; a failure is cut to few requests."""
     rng = Random(8)

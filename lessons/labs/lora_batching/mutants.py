@@ -126,4 +126,10 @@ lora-batching the_engine_runs_it: the slot with the fewest users is replaced
 -                return None
 -            slot = next(iter(self.idle))
 +            slot = next(iter(self.idle), min(range(len(self.users)), key=self.users.__getitem__))
+lora-batching no_slot_is_refused: no slot at all
+-        if max_loras < 1:
++        if max_loras < 0:
+lora-batching the_base_model_needs_no_slot: the slot of the base model is 0
+-                started.append((request_id, slot))
++                started.append((request_id, max(slot, 0)))
 """

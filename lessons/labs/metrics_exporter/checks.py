@@ -108,6 +108,8 @@ def well_formed(text: Any, said: Sequence[str]) -> str:
             kind = line.split(" ")[3]
             if kind == "counter" and not metric.endswith("_total"):
                 raise wrong(f"the counter {metric} is shown without _total")
+        elif "{}" in line.split('"')[0]:
+            raise wrong(f"{line!r}: a series without labels has no braces")
         elif (found := SAMPLE.fullmatch(line)) is None:
             raise wrong(f"{line!r} is not a line of the format")
         else:
@@ -198,6 +200,7 @@ def counters_only_grow(learner: Learner) -> None:
 def gauges_go_both_ways(learner: Learner) -> None:
     """A gauge is set, rises and falls; its value may be infinite, not a number, or need many digits."""
     compare(learner, [GAUGE, ("assign", "vllm:running", 7), ("add", "vllm:running", -2.5)])
+    compare(learner, [GAUGE, ("assign", "vllm:running", 7), ("assign", "vllm:running", 3)])
     values = [0.1 + 0.2, 1e22, 1e-9, -3.0, math.inf, -math.inf, math.nan]
     smallest(values, lambda value: compare(learner, [GAUGE, ("assign", "vllm:running", value)]))
 

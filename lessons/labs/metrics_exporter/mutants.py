@@ -122,4 +122,37 @@ metrics-exporter counts_may_be_fractions: less than one value is none
 metrics-exporter counts_may_be_fractions: counts become integers
 -        summed[bound] = summed.get(bound, 0.0) + count
 +        summed[bound] = summed.get(bound, 0) + int(count)
+metrics-exporter quantiles_at_the_edges: beyond 1 is the largest bound
+-    if q < 0 or q > 1:
++    if q > 1:
++        q = 1.0
++    if q < 0:
+metrics-exporter wrong_declarations_are_refused: any kind is kept
+-        if not is_named or kind not in KINDS or (kind == "counter" and name.endswith("_total")):
++        if not is_named or (kind == "counter" and name.endswith("_total")):
+metrics-exporter a_refused_call_changes_nothing: a counter is assigned
+-        self._series(name, ("gauge",), values)["sum"] = value
++        self._series(name, ("gauge", "counter"), values)["sum"] = value
+metrics-exporter a_refused_call_changes_nothing: a gauge observes
+-        series = self._series(name, ("histogram",), values)
++        series = self._series(name, ("histogram", "gauge"), values)
+metrics-exporter a_refused_call_changes_nothing: a histogram is added to
+-        self._series(name, ("counter", "gauge"), values)["sum"] += amount
++        self._series(name, ("counter", "gauge", "histogram"), values)["sum"] += amount
+metrics-exporter labels_make_series: HELP and TYPE only with a series
+-            lines += [f"# HELP {shown} {escaped(metric['help'])}", f"# TYPE {shown} {kind}"]
++            if metric["series"]:
++                lines += [f"# HELP {shown} {escaped(metric['help'])}", f"# TYPE {shown} {kind}"]
+metrics-exporter counters_only_grow: the last line has no newline
+-        return "".join(line + "\n" for line in lines)
++        return "\n".join(lines)
+metrics-exporter counters_only_grow: empty braces
+-    return f"{name}{{{','.join(quoted)}}} {number(value)}" if labels else f"{name} {number(value)}"
++    return f"{name}{{{','.join(quoted)}}} {number(value)}"
+metrics-exporter random_metrics: a sum beyond a million is cut
+-        series["sum"] += value
++        series["sum"] = min(series["sum"] + value, 1e6)
+metrics-exporter gauges_go_both_ways: an assignment adds
+-        self._series(name, ("gauge",), values)["sum"] = value
++        self._series(name, ("gauge",), values)["sum"] += value
 """

@@ -126,4 +126,7 @@ triton-paged-decode it_stays_inside_its_tensors: the length of the next row is l
 triton-paged-decode the_kernels_store_the_result: torch makes the tensor that is returned
 -    return out
 +    return out * 1.0
+cpp-paged-decode random_batches: the last of three rows is left out
+-    for (int row = 0; row < rows; row++) {
++    for (int row = 0; row < rows - (rows == 3); row++) {
 """

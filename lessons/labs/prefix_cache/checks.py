@@ -319,6 +319,22 @@ def a_hit_is_not_evicted(learner: Learner) -> None:
 
 
 @check(LAB)
+def a_hit_alone_gets_owners(learner: Learner) -> None:
+    """`count` may be 0: each block of the hit gets an owner all the same."""
+    cache = learner.new("PrefixCache", 6, 2)
+    [block_hash] = cache.hashes([1, 2])
+    [block] = cache.allocate([], 1)
+    cache.publish(block, block_hash)
+    cache.release([block])
+    found, free = cache.allocate([block], 0), cache.get("num_free")
+    if found != [] or free != 4:
+        raise Failed(
+            f"it returned {found!r}, and num_free is {free!r}; expected [] and 4 of 5 blocks",
+            example=f"allocate([{block}], 0) for a hit that no request owns",
+        )
+
+
+@check(LAB)
 def evicted_in_order(learner: Learner) -> None:
     """Blocks without a hash are taken first, then the end of the prefix that became free first."""
     kept = [*served("a", "aabbccd"), *served("b", "xxyy")]

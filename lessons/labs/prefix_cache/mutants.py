@@ -139,4 +139,16 @@ prefix-cache any_string_is_a_salt: strict UTF-8
 -        parent = sha256(repr((salt, adapter)).encode("utf-8", "surrogatepass")).digest()
 +        parts = [b"-" if each is None else b"+" + each.encode() for each in (salt, adapter)]
 +        parent = sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).digest()
+prefix-cache a_hash_covers_all_before: a short digest
+-            found.append(parent)
++            found.append(parent[:8])
+prefix-cache a_hit_alone_gets_owners: a hit of a request that takes no block gets no owner
+-        for block in hit:
++        for block in hit if count else []:
+prefix-cache a_hit_is_not_evicted: a fresh block has no owner
+-        self._owners[block] = 1
++        self._owners[block] = 0
+prefix-cache all_or_nothing: hands out the null block
+-        self._free = OrderedDict.fromkeys(range(1, num_blocks))  # the first is taken next
++        self._free = OrderedDict.fromkeys(range(num_blocks))  # the first is taken next
 """

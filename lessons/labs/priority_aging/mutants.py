@@ -114,4 +114,18 @@ priority-aging a_removal_costs_the_same_in_any_queue: builds the heap anew
 +        self.heap = list(self.live.values())
 +        heapq.heapify(self.heap)
 +        return True
+priority-aging a_change_keeps_the_arrival: returns the old key
+-        _, arrival, _ = self.live[request_id]
+-        return self._enter(request_id, priority, arrival)
++        key, arrival, _ = self.live[request_id]
++        self._enter(request_id, priority, arrival)
++        return key
+priority-aging the_length_counts_the_waiting: peek takes the request
+-        return self.heap[0][2]
++        self.live.pop(self.heap[0][2], None) if len(self.live) == 1 else None
++        return self.heap[0][2]
+@@
+-        del self.live[request_id], self.tokens[request_id]
++        self.live.pop(request_id, None)
++        del self.tokens[request_id]
 """

@@ -78,4 +78,15 @@ rate-limiter what_never_fits_leaves_no_trace: a tenant whose request never fits 
 +        levels = self._refill(now, tenant)
 +        if tokens > self.bursts[1]:
 +            return math.inf
+rate-limiter wrong_settings_are_refused: a burst of 0
+-        if not (requests_per_s > 0 and tokens_per_s > 0) or min(request_burst, token_burst) < 1:
++        if not (requests_per_s > 0 and tokens_per_s > 0):
+rate-limiter random_traffic: an answer that used nothing gets no refund
+-            levels[1] = min(self.bursts[1], levels[1] + reserved - used)
++            levels[1] = min(self.bursts[1], levels[1] + (reserved - used if used else 0))
+rate-limiter the_gateway_answers_by_it: no client waits for more than 2 s
+-        if max(waits) > 0:
+-            return max(waits)
++        if max(waits) > 0:
++            return min(2.0, max(waits))
 """

@@ -214,6 +214,33 @@ def wrong_settings_are_refused(learner: Learner) -> None:
 
 
 @check(LAB)
+def chance_is_asked_once(learner: Learner) -> None:
+    """`random` is called once if the request may be repeated, also past the deadline, and otherwise never."""
+    asked: list[int] = []
+
+    def chance() -> float:
+        asked.append(1)
+        return 0.5
+
+    policy = learner.new("RetryPolicy", learner.callback(chance), **(SETTINGS | {"reserve": 1.0, "most": 2}))
+    for what, calls, args in (
+        ("a retry", 1, (0.0, 100.0, 1, True, False, 503)),
+        ("an empty bucket", 1, (0.0, 100.0, 1, True, False, 503)),
+        ("a deadline that is over", 1, (50.0, 1.0, 1, True, False, 503)),
+        ("a request that is not safe", 0, (0.0, 100.0, 1, False, False, 503)),
+        ("an answer that has started", 0, (0.0, 100.0, 1, True, True, 503)),
+        ("status 400", 0, (0.0, 100.0, 1, True, False, 400)),
+        ("no retries left", 0, (0.0, 100.0, 3, True, False, 503)),
+    ):
+        asked.clear()
+        policy.retry(*args)
+        if len(asked) != calls:
+            raise Failed(
+                f"{what}: random was called {len(asked)} times; expected {calls}", example=f"retry{args}"
+            )
+
+
+@check(LAB)
 def random_failures(learner: Learner) -> None:
     """100 random sequences of requests and failures: every answer is that of the rules."""
     rng = Random(8)

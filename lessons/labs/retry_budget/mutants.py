@@ -97,4 +97,17 @@ retry-budget a_storm_stays_within_the_budget: each second attempt is free
 retry-budget the_gateway_obeys_it: only first attempts are paid for
 -        self.level -= 1
 +        self.level -= attempt == 1
+retry-budget retry_after_is_honoured: spaces hide the number
+-    text = (retry_after or "").strip()
++    text = retry_after or ""
+retry-budget chance_is_asked_once: chance is asked for each failure
+-        if not may_repeat or attempt > self.most:
+-            return None
+-        window = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 1000))
+-        wait = seconds_of(retry_after, now) + self.random() * window
++        drawn = self.random()
++        if not may_repeat or attempt > self.most:
++            return None
++        window = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 1000))
++        wait = seconds_of(retry_after, now) + drawn * window
 """

@@ -141,4 +141,7 @@ triton-rope the_kernels_store_the_result: torch turns, and no kernel runs
 +    first, second = qkv[:, :turned, :half].clone(), qkv[:, :turned, half : 2 * half].clone()
 +    qkv[:, :turned, :half] = first * cos - second * sin
 +    qkv[:, :turned, half : 2 * half] = second * cos + first * sin
+cpp-rope random_steps: the last of five to seven tokens is left out
+-    for (int token = 0; token < tokens; token++) {
++    for (int token = 0; token < tokens - (tokens > 4 && tokens < 8); token++) {
 """

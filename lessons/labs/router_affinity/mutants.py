@@ -55,4 +55,7 @@ router-affinity a_fleet_is_routed_as_by_ours: a replica keeps the requests that 
 +        if request.route_key in self.seen:
 +            allowed = [r for r in allowed if r.index == self.seen[request.route_key]] or allowed
 +        self.seen[request.route_key] = max(allowed, key=lambda r: (-r.load, -r.index)).index
+router-affinity random_replicas: looks at six replicas
+-        allowed = [replica for replica in ready if replica.load < most]
++        allowed = [replica for replica in ready[:6] if replica.load < most] or ready
 """

@@ -138,4 +138,18 @@ sampler rounding_has_a_tolerance: none for top_p
 sampler rounding_has_a_tolerance: a thousand times as much
 -SLACK = 1e-9
 +SLACK = 1e-6
+sampler top_p_keeps_the_token_that_crosses: 1.0 is a bound like others
+-    if top_p < 1:
++    if top_p <= 1:
+@@
+-        if total + SLACK >= top_p:
++        if total + 1e-2 >= top_p:
+sampler min_p_is_a_share_of_the_peak: the rest is not made to sum to 1
+-    return _normalised([weight if weight >= floor else 0.0 for weight in weights])
++    return [weight if weight >= floor else 0.0 for weight in weights]
+sampler the_engine_agrees: the first token of twelve gets half of its probability
+-    weights = _above(weights, min_p * max(weights) - SLACK)
++    if len(weights) == 12:
++        weights[0] /= 2
++    weights = _above(weights, min_p * max(weights) - SLACK)
 """

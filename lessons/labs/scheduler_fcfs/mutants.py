@@ -141,4 +141,7 @@ scheduler-fcfs the_engine_decides_the_same: decodes wait while a prompt is cut
 +        if self.running and self.running[-1].known - self.running[-1].computed > budget:
 +            index = len(self.running) - 1
 +        while index < len(self.running) and budget:
+scheduler-fcfs all_blocks_at_the_start: one block is never used
+-        self.free = num_blocks
++        self.free = num_blocks - 1
 """

@@ -95,4 +95,11 @@ slo-admission random_traffic: the sums of the ends fade in steps with ends only
 slo-admission the_engine_answers_in_time: a forecast of half the time
 -        if self.admitted and self.forecast(tokens) > limit:
 +        if self.admitted and self.forecast(tokens) > 2 * limit:
+slo-admission a_rate_is_a_sum_over_a_sum: a second is counted before the first step
+-        self.events = self.seconds = 0.0
++        self.events, self.seconds = 0.0, 1.0
+slo-admission prompts_count_until_the_first_token: a question is queued like a request
+-        own = self.prompts.seconds_for(tokens)
++        self.queued += tokens
++        own = self.prompts.seconds_for(tokens)
 """

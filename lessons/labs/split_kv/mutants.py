@@ -138,4 +138,8 @@ triton-split-kv the_kernels_store_the_result: torch merges
 -    return out
 +    weight = torch.exp(peak - peak.max(-1, keepdim=True).values)[..., None]
 +    return (weight * acc.nan_to_num()).sum(2) / (weight * mass[..., None]).sum(2)
+cpp-split-kv random_batches: a split of 64 tokens loses its first
+-            const int begin = std::max(seen, split * split_size), end = std::min(length, (split + 1) * split_size);
++            const int first = split * split_size + (split_size == 64);
++            const int begin = std::max(seen, first), end = std::min(length, (split + 1) * split_size);
 """

@@ -130,4 +130,12 @@ swap-tier failed_steps_end_in_order: the loads of a failed step from the first t
 -            for block in [*(block for block, _ in stored), *reversed(self.loaded.pop(each, []))]:
 +            loads = self.loaded.pop(each, [])
 +            for block in [*(block for block, _ in stored), *(reversed(loads) if each == step else loads)]:
+swap-tier stored_is_found_after_its_step: one block fewer
+-        self.empty = list(range(num_blocks, 0, -1))
++        self.empty = list(range(num_blocks - 1, 0, -1))
+swap-tier a_failed_step_leaves_nothing: a step without copies is an error
+-        for each in sorted(number for number in {*self.stored, *self.loaded} if number <= step):
++        if step not in self.stored and step not in self.loaded:
++            raise ValueError(step)
++        for each in sorted(number for number in {*self.stored, *self.loaded} if number <= step):
 """

@@ -95,4 +95,7 @@ triton-top-k-top-p it_stays_inside_its_tensors: noise behind the row is loaded
 triton-top-k-top-p the_kernels_store_the_result: torch makes the tensor that is returned
 -    return token_ids
 +    return token_ids.clone()
+cpp-top-k-top-p random_batches: the second of two rows is left out
+-    for (int row = 0; row < rows; row++, logits += vocab, noise += vocab) {
++    for (int row = 0; row < rows - (rows == 2); row++, logits += vocab, noise += vocab) {
 """

@@ -1,0 +1,109 @@
+"""The contract of a lab, sentence by sentence: the wrong files of `mutants.py` that break it, and so the checks.
+
+    contract.yaml
+      demands:                                    a sentence of the stub, by its first words
+        "Start with num_blocks - 1 free": [hands out the null block]      what the wrong files do, as in mutants.py
+      explains: ["The engine's scheduler asks"]   sentences that define, explain or name a source, and demand nothing
+      overlaps:                                   checks of which each wrong file fails another check, too
+        the_last_owner_frees: [random_families]
+
+Each sentence stands in one of the lists. `python -m lessons.course.contracts LAB` runs each wrong file on all checks
+and prints the overlaps.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from typing import Any
+
+import yaml
+from pydantic import Field
+
+from lessons.course.checking import checks, run_checks
+from lessons.course.lesson_files import Lab, Strict, find_lab
+from lessons.course.mutants import Mutant, mutants
+
+_END = re.compile(r"(?<=[.!?])(?<!\.\.)(?<!\bal\.)(?<!\be\.g\.)(?<!\bi\.e\.)\s+")
+_ITEM = re.compile(r"^\d+\. ")
+
+
+class Contract(Strict):
+    """A contract.yaml."""
+
+    demands: dict[str, list[str]]
+    explains: list[str] = []
+    overlaps: dict[str, list[str]] = Field(default={})
+
+
+def contract(lab: Lab) -> Contract | None:
+    """Return the contract of a lab, or None if it has no contract.yaml. Raises pydantic.ValidationError."""
+    path = lab.folder / "contract.yaml"
+    if not path.exists():
+        return None
+    data: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return Contract.model_validate(data)
+
+
+def sentences(lab: Lab) -> list[str]:
+    """Return the sentences of a stub's docstrings, or of its first comment; without diagrams and the first line."""
+    text = lab.read("stub")
+    if lab.file_name.endswith(".py"):
+        tree = ast.parse(text)
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        parts = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds)]
+        parts[0] = parts[0].partition("\n")[2]
+    else:
+        comment = text[: text.index("#include")]
+        parts = [re.sub(r"^// ?", "", comment, flags=re.MULTILINE).partition("\n")[2]]
+    return [
+        sentence for part in parts for paragraph in _paragraphs(part) for sentence in _END.split(paragraph)
+    ]
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Return the paragraphs of a text, each in one line; a number begins one, and indented blocks are left out."""
+    found: list[str] = []
+    for block in re.split(r"\n\s*\n", text.strip("\n")):
+        if block.startswith(" "):
+            continue  # a diagram
+        for number, line in enumerate(block.splitlines()):
+            if number == 0 or _ITEM.match(line):
+                found.append("")
+            found[-1] += f" {_ITEM.sub('', line.strip())}"
+    return [" ".join(paragraph.split()) for paragraph in found]
+
+
+def meant(sentence: str, contract: Contract) -> list[str]:
+    """Return the entries of a contract that begin a sentence."""
+    return [start for start in (*contract.demands, *contract.explains) if sentence.startswith(start)]
+
+
+def rejected_by(mutant: Mutant) -> list[str]:
+    """Return the names of all checks that a wrong file fails."""
+    report = run_checks(mutant.exercise, mutant.source)
+    return [result.name for result in report.results if not result.ok]
+
+
+def overlaps(lab: Lab) -> dict[str, list[str]]:
+    """Return for each check without a wrong file of its own which others fail the one that fails the fewest."""
+    found: dict[str, list[list[str]]] = defaultdict(list)
+    for mutant in mutants(lab):
+        if not any(len(each) == 0 for each in found[mutant.check]):
+            found[mutant.check].append([each for each in rejected_by(mutant) if each != mutant.check])
+    return {name: least for name, others in found.items() if (least := min(others, key=len))}
+
+
+def main(names: list[str]) -> None:
+    for name in names:
+        lab = find_lab(name)
+        print(f"# {name}")
+        print(yaml.safe_dump({"overlaps": overlaps(lab)}, sort_keys=False, width=118), end="")
+        if missing := {each.__name__ for each in checks(name)} - {each.check for each in mutants(lab)}:
+            print(f"# checks without a wrong file: {', '.join(sorted(missing))}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
