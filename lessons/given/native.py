@@ -15,10 +15,6 @@ from typing import Any
 import numpy as np
 
 GUARD = 256
-BACKWARDS, WATCHED, NO_RACES = 1, 2, 4
-"""Options of a launch: kernels/cuda/shim/export.h."""
-MOST_OF_FAIR_SHARE = 3.0
-"""A thread may make so many times its fair share of its block's accesses to memory."""
 _FILLER = 0xA5
 _LEAK_ROUNDS, _LEAK_CALLS, _LEAK_BYTES = 3, 8, 64
 _TYPES: dict[str, Any] = {"i": ctypes.c_int32, "l": ctypes.c_int64, "f": ctypes.c_float}

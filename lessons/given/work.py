@@ -23,6 +23,7 @@ SEARCHES = {
 }  # fmt: skip
 """Methods of containers and texts that walk over them."""
 BYTES_PER_ITEM = 8
+CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, str, bytes)
 
 
 class Name(str):
@@ -99,10 +100,8 @@ def _work(target: Any, name: str, *args: Any) -> int:
 
     def profile(_: FrameType, event: str, function: Any) -> None:
         nonlocal count
-        owner = getattr(function, "__self__", None)
-        is_container = isinstance(
-            owner, list | tuple | dict | set | frozenset | deque | OrderedDict | str | bytes
-        )
+        owner: Any = getattr(function, "__self__", None)
+        is_container = isinstance(owner, CONTAINERS)
         if event == "c_call" and is_container and function.__name__ in SEARCHES:
             count += len(owner)
 

@@ -250,6 +250,8 @@ def num_free_needs_no_search(learner: Learner) -> None:
 
     def work_at(num_blocks: int) -> list[int]:
         manager = learner.new("BlockManager", num_blocks, 4)
+        if manager.num_free != num_blocks - 1:
+            raise Failed(f"num_free is {manager.num_free!r}", example=f"BlockManager({num_blocks}, 4)")
         return learner.costs(manager, [("allocate", "a", 64), ("free", "a"), *[("num_free",)] * 3], 3)
 
     constant(work_at, "num_free: O(1)", "blocks", (256, 8_192))
