@@ -58,7 +58,7 @@ class Learner:
         self._guest = guest
         self.language = language
         self.has_walls, self.launch_options = False, 0
-        """How a compiled function is called: `native.walls`, `native.watched`."""
+        """Options of calls of a compiled function: `native.walls`, `native.watched`."""
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a function of the cell. Raises GuestError, GuestStopped."""

@@ -142,4 +142,10 @@ cpp-split-kv random_batches: a split of 64 tokens loses its first
 -            const int begin = std::max(seen, split * split_size), end = std::min(length, (split + 1) * split_size);
 +            const int first = split * split_size + (split_size == 64);
 +            const int begin = std::max(seen, first), end = std::min(length, (split + 1) * split_size);
+triton-split-kv other_sizes: blocks of at most 16 tokens
+-        HEADS=heads, KV_HEADS=kv_heads, DIM=dim, BLOCK=block_size,
++        HEADS=heads, KV_HEADS=kv_heads, DIM=dim, BLOCK=min(16, block_size),
+triton-split-kv both_give_attention: splits end at a multiple of eight tokens
+-    end = tl.minimum((split + 1) * split_size, length)
++    end = tl.minimum(split * split_size + split_size // 8 * 8, length)
 """

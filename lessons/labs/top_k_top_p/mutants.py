@@ -98,4 +98,21 @@ triton-top-k-top-p the_kernels_store_the_result: torch makes the tensor that is 
 cpp-top-k-top-p random_batches: the second of two rows is left out
 -    for (int row = 0; row < rows; row++, logits += vocab, noise += vocab) {
 +    for (int row = 0; row < rows - (rows == 2); row++, logits += vocab, noise += vocab) {
+triton-top-k-top-p every_row_has_its_own_parameters: the first row's top_k for all
+-        tl.load(temperatures + number), tl.load(top_ks + number), tl.load(top_ps + number),
++        tl.load(temperatures + number), tl.load(top_ks), tl.load(top_ps + number),
+triton-top-k-top-p forbidden_tokens_never_win: a forbidden token is very unlikely
+-        values = tl.load(row + token, mask=stays, other=-float("inf"))
++        values = tl.maximum(tl.load(row + token, mask=stays, other=-float("inf")), peak - 1000.0)
+triton-top-k-top-p top_p_keeps_the_crossing_token: the crossing token goes
+-        stays = stays & (bits <= limit)
++        crossing = tl.where((bits == limit) & (bits > 0), 1, 0) * tl.where(top_p < 1, 1, 0)
++        stays = stays & (bits <= limit) & (crossing == 0)
+triton-top-k-top-p ties_at_top_p_stay_or_go_together: every second of equal logits at top_p goes
+-        stays = stays & (bits <= limit)
++        crossing = tl.where((bits == limit) & (token % 2 == 0), 1, 0) * tl.where(top_p < 1, 1, 0)
++        stays = stays & (bits <= limit) & (crossing == 0)
+triton-top-k-top-p any_vocabulary: whole groups of 64 tokens
+-        stays = token < vocab
++        stays = token < vocab // 64 * 64
 """
