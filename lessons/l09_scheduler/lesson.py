@@ -58,9 +58,9 @@ def figures(engine):
 
 
 # %% name="ample"
-ample = serve(30_000)
+ample = serve(29_000)
 peak, best = ample.recorder.peak_used_blocks, figures(ample)[2]
-print(f"with 30,000 blocks: peak use {peak:,} blocks by {ample.recorder.peak_running} requests at once")
+print(f"with 29,000 blocks: peak use {peak:,} blocks by {ample.recorder.peak_running} requests at once")
 print(f"goodput {best:.1f} requests per second: TTFT within 2 s, at most 20 ms per token, pauses included")
 
 # %% name="predict-storm"
