@@ -71,7 +71,7 @@ class Assessment:
     marks: tuple[AxisMark, ...]
     recommendation: str
     reason: str
-    """How much the recommendation rests on, and what was missing to a better one."""
+    """Axes that the recommendation rests on, and what a better one needs."""
     strengths: tuple[Asked, ...]
     gaps: tuple[Asked, ...]
     """At most three steps each, the strongest and the weakest."""

@@ -62,7 +62,7 @@ class Exercise(Strict):
     """Limit of a whole check."""
     hints: list[str] = Field(min_length=2, max_length=3)
     explain: str = ""
-    """How the reference solution works: shown once the learner's own passes. Lessons have one for each exercise."""
+    """Explanation of the reference solution, shown once the learner's own passes. Exercises of lessons have one."""
 
 
 class Probe(Strict):

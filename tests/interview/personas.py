@@ -54,7 +54,7 @@ class Persona:
 
     name: str
     earns: str
-    """What they do, and the anchors of the rubric that it should earn."""
+    """Behaviour, and the anchors of the rubric that it should earn."""
     knows: float
     """Probability that an option, a probe, a number or a round of a design is right."""
     off: float
@@ -117,7 +117,7 @@ ATTACKERS = {
 """Name -> what they do, and the anchors that it should earn."""
 KINDS = {"echo": "echo", "stuffer": "stuffing"}
 """Attackers whose prose is that of a cheater other than nonsense."""
-EVERYBODY = (*(each.name for each in LADDER), HONEST.name, *ATTACKERS)
+EVERY_NAME = (*(each.name for each in LADDER), HONEST.name, *ATTACKERS)
 
 
 class Person(Candidate):
@@ -337,7 +337,7 @@ class Attacker(Person, Cheater):
 
 
 def person(name: str, session: Session, runner: Runner) -> Person:
-    """Return somebody of EVERYBODY for a session."""
+    """Return the candidate of a name in EVERY_NAME."""
     players = {each.name: each for each in (*LADDER, HONEST)}
     return Player(players[name], session, runner) if name in players else Attacker(name, session, runner)
 
@@ -396,7 +396,7 @@ def violations(level: str, chosen: Sequence[str] = ()) -> list[str]:
     found: list[str] = []
     with Runner() as runner:
         for scenario in chosen or scenarios(level):
-            marks = {name: outcome(name, scenario, level, runner) for name in EVERYBODY}
+            marks = {name: outcome(name, scenario, level, runner) for name in EVERY_NAME}
             for name, mark in marks.items():
                 shown = " ".join(f"{mark.axes.get(axis) or '-':>3}" for axis in AXES)
                 print(

@@ -4,10 +4,10 @@ import pytest
 
 from quizzes.experiments.runner import Runner
 from tests.interview.helpers import start
-from tests.interview.personas import EVERYBODY, TICKED, person, violations
+from tests.interview.personas import EVERY_NAME, TICKED, person, violations
 
 
-@pytest.mark.parametrize("name", EVERYBODY)
+@pytest.mark.parametrize("name", EVERY_NAME)
 def test_a_persona_holds_a_session_and_only_estimates_outside_their_interval_are_refused(
     name: str, runner: Runner
 ) -> None:

@@ -97,7 +97,7 @@ class Report:
     pauses: int = 0
     drawings: int = 0
     reason: str = ""
-    """How much the recommendation rests on, and what was missing to a better one."""
+    """Axes that the recommendation rests on, and what a better one needs."""
     format: int = field(default=FORMAT)
 
     def to_json(self) -> dict[str, Any]:

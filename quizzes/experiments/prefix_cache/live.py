@@ -178,7 +178,7 @@ def window_on_full_model(
         window_blocks, full_blocks [blocks]: Blocks of the request at the end, with the window and without.
     """
     tokens = [3 + 7 * i % 2000 for i in range(prompt)]
-    limited = {"architectures": ["MistralForCausalLM"], "sliding_window": window}
+    limited = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": window}
 
     def run(**settings: Any) -> tuple[list[int], list[float], int]:
         """Return (answer, log probabilities of the prompt's tokens, blocks held before the last token)."""

@@ -22,7 +22,9 @@ SCRIPT = Path(__file__).resolve().parents[3] / "app" / "debugger" / "entry" / "w
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the page a folder of its own, without the live runs that other tests of this process hold."""
     monkeypatch.setenv("PREP_HOME", str(tmp_path))
+    monkeypatch.setattr("app.debugger.pages.runs.live_runs", list)
     return tmp_path
 
 
