@@ -250,7 +250,8 @@ from lessons.given.live_load import measure, traffic
 
 PROMPT, OUTPUT, SLOTS = 96, 32, 8
 single, burst = measure(
-    [traffic(4, 8, PROMPT, OUTPUT, "constant"), traffic(10_000, 64, PROMPT, OUTPUT)], max_num_seqs=SLOTS
+    [traffic(4, 8, PROMPT, OUTPUT, "constant"), traffic(10_000, 64 if this.quick else 256, PROMPT, OUTPUT)],
+    max_num_seqs=SLOTS,
 )
 prefill_s, step_s = single.report.ttft.p50, burst.report.itl.p50
 answered = burst.report.requests_per_s
@@ -285,6 +286,9 @@ for share, each in zip(shares, seen, strict=True):
         f"p99 {1e3 * told.ttft.p99:5.0f} ms, in the engine {each.in_engine:5.1f}, "
         f"rate x time {told.requests_per_s * told.e2e.mean:5.1f}"
     )
+if not this.quick:
+    ttft = [each.report.ttft.p50 for each in seen]
+    this.holds("beyond the capacity the queue grows", ttft[-1] > 5 * ttft[1])
 this.reveal("live-factor", seen[-1].report.ttft.p50 / seen[0].report.ttft.p50)
 
 # %% name="live-plot"

@@ -324,7 +324,9 @@ def test_no_plan_for_a_week_of_reviews_loses_them(state: State) -> None:
     plan = planned(state, 5, 1)
     [told] = [entry for entry in plan.left_out if entry.kind == "review"]
     reasons = {True: "new questions raise the recall more", False: "no time for more"}
-    assert told.what.endswith("reviews") and told.why == reasons[any(day.count_of("new") for day in plan.days)]
+    assert (
+        told.what.endswith("reviews") and told.why == reasons[any(day.count_of("new") for day in plan.days)]
+    )
     assert any(task.kind == "review" for day in plan.days for task in day.tasks)
 
 
