@@ -31,7 +31,7 @@ def same_tokens(lab: str, guest: Guest) -> str:
 
     num_preemptions = 0
 
-    class Behind:
+    class Behind(Scheduler):
         """Factory in place of the scheduler class: it makes the scheduler that runs on the learner's part."""
 
         def __new__(cls, config: Any, cache: Any, **options: Any) -> Scheduler:  # type: ignore[misc]

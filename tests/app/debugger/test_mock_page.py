@@ -253,7 +253,7 @@ def test_a_second_tab_and_a_terminal_are_told_where_the_interview_is(
 @pytest.mark.slow
 def test_a_link_to_no_interview_is_a_sentence(open_page: Opener) -> None:
     app = open_page("nothing")
-    assert not app.exception and "cannot read the session nothing" in said(app)
+    assert not app.exception and "no interview is called nothing" in said(app)
     app.button(key="mock_all").click().run()
     assert not app.error and sessions() == []
 
