@@ -241,6 +241,7 @@ this.plot(drawing)
 # The roofline does not care; lesson 16 does.)
 
 # %% name="draw-step"
+from quizzes.experiments import BadArguments
 from quizzes.experiments.running import run_here
 
 
@@ -252,7 +253,10 @@ def place_step(model, gpu, dtype, requests, tokens_each, context):
         "rows": requests,
         "tokens_per_row": tokens_each,
     }
-    found = run_here("performance.roofline", {**settings, "context": context})
+    try:
+        found = run_here("performance.roofline", {**settings, "context": context})
+    except BadArguments as error:  # this model does not fit on this device
+        return None, str(error).partition(": ")[2]
     rate = get_hardware(gpu).bytes_per_s / 1e12
     top = found["ridge"] * rate
     title = f"{model} on {gpu}: TFLOP/s"
