@@ -85,4 +85,5 @@ def test_work_that_stays_the_same_passes(learner: Learner) -> None:
         )
         for count in (64, 2_048)
     ]
-    assert min(found[0]) == min(found[1]), "a look into a dict counts its comparisons, not its size"
+    few, many = map(min, found)
+    assert many < 2 * few, "a look into a dict counts its comparisons, a few more if hashes collide, and not its size"
