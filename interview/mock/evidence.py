@@ -92,10 +92,12 @@ def _is_narrow(part: Part) -> bool:
 
 
 def _points_of_share(part: Part) -> float:
-    """Return the width of an interval of shares in percentage points; 0 for one that is not between 0 and 100 %."""
+    """Return an interval's width within 0 to 100 %, in percentage points; 0 where the truth is not such a share."""
     assert part.interval is not None
-    low, high = part.interval
-    return high - low if part.unit == "%" and low >= 0 and high <= 100 else 0.0
+    if part.unit != "%" or not isinstance(part.expected, int | float) or not 0 <= part.expected <= 100:
+        return 0.0
+    low, high = (min(max(end, 0.0), 100.0) for end in part.interval)
+    return high - low
 
 
 def _ratio(low: float, high: float) -> float:

@@ -18,8 +18,8 @@ from typing import Any
 WALKS = ("min", "max", "sum", "any", "all", "sorted")
 """Functions that walk over their argument."""
 SEARCHES = {
-    "clear", "copy", "count", "difference", "extend", "find", "index", "insert", "intersection", "join", "remove",
-    "reverse", "rfind", "rindex", "sort", "union", "update",
+    "clear", "copy", "count", "difference", "find", "index", "insert", "intersection", "remove", "reverse", "rfind",
+    "rindex", "sort", "union",
 }  # fmt: skip
 """Methods of containers and texts that walk over them."""
 BYTES_PER_ITEM = 8
@@ -73,10 +73,16 @@ def _make(target: Any, name: str, *args: Any) -> None:
 
 
 def _walking(function: Any) -> Any:
-    """Return a builtin function that takes the items of its arguments one by one, in Python."""
+    """Return a builtin function that takes the items of what it walks over one by one, in Python.
+
+    That is the first argument, but not of `max(a, b)`, which compares its arguments.
+    """
 
     def walk(*args: Any, **keywords: Any) -> Any:
-        return function(*(_one_by_one(arg) if _is_walked(arg) else arg for arg in args), **keywords)
+        walks = len(args) == 1 or (function is sum and bool(args))
+        if walks and _is_walked(args[0]):
+            args = (_one_by_one(args[0]), *args[1:])
+        return function(*args, **keywords)
 
     return walk
 

@@ -28,10 +28,13 @@ Outcome = Literal["right", "reviewed", "partly", "wrong"]
 PROBE_SHARE = 0.6
 SHORTEST = 25
 """Words of the shortest answer that can be right or reviewed."""
-RELATED, NEAR = 0.25, 0.3
-"""Least share of an answer's words that some key point has, too, or least mean nearness to the key points, for long
-answers to short points. Of 60 right answers in other words than the bank's 59 reach one of them; of answers to
-questions on other topics 14 % do (`tests/quizzes/test_prose_answers.py`)."""
+RELATED, RELATED_TO_MODEL = 0.25, 0.4
+"""Least share of an answer's words that the key points have, too; and that they or a model answer have."""
+NEAR = 0.3
+"""Mean nearness to the key points that is enough besides: long answers have many other words.
+
+With a model answer, 60 of 60 right answers in other words than the bank's are related, and 7 % of answers to questions
+on other topics (`tests/quizzes/test_prose_answers.py`)."""
 VALUE: dict[Mark, float] = {"hit": 1.0, "partial": 0.5, "miss": 0.0, "contradicted": 0.0, "unsure": 0.0}
 
 
@@ -135,16 +138,17 @@ def score(
     probes: Mapping[str, Sequence[bool]],
     judged: Mapping[str, Mark] | None = None,
     answer: str | None = None,
+    model_answer: str = "",
 ) -> FreeGraded:
     """Return 0.6 x probes + 0.4 x marks, each weighted by the points' weights.
 
     self_marks: key point id -> mark; the default is "miss". probes: key point id -> results of its probes, False for a
     skipped one; points without probes count only among the marks. judged: marks of a judge that passed its canaries.
-    answer: the text; without it, the learner's marks are not compared with it.
+    answer: the text; without it, the learner's marks are not compared with it. model_answer: words that belong to the
+    question, too.
     """
     judged = judged or {}
-    near = [answer is None or closest(point, answer) is not None for point in points]
-    is_on_topic = answer is None or is_about(points, answer)
+    is_on_topic = answer is None or is_about(points, answer, model_answer)
     is_explained = answer is None or (len(words(answer)) >= SHORTEST and not is_salad(answer))
     turned = {
         point.id for point in points if any(is_opposite(each, point) for each in sentences(answer or ""))
@@ -157,7 +161,7 @@ def score(
         _point(
             point,
             self_marks.get(point.id, "miss"),
-            said[point.id] if any(near) else "miss",
+            said[point.id] if is_on_topic else "miss",
             tuple(probes.get(point.id, ())),
             judged.get(point.id, "unsure"),
         )
@@ -172,14 +176,20 @@ def score(
     return FreeGraded(scored, share, "probe", is_on_topic, is_explained)
 
 
-def is_about(points: Sequence[KeyPoint], answer: str) -> bool:
-    """Return whether an answer uses the words of the key points, in right or wrong phrasings."""
+def is_about(points: Sequence[KeyPoint], answer: str, model_answer: str = "") -> bool:
+    """Return whether an answer uses the words of the key points, in right or wrong phrasings, or of a model answer."""
     said = stems(answer)
-    known = {
-        name for point in points for each in (point.say, *point.good, *point.bad) for name in stems(each)
-    }
+    phrasings = [each for point in points for each in (point.say, *point.good, *point.bad)]
+    known = {name for each in (*phrasings, model_answer) for name in stems(each)}
     near = sum(each.overlap for point in points if (each := closest(point, answer)) is not None)
-    return len(said & known) >= RELATED * max(1, len(said)) or near >= NEAR * len(points)
+    least = RELATED_TO_MODEL if model_answer else RELATED
+    return len(said & known) >= least * max(1, len(said)) or near >= NEAR * len(points)
+
+
+def model_answer(instance: Instance) -> str:
+    """Return the short and the long model answer of a question; "" without one."""
+    interview = instance.question.interview
+    return "" if interview is None else instance.render(f"{interview.short} {interview.long}")
 
 
 def _point(point: KeyPoint, marked: Mark, heard: Mark, probes: tuple[bool, ...], judged: Mark) -> PointScore:

@@ -115,8 +115,9 @@ def _check_inside(number: str, ends: tuple[float, float], answer: Answer) -> Non
     """Raise ParseError if a number lies outside of its own interval."""
     value = float(parse(number, answer).value)
     if not (ends[0] <= value <= ends[1] or same_number(value, ends[0]) or same_number(value, ends[1])):
-        what = f"your number {number.strip()} lies outside of your interval"
-        raise ParseError(what, "type an interval around it", answer.id)
+        read = f"{ends[0]:g} to {ends[1]:g}{f' {answer.unit}' if answer.unit else ''}"
+        what = f"your number {number.strip()} lies outside of your interval, which was read as {read}"
+        raise ParseError(what, "type an interval around it, with its unit", answer.id)
 
 
 def grade(instance: Instance, replies: dict[str, str], result: dict[str, Any] | None = None) -> Graded:

@@ -107,18 +107,19 @@ def scheduler() -> Scheduler:
 def cards(state: State, now: dt.datetime | None = None) -> dict[str, Card]:
     """Return all cards by question id, due before the interview if its date is set and has not passed."""
     found, interview = _cards(state), state.settings.interview_date
-    today = now.date() if now else dt.date.today()
-    if interview is None or interview < today:
+    now = now or dt.datetime.now().astimezone()
+    if interview is None or interview < now.date():
         return found
-    return {name: before_interview(card, interview) for name, card in found.items()}
+    return {name: before_interview(card, interview, now.tzinfo) for name, card in found.items()}
 
 
-def before_interview(card: Card, interview: dt.date) -> Card:
+def before_interview(card: Card, interview: dt.date, zone: dt.tzinfo | None = None) -> Card:
     """Return the card, due at the latest when half of the days from its last review to the interview have passed.
 
     So its intervals shrink towards the interview. A card reviewed in the last LAST_REVIEW_DAYS days keeps its date.
+    zone: that of the learner's calendar days.
     """
-    left = (interview - card.last_review.date()).days
+    left = (interview - card.last_review.astimezone(zone or dt.UTC).date()).days
     latest = card.last_review + dt.timedelta(days=left // 2)
     if left <= LAST_REVIEW_DAYS or card.due <= latest:
         return card

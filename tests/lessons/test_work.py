@@ -86,4 +86,6 @@ def test_work_that_stays_the_same_passes(learner: Learner) -> None:
         for count in (64, 2_048)
     ]
     few, many = map(min, found)
-    assert many < 2 * few, "a look into a dict counts its comparisons, a few more if hashes collide, and not its size"
+    assert many < 2 * few, (
+        "a look into a dict counts its comparisons, a few more if hashes collide, and not its size"
+    )

@@ -154,7 +154,7 @@ free_text.scoring
             all(heard) if required else any(heard) => any(point.is_heard for point in self.points)
     test_free_text.test_nonsense_is_not_right_whatever_is_marked_and_probed
         nonsense_is_a_hit in score
-            _1 if any(near) else 'miss' => _1
+            _1 if is_on_topic else 'miss' => _1
     test_free_text.test_a_contradicted_point_makes_an_answer_wrong
         a_contradiction_is_forgiven in FreeGraded.outcome
             any(point.mark == 'contradicted' for point in self.points) => False

@@ -10,12 +10,16 @@ import yaml
 
 from quizzes import question_bank
 from quizzes.free_text.lints import lints, says_opposite
-from quizzes.free_text.scoring import Mark, Outcome, key_points, score
+from quizzes.free_text.scoring import Mark, Outcome, is_about, key_points, model_answer, score
 from quizzes.free_text.sentences import sentences
 from quizzes.instance import draw
 from quizzes.question import KeyPoint
 
 Row = tuple[str, str, str, list[KeyPoint]]
+BANK = question_bank.load_bank()
+MODELS = {
+    each.id: model_answer(draw(BANK.question(each.id), 0)) for each in BANK if each.kind in ("free", "design")
+}
 LABELS = ("right", "stuffed", "negated", "own_words", "nonsense", "long_nonsense")
 UNRECOGNISED = 4
 """Negations in own words that only a judge recognises, at most."""
@@ -66,15 +70,29 @@ def test_an_all_wrong_essay_fails_whatever_is_marked_and_probed() -> None:
 
 
 def test_an_answer_to_another_question_fails_whatever_is_marked_and_probed(rows: list[Row]) -> None:
-    own = [outcome(answer, points) for _, label, answer, points in rows if label == "right"]
+    every = {name: points for name, _, _, points in rows}
+    own = [is_about(points, answer, MODELS[name]) for name, label, answer, points in rows if label == "right"]
     others = [
-        outcome(answer, points)
+        is_about(points, answer, MODELS[other])
         for name, label, answer, _ in rows
-        for topic, _, _, points in {other: (other.split(".")[0], 0, 0, p) for other, _, _, p in rows}.values()
-        if label == "right" and topic != name.split(".")[0]
+        for other, points in every.items()
+        if label == "right" and other.split(".")[0] != name.split(".")[0]
     ]
-    assert own.count("wrong") <= 1 and len(own) >= 60
-    assert len(others) >= 500 and others.count("wrong") >= 0.85 * len(others)
+    assert all(own) and len(own) >= 60
+    assert len(others) >= 500 and sum(others) <= 0.1 * len(others)
+    marks, probes = dict.fromkeys((each.id for each in every["attention.why_kv_cache"]), "hit"), {}
+    foreign = score(
+        every["attention.why_kv_cache"], marks, probes, None, "Soup is best when it is cold. " * 9
+    )
+    assert (foreign.outcome, foreign.earned) == ("wrong", 0.0)
+
+
+def test_the_bank_s_own_model_answers_are_about_their_questions() -> None:
+    for name, model in MODELS.items():
+        interview = BANK.question(name).interview
+        points = key_points(draw(BANK.question(name), 0))
+        for text in (interview.short, interview.long) if interview is not None else ():
+            assert is_about(points, draw(BANK.question(name), 0).render(text), model), name
 
 
 def test_prose_is_right_if_and_only_if_a_judge_hears_the_points(rows: list[Row]) -> None:

@@ -20,7 +20,7 @@ from app.cli.quiz.dialogue import Quit, Skip
 from app.cli.quiz.editor import edit
 from quizzes.answering import keep
 from quizzes.free_text.lints import lints
-from quizzes.free_text.scoring import SHORTEST, FreeGraded, Mark, key_points, score
+from quizzes.free_text.scoring import SHORTEST, FreeGraded, Mark, key_points, model_answer, score
 from quizzes.free_text.sentences import closest
 from quizzes.grading import Graded, Part
 from quizzes.state import KeypointMark, Prediction
@@ -46,20 +46,19 @@ WRITE_HELP = (
 
 def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
     """Ask for the answer, its marks and its probes. Raises Skip, Quit; committed answers are kept."""
-    began = time.monotonic()
-    answer = _write(sitting, instance, record)
-    record.seconds = time.monotonic() - began
-    record.replies = {"text": answer}
     points = key_points(instance)
-    if not sitting.exam:
-        answer = _look_again(sitting, instance, answer, points)
-        record.replies = {"text": answer}
-    prediction = Prediction(sitting.session.id, instance.id, instance.question.revision, record.seed, answer)
-    sitting.state.add(prediction)
+    prediction = sitting.resume(instance, record)
+    if prediction is None:
+        prediction = _committed(sitting, instance, record, points)
+    else:
+        sitting.say(" [dim]your answer was saved before the interruption[/]")
+    answer = str(prediction.answer)
+    record.replies = {"text": answer}
     probes = _probes(sitting, points, record.seed)
     judged = _judge(sitting, instance, points, answer)
     marks = _mark(sitting, points, answer, judged)
-    graded = score(points, marks, probes, {mark.keypoint_id: mark.verdict for mark in judged}, answer)
+    verdicts = {mark.keypoint_id: mark.verdict for mark in judged}
+    graded = score(points, marks, probes, verdicts, answer, model_answer(instance))
     part = Part("answer", answer, None, graded.all_right, graded.earned, 1.0)
     kept = [KeypointMark(name, verdict, "self") for name, verdict in marks.items()]
     kept += [KeypointMark(name, "hit" if all(right) else "miss", "probe") for name, right in probes.items()]
@@ -80,6 +79,18 @@ def ask_free(sitting: Sitting, instance: Instance, record: Record) -> None:
         if not sitting.exam:
             showing.explanation(instance, None, {})
             _after(sitting, instance)
+
+
+def _committed(sitting: Sitting, instance: Instance, record: Record, points: list[KeyPoint]) -> Prediction:
+    """Read the answer and save it."""
+    began = time.monotonic()
+    answer = _write(sitting, instance, record)
+    record.seconds = time.monotonic() - began
+    if not sitting.exam:
+        answer = _look_again(sitting, instance, answer, points)
+    prediction = Prediction(sitting.session.id, instance.id, instance.question.revision, record.seed, answer)
+    sitting.state.add(prediction)
+    return prediction
 
 
 def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
@@ -220,7 +231,8 @@ def _show(graded: FreeGraded) -> None:
         showing.console().print(f" [bold]reviewed[/] [dim]{why}[/]\n")
     else:
         if graded.outcome == "wrong":
-            how = "no required point is made; right probes alone earn nothing"
+            why = "no required point is made" if graded.is_on_topic else "it is about something else"
+            how = f"{why}; right probes alone earn nothing"
         showing.console().print(f" [bold]{graded.earned:.0%}[/] [dim]{how}[/]\n")
 
 

@@ -60,13 +60,24 @@ class Sitting:
             record.status = "skipped"
         return record
 
+    def resume(self, instance: Instance, record: Record) -> Prediction | None:
+        """Return the answer that was saved before the sitting was killed, and keep its time; None if there is none.
+
+        Its time is at most the one from which an answer counts as slow: it may include days between two sittings.
+        """
+        prediction, seconds = self.committed.pop((instance.id, record.seed), (None, 0.0))
+        if prediction is None or prediction.revision != instance.question.revision:
+            return None
+        record.seconds = min(seconds, 120 * instance.question.minutes)
+        return prediction
+
     def ask_graded(self, instance: Instance, record: Record) -> tuple[Any, ...] | None:
         """Read answers and confidence, then grade. Raises Skip, Quit.
 
         Return (grades, attempt, result, expected), or None if the verdict was not shown.
         """
-        prediction, record.seconds = self.committed.pop((instance.id, record.seed), (None, 0.0))
-        if prediction is not None and prediction.revision == instance.question.revision:
+        prediction = self.resume(instance, record)
+        if prediction is not None:
             record.replies, record.confidence = prediction.answer, prediction.confidence
             told = ", ".join(f"{key} {text}" for key, text in record.replies.items())
             self.say(f" [dim]your answer was saved before the interruption:[/] {escape(told)}")

@@ -92,7 +92,8 @@ def _mind_owner(held: Held) -> None:
 def _runs(held: Held) -> None:
     """Show both runs under way, or why they could not run."""
     if held.job is None:
-        st.error(f"{sentence(held.problem)} `prep doctor` checks the installation.")
+        checks = " `prep doctor` checks the installation." if "does not start" in held.problem else ""
+        st.error(f"{sentence(held.problem)}{checks}")
         leaves = st.button("All drills", key="drill_all", type="primary")
     else:
         st.caption("The same load runs on both servers. Then it is your turn, and the clock starts.")
