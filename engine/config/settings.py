@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
+from os import PathLike
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
@@ -81,6 +82,8 @@ def _fits(value: Any, hint: Any) -> bool:
     for kind in kinds:
         expected, _ = _TYPES.get(kind, (object, ""))
         is_right = isinstance(value, expected) and (kind is bool or not isinstance(value, bool))
+        if (kind is str and isinstance(value, PathLike)) or (kind is list and isinstance(value, tuple)):
+            is_right = True
         if kind is float and is_right:
             is_right = abs(value) < 2**63  # neither infinite nor NaN
         if kind is dict and is_right:

@@ -170,7 +170,7 @@ def _function(tool: Any, index: int) -> Mapping[str, Any]:
             f'tools[{index}] must be like {{"type": "function", "function": {{"name": ..., "parameters": ...}}}}, '
             f"got {shown(tool)}"
         )
-    if not isinstance(function.get("parameters", {}), Mapping):
+    if not isinstance(function.get("parameters"), Mapping | None):
         raise ToolError(
             f"tools[{index}]: parameters must be a JSON schema, got {shown(function['parameters'])}"
         )
@@ -200,6 +200,9 @@ def _named(choice: ToolChoice, names: list[str]) -> str:
 def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of a call. Its arguments are a resource: their references start from the tool's own schema."""
     parameters = {"type": "object", **(function.get("parameters") or {})}
+    if "$ref" in parameters:  # in old drafts a $ref hides the $id beside it
+        others = parameters.get("allOf", [])
+        parameters["allOf"] = [*others, {"$ref": parameters.pop("$ref")}]
     if not parameters.get("properties") and parameters["type"] == "object" and not _says_more(parameters):
         parameters["additionalProperties"] = False  # a function without parameters takes none
     return {

@@ -25,7 +25,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -119,6 +119,7 @@ class _Passing(StreamingResponse):
 
 async def _forward(gateway: Gateway, request: Request) -> Response:
     tenant: Tenant | None = None
+    sending: Sending | None
     try:
         tenant = gateway.tenant_of(request.headers.get("authorization", ""))
         body = await read_body(request)
@@ -130,6 +131,8 @@ async def _forward(gateway: Gateway, request: Request) -> Response:
     except asyncio.CancelledError:
         gateway.count_response(tenant, CLIENT_LEFT)
         raise
+    except ClientDisconnect:  # while it sent its body
+        sending = None
     if sending is None:
         gateway.count_response(tenant, CLIENT_LEFT)
         return Response(status_code=CLIENT_LEFT)

@@ -18,6 +18,7 @@ from engine.grammar.dfa import NFA, reached
 from engine.grammar.regex import LAST_CODE_POINT, NEVER, Characters, Graph, Node, merged
 
 MAX_STATES = 20_000
+MAX_CLOSURES = 300_000  # States that all states reach without reading a character
 Edge = tuple[int, int, int]  # First and last character, next state
 
 
@@ -33,10 +34,15 @@ class Language:
         """Return the texts that a tree matches. Raises GrammarError if that takes too many states."""
         nfa = NFA(tree, of_bytes=False)
         closures: dict[int, frozenset[int]] = {}
+        size = 0
 
         def closure(states: frozenset[int]) -> frozenset[int]:
+            nonlocal size
             for state in states - closures.keys():
                 closures[state] = frozenset(reached(state, nfa.free_moves))
+                size += len(closures[state])
+            if size > MAX_CLOSURES:
+                raise GrammarError("it repeats what may be empty too often, such as (a?){1000}")
             return frozenset().union(*(closures[state] for state in states))
 
         def leave(states: frozenset[int]) -> list[tuple[int, int, frozenset[int]]]:
@@ -75,7 +81,8 @@ class Language:
         for state, edges in enumerate(self.edges):
             for _, _, target in edges:
                 sources[target].append(state)
-        alive = set().union(*(reached(end, sources) for end in self.ends))
+        sources.append(list(self.ends))  # one more state, from which the search begins at all ends
+        alive = reached(len(self.edges), sources) - {len(self.edges)}
         if 0 not in alive:
             return NEVER
         number = {state: index for index, state in enumerate(sorted(alive))}

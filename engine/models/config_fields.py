@@ -139,14 +139,14 @@ _MOST = 2**31 - 1
 
 def check_fields(raw: dict[str, Any], architecture: str, source: Path | str) -> None:
     """Raise ConfigError for a field whose value this engine does not compute; warn of unknown fields."""
-    model_type = raw.get("model_type", MODEL_TYPES[architecture])
+    model_type = raw.get("model_type") or MODEL_TYPES[architecture]
     if model_type != MODEL_TYPES[architecture]:
         raise ConfigError(
             f"{source}: model_type {model_type!r} is not that of {architecture} ({MODEL_TYPES[architecture]!r}), so "
             "transformers would load another model; correct one of the two, or override it with hf_overrides"
         )
     for name, (values, instead) in NEUTRAL.items():
-        if name in raw and raw[name] not in values:
+        if raw.get(name) is not None and raw[name] not in values:
             raise ConfigError(
                 f"{source}: {name} {_short(raw[name])} is not supported: {instead}; use a checkpoint without it, or "
                 f"compute as if it were absent with hf_overrides={{{name!r}: {values[0]!r}}}"

@@ -24,9 +24,19 @@ from engine.server.protocol import ChatCompletionRequest, ChatTemplateFields
 from engine.server.service import Answer, Service, UsageChunks, engine_id, raise_if_failed
 
 NO_VARIABLES = frozenset(
-    {"chat_template", "documents", "messages", "opening", "self", "template", "tokenize", "tools"}
+    {
+        "chat_template",
+        "documents",
+        "is_truncated",
+        "messages",
+        "opening",
+        "self",
+        "template",
+        "tokenize",
+        "tools",
+    }
 )
-FIELDS_OF_TEMPLATES = ("add_generation_prompt", "continue_final_message")
+FIELDS_OF_TEMPLATES = ("add_generation_prompt", "add_special_tokens", "continue_final_message")
 """The request's field decides, as in vLLM."""
 
 

@@ -162,3 +162,29 @@ def test_the_suite_sees_a_dropped_keyword(schema: dict[str, Any]) -> None:
     grammar = judge_of.compile(StructuredOutputsParams(json={}))
     validator = jsonschema.Draft202012Validator(schema)
     assert any(accepts(grammar, value) and not validator.is_valid(value) for value in VALUES)
+
+
+def test_bounds_of_64_bit_integers_and_of_doubles_compile() -> None:
+    for schema, good, bad in (
+        ({"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}, 2**63 - 1, 2**63),
+        ({"type": "integer", "minimum": 0, "maximum": 2**64 - 1}, 2**64 - 1, 2**64),
+        ({"type": "number", "minimum": -1.7976931348623157e308, "maximum": 9.5}, 9.5, 9.75),
+    ):
+        grammar = compiler("auto").compile(StructuredOutputsParams(json=schema))
+        assert accepts(grammar, good) and not accepts(grammar, bad), schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"type": "string", "pattern": "^(?!a|b$)[a-z]+$"}, "ends one alternative of a look-ahead"),
+        (
+            {"type": "string", "pattern": "^(a?){5000}$", "minLength": 1},
+            "repeats what may be empty too often",
+        ),
+        ({"type": "string", "maxLength": float("inf")}, "#/maxLength"),
+    ],
+)
+def test_what_would_match_wrongly_or_take_minutes_is_refused(schema: Any, says: str) -> None:
+    with pytest.raises(GrammarError, match=says):
+        compiler("auto").compile(StructuredOutputsParams(json=schema))

@@ -111,3 +111,21 @@ def test_a_call_has_the_arguments_that_its_schema_allows(name: str, good: Any, b
     grammar = compiled(forced(name, "query"))
     assert accepts(grammar, call(name, good)) and not accepts(grammar, call(name, bad))
     jsonschema.validate(json.loads(json.dumps(good)), SCHEMAS[name]) if name != "price" else None
+
+
+def test_a_function_may_have_null_parameters_or_a_reference_as_its_schema_of_an_old_draft() -> None:
+    nothing = {"type": "function", "function": {"name": "now", "parameters": None}}
+    assert accepts(compiled(ToolPlan.of([nothing], "required").call_schema), call("now", {}))
+    named = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$ref": "#/definitions/Foo",
+        "definitions": {
+            "Foo": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+        },
+    }
+    grammar = compiled(
+        ToolPlan.of(
+            [{"type": "function", "function": {"name": "foo", "parameters": named}}], "required"
+        ).call_schema
+    )
+    assert accepts(grammar, call("foo", {"n": 3})) and not accepts(grammar, call("foo", {"n": "x"}))

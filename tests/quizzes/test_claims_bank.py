@@ -158,7 +158,7 @@ def test_what_depends_has_cases_within_its_conditions_that_differ() -> None:
     assert _one_sided(lines, claims) == []
     tests = sum(lines[name][0]["verdict"] == "depends" for name in claims)
     facts = sum(entry.fact == "depends" and not entry.run for entry in CLAIMS)
-    assert tests + facts <= 120
+    assert tests + facts <= 125, "those that are true in practice and false as worded among them"
 
 
 @pytest.mark.parametrize("outcome", ["holds", "fails"])

@@ -86,7 +86,7 @@ def test_a_path_that_is_no_adapter_is_a_400(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["messages", "tools", "self", "template", "chat_template", "tokenize", "opening", "documents"]
+    "name", "messages tools self template chat_template tokenize opening documents is_truncated".split()
 )
 def test_the_variables_of_a_template_cannot_replace_the_template(client: TestClient, name: str) -> None:
     body = {"messages": HELLO, "max_tokens": 2, "chat_template_kwargs": {name: "{{ 1 / 0 }}"}}
@@ -96,6 +96,7 @@ def test_the_variables_of_a_template_cannot_replace_the_template(client: TestCli
 def test_the_fields_of_a_request_decide_over_its_variables(client: TestClient) -> None:
     body = {"messages": HELLO, "max_tokens": 4, "temperature": 0}
     kwargs = {"add_generation_prompt": False, "continue_final_message": True, "enable_thinking": False}
+    kwargs["add_special_tokens"] = True
     plain, other = (
         client.post("/v1/chat/completions", json={**body, **more}).json()["choices"]
         for more in ({}, {"chat_template_kwargs": kwargs})

@@ -107,7 +107,8 @@ def count(place: Place, keyword: str, default: int | None) -> int | None:
     if keyword not in place.schema:
         return default
     value = place.schema[keyword]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or value != int(value):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
+    if not is_number or value < 0 or value != int(value):
         raise SchemaError(f"{place.path}/{keyword}", f"must be an integer of at least 0, got {value!r}")
     return int(value)
 

@@ -31,6 +31,10 @@ def look_aheads(pattern: str) -> tuple[list[LookAhead], str]:
             raise GrammarError(f"regex {pattern!r}: this parenthesis is never closed (character {at})")
         inner = pattern[at + 3 : end].removeprefix("^")
         to_end = inner.endswith("$") and not inner.endswith("\\$")
+        if to_end and any(sign == "|" and depth == 0 for _, sign, depth in _signs(inner, 0)):
+            raise GrammarError(
+                f"regex {pattern!r}: $ ends one alternative of a look-ahead; put these in a group"
+            )
         found.append(LookAhead(f"^(?:{inner[:-1]})$" if to_end else f"^(?:{inner})", pattern[at + 2] == "="))
         at = end + 1
     if not found:

@@ -30,6 +30,8 @@ from engine.grammar.schema.integers import DIGIT, FIRST_DIGIT, integers, natural
 from engine.grammar.schema.shapes import Number
 
 MAX_DIGITS = 18  # Digits of a bound or a factor on either side of the point
+MAX_WHOLE_DIGITS = 40  # Digits of a bound of integers: those of 64 and 128 bits are usual
+BEYOND = 10**19  # No number that is written here is as large
 MAX_REMAINDERS = 5_000  # States of the automaton for `multipleOf`
 INTEGER = parse("0|-?[1-9][0-9]{0,18}")
 ANY_NUMBER = parse(
@@ -52,10 +54,10 @@ def number_node(shape: Number) -> Node:
     if shape == Number(shape.low, shape.high, shape.without_low, shape.without_high, is_whole=True):
         return _whole(shape)
     language = Language.of(INTEGER if shape.is_whole else PLAIN_NUMBER)
-    if shape.low is not None:
+    if shape.low is not None and shape.low > -BEYOND:
         _check_digits(shape.low, "minimum")
         language &= Language.of(at_least(shape.low, shape.without_low))
-    if shape.high is not None:
+    if shape.high is not None and shape.high < BEYOND:
         _check_digits(shape.high, "maximum")
         language &= Language.of(at_most(shape.high, shape.without_high))
     for factor in sorted(shape.multiples):
@@ -140,7 +142,7 @@ def _whole(shape: Number) -> Node:
         high -= shape.without_high and shape.high == high
     for bound, keyword in ((low, "minimum"), (high, "maximum")):
         if bound is not None:
-            _check_digits(Fraction(bound), keyword)
+            _check_digits(Fraction(bound), keyword, MAX_WHOLE_DIGITS)
     return NEVER if low is not None and high is not None and low > high else integers(low, high)
 
 
@@ -198,9 +200,9 @@ def _parts(value: Fraction) -> tuple[str, str]:
     return whole, digits
 
 
-def _check_digits(value: Fraction, keyword: str) -> None:
-    if max(map(len, _parts(value))) > MAX_DIGITS:
-        digits = f"more than {MAX_DIGITS} digits before or after the point"
+def _check_digits(value: Fraction, keyword: str, most: int = MAX_DIGITS) -> None:
+    if max(map(len, _parts(value))) > most:
+        digits = f"more than {most} digits before or after the point"
         raise GrammarError(f"{keyword} {_shown(value)} has {digits}")
 
 
