@@ -246,13 +246,7 @@ from quizzes.experiments.running import run_here
 
 
 def place_step(model, gpu, dtype, requests, tokens_each, context):
-    settings = {
-        "model": model,
-        "hardware": gpu,
-        "dtype": dtype,
-        "rows": requests,
-        "tokens_per_row": tokens_each,
-    }
+    settings = dict(model=model, hardware=gpu, dtype=dtype, rows=requests, tokens_per_row=tokens_each)
     try:
         found = run_here("performance.roofline", {**settings, "context": context})
     except BadArguments as error:  # this model does not fit on this device
