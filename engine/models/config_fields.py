@@ -146,7 +146,7 @@ def check_fields(raw: dict[str, Any], architecture: str, source: Path | str) -> 
             "transformers would load another model; correct one of the two, or override it with hf_overrides"
         )
     for name, (values, instead) in NEUTRAL.items():
-        if raw.get(name) is not None and raw[name] not in values:
+        if name in raw and raw[name] not in values:
             raise ConfigError(
                 f"{source}: {name} {_short(raw[name])} is not supported: {instead}; use a checkpoint without it, or "
                 f"compute as if it were absent with hf_overrides={{{name!r}: {values[0]!r}}}"

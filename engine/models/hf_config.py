@@ -15,6 +15,7 @@ import json
 import logging
 import re
 from dataclasses import replace
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +145,12 @@ def find_model(args: ModelArgs) -> Path:
     if folder is not None:
         return folder
     shipped = [info.name for info in zoo.list_models()]
-    return download(args.model, revision=args.revision, cache_dir=args.download_dir, shipped=shipped)
+    return download(fspath(args.model), revision=args.revision, cache_dir=args.download_dir, shipped=shipped)
 
 
-def local_folder(name: str) -> Path | None:
+def local_folder(name: str | PathLike[str]) -> Path | None:
     """Return the folder of a shipped model or a local folder; None for a Hub id. Raises ConfigError for other names."""
+    name = fspath(name)
     if not name:
         raise ConfigError("the model's name is empty; give a shipped model, a folder or a Hub id (org/name)")
     shipped = [info.name for info in zoo.list_models()]
