@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from importlib import import_module
@@ -148,8 +149,26 @@ def _run(case: Case, function: Function) -> float:
     wide = native if case.op in EXACT else widened(case)
     like = reference(*native.args, **native.kwargs)
     want = like if case.op in EXACT else reference(*wide.args, **wide.kwargs)
-    got = function(*given.args, **given.kwargs)
+    with poisoned_memory():
+        got = function(*given.args, **given.kwargs)
     return compare(case, given, got, wide, want, like)
+
+
+@contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """Fill new tensors with NaN or the largest integer: an output that is not written is never right by chance."""
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = filled
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def _same_alone(case: Case, row: int, function: Function) -> None:

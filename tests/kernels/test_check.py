@@ -209,3 +209,18 @@ def test_a_token_on_the_border_of_top_p_may_stay_or_go() -> None:
             break
     assert int(reference(*wide.args[:5], keys)[0]) == 1
     assert token_is_a_near_tie(border, 0, 0) and token_is_a_near_tie(border, 0, 1)
+
+
+def test_an_output_that_is_not_written_is_noticed() -> None:
+    """The memory of the right result, which the reference has freed, must not stand in for the missing row."""
+
+    def all_but_the_last_row(x: torch.Tensor) -> torch.Tensor:
+        half = x.shape[-1] // 2
+        y = torch.empty(*x.shape[:-1], half, dtype=x.dtype)
+        y[:-1] = torch.nn.functional.silu(x[:-1, ..., :half]) * x[:-1, ..., half:]
+        return y
+
+    report = check("silu_and_mul", all_but_the_last_row)
+    with_rows = [each.name for each in cases("silu_and_mul", seed=0) if each.args[0].numel() > 0]
+    assert [each.name for each in report.failures] == with_rows
+    assert not torch.are_deterministic_algorithms_enabled()
