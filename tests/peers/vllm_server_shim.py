@@ -1,18 +1,25 @@
 """A pytest plugin that lets vLLM's tests of its HTTP server run against ours. `vllm_server_tests.py` loads it.
 
 The tests start their server with `tests.utils.RemoteOpenAIServer` and look up tokens with vLLM's tokenizer. Both names
-are replaced: the server is `prep serve shop` under the model's name, the tokenizer is that of `shop`.
+are replaced: the server is `prep serve shop` under the model's name, the tokenizer is that of `shop`. Every other name
+of vLLM stands for a class that skips the test which uses it, since such a test is one of vLLM's own code.
 """
 
 from __future__ import annotations
 
+import base64
+import os
 import sys
 from contextlib import ExitStack
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from tempfile import mkdtemp
 from types import ModuleType
 from typing import Any, Self
 
+import huggingface_hub
 import openai
 import pytest
 from transformers import AutoTokenizer
@@ -21,7 +28,7 @@ from common.child_process import ROOT
 from tests.server.processes import start_server
 
 WITH_VALUE = ("--max-model-len", "--max-num-seqs", "--max-logprobs", "--tool-call-parser")
-ALONE = ("--enable-prompt-tokens-details", "--enable-sleep-mode")
+ALONE = ("--enable-prompt-tokens-details", "--enable-sleep-mode", "--enable-lora")
 """Options of vLLM's server that ours has with the same meaning; the others are for models and devices."""
 MOST_TOKENS = 2048
 """Context of `shop`."""
@@ -35,6 +42,9 @@ class RemoteOpenAIServer:
     def __init__(self, model: str, args: list[str], **_: Any) -> None:
         self._stack = ExitStack()
         options = ["--served-model-name", model, *(each for each in args if each in ALONE)]
+        options += [
+            part for each in args if "=" in each for part in ("--lora-modules", each) if "-lora=" in each
+        ]
         for name, value in zip(args, args[1:], strict=False):
             if name in WITH_VALUE:
                 most = MOST_TOKENS if name == "--max-model-len" else sys.maxsize
@@ -59,27 +69,69 @@ class RemoteOpenAIServer:
         return openai.AsyncOpenAI(**options)
 
 
+def snapshot_download(*_: Any, **__: Any) -> str:
+    """Return an adapter of `shop` for every repository of an adapter."""
+    return str(ROOT / "engine" / "zoo" / "models" / "shop-lora-support")
+
+
 def get_tokenizer(*_: Any, **__: Any) -> Any:
     return AutoTokenizer.from_pretrained(ROOT / "engine" / "zoo" / "models" / "shop")
 
 
+class _Absent(type):
+    """Metaclass for classes of vLLM: their attributes are such classes too, and a test that calls one is skipped."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Absent(name, (), {})
+
+    def __call__(cls, *_: Any, **__: Any) -> Any:
+        if "PYTEST_CURRENT_TEST" in os.environ:
+            pytest.skip(f"tests vLLM's own {cls.__name__}")
+        return _Absent(cls.__name__, (), {})
+
+
+class _AbsentModules(MetaPathFinder, Loader):
+    """Find every module below `vllm`: its names are absent classes."""
+
+    def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self, is_package=True) if fullname.split(".")[0] == "vllm" else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        def absent(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return _Absent(name, (), {})
+
+        module.__getattr__ = absent  # type: ignore[method-assign]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Put the replacements where the tests import them from."""
+    sys.meta_path.append(_AbsentModules())
     replaced = {"tests.utils": {"RemoteOpenAIServer": RemoteOpenAIServer}}
     for place in ("vllm.tokenizers", "vllm.transformers_utils.tokenizer"):
         replaced[place] = {"get_tokenizer": get_tokenizer}
     for name, content in replaced.items():
         parent, _, last = name.rpartition(".")
-        for each in (parent.split(".")[0], parent):
-            sys.modules.setdefault(each, ModuleType(each)).__path__ = []  # type: ignore[attr-defined]
+        if parent == "tests":
+            sys.modules.setdefault(parent, ModuleType(parent)).__path__ = []  # type: ignore[attr-defined]
         module = sys.modules[name] = ModuleType(name)
         vars(module).update(content)
-        setattr(sys.modules[parent], last, module)
+        setattr(import_module(parent), last, module)
+    huggingface_hub.snapshot_download = snapshot_download
+    sys.modules.setdefault("pybase64", base64)
 
 
 @pytest.fixture(scope="module")
 def model_name() -> str:
     return "shop"
+
+
+@pytest.fixture(scope="session")
+def qwen3_lora_files() -> str:
+    return snapshot_download()
 
 
 @pytest.fixture(scope="module")
