@@ -37,6 +37,9 @@ PARTS = (
     "Break it",
     "Say it in 60 seconds",
 )
+MOST_GIVEN = 5
+"""Most given code cells before the first cell in which the learner writes code."""
+LATER = ("09", "10", "11", "12", "13", "14", "15", "16")
 
 
 def test_there_are_sixteen_lessons_with_forty_exercises() -> None:
@@ -85,6 +88,16 @@ def test_it_has_the_eight_parts_in_order(lesson: Lesson) -> None:
     headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
     found = [part for heading in headings for part in PARTS if heading.startswith(part)]
     assert list(dict.fromkeys(found)) == list(PARTS)
+
+
+@pytest.mark.parametrize(
+    "lesson", [each for each in lessons() if each.number not in LATER], ids=lambda lesson: lesson.number
+)
+def test_the_learner_writes_code_after_at_most_five_given_code_cells(lesson: Lesson) -> None:
+    code = [cell for cell in cells(lesson) if cell.kind == "code"]
+    first = next(index for index, cell in enumerate(code) if cell.exercise)
+    assert first <= MOST_GIVEN, f"{first} code cells before exercise {code[first].exercise}"
+    assert code[first].exercise == f"{lesson.number}.1"
 
 
 @EVERY
