@@ -68,12 +68,43 @@ this.predict(
     unit="x",
 )
 
+# %% [markdown] name="first-piece"
+# ## First piece: the loop
+#
+# **01.1** Before you measure a loop, write it. `model` is a function from ids to the logits after the last one; you
+# choose, append, and stop. Two details make it the engine's loop: the end token belongs to the result (vLLM's
+# `token_ids` contain it, its text does not), and an end token *in the prompt* ends nothing.
+
+# %% name="01.1" tags=["exercise"]
+# exercise 01.1
+from collections.abc import Callable, Collection
+
+
+def greedy_generate(
+    model: Callable[[list[int]], list[float]],
+    prompt_ids: list[int],
+    max_tokens: int,
+    eos_ids: Collection[int],
+) -> list[int]:
+    """Return the new tokens of a greedy generation without a cache.
+
+    model: returns the logits that follow a sequence of token ids. Of equal logits the smallest id wins.
+    Stops after max_tokens tokens, or after a token in eos_ids, which is part of the result.
+    """
+    raise NotImplementedError(
+        "01.1: call the model on prompt and new tokens, append the best id, stop in time"
+    )
+
+
+# %% name="check-01.1"
+this.check("01.1")
+
 # %% [markdown] name="run"
 # ## Run it
 #
 # `PlainModel` is the forward pass in 60 lines of torch: no cache, no batch (`lessons/given/model.py`; read it now,
-# you will change what it calls). We wrap it so that each pass leaves its time in a log, and generate with the loop of
-# exercise 01.1.
+# you will change what it calls). We wrap it so that each pass leaves its time in a log, and generate with your
+# loop of exercise 01.1.
 
 # %% name="run-naive"
 from time import perf_counter
@@ -274,35 +305,6 @@ this.explore("where-time-goes", where_time_goes, prompt=(8, 384, 34), generated=
 # %% [markdown] name="build"
 # ## Build
 #
-# **01.1** The loop. `model` is a function from ids to the logits after the last one; you choose, append, and stop.
-# Two details make it the engine's loop: the end token belongs to the result (vLLM's `token_ids` contain it, its text
-# does not), and an end token *in the prompt* ends nothing.
-
-# %% name="01.1" tags=["exercise"]
-# exercise 01.1
-from collections.abc import Callable, Collection
-
-
-def greedy_generate(
-    model: Callable[[list[int]], list[float]],
-    prompt_ids: list[int],
-    max_tokens: int,
-    eos_ids: Collection[int],
-) -> list[int]:
-    """Return the new tokens of a greedy generation without a cache.
-
-    model: returns the logits that follow a sequence of token ids. Of equal logits the smallest id wins.
-    Stops after max_tokens tokens, or after a token in eos_ids, which is part of the result.
-    """
-    raise NotImplementedError(
-        "01.1: call the model on prompt and new tokens, append the best id, stop in time"
-    )
-
-
-# %% name="check-01.1"
-this.check("01.1")
-
-# %% [markdown] name="stopwatch"
 # **01.2** The stopwatch. Warm up, then time each run alone, then report the median *and* the quartiles. Noise mostly
 # adds time, and a few runs get most of it: a mean reports the noise, a single run reports luck. The clock is an
 # argument: a test can replace it, and on a GPU it must wait for the device (`torch.cuda.synchronize()`) before it

@@ -61,12 +61,49 @@ this.predict(
     unit="",
 )
 
+# %% [markdown] name="first-piece"
+# ## First piece: the cache
+#
+# **02.1** The cache. Memory is allocated once, for the longest sequence; `append` fills it. Growing a tensor with
+# `torch.cat` would copy the whole cache at each token. The price of one allocation: memory is taken for
+# tokens that may never come. Lesson 07 solves that.
+
+# %% name="02.1" tags=["exercise"]
+# exercise 02.1
+from torch import Tensor
+
+
+class KVCache:
+    """Keys and values of one sequence, for every layer; fp32.
+
+    length: tokens that every layer holds.
+    """
+
+    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, max_len: int) -> None:
+        raise NotImplementedError("02.1: allocate the cache, and count the tokens of each layer")
+
+    @property
+    def length(self) -> int:
+        raise NotImplementedError("02.1: tokens that every layer holds")
+
+    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Store k and v [n, kv_heads, head_dim] behind the layer's tokens; return all of them, oldest first.
+
+        Returns keys and values, each [tokens of this layer, kv_heads, head_dim].
+        Raises ValueError, and changes nothing, if the layer would hold more than max_len tokens.
+        """
+        raise NotImplementedError("02.1: write behind the last token, return keys and values so far")
+
+
+# %% name="check-02.1"
+this.check("02.1")
+
 # %% [markdown] name="run"
 # ## Run it
 #
-# `PlainModel` takes a `cache`. After each layer's projections it calls `cache.append(layer, k, v)` and attends over
-# what comes back. The first pass computes the whole prompt, the *prefill*. Every later pass computes one token, a
-# *decode* step, and must say where that token stands: `start=cache.length`.
+# `PlainModel` takes your cache. After each layer's projections it calls `cache.append(layer, k, v)` and attends over
+# what comes back (exercise 02.2). The first pass computes the whole prompt, the *prefill*. Every later pass computes
+# one token, a *decode* step, and must say where that token stands: `start=cache.length`.
 
 # %% name="generate"
 from time import perf_counter
@@ -253,43 +290,9 @@ for name in ("llama-2-70b", "llama-3.1-70b"):
 # %% [markdown] name="build"
 # ## Build
 #
-# **02.1** The cache. Memory is allocated once, for the longest sequence; `append` fills it. Growing a tensor with
-# `torch.cat` would copy the whole cache at each token. The price of one allocation: memory is taken for
-# tokens that may never come. Lesson 07 solves that.
-
-# %% name="02.1" tags=["exercise"]
-# exercise 02.1
-from torch import Tensor
-
-
-class KVCache:
-    """Keys and values of one sequence, for every layer; fp32.
-
-    length: tokens that every layer holds.
-    """
-
-    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, max_len: int) -> None:
-        raise NotImplementedError("02.1: allocate the cache, and count the tokens of each layer")
-
-    @property
-    def length(self) -> int:
-        raise NotImplementedError("02.1: tokens that every layer holds")
-
-    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Store k and v [n, kv_heads, head_dim] behind the layer's tokens; return all of them, oldest first.
-
-        Returns keys and values, each [tokens of this layer, kv_heads, head_dim].
-        Raises ValueError, and changes nothing, if the layer would hold more than max_len tokens.
-        """
-        raise NotImplementedError("02.1: write behind the last token, return keys and values so far")
-
-
-# %% name="check-02.1"
-this.check("02.1")
-
-# %% [markdown] name="attention"
-# **02.2** Attention over it. Query *i* of a pass stands at `first_position + i`, and sees keys up to its own position.
-# In a decode step there is one query and nothing to hide, so a missing mask goes unnoticed until a prefill arrives.
+# **02.2** Attention over the cache. Query *i* of a pass stands at `first_position + i`, and sees keys up to its own
+# position. In a decode step there is one query and nothing to hide, so a missing mask goes unnoticed until a prefill
+# arrives.
 
 # %% name="02.2" tags=["exercise"]
 # exercise 02.2

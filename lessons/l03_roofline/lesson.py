@@ -59,6 +59,27 @@ this.predict(
     unit="x",
 )
 
+# %% [markdown] name="first-piece"
+# ## First piece: intensity
+#
+# **03.1** Intensity of a matrix product. Count all three operands; then you see when the rule of thumb (FLOP over bytes
+# of the weights) holds, and when it does not.
+
+
+# %% name="03.1" tags=["exercise"]
+# exercise 03.1
+def intensity(rows: int, inputs: int, outputs: int, bytes_per_value: float) -> float:
+    """Return the FLOP per byte of x @ W.T, with x [rows, inputs] and W [outputs, inputs].
+
+    A multiplication and an addition are two FLOP. x and W are read once, the result is written once, and every number
+    takes bytes_per_value.
+    """
+    raise NotImplementedError("03.1: FLOP of the product over the bytes of x, W and the result")
+
+
+# %% name="check-03.1"
+this.check("03.1")
+
 # %% [markdown] name="run"
 # ## Run it
 #
@@ -281,25 +302,6 @@ this.explore(
 # %% [markdown] name="build"
 # ## Build
 #
-# **03.1** Intensity of a product. Count all three operands; then you see when the rule of thumb (FLOP over bytes of
-# the weights) holds, and when it does not.
-
-
-# %% name="03.1" tags=["exercise"]
-# exercise 03.1
-def intensity(rows: int, inputs: int, outputs: int, bytes_per_value: float) -> float:
-    """Return the FLOP per byte of x @ W.T, with x [rows, inputs] and W [outputs, inputs].
-
-    A multiplication and an addition are two FLOP. x and W are read once, the result is written once, and every number
-    takes bytes_per_value.
-    """
-    raise NotImplementedError("03.1: FLOP of the product over the bytes of x, W and the result")
-
-
-# %% name="check-03.1"
-this.check("03.1")
-
-# %% [markdown] name="tpot"
 # **03.2** The prediction itself, in two functions. `decode_work` counts a decode step from the model's config,
 # exactly: matrices are read once for the whole batch, KV once *per request*. `predict_tpot` turns bytes and FLOP into
 # the least time. Matrices and attention run one after the other, so each has its own place on the roofline.

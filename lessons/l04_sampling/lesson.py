@@ -74,11 +74,34 @@ this.predict(
     unit="requests",
 )
 
+# %% [markdown] name="first-piece"
+# ## First piece: the filters
+#
+# **04.1** Top-k and top-p. Both are a *floor*: find the last token that stays, drop every token below it. A floor is a
+# value and not a place in an order, so tokens with equal logits share their fate.
+
+# %% name="04.1" tags=["exercise"]
+# exercise 04.1
+
+
+def filter_probs(logits: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
+    """Return the distribution that is sampled from, by token id; it adds up to 1.
+
+    Order: temperature, top-k, top-p among the survivors. Tokens that tie with the last survivor survive.
+    temperature 0: the smallest id with the largest logit gets 1. top_k 0 and top_p 1 are off. A logit of -inf is a
+    banned token. The token whose mass reaches top_p stays.
+    """
+    raise NotImplementedError("04.1: greedy, or exp of scaled logits, two floors, and a division by the sum")
+
+
+# %% name="check-04.1"
+this.check("04.1")
+
 # %% [markdown] name="run"
 # ## Run it
 #
 # `filter_probs` is exercise 04.1: temperature, then top-k, then top-p on what top-k left. The engine applies them in
-# the same order (vLLM does, too), so its distribution is the reference.
+# the same order (vLLM does, too), so its distribution is the reference for yours.
 
 # %% name="run-nucleus"
 import numpy as np
@@ -252,27 +275,6 @@ this.explore(
 # %% [markdown] name="build"
 # ## Build
 #
-# **04.1** The filters. Both are a *floor*: find the last token that stays, drop every token below it. A floor is a
-# value and not a place in an order, so tokens with equal logits share their fate.
-
-# %% name="04.1" tags=["exercise"]
-# exercise 04.1
-
-
-def filter_probs(logits: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
-    """Return the distribution that is sampled from, by token id; it adds up to 1.
-
-    Order: temperature, top-k, top-p among the survivors. Tokens that tie with the last survivor survive.
-    temperature 0: the smallest id with the largest logit gets 1. top_k 0 and top_p 1 are off. A logit of -inf is a
-    banned token. The token whose mass reaches top_p stays.
-    """
-    raise NotImplementedError("04.1: greedy, or exp of scaled logits, two floors, and a division by the sum")
-
-
-# %% name="check-04.1"
-this.check("04.1")
-
-# %% [markdown] name="penalties"
 # **04.2** Three penalties, which come before the filters. All of them discourage tokens that occurred; they differ in
 # *where* (prompt or output), in *how often* (once or per occurrence), and in *how* (scale or subtract).
 
@@ -366,7 +368,6 @@ for name, count in counts.items():
 # %% [markdown] name="seeds"
 # What does a seed promise? In this engine the noise is a pure function `hash(seed, position, token id)`. So a seed
 # fixes the tokens alone, in a batch, after a preemption. A generator that the whole batch shares cannot promise that:
-
 
 # %% name="run-seeds"
 from quizzes.experiments.running import run_here

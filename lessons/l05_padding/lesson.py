@@ -70,11 +70,37 @@ for side in ("left", "right"):
         unit="rows",
     )
 
+# %% [markdown] name="first-piece"
+# ## First piece: the rectangle
+#
+# **05.1** The rectangle. Generation wants padding on the **left**: then the last column is the last token of every
+# row, and the next token goes into the next column of every row.
+
+# %% name="05.1" tags=["exercise"]
+# exercise 05.1
+from collections.abc import Sequence
+
+
+def pad_batch(
+    sequences: Sequence[Sequence[int]], pad_id: int, side: str
+) -> tuple[list[list[int]], list[list[bool]], list[list[int]]]:
+    """Return (ids, mask, positions) of the rectangle [rows, longest]; no argument is changed.
+
+    side: where padding goes, "left" or "right"; ValueError for any other. mask: True for tokens of the sequence, even
+    if they equal pad_id. positions: 0, 1, ... from a row's first own token; 0 for padding. An empty batch: three empty
+    lists.
+    """
+    raise NotImplementedError("05.1: per row a gap before or after, in all three lists")
+
+
+# %% name="check-05.1"
+this.check("05.1")
+
 # %% [markdown] name="run"
 # ## Run it
 #
-# First the rectangle. `pad_batch` is exercise 05.1: ids, a mask of own tokens, and positions. Three short sequences,
-# padded with 0:
+# First the rectangle of exercise 05.1: ids, a mask of own tokens, and positions. Three short sequences, padded
+# with 0:
 
 # %% name="run-small"
 pad_batch = this.piece("05.1")
@@ -321,30 +347,6 @@ for shape in ("fixed", "uniform", "exponential", "bimodal"):
 # %% [markdown] name="build"
 # ## Build
 #
-# **05.1** The rectangle. Generation wants padding on the **left**: then the last column is the last token of every
-# row, and the next token goes into the next column of every row.
-
-# %% name="05.1" tags=["exercise"]
-# exercise 05.1
-from collections.abc import Sequence
-
-
-def pad_batch(
-    sequences: Sequence[Sequence[int]], pad_id: int, side: str
-) -> tuple[list[list[int]], list[list[bool]], list[list[int]]]:
-    """Return (ids, mask, positions) of the rectangle [rows, longest]; no argument is changed.
-
-    side: where padding goes, "left" or "right"; ValueError for any other. mask: True for tokens of the sequence, even
-    if they equal pad_id. positions: 0, 1, ... from a row's first own token; 0 for padding. An empty batch: three empty
-    lists.
-    """
-    raise NotImplementedError("05.1: per row a gap before or after, in all three lists")
-
-
-# %% name="check-05.1"
-this.check("05.1")
-
-# %% [markdown] name="build-052"
 # **05.2** The bill of a static batch. Mind the first token: the prefill yields it, and the last token of an answer
 # never goes through the model. So n output tokens take n - 1 decode positions.
 

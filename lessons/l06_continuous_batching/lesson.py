@@ -44,6 +44,42 @@ this.predict(
     unit="steps",
 )
 
+# %% [markdown] name="first-piece"
+# ## First piece: the loop
+#
+# **06.1** The admission loop. Between two steps: finished requests leave, waiting ones take their slots. Then every
+# running request gets one token. vLLM's scheduler does the same with a budget of tokens in place of one per slot, and
+# blocks of memory in place of slots; lessons 09 and 10 add both.
+
+
+# %% name="06.1" tags=["exercise"]
+# exercise 06.1
+class ContinuousBatcher:
+    """Serve requests in a fixed number of slots, one token per slot and step.
+
+    A request takes a free slot before the next step, in order of arrival, and leaves it right after its last token.
+    """
+
+    def __init__(self, slots: int) -> None:
+        """Start with all slots free. Raises ValueError for fewer than one slot."""
+        raise NotImplementedError("06.1: a queue of waiting requests, and what each running one still needs")
+
+    def add(self, request_id: str, num_tokens: int) -> None:
+        """Queue a request for num_tokens >= 1 tokens."""
+
+    def step(self) -> list[str]:
+        """Admit, generate one token for each running request, and return the ids that finished, in order of admission.
+
+        A step without any request returns [].
+        """
+
+    def running(self) -> list[str]:
+        """Return the ids that hold a slot now, in order of admission."""
+
+
+# %% name="check-06.1"
+this.check("06.1")
+
 # %% [markdown] name="run"
 # ## Run it
 #
@@ -58,6 +94,26 @@ this.reveal("static-steps", run["static_steps"])
 this.reveal("continuous-steps", run["continuous_steps"])
 print(f"slot use: static {run['static_slot_use']:.0%}, continuous {run['continuous_slot_use']:.0%}")
 this.record(static=run["static_steps"], continuous=run["continuous_steps"])
+
+# %% [markdown] name="use-batcher"
+# Your loop on the twelve requests. It must take as many steps as the engine's scheduler, which does not know the
+# lengths in advance either.
+
+# %% name="run-batcher"
+ContinuousBatcher = this.piece("06.1")
+mine = ContinuousBatcher(slots)
+for number, length in enumerate(lens):
+    mine.add(str(number), length)
+finished = {}
+for step in range(1, sum(lens) + 1):
+    for name in mine.step():
+        finished[int(name)] = step
+    if len(finished) == len(lens):
+        break
+print(f"{step} steps; the engine took {run['continuous_steps']}")
+last_steps = [finished[number] - 1 for number in range(len(lens))]  # the engine counts steps from 0
+print("every request ends in the same step as in the engine:", last_steps == run["continuous_finished"])
+this.record(steps=step, same_ends=last_steps == run["continuous_finished"])
 
 # %% [markdown] name="same-tokens"
 # Steps are a scheduler's currency, but a user sees tokens. The live model must say the same in any batch: here are four
@@ -171,60 +227,6 @@ this.explore("gantt", draw_order, order=Order(list(named)), slots=(1, 6, 3), pol
 # %% [markdown] name="build"
 # ## Build
 #
-# **06.1** The admission loop. Between two steps: finished requests leave, waiting ones take their slots. Then every
-# running request gets one token. vLLM's scheduler does the same with a budget of tokens in place of one per slot, and
-# blocks of memory in place of slots; lessons 09 and 10 add both.
-
-
-# %% name="06.1" tags=["exercise"]
-# exercise 06.1
-class ContinuousBatcher:
-    """Serve requests in a fixed number of slots, one token per slot and step.
-
-    A request takes a free slot before the next step, in order of arrival, and leaves it right after its last token.
-    """
-
-    def __init__(self, slots: int) -> None:
-        """Start with all slots free. Raises ValueError for fewer than one slot."""
-        raise NotImplementedError("06.1: a queue of waiting requests, and what each running one still needs")
-
-    def add(self, request_id: str, num_tokens: int) -> None:
-        """Queue a request for num_tokens >= 1 tokens."""
-
-    def step(self) -> list[str]:
-        """Admit, generate one token for each running request, and return the ids that finished, in order of admission.
-
-        A step without any request returns [].
-        """
-
-    def running(self) -> list[str]:
-        """Return the ids that hold a slot now, in order of admission."""
-
-
-# %% name="check-06.1"
-this.check("06.1")
-
-# %% [markdown] name="use-batcher"
-# Your loop on the twelve requests. The engine's scheduler knows nothing of slots and lengths in advance either; it must
-# take as many steps.
-
-# %% name="run-batcher"
-ContinuousBatcher = this.piece("06.1")
-mine = ContinuousBatcher(slots)
-for number, length in enumerate(lens):
-    mine.add(str(number), length)
-finished = {}
-for step in range(1, sum(lens) + 1):
-    for name in mine.step():
-        finished[int(name)] = step
-    if len(finished) == len(lens):
-        break
-print(f"{step} steps; the engine took {run['continuous_steps']}")
-last_steps = [finished[number] - 1 for number in range(len(lens))]  # the engine counts steps from 0
-print("every request ends in the same step as in the engine:", last_steps == run["continuous_finished"])
-this.record(steps=step, same_ends=last_steps == run["continuous_finished"])
-
-# %% [markdown] name="static"
 # **06.2** The baseline, in closed form, and the figure that dashboards call utilisation.
 
 

@@ -61,6 +61,55 @@ this.predict(
     unit="%",
 )
 
+# %% [markdown] name="first-piece"
+# ## First piece: the pool
+#
+# **07.1** The pool. A free list alone is not enough: several requests may own a block, so each block counts its
+# owners. Free blocks leave in the order in which they became free. That order looks arbitrary now. In lesson 11 it
+# makes the pool an LRU cache for free.
+#
+# If a call cannot do everything, it does nothing. A scheduler that meets a half-done `take` has no way back.
+
+# %% name="07.1" tags=["exercise"]
+# exercise 07.1
+from collections.abc import Sequence
+
+
+class BlockAllocator:
+    """A pool of KV blocks, ids 0 to num_blocks - 1, each with a count of its owners; 0 owners: free."""
+
+    def __init__(self, num_blocks: int) -> None:
+        raise NotImplementedError("07.1: the free blocks in order, and the number of owners of each block")
+
+    @property
+    def num_free(self) -> int: ...
+
+    def ref_count(self, block: int) -> int: ...
+
+    def take(self, count: int) -> list[int]:
+        """Return the `count` blocks that have been free longest, with one owner each; a new pool starts at 0, 1, ...
+
+        Raises MemoryError, and changes nothing, if fewer are free.
+        """
+
+    def share(self, block: int) -> None:
+        """Add an owner. Raises ValueError if the block is free."""
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Remove one owner of each block, in this order. A block that loses its last owner becomes free.
+
+        Raises ValueError, and changes nothing, if a block is listed more often than it has owners.
+        """
+
+
+# %% name="check-07.1"
+this.check("07.1")
+
+# %% [markdown] name="random-test"
+# The last check is worth stealing. It draws 2,000 operations, applies them to your pool *and* to a model that is too
+# simple to be wrong, and compares. If they differ, it leaves out operations as long as they still differ, and shows
+# the few that remain. An allocator bug found that way takes a minute; found in production, a week.
+
 # %% [markdown] name="run"
 # ## Run it
 #
@@ -187,7 +236,6 @@ for row in zip(*(race[key] for key in ("names", "peak_running", "steps", "waste"
 # A pool of 512 slots, with three other requests in it that take turns with ours. Each row shows 32 slots. Our tokens
 # need not lie together: the block table says where they are.
 
-
 # %% name="draw-pool"
 from common.text import counted
 
@@ -257,52 +305,6 @@ for block_size in (4, 8, 16, 32, 64, 128):
 
 # %% [markdown] name="build"
 # ## Build
-#
-# **07.1** The pool. A free list alone is not enough: several requests may own a block, so each block counts its
-# owners. Free blocks leave in the order in which they became free. That order looks arbitrary now. In lesson 11 it
-# makes the pool an LRU cache for free.
-#
-# If a call cannot do everything, it does nothing. A scheduler that meets a half-done `take` has no way back.
-
-# %% name="07.1" tags=["exercise"]
-# exercise 07.1
-from collections.abc import Sequence
-
-
-class BlockAllocator:
-    """A pool of KV blocks, ids 0 to num_blocks - 1, each with a count of its owners; 0 owners: free."""
-
-    def __init__(self, num_blocks: int) -> None:
-        raise NotImplementedError("07.1: the free blocks in order, and the number of owners of each block")
-
-    @property
-    def num_free(self) -> int: ...
-
-    def ref_count(self, block: int) -> int: ...
-
-    def take(self, count: int) -> list[int]:
-        """Return the `count` blocks that have been free longest, with one owner each; a new pool starts at 0, 1, ...
-
-        Raises MemoryError, and changes nothing, if fewer are free.
-        """
-
-    def share(self, block: int) -> None:
-        """Add an owner. Raises ValueError if the block is free."""
-
-    def release(self, blocks: Sequence[int]) -> None:
-        """Remove one owner of each block, in this order. A block that loses its last owner becomes free.
-
-        Raises ValueError, and changes nothing, if a block is listed more often than it has owners.
-        """
-
-
-# %% name="check-07.1"
-this.check("07.1")
-
-# %% [markdown] name="random-test"
-# The last check is worth stealing. It draws 2,000 operations, applies them to your pool *and* to a model that is too
-# simple to be wrong, and compares. If they differ, it leaves out operations as long as they still differ, and shows
-# the few that remain. An allocator bug found that way takes a minute; found in production, a week.
 #
 # **07.2** Sharing. A fork copies the table, not the blocks. Full blocks are never written again, so they can be shared
 # for ever. The last, half-full block is the problem: the first writer must leave it to the others.

@@ -59,6 +59,29 @@ this.predict(
     unit="blocks",
 )
 
+# %% [markdown] name="first-piece"
+# ## First piece: gather
+#
+# **08.1** Gather. The simple half of a paged kernel, and the oracle for the rest.
+
+# %% name="08.1" tags=["exercise"]
+# exercise 08.1
+import torch
+from torch import Tensor
+
+
+def gather(cache: Tensor, table: list[int], length: int) -> tuple[Tensor, Tensor]:
+    """Return the keys and the values of a request's first `length` tokens, each [length, kv_heads, head_dim].
+
+    cache: [num_blocks, 2, kv_heads, block_size, head_dim], keys at 0, values at 1; often a strided view.
+    table: block ids in logical order, maybe more than the length needs. length >= 1.
+    """
+    raise NotImplementedError("08.1: index the blocks, bring slots next to blocks, flatten, cut")
+
+
+# %% name="check-08.1"
+this.check("08.1")
+
 # %% [markdown] name="run"
 # ## Run it
 #
@@ -286,27 +309,6 @@ this.explore("visited-pages", visited_pages, block_size=[16, 8, 32], context=(1,
 # %% [markdown] name="build"
 # ## Build
 #
-# **08.1** Gather. The simple half of a paged kernel, and the oracle for the rest.
-
-# %% name="08.1" tags=["exercise"]
-# exercise 08.1
-import torch
-from torch import Tensor
-
-
-def gather(cache: Tensor, table: list[int], length: int) -> tuple[Tensor, Tensor]:
-    """Return the keys and the values of a request's first `length` tokens, each [length, kv_heads, head_dim].
-
-    cache: [num_blocks, 2, kv_heads, block_size, head_dim], keys at 0, values at 1; often a strided view.
-    table: block ids in logical order, maybe more than the length needs. length >= 1.
-    """
-    raise NotImplementedError("08.1: index the blocks, bring slots next to blocks, flatten, cut")
-
-
-# %% name="check-08.1"
-this.check("08.1")
-
-# %% [markdown] name="online"
 # **08.2** The online softmax (Milakov and Gimelshein 2018). Per head keep the maximum *m* so far, the sum *s* of
 # exp(score - m), and the output *o*, the sum of exp(score - m) times the value. A block with a larger maximum *m'*
 # makes everything so far too large by the same factor, exp(m - m'). Multiply, add the block, go on. Divide at the end.
