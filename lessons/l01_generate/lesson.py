@@ -30,7 +30,7 @@ this = open_lesson("01")
 # ## Predict
 #
 # The model is `shop`: 6 layers, 4.7 million weights, trained to answer customers of a manga shop. First its prompt,
-# as the model sees it. The chat template adds the tokens around the two sentences.
+# as the model sees it. The chat template adds the tokens around the two messages.
 
 # %% name="prompt"
 from engine import LLM, SamplingParams
@@ -130,6 +130,7 @@ def generate_naively(num_tokens):
 
 answer = greedy_generate(lambda ids: model(ids)[-1].tolist(), prompt_ids, num_tokens, {2})
 print(f"{len(answer)} tokens, the last one is end-of-sequence: {llm.llm_engine.tokenizer.decode(answer)!r}")
+this.holds("the model ends its answer early", answer[-1] == 2 and len(answer) < num_tokens)
 
 # %% [markdown] name="count"
 # The model ends its answer early. To measure, we generate on regardless (`eos_ids` is empty) and count tokens in the
@@ -146,6 +147,8 @@ print(
     f"Each of the {known} tokens had to be computed once; the other {tokens_computed - known:,} were repeats."
 )
 print(f"Repeated: {1 - known / tokens_computed:.1%}")
+millions = sum(weights.numel() for weights in model.weights.values()) / 1e6
+this.holds("6 layers, 4.7 million weights", (model.num_layers, round(millions, 1)) == (6, 4.7))
 
 # %% [markdown] name="same-tokens"
 # The engine in this repository keeps a KV cache, batches, and has kernels of its own. It must still produce these
@@ -157,6 +160,7 @@ params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)
 engine_ids = list(output.outputs[0].token_ids)
 print(f"the naive loop and the engine agree on {num_tokens} tokens: {naive_ids == engine_ids}")
 this.record(tokens_computed=tokens_computed, same_tokens=naive_ids == engine_ids)
+this.holds("the engine must produce these tokens", naive_ids == engine_ids)
 
 # %% [markdown] name="plot"
 # ## Plot
@@ -164,7 +168,7 @@ this.record(tokens_computed=tokens_computed, same_tokens=naive_ids == engine_ids
 # One run is an anecdote. The next cell generates several times and keeps, for each token, the median of its times and
 # the middle half of them (25 % to 75 %). Wide bands mean that something else used the machine.
 
-# %% name="measure-tokens"
+# %% name="measure-tokens" tags=["varies"]
 import numpy as np
 
 
@@ -185,7 +189,7 @@ print(
     f"naive: {naive_median.mean():.1f} ms per token; middle half of the times within ±{(high - low).mean() / 2:.1f} ms"
 )
 
-# %% name="plot-tokens"
+# %% name="plot-tokens" tags=["varies"]
 from lessons.course.plots import COLOURS, figure
 
 at = np.arange(num_tokens)
@@ -212,18 +216,24 @@ axes.set_ylim(0)
 axes.legend()
 this.plot(drawing)
 
-# %% name="reveal-slowdown"
+# %% name="reveal-slowdown" tags=["varies"]
 edge = max(2, num_tokens // 8)  # compare medians over a few tokens: single passes are noisy
 slowdown = float(np.median(naive_ms[:, -edge:]) / np.median(naive_ms[:, :edge]))
 this.reveal("slowdown", round(slowdown, 2))
-print(
-    f"The last sequence is {(len(prompt_ids) + num_tokens - 1) / len(prompt_ids):.1f} times as long as the first."
-)
+longer = (len(prompt_ids) + num_tokens - 1) / len(prompt_ids)
+print(f"The last sequence is {longer:.1f} times as long as the first.")
 this.record(slowdown=slowdown)
+if not this.quick:
+    later = np.median(engine_ms, axis=0)[1:]
+    this.holds("the naive line grows", slope > 0)
+    this.holds("it grows more slowly than the length", 1 < slowdown < longer)
+    this.holds("the engine's first token reads the prompt", np.median(engine_ms[:, 0]) > 2 * np.median(later))
+    this.holds("then its line is flat", np.median(later[-edge:]) < 1.5 * np.median(later[:edge]))
+    this.holds("the naive line is higher", naive_median.min() > np.median(later))
 
 # %% [markdown] name="read-the-plot"
-# The naive line grows because each pass is longer by one token. It grows more slowly than the length if a pass has a
-# fixed cost (Python, small matrices), and faster once attention's square dominates.
+# The naive line grows because each pass is longer by one token. Here it grows more slowly than the length, because a
+# pass has a fixed cost (Python, small matrices). It would grow faster once attention's square dominates.
 #
 # The engine's first token reads the prompt; the others cost one token each, so its line is flat. The *height* between
 # the lines is not the cache alone: the engine's kernels are faster, too. Lesson 02 separates the two.
@@ -259,11 +269,14 @@ def parts(length):
     return [1e3 * max(0.0, value) for value in (whole - attention - output, attention, output)]
 
 
-# %% name="parts-table"
+# %% name="parts-table" tags=["varies"]
 lengths = [1, 32, 128, 512] if this.quick else [1, 16, 32, 64, 128, 256, 512]
 costs = np.array([parts(length) for length in lengths])
 for length, (layers, attention, output) in zip(lengths, costs, strict=True):
     print(f"{length:4} tokens: layers {layers:6.1f} ms, attention {attention:6.1f} ms, head {output:5.1f} ms")
+if not this.quick:
+    grown = (costs[-1] / costs[-1].sum()) - (costs[0] / costs[0].sum())
+    this.holds("attention's share grows most with the length", grown.argmax() == 1)
 
 
 # %% name="draw-parts"
@@ -294,13 +307,15 @@ def where_time_goes(prompt, generated):
     )
 
 
-# %% name="explore-parts"
+# %% name="explore-parts" tags=["varies"]
 this.explore("where-time-goes", where_time_goes, prompt=(8, 384, 34), generated=(1, 128, 96))
+again = [1 - (7 + new) / sum(range(8, 8 + new)) for new in range(1, 129)]
+this.holds("with a prompt of 8 tokens the slider reaches 90 %", max(again) > 0.9)
 
 # %% [markdown] name="explore-questions"
 # Move the sliders until you can answer: With a prompt of 8 tokens, after how many new tokens are 90 % of the computed
-# tokens computed again? Whose share grows with the length, and why that one's? And why is computing the head at every
-# position a waste even without a cache?
+# tokens computed again? Whose share grows most with the length, and why that one's? And why is computing the head at
+# every position a waste even without a cache?
 
 # %% [markdown] name="build"
 # ## Build
@@ -352,7 +367,7 @@ def split_time(prompt_len: int, step_seconds: list[float]) -> dict[str, float | 
 # %% name="check-01.3"
 this.check("01.3")
 
-# %% name="use-pieces"
+# %% name="use-pieces" tags=["varies"]
 split_time = this.piece("01.3")
 for name, times in (("naive", naive_ms), ("engine", engine_ms)):
     found = split_time(len(prompt_ids), [float(value) for value in np.median(times, axis=0)])
@@ -366,7 +381,7 @@ print(f"repeated work: {found['again'] / naive_median.sum():.0%} of the naive ru
 # The most common error of a benchmark. Each line below is a new process that computes one and the same token again
 # and again. Its first pass also loads code pages, lets libraries choose kernels, allocates memory, and fills caches.
 
-# %% name="run-cold"
+# %% name="run-cold" tags=["varies"]
 import subprocess
 import sys
 
@@ -392,7 +407,7 @@ cold = np.array([fresh_process() for _ in range(2 if this.quick else 5)])
 typical = np.median(cold[:, 4:], axis=1)
 this.reveal("cold-start", round(float(np.median(cold[:, 0] / typical)), 1))
 
-# %% name="plot-cold"
+# %% name="plot-cold" tags=["varies"]
 drawing, axes = figure(xlabel="pass", ylabel="ms", title="One and the same token, 16 times, in new processes")
 for times in cold:
     axes.plot(range(1, 17), times, marker="o", markersize=3, color=COLOURS["sky"], linewidth=0.8)
@@ -406,6 +421,9 @@ first_four, all_of_them = cold[:, :4].mean(), cold.mean()
 print(f"mean of the first 4 passes: {first_four:.1f} ms   mean of all 16: {all_of_them:.1f} ms")
 print(f"median after 4 warm-up passes: {np.median(typical):.1f} ms")
 this.record(cold=float(np.median(cold[:, 0] / typical)))
+if not this.quick:
+    this.holds("the first pass of a process is the slow one", np.median(cold[:, 0] / typical) > 1)
+    this.holds("a mean without warm-up mixes both", first_four > all_of_them > np.median(typical))
 
 # %% [markdown] name="warm-up-lesson"
 # A benchmark without warm-up measures a mixture of a cold start and of the steady state, in a proportion that depends

@@ -140,6 +140,9 @@ for name, cached in (("without a cache", False), ("with a cache", True)):
     print(f"{name:16} {counts[name]:6,} tokens through the layers")
 this.reveal("tokens-computed", counts["with a cache"])
 print(f"{counts['without a cache'] / counts['with a cache']:.1f} times fewer")
+this.holds(
+    "one token fewer than prompt and answer", counts["with a cache"] == len(prompt_ids) + num_tokens - 1
+)
 
 # %% [markdown] name="why-one-less"
 # One token fewer than prompt and answer together: the last generated token is never fed back, so its key and value
@@ -147,7 +150,7 @@ print(f"{counts['without a cache'] / counts['with a cache']:.1f} times fewer")
 #
 # A cache must not change the answer. Compare the tokens of three programs, then the logits of two.
 
-# %% name="compare"
+# %% name="compare" tags=["varies"]
 params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)
 [output] = llm.generate([{"prompt_token_ids": prompt_ids}], params, use_tqdm=False)
 without, with_cache = runs["without a cache"], runs["with a cache"]
@@ -156,6 +159,8 @@ print(f"without a cache, with it, and the engine agree on {num_tokens} tokens: {
 gap = max(float((a - b).abs().max()) for a, b in zip(without[2], with_cache[2], strict=True))
 print(f"largest difference of a logit: {gap:.1e}")
 this.record(tokens_computed=counts["with a cache"], same_tokens=same, logit_gap=gap)
+this.holds("a cache must not change the answer", same)
+this.holds("equal tokens, but not always equal bits: logits within 1e-4", 0 < gap < 1e-4)
 
 # %% [markdown] name="not-bitwise"
 # Equal tokens, but not always equal bits. A product of one row and a product of many rows add the same numbers in a
@@ -168,7 +173,7 @@ this.record(tokens_computed=counts["with a cache"], same_tokens=same, logit_gap=
 # The time of each pass, median of several runs. Lesson 01 compared a naive loop with the engine; here both lines run
 # the same plain torch code, so the gap between them is the cache and nothing else.
 
-# %% name="measure"
+# %% name="measure" tags=["varies"]
 import numpy as np
 
 generate(4), generate(4, cached=False)  # warm up
@@ -183,8 +188,12 @@ for name, passes in times.items():
     growth[name] = np.median(passes[-edge:]) / np.median(passes[1 : 1 + edge])
     print(f"{name:16} the last passes take {growth[name]:.2f} times as long as the first decode passes")
 this.record(growth_without=float(growth["without a cache"]), growth_with=float(growth["with a cache"]))
+if not this.quick:
+    prefill, *steps = times["with a cache"]
+    this.holds("the lower line starts with a step", prefill > 1.5 * np.median(steps))
+    this.holds("then it is flat", growth["with a cache"] < 1.3 < growth["without a cache"])
 
-# %% name="plot-time"
+# %% name="plot-time" tags=["varies"]
 from lessons.course.plots import COLOURS, figure
 
 drawing, axes = figure(xlabel="output token", ylabel="ms", title="Time of each pass, same code, one change")
@@ -240,6 +249,8 @@ from engine.sim.models import get_model
 KINDS = {"MHA: 32 KV heads": 32, "GQA: 8 KV heads": 8, "GQA: 4 KV heads": 4, "MQA: 1 KV head": 1}
 DTYPES = {"bf16": 2, "fp32": 4, "fp8": 1}
 LLAMA = get_model("llama-2-7b")
+shape = LLAMA.num_layers, LLAMA.num_heads, LLAMA.num_kv_heads, LLAMA.head_dim
+this.holds("32 layers, and 32 heads of width 128 with their own keys and values", shape == (32, 32, 32, 128))
 
 # %% name="draw-bytes"
 
@@ -260,6 +271,9 @@ def what_fits(heads, dtype, memory_gib, context):
         f"{fits[heads] // context} such requests fit at once."
     )
 
+
+few_heads = replace(LLAMA, num_kv_heads=8).num_params
+this.holds("the weights become smaller, too", few_heads < LLAMA.num_params)
 
 # %% name="explore-cache"
 this.explore(
@@ -352,17 +366,24 @@ right = runs["with a cache"][0]
 decode_text = llm.llm_engine.tokenizer.decode
 wrong_at = {}
 for name, decode in (("correct", None), ("position 0", at_zero), ("position 0 in RoPE only", rope_at_zero)):
+    before = model.num_tokens_computed
     ids, _, logits = generate(num_tokens, decode=decode)
+    computed = model.num_tokens_computed - before
+    this.holds("the counters are right in both runs", computed == counts["with a cache"])
     wrong_at[name] = next((i + 1 for i in range(num_tokens) if ids[i] != right[i]), 0)
     print(f"{name:24} first wrong token: {wrong_at[name] or 'none'}   {decode_text(ids[:12])!r}")
 this.reveal("first-wrong-token", wrong_at["position 0"])
 this.record(wrong_at=wrong_at["position 0"], wrong_at_rope=wrong_at["position 0 in RoPE only"])
+this.holds(
+    "only the bugs change a token, and not the first",
+    wrong_at.pop("correct") == 0 and min(wrong_at.values()) > 1,
+)
 
 # %% [markdown] name="broken-words"
 # The first token is right under both bugs: the prefill starts at position 0 anyway. So a test that
 # generates one token passes. With `start=0` the mask hides everything but the first key. With the RoPE bug every
-# key is visible, but distances are wrong. Counters and speed are as they should be in both
-# runs. Only a comparison of tokens with a run that has no cache finds these bugs; keep it as a test.
+# key is visible, but distances are wrong. The counters are right in both runs. Only a comparison of tokens with a run
+# that has no cache finds these bugs; keep it as a test.
 
 # %% [markdown] name="say"
 # ## Say it in 60 seconds

@@ -118,6 +118,7 @@ for temperature, top_k, top_p in ((1.0, 0, 0.9), (0.5, 0, 0.9), (1.5, 0, 0.9), (
     reference = target_probabilities(logits[None].clone(), engine.plan(np.arange(1)))[0]
     found[temperature, top_k] = num_left = sum(prob > 0 for prob in probs)
     difference = float(np.abs(np.array(probs) - reference.numpy()).max())
+    this.holds("the engine applies the filters in the same order", difference < 1e-5)
     print(
         f"temperature {temperature}, top_k {top_k}, top_p {top_p}: {num_left:4} tokens, "
         f"as in the engine: {difference < 1e-5}"
@@ -127,6 +128,8 @@ for temperature, top_k, top_p in ((1.0, 0, 0.9), (0.5, 0, 0.9), (1.5, 0, 0.9), (
 this.reveal("nucleus", found[1.0, 0])
 this.reveal("cooled-nucleus", found[0.5, 0])
 this.record(nucleus=found[1.0, 0], cooled=found[0.5, 0])
+few, many = found[0.5, 0], found[1.5, 0]
+this.holds("the same top_p lets a handful of tokens through, or hundreds", few < 10 and many > 200)
 
 # %% [markdown] name="order"
 # That is why the order matters. Temperature runs first, so the nucleus is measured on the heated or cooled
@@ -178,6 +181,9 @@ this.reveal("changed-by-dtype", changed(("float32", 1), ("bfloat16", 1)))
 this.record(
     batch=changed(("float32", 0), ("float32", 1)), same_bits=same_bits(("float32", 0), ("float32", 1))
 )
+for dtype in ("float32", "bfloat16"):
+    this.holds("the batch changes nothing, not even a bit", same_bits((dtype, 0), (dtype, 1)))
+this.holds("the number format changes tokens", this.quick or changed(("float32", 1), ("bfloat16", 1)) > 0)
 
 # %% [markdown] name="read-greedy"
 # The batch changes nothing here, not even a bit: the engine's C++ kernels add up each row in an order that depends on
@@ -193,9 +199,7 @@ this.record(
 # How close was each decision? For every generated token: the difference between the best two logits in fp32. The
 # marks show where the bf16 run chose another token for the first time.
 
-# %% name="plot-gaps"
-from lessons.course.plots import COLOURS, figure
-
+# %% name="count-gaps"
 gaps, parted = [], []
 for exact, rounded in zip(runs["float32", 1], runs["bfloat16", 1], strict=True):
     best_two = [
@@ -206,8 +210,19 @@ for exact, rounded in zip(runs["float32", 1], runs["bfloat16", 1], strict=True):
     gaps += mine
     if any(differs):
         parted.append(mine[differs.index(True)])
-
 ordered = np.sort(gaps)
+this.holds("most decisions are far from close", (ordered < 0.5).mean() < 0.05)
+this.holds("the runs part at near ties", max(parted, default=0) < 0.5)
+if not this.quick:
+    shares = len(parted) / len(ordered), len(parted) / len(prompts)
+    this.holds(
+        "one decision in 200 changes a quarter of the texts",
+        (round(1 / shares[0], -2), shares[1]) == (200, 0.25),
+    )
+
+# %% name="plot-gaps"
+from lessons.course.plots import COLOURS, figure
+
 drawing, axes = figure(
     xlabel="generated tokens, closest decisions first", ylabel="gap of the best two logits", yscale="log"
 )
@@ -222,8 +237,8 @@ print(", ".join(f"{gap:.3f}" for gap in sorted(parted)) or "none")
 
 # %% [markdown] name="read-plot"
 # Most decisions are far from close; a rounding error cannot touch them. The two runs part at near ties, and from
-# there each continues its own text. So *one* flipped token per thousand decisions is enough to make long answers
-# differ, and a test that compares whole texts overstates the error.
+# there each continues its own text. So one flipped decision in 200 changes a quarter of the texts, and a test that
+# compares whole texts overstates the error.
 
 # %% [markdown] name="explore"
 # ## Explore
@@ -267,10 +282,12 @@ this.explore(
     top_p=(0.1, 1.0, 0.9, 0.05),
     seed=(0, 20, 7),
 )
+single = sum(prob > 0 for prob in filter_probs(row, 0.1, 0, 0.9))
+this.holds("at a temperature above 0 a single token is left", single == 1)
 
 # %% [markdown] name="explore-questions"
-# Find: a temperature at which `top_p=0.9` leaves a single token. Two settings with the same set of tokens and different
-# probabilities. What a new seed changes, and what it does not.
+# Find: a temperature above 0 at which `top_p=0.9` leaves a single token. Two settings with the same set of tokens and
+# different probabilities. What a new seed changes, and what it does not.
 
 # %% [markdown] name="build"
 # ## Build
@@ -364,6 +381,7 @@ kept = [token for token, prob in enumerate(probs) if prob > 0]
 for name, count in counts.items():
     chi_square = sum((count[token] - draws * probs[token]) ** 2 / (draws * probs[token]) for token in kept)
     print(f"{name}: chi-square {chi_square:.1f} over {draws} draws (limit 25.7 for 5 degrees of freedom)")
+    this.holds("both give the same distribution", chi_square < 25.7 and len(kept) == 6)
 
 # %% [markdown] name="seeds"
 # What does a seed promise? In this engine the noise is a pure function `hash(seed, position, token id)`. So a seed
@@ -373,13 +391,16 @@ for name, count in counts.items():
 from quizzes.experiments.running import run_here
 
 shared = Random(7)
-print("shared generator, A alone:      ", *(name_of(sample(probs, shared.random())) for _ in range(5)))
+alone = [sample(probs, shared.random()) for _ in range(5)]
+print("shared generator, A alone:      ", *map(name_of, alone))
 shared = Random(7)
 pairs = [(sample(probs, shared.random()), sample(probs, shared.random())) for _ in range(5)]
 print("shared generator, B draws first:", *(name_of(token) for _, token in pairs))
 seeds = run_here("sampling.seeds", {"seed": 7, "others": 6, "max_tokens": 12})
 print("engine, A alone and among 6 others: same tokens:", seeds["same_alone_and_in_a_batch"])
 print("n=4 with seed 7 equals seeds 7, 8, 9 and 10:    ", seeds["nth_is_seed_plus_index"])
+this.holds("a seed fixes the tokens alone and in a batch", seeds["same_alone_and_in_a_batch"])
+this.holds("a shared generator cannot promise that", alone != [token for _, token in pairs])
 this.record(seed_alone_and_in_a_batch=seeds["same_alone_and_in_a_batch"])
 
 # %% [markdown] name="mask"
@@ -397,6 +418,9 @@ print(
 )
 print(f"{shares['valid_masked']} valid with one, {shares['cut_masked']} cut at max_tokens")
 this.record(invalid_whole_masked=shares["invalid_whole_masked"])
+this.holds(
+    "every whole answer with a mask is valid", shares["invalid_whole_masked"] == 0 == shares["valid_free"]
+)
 
 # %% [markdown] name="break"
 # ## Break it: let the batch choose the order of the sums
@@ -427,7 +451,7 @@ def split_linear(pieces, dtype):
     return product
 
 
-# %% name="run-split-k"
+# %% name="run-split-k" tags=["varies"]
 def best_tokens(pieces, dtype):
     """Return the greedy choice at each generated position, given the same text before it, and all logits."""
     given.linear = split_linear(pieces, dtype)
@@ -448,7 +472,10 @@ for dtype in ("float32", "bfloat16"):
     print(
         f"{dtype:8}: {flips[dtype]} of {decisions} greedy tokens flip; largest change of a logit {largest:.2g}"
     )
+    is_far = largest < 0.1 * ordered[0]
+    this.holds("only in fp32 the change stays far below the gaps", is_far == (dtype == "float32"))
 this.record(flips_fp32=flips["float32"], flips_bf16=flips["bfloat16"])
+this.holds("only bf16 flips tokens", flips["float32"] == 0 and (this.quick or flips["bfloat16"] > 0))
 
 # %% [markdown] name="read-break"
 # Same weights, same input, same mathematics. Only the order of additions changed, because a neighbour came or went.

@@ -115,6 +115,7 @@ used, area = sum(map(sum, mask)), len(mask) * len(mask[0])
 print(f"{len(ids)} rows x {len(ids[0])} columns = {area:,} positions, of which {used} hold a token")
 this.reveal("padding", 100 * (1 - used / area))
 this.record(used=used, area=area)
+this.holds("twelve requests", len(ids) == 12)
 
 # %% [markdown] name="run-mask"
 # The rectangle must not change what a row says. Linear layers, norms and embeddings treat each position alone, so
@@ -175,17 +176,18 @@ def compare(name, logits):
     return changed
 
 
-# %% name="compare-rectangle"
+# %% name="compare-rectangle" tags=["varies"]
 alone = torch.stack([model(prompt)[-1] for prompt in prompts])
 with_mask = {side: compare(f"padded {side}, mask", padded_logits(side)[0]) for side in ("left", "right")}
 this.record(with_mask=sum(with_mask.values()))
+this.holds("with a mask all rows are equal up to rounding", not any(with_mask.values()))
 
 # %% [markdown] name="run-packed-words"
 # Equal up to rounding, at the price of all those positions. Now the ragged batch: one list of tokens, row after row.
 # There is no rectangle and no padding. Attention learns the rows from `query_start_loc`, and each token brings its own
 # position. (`pack` is exercise 05.3.)
 
-# %% name="run-packed"
+# %% name="run-packed" tags=["varies"]
 pack = this.piece("05.3")
 
 
@@ -206,8 +208,10 @@ def packed_logits(use_rows=True):
 
 
 before = model.num_tokens_computed
-compare("packed", packed_logits())
-print(f"{model.num_tokens_computed - before} positions computed instead of {area:,}")
+changed = compare("packed", packed_logits())
+computed = model.num_tokens_computed - before
+print(f"{computed} positions computed instead of {area:,}")
+this.holds("the ragged batch has no padding and changes no row", computed == used and changed == 0)
 
 # %% [markdown] name="run-engine-words"
 # A mask of tokens x tokens is fine for a lesson. A variable-length kernel never builds it: it walks from
@@ -223,6 +227,8 @@ print(
 print(f"a rectangle would hold {live['padded_tokens']:,} positions")
 print(f"{live['equal_outputs']} of {live['requests']} requests say the same tokens alone and in the batch")
 this.record(input_shape=live["input_shape"], equal_outputs=live["equal_outputs"])
+this.holds("the engine's own input is the ragged batch", live["input_shape"] == [sum(prompt_lens)])
+this.holds("its requests say the same tokens", live["equal_outputs"] == live["requests"])
 
 # %% [markdown] name="plot"
 # ## Plot
@@ -278,6 +284,7 @@ for phase in ("prefill", "decode"):
     print(f" used, {used_share(counts, phase):.0%}")
 print(f"whole batch: {(cells > 0).mean():.0%} used")
 this.record(waste=counts)
+this.holds("a static batch wastes twice", counts["prefill_padded"] > 0 < counts["decode_padded"])
 
 # %% [markdown] name="plot-read"
 # The two halves cost differently. Padding in the prefill costs arithmetic in every layer. A finished row in a decode
@@ -326,6 +333,12 @@ def show_waste(shape, batch_size, sort):
 # %% name="explore-waste"
 shapes = ["exponential", "uniform", "two kinds", "equal"]
 this.explore("waste", show_waste, shape=shapes, batch_size=[8, 1, 2, 32, 128], sort=False)
+at_128 = show_waste("equal", 128, False)[1]
+this.holds(
+    "there is a distribution for which the batch size does not matter", at_128.endswith(" 0% padding.")
+)
+unsorted, bucketed = (int(show_waste("exponential", 8, sort)[1].split()[-2][:-1]) for sort in (False, True))
+this.holds("sorting saves at batch size 8", bucketed < 0.2 * unsorted)
 
 # %% [markdown] name="explore-questions"
 # Find: a distribution for which the batch size does not matter. How much `sort` saves at batch size 8, and why it
@@ -382,6 +395,7 @@ found = run_here("batching.static_vs_continuous", {"slots": 4, "lens": lens})
 print(f"padding_waste: {share:.4f} of the positions are used")
 print(f"scheduler:     {found['static_slot_use']:.4f} static, {found['continuous_slot_use']:.4f} continuous")
 this.record(static_share=share, static_slot_use=found["static_slot_use"])
+this.holds("the formula describes a real static batch", abs(share - found["static_slot_use"]) < 1e-9)
 
 # %% [markdown] name="build-053"
 # **05.3** The ragged step. A row may be a whole prompt (start 0), a later chunk of one, or a single decode token:
@@ -434,6 +448,8 @@ for query_start_loc, starts, positions in steps:
     agree += pack(lens, starts)[:2] == (query_start_loc, positions)
 print(f"pack agrees with the engine in {agree} of {len(steps)} steps")
 this.record(agree=agree, steps=len(steps))
+this.holds("your function packs what the engine packs", agree == len(steps))
+this.holds("a step has at most 64 tokens", max(query_start[-1] for query_start, _, _ in steps) <= 64)
 
 
 # %% name="mixed-step"
@@ -450,6 +466,7 @@ for row, (begin, end) in enumerate(zip(query_start_loc, query_start_loc[1:], str
     print(
         f"row {row:2}: {end - begin:2} tokens at positions {positions[begin]} to {positions[end - 1]}, {kind}"
     )
+this.holds("a step mixes decodes with chunks of prompts", len(kinds(mixed)) == 3)
 
 # %% [markdown] name="graphs"
 # Padding survives where shapes must be fixed. A CUDA graph is captured for one number of tokens, so a decode batch is
@@ -467,7 +484,7 @@ for rows, padded in zip(batches, found["padded"], strict=True):
 #
 # Forget one thing at a time, and count the rows whose logits are not those of the row alone.
 
-# %% name="break-masks"
+# %% name="break-masks" tags=["varies"]
 pad_batch = this.piece("05.1")
 changed = {
     side: compare(f"padded {side}, no mask", padded_logits(side, False)[0]) for side in ("left", "right")
@@ -478,6 +495,14 @@ changed["packed"] = compare("packed, rows not told apart", packed_logits(use_row
 for side in ("left", "right"):
     this.reveal(f"changed-{side}", changed[side])
 this.record(changed=changed)
+longest = max(range(len(prompts)), key=lambda row: prompt_lens[row])
+off = (padded_logits("left", False)[0] - alone).abs().amax(1)
+this.holds(
+    "padded left, only the longest row is safe", [int(row) for row in (off < 1e-3).nonzero()] == [longest]
+)
+this.holds("padded right, nothing changes", changed["right"] == 0)
+this.holds("the last column of every shorter row is padding", changed["last column"] == len(prompts) - 1)
+this.holds("each request but the first reads those before it", changed["packed"] == len(prompts) - 1)
 
 # %% [markdown] name="break-read"
 # * **Left, no mask:** padding stands before the tokens, so they see it. Only the longest row is safe.
@@ -491,7 +516,7 @@ this.record(changed=changed)
 # %% [markdown] name="break-positions"
 # And positions? Give every packed token its place in the step instead of its place in its row:
 
-# %% name="break-position-run"
+# %% name="break-position-run" tags=["varies"]
 honest = pack
 
 
@@ -503,6 +528,7 @@ def pack(lens, starts):
 shifted = compare("packed, positions never restart", packed_logits())
 pack = honest
 this.record(shifted=shifted)
+this.holds("nothing changes but rounding", shifted == 0)
 
 # %% [markdown] name="break-position-read"
 # Nothing changes but rounding: rotary embeddings depend on *differences* of positions, and those are right within a

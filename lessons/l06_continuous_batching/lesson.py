@@ -114,6 +114,10 @@ print(f"{step} steps; the engine took {run['continuous_steps']}")
 last_steps = [finished[number] - 1 for number in range(len(lens))]  # the engine counts steps from 0
 print("every request ends in the same step as in the engine:", last_steps == run["continuous_finished"])
 this.record(steps=step, same_ends=last_steps == run["continuous_finished"])
+this.holds(
+    "your loop takes as many steps",
+    step == run["continuous_steps"] and last_steps == run["continuous_finished"],
+)
 
 # %% [markdown] name="same-tokens"
 # Steps are a scheduler's currency, but a user sees tokens. The live model must say the same in any batch: here are four
@@ -133,6 +137,7 @@ with LLM("shop", max_num_seqs=2) as llm:
     ]
 print("same tokens on two slots and alone:", together == alone)
 this.record(same_tokens=together == alone)
+this.holds("the live model says the same in any batch", together == alone)
 
 # %% [markdown] name="plot"
 # ## Plot
@@ -174,8 +179,9 @@ for continuous, name in ((False, "static"), (True, "continuous")):
 
 # %% [markdown] name="read-plot"
 # Static batching wastes the area to the right of every short request in a group. Continuous batching wastes only the
-# end, where fewer requests are left than slots: the *tail*. Short requests gain most. Request 4 waits for a whole group
-# above, and starts after the first short request below.
+# end, where fewer requests are left than slots: the *tail*. Behind the first group, short requests gain most: waiting
+# was the largest part of their latency. Request 4 waits for a whole group above, and starts after the first short
+# request below.
 
 # %% name="latency"
 waits = {
@@ -186,19 +192,43 @@ for name, starts in waits.items():
     print(
         f"{name:10} mean wait {sum(starts) / len(starts):5.1f} steps, request 4 starts after step {starts[4]}"
     )
+ends = {
+    name: [wait + length for wait, length in zip(starts, lens, strict=True)] for name, starts in waits.items()
+}
+gains = [static / now for static, now in zip(ends["static"], ends["continuous"], strict=True)]
+for group in (range(4, 8), range(8, 12)):
+    by_length = [gains[number] for number in sorted(group, key=lens.__getitem__)]
+    this.holds("short requests gain most", by_length == sorted(by_length, reverse=True))
+this.holds("request 4 waits for a whole group", waits["static"][4] == max(lens[:slots]))
+this.holds("or for the first short request", waits["continuous"][4] == min(lens[:slots]))
+bars = place(lens, slots, True)
+last = max(start for _, _, start, _ in bars)
+busy = sum(min(length, last - start) for _, _, start, length in bars)
+this.holds("no slot is idle before the last request starts", busy == slots * last)
 
 # %% [markdown] name="tie"
 # When does it gain nothing? When all requests of a group end together, as with equal lengths; and when there are no
 # more requests than slots: one group, and both wait for its longest. With more requests than slots, a tie of unequal
-# lengths is rare. The factor grows with the spread of the lengths, not with their mean:
+# lengths is rare. The means of the next distributions are nearly the same; the factor grows with the spread:
 
 # %% name="spread"
+spread = []
 for shape in ("fixed", "uniform", "bimodal", "exponential", "lognormal"):
     found = run_here("batching.length_distributions", {"shape": shape, "requests": 64 if this.quick else 128})
     print(
         f"{shape:12} mean {found['lens_mean']:5.1f}, longest {found['lens_max']:4}: "
         f"{found['speedup']:.2f} x fewer steps"
     )
+    spread.append((found["lens_max"], found["speedup"], found["lens_mean"]))
+longest, factors, means = zip(*sorted(spread), strict=True)
+this.holds("equal lengths gain nothing", factors[0] == 1)
+if not this.quick:
+    this.holds("the means are nearly the same", max(means) < 1.1 * min(means))
+    this.holds("the factor grows with the spread", list(factors) == sorted(factors))
+one_group = {
+    max(start + length for _, _, start, length in place(lens[:4], 4, kind)) for kind in (True, False)
+}
+this.holds("no more requests than slots gain nothing", one_group == {max(lens[:4])})
 
 # %% [markdown] name="explore"
 # ## Explore
@@ -223,6 +253,9 @@ def draw_order(order, slots, policy):
 
 
 this.explore("gantt", draw_order, order=Order(list(named)), slots=(1, 6, 3), policy=["continuous", "static"])
+firsts = [draw_order(order, 3, "continuous")[1] for order in (list(named), sorted(named, key=named.get))]
+this.holds("the order of arrival is the best for three slots", firsts[0].startswith("continuous: 60 steps"))
+this.holds("another order is worse", not firsts[1].startswith("continuous: 60 steps"))
 
 # %% [markdown] name="build"
 # ## Build
@@ -275,14 +308,17 @@ from random import Random
 static_steps, slot_use = this.piece("06.2")
 bounds = this.piece("06.3")
 least, most = bounds(lens, slots)
-rng, steps = Random(0), []
-for _ in range(200 if this.quick else 2000):
-    order = rng.sample(lens, len(lens))
-    steps.append(max(start + length for _, _, start, length in place(order, slots, True)))
+rng = Random(0)
+orders = [rng.sample(lens, len(lens)) for _ in range(200 if this.quick else 2000)]
+steps = [max(start + length for _, _, start, length in place(order, slots, True)) for order in orders]
 print(f"any order: {least} to {most} steps; random orders need {min(steps)} to {max(steps)}")
 ours = run["continuous_steps"]
 print(f"in order of arrival: {ours} steps, use {slot_use(lens, slots, ours):.0%}")
 print(f"the best possible use on this workload: {slot_use(lens, slots, least):.0%}")
+groups = [static_steps(order, slots) for order in orders]
+ties = sum(batch == step for batch, step in zip(groups, steps, strict=True))
+this.holds("a tie of unequal lengths is rare", ties < 0.05 * len(orders))
+this.holds("no order is outside the bounds", least <= min(steps) <= max(steps) <= most < 2 * least)
 
 # %% [markdown] name="break"
 # ## Break it: collect a batch first
@@ -297,6 +333,8 @@ for name in ("collected", "continuous"):
         f"{name:10} mean wait {windowed[f'{name}_mean_wait']:.1f} steps, mean latency "
         f"{windowed[f'{name}_mean_latency']:.1f}, waits {windowed[f'{name}_waits']}"
     )
+this.holds("six requests, one of which misses the bus", max(windowed["collected_waits"]) > 10)
+this.holds("continuous batching has no window", windowed["continuous_waits"] == [0] * 6)
 
 # %% [markdown] name="read-break"
 # Continuous batching has no window: the batch of the next step is whatever waits now. That is why "what batch size do

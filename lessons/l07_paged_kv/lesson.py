@@ -144,8 +144,8 @@ this.reveal("most-at-once", int(paged[:, 2].max()))
 print(f"{len(paged)} steps, {engine.num_preemptions} preemptions")
 
 # %% [markdown] name="contiguous"
-# Contiguous: first fit in a list of runs. With runs of one size this is easy; the interesting part is how little of a
-# run is ever used.
+# Contiguous: first fit in a list of runs. With runs of one size this is easy; the interesting part is how much of a run
+# is never used.
 
 
 # %% name="run-contiguous"
@@ -167,6 +167,7 @@ def run_contiguous(slots_per_request):
     return np.array(history)
 
 
+# %% name="compare-runs"
 contiguous = run_contiguous(lambda index: max_len)
 for name, run in (("contiguous", contiguous), ("paged", paged)):
     print(
@@ -174,13 +175,20 @@ for name, run in (("contiguous", contiguous), ("paged", paged)):
     )
 this.reveal("empty-share", round(100 * float(1 - paged[:, 0].sum() / paged[:, 1].sum()), 2))
 this.record(paged_peak=int(paged[:, 2].max()), contiguous_peak=int(contiguous[:, 2].max()))
+this.holds("8 requests run at once", contiguous[:, 2].max() == SLOTS // max_len)
+this.holds("much of a run is never used", contiguous[:, 0].sum() < 0.6 * contiguous[:, 1].sum())
+this.holds("the paged run needs fewer steps", len(paged) < len(contiguous))
+mean = sum(map(sum, lengths)) / len(lengths)
+this.holds("8,192 / 580 = 14", this.quick or (round(mean), int(SLOTS / mean)) == (580, 14))
+this.holds("the peak is more than that", paged[:, 2].max() > SLOTS / mean)
+this.holds("paging computes some tokens twice", this.quick or engine.num_preemptions > 0)
 
 # %% [markdown] name="same-work"
 # Why more than 8,192 / 580 = 14? That is the mean; the peak comes when several short prompts run together.
 #
-# Each request computes the same tokens in both runs. The paged run needs fewer steps because each step works for more
-# requests, and a decode step reads all weights whether it works for one request or for many (lesson 03). That is how
-# less waste of *memory* becomes *throughput*.
+# Each request gets the same tokens in both runs; paging even computes some of them twice, after a preemption (lesson
+# 09). It needs fewer steps because each step works for more requests, and a decode step reads all weights whether it
+# works for one request or for many (lesson 03). That is how less waste of *memory* becomes *throughput*.
 
 # %% [markdown] name="plot"
 # ## Plot
@@ -216,7 +224,7 @@ this.plot(drawing)
 #
 # Runs of one size have no external part. `first_fit` below knows each final length in advance, which is impossible, and
 # so has no internal part; the holes remain. `buddy` rounds that length up to a power of two. An experiment of the
-# question bank runs all four allocators on our lengths:
+# question bank runs all four allocators on the first 32 of our lengths:
 
 # %% name="four-allocators"
 from quizzes.experiments.running import run_here
@@ -229,6 +237,9 @@ race = run_here(
 print("allocator     at once   steps   allocated, empty   steps in which only holes were in the way")
 for row in zip(*(race[key] for key in ("names", "peak_running", "steps", "waste", "scattered")), strict=True):
     print("{:13} {:8} {:7} {:18.1%} {:10}".format(*row))
+holes, empty = (dict(zip(race["names"], race[key], strict=True)) for key in ("scattered", "waste"))
+this.holds("runs of one size have no external part", holes["reserve_max"] == holes["paged"] == 0)
+this.holds("the holes remain for first_fit", holes["first_fit"] > 0 and empty["first_fit"] < 0.05)
 
 # %% [markdown] name="explore"
 # ## Explore: a pool that fills
@@ -297,6 +308,8 @@ for block_size in (4, 8, 16, 32, 64, 128):
     print(
         f"{block_size:10} {1 - run[:, 0].sum() / run[:, 1].sum():7.1%} {entries:27.1f} {run[:, 2].max():14}"
     )
+    unused = (run[:, 1] - run[:, 0]).sum() / run[:, 2].sum()
+    this.holds("about half a block of waste per request", this.quick or 0.7 < unused / (block_size / 2) < 1.3)
 
 # %% [markdown] name="block-size-trade"
 # Expect about half a block of waste per request. Large blocks have other merits: fewer table entries, longer
@@ -443,6 +456,7 @@ for cache in caches:
 in_use = 64 - caches[0].pool.num_free
 print(f"blocks in use: {in_use}; without sharing: {sum(len(cache.table) for cache in caches)}")
 this.record(forks_right=right, shared_blocks=in_use)
+this.holds("each must generate exactly what it generates alone", right == 3)
 
 # %% [markdown] name="break"
 # ## Break it: write without a copy
@@ -475,6 +489,8 @@ print(
     pool.ref_count(broken_caches[0].table[len(prompt_ids) // BLOCK]),
 )
 this.record(forks_right_without_copy=still_right)
+good = [text == careful for text, careful in zip(broken, texts, strict=True)]
+this.holds("only the third, which writes last, reads its own keys", good == [False, False, True])
 
 # %% [markdown] name="v1"
 # All three write into the same slots. The third one writes last in each turn, so it reads its own keys, and the others
