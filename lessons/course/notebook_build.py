@@ -21,6 +21,8 @@ from lessons.course.lesson_files import Lesson, cells, solution
 from lessons.course.workspace import digest, source_of
 
 CELL_SECONDS = 240
+VARIES = "varies"
+"""Tag of a cell that shows times or rounding errors: a second run shows others."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (prep)", "language": "python", "name": "python3"}
 
