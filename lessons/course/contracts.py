@@ -7,8 +7,9 @@
       overlaps:                                   checks of which each wrong file fails another check, too
         the_last_owner_frees: [random_families]
 
-Each sentence stands in one of the lists. `python -m lessons.course.contracts LAB` runs each wrong file on all checks
-and prints the overlaps.
+Each sentence stands in one of the lists. A kernel's three languages share one file and their checks, so a wrong file in
+one language is enough; the formulas of a kernel's stub, its indented lines, count as sentences. `python -m
+lessons.course.contracts LAB` runs each wrong file on all checks and prints the overlaps.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import yaml
 from pydantic import Field
 
 from lessons.course.checking import checks, run_checks
-from lessons.course.lesson_files import Lab, Strict, find_lab
+from lessons.course.lesson_files import Lab, Strict, find_lab, labs
 from lessons.course.mutants import Mutant, mutants
 
 _END = re.compile(r"(?<=[.!?])(?<!\.\.)(?<!\bal\.)(?<!\be\.g\.)(?<!\bi\.e\.)\s+")
@@ -38,18 +39,24 @@ class Contract(Strict):
     overlaps: dict[str, list[str]] = Field(default={})
 
 
-def contract(lab: Lab) -> Contract | None:
-    """Return the contract of a lab, or None if it has no contract.yaml. Raises pydantic.ValidationError."""
-    path = lab.folder / "contract.yaml"
-    if not path.exists():
-        return None
-    data: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+def contract(lab: Lab) -> Contract:
+    """Return the contract of a lab. Raises OSError, pydantic.ValidationError."""
+    data: dict[str, Any] = yaml.safe_load((lab.folder / "contract.yaml").read_text(encoding="utf-8"))
     return Contract.model_validate(data)
 
 
+def languages(lab: Lab) -> list[Lab]:
+    """Return the labs that share the contract file of a lab, itself among them."""
+    return [each for each in labs() if each.folder == lab.folder]
+
+
 def sentences(lab: Lab) -> list[str]:
-    """Return the sentences of a stub's docstrings, or of its first comment; without diagrams and the first line."""
+    """Return the sentences of a stub's docstrings, or of its first comment, without the first line.
+
+    Diagrams are left out; of a kernel, each of their lines is a sentence.
+    """
     text = lab.read("stub")
+    has_formulas = lab.language != "python"
     if lab.file_name.endswith(".py"):
         tree = ast.parse(text)
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
@@ -59,21 +66,36 @@ def sentences(lab: Lab) -> list[str]:
         comment = text[: text.index("#include")]
         parts = [re.sub(r"^// ?", "", comment, flags=re.MULTILINE).partition("\n")[2]]
     return [
-        sentence for part in parts for paragraph in _paragraphs(part) for sentence in _END.split(paragraph)
+        sentence
+        for part in parts
+        for paragraph in _paragraphs(part, has_formulas)
+        for sentence in _END.split(paragraph)
     ]
 
 
-def _paragraphs(text: str) -> list[str]:
-    """Return the paragraphs of a text, each in one line; a number begins one, and indented blocks are left out."""
+def _paragraphs(text: str, has_formulas: bool) -> list[str]:
+    """Return the paragraphs of a text, each in one line; a number begins one.
+
+    has_formulas: each line of an indented block is a paragraph, with the deeper ones below it; else none is.
+    """
     found: list[str] = []
     for block in re.split(r"\n\s*\n", text.strip("\n")):
         if block.startswith(" "):
-            continue  # a diagram
+            if has_formulas:
+                found += _formulas(block)
+            continue
         for number, line in enumerate(block.splitlines()):
             if number == 0 or _ITEM.match(line):
                 found.append("")
             found[-1] += f" {_ITEM.sub('', line.strip())}"
     return [" ".join(paragraph.split()) for paragraph in found]
+
+
+def _formulas(block: str) -> list[str]:
+    """Return the lines of an indented block, each with the deeper lines below it."""
+    indent = len(block) - len(block.lstrip())
+    lines = re.split(rf"\n {{{indent}}}(?! )", block)
+    return [" ".join(line.split()) for line in lines]
 
 
 def meant(sentence: str, contract: Contract) -> list[str]:
@@ -90,7 +112,7 @@ def rejected_by(mutant: Mutant) -> list[str]:
 def overlaps(lab: Lab) -> dict[str, list[str]]:
     """Return for each check without a wrong file of its own which others fail the one that fails the fewest."""
     found: dict[str, list[list[str]]] = defaultdict(list)
-    for mutant in mutants(lab):
+    for mutant in (mutant for each in languages(lab) for mutant in mutants(each)):
         if not any(len(each) == 0 for each in found[mutant.check]):
             found[mutant.check].append([each for each in rejected_by(mutant) if each != mutant.check])
     return {name: least for name, others in found.items() if (least := min(others, key=len))}
@@ -101,7 +123,8 @@ def main(names: list[str]) -> None:
         lab = find_lab(name)
         print(f"# {name}")
         print(yaml.safe_dump({"overlaps": overlaps(lab)}, sort_keys=False, width=118), end="")
-        if missing := {each.__name__ for each in checks(name)} - {each.check for each in mutants(lab)}:
+        rejecting = {mutant.check for each in languages(lab) for mutant in mutants(each)}
+        if missing := {each.__name__ for each in checks(name)} - rejecting:
             print(f"# checks without a wrong file: {', '.join(sorted(missing))}")
 
 

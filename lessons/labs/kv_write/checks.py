@@ -138,6 +138,7 @@ def random_steps(learner: Learner) -> None:
 
 
 @check("cpp-kv-write")
+@check("triton-kv-write")
 def any_head_size(learner: Learner) -> None:
     """head_dim that is no multiple of a vector."""
     smallest([1, 3, 13, 100], lambda dim: compare(learner, Case((7, 18), head_dim=dim)))

@@ -96,4 +96,15 @@ triton-kv-write the_kernels_store_the_result: torch writes, and no kernel runs
 cpp-kv-write random_steps: the last of more than ten tokens is left out
 -    for (int token = 0; token < tokens; token++) {
 +    for (int token = 0; token < tokens - (tokens > 10); token++) {
+cpp-kv-write one_token: keys in the place of values
+-            std::memcpy(to + (kv_heads + head) * page, value + from + head * head_dim, bytes);
++            std::memcpy(to + (kv_heads + head) * page, key + from + head * head_dim, bytes);
+cpp-kv-write one_token: a block is cleared when its first slot is written
+-        const int64_t from = int64_t(token) * stride;
++        const int64_t from = int64_t(token) * stride;
++        if (slot % block_size == 0) std::memset(to, 0, sizeof(float) * 2 * kv_heads * page);
+triton-kv-write one_token: a copy of kv is written
+-    tokens, kv_heads, dim = key.shape
++    tokens, kv_heads, dim = key.shape
++    kv = kv.clone()
 """

@@ -14,9 +14,8 @@
 // kv          fp32 [blocks, 2, kv_heads, block_size, head_dim], contiguous
 // slots       int64 [tokens]
 //
-// stride >= kv_heads * head_dim, in numbers; what lies between is not yours. head_dim is any size >= 1. Read and
-// write no number beside an array, and free the memory that you allocate. One thread; -O3 -march=native
-// -fopenmp-simd.
+// stride >= kv_heads * head_dim, in numbers. head_dim is any size >= 1. Read and write no number beside an array, and
+// free the memory that you allocate. One thread; -O3 -march=native -fopenmp-simd.
 #include <cstdint>
 #include <cstring>
 

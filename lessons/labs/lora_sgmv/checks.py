@@ -200,6 +200,7 @@ def random_batches(learner: Learner) -> None:
 
 
 @check("cpp-lora-sgmv")
+@check("triton-lora-sgmv")
 def any_size(learner: Learner) -> None:
     """Depths, columns and ranks that are no multiple of a vector."""
     sizes = [(1, 1, 1), (3, 5, 2), (17, 33, 5), (100, 70, 13)]

@@ -104,4 +104,11 @@ triton-lora-sgmv the_kernels_store_the_result: torch shrinks
 cpp-lora-sgmv random_batches: the last of five adapters is left out
 -    for (int adapter = 0; adapter < adapters; adapter++)
 +    for (int adapter = 0; adapter < adapters - (adapters == 5); adapter++)
+triton-lora-sgmv one_row_shrinks: the products take halves
+-            total = tl.dot(of_x, tl.trans(of_a), total, input_precision="ieee")
++            total = tl.dot(of_x.to(tl.float16), tl.trans(of_a).to(tl.float16), total)
+triton-lora-sgmv one_row_expands: a copy of y is written
+-    adapters, max_rank, columns = b.shape
++    adapters, max_rank, columns = b.shape
++    y = y.clone()
 """

@@ -24,8 +24,8 @@
 // ceil(columns / (4 * THREADS))), each of THREADS = 128 threads. Block (s, i) does rows TILE * i .. TILE * i + TILE -
 // 1 of adapter s. As in a captured graph the grid has room for the worst case, all rows with one adapter: most blocks
 // have no row. depth, columns and all arrays are multiples of 4 numbers, so that a thread can move 16 bytes at once;
-// max_rank is at most 128. The result must not depend on the order in which threads run. common.cuh (kernels/cuda) has
-// load, store, reduce_lanes and more.
+// max_rank is at most 128. A row's numbers must not depend on the rows beside it. The result must not depend on the order
+// in which threads run. common.cuh (kernels/cuda) has load, store, reduce_lanes and more.
 //
 // A plan: in lora_shrink a warp takes one rank, reads its row of a once and multiplies it with all rows of the tile.
 // In lora_expand a thread takes four neighbouring columns of all rows of the tile, and the tile's low waits in shared

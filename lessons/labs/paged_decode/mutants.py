@@ -129,4 +129,10 @@ triton-paged-decode the_kernels_store_the_result: torch makes the tensor that is
 cpp-paged-decode random_batches: the last of three rows is left out
 -    for (int row = 0; row < rows; row++) {
 +    for (int row = 0; row < rows - (rows == 3); row++) {
+triton-paged-decode softmax_over_one_block: weights are rounded to halves
+-        mixed = mixed * shrink + tl.sum(weights[:, None] * values, axis=0)
++        mixed = mixed * shrink + tl.sum(weights.to(tl.float16).to(tl.float32)[:, None] * values, axis=0)
+triton-paged-decode one_token_is_its_value: the heads of a row are one vector
+-    return out
++    return out.flatten(1)
 """

@@ -140,4 +140,7 @@ triton-rms-norm the_kernels_store_the_result: torch overwrites what the kernel h
 cpp-rms-norm random_shapes: no more than 20 rows
 -    for (int row = 0; row < rows; row++) {
 +    for (int row = 0; row < rows && row < 20; row++) {
+triton-rms-norm a_row_by_the_definition: out and total change places
+-    return out, total
++    return total, out
 """

@@ -9,9 +9,9 @@
 //     thread   0    1   ...  127 |   0    1   ...  127 | ...     neighbouring threads read neighbouring columns
 //
 // Launched with one block of THREADS = 128 threads (four warps) for each row: blockIdx.x is the row. All arrays are fp32
-// and contiguous; they do not overlap. hidden is any size >= 1, also below 128. Errors up to 1e-5 of the largest number
-// of a row are accepted. The result must not depend on the order in which threads run. common.cuh (kernels/cuda) has
-// WARP, ALL_LANES, lane_id() and warp_id(); everything else is yours.
+// and contiguous; they do not overlap. hidden is any size >= 1, also below 128. Numbers may be as large as 1e4. Errors up
+// to 1e-5 of the largest number of a row are accepted. The result must not depend on the order in which threads run.
+// common.cuh (kernels/cuda) has WARP, ALL_LANES, lane_id() and warp_id(); everything else is yours.
 //
 // Read and write no number beside an array. No two threads race: what one thread changes and another uses is ordered by a
 // barrier, an exchange of the warp, or atomicAdd. The threads of a block share its work: none makes more than three times

@@ -7,8 +7,8 @@ The seam is fused_add_rms_norm of kernels/ops.py; a transformer layer calls it t
     out   = total / sqrt(mean(total^2) + eps) * weight         [rows, hidden], mean over the row
 
 Tensors are fp32 and contiguous. hidden is any size >= 1, not only a power of two: tl.arange needs a power of two, and
-what lies beyond the row is masked. Errors up to 1e-5 of the largest number of a row are accepted. The checks run it in
-Triton's interpreter.
+what lies beyond the row is masked. Numbers may be as large as 1e4. Errors up to 1e-5 of the largest number of a row are
+accepted. The checks run it in Triton's interpreter.
 
 Mask every load and store that would leave its tensor; a lane that a mask hides has no value unless `other` gives one.
 Kernels store each number that a function returns or changes: torch only makes the tensors.

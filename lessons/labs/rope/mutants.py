@@ -144,4 +144,14 @@ triton-rope the_kernels_store_the_result: torch turns, and no kernel runs
 cpp-rope random_steps: the last of five to seven tokens is left out
 -    for (int token = 0; token < tokens; token++) {
 +    for (int token = 0; token < tokens - (tokens > 4 && tokens < 8); token++) {
+cpp-rope a_pair_turns_by_its_angle: cos and sin are rounded to halves
+-                x[i] = first * cos[i] - second * sin[i];
+-                x[half + i] = second * cos[i] + first * sin[i];
++                const float c = _Float16(cos[i]), s = _Float16(sin[i]);
++                x[i] = first * c - second * s;
++                x[half + i] = second * c + first * s;
+triton-rope a_pair_turns_by_its_angle: a copy of qkv is turned
+-    half, turned = table.shape[1] // 2, heads + kv_heads
++    half, turned = table.shape[1] // 2, heads + kv_heads
++    qkv = qkv.clone()
 """

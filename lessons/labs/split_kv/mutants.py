@@ -148,4 +148,13 @@ triton-split-kv other_sizes: blocks of at most 16 tokens
 triton-split-kv both_give_attention: splits end at a multiple of eight tokens
 -    end = tl.minimum((split + 1) * split_size, length)
 +    end = tl.minimum(split * split_size + split_size // 8 * 8, length)
+triton-split-kv a_single_split: weights are rounded to halves
+-        mixed = mixed * shrink + tl.sum(weights[:, None] * values, axis=0)
++        mixed = mixed * shrink + tl.sum(weights.to(tl.float16).to(tl.float32)[:, None] * values, axis=0)
+triton-split-kv a_single_split: peak and mass change places
+-    return peak, mass, acc
++    return mass, peak, acc
+triton-split-kv merge_weighs_by_the_largest_peak: the heads of a row are one vector
+-    return out
++    return out.flatten(1)
 """

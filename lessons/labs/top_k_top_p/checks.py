@@ -35,6 +35,8 @@ class Row:
     top_p: float = 1.0
     boosts: tuple[int, ...] = ()
     noisy: bool = True
+    offset: float = 0.0
+    """Added to all noise."""
     seed: int = 0
 
     @property
@@ -81,7 +83,7 @@ def noise_of(row: Row) -> Array:
     noise = -np.log(-np.log(rng.random(row.vocab))) if row.noisy else np.zeros(row.vocab)
     for place, token in enumerate(row.boosts):
         noise[token] = BOOST * (len(row.boosts) - place) + 2000
-    return noise.astype(np.float32)
+    return (noise + row.offset).astype(np.float32)
 
 
 def choice(row: Row, noise: Array) -> int:
@@ -191,6 +193,7 @@ def noise_decides(learner: Learner) -> None:
     """Without filters the token with the highest x + noise wins, the lowest id of equals."""
     smallest(range(8), lambda seed: compare(learner, Row(grid_logits(40, seed, spread=1), seed=seed)))
     compare(learner, Row([0, 2, 1, 2], noisy=False))
+    compare(learner, Row([0, 2, 1, 2], noisy=False, offset=-5000.0))
 
 
 @check(LAB)

@@ -115,4 +115,12 @@ triton-top-k-top-p ties_at_top_p_stay_or_go_together: every second of equal logi
 triton-top-k-top-p any_vocabulary: whole groups of 64 tokens
 -        stays = token < vocab
 +        stays = token < vocab // 64 * 64
+cpp-top-k-top-p noise_decides: the best score begins at -1,000
+-    float best = -INFINITY;
+-    int token = 0;
++    float best = -1000;
++    int token = 0;
+triton-top-k-top-p temperature_0_is_greedy: a column is returned
+-    return token_ids
++    return token_ids[:, None]
 """
