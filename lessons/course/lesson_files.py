@@ -13,7 +13,7 @@ lessons/labs/block_manager/
   race.py        the learner's part against ours      follow_ups.md   what an interviewer asks next
 
 quizzes/autopsies/block_manager/                                       -> BugHunt, the lab mend-block-manager
-  given.py       the program with its faults; solution.py and checks.py; its question in the bank has the texts
+  given.py       the program with its faults; solution.py and checks.py; its question in the bank has the task
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import yaml
@@ -34,6 +35,9 @@ FOLDER = Path(__file__).resolve().parents[1]
 SUFFIXES = {"python": ".py", "cpp": ".cpp", "cuda": ".cu", "triton": ".py"}
 HUNTS = "bug hunts"
 TRACKS = ("memory", "policies", "decoding", "serving", "kernels", HUNTS)
+KEEP = """Keep the names and the arguments that this text gives, and those of the program that it does not
+replace. You may change the rest. Each sentence has a check:"""
+"""Stands between the task of a bug hunt and the list of its checks."""
 _PROGRAMS = FOLDER.parent / "quizzes" / "autopsies"
 _QUESTIONS = FOLDER.parent / "quizzes" / "bank" / "code_review"
 _CELL = re.compile(r"^# %%(?P<kind> \[markdown\])?(?P<rest>.*)$")
@@ -181,7 +185,19 @@ class BugHunt(Lab):
     questions: list[tuple[str, str]] = []
 
     def read(self, stem: str) -> str:
-        return super().read("given" if stem == "stub" else stem)
+        """Return the text of `solution`, or of `stub`: the given program below its task."""
+        return super().read(stem) if stem != "stub" else self._with_task(super().read("given"))
+
+    def _with_task(self, given: str) -> str:
+        """Return a program whose docstring has the task and what each check requires."""
+        from quizzes.autopsies import programs
+
+        docstring = ast.parse(given).body[0]
+        requirements = [programs.requirement(check) for check in programs.checks(self.folder.name).values()]
+        lines = [fill(each, 100, initial_indent="* ", subsequent_indent="  ") for each in requirements]
+        text = [(ast.get_docstring(ast.parse(given)) or ""), fill(self.goal, 100), KEEP, "\n".join(lines)]
+        program = "".join(given.splitlines(keepends=True)[docstring.end_lineno :])
+        return '"""' + "\n\n".join(text) + f'\n"""\n{program}'
 
     @property
     def follow_up_page(self) -> str:

@@ -110,8 +110,13 @@ def run_checks(
         if names and name not in names:
             continue
         why, limits = _why_not(check, folder, source, limits)
-        results.append(CheckResult(name, (inspect.getdoc(check) or name).splitlines()[0], not why, why))
+        results.append(CheckResult(name, requirement(check), not why, why))
     return results
+
+
+def requirement(check: Check) -> str:
+    """Return what a check requires, one sentence."""
+    return (inspect.getdoc(check) or check.__name__).splitlines()[0]
 
 
 def guest_for(folder: str, source: str, limits: Limits) -> Guest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from importlib import import_module
@@ -30,6 +31,8 @@ from lessons.labs.recording import first_step
 from lessons.labs.scheduler_fcfs.checks import Limits, asks_of, service
 from lessons.labs.serving import decisions
 from lessons.labs.submission import submit
+from quizzes.autopsies.programs import checks as checks_of
+from quizzes.autopsies.programs import read, requirement
 from quizzes.question_bank import load_bank
 from quizzes.topics import TOPICS
 from tests.lessons.test_lesson_files import shapes
@@ -87,6 +90,17 @@ def test_a_bug_hunt_has_a_page_a_question_and_a_solution(each: Lab) -> None:
     assert each.follow_ups and each.follow_up_page.startswith(f"# {each.title}")
     assert [name for name in each.unlocks if name not in load_bank()] == []
     assert stub(each, each.number) != solution(each.number)
+
+
+@pytest.mark.parametrize("each", HUNTS_ONLY, ids=lambda each: each.number)
+def test_a_bug_hunt_can_be_solved_from_its_file_alone(each: Lab) -> None:
+    given, required = read(each.folder.name), checks_of(each.folder.name).values()
+    text = stub(each, each.number)
+    told = " ".join((ast.get_docstring(ast.parse(text)) or "").split())
+    assert each.goal in told and "Keep the names" in told
+    assert [requirement(check) for check in required if requirement(check) not in told] == []
+    assert shapes(text) == shapes(given), "below the task stands the given program"
+    assert max(map(len, text.splitlines())) <= 110
 
 
 @pytest.mark.parametrize(
