@@ -78,6 +78,8 @@ def bench(
 ) -> None:
     """Measure the speed of your engine beside LLM("shop"), in tokens per second.
 
+    If the rounds differ too much for a conclusion, it says so.
+
     \b
     Examples:
       prep mine bench
@@ -86,7 +88,7 @@ def bench(
     from app.bench.timing import watch_other_programs
     from app.cli.bench.common import warn_if_busy
     from engine.zoo.corpus import draw_cases
-    from lessons.mine.identity import measure
+    from lessons.mine.identity import conclude, measure
 
     pieces = load(solutions)
     texts = [case.prompt for case in draw_cases(prompts * (rounds + 1), 0, "test")][: prompts * (rounds + 1)]
@@ -94,10 +96,12 @@ def bench(
     with terminal.status(lines_in_pipe=not json) as tell, pieces_explained():
         pairs = measure(pieces, texts, rounds, tell)
     warn_if_busy(other_cores())
-    ratio = median(mine / ours for ours, mine in pairs)
+    is_clear, says = conclude(pairs)
     if json:
+        ratio = median(mine / ours for ours, mine in pairs)
         rates = [{"ours": ours, "yours": mine} for ours, mine in pairs]
-        return terminal.print_json({"prompts": prompts, "ratio": ratio, "tokens_per_s": rates})
+        told = {"prompts": prompts, "ratio": ratio, "is_conclusive": is_clear, "says": says}
+        return terminal.print_json({**told, "tokens_per_s": rates})
     rows = [
         (number, f"{ours:,.0f}", f"{mine:,.0f}", f"{mine / ours:.0%}")
         for number, (ours, mine) in enumerate(pairs, 1)
@@ -105,5 +109,5 @@ def bench(
     terminal.show(
         f"{prompts} prompts a round", terminal.table("round", "ours tok/s", "yours tok/s", "ratio", rows=rows)
     )
-    terminal.say(f"median: your engine makes {ratio:.0%} of our tokens per second")
+    terminal.say(says if is_clear else f"[yellow]{says}[/]")
     terminal.next_command("prep mine race", "compare schedulers without the speed of Python")

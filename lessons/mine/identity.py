@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os.path import commonprefix
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from common.text import counted
 from engine.core.errors import EngineDeadError
 from engine.core.observer import StepObserver
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
@@ -29,6 +31,8 @@ Tell = Callable[[str], object]
 MAX_TOKENS = 96
 BLOCK_SIZE = 16
 TIGHT_BUDGET = 128
+LEAST_ROUNDS, MOST_SPREAD = 3, 0.25
+"""A speed is stated after so many rounds, if their ratios spread over at most this share of the median."""
 
 
 @dataclass
@@ -156,6 +160,24 @@ def measure(
             speed = {id(llm): serve(llm, part).tokens_per_s for llm in order}
             pairs.append((speed[id(ours)], speed[id(mine)]))
     return pairs[1:]  # the first round warms up
+
+
+def conclude(pairs: Sequence[tuple[float, float]]) -> tuple[bool, str]:
+    """Return whether rounds of `measure` decide how fast the learner's engine is, and a sentence about it."""
+    ratios = sorted(mine / ours for ours, mine in pairs)
+    middle, spread = median(ratios), ratios[-1] - ratios[0]
+    measured = (
+        f"{ratios[0]:.0%} to {ratios[-1]:.0%} of our tokens per second in {counted(len(ratios), 'round')}"
+    )
+    if len(ratios) < LEAST_ROUNDS:
+        return False, f"no conclusion from {measured}; measure at least {LEAST_ROUNDS} rounds with --rounds"
+    if spread > MOST_SPREAD * middle:
+        return False, (
+            f"no conclusion: {measured}. They spread over {spread / middle:.0%} of their median; at most "
+            f"{MOST_SPREAD:.0%} is allowed. Close other programs and measure again, or measure longer rounds with "
+            "--prompts and more of them with --rounds"
+        )
+    return True, f"your engine makes {middle:.0%} of our tokens per second, the median of {measured}"
 
 
 @contextmanager

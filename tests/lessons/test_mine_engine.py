@@ -16,7 +16,7 @@ from engine.trace.reader import TraceReader
 from engine.zoo.corpus import draw_cases
 from lessons.mine.engine import open_mine
 from lessons.mine.errors import PieceError
-from lessons.mine.identity import compare, serve, tight_limits
+from lessons.mine.identity import compare, conclude, serve, tight_limits
 from lessons.mine.pieces import load_pieces
 from lessons.mine.quantiser import write_quantised
 from lessons.mine.race import contestants, race, tracks
@@ -124,6 +124,29 @@ def test_the_race_is_exact_and_covers_every_contestant() -> None:
     by_name = {(each.track, each.contestant): each for each in results}
     assert by_name["chat", "yours"].hit_rate > 0
     assert by_name["long prompts", "yours"].itl_p99 < by_name["long prompts", "vLLM whole prompts"].itl_p99
+
+
+@pytest.mark.parametrize(
+    ("ratios", "is_clear", "said"),
+    [
+        (
+            (0.65, 0.9, 1.0, 1.2, 1.79),
+            False,
+            "65% to 179% of our tokens per second in 5 rounds. They spread over 114%",
+        ),
+        ((0.9, 1.0, 1.16), False, "at most 25% is allowed. Close other programs and measure again"),
+        ((0.9, 1.0, 1.15), True, "100% of our tokens per second, the median of 90% to 115%"),
+        ((0.5, 0.51, 0.5, 0.49, 0.5), True, "your engine makes 50%"),
+        ((0.9, 0.9), False, "measure at least 3 rounds with --rounds"),
+        ((1.0,), False, "in 1 round; measure at least 3 rounds"),
+    ],
+)
+def test_a_speed_is_stated_only_if_the_rounds_agree(
+    ratios: tuple[float, ...], is_clear: bool, said: str
+) -> None:
+    found, says = conclude([(1000.0, 1000.0 * ratio) for ratio in ratios])
+    assert found is is_clear and said in says
+    assert says.startswith("your engine makes" if is_clear else "no conclusion")
 
 
 def test_a_piece_is_used_only_if_it_runs_and_passes() -> None:
