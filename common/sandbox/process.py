@@ -26,7 +26,7 @@ MARKER = "PREP_GUEST"
 _LOOK_EVERY = 0.05
 _DISK_EVERY = 0.5
 MOST_CREDIT = 4.0
-"""Credit for waiting for a processor, at most so many times the limit of time."""
+"""Credit for waiting for a processor, at most so many times the limit of time, of the guest or of one call."""
 _MIB = 1 << 20
 
 
@@ -37,6 +37,7 @@ class GuestProcess:
         self._scratch, self._limits = scratch, limits
         self.seconds_left = START_SECONDS
         self._lent_left = limits.lent_seconds
+        self._call_seconds, self._least_left, self._most_credit = float("inf"), 0.0, float("inf")
         self._looked = self._looked_at_disk = 0.0
         self._why: str | None = None
         self._since: float | None = None
@@ -58,18 +59,21 @@ class GuestProcess:
 
     def start_clock(self) -> None:
         """Begin to count the guest's own time."""
-        self.seconds_left = self._limits.seconds
+        self.seconds_left, self._call_seconds = self._limits.seconds, self._limits.call_seconds
         self._queued_at_start = self._queued()
 
     @contextmanager
     def guest_time(self) -> Iterator[None]:
-        """Count the time of the block as the guest's."""
-        self._since = time.monotonic()
+        """Count the time of the block, one request, as the guest's."""
+        self._since, outer = time.monotonic(), (self._least_left, self._most_credit)
+        self._least_left = max(outer[0], self.seconds_left - self._call_seconds)
+        self._most_credit = min(outer[1], self._credit + MOST_CREDIT * self._call_seconds)
         try:
             yield
         finally:
             self._count()
             self._since = None
+            self._least_left, self._most_credit = outer
 
     @contextmanager
     def lent_time(self) -> Iterator[None]:
@@ -93,7 +97,8 @@ class GuestProcess:
 
     def _take_credit(self) -> None:
         """Add the time in which guest and checker were ready to run and a busy machine gave them no processor."""
-        most = min(self._queued() - self._queued_at_start, MOST_CREDIT * self._limits.seconds)
+        waited = self._queued() - self._queued_at_start
+        most = min(waited, MOST_CREDIT * self._limits.seconds, self._most_credit)
         self.seconds_left += max(0.0, most - self._credit)
         self._credit = max(self._credit, most)
 
@@ -166,11 +171,11 @@ class GuestProcess:
         reads, writes = ([self._printed], [end]) if writing else ([self._printed, end], [])
         while True:
             self._count()
-            if self.seconds_left <= 0:
+            if self.seconds_left <= self._least_left:
                 self._take_credit()
-            if self.seconds_left <= 0:
-                raise self.stop(f"stopped after {self._limits.seconds:g} s")
-            ready, writable, _ = select.select(reads, writes, [], min(_LOOK_EVERY, self.seconds_left))
+            if (left := self.seconds_left - self._least_left) <= 0:
+                raise self.stop(self._too_long())
+            ready, writable, _ = select.select(reads, writes, [], min(_LOOK_EVERY, left))
             if self._printed in ready and not self._drain():
                 reads.remove(self._printed)  # it closed its output
             now = time.monotonic()
@@ -179,6 +184,11 @@ class GuestProcess:
                 self._look(now)
             if end in ready or end in writable:
                 return
+
+    def _too_long(self) -> str:
+        if self.seconds_left > 0:
+            return f"stopped after {self._limits.call_seconds:g} s in one call"
+        return f"stopped after {self._limits.seconds:g} s"
 
     def _look(self, now: float) -> None:
         """Compare what the guest uses with its limits."""

@@ -27,6 +27,8 @@ from lessons.course.lesson_files import BugHunt, Exercise, Lab, Lesson, find_exe
 from lessons.course.native_guest import NotCompiled, compiled_guest
 
 MEGABYTES = 1_536
+CALL_SECONDS = {"python": 2.0, "cpp": 2.0, "cuda": 10.0, "triton": 10.0}
+"""Limit of one call by language, so that an endless loop ends soon. Interpreters of kernels are slow."""
 MAX_STOPS = 2
 """After so many stops at a limit, the remaining checks do not run: each would wait for the limit again."""
 SPARE_WORK = 200
@@ -316,7 +318,7 @@ def _check_repair(hunt: BugHunt, source: str, only: str | None) -> Report:
     """Run the checks of a program of quizzes/autopsies on its repair."""
     from quizzes.autopsies import programs
 
-    limits = Limits(seconds=20, megabytes=MEGABYTES)
+    limits = Limits(seconds=20, call_seconds=CALL_SECONDS["python"], megabytes=MEGABYTES)
     folder = hunt.folder.name
     try:
         with programs.guest_for(folder, source, limits) as guest:
@@ -333,8 +335,9 @@ def _check_repair(hunt: BugHunt, source: str, only: str | None) -> Report:
 
 def _guest(lesson: Lesson | Lab, facts: Exercise, source: str) -> Guest:
     """Start a process with the learner's code. Raises GuestError, GuestStopped, NotCompiled."""
-    limits = Limits(seconds=facts.seconds, megabytes=MEGABYTES)
-    if isinstance(lesson, Lab) and lesson.language != "python":
+    language = lesson.language if isinstance(lesson, Lab) else "python"
+    limits = Limits(seconds=facts.seconds, call_seconds=CALL_SECONDS[language], megabytes=MEGABYTES)
+    if isinstance(lesson, Lab) and language != "python":
         return compiled_guest(lesson, source, limits)
     return Guest({"learner.py": source}, limits=limits, imports=tuple(facts.imports))
 

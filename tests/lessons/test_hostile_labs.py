@@ -9,7 +9,7 @@ import pytest
 
 from common.child_process import ROOT
 from lessons.course import checking, progress
-from lessons.course.lesson_files import find_lab
+from lessons.course.lesson_files import FOLDER, Lab, find_exercise, find_lab, labs
 from tests.sandbox.hostile import AGAINST_A_LAB, AS_A_LAB, IS_STOPPED, PRELUDE, RETURNS_SOMETHING_ELSE
 
 LAB = find_lab("block-manager")
@@ -25,6 +25,29 @@ def secret(tmp_path: Path) -> Path:
 def submit(source: str, secret: Path) -> checking.Report:
     text = PRELUDE.format(root=str(ROOT), host=os.getpid(), secret=str(secret)) + source + AS_A_LAB
     return checking.run_checks(LAB.number, text, only="blocks_are_distinct")
+
+
+def test_texts_and_code_agree_on_the_limit_of_a_call() -> None:
+    assert set(checking.CALL_SECONDS) == {each.language for each in labs()}
+    one, kernels = checking.CALL_SECONDS["python"], checking.CALL_SECONDS["triton"]
+    assert checking.CALL_SECONDS == {"python": one, "cpp": one, "cuda": kernels, "triton": kernels}
+    said = f"A call that takes longer than {one:g} s is stopped, {kernels:g} s in Triton and on the host shim of CUDA"
+    assert checking.MAX_STOPS == 2
+    for page in (FOLDER / "README.md", FOLDER / "labs" / "README.md"):
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        assert said in text and "after two stops the other checks do not run" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [LAB.number, "07.1", "mend-scheduler"])
+def test_an_endless_loop_is_stopped_at_the_limit_of_a_call(name: str) -> None:
+    lesson, exercise = find_exercise(name)
+    endless = "".join(
+        f"class {each}:\n    def __init__(self, *args, **names):\n        while True: pass\n"
+        for each in exercise.objects
+    )
+    results = checking.run_checks(lesson.number if isinstance(lesson, Lab) else name, endless).results
+    assert results[0].why.endswith(f"stopped after {checking.CALL_SECONDS['python']:g} s in one call")
 
 
 def is_refused(report: checking.Report) -> None:

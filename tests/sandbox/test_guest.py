@@ -200,6 +200,22 @@ def test_time_without_a_processor_does_not_count_up_to_a_bound(monkeypatch: pyte
         guest.call("f", 60)
 
 
+def test_an_endless_call_ends_long_before_the_guest_does() -> None:
+    source = "def f():\n    while True: pass"
+    with Guest({"learner.py": source}, limits=Limits(seconds=600, call_seconds=0.1)) as guest:
+        with pytest.raises(GuestStopped, match="^stopped after 0.1 s in one call$"):
+            guest.call("f")
+        assert guest.seconds_left > 500
+
+
+@pytest.mark.slow
+def test_calls_are_limited_one_by_one() -> None:
+    source = "import time\ndef f(): time.sleep(0.8)"
+    with Guest({"learner.py": source}, limits=Limits(seconds=600, call_seconds=2)) as guest:
+        for _ in range(3):
+            guest.call("f")
+
+
 def test_a_guest_is_over_after_a_stop() -> None:
     with Guest({"learner.py": "def f(): raise SystemExit(2)"}) as guest:
         for _ in range(2):
