@@ -109,6 +109,13 @@ def test_without_triton_the_next_step_is_told(monkeypatch: pytest.MonkeyPatch) -
     assert "triton is not installed" in report.problem and INSTALL_COMPILERS in report.problem
 
 
+@pytest.mark.parametrize("lab", [CPP, CUDA], ids=lambda lab: lab.number)
+def test_without_a_compiler_the_next_step_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    report = run_checks(lab.number, f"// not compiled before\n{solution(lab.number)}")
+    assert "no C++ compiler" in report.problem and "install one" in report.problem
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("lab", [CUDA, TRITON], ids=lambda lab: lab.number)
 def test_the_report_of_the_reference(lab) -> None:  # type: ignore[no-untyped-def]
