@@ -29,7 +29,7 @@ HEALTH = "/_stcore/health"
 RATE = 30
 """Steps per second while playing."""
 PLAY_S = 6
-MAP_SHOWN = '.step-view[data-map="ready"]'
+MAP_SHOWN = 'html.prep-shown .step-view[data-map="ready"]'
 TIMEOUT_MS = 120_000
 FLAGS = (
     "--no-sandbox",

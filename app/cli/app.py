@@ -34,7 +34,6 @@ SETTINGS = {
     "client.showErrorDetails": "none",
     "logger.level": "error",
     "runner.magicEnabled": "false",
-    "theme.headingFontSizes": '["1.25rem", "1.05rem", "0.95rem"]',  # shell.css arrives after the first paint
     "theme.dark.primaryColor": "#56B4E9",
     "theme.dark.backgroundColor": "#0b1020",
     "theme.dark.secondaryBackgroundColor": "#111827",

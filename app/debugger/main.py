@@ -13,8 +13,6 @@ from app.debugger import session
 from app.debugger.page_frame import in_words
 
 ICON = Path(__file__).with_name("icon.svg")
-STYLE = Path(__file__).with_name("shell.css")
-SCRIPTS = [Path(__file__).with_name(name) for name in ("history.js", "shortcuts.js")]
 
 
 class PageEntry(NamedTuple):
@@ -69,9 +67,6 @@ def main() -> None:
     named = _page(first, url_path=first, visibility="hidden")
     page = st.navigation([*pages.values(), named], position="top")
     st.set_page_config(page_title=f"{page.title} · prep", page_icon=str(ICON))
-    st.html(STYLE)
-    for script in SCRIPTS:
-        st.html(f"<script>{script.read_text()}</script>", unsafe_allow_javascript=True)
     page.run()
 
 

@@ -19,6 +19,7 @@ from time import sleep
 from streamlit import runtime
 from streamlit.web.cli import main
 
+from app.debugger.first_paint import styled_index
 from app.debugger.runs import REPLAY_BYTES
 from app.debugger.trace_scan import ContradictionError
 from app.debugger.trace_store import open_columns, text_limit
@@ -52,4 +53,5 @@ if __name__ == "__main__":
     if trace := os.environ.get(TRACE):
         Thread(target=read_ahead, args=(Path(trace),), daemon=True).start()
     Thread(target=import_pages, daemon=True).start()
-    sys.exit(main())
+    with styled_index():
+        sys.exit(main())

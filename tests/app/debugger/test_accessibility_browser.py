@@ -50,6 +50,7 @@ def opened(tab: Page, app_url: str, page: str) -> Locator:
     expect(title.first).to_be_visible()
     tab.locator(AT_REST).wait_for()
     expect(tab.get_by_test_id("stSkeleton")).to_have_count(0)
+    tab.locator("html.prep-shown").wait_for(state="attached")
     return title
 
 
