@@ -6,7 +6,8 @@
     python docs/screenshots.py --to /tmp  somewhere else, to look at first
 
 Starts `prep app` on a free port and drives Chromium (needs `pip install "prep-workbench[test]"` and a Chromium:
-`apt-get install chromium`, or PREP_CHROMIUM=/path/to/it). Writes nothing but the pictures.
+`apt-get install chromium`, or PREP_CHROMIUM=/path/to/it). Writes nothing but the pictures. Each carries the words of
+its page, so that a test finds a picture whose page says something else by now.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # from a checkout, without installing it
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 WIDTH = 1280
 MOST_BYTES = {".png": 250_000, ".webp": 2_000_000}
 FRAME_MS = 850
+WORDS = "words"
+"""Key of the words of the page in a PNG; a WebP has them as XMP."""
 SCRIPT_IS_DONE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 
 
@@ -56,7 +62,7 @@ class Shot(NamedTuple):
 SHOTS = {
     "step": Shot("step?run={run}&step={step}", "memory-pressure", 740, "was preempted", range(-6, 14)),
     "kernel": Shot(
-        "kernel?run={run}&step={step}&request=ben", "memory-pressure", 912, "of the softmax's mass"
+        "kernel?run={run}&step={step}&request=ben", "memory-pressure", 912, "Head 4 reads kv head"
     ),
     "compare": Shot("compare?run={run}&other=swap", "recompute", 800, "The first different decision"),
 }
@@ -83,10 +89,12 @@ def take(page: Page, url: str, shot: Shot, target: Path) -> None:
     page.set_viewport_size({"width": WIDTH, "height": shot.height})
     page.goto(f"{url}/{shot.address.format(run=shot.run, step=step)}")
     page.wait_for_selector(SCRIPT_IS_DONE)
+    page.wait_for_selector("html.prep-shown", state="attached")
     page.get_by_text(shot.shows).first.wait_for(state="visible")
     page.wait_for_timeout(1000)  # charts draw after their page is done, and nothing says when
     if shot.steps is None:
-        page.screenshot(path=target)
+        image, words = frame(page)
+        image.save(target, pnginfo=png_words(words), optimize=True)
     else:
         film(page, step, shot.steps, target)
     most = MOST_BYTES[target.suffix]
@@ -94,22 +102,48 @@ def take(page: Page, url: str, shot: Shot, target: Path) -> None:
         raise SystemExit(f"{target.name} has {target.stat().st_size:,} bytes, at most {most:,} are wanted")
 
 
+def frame(page: Page) -> tuple[Image.Image, str]:
+    """Return what the page shows and the words of its page in the order of the document."""
+    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    return image, page.locator(".stMain").inner_text()
+
+
 def film(page: Page, middle: int, steps: range, target: Path) -> None:
     """Take one picture per step, from the one at `middle`, and save them as an animation."""
-    from PIL import Image
-
     for _ in range(-steps.start):
         page.keyboard.press("ArrowLeft")
-    frames = []
+    frames, words = [], []
     for step in steps:
         page.wait_for_selector(f'.step-view[data-step="{middle + step}"][data-details="ready"]')
         page.wait_for_timeout(150)
-        frames.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
+        image, said = frame(page)
+        frames.append(image)
+        words.append(said)
         page.keyboard.press("ArrowRight")
     times = [FRAME_MS * (4 if step == 0 else 1) for step in steps]
     frames[0].save(
-        target, save_all=True, append_images=frames[1:], duration=times, loop=0, quality=70, method=4
+        target,
+        save_all=True,
+        append_images=frames[1:],
+        duration=times,
+        loop=0,
+        quality=70,
+        method=4,
+        xmp="\f".join(words).encode(),
     )
+
+
+def png_words(words: str) -> PngInfo:
+    info = PngInfo()
+    info.add_itxt(WORDS, words, zip=True)
+    return info
+
+
+def words_of(picture: Path) -> str:
+    """Return the words of the page when the picture was taken; "" if it carries none."""
+    with Image.open(picture) as image:
+        image.load()
+        return str(image.info.get(WORDS) or image.info.get("xmp", b"").decode())
 
 
 @contextmanager

@@ -48,14 +48,23 @@ def test_every_picture_of_the_readme_is_one_that_the_script_takes() -> None:
         assert picture.stat().st_size <= script().MOST_BYTES[shot.suffix]
 
 
+ROUNDING = re.compile(r"\d(\.\d+)?e-\d+")
+"""Differences of two ways to compute the same, which depend on the processor."""
+
+
 @pytest.mark.slow
-def test_the_script_takes_a_picture(tmp_path: Path, browser: Browser) -> None:
-    """`browser` sees to it that there is a Chromium."""
-    command = [sys.executable, str(SCRIPT), "--to", str(tmp_path), "compare"]
+@pytest.mark.parametrize("name", ["step", "kernel", "compare"])
+def test_a_picture_shows_what_its_page_shows_now(tmp_path: Path, browser: Browser, name: str) -> None:
+    """The words of the page, which each picture carries. `browser` sees to it that there is a Chromium."""
+    command = [sys.executable, str(SCRIPT), "--to", str(tmp_path), name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert size_of(tmp_path / "compare.png") == (1280, script().SHOTS["compare"].height)
-    assert not (ROOT / "docs" / "compare.png").samefile(tmp_path / "compare.png")
+    shot = script().SHOTS[name]
+    taken, committed = (folder / f"{name}{shot.suffix}" for folder in (tmp_path, ROOT / "docs"))
+    assert size_of(taken) == (1280, shot.height)
+    now, then = (ROUNDING.sub("rounding", script().words_of(picture)) for picture in (taken, committed))
+    assert now, "the picture carries no words"
+    assert then.splitlines() == now.splitlines(), f"python docs/screenshots.py {name} takes it again"
 
 
 def test_a_picture_that_nobody_knows_is_refused() -> None:
