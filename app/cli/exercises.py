@@ -46,12 +46,12 @@ def check_source(exercise: Exercise, source: str, *, keep: bool = True) -> Repor
     return report
 
 
-def is_recorded(record: Callable[[], None]) -> bool:
+def is_recorded(record: Callable[[], None], what: str = "this result") -> bool:
     """Record a result in the learner's state. Print why if that is impossible, and return whether it is saved."""
     try:
         record()
     except StateError as error:
-        terminal.tell_error(f"{error}; this result is not saved", error.next_step)
+        terminal.tell_error(f"{error}; {what} is not saved", error.next_step)
         return False
     return True
 
@@ -164,8 +164,8 @@ def show_hint(found: Exercise, command: str) -> None:
         cost = f"-{progress.HINT_COST:.0%}" if index == known.hints else "shown before"
         terminal.say(f"[bold]hint {index + 1}/{len(found.hints)}[/] [dim]({cost})[/]")
         terminal.say(f"  {terminal.literal(found.hints[index])}")
-    if number > known.hints:
-        progress.record_hint(found.id, number)
+    if number > known.hints and not is_recorded(lambda: progress.record_hint(found.id, number), "this hint"):
+        raise typer.Exit(terminal.ENVIRONMENT)
     terminal.next_command(f"prep {command} check {found.id}")
 
 

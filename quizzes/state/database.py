@@ -11,6 +11,9 @@ from common.paths import why_unwritable
 BUSY_SECONDS = 10.0
 """Timeout for another terminal's transaction, which takes milliseconds."""
 
+FULL = ("full", "space", "too large", "quota")
+"""Words of SQLite and of the system for a disk without space."""
+
 
 class StateError(OSError):
     """Raised if the state cannot be read or written. The message names the file; `next_step` says what to do."""
@@ -149,14 +152,28 @@ def telling(path: Path | str) -> Iterator[None]:
         raise
     except sqlite3.OperationalError as error:
         reason = _reason(error, Path(path))
-        raise StateUnavailable(f"the learner state {path}: {reason}", next_step=_help(reason)) from error
+        raise unavailable(path, reason) from error
     except sqlite3.IntegrityError:
         raise
     except sqlite3.DatabaseError as error:
         raise damaged(path, str(error)) from error
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StateUnavailable(f"the learner state {path}: {reason}", next_step=_help(reason)) from error
+        raise unavailable(path, reason) from error
+
+
+def unavailable(path: Path | str, reason: str) -> StateUnavailable:
+    """Return the error for a file that cannot be opened or written: what failed, and what to do."""
+    if "locked" in reason:
+        help_ = "another program has locked it; close that program, then try again"
+    elif any(words in reason.lower() for words in FULL):
+        why = f"nothing can be saved in the learner state {path}: {reason}"
+        return StateUnavailable(
+            why, next_step="free some disk space, or use another folder: PREP_HOME=/some/folder prep ..."
+        )
+    else:
+        help_ = "check that you may write to the folder, or use another one: PREP_HOME=/some/folder prep ..."
+    return StateUnavailable(f"the learner state {path} cannot be used: {reason}", next_step=help_)
 
 
 def _reason(error: sqlite3.OperationalError, path: Path) -> str:
@@ -173,11 +190,3 @@ def damaged(path: Path | str, reason: str) -> StateDamaged:
         f"the learner state {path} is damaged ({reason}); it was not changed",
         next_step="prep state backup   lists the copies, and says how to return to the newest",
     )
-
-
-def _help(reason: str) -> str:
-    if "locked" in reason:
-        return "another program has locked it; close that program, then try again"
-    if "full" in reason or "space" in reason.lower():
-        return "free some disk space, or use another folder: PREP_HOME=/some/folder prep ..."
-    return "check that you may write to the folder, or use another one: PREP_HOME=/some/folder prep ..."

@@ -112,6 +112,25 @@ def test_a_solution_is_shown_and_said_not_to_be_counted() -> None:
     assert done.exit_code == 3 and "def " in done.stdout and "not saved" in done.stderr
 
 
+@pytest.mark.parametrize(("command", "name"), [("lesson", EXERCISE), ("lab", LAB)])
+def test_a_hint_is_shown_and_said_not_to_be_counted(command: str, name: str) -> None:
+    practise()
+    with full_disk():
+        done = prep(command, "hint", name)
+    assert done.exit_code == 3 and "hint 1/" in done.stdout and "this hint is not saved" in done.stderr
+    assert "hint 1/" in (again := prep(command, "hint", name)).stdout and "hint 2/" not in again.stdout
+
+
+def test_a_plan_that_cannot_be_saved_says_what_where_and_what_to_do() -> None:
+    practise()
+    with full_disk():
+        done = prep("plan", "--interview", "21", "--hours", "5", "--role", "sre", "--level", "senior")
+    words = " ".join(done.stderr.split())
+    assert done.exit_code == 3
+    assert f"nothing can be saved in the learner state {state_path()}" in words and "File too large" in words
+    assert "next: free some disk space, or use another folder: PREP_HOME=" in words
+
+
 def test_progress_of_lessons_is_no_list_of_zeros_if_the_file_is_damaged() -> None:
     practise()
     damage()
