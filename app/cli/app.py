@@ -72,7 +72,9 @@ def app(
             raise terminal.Problem(f"unknown page {page!r}", f"the pages are {', '.join(PAGES)}")
     if trace is not None:
         if not trace.is_file():
-            raise terminal.Problem(f"there is no file {trace}", "prep trace record makes one")
+            raise terminal.Problem(
+                f"there is no file {trace}", "prep trace record --help   shows how to make one"
+            )
         parameters = {"run": f"file:{trace.resolve()}", **({"step": str(step)} if step else {})}
     elif attach is not None:
         from app.debugger.live.client import LiveError, Port
@@ -146,7 +148,7 @@ def _wait_until_healthy(server: ChildProcess, port: int) -> None:
             if not server.is_running:
                 raise terminal.Problem(
                     f"the server did not start (code {server.exit_code()})",
-                    f"is port {port} free?  prep app --port 0 takes a free one",
+                    f"prep app --port 0   takes a free port, if {port} is not free",
                     code=terminal.ENVIRONMENT,
                 )
             try:
@@ -167,7 +169,7 @@ def _free_port(port: int) -> int:
         except OSError as error:
             raise terminal.Problem(
                 f"port {port} cannot be used: {error.strerror or error}",
-                "prep app --port 0 takes a free one",
+                "prep app --port 0   takes a free one",
                 code=terminal.ENVIRONMENT,
             ) from error
         return int(probe.getsockname()[1])

@@ -163,8 +163,8 @@ def _from_zip(source: Path) -> Tables:
     except StateError:
         raise
     except zipfile.BadZipFile as error:
-        why = f"it is no export, and no copy of a state file ({str(error).lower()})"
-        raise _refused(source, why, "prep state export FILE makes an export") from error
+        why = f"it is neither an export nor a copy of a state file ({str(error).lower()})"
+        raise _refused(source, why, "prep state export FILE   makes an export") from error
     except (KeyError, ValueError, TypeError, AttributeError, EOFError) as error:
         raise _refused(source, f"{type(error).__name__}: {error}") from error
     except (OSError, RuntimeError) as error:  # RuntimeError: encrypted, or an unknown compression method

@@ -49,7 +49,7 @@ def find(name: str) -> Saved:
     found = [each for each in ids if name.strip().upper() and each.upper().endswith(name.strip().upper())]
     if len(found) != 1:
         which = "no session is" if not found else f"{len(found)} sessions are"
-        raise terminal.Problem(f"{which} called {name!r}", "prep mock list shows all sessions")
+        raise terminal.Problem(f"{which} called {name!r}", "prep mock list   shows all sessions")
     try:
         return read(found[0])
     except SessionError as error:
