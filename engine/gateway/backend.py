@@ -15,6 +15,8 @@ from engine.gateway.config import BackendSettings
 from engine.gateway.kv_index import KVIndex, PromptTokens
 from engine.gateway.limits import CircuitBreaker
 
+UNSUPPORTED = 501
+"""Status of a request for what the engine does not do: not a fault of the backend, and no other one does better."""
 CHUNK = 256
 """Characters of a prompt per remembered hash: a few blocks of tokens."""
 REMEMBERED = 1 << 15

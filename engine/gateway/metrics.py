@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from engine.gateway.backend import Backend
+from engine.gateway.backend import UNSUPPORTED, Backend
 
 OUTCOMES = ("ok", "client_error", "server_error", "timeout", "broken", "client_left")
 
@@ -90,7 +90,7 @@ class _Levels(Collector):
 
 def status_class(status: int) -> str:
     """Return "2xx", "4xx" or "5xx". 501 is the client's: it asks for what no backend has."""
-    return "4xx" if status == 501 else f"{status // 100}xx"
+    return "4xx" if status == UNSUPPORTED else f"{status // 100}xx"
 
 
 def outcome(how: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 import httpx
 
-from engine.gateway.backend import Backend, GatewayRequest
+from engine.gateway.backend import UNSUPPORTED, Backend, GatewayRequest
 from engine.gateway.config import BackendSettings
 from engine.gateway.metrics import GatewayMetrics
 from engine.gateway.route import Decision
@@ -168,7 +168,7 @@ class Sending:
         if status >= 400:
             self._response.headers["content-type"] = "application/json"
         self._content, self.status, self._first = content, status, time.monotonic()
-        self._end(status < 500, "ok" if status < 400 else f"HTTP {status}", status)
+        self._end(not is_fault(status), "ok" if status < 400 else f"HTTP {status}", status)
         return Failure(f"HTTP {status}", status, is_answer=True) if status in RETRIED else None
 
     @property
@@ -221,7 +221,9 @@ class Sending:
         self._first = self._first or time.monotonic()
         if stream.error is not None:
             self._end(
-                stream.error.status < 500, f"HTTP {stream.error.status} in the stream", stream.error.status
+                not is_fault(stream.error.status),
+                f"HTTP {stream.error.status} in the stream",
+                stream.error.status,
             )
         elif stream.is_done and stream.fault is None:
             self._end(True, "ok", 200)
@@ -257,6 +259,11 @@ class Sending:
             if ok is not None:  # of a client that left, nothing is known
                 latency_s = None if self._first is None else self._first - self._began
                 self._on_end(self.backend, how != "ok", latency_s)
+
+
+def is_fault(status: int) -> bool:
+    """Whether a status counts against its backend."""
+    return status >= 500 and status != UNSUPPORTED
 
 
 def headers_for(settings: BackendSettings) -> dict[str, str]:

@@ -85,6 +85,7 @@ def test_wrong_requests_and_full_queues_are_the_clients_and_not_tried_again() ->
     for status in (400, 404, 429, 501):
         client, made, got = gateway({"a": failing(status), "b": failing(status)})
         assert ask(client).status_code == status and len(got) == 1
+        assert [each.num_failed for each in made.backends] == [0, 0]
 
 
 def test_the_breaker_keeps_requests_from_a_backend_that_fails() -> None:
