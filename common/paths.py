@@ -8,6 +8,8 @@ from tempfile import NamedTemporaryFile
 
 from platformdirs import user_cache_path, user_data_path
 
+from common.text import shown
+
 _PROBE_BYTES = 1 << 16
 """More than SQLite writes beside a file to open it."""
 
@@ -33,6 +35,20 @@ def built_dir() -> Path:
     if root := _named_by("PREP_CACHE"):
         return root
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prep"
+
+
+def expanded(name: str) -> Path:
+    """Return a user's path with `~` replaced. Raises ValueError for a name that the system cannot look up."""
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # too long, not Unicode, or the home of an unknown user
+        raise ValueError(f"{shown(name)} cannot be looked up: {error}") from None
+    return path
 
 
 def _named_by(variable: str) -> Path | None:

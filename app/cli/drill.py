@@ -233,7 +233,8 @@ def _script(path: Path) -> list[str]:
     for number, line in enumerate(lines, 1):  # now, rather than after two runs of a server
         if (word := line.split()[0]) not in COMMANDS:
             raise terminal.Problem(
-                f"line {number} of the script: {word!r} is no command", f"commands are {', '.join(COMMANDS)}"
+                f"line {number} of the script: {word!r} is not a command",
+                f"commands are {', '.join(COMMANDS)}",
             )
         for name in line.split()[1:] if word in ("look", "l") else ():
             if name not in LOOKS:
@@ -289,7 +290,7 @@ class _Floor:
             self._say(HELP)
             self._tell_choices()
         else:
-            raise ValueError(f"{word!r} is no command; help lists them")
+            raise ValueError(f"{word!r} is not a command; help lists them")
 
     def _look(self, names: list[str]) -> None:
         if not names:

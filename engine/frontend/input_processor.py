@@ -28,6 +28,7 @@ MAX_BAD_WORDS_TOKENS = 1024
 """Spellings of bad words in a request, and their tokens, as in vLLM (VLLM_MAX_NUM_BAD_WORDS, ..._TOTAL_TOKENS)."""
 
 
+IDS = "prompt_token_ids must be a list of token ids"
 CONTEXT = "this model's maximum context length is {:,} tokens (max_model_len)"
 """Beginning of errors about long prompts; clients such as LiteLLM recognise the words, which are vLLM's."""
 
@@ -152,7 +153,7 @@ class InputProcessor:
         if isinstance(prompt, str):
             return prompt, self._encode(prompt), []
         if not isinstance(prompt, dict):
-            return None, _checked_ids(prompt), []
+            return None, _checked_ids(prompt, "a prompt must be text or a list of token ids"), []
         if images := _images_of(prompt):
             return self._place_images(prompt, images)
         is_known = prompt.keys() <= PromptDict.__annotations__.keys()
@@ -162,15 +163,15 @@ class InputProcessor:
                 f'"multi_modal_data"; got the keys {sorted(map(str, prompt))}'
             )
         text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
-        return text, self._encode(text) if token_ids is None else _checked_ids(token_ids), []
+        return text, self._encode(text) if token_ids is None else _checked_ids(token_ids, IDS), []
 
     def _place_images(
         self, prompt: PromptDict, images: list[Any]
     ) -> tuple[str, list[int], list[MultiModalFeature]]:
         if len(images) > self._max_images:
             raise InvalidRequestError(
-                f"the prompt has {len(images)} images and this engine takes {self._max_images}; start it with "
-                f"limit_mm_per_prompt={{'image': {len(images)}}}"
+                f"the prompt has {counted(len(images), 'image')} and this engine takes {self._max_images}; "
+                f"start it with limit_mm_per_prompt={{'image': {len(images)}}}"
             )
         text = prompt.get("prompt")
         if not isinstance(text, str) or "prompt_token_ids" in prompt:
@@ -218,7 +219,7 @@ class InputProcessor:
         room = self._max_model_len - num_prompt_tokens
         if params.min_tokens > room:
             raise InvalidRequestError(
-                f"min_tokens is {params.min_tokens}, but a prompt of {num_prompt_tokens} tokens leaves room "
+                f"min_tokens is {params.min_tokens}, but a prompt of {counted(num_prompt_tokens, 'token')} leaves room "
                 f"for {room} (max_model_len={self._max_model_len})"
             )
         if "kv_transfer_params" in (params.extra_args or ()) and not self._has_kv_connector:
@@ -328,7 +329,7 @@ class InputProcessor:
 
 
 def checked_params(params: Any) -> SamplingParams:
-    """Return `params`. Raises InvalidRequestError if they are none."""
+    """Return `params`. Raises InvalidRequestError if they are of another class."""
     if not isinstance(params, SamplingParams):
         raise InvalidRequestError(f"sampling_params must be SamplingParams, got {shown(params)}")
     return params
@@ -347,13 +348,11 @@ def _images_of(prompt: PromptDict) -> list[Any]:
     return list(images) if isinstance(images, (list, tuple)) else [images]
 
 
-def _checked_ids(token_ids: Any) -> list[int]:
-    """Return plain integers; those of another type, such as numpy's, are converted."""
+def _checked_ids(token_ids: Any, rule: str) -> list[int]:
+    """Return plain integers; those of another type, such as numpy's, are converted. rule: start of the error."""
     found = None if isinstance(token_ids, (str, bytes)) else list_of(token_ids)
     if found is None:
-        raise InvalidRequestError(
-            f"a prompt must be text or a list of token ids, got {shown(token_ids)}; give text or ids"
-        )
+        raise InvalidRequestError(f"{rule}, got {shown(token_ids)}")
     for token_id in found:
         if type(token_id) is not int and (isinstance(token_id, bool) or not isinstance(token_id, Integral)):
             raise InvalidRequestError(f"prompt_token_ids must hold integers, got {shown(token_id)}")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.text import shown
+from common.paths import expanded
 from engine.config import EngineArgs
 from engine.core.request import Request
 from engine.core.stats import StepStats
@@ -263,16 +263,13 @@ def find_adapter(path: str) -> Path:
     """Return the folder of an adapter, given as the name of a shipped one or as a path."""
     from engine.zoo.registry import MODELS
 
-    shipped = MODELS / path
     try:
-        is_name = Path(path).name == path and shipped.is_dir() and not Path(path).is_dir()
-        return shipped if is_name else Path(path).expanduser()
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-    ) as error:  # too long, not Unicode, or the home of an unknown user
-        raise InvalidRequestError(f"lora_path {shown(path)} cannot be looked up: {error}") from None
+        folder = expanded(path)
+    except ValueError as error:
+        raise InvalidRequestError(f"lora_path {error}") from None
+    shipped = MODELS / path
+    is_name = Path(path).name == path and shipped.is_dir() and not folder.is_dir()
+    return shipped if is_name else folder
 
 
 def load_tokenizer(args: EngineArgs) -> Tokenizer | None:

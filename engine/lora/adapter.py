@@ -99,7 +99,7 @@ def _read_halves(folder: Path) -> Halves:
     for name, tensor in stored.items():
         match = _HALF.fullmatch(name.removeprefix(_PREFIX))
         if match is None:
-            raise LoRAError(f"{path} holds {name}, which is no lora_A or lora_B of a linear layer")
+            raise LoRAError(f"{path} holds {name}, which is not a lora_A or lora_B of a linear layer")
         if tensor.ndim != 2 or not tensor.is_floating_point():
             shape = list(tensor.shape)
             raise LoRAError(f"{path}: {name} must be a floating-point matrix, it is {tensor.dtype} {shape}")

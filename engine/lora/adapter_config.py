@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.patterns import pattern_fault
 from engine.lora.request import LoRAError
 
 logger = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ def read_adapter_config(folder: Path, max_rank: int) -> AdapterConfig:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise LoRAError(f"{folder} is no adapter: it has no adapter_config.json") from None
+        raise LoRAError(f"{folder} has no adapter_config.json; give the folder of an adapter") from None
     except (OSError, ValueError, RecursionError) as error:
         raise LoRAError(f"{path} cannot be read: {error}") from None
     if not isinstance(config, dict):
@@ -208,10 +209,8 @@ def _modules(config: dict[str, Any], key: str, path: Path) -> tuple[str, ...] | 
 
 
 def _check_regex(regex: str, key: str, given: str, path: Path) -> None:
-    try:
-        re.compile(regex)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise LoRAError(f"{path}: {key} holds {given!r}, which is no regular expression: {error}") from None
+    if fault := pattern_fault(regex):
+        raise LoRAError(f"{path}: {key} holds {given!r}, which is {fault}")
 
 
 def _is_named(name: str, modules: tuple[str, ...] | str) -> bool:

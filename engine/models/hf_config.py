@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from common.names import unknown_name
-from common.text import shown
+from common.paths import expanded
+from common.text import counted
 from engine.config import ConfigError, ModelArgs, ModelConfig, MoEConfig
 from engine.config.model import CHECKPOINT_FORMATS, ONLINE_SCHEMES, ExpertNames
 from engine.models.checkpoint import (
@@ -157,17 +158,12 @@ def local_folder(name: str | PathLike[str]) -> Path | None:
     if name in shipped:
         return zoo.resolve(name)
     try:
-        path = Path(name).expanduser()
-        is_folder, is_file = path.is_dir(), path.is_file()
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-    ) as error:  # too long, not Unicode, or the home of an unknown user
-        raise ConfigError(f"model {shown(name)} cannot be looked up: {error}") from None
-    if is_folder:
+        path = expanded(name)
+    except ValueError as error:
+        raise ConfigError(f"model {error}") from None
+    if path.is_dir():
         return path
-    if is_file:
+    if path.is_file():
         raise ConfigError(f"{name} is a file; give the folder that holds config.json and the weights")
     if name.count("/") == 1 and name[0] not in "./~\\" and not name.endswith("/"):
         return None
@@ -413,8 +409,8 @@ def _layer_types(fields: Fields, num_layers: int) -> list[str]:
         raise fields.error("layer_types", f"a list of {' and '.join(known)}, one for each layer")
     if kinds and len(kinds) != num_layers:
         raise ConfigError(
-            f"{fields.source}: layer_types names {len(kinds)} layers, and num_hidden_layers is {num_layers}; correct "
-            "the file or fetch it again"
+            f"{fields.source}: layer_types names {counted(len(kinds), 'layer')}, and num_hidden_layers is "
+            f"{num_layers}; correct the file or fetch it again"
         )
     if "sliding_attention" in kinds and fields.optional_count("sliding_window") is None:
         raise ConfigError(

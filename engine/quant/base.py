@@ -9,11 +9,11 @@ Source: vLLM model_executor/layers/quantization/base_config.py.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Any, Protocol
 
 from common.dotted_path import load_object
+from common.patterns import pattern_fault
 from engine.config import ConfigError
 from engine.config.model import CHECKPOINT_FORMATS
 from engine.layers.linear import Linear, LinearMethod, UnquantizedLinearMethod
@@ -81,13 +81,9 @@ def object_in(raw: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def check_pattern(pattern: str, key: str) -> None:
-    """Raise ConfigError if a pattern is no regular expression."""
-    try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ConfigError(
-            f"quantization_config: {key} holds {pattern!r}, which is no regular expression: {error}"
-        ) from None
+    """Raise ConfigError if a pattern is not a regular expression."""
+    if fault := pattern_fault(pattern):
+        raise ConfigError(f"quantization_config: {key} holds {pattern!r}, which is {fault}")
 
 
 def wrong_type(raw: dict[str, Any], key: str, expected: str) -> ConfigError:

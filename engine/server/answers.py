@@ -129,7 +129,7 @@ class EventStream:
             return Event(raw, SKIMMED)
         content = json_object(data)
         if content is None or not self._take(content):
-            self._wrong = Fault("an event that is no part of an answer")
+            self._wrong = Fault("an event that is not part of an answer")
             return None
         return Event(raw, content)
 

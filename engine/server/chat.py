@@ -279,7 +279,7 @@ def _template_variables(request: ChatTemplateFields) -> dict[str, Any]:
     """Return the other variables of the template: not the template, nor what has a field of its own."""
     given = request.chat_template_kwargs or {}
     if wrong := sorted(given.keys() & NO_VARIABLES):
-        message = f"chat_template_kwargs must not have {wrong[0]}: it is no variable of the template"
+        message = f"chat_template_kwargs must not have {wrong[0]}: it is not a variable of the template"
         raise ApiError(400, message, param="chat_template_kwargs")
     found: dict[str, Any] = {}
     if isinstance(request, ChatCompletionRequest):

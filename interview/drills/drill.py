@@ -225,7 +225,7 @@ class Drill(_Part):
         if self.cause in self.distractors or self.debrief.runner_up not in self.distractors:
             raise ValueError("the runner-up is one of the distractors, and the cause is not")
         if wrong := [name for name in self.evidence if name not in FIGURES]:
-            raise ValueError(f"evidence {wrong[0]!r} is no figure; figures are {', '.join(FIGURES)}")
+            raise ValueError(f"evidence {wrong[0]!r} is not a figure; figures are {', '.join(FIGURES)}")
         if not any(FIGURES[name].look in LOOKS for name in self.evidence):
             raise ValueError("no look shows the evidence")
         if self.fault.is_empty:
@@ -234,7 +234,7 @@ class Drill(_Part):
             raise ValueError("at least one fix helps, and at least one does not")
         others = [each.prefixes_of for each in self.load.groups.values() if each.prefixes_of]
         if wrong := [name for name in others if name not in self.load.groups]:
-            raise ValueError(f"prefixes_of names {wrong[0]!r}, which is no group of the load")
+            raise ValueError(f"prefixes_of names {wrong[0]!r}, which is not a group of the load")
         for change in (self.fault, *self.fixes):
             if wrong := [name for name in change.load if name not in self.load.groups]:
                 raise ValueError(f"the load has no group {wrong[0]!r}")

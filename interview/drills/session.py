@@ -164,7 +164,9 @@ class Session:
         if has_worked and self.guessed is not None:
             raise ConfigError("a fix has met the objective, so the cause that you stated before it stands")
         if cause not in self.drill.hypotheses:
-            raise ConfigError(f"{cause!r} is no hypothesis; they are {', '.join(self.drill.hypotheses)}")
+            raise ConfigError(
+                f"{cause!r} is not a hypothesis of this drill; use one of {', '.join(self.drill.hypotheses)}"
+            )
         if not 1 <= confidence <= 99:
             raise ConfigError(f"the confidence is 1 to 99 percent, got {confidence}")
         if not evidence:

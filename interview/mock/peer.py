@@ -86,9 +86,11 @@ def read(path: Path) -> Round:
     except OSError as error:
         raise SessionError(f"cannot read {path}: {error.strerror}", "check the name") from None
     except (ValueError, RecursionError):
-        raise SessionError(f"{path} is damaged, or is no round", "ask for the file again") from None
+        raise SessionError(f"{path} is damaged, or is not a round", "ask for the file again") from None
     if not isinstance(data, dict) or data.get("prep") != KIND:
-        raise SessionError(f"{path} is no round of prep mock peer", "prep mock peer --host --out round.prep")
+        raise SessionError(
+            f"{path} is not a round of prep mock peer", "prep mock peer --host --out round.prep"
+        )
     if data.get("format") != FORMAT:
         raise SessionError(
             f"{path} has format {data.get('format')!r}; this version reads {FORMAT}",

@@ -84,7 +84,7 @@ def read(session_id: str) -> Saved:
         raise SessionError(f"cannot read the session {session_id}: {error}", "prep mock list") from None
     entries = list(_entries(text))
     if not entries or "spec" not in entries[0]:
-        raise SessionError(f"{path} is no session", "prep mock list")
+        raise SessionError(f"{path} is not a session", "prep mock list")
     head = entries[0]
     if head.get("format") != FORMAT:
         raise SessionError(

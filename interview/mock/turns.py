@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from common.text import counted
 from interview.drills.score import MOST_NAMED
 from interview.mock.scenario import Code, Pick
 from quizzes.grading import ParseError, asked_keys, check_reply
@@ -45,10 +46,11 @@ class Prose(Want):
     def check(self, reply: dict[str, Any]) -> None:
         text = reply.get("clarify", reply.get("text"))
         if not isinstance(text, str):
-            raise ParseError("the answer is no text", "write it in your own words")
+            raise ParseError("the answer is not text", "write it in your own words")
         if len(text) > MAX_CHARACTERS:
             raise ParseError(
-                f"that is {len(text):,} characters; {MAX_CHARACTERS:,} is the limit", "say it shorter"
+                f"that is {counted(len(text), 'character')}; {MAX_CHARACTERS:,} is the limit",
+                "say it shorter",
             )
 
 
@@ -78,7 +80,7 @@ class Ask(Want):
                 check_reply(self.instance, key, str(replies.get(key, "")), replies)
         sure = reply.get("confidence")
         if sure is not None and not (type(sure) is int and 1 <= sure <= 99):
-            raise ParseError(f"{sure!r} is no confidence", "type a whole number from 1 to 99")
+            raise ParseError(f"{sure!r} is not a confidence", "type a whole number from 1 to 99")
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Mark(Want):
 
     def check(self, reply: dict[str, Any]) -> None:
         if reply.get("mark") not in MARKS:
-            raise ParseError(f"{reply.get('mark')!r} is no mark", f"type one of {', '.join(MARKS)}")
+            raise ParseError(f"{reply.get('mark')!r} is not a mark", f"type one of {', '.join(MARKS)}")
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Hypothesis(Want):
             raise ParseError(f"{reply.get('cause')!r} is none of the causes", "choose one of them")
         sure, named = reply.get("confidence"), reply.get("evidence")
         if not (type(sure) is int and 1 <= sure <= 99):
-            raise ParseError(f"{sure!r} is no confidence", "type a whole number from 1 to 99")
+            raise ParseError(f"{sure!r} is not a confidence", "type a whole number from 1 to 99")
         if not isinstance(named, list) or bool(named) != bool(self.figures):
             raise ParseError("no figure is named", "name the figures that decide, as a look shows them")
         if wrong := [name for name in named if name not in self.figures]:

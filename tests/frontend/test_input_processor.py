@@ -125,7 +125,7 @@ def test_the_longest_prompt_leaves_room_for_one_token(processor: InputProcessor)
         ({"prompt_logprobs": -1}, "prompt_logprobs must be at most 20, got -1"),
         (
             {"min_tokens": 40, "max_tokens": 50},
-            "min_tokens is 40, but a prompt of 1 tokens leaves room for 31",
+            "min_tokens is 40, but a prompt of 1 token leaves room for 31",
         ),
     ],
 )

@@ -262,7 +262,7 @@ def test_prompt_logprobs_cover_the_prompt_even_if_it_is_cached(llm: LLM) -> None
         (["hello", [400]], GREEDY, "not in the model's vocabulary"),
         (["hello", "the cat"], [GREEDY], "2 prompts, but 1 sampling_params"),
         (["hello", "the cat"], [], "2 prompts, but 0 sampling_params"),
-        (["hello"], {}, "1 prompts, but 0 sampling_params"),
+        (["hello"], {}, "1 prompt, but 0 sampling_params"),
         (["hello", [9] * 128], GREEDY, "maximum context length is 128 tokens"),
         (["hello"], "warm", "sampling_params"),
         (["hello", "the cat"], [GREEDY, SamplingParams(logprobs=100)], "logprobs must be at most 20"),

@@ -27,7 +27,7 @@ BROKEN = {
     "cut in [DONE]": (Script(WHOLE[:-1], framing="length"), ENDED + "within an event"),
     "only [DONE]": (Script(events(DONE)), ENDED + "without an answer"),
     "unfinished": (Script(events(ONE, USAGE, DONE)), ENDED + "without the finish_reason of choice 0"),
-    "rubbish": (Script(events(ONE, b"data: {\n\n", LAST, DONE)), "an event that is no part of an answer"),
+    "rubbish": (Script(events(ONE, b"data: {\n\n", LAST, DONE)), "an event that is not part of an answer"),
     "error first": (Script(events({"error": {"message": "x", "code": 500}}, DONE)), "error 500 in the stream"),
     "error": (Script(events(ONE, {"error": {"message": "x"}}, DONE)), "error 500 in the stream"),
     "error, then cut": (Script(events(ONE, {"error": "x"}), framing="length", missing=9), "error 500 in the stream"),

@@ -91,11 +91,11 @@ def test_the_script_has_what_an_interviewer_needs(runner: Runner) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "damaged, or is no round"),
+        ("", "damaged, or is not a round"),
         ("[1, 2", "damaged"),
         ("[" * 100_000, "damaged"),
-        ("[]", "is no round of prep mock peer"),
-        ('{"name": "something else"}', "is no round of prep mock peer"),
+        ("[]", "is not a round of prep mock peer"),
+        ('{"name": "something else"}', "is not a round of prep mock peer"),
         ('{"prep": "prep mock round", "format": 2, "round": {}}', "format 2; this version reads 1"),
         ('{"prep": "prep mock round", "format": 1, "round": {}}', "is damaged"),
         ('{"prep": "prep mock round", "format": 1, "round": 7}', "is damaged"),

@@ -82,8 +82,8 @@ def test_a_session_can_be_read_while_it_is_held() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "is no session"),
-        ("nonsense\n", "is no session"),
+        ("", "is not a session"),
+        ("nonsense\n", "is not a session"),
         ('{"format": 9, "spec": {}}\n', "has format 9"),
         ('{"format": 1, "spec": {"scenarios": [], "colour": 1}}\n', "damaged"),
     ],

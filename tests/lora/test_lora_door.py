@@ -84,7 +84,7 @@ def test_tensors_that_do_not_belong(tmp_path: Path) -> None:
     }
     assert "layers.99" in refused(write_adapter(tmp_path / "layer", targets=["q_proj"], tensors=more))
     strange = tensors | {"base_model.model.lm_head.weight": torch.zeros(8, 8)}
-    assert "no lora_A or lora_B" in refused(
+    assert "not a lora_A or lora_B" in refused(
         write_adapter(tmp_path / "head", targets=["q_proj"], tensors=strange)
     )
     half = dict(tensors)

@@ -208,7 +208,7 @@ def test_sliding_windows_per_layer() -> None:
             "layer_types",
         ),
         ("MixtralForCausalLM", {"sliding_window": 8, "layer_types": layer_types}, "layer_types"),
-        ("MistralForCausalLM", {"sliding_window": 8, "layer_types": layer_types[:1]}, "names 1 layers"),
+        ("MistralForCausalLM", {"sliding_window": 8, "layer_types": layer_types[:1]}, "names 1 layer"),
         (
             "MistralForCausalLM",
             {"sliding_window": None, "layer_types": layer_types},

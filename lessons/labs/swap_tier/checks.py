@@ -390,7 +390,7 @@ class LabTier(HostTier):
         if not may:
             return False
         if not isinstance(found, int) or not 1 <= found < len(self.pool.blocks):
-            raise Failed(f"step {self.step}: store returned {found!r}, which is no host block")
+            raise Failed(f"step {self.step}: store returned {found!r}, which is not a host block")
         chosen = self.pool.blocks[found]
         order = list(self.pool.free)
         if chosen not in order or (chosen.block_hash is not None and chosen is not order[0]):
