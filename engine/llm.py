@@ -16,7 +16,7 @@ from typing import Any, Self, cast
 
 from tqdm import tqdm
 
-from common.text import shown
+from common.text import counted, shown
 from engine.config import ConfigError, EngineArgs
 from engine.core.kv_events import KVEventBatch
 from engine.engine_core import EngineCore
@@ -169,8 +169,8 @@ class LLM:
             num_prompt = len(request.prompt_token_ids)
             if (longest := num_prompt + params.max_tokens) > most:
                 raise InvalidRequestError(
-                    f"a prompt of {num_prompt} tokens and max_tokens={params.max_tokens} make {longest}, more than "
-                    f"max_model_len={most}; lower max_tokens"
+                    f"a prompt of {counted(num_prompt, 'token')} and max_tokens={params.max_tokens} make "
+                    f"{longest}, more than max_model_len={most}; lower max_tokens"
                 )
         return [self._beam_search(request, params) for request in requests]
 
@@ -446,6 +446,6 @@ def _for_each(given: Any, num_prompts: int, name: str) -> list[Any]:
         return [given] * num_prompts
     if len(several) != num_prompts:
         raise InvalidRequestError(
-            f"{num_prompts} prompts, but {len(several)} {name}; give one for all or one for each"
+            f"{counted(num_prompts, 'prompt')}, but {len(several)} {name}; give one for all or one for each"
         )
     return several

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from common.text import counted
+
 if TYPE_CHECKING:
     from engine.lora.request import LoRARequest
 
@@ -56,7 +58,7 @@ class CompletionOutput:
     def __repr__(self) -> str:
         end = f", finish_reason={self.finish_reason!r}" if self.finished else ""
         reason = f", stop_reason={self.stop_reason!r}" if self.stop_reason is not None else ""
-        return f"CompletionOutput({self.index}: {self.text!r}, {len(self.token_ids)} tokens{end}{reason})"
+        return f"CompletionOutput({self.index}: {self.text!r}, {counted(len(self.token_ids), 'token')}{end}{reason})"
 
 
 @dataclass(slots=True)
@@ -153,7 +155,7 @@ class RequestOutput:
         return replace(later, prompt_logprobs=self.prompt_logprobs or later.prompt_logprobs, outputs=outputs)
 
     def __repr__(self) -> str:
-        prompt = f"{len(self.prompt_token_ids)} tokens" if self.prompt is None else repr(self.prompt)
+        prompt = counted(len(self.prompt_token_ids), "token") if self.prompt is None else repr(self.prompt)
         state = "finished" if self.finished else "running"
         return f"RequestOutput({self.request_id}, {state}, prompt={prompt}, outputs={self.outputs})"
 

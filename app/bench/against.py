@@ -20,6 +20,7 @@ from app.bench.timing import Tell, machine_busy_seconds, partial_results
 from app.bench.turns import SideReport, Turns, generate
 from app.bench.workload import Lengths, Work, draw_work
 from common.processors import num_processors
+from common.text import counted
 
 WARM_UPS = 2
 """Uncounted rounds at the start: vLLM compiles again when it first runs another kind of batch."""
@@ -129,7 +130,7 @@ def compare_throughput(
         report.profile_slowdown = answer.seconds / sum(work.max_tokens) / usual
 
     sizes = (num_prompts, input_len, output_len)
-    return _alternate(tell, pair, f"{num_prompts} requests", "throughput", sizes, rounds, afterwards)
+    return _alternate(tell, pair, counted(num_prompts, "request"), "throughput", sizes, rounds, afterwards)
 
 
 def compare_single(tell: Tell, pair: Pair, *, input_len: int, output_len: int, rounds: int) -> Comparison:

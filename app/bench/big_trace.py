@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 
 from app.bench.timing import Tell
+from common.text import counted
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
@@ -33,7 +34,7 @@ def make_trace(path: Path, blocks: int, steps: int, tell: Tell, seed: int = 0) -
     with TraceWriter(path, {"model": "none: tokens are random", "seed": seed}, scheduler) as tracer:
         for step in range(steps):
             if step % TELL_EVERY == 0:
-                tell(f"recording {blocks:,} blocks x {steps:,} steps: {step / steps:.0%}")
+                tell(f"recording {counted(blocks, 'block')} x {counted(steps, 'step')}: {step / steps:.0%}")
             while len(scheduler.waiting) < 8:
                 request = _request(next(numbers), openings, rng)
                 scheduler.add(request)

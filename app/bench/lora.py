@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 
 from app.bench.models import bench_model
 from app.bench.timing import Tell
+from common.text import counted
 from engine.config import EngineArgs
 from engine.exec.uniproc import worker_of
 from engine.frontend.llm_engine import LLMEngine
@@ -87,7 +88,7 @@ def measure(
         speeds: dict[int, list[float]] = {count: [] for count in counts}
         for number in range(rounds + 1):
             for count in counts:
-                tell(f"round {number} of {rounds}, {count} adapters")
+                tell(f"round {number} of {rounds}, {counted(count, 'adapter')}")
                 speed = _round(llm, adapters[:count], batch_size, output_len, f"{number}-{count}")
                 if number:  # the first one warms up: slots are filled, decode steps recorded
                     speeds[count].append(speed)

@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any
 
 from app.bench.timing import Tell, partial_results
-from common.text import GIB
+from common.text import GIB, counted
 from engine.config import ConfigError, EngineArgs
 from engine.core.request import Request
 from engine.core.sched_output import SchedulerOutput
@@ -122,7 +122,7 @@ class _Bench:
         seconds: dict[str, list[float]] = {source: [] for source in SOURCES}
         for number in range(-1, rounds):  # the first round warms up and fills the tiers
             for source in SOURCES:
-                tell(f"{length} tokens, round {number + 1} of {rounds}: {source}")
+                tell(f"{counted(length, 'token')}, round {number + 1} of {rounds}: {source}")
                 self._push_to(source, prompt)
                 taken = self._run(prompt, source, num_blocks)
                 if number >= 0 and taken is not None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from app.bench.side import Answer, Side, SideSpec
 from app.bench.workload import Work
+from common.text import counted
 
 
 @dataclass
@@ -110,7 +111,7 @@ def generate(side: Side, work: Work) -> Answer:
     answer = side.ask("generate", work.prompts, work.max_tokens)
     if answer.result != work.max_tokens:
         raise RuntimeError(
-            f"{side.spec.name} returned {sum(answer.result)} tokens where {sum(work.max_tokens)} were asked for: "
-            "the comparison would be void"
+            f"{side.spec.name} returned {counted(sum(answer.result), 'token')} where {sum(work.max_tokens)} "
+            "were asked for: the comparison would be void"
         )
     return answer

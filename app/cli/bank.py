@@ -13,6 +13,7 @@ from app.cli import terminal
 from app.cli.options import JsonOption, TopicOption, argument, option
 from app.cli.quiz.start import open_bank
 from app.cli.run import plain, told
+from common.text import counted
 from quizzes.question_bank import BANK, load_bank
 from quizzes.topics import KINDS, TOPICS, resolve
 
@@ -85,7 +86,7 @@ def lint(
         for finding in findings:
             terminal.say(f"{terminal.mark(False)} {terminal.literal(finding)}")
         more = f", {compared:,} answers of the engine compared with their oracles" if run else ""
-        summary = f"{len(chosen)} questions, {len(findings)} findings{more}"
+        summary = f"{counted(len(chosen), 'question')}, {counted(len(findings), 'finding')}{more}"
         terminal.out().print(f"{terminal.mark(not findings)} {summary}")
         command, why = ("prep bank stats", "") if run else ("prep bank lint --run", "the slow half")
         terminal.next_command(command, why)
@@ -186,7 +187,7 @@ def stats(
         table.add_row(topic, str(len(entries)), *[str(levels[level] or "") for level in range(1, 6)])
     terminal.show("Questions by topic and difficulty", table)
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(e.kind for e in bank).most_common())
-    where.print(f"{len(bank)} questions: {kinds}")
+    where.print(f"{counted(len(bank), 'question')}: {kinds}")
     where.print(f"{graded / len(bank):.0%} decided by counters, formulas, checks or probes")
     where.print(f"{len(per_number)} numbered interview questions covered")
     where.print(f"positions of the right option: {found['right_option_position']}")

@@ -11,6 +11,7 @@ from rich.markup import escape
 from app.cli import terminal
 from app.cli.cards_export import export
 from app.cli.options import JsonOption, TopicOption, argument, option
+from common.text import counted
 from quizzes.cards.card_list import Cards, load_cards
 from quizzes.topics import TOPICS, resolve
 
@@ -64,7 +65,9 @@ def list_(
         for entry in entries:
             date = f"{entry.date}  " if entry.date else ""
             terminal.say(f"  [cyan]{entry.id.partition('.')[2]:<22}[/] {date}{escape(entry.title)}")
-    console.print(f"\n{len(found)} cards, {sum(bool(entry.run) for entry in found)} with a claim that runs")
+    console.print(
+        f"\n{counted(len(found), 'card')}, {sum(bool(entry.run) for entry in found)} with a claim that runs"
+    )
     if found:
         terminal.next_command(f"prep cards show {found[0].id}")
     else:
@@ -150,7 +153,7 @@ def one_card(cards: Cards, name: str) -> Any:
     found = cards.find(name)
     if len(found) > 1:
         raise terminal.Problem(
-            f"{name!r} names {len(found)} cards: {', '.join(found)}", f"prep cards show {found[0]}"
+            f"{name!r} names {counted(len(found), 'card')}: {', '.join(found)}", f"prep cards show {found[0]}"
         )
     return cards.card(found[0] if found else name)
 

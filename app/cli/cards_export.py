@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import TopicOption, option
+from common.text import counted
 from quizzes.topics import ROLES, TOPICS, resolve
 
 if TYPE_CHECKING:
@@ -55,10 +56,10 @@ def export(
         from quizzes.cards.pdf import write as write_pdf
 
         title = f"prep: {topic or 'all topics'}" + (f" for {wanted_role}" if wanted_role else "")
-        note = f"{len(entries)} entries, numbers of seed {seed}, computed on {date.today()}"
+        note = f"{counted(len(entries), 'entry')}, numbers of seed {seed}, computed on {date.today()}"
         with terminal.loading("the PDF"):
             pages = write_pdf(entries, pdf, title, note)
-        terminal.say(f"{pages} pages in {terminal.literal(terminal.shown(pdf))}", whole=True)
+        terminal.say(f"{counted(pages, 'page')} in {terminal.literal(terminal.shown(pdf))}", whole=True)
     for line in left_out:
         terminal.note(f"[yellow]left out:[/] {terminal.literal(line)}")
     if anki is not None:

@@ -209,7 +209,7 @@ def _bank() -> Check:
     from quizzes.question_bank import load_bank
 
     bank = load_bank()
-    text = f"bank: {len(bank):,} questions in {len({entry.topic for entry in bank})} topics"
+    text = f"bank: {counted(len(bank), 'question')} in {len({entry.topic for entry in bank})} topics"
     if bank.problems:
         return Check("warn", f"{text}, {len(bank.problems)} invalid: {bank.problems[0]}", "prep bank lint")
     return Check("ok" if len(bank) else "fail", f"{text}, 0 invalid", "prep bank lint")
@@ -249,7 +249,7 @@ def _state() -> Check:
     copies = backups(path)
     hours = (time.time() - copies[0].stat().st_mtime) / 3600 if copies else 0.0
     backup = f"backup {hours:.0f} h old" if copies else "no backup yet"
-    return Check("ok", f"state {path} (schema {SCHEMA}, {attempts:,} attempts, {backup})")
+    return Check("ok", f"state {path} (schema {SCHEMA}, {counted(attempts, 'attempt')}, {backup})")
 
 
 def _judge() -> Check:
@@ -324,7 +324,7 @@ def _engine() -> Iterator[Check]:
         start = time.perf_counter()
         alone = llm.chat(chats[0], params, use_tqdm=False)[0].outputs[0]
         seconds = time.perf_counter() - start
-        text = f"{shop.questions[0]!r} -> {alone.text!r}: {len(alone.token_ids)} tokens in {seconds:.2f} s"
+        text = f"{shop.questions[0]!r} -> {alone.text!r}: {counted(len(alone.token_ids), 'token')} in {seconds:.2f} s"
         yield Check("ok" if alone.token_ids else "fail", text, TEST)
         yield _golden_answers(llm)
         batch = llm.chat(chats, params, use_tqdm=False)

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from app.cli import terminal
 from app.cli.options import JsonOption, TopicOption, argument, option
 from app.cli.run import as_list, plain, resolve_name, type_name
+from common.text import counted
 from quizzes.experiments import registry
 from quizzes.topics import TOPICS, resolve
 
@@ -46,7 +47,7 @@ def list_(
         terminal.say(f"  [cyan]{short}[/]{mark}")
         console.print(Padding(experiment.title, (0, 0, 0, 6)), style="dim")
     console.print(
-        f"\n{len(found)} experiments. Those not marked as measured are exact: the same on every machine."
+        f"\n{counted(len(found), 'experiment')}. Those not marked as measured are exact: the same on every machine."
     )
     terminal.next_command(f"prep experiments show {found[0].name}" if found else "prep experiments list")
 

@@ -47,7 +47,7 @@ def overview(
     elif interview is not None:
         raise terminal.Problem(
             "--interview stands alone: it takes the next lab",
-            f"prep lab interview LAB --minutes {interview:g} takes the one that you name",
+            f"prep lab interview LAB --minutes {interview:g}   takes the one that you name",
         )
 
 
@@ -251,7 +251,7 @@ def _say_contract(lab: Lab) -> None:
     if workspace.contract_change(lab):
         terminal.say(
             f"[yellow]the contract of {lab.number} has changed since your file was made[/]; your file is kept. "
-            f"prep lab new {lab.number} shows the change"
+            f"prep lab new {lab.number}   shows the change"
         )
 
 

@@ -135,8 +135,10 @@ def eval_(
         terminal.print_json({"identical": identity.is_identical, "prompts": len(prompts), **right, **runs})
     else:
         _show_identity(identity)
-        say = f"exact match: {mine.share:.1%} with your pieces, {ours.share:.1%} with ours ({ours.total} answers)"
-        terminal.say(say)
+        answers = counted(ours.total, "answer")
+        terminal.say(
+            f"exact match: {mine.share:.1%} with your pieces, {ours.share:.1%} with ours ({answers})"
+        )
         if (difference := identity.first_difference()) is not None:
             run, prompt, position = difference
             terminal.say(

@@ -10,6 +10,7 @@ from typing import Annotated
 from app.cli import terminal
 from app.cli.mine_shared import SolutionsOption, load, pieces_explained
 from app.cli.options import JsonOption, option
+from common.text import counted
 
 PICTURES = (".png", ".svg")
 
@@ -107,7 +108,8 @@ def bench(
         for number, (ours, mine) in enumerate(pairs, 1)
     ]
     terminal.show(
-        f"{prompts} prompts a round", terminal.table("round", "ours tok/s", "yours tok/s", "ratio", rows=rows)
+        f"{counted(prompts, 'prompt')} a round",
+        terminal.table("round", "ours tok/s", "yours tok/s", "ratio", rows=rows),
     )
     terminal.say(says if is_clear else f"[yellow]{says}[/]")
     terminal.next_command("prep mine race", "compare schedulers without the speed of Python")

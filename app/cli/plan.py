@@ -210,7 +210,7 @@ def _print_questions(plan: QuestionPlan) -> None:
     _print(
         " questions ",
         [
-            f"{plan.new_total} new, {sum(plan.reviews)} reviews",
+            f"{plan.new_total} new, {counted(sum(plan.reviews), 'review')}",
             f"about {plan.recalled:.0f} recalled on the day",
         ],
     )

@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from app.cli import terminal
 from app.cli.options import JsonOption, SetOption, argument, option, parse_settings
-from common.text import plain_value
+from common.text import counted, plain_value
 from quizzes.experiments import Result, registry
 from quizzes.experiments.registry import Experiment, Inconclusive, NeedsHardware, get
 
@@ -36,7 +36,7 @@ def resolve_name(given: str) -> str:
     if len(found) == 1:
         return found[0]
     raise terminal.Problem(
-        f"{code} names {len(found)} experiments: {', '.join(found)}"
+        f"{code} names {counted(len(found), 'experiment')}: {', '.join(found)}"
         if found
         else f"no experiment has code {code}",
         f"prep experiments show {found[0]}" if found else "prep experiments list --codes",

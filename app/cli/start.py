@@ -13,6 +13,7 @@ from app.cli.progress import bar
 from app.cli.quiz.dialogue import Dialogue, EndOfInput, Quit
 from app.cli.quiz.start import drawn, hold, open_bank, open_state
 from app.cli.today import as_json, overview
+from common.text import counted
 from quizzes.learning.placement import ITEMS, LEVELS, Placement, Result
 from quizzes.learning.plan import Plan
 from quizzes.question_bank import Bank
@@ -217,7 +218,7 @@ def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> Non
             table.add_row(each.topic.replace("_", " "), f"{each.correct} of {each.asked}", hardest)
         console.print(table)
         console.print(
-            f"estimated difficulty [bold]{result.difficulty:g}[/] of 5 from {result.answered} answers: "
+            f"estimated difficulty [bold]{result.difficulty:g}[/] of 5 from {counted(result.answered, 'answer')}: "
             "a starting point, not a grade"
         )
     plan = found.plan

@@ -160,7 +160,8 @@ def verify(file: File, json: JsonOption = False) -> None:
             terminal.out().print(f"  and {len(problems) - 5} consequences of these")
     else:
         terminal.say(
-            f"{terminal.mark(True)} {file}: {reader.num_steps} steps replayed; all states match the engine's checks",
+            f"{terminal.mark(True)} {file}: {counted(reader.num_steps, 'step')} replayed; all states match "
+            "the engine's checks",
             whole=True,
         )
     if problems:
@@ -188,7 +189,7 @@ def export(
     count = export_perfetto(reader, perfetto)
     if json:
         return terminal.print_json({"file": str(perfetto), "events": count})
-    terminal.note(f"wrote {count} events to {perfetto}: open it at https://ui.perfetto.dev")
+    terminal.note(f"wrote {counted(count, 'event')} to {perfetto}: open it at https://ui.perfetto.dev")
 
 
 # ---------------------------------------------------------------------- record
@@ -223,7 +224,7 @@ def _run(program: list[str], path: Path) -> int:
         )
     except OSError as error:
         raise terminal.Problem(
-            f"cannot run {program[0]}: {error.strerror}", "prep --help lists the commands"
+            f"cannot run {program[0]}: {error.strerror}", "prep --help   lists the commands"
         ) from None
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     before_term = signal.signal(signal.SIGTERM, terminal.interrupt)  # `close` passes it on to the program
@@ -298,7 +299,7 @@ def _request_figures(reader: Trace, request: RequestHistory) -> dict[str, Any]:
 def _print_info(reader: Trace, summary: dict[str, Any], max_rows: int) -> None:
     head, out = summary["header"], terminal.out()
     prompt, cached = summary["prompt_tokens"], summary["cached_tokens"]
-    cache = f"{head['blocks']} blocks of {head['block_size']} tokens"
+    cache = f"{counted(head['blocks'], 'block')} of {head['block_size']} tokens"
     at_most = f"{summary['max_running']} running, {summary['max_waiting']} waiting"
     times = f"{summary['duration_s']:.3f} s, of which {summary['step_time_s']:.3f} s in steps"
     lines = {

@@ -216,7 +216,9 @@ def _print_outcome(outcome: ForkOutcome) -> None:
         terminal.note(f"{terminal.mark(False)} {terminal.literal(outcome.failure)}")
         terminal.note(f"[dim]the run up to the failure: {terminal.literal(outcome.path)}[/]")
     else:
-        terminal.note(f"{terminal.mark(True)} {outcome.num_steps} steps in {terminal.literal(outcome.path)}")
+        terminal.note(
+            f"{terminal.mark(True)} {counted(outcome.num_steps, 'step')} in {terminal.literal(outcome.path)}"
+        )
     for note in outcome.notes:
         terminal.note(f"{terminal.mark(None)} {terminal.literal(note)}")
 

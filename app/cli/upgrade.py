@@ -13,7 +13,7 @@ import typer
 from app.cli import terminal
 from app.cli.options import JsonOption, option, option_groups, parse_settings
 from app.cli.serve import KEY_VARIABLE
-from common.text import rough_duration
+from common.text import counted, rough_duration
 
 if TYPE_CHECKING:
     from app.bench.upgrade import UpgradeReport
@@ -162,7 +162,7 @@ def record(
         "model": model,
     }
     write_golden(output, requests, answers, header)
-    terminal.note(f"{terminal.shown(output)}: {len(requests)} requests with their answers")
+    terminal.note(f"{terminal.shown(output)}: {counted(len(requests), 'request')} with their answers")
     terminal.next_command(f"prep upgrade check --golden {output} --new .")
 
 

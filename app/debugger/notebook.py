@@ -20,6 +20,7 @@ from traitlets import Bytes
 from app.debugger.runs import RecordedRun, open_run
 from app.debugger.step_view import FOLDER, parts, script
 from app.debugger.step_view.envelope import envelope
+from common.text import counted
 
 _RENDER = """
 const MARKUP = %s;
@@ -47,7 +48,9 @@ class StepView(AnyWidget):
     def __init__(self, run: RecordedRun, step: int = 0) -> None:
         self.run, self._cut = run, parts.sizes(run)
         self.step = max(0, min(step, run.index.num_steps - 1))
-        self.text = f"{run.title}: {run.index.num_steps} steps, {run.index.num_blocks} blocks"
+        self.text = (
+            f"{run.title}: {counted(run.index.num_steps, 'step')}, {counted(run.index.num_blocks, 'block')}"
+        )
         first = self._envelope(parts.first_keys(self.run, self._cut, self.step), 0)
         super().__init__(data=first, _esm=_module())
         self.on_msg(self._answer)

@@ -148,8 +148,8 @@ def _hit(facts: Facts, plan: NextStep) -> Question | None:
         else f"Block {blocks} of it is not cached"
     )
     return facts.number(
-        f"{name} has {known} tokens and is admitted in step {facts.step + 1}. How many of them are found in the "
-        "prefix cache?",
+        f"{name} has {counted(known, 'token')} and is admitted in step {facts.step + 1}. How many of them are "
+        "found in the prefix cache?",
         plan.hits[name],
         f"{counted(blocks, 'full block')} of {size} tokens from the start without a gap are cached: "
         f"{blocks} x {size} = {plan.hits[name]}. {end}.",
@@ -244,7 +244,7 @@ def _given(facts: Facts, plan: NextStep) -> str:
     told = []
     for name in plan.arrivals[:MOST_CHOICES]:
         length = facts.reader.find(name, facts.step + 1).num_prompt_tokens
-        told.append(f"{name} ({length} tokens) arrives before it")
+        told.append(f"{name} ({counted(length, 'token')}) arrives before it")
     if len(plan.arrivals) > len(told):
         told.append(f"so do {len(plan.arrivals) - len(told)} more")
     if plan.returned:
@@ -284,7 +284,7 @@ def _evicted_first(facts: Facts, plan: NextStep) -> Question | None:
         whose = "" if content is None else f", {facts.reader.requests[content.request].request_id}'s"
         named[block] = f"block {block}{whose}"
     return facts.choice(
-        f"{len(cached)} free blocks hold cached content. Step {facts.step + 1} evicts some of them. Which one is "
+        f"Free blocks with cached content: {len(cached)}. Step {facts.step + 1} evicts some of them. Which one is "
         "evicted first?",
         named[plan.evicted[0]],
         list(named.values()),
@@ -336,7 +336,7 @@ def _next_block(facts: Facts, plan: NextStep) -> Question | None:
         f"{name} decodes: it holds {counted(blocks, 'block')} of {size} tokens, and the KV of {computed} tokens "
         "exists. It computes one token in every step. After how many steps does it allocate its next block?",
         wait,
-        f"Its blocks hold {blocks} x {size} = {blocks * size} tokens and {computed} are there, so "
+        f"Its blocks hold {blocks} x {size} = {counted(blocks * size, 'token')} and {computed} are there, so "
         f"{blocks * size - computed} more fit. The next one, in step {facts.step + wait}, does not.",
         after=wait,
     )

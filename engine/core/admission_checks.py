@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from common.text import counted
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.errors import RequestRejected
 from engine.core.kv_manager import max_blocks_held
@@ -26,7 +27,7 @@ def check_can_run(request: Request, config: SchedulerConfig, cache: CacheConfig)
         raise RequestRejected(
             request_id,
             "prompt_too_long",
-            f"the prompt has {num_prompt} tokens and max_model_len is {max_model_len}, which leaves no room "
+            f"the prompt has {counted(num_prompt, 'token')} and max_model_len is {max_model_len}, which leaves no room "
             "for output; shorten the prompt or raise max_model_len",
         )
     # The last token is sampled and never computed, so it needs no slot.
@@ -37,6 +38,7 @@ def check_can_run(request: Request, config: SchedulerConfig, cache: CacheConfig)
         raise RequestRejected(
             request_id,
             "exceeds_cache",
-            f"prompt and max_tokens may grow to {num_slots} cached tokens, which need {need} blocks, and the "
+            f"prompt and max_tokens may grow to {num_slots} cached tokens, which need "
+            f"{counted(need, 'block')}, and the "
             f"whole KV cache has {usable}; lower max_tokens or give the cache more memory",
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Protocol
 
+from common.text import counted
 from engine.config import SchedulerConfig
 from engine.core.admission_resource import AdmissionResource
 from engine.core.kv_manager import KVManager
@@ -43,7 +44,7 @@ def find_problems(scheduler: CoreState, max_running: int = 0) -> list[str]:
     if running != sorted(running, key=lambda request: request.sort_key):
         problems.append("running is not sorted by importance")
     if len(running) > max(max_running, max_num_seqs):
-        problems.append(f"{len(running)} requests run, max_num_seqs is {max_num_seqs}")
+        problems.append(f"the batch has {counted(len(running), 'request')}, max_num_seqs is {max_num_seqs}")
 
     # A waiting request holds no blocks; a running one has blocks for its computed tokens, and more to compute.
     for request in waiting:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 
+from common.text import counted
 from engine.core.admission_resource import AdmissionResource
 from engine.core.lora_host import HostAdapters, WaitingAdapters
 from engine.core.request import Request
@@ -185,7 +186,7 @@ class LoRASlots(AdmissionResource):
             found.append("the idle adapters are not those on the device without users")
         if len(self.host.keys) > self.host.max_cpu_loras:
             found.append(
-                f"{len(self.host.keys)} adapters in host memory, max_cpu_loras={self.host.max_cpu_loras}"
+                f"{counted(len(self.host.keys), 'adapter')} in host memory, max_cpu_loras={self.host.max_cpu_loras}"
             )
         lora = {request.lora_key for request in waiting if request.lora_key}
         if self.prefetch and set(self._waiting.in_order()) != lora:

@@ -17,6 +17,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 
+from common.text import counted
 from engine.config.settings import ConfigError, require_at_least
 from engine.core.kv_events import PrefixIndex
 
@@ -39,7 +40,9 @@ class PrefixRouter:
         """
         require_at_least(1, num_replicas=num_replicas)
         if indexes is not None and len(indexes) != num_replicas:
-            raise ConfigError(f"{len(indexes)} indexes for {num_replicas} replicas: give one for each")
+            raise ConfigError(
+                f"{counted(len(indexes), 'index', 'indexes')} for {counted(num_replicas, 'replica')}: give one for each"
+            )
         self._indexes = indexes
         self.max_imbalance = max_imbalance
         self.loads = [0] * num_replicas

@@ -25,6 +25,7 @@ from typing import Any
 from common.child_process import PipeChild, ProcessEnded
 from common.parent_link import serve_pipe
 from common.stages import Stages, process_began
+from common.text import counted
 from engine.config import EngineConfig
 from engine.core.admission_checks import check_can_run
 from engine.core.errors import EngineDeadError, RequestRejected
@@ -116,7 +117,9 @@ class CoreProcess:
         """End the process, which gives all its memory back, until `wake_up`. Raises ValueError with requests."""
         self.check_alive()
         if self._requests:
-            raise ValueError(f"the engine cannot sleep: {len(self._requests)} requests are unfinished")
+            raise ValueError(
+                f"the engine cannot sleep with {counted(len(self._requests), 'unfinished request')}"
+            )
         if not self.is_asleep:
             self.is_asleep = True
             self._child.write(None)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
-from common.text import shown
+from common.text import counted, shown
 from engine.config import ConfigError
 from engine.frontend.chat_template import ChatMessage, ChatTemplateError, render_chat
 
@@ -264,7 +264,7 @@ class Tokenizer:
         return None if token is None else self.backend.token_to_id(token)
 
     def __repr__(self) -> str:
-        return f"Tokenizer({self.vocab_size} tokens, {', '.join(self.chat_templates) or 'no'} chat template)"
+        return f"Tokenizer({counted(self.vocab_size, 'token')}, {', '.join(self.chat_templates) or 'no'} chat template)"
 
 
 def _read_json(path: Path) -> dict[str, Any]:

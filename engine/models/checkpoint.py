@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.text import counted
 from engine.config import ConfigError
 
 INDEX_FILE = "model.safetensors.index.json"
@@ -122,7 +123,7 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
     expected = max((tensor.end for tensor in tensors.values()), default=8 + header_size)
     if size != expected:
         raise ConfigError(
-            f"{file} has {size:,} bytes where its header announces {expected:,}: the file is cut short or "
+            f"{file} has {counted(size, 'byte')} where its header announces {expected:,}: the file is cut short or "
             "damaged, fetch it again"
         )
     return tensors

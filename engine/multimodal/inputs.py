@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from common.text import counted
 from engine.core.request import MultiModalFeature
 from engine.multimodal.encoder import NUM_TOKENS, as_pixels
 
@@ -29,7 +30,8 @@ def place_images(
     parts = text.split(MARKER)
     if len(parts) - 1 != len(images):
         raise ValueError(
-            f"the prompt has {len(parts) - 1} {MARKER} markers for {len(images)} images; write one where each belongs"
+            f"the prompt has {counted(len(parts) - 1, MARKER + ' marker')} for "
+            f"{counted(len(images), 'image')}; write one where each belongs"
         )
     token_ids = encode(parts[0]) if parts[0] or not images else []
     features: list[MultiModalFeature] = []

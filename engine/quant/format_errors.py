@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from common.text import counted
 from engine.layers.linear import Linear
 from engine.quant.fp4 import FP4_BLOCKS, quantise_fp4
 from engine.quant.online import OnlineConfig
@@ -64,7 +65,7 @@ def format_errors(
     inputs = {name: torch.cat(seen.pop(name)) for name in matrices if name in seen}
     found = []
     for name, config in FORMATS.items():
-        tell(f"rounding {len(inputs)} matrices to {name}")
+        tell(f"rounding {counted(len(inputs), 'matrix', 'matrices')} to {name}")
         group = config.group_size or FP4_BLOCKS.get(name, 1)
         if any(matrices[each].in_features % group for each in inputs):
             continue

@@ -16,6 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from common.text import counted
 from engine.server.errors import ApiError
 
 OPEN_PATHS = ("/health", "/ping")
@@ -66,7 +67,7 @@ class HeadLimit:
         num_bytes += sum(len(name) + len(value) for name, value in scope["headers"])
         if num_bytes <= self.limit:
             return await self.app(scope, receive, send)
-        message = f"path and headers have {num_bytes:,} bytes; at most {self.limit:,} are read"
+        message = f"path and headers have {counted(num_bytes, 'byte')}; at most {self.limit:,} are read"
         await _refuse(ApiError(431, message), scope, receive, send)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from common.paths import write_atomically
+from common.text import counted
 from engine.config import ConfigError
 from engine.core.request import Request
 from engine.sim.router import BoundedLoad, PrefixAffinity, Replica, Router, bound
@@ -178,11 +179,11 @@ def _by_prefix(mine: Seen, seen: Sequence[Seen], most_ahead: int) -> tuple[Kind,
     if best.hit > mine.hit:
         ahead = best.load - least
         return "load", (
-            f"replica {best.replica} has {best.hit} blocks of the prompt, but {ahead} unfinished requests more than "
-            f"the least loaded; at most {most_ahead} are allowed"
+            f"replica {best.replica} has {counted(best.hit, 'block')} of the prompt, but {ahead} unfinished "
+            f"requests more than the least loaded; at most {most_ahead} are allowed"
         )
     if mine.hit:
-        return "prefix", f"{mine.hit} blocks of the prompt are in its cache"
+        return "prefix", f"its cache holds {counted(mine.hit, 'block')} of the prompt"
     return "load", f"no replica has the prefix; fewest unfinished requests: {mine.load}"
 
 
@@ -215,7 +216,7 @@ def _check(log: RouteLog) -> None:
     """Raise ConfigError if a value cannot be drawn."""
     most = max((len(sample.running) for sample in log.samples), default=0)
     if log.names and len(log.names) != most:
-        raise ConfigError(f"the file names {len(log.names)} replicas and has levels of {most}")
+        raise ConfigError(f"the file names {counted(len(log.names), 'replica')} and has levels of {most}")
     for choice in log.choices:
         for index in (choice.replica, *(seen.replica for seen in choice.seen)):
             if not (isinstance(index, int) and 0 <= index < most):

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from common.text import counted
 from engine.core.errors import RequestRejected
 from engine.core.queues import HeapQueue
 from engine.core.request import Request
@@ -287,8 +288,8 @@ class ScriptedRun:
             self.tracer.rekey(moved)
         if len(scheduler.running) > settings.scheduler.max_num_seqs:
             self._note(
-                f"{len(scheduler.running)} requests ran when max_num_seqs became {settings.scheduler.max_num_seqs}: "
-                "they continued, and none was admitted until fewer ran"
+                f"{counted(len(scheduler.running), 'request')} ran when max_num_seqs became "
+                f"{settings.scheduler.max_num_seqs}: they continued, and none was admitted until fewer ran"
             )
 
     # ------------------------------------------------------------------ header, notes, failure
@@ -323,8 +324,8 @@ class ScriptedRun:
         if self.exhausted:
             names = ", ".join(self.exhausted[:5]) + (" …" if len(self.exhausted) > 5 else "")
             self._note(
-                f"{len(self.exhausted)} requests ({names}) got further than in the recording, which does not hold "
-                "their next tokens: they ended there"
+                f"{counted(len(self.exhausted), 'request')} ({names}) got further than in the recording, "
+                "which does not hold their next tokens: they ended there"
             )
 
     def _fail(self, what: Any, rule: str, sentence: str, error: BaseException) -> None:

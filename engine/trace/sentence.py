@@ -111,7 +111,10 @@ def _preemptions(facts: _Facts) -> Iterator[str]:
     lost = f"{counted(sum(cost.blocks for cost in costs), 'block')} ({tokens})"
     cause = _cause(facts, victims[0])
     if len(victims) > 1:
-        yield f"{len(victims)} requests were preempted, {facts.names(victims)}: {cause}. They released {lost}"
+        yield (
+            f"{counted(len(victims), 'request')} were preempted, {facts.names(victims)}: {cause}. They "
+            f"released {lost}"
+        )
     else:
         name = facts.name(victims[0])
         who = "It" if cause.startswith("it ") else name
@@ -261,7 +264,7 @@ def _decodes(facts: _Facts) -> Iterator[str]:
     rows = facts.decodes
     if not rows:
         return
-    who = facts.name(rows[0]) if len(rows) == 1 else f"{len(rows)} requests"
+    who = facts.name(rows[0]) if len(rows) == 1 else counted(len(rows), "request")
     if drafted := facts.counters.get("num_draft_tokens", 0):
         accepted = facts.counters.get("num_accepted_tokens", 0)
         yield f"{who} decoded, {accepted} of {counted(drafted, 'drafted token')} accepted"

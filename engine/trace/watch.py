@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from common.text import counted
 from engine.core.integrity import find_problems
 from engine.core.sched_output import Scheduled, SchedulerOutput
 from engine.core.scheduler import Scheduler
@@ -48,11 +49,11 @@ class Watch:
         budget, seqs = scheduler.config.max_num_batched_tokens, scheduler.config.max_num_seqs
         if (over := out.num_scheduled_tokens - budget) > 0:
             rule = f"a step computes at most max_num_batched_tokens ({budget}) tokens"
-            said = f"scheduled {out.num_scheduled_tokens} tokens, {over} over the budget"
+            said = f"scheduled {counted(out.num_scheduled_tokens, 'token')}, {over} over the budget"
             raise Breach("budget", rule, said)
         if len(names) > max(seqs, num_running):
             rule = f"at most max_num_seqs ({seqs}) requests run"
-            raise Breach("rows", rule, f"scheduled {len(names)} requests")
+            raise Breach("rows", rule, f"scheduled {counted(len(names), 'request')}")
         for row in out.scheduled:
             _check_row(scheduler, row)
 
@@ -68,7 +69,7 @@ class Watch:
             if used and not scheduler.requests:
                 problems.append(f"{used} blocks are in use without a request")
         if problems:
-            when = f" (checked every {self._check_every} steps)" if self._check_every > 1 else ""
+            when = f" (checked every {counted(self._check_every, 'step')})" if self._check_every > 1 else ""
             more = f"; and {len(problems) - 2} more" if len(problems) > 2 else ""
             said = f"left the core inconsistent: {'; '.join(problems[:2])}{more}{when}"
             if any("owners" in problem or "in use" in problem for problem in problems):
@@ -83,7 +84,7 @@ class Watch:
         unfinished = len(scheduler.requests)
         if self._num_idle >= PATIENCE:
             rule = "while requests are unfinished, one of them is eventually scheduled"
-            said = f"has scheduled no request for {PATIENCE} steps, with {unfinished} unfinished"
+            said = f"has scheduled no request for {counted(PATIENCE, 'step')}, with {unfinished} unfinished"
             raise Breach("stuck", rule, said)
         if step >= self._most_steps:
             said = f"has not ended after {step + 1} steps, with {unfinished} requests unfinished"
@@ -98,14 +99,14 @@ def _check_row(scheduler: Any, row: Scheduled) -> None:
         said = f"scheduled {name!r}, which has ended or never arrived"
         raise Breach("rows", "only unfinished requests are scheduled", said)
     if row.num_tokens < 1:
-        said = f"scheduled {row.num_tokens} tokens of {name}"
+        said = f"scheduled {counted(row.num_tokens, 'token')} of {name}"
         raise Breach("rows", "a row computes at least one token", said)
     computed, num_blocks = request.num_computed_tokens, len(request.blocks)
     if row.start != computed:
         said = f"scheduled {name} from position {row.start}, but {computed} tokens are computed"
         raise Breach("rows", "a row starts where its request's KV ends", said)
     if end > request.num_tokens + len(row.spec_token_ids):
-        said = f"scheduled {name} up to position {end}, but it has {request.num_tokens} tokens"
+        said = f"scheduled {name} up to position {end}, but it has {counted(request.num_tokens, 'token')}"
         raise Breach("rows", "a row computes tokens that are known or drafted", said)
     if end > (room := num_blocks * scheduler.kv.block_size):
         said = f"scheduled {name} up to position {end}, but its {num_blocks} blocks hold {room} tokens"

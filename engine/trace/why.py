@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from common.text import counted
 from engine.core.sched_output import PASSED_OVER, NotScheduled, Reason
 from engine.trace.adapters import why_no_slot
 from engine.trace.history import RequestHistory
@@ -88,10 +89,12 @@ def _describe_row(request: RequestHistory, row: Row, record: StepRecord) -> str:
     if row.phase == "decode":
         work = f"computed its newest token, at position {row.start}"
     else:
-        work = f"computed {row.num_tokens} tokens from position {row.start}"
+        work = f"computed {counted(row.num_tokens, 'token')} from position {row.start}"
     share = f"{row.num_tokens} of the step's {record.num_tokens} tokens"
     behind = "its recomputation" if request.num_outputs_at(record.step - 1) else "its prompt"
-    output = f" and produced {len(row.tokens)} tokens" if row.tokens else f"; {behind} is not finished"
+    output = (
+        f" and produced {counted(len(row.tokens), 'token')}" if row.tokens else f"; {behind} is not finished"
+    )
     return singular(f"Request {row.request_id} was scheduled: it {work} ({share}){output}.")
 
 

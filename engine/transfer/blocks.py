@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.text import counted
 from engine.core.connector import KVIdentity
 
 MAGIC = b"PKV1"
@@ -50,7 +51,7 @@ class KVBlocks:
     def write(self, block_id: int, data: bytes | bytearray | memoryview) -> None:
         """Fill the block; `data` has exactly `block_bytes` bytes."""
         if len(data) != self.block_bytes:
-            raise ValueError(f"a block has {self.block_bytes} bytes, got {len(data)}")
+            raise ValueError(f"a block has {counted(self.block_bytes, 'byte')}, got {len(data)}")
         self._blocks[block_id].copy_(torch.from_numpy(np.frombuffer(bytearray(data), np.uint8)))
 
 

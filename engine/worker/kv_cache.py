@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from common.memory import free_host_bytes
+from common.text import counted
 from engine.config import CacheConfig, ConfigError, EngineConfig, ModelConfig
 from engine.core.kv_manager import max_blocks_held
 from engine.core.sched_output import SchedulerOutput
@@ -94,7 +95,7 @@ def allocate(model: ModelConfig, cache: CacheConfig, num_blocks: int, device: to
         return layout.over(torch.zeros(num_bytes, dtype=torch.uint8, device=device))
     except (RuntimeError, MemoryError, OSError) as error:  # torch's out-of-memory errors are RuntimeErrors
         raise ConfigError(
-            f"no memory for a KV cache of {num_blocks} blocks ({num_bytes / 2**20:.0f} MiB); lower "
+            f"no memory for a KV cache of {counted(num_blocks, 'block')} ({num_bytes / 2**20:.0f} MiB); lower "
             "num_gpu_blocks_override or kv_cache_memory_bytes"
         ) from error
 

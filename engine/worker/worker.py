@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from common.text import counted
 from engine.attention.backend import AttentionMetadata, AttentionShape, get_backend, why_chosen
 from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ConfigError, EngineConfig, ModelConfig
@@ -100,8 +101,9 @@ class Worker:
         asked, cache = self.config.attention_backend, self.runner.kv_cache.blocks
         size = "" if self._cache_size is None else f" ({self._cache_size.reason})"
         return (
-            f"attention backend {asked or self.backend.name} ({self.why_backend}); KV cache of {len(cache)} blocks x "
-            f"{self.config.cache.block_size} tokens, {cache.nbytes / 2**20:.0f} MiB{size}"
+            f"attention backend {asked or self.backend.name} ({self.why_backend}); KV cache of "
+            f"{counted(len(cache), 'block')} x "
+            f"{counted(self.config.cache.block_size, 'token')}, {cache.nbytes / 2**20:.0f} MiB{size}"
         )
 
     def init_cache(self, num_blocks: int) -> None:

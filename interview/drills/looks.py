@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from common.text import counted
 from interview.drills.figures import FIGURES, Figures, shown
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _steps(record: Record) -> Iterator[str]:
             if before.get("num_running")
         ]
         name = f"server {number}: " if len(record.steps) > 1 else ""
-        yield f"{name}{len(steps)} steps"
+        yield f"{name}{counted(len(steps), 'step')}"
         yield f"ms      {_bars([ms for ms, _ in timed])}"
         yield f"prompts {_bars([step.get('num_prefill_tokens', 0) for _, step in timed])}"
         longest = sorted(timed, key=lambda pair: -pair[0])[:3]
@@ -126,7 +127,9 @@ def _clients(record: Record) -> Iterator[str]:
     for each in record.sent:
         kind = each.error or ("answered" if each.last else "no answer")
         errors[kind] = errors.get(kind, 0) + 1
-    yield f"{len(record.sent)} requests: " + ", ".join(f"{number} {kind}" for kind, number in errors.items())
+    yield f"{counted(len(record.sent), 'request')}: " + ", ".join(
+        f"{number} {kind}" for kind, number in errors.items()
+    )
 
 
 def _replicas(record: Record) -> Iterator[str]:
@@ -134,8 +137,8 @@ def _replicas(record: Record) -> Iterator[str]:
         hits, total = sum(each["prefix_len"] for each in entries), sum(each["prompt"] for each in entries)
         mean = sum(each["E2EMs"] for each in entries) / max(1, len(entries))
         yield (
-            f"server {number}: {len(entries)} requests, hits {hits / max(1, total):.0%} of {total:,} prompt tokens, "
-            f"mean {mean:,.0f} ms"
+            f"server {number}: {counted(len(entries), 'request')}, hits {hits / max(1, total):.0%} of "
+            f"{total:,} prompt tokens, mean {mean:,.0f} ms"
         )
 
 

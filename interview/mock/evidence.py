@@ -175,7 +175,7 @@ def of_prose(
             continue
         weight = PROSE_WEIGHT if axis == "mechanism" else 1.0
         if count < SHORT:
-            found.append(Evidence(axis, 1.0, f"{count} words: nothing explained", step, weight))
+            found.append(Evidence(axis, 1.0, f"{counted(count, 'word')}: nothing explained", step, weight))
         elif graded.grader == "probe":
             right = sum(each for probe in probes.values() for each in probe)
             asked = sum(len(probe) for probe in probes.values())
@@ -196,10 +196,10 @@ def _told(
     if not any(letter.isalnum() for letter in text):
         return 1.0, "silence"
     if _is_list(text):
-        return 1.0, f"{count} words, a list of terms, not sentences"
-    value, reasons = 3.0, [f"{count} words"]
+        return 1.0, f"{counted(count, 'word')}, a list of terms, not sentences"
+    value, reasons = 3.0, [counted(count, "word")]
     if count < SHORT:
-        value, reasons = 2.0, [f"only {count} words"]
+        value, reasons = 2.0, [f"only {counted(count, 'word')}"]
     elif count > 1.6 * hi:
         value -= 1.0
         reasons.append(f"{lo} to {hi} are usual")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from common.text import counted
 from interview.mock.drawn import Drawn, draw_scenario
 from interview.mock.scenario import AXES, Pick, Scenario, Step
 from interview.mock.scenario_list import Scenarios, load_scenarios
@@ -257,7 +258,7 @@ def main(arguments: list[str] | None = None) -> int:
                         f"{minutes} min: an excellent candidate has {means[axis]} on {axis}" for axis in low
                     ]
             problems += [f"{name}: {problem}" for problem in dict.fromkeys(found)]
-            print(f"{name}: {len(found)} problems")
+            print(f"{name}: {counted(len(found), 'problem')}")
     print("\n".join(problems))
     return int(bool(problems))
 

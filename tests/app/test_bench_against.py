@@ -230,7 +230,7 @@ def test_what_an_engine_prints_does_not_disturb_the_protocol(program) -> None:
 
 def test_a_side_that_returns_other_lengths_makes_the_comparison_void(program) -> None:
     pair = Pair("m", "", 9, 1, *[program("def generate(self, prompts, max_tokens): return [1]")] * 2)
-    with pytest.raises(RuntimeError, match="returned 1 tokens where 5 were asked for"):
+    with pytest.raises(RuntimeError, match="returned 1 token where 5 were asked for"):
         against.compare_single(say_nothing, pair, input_len=2, output_len=5, rounds=1)
 
 

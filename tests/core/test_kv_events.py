@@ -285,5 +285,5 @@ def test_a_router_that_is_told_is_rarely_wrong_and_finds_as_much_as_one_that_gue
 
 
 def test_a_router_needs_an_index_for_each_replica() -> None:
-    with pytest.raises(ConfigError, match="1 indexes for 2 replicas"):
+    with pytest.raises(ConfigError, match="1 index for 2 replicas"):
         PrefixRouter(2, indexes=[PrefixIndex()])

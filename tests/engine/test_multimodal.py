@@ -141,8 +141,8 @@ def test_a_preempted_request_with_an_image_goes_on_as_if_nothing_had_happened(ll
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        (ask(picture(1), text="no marker"), "0 <image> markers for 1 images"),
-        (ask(picture(1), text="<image> <image>"), "2 <image> markers for 1 images"),
+        (ask(picture(1), text="no marker"), "0 <image> markers for 1 image"),
+        (ask(picture(1), text="<image> <image>"), "2 <image> markers for 1 image"),
         (ask(picture(1), picture(2), picture(3), text="<image>" * 3), "this engine takes 2"),
         (ask(picture(1).astype("float32")), "must be uint8"),
         (ask(picture(1)[:, :, 0]), r"got uint8 \[40, 30\]"),

@@ -32,6 +32,11 @@ NOT_LITERAL = re.compile(
     r"|\bat the door\b|\bof one's own\b|\bone's own\b",
     re.IGNORECASE,
 )
+UNCOUNTED = re.compile(
+    r"(?<!of )\{(?:len|sum)\([^{}]*\)(?::,)?\} (?:requests|blocks|tokens|steps|questions|rows|prompts|answers|cards"
+    r"|pages|events|characters|adapters|replicas|experiments|images|layers|rounds|charts|problems|words|entries)\b"
+)
+"""A count that may be 1 beside a plural, in a message: `common.text.counted` writes both forms."""
 FRAGMENT = re.compile(r"(Of|That|Why|How|Who|Whose|Whom|What|Where|Which|With|To|By|Not|Nothing) ")
 """A docstring starts with a verb or a noun phrase."""
 
@@ -82,6 +87,17 @@ def test_texts_avoid_the_worst_habits(folder: str) -> None:
 def test_pages_at_the_top_avoid_the_worst_habits() -> None:
     found = all_findings([":(glob)*.md", ":(glob)*.toml", "prep"])
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", ["app", "common", "engine", "interview"])
+def test_messages_write_one_as_a_singular(folder: str) -> None:
+    lines = [
+        f"{name}:{number}: {line.strip()}"
+        for name in tracked([folder])
+        for number, line in enumerate((ROOT / name).read_text().splitlines(), 1)
+        if UNCOUNTED.search(line)
+    ]
+    assert not lines, "\n".join(lines)
 
 
 @pytest.mark.parametrize(

@@ -540,5 +540,5 @@ def test_max_num_seqs_may_sink_beneath_those_who_run() -> None:
         scheduler.add(Request(name, [1, 2], SamplingParams(max_tokens=3)))
     scheduler.schedule()
     scheduler.config = SchedulerConfig(8, 2, 100)
-    assert find_problems(scheduler) == ["3 requests run, max_num_seqs is 2"]
+    assert find_problems(scheduler) == ["the batch has 3 requests, max_num_seqs is 2"]
     assert find_problems(scheduler, max_running=3) == []

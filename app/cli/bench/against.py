@@ -14,6 +14,7 @@ from app.bench.timing import Tell
 from app.cli import terminal
 from app.cli.bench.common import run
 from app.cli.options import option, parse_json_object
+from common.text import counted
 
 if TYPE_CHECKING:
     from app.bench.against import Comparison, Pair
@@ -193,7 +194,8 @@ def show_comparison(report: Comparison) -> None:
     low, high = min(report.round_ratios), max(report.round_ratios)
     by_cpu = f"; {report.cpu_ratio:.2f} x by processor time" if report.cpu_ratio else ""
     terminal.say(
-        f"  [bold]{report.ratio:.2f} x[/] ({low:.2f} to {high:.2f} in {len(report.round_ratios)} rounds){by_cpu}"
+        f"  [bold]{report.ratio:.2f} x[/] ({low:.2f} to {high:.2f} in "
+        f"{counted(len(report.round_ratios), 'round')}){by_cpu}"
     )
     versions = ", ".join(
         side.engine + (f" (torch {side.torch})" if side.torch else "")

@@ -91,7 +91,9 @@ def show_speculation(report: SpeculationReport) -> None:
             " ".join(f"{share:.0%}".rstrip("%") for share in result.acceptance_per_pos),
             "yes" if result.is_identical else "[red]no[/]",
         )
-    terminal.show(f"{report.model}: up to {report.num_speculative_tokens} drafts per request and step", table)
+    terminal.show(
+        f"{report.model}: up to {counted(report.num_speculative_tokens, 'draft')} per request and step", table
+    )
     terminal.out().print(
         "[dim]gain: against no drafts. per step: tokens a request gets in a step. kept: drafts that the model "
         "confirms, by their place. same: tokens equal those without drafts[/]"

@@ -181,7 +181,7 @@ def show_latency(report: LatencyReport) -> None:
     for row in report.batches:
         times = (row.ttft.p50, row.ttft.p90, row.ttft.p99, row.itl.p50, row.itl.p90, row.itl.p99)
         table.add_row(str(row.batch_size), *(f"{ms:.1f}" for ms in times), f"{row.output_tokens_per_s:,.0f}")
-    size = f"{report.input_len} tokens in, {report.output_len} out"
+    size = f"{counted(report.input_len, 'token')} in, {report.output_len} out"
     terminal.show(f"{report.model}: {size}, {counted(report.rounds, 'round')} (ms)", table)
 
 

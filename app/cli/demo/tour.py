@@ -29,6 +29,7 @@ from app.cli.demo.pool import (
     WatchedScheduler,
     choose_pool,
 )
+from common.text import counted
 from engine.config import EngineArgs
 from engine.core.request import Request
 from engine.engine_core import EngineCore
@@ -148,7 +149,7 @@ class Tour:
         for _ in range(2):
             prefill = generate(self.core, prompt, 1, 1, lambda *_: None).seconds
         count = max(8, min(MAX_TOKENS_RACED, int(RACE_SECONDS / prefill)))
-        self._heading(1, f"{count} tokens, twice: the effect of a KV cache")
+        self._heading(1, f"{counted(count, 'token')}, twice: the effect of a KV cache")
         runners = {"without cache": (0, 0.0), "with KV cache": (0, 0.0)}
         with self._redrawn(transient=True) as area:
 
@@ -265,7 +266,8 @@ class Tour:
             ),
             (
                 f"{totals.rows / totals.steps:.1f} per step",
-                f"requests in a batch on average: {totals.steps} steps where one after another would take {alone}. "
+                f"requests in a batch on average: {counted(totals.steps, 'step')} where one after another "
+                f"would take {alone}. "
                 "Requests join and leave between any two steps, so none waits for a batch to end.",
             ),
             (

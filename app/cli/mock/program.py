@@ -12,6 +12,7 @@ from app.cli.quiz.dialogue import Quit, Skip
 from app.cli.quiz.editor import edit_file
 from app.cli.quiz.showing import console
 from common.paths import write_atomically
+from common.text import counted
 from interview.mock import coding
 from interview.mock.coding import Checked
 from interview.mock.turns import Program
@@ -100,7 +101,7 @@ def _read(path: Path) -> str | None:
         showing.warning(f"{path} is empty; r starts over")
         return None
     if len(source) > LONGEST:
-        showing.warning(f"{path} has {len(source):,} characters; {LONGEST:,} is the limit")
+        showing.warning(f"{path} has {counted(len(source), 'character')}; {LONGEST:,} is the limit")
         return None
     return source
 

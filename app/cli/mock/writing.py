@@ -9,6 +9,7 @@ from app.cli.mock.conversation import Conversation, command
 from app.cli.quiz.dialogue import Quit, Skip
 from app.cli.quiz.editor import edit
 from app.cli.quiz.free_text import END
+from common.text import counted
 from interview.mock.turns import Prose
 from quizzes.grading import ParseError
 
@@ -40,7 +41,7 @@ def read_prose(talk: Conversation, want: Prose) -> dict[str, Any]:
     def write(_: str) -> None:
         lines[:] = edit("\n".join(lines)).splitlines()
         talk.keep()
-        talk.say_note(f"{count(lines)} words; a line '.' ends the answer, or write more")
+        talk.say_note(f"{counted(count(lines), 'word')}; a line '.' ends the answer, or write more")
 
     with command(talk.floor, clarify=ask, editor=write):
         try:
@@ -81,6 +82,6 @@ def _lines(talk: Conversation, want: Prose, lines: list[str], write: Any) -> str
 
 
 def _show_again(talk: Conversation, lines: list[str]) -> None:
-    talk.say_note(f"you have written {count(lines)} words; /editor changes them. The last lines:")
+    talk.say_note(f"you have written {counted(count(lines), 'word')}; /editor changes them. The last lines:")
     for line in lines[-SHOWN:]:
         showing.quote(line[:LONGEST])

@@ -18,6 +18,7 @@ from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit, Skip
 from app.cli.quiz.editor import edit
+from common.text import counted
 from quizzes.answering import keep
 from quizzes.free_text.lints import lints
 from quizzes.free_text.scoring import SHORTEST, FreeGraded, Mark, key_points, model_answer, score
@@ -117,7 +118,7 @@ def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
         elif line == ":e":
             lines = edit("\n".join(lines)).splitlines()
             count = sum(len(each.split()) for each in lines)
-            sitting.say(f" [dim]{count} words; a dot commits them, or write more[/]")
+            sitting.say(f" [dim]{counted(count, 'word')}; a dot commits them, or write more[/]")
         else:
             lines.append(line)
 

@@ -81,7 +81,7 @@ def kv(
 def _memory_table(deployment: Deployment, plan: MemoryPlan) -> Table:
     share = f" / {deployment.num_devices} devices" if deployment.num_devices > 1 else ""
     weights = f"{deployment.model.num_params / 1e9:,.2f} B parameters in {deployment.dtype}{share}"
-    blocks = f"{plan.num_blocks:,} blocks of {deployment.block_size} tokens"
+    blocks = f"{counted(plan.num_blocks, 'block')} of {deployment.block_size} tokens"
     rows = [
         ("memory", plan.total, deployment.hardware.source),
         ("usable", plan.usable, f"x {deployment.gpu_memory_utilization:g} gpu_memory_utilization"),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from app.debugger.capacity.figure import Capacity, ms
 from app.debugger.capacity.scenario import Scenario
+from common.text import counted
 from engine.sim.report import Percentiles, RunReport, summarise
 from engine.sim.run import make_engine
 from engine.sim.steady_state import SteadyState
@@ -177,7 +178,7 @@ def _why_ttft(
     if not state.is_stable:
         return (
             f"Requests arrive faster than they are served, so the queue grows without bound. The mean wait of "
-            f"{ms(queue.mean)} depends only on the length of the run ({report.num_requests:,} requests)."
+            f"{ms(queue.mean)} depends only on the length of the run ({counted(report.num_requests, 'request')})."
         )
     if report.num_preemptions or report.peak_waiting > 2 * scenario.deployment.max_num_seqs:
         return (

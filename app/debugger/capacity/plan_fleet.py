@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from app.debugger.capacity.check import Gap, compare, sensible_count
 from app.debugger.capacity.figure import Capacity, ms
+from common.text import counted
 from engine.sim.calibration import calibrated_rates
 from engine.sim.engine import SimEngine
 from engine.sim.fleet import Fleet, FleetReport
@@ -45,8 +46,9 @@ def gaps(found: Capacity, report: FleetReport, router: str) -> list[Gap]:
     ttft = report.run.ttft
     if len(report.replicas) == 1 or ttft is None:
         return rows
+    replicas = counted(len(report.replicas), "replica")
     why = (
-        f"The formula lets every replica have random arrivals. {router} over {len(report.replicas)} replicas sends the "
+        f"The formula lets every replica have random arrivals. {router} over {replicas} sends the "
         f"busiest {report.balance:.2f} times the mean; TTFT p99 is {ms(ttft.p99)}."
     )
     evened = {"Time to first token (TTFT), mean", "Requests running at once", "Busy"}

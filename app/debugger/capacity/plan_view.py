@@ -20,6 +20,7 @@ from app.debugger.capacity.remedies import Remedy, missed, remedies
 from app.debugger.charts import mount
 from app.debugger.charts.plot import Axis, Curve, Mark, Rule, plot
 from app.debugger.page_frame import in_words
+from common.text import counted
 
 HERE = Path(__file__).parent
 _CHECK = "capacity check"
@@ -195,7 +196,8 @@ def _simulation(found: Capacity) -> None:
     assert state is not None
     count = sensible_count(found)
     st.caption(
-        f"One replica at {state.rate:,.3g} requests/s, {count:,} requests, the same lengths and the same cost of steps."
+        f"One replica at {state.rate:,.3g} requests/s, {counted(count, 'request')}, the same lengths and the "
+        "same cost of steps."
     )
     check: Check | None = st.session_state.get(_CHECK)
     if check is not None and check.is_running:
@@ -244,8 +246,9 @@ def _outcome(found: Capacity, check: Check) -> None:
         for gap in gaps
     )
     st.html(
-        f"<style>{_css('gaps.css')}</style><table class='gaps'><caption>{check.report.num_finished:,} requests in "
-        f"{check.report.seconds:,.1f} s of virtual time, {check.report.num_steps:,} steps</caption>"
+        f"<style>{_css('gaps.css')}</style><table "
+        f"class='gaps'><caption>{counted(check.report.num_finished, 'request')} in "
+        f"{check.report.seconds:,.1f} s of virtual time, {counted(check.report.num_steps, 'step')}</caption>"
         "<tr><th scope='col'></th><th scope='col'>formula</th><th scope='col'>run</th>"
         "<th scope='col'>run / formula</th></tr>"
         f"{rows}</table>"

@@ -260,7 +260,7 @@ def _draw(log: RouteLog, is_by_prefix: bool, report: FleetReport | None) -> None
         ],
         "unit": log.unit,
         "hint": "Hover: a decision, and the replicas as the router saw them. Drag: zoom. Double click: all. Keys: ← →",
-        "alt": f"{len(chosen):,} requests on {last} replicas by {log.router}: "
+        "alt": f"{counted(len(chosen), 'request')} on {counted(last, 'replica')} by {log.router}: "
         + "; ".join(f"{shown_name(name)} got {counts[lane]:,}" for lane, name in enumerate(names)),
     }  # fmt: skip
     mount("prep_routes", _HERE, data, "router map", html=_HTML)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.debugger.kernel_walk.table import Table
+from common.text import counted
 from engine.trace.protocol import Trace
 
 LOADING_ARGS = (
@@ -58,8 +59,8 @@ def make_question(
     tokens = [*history.record["prompt"], *outputs][: table.seq_len]
     if len(tokens) < table.seq_len:
         raise NoModel(
-            f"The trace holds {len(tokens)} tokens of {table.request_id}, and {table.seq_len} were computed: drafts "
-            "were not verified yet."
+            f"The trace holds {counted(len(tokens), 'token')} of {table.request_id}, and {table.seq_len} were "
+            "computed: drafts were not verified yet."
         )
     lora = history.record.get("lora")
     notes = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from common.text import counted
 from engine.sim.precision import KV_SCALE_BYTES
 from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
@@ -137,7 +138,7 @@ def ways(table: Table, shape: KVShape, kv_dtype: str, num_seen: int, max_model_l
     return [
         Way(
             "paged, as here", seen + entries, 0, in_blocks,
-            f"{num_seen:,} tokens x {per_token:,} B, and {entries:,} B of block ids",
+            f"{counted(num_seen, 'token')} x {per_token:,} B, and {entries:,} B of block ids",
         ),
         Way(
             "contiguous, max_model_len reserved", seen, 0, reserved,

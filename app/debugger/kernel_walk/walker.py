@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from app.debugger.kernel_walk.page_walk import PageWalk, walk_pages
+from common.text import counted
 from engine.attention.backend import AttentionBackend, AttentionMetadata
 from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ConfigError, EngineArgs
@@ -98,7 +99,8 @@ class Walker:
         layer, head = question["layer"], question["head"]
         if not (0 <= layer < config.num_hidden_layers and 0 <= head < config.num_attention_heads):
             raise ConfigError(
-                f"{config.model} has {config.num_hidden_layers} layers and {config.num_attention_heads} heads"
+                f"{config.model} has {counted(config.num_hidden_layers, 'layer')} and "
+                f"{counted(config.num_attention_heads, 'head')}"
             )
         computed = self._compute(worker, question, tell)
         position = question["position"] if question["position"] >= 0 else len(question["tokens"]) - 1
@@ -152,7 +154,7 @@ class Walker:
         key = repr((question["tokens"], question["table"], question["row_start"]))
         if self._computed is not None and self._computed[0] == key:
             return self._computed[1]
-        tell(f"Computing {len(question['tokens']):,} tokens …")
+        tell(f"Computing {counted(len(question['tokens']), 'token')} …")
         self._computed = None
         self._computed = key, _compute(worker, question)
         return self._computed[1]

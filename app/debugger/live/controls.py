@@ -213,7 +213,7 @@ def _send_rewind(live: LiveRun, to_screen: bool) -> None:
 
 
 def _replayed(new: LiveRun, how: dict[str, Any]) -> str:
-    replayed = f"Replayed {how['step'] + 1} steps in {how['seconds']:g} s"
+    replayed = f"Replayed {counted(how['step'] + 1, 'step')} in {how['seconds']:g} s"
     if how["differs_at"] is None:
         return (
             f"{replayed} with the same decisions. This is {new.run_id}, paused: continue it, or change its requests "

@@ -10,6 +10,7 @@ from app.debugger.live import registry, workloads
 from app.debugger.live.client import LiveError, LiveRun
 from app.debugger.live.settings import ADAPTERS, KV_DTYPES, QUANTIZATION, SPECULATION, LiveSettings
 from app.debugger.page_frame import told
+from common.text import counted
 
 PACES: dict[str, float | None] = {
     **{f"{count} step{'s' * (count > 1)}/s": float(count) for count in (1, 2, 5, 10, 20, 50)},
@@ -37,7 +38,7 @@ def show_start_form() -> LiveRun | None:
         return None
     try:
         with st.spinner("Loading the model (about 2 s) …"):
-            title = f"{kind}, {settings.num_blocks} blocks"
+            title = f"{kind}, {counted(settings.num_blocks, 'block')}"
             return registry.start(settings, arrivals, title, paused=paused, steps_per_s=PACES[pace])
     except LiveError as error:
         st.error(f"The engine did not start: {told(error)}")

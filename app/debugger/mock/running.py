@@ -14,7 +14,7 @@ from app.debugger.mock.texts import markdown, plain
 from app.debugger.page_frame import in_words, told
 from app.debugger.tabs import Job
 from common.paths import write_atomically
-from common.text import figure
+from common.text import counted, figure
 from interview.mock import coding
 from interview.mock.coding import Checked
 from interview.mock.turns import Program, RunExperiment
@@ -111,7 +111,7 @@ def refused(source: str) -> str:
     if not source.strip():
         return "The program is empty."
     if len(source) > LONGEST:
-        return f"The program has {len(source):,} characters; {LONGEST:,} is the limit."
+        return f"The program has {counted(len(source), 'character')}; {LONGEST:,} is the limit."
     return ""
 
 

@@ -114,7 +114,7 @@ def replied(turn: Turn, reply: dict[str, Any]) -> str:
     if isinstance(want, RunExperiment):
         return ""
     if isinstance(want, Program):
-        return f"<i>a program: {len(reply['passed'])} checks pass, {len(reply['failed'])} fail</i>"
+        return f"<i>a program, checks passed: {len(reply['passed'])}, failed: {len(reply['failed'])}</i>"
     assert isinstance(want, Rate)
     return ", ".join(f"{axis} {value}" for axis, value in reply["ratings"].items())
 

@@ -70,7 +70,7 @@ def show() -> None:
 
 def _show(run: Run) -> None:
     index = run.index
-    size = f"{index.num_blocks - 1:,} blocks of {index.block_size} tokens and the null block 0"
+    size = f"{counted(index.num_blocks - 1, 'block')} of {index.block_size} tokens and the null block 0"
     step = opened(run, "Blocks & prefix tree", "blocks", size)
     if step is None:
         return
@@ -174,7 +174,7 @@ def _show_chain(contents: Contents, found: Chain) -> None:
     )
     frame = pd.DataFrame(rows).astype({"block": "Int64"})
     key = f"blocks_chain_{contents.step}_{found.links[-1].block}"
-    alt = f"Chain of {len(rows)} blocks from the root to the chosen block"
+    alt = f"Chain of {counted(len(rows), 'block')} from the root to the chosen block"
     row = row_table(frame, key, alt, max_height=250, column_config=SMALL)
     if row is not None and (block := found.links[row].block) is not None:
         choose(block=block)
@@ -212,7 +212,7 @@ def _show_history(contents: Contents, block: int) -> None:
         }
         for event in events
     ]
-    alt = f"{len(rows)} events of block {block} with steps and requests"
+    alt = f"{counted(len(rows), 'event')} of block {block} with steps and requests"
     columns = {
         name: st.column_config.Column(width=72) for name in ("step", "event", "request", "refs", "hash")
     }
@@ -245,7 +245,8 @@ def _show_tree(run: Run, contents: Contents, block: int | None, spell: Speller |
             [_rect(contents, number, box, spell) for number, box in enumerate(boxes)],
             x=(0, max(box.right for box in boxes)),
             unit="block of the sequence",
-            alt=f"Tree of shared prefixes after step {contents.step}: {len(trees)} sequences from the root, {used} "
+            alt=f"Tree of shared prefixes after step {contents.step}: {counted(len(trees), 'sequence')} from "
+            f"the root, {used} "
             f"blocks held; without sharing {refs} would be needed. The table lists the same nodes.",
             hint="Width: number of blocks. Rows: requests whose sequences diverge. Click a node for its owners.",
             chosen=next((n for n, box in enumerate(boxes) if block and block in box.node.every_block), None),
@@ -320,7 +321,8 @@ def _show_queue(contents: Contents, spell: Speller | None) -> None:
     free = contents.blocks.free_queue()
     num_cached = sum(bool(contents.blocks.hash[block]) for block in free)
     st.caption(
-        f"{len(free):,} free blocks in the order of reuse; {num_cached:,} of them hold cached content. A freed block "
+        f"{counted(len(free), 'free block')} in the order of reuse; {num_cached:,} of them hold cached "
+        "content. A freed block "
         "with cached content joins at the back, so the least recently used is evicted first; one without joins at the "
         "front."
     )

@@ -162,7 +162,7 @@ def _is_worth_the_wait(a: Run, b: Run) -> bool:
     if steps <= MOST_STEPS or st.session_state.get(key):
         return True
     st.info(
-        f"Both runs together have {steps:,} steps and {tokens:,} computed tokens. Comparing them takes about "
+        f"Both runs together have {counted(steps, 'step')} and {tokens:,} computed tokens. Comparing them takes about "
         f"{max(1, round(steps * SECONDS_PER_STEP / 10)) * 10} s. `prep trace diff` does the same in a terminal."
     )
     if st.button("Compare the runs"):

@@ -28,6 +28,7 @@ from app.debugger.kernel_walk.table import (
 from app.debugger.page_frame import choose, in_words, opened, run_page, told
 from app.debugger.runs import Run
 from app.debugger.views.texts import speller, visible
+from common.text import counted
 from engine.sim.models import MODELS
 from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
@@ -41,7 +42,7 @@ def show() -> None:
 
 
 def _show(run: Run) -> None:
-    step = opened(run, "Kernel view", "kernel", f"blocks of {run.index.block_size} tokens")
+    step = opened(run, "Kernel view", "kernel", f"blocks of {counted(run.index.block_size, 'token')}")
     if step is None:
         return
     reader = run.reader(step)

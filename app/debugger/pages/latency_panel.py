@@ -135,7 +135,7 @@ def _distribution(run: Run, found: Latencies, kind: Kind, limit: float, unit: Un
         marks=_marks(run, found, kind, limit, unit) if len(values) <= MOST_MARKS else [],
         height=170,
         key=f"latency {kind}",
-        alt=f"{TITLES[kind]} of {len(values):,} requests, share at or below each latency: {note} {unit}",
+        alt=f"{TITLES[kind]} of {counted(len(values), 'request')}, share at or below each latency: {note} {unit}",
     )
     if picked is not None:
         _open(run, int(picked))

@@ -13,7 +13,7 @@ from app.debugger.pages.latency_panel import show_latencies
 from app.debugger.runs import Run
 from app.debugger.views.figures import EVENTS, Metric, counter_rows, metrics
 from app.debugger.views.requests import has_clock
-from common.text import figure
+from common.text import counted, figure
 
 MAX_MARKS = 250
 """Maximum marks per kind of event."""
@@ -32,7 +32,7 @@ def _show(run: Run) -> None:
     index = run.index
     clock = has_clock(index.series)
     about_clock = "" if clock else "scripted run: no clock, step times are 0"
-    step = opened(run, "Metrics", "metrics", f"{index.num_steps:,} steps", about_clock)
+    step = opened(run, "Metrics", "metrics", counted(index.num_steps, "step"), about_clock)
     if step is None:
         return
     found = metrics(index)
@@ -76,7 +76,8 @@ def _show_charts(run: Run, found: list[Metric], step: int, clock: bool) -> None:
         step=step,
         range=brushed_range(run),
         marks=_marks(run),
-        alt=f"{len(charts)} charts over {num_steps} steps: " + "; ".join(map(_in_words, found)),
+        alt=f"{counted(len(charts), 'chart')} over {counted(num_steps, 'step')}: "
+        + "; ".join(map(_in_words, found)),
         hint="Click: go to that step. Drag: select a range for the other pages. ▼ preempted  ✕ aborted  • finished",
         key="metrics_lines",
     )
@@ -89,7 +90,8 @@ def _show_range(run: Run) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(
-            f"Range: {chosen[1] - chosen[0] + 1:,} steps, {chosen[0]:,} to {chosen[1]:,}.", width="content"
+            f"Range: {counted(chosen[1] - chosen[0] + 1, 'step')}, {chosen[0]:,} to {chosen[1]:,}.",
+            width="content",
         )
         if st.button("Requests in range", key="metrics_requests"):
             session.go("requests")

@@ -123,7 +123,9 @@ def _show_tokens(tokens: list[OutputToken], spell: Speller | None, clock: bool, 
         frame = pd.DataFrame(tokens)
         if spell is not None:
             frame.insert(1, "text", [visible(spell(token.token_id)) for token in tokens])
-        row = row_table(frame, "request_tokens", f"{len(tokens)} output tokens with their steps and gaps")
+        row = row_table(
+            frame, "request_tokens", f"{counted(len(tokens), 'output token')} with their steps and gaps"
+        )
         if row is not None:
             choose(step=tokens[row].step)
         return
@@ -146,7 +148,7 @@ def token_strip(tokens: list[OutputToken], spell: Speller | None, step: int) -> 
         outline = "outline:2px solid var(--text);" if token.step == step else ""
         title = f"token {token.position}, id {token.token_id}, step {token.step}"
         if token.gap_steps is not None:
-            title += f", {token.gap_steps} steps after the previous one"
+            title += f", {counted(token.gap_steps, 'step')} after the previous one"
         if token.gap_ms is not None:
             title += f" ({token.gap_ms:.2f} ms)"
         cells += (
@@ -157,7 +159,7 @@ def token_strip(tokens: list[OutputToken], spell: Speller | None, step: int) -> 
             f'<b style="color:var(--alarm)">{gap}</b></span></span>'
         )
     return (
-        f'<div role="img" aria-label="{len(tokens)} output tokens in order" style="font-family:ui-monospace,'
+        f'<div role="img" aria-label="{counted(len(tokens), "output token")} in order" style="font-family:ui-monospace,'
         f'Menlo,Consolas,monospace;font-size:.78rem;line-height:1.25;max-height:300px;overflow-y:auto">{cells}</div>'
     )
 

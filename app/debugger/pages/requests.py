@@ -39,6 +39,7 @@ from app.debugger.views.phases import (
 )
 from app.debugger.views.requests import RequestRow, has_clock, request_rows
 from app.debugger.views.waits import MAX_STEPS, WORDS, Reasons, Wait, hits, reasons_in
+from common.text import counted
 
 LONG = 600
 """Steps; the chart of a longer run shows a window."""
@@ -108,7 +109,13 @@ def _show(run: Run) -> None:
     facts = _facts(run.run_id, index.num_steps, len(index.requests), id(run), run)
     clock = has_clock(index.series)
     units = "clock: wall time of the recording" if clock else "scripted run: steps only, no clock"
-    heading("Requests", run, f"{len(facts.rows):,} requests", f"{index.num_steps:,} steps", units)
+    heading(
+        "Requests",
+        run,
+        counted(len(facts.rows), "request"),
+        counted(index.num_steps, "step"),
+        units,
+    )
     if not facts.rows:
         st.info("No request arrived in this run.")
         return
@@ -213,7 +220,10 @@ def _show_overview(run: Run, facts: Facts, step: int) -> None:
         [Chart(phase, "requests", counts[phase], None, f"{counts[phase][step]:,}") for phase in PHASES],
         step=step,
         range=_window(run, step),
-        alt=f"The whole run, {num_steps} steps: number of requests waiting, in prefill, in decode and preempted",
+        alt=(
+            f"The whole run, {counted(num_steps, 'step')}: number of requests waiting, in prefill, in decode "
+            "and preempted"
+        ),
         hint="The whole run. Drag: select the steps of the chart below. Click: go to that step.",
         key="requests_overview",
         height=56,
@@ -241,7 +251,7 @@ def _show_gantt(run: Run, facts: Facts, chart: Gantt, step: int, chosen: int | N
         rows=[(facts.rows[number].request, number) for number in chart.numbers],
         x=(chart.first, chart.last + 1),
         unit="step",
-        alt=f"Gantt chart of {len(chart.numbers)} requests over steps {chart.first} to {chart.last}, "
+        alt=f"Gantt chart of {counted(len(chart.numbers), 'request')} over steps {chart.first} to {chart.last}, "
         f"{left_out} more are not shown. The same figures are in the table below.",
         hint="Click a bar to select its request and step. Arrow keys and Enter do the same.",
         marker=step,
@@ -326,7 +336,9 @@ def _steps(first: int, last: int) -> str:
 def _show_table(rows: list[RequestRow], clock: bool) -> None:
     frame = pd.DataFrame([asdict(row) for row in rows], columns=["number", *COLUMNS])
     shown = [name for name in COLUMNS if _is_telling(frame, name, clock)]
-    alt = f"Table of {len(rows)} requests with their latencies in steps" + (" and ms" if clock else "")
+    alt = f"Table of {counted(len(rows), 'request')} with their latencies in steps" + (
+        " and ms" if clock else ""
+    )
     columns = {
         name: st.column_config.TextColumn(title, help=about or None, pinned=name == "request")
         if name in TEXTS

@@ -13,7 +13,7 @@ from app.debugger.charts.lines import time_charts
 from app.debugger.diagnosis import section as diagnosis
 from app.debugger.page_frame import in_words, told
 from app.debugger.views.server_history import COLUMN_S, History, lines_of, times_of
-from common.text import duration
+from common.text import counted, duration
 from engine.server.scrape import PERCENTILES, Activity, ScrapeError, base_of, fetch
 
 EVERY_S = 1.0
@@ -156,7 +156,7 @@ def _show_charts(history: History) -> None:
         times,
         lines,
         marks=[(mark.when - history.now - COLUMN_S, mark.kind, mark.text) for mark in history.marks],
-        alt=f"{len(lines)} charts over the last {-times[0]:.0f} seconds: "
+        alt=f"{counted(len(lines), 'chart')} over the last {-times[0]:.0f} seconds: "
         + "; ".join(f"{line.title} {line.now} {line.unit}" for line in lines),
         hint=f"The last {-times[0]:.0f} s; rates and percentiles over {history.window_s:.0f} s.   "
         "✕ went away  • answers again",

@@ -141,7 +141,7 @@ def _by_token(step: int, a: Trace, b: Trace, request: str | None) -> tuple[int |
         )
     place = bisect_left(other.row_outputs, count)
     if place >= len(other.row_steps):
-        return None, f"{request} never has {count} tokens in B"
+        return None, f"{request} never has {counted(count, 'token')} in B"
     there = other.row_steps[place]
     return there, f"{request} has its token {count} in step {there} of B"
 
