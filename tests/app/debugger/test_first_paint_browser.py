@@ -1,4 +1,4 @@
-"""What a page shows first stays where it is: the browser's own count of layout shifts, over all pages."""
+"""Layout shifts as the browser counts them, over all pages: a page stays where it is once it is shown."""
 
 from __future__ import annotations
 
