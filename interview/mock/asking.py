@@ -53,7 +53,8 @@ def ask_instance(
         return  # no result, nothing is scored
     graded = grade(instance, reply["replies"], result)
     tell(talk, asked, instance, graded)
-    texts, rescued, sure = texts_of(instance), asked.rescued, asked.confidence
+    texts, rescued = texts_of(instance), asked.rescued
+    sure = evidence.UNSURE if asked.confidence is None else asked.confidence
     talk.note(
         asked, evidence.of_answers(graded, axes, asked.key, rescued=rescued, confidence=sure, texts=texts)
     )

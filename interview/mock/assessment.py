@@ -7,7 +7,7 @@ own rating, and a judge's if one is configured, stand beside it and change nothi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import yaml
 from common.text import join_and
 from interview.mock.evidence import UNSURE, Evidence
 from interview.mock.scenario import AXES
+from interview.mock.substance import LEAST_FOR_YES
 from interview.mock.talk import Asked, Talk
 
 LEAST = 2
@@ -24,10 +25,17 @@ LEAST = 2
 FAR_OFF = 2
 """Difference between own rating and mark that is called out."""
 STRONG, WEAK = 4.0, 3.5
+MOST_UNSEEN = 1
+"""Axes without a mark that a recommendation of PRAISE may have."""
+UNSUPPORTED = 2.0
+"""Most that an option, a repair or a number near the right one earns of a candidate who explained nothing and got most
+numbers wrong."""
+RIGHT = 5.0
 DOUBTFUL = 3.0
 """Value of a single observation below which an axis without a mark is in doubt."""
 PRAISE = ("strong yes", "yes")
-"""Recommendations that need a mark on each axis that they name, and no axis in doubt."""
+"""Recommendations that need a mark on each axis that they name, no axis in doubt, at most one axis without a mark, and
+an explanation that its follow-ups confirm."""
 
 
 @cache
@@ -88,9 +96,9 @@ class Assessment:
 
 def assess(talk: Talk) -> Assessment:
     """Return the marks of a session, whether it is over or not."""
+    evidence = supported(talk)
     marks = tuple(
-        AxisMark(axis, tuple(e for e in talk.evidence if e.axis == axis), talk.ratings.get(axis))
-        for axis in AXES
+        AxisMark(axis, tuple(e for e in evidence if e.axis == axis), talk.ratings.get(axis)) for axis in AXES
     )
     judged = [asked for asked in talk.asked if asked.value is not None and "/" in asked.key]
     judged.sort(key=lambda asked: asked.value or 0.0)
@@ -98,6 +106,7 @@ def assess(talk: Talk) -> Assessment:
         talk.spec.level,
         {mark.axis: mark.value for mark in marks},
         [m.axis for m in marks if m.is_in_doubt],
+        any(asked.is_substantial for asked in talk.asked),
     )
     return Assessment(
         talk.spec.level,
@@ -113,6 +122,29 @@ def assess(talk: Talk) -> Assessment:
     )
 
 
+def supported(talk: Talk) -> list[Evidence]:
+    """Return the evidence, each at most UNSUPPORTED if nothing supports it: no explanation comes near a key point, and
+    at most half of the numbers and programs are right. Numbers and programs that are right count even then."""
+    prose = [asked for asked in talk.asked if asked.form == "prose"]
+    if not prose or any(asked.makes_a_point for asked in prose):
+        return list(talk.evidence)
+    shown = {
+        each.step: each.value
+        for each in talk.evidence
+        if each.axis in ("correctness", "quantification") and not each.is_guessable
+    }
+    if 2 * sum(value >= STRONG for value in shown.values()) > len(shown):
+        return list(talk.evidence)
+    return [
+        replace(each, value=UNSUPPORTED, why=f"{each.why}; a guess, as nothing was explained")
+        if each.axis != "communication"
+        and each.value > UNSUPPORTED
+        and (each.is_guessable or each.value < RIGHT)
+        else each
+        for each in talk.evidence
+    ]
+
+
 def _is_luck(asked: Asked, judged: Sequence[Asked]) -> bool:
     """Return whether a right option proves little: at most half of the session's options were right, or the
     candidate was not sure of it."""
@@ -125,54 +157,71 @@ def _is_option(asked: Asked) -> bool:
     return asked.form == "reverse" or set(asked.replies.get("replies", ())) == {"choice"}
 
 
-def recommend(level: str, values: Mapping[str, int | None], doubtful: Sequence[str] = ()) -> str:
+def recommend(
+    level: str, values: Mapping[str, int | None], doubtful: Sequence[str] = (), explained: bool = True
+) -> str:
     """Return the best recommendation whose minima hold.
 
-    An axis that was not observed does not count against the candidate, but it earns no praise: the best two
-    recommendations need a mark on each axis that they name, and none of the axes `doubtful`. Without correctness and
-    one more axis there is no recommendation."""
+    An axis that was not observed does not count against the candidate, but it earns no praise: see PRAISE. Without
+    correctness and one more axis there is no recommendation. explained: whether an explanation has substance."""
     seen = {axis: value for axis, value in values.items() if value is not None}
     if "correctness" not in seen or len(seen) < 2:
         return "too little observed"
-    for name, minima in rubric()["recommendations"][level].items():
-        needed = {axis: least for axis, least in minima.items() if axis != "every"}
-        if name in PRAISE and (doubtful or not needed.keys() <= seen.keys()):
+    for name in rubric()["recommendations"][level]:
+        if name in PRAISE and (not explained or _unseen(level, name, values, doubtful)):
             continue
-        if all(seen.get(axis, least) >= least for axis, least in needed.items()) and all(
-            value >= minima.get("every", 1) for value in seen.values()
-        ):
+        if not _too_low(level, name, values):
             return str(name)
     return "strong no"
 
 
-def reason(level: str, values: Mapping[str, int | None], doubtful: Sequence[str] = ()) -> str:
-    """Return how sure the recommendation is, and what was missing to the next better one: marks too low, or axes that
-    were too little observed."""
+def _too_low(level: str, name: str, values: Mapping[str, int | None]) -> dict[str, int]:
+    """Return the axes whose marks are too low for a recommendation, with the marks that it needs."""
+    minima = rubric()["recommendations"][level][name]
+    needed = {axis: max(minima.get(axis, 1), minima.get("every", 1)) for axis in AXES}
+    return {axis: least for axis, least in needed.items() if (values.get(axis) or least) < least}
+
+
+def _unseen(level: str, name: str, values: Mapping[str, int | None], doubtful: Sequence[str]) -> list[str]:
+    """Return the axes that were too little observed for a recommendation of PRAISE."""
     unseen = [axis for axis in AXES if values.get(axis) is None]
-    named = titles()
+    if len(unseen) > MOST_UNSEEN:
+        return unseen
+    return [axis for axis in unseen if axis in rubric()["recommendations"][level][name] or axis in doubtful]
+
+
+def reason(
+    level: str, values: Mapping[str, int | None], doubtful: Sequence[str] = (), explained: bool = True
+) -> str:
+    """Return how sure the recommendation is, and what was missing to the next better one: marks too low, axes that
+    were too little observed, an explanation."""
+    unseen = [axis for axis in AXES if values.get(axis) is None]
     parts = [f"it rests on {len(AXES) - len(unseen)} of {len(AXES)} axes"]
-    got = recommend(level, values, doubtful)
+    got = recommend(level, values, doubtful, explained)
     names = [*rubric()["recommendations"][level], "strong no"]
     if got in names[1:]:
         better = names[names.index(got) - 1]
-        minima = rubric()["recommendations"][level][better]
-        needed = {axis: minima.get(axis, minima.get("every", 1)) for axis in AXES}
         low = [
-            f"{named[axis].lower()} {least} ({values[axis]})"
-            for axis, least in needed.items()
-            if (values.get(axis) or least) < least
+            f"{_named([axis])} {least} ({values[axis]})"
+            for axis, least in _too_low(level, better, values).items()
         ]
-        wanted = [axis for axis in minima if axis in unseen] if better in PRAISE else []
-        missing = dict.fromkeys([*wanted, *(doubtful if better in PRAISE else ())])
         if low:
             parts.append(f'"{better}" needs {", ".join(low)}')
-        if missing:
-            parts.append(
-                f'"{better}" needs more observations of {join_and([named[axis].lower() for axis in missing])}'
-            )
-    elif got not in names and unseen:
-        parts.append(f"too little was observed of {join_and([named[axis].lower() for axis in unseen])}")
+        if better in PRAISE:
+            if not explained:
+                parts.append(
+                    f'"{better}" needs an explanation of {LEAST_FOR_YES} words with right follow-ups'
+                )
+            unseen = _unseen(level, better, values, doubtful)
+    if unseen and (got not in names or got in names[1:]):
+        best = recommend(level, {axis: values.get(axis) or 5 for axis in AXES}, (), explained)
+        could = f': with good marks there it would be "{best}"' if best != got else ""
+        parts.append(f"too little was observed of {_named(unseen)}{could}")
     return "; ".join(parts)
+
+
+def _named(axes: Sequence[str]) -> str:
+    return join_and([titles()[axis].lower() for axis in axes])
 
 
 def anchor(axis: str, value: int) -> str:

@@ -122,7 +122,7 @@ class Case:
         ]
         asked.confidence, asked.all_right = guess["confidence"], found.is_solved
         asked.explain, asked.replies["drill"] = self.debrief, self.drill.code
-        talk.note(asked, evidence.of_drill(found, len(fixes), axes, asked.key))
+        talk.note(asked, evidence.of_drill(found, len(fixes), axes, asked.key, guess["confidence"]))
         return found
 
     def rows_of(self, fixes: list[str]) -> Iterator[tuple[str, str, str, bool]]:

@@ -2,7 +2,8 @@
 
 Machine evidence decides: graded numbers, intervals, options, runs, looks at an incident, clarifying questions, time. Of
 prose, only its probes, its length and the candidate's own marks (at 40 %, beside the probes) count: no code here
-understands an answer (`quizzes/free_text`).
+understands an answer (`quizzes/free_text`). Prose that says nothing (`substance`) earns nothing, whatever
+its probes say.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from common.text import counted, figure
-from quizzes.free_text.lints import lints
+from interview.mock.substance import LEAST_SAID, SHORT, is_echo, makes_a_point, once, without_filler
+from quizzes.free_text.lints import is_salad
 from quizzes.free_text.scoring import FreeGraded, Mark, score
-from quizzes.free_text.sentences import sentences, words
+from quizzes.free_text.sentences import sentences
 from quizzes.grading import Graded, Part
 from quizzes.question import KeyPoint
 
@@ -22,23 +24,32 @@ if TYPE_CHECKING:
     from interview.drills.score import Score
 
 SURE = 80
-"""Confidence, in percent, from which a wrong answer is a surprise."""
+"""Confidence, in percent, from which a wrong answer counts twice, and earns 1 less than its distance from the truth."""
 RESCUED = 3.0
 """Most that a step with a hint can show."""
-NARROW, WIDE = 3.0, 30.0
-"""Ratios of an interval's ends: up to the first it says something, beyond the second nothing."""
-NARROW_SHARE, WIDE_SHARE = 20.0, 80.0
+NARROW, FAIR, WIDE = 3.0, 8.0, 30.0
+"""Ratios of an interval's ends: up to the first it says much, up to the second something, beyond the third nothing."""
+NARROW_SHARE, FAIR_SHARE, WIDE_SHARE = 20.0, 40.0, 80.0
 """Widths of intervals of shares, in percentage points, with the same meaning: 34 to 100 % says little about 97 %."""
+CLOSE = 4.0
+"""Closeness of a number from which its narrow interval earns a 5."""
 UNSURE = 50
-"""Confidence below which a right option may be a guess."""
+"""Confidence below which a right option may be a guess. An answer without a confidence counts as one of UNSURE."""
+NEARLY = 4.5
+"""Most that a right option earns of a candidate who was less than SURE."""
+ADMITTED = 2.0
+"""Least that a wrong option earns of a candidate who was less than UNSURE: they knew that they did not know."""
+STAKES = (
+    f"A right option earns at most {RESCUED:g} of 5 points below {UNSURE} %, and {NEARLY:g} below {SURE} %; a wrong "
+    f"one earns {ADMITTED:g} below {UNSURE} %. From {SURE} %, wrong counts twice. None: {UNSURE} %."
+)
+"""What the confidence changes, for the help."""
 PROSE_WEIGHT = 2.0
 """Weight of an explanation as evidence of mechanism, beside that of one probe."""
-SHORT = 25
-"""Words below which prose explains nothing."""
+NAMED = 2.0
+"""Most that an answer earns on its points if it names one of them but explains nothing."""
 UNPROVEN = 3.0
 """Most that the form of an explanation earns if most of its follow-ups went wrong."""
-RUN, ECHO = 5, 0.6
-"""Length of a run of words, and the share of an answer's runs above which it only repeats the question."""
 PAR = 1.3
 """Cost of a design, relative to the reference, that still scores 5."""
 
@@ -54,6 +65,8 @@ class Evidence:
     step: str
     """Scenario and step: "inference.stalled_streams/path"."""
     weight: float = 1.0
+    is_guessable: bool = False
+    """Whether a choice among a few options gives it."""
 
 
 def closeness(part: Part) -> float:
@@ -69,13 +82,15 @@ def closeness(part: Part) -> float:
 
 
 def interval_value(part: Part) -> float:
-    """Return 1 to 5 for a number with its interval: it holds and is narrow, it holds and says little, it misses."""
+    """Return 1 to 5 for a number with its interval: close and narrow, narrow or fair, wide, or it misses."""
     if part.interval is None:
         return min(4.0, closeness(part))
     if is_boundless(part):
         return min(2.0, closeness(part))
     if part.hit:
-        return 5.0 if _is_narrow(part) else 3.0
+        if _is_within(part, NARROW, NARROW_SHARE):
+            return 5.0 if closeness(part) >= CLOSE else 4.0
+        return 4.0 if _is_within(part, FAIR, FAIR_SHARE) else 3.0
     return min(2.0, closeness(part))
 
 
@@ -86,9 +101,9 @@ def is_boundless(part: Part) -> bool:
     return _ratio(*part.interval) > WIDE or _points_of_share(part) > WIDE_SHARE
 
 
-def _is_narrow(part: Part) -> bool:
+def _is_within(part: Part, ratio: float, points: float) -> bool:
     assert part.interval is not None
-    return _ratio(*part.interval) <= NARROW and _points_of_share(part) <= NARROW_SHARE
+    return _ratio(*part.interval) <= ratio and _points_of_share(part) <= points
 
 
 def _points_of_share(part: Part) -> float:
@@ -118,33 +133,46 @@ def of_answers(
 ) -> list[Evidence]:
     """Return the evidence of typed answers and options. texts: those of options and the names of answers, by id."""
     most = RESCUED if rescued else 5.0
-    is_option = all(part.id == "choice" for part in graded.parts)
-    if is_option and confidence is not None and confidence < UNSURE:
-        most = min(most, RESCUED)  # one of three or four options: a guess is right often enough
-    value = min(most, sum(map(closeness, graded.parts)) / len(graded.parts))
+    is_guessable = all(part.id == "choice" or isinstance(part.expected, bool) for part in graded.parts)
+    value = sum(map(closeness, graded.parts)) / len(graded.parts)
+    if is_guessable and confidence is not None:
+        value = with_confidence(value, confidence)
+    value = min(most, value)
+    is_surprise = confidence is not None and confidence >= SURE and value < RESCUED
+    value = max(1.0, value - is_surprise)
     given = "; ".join(_in_words(part, texts or {}) for part in graded.parts)
+    given += f"; {confidence} % sure, so it counts twice" if is_surprise else ""
+    weight = 2.0 if is_surprise else 1.0
     found = [
-        Evidence(axis, value, given, step) for axis in axes if axis not in ("quantification", "communication")
+        Evidence(axis, value, given, step, weight, is_guessable)
+        for axis in axes
+        if axis not in ("quantification", "communication")
     ]
-    numbers = [part for part in graded.parts if isinstance(part.expected, int | float)]
+    numbers = [part for part in graded.parts if _is_number(part)]
     if "quantification" in axes:
         estimates = [min(most, interval_value(part)) for part in numbers] or [value]
-        found.append(Evidence("quantification", sum(estimates) / len(estimates), given, step))
+        found.append(
+            Evidence("quantification", sum(estimates) / len(estimates), given, step, weight, not numbers)
+        )
     return found
+
+
+def with_confidence(value: float, confidence: int) -> float:
+    """Return the value of an option, from 1 (wrong) to 5 (right), in the light of the candidate's confidence."""
+    if confidence < UNSURE:
+        return max(
+            ADMITTED, min(RESCUED, value)
+        )  # one of three or four options: a guess is right often enough
+    return value if confidence >= SURE else min(NEARLY, value)
+
+
+def _is_number(part: Part) -> bool:
+    return isinstance(part.expected, int | float) and not isinstance(part.expected, bool)
 
 
 def of_silence(axes: Sequence[str], step: str) -> list[Evidence]:
     """Return the evidence of a step that was passed."""
     return [Evidence(axis, 1.0, "no answer", step) for axis in axes]
-
-
-def explains(text: str) -> bool:
-    """Return whether prose has the length and the sentences of an explanation; not whether it is right."""
-    return len(text.split()) >= SHORT and not _is_list(text)
-
-
-def _is_list(text: str) -> bool:
-    return any(lint.kind == "salad" for lint in lints(text, "free"))
 
 
 def of_prose(
@@ -164,25 +192,26 @@ def of_prose(
 ) -> list[Evidence]:
     """Return the evidence of prose. marks, probes: by key point. clarified: facts that questions brought. said: what
     the interviewer told before."""
-    count = len(text.split())
-    found = []
     graded = score(points, marks, probes, answer=text)
+    left = len(without_filler(text, points, said).split())
+    nothing = _says_nothing(text, said, graded, left)
+    most_explained = 5.0 if not nothing else NAMED if makes_a_point(text, points, said) else 1.0
     own = f"own marks {_marked(marks)}"
-    if "hit" in marks.values() and all(point.mark == "miss" for point in graded.points):
-        own += ", which do not count: the answer shares no word with any key point"
+    found = []
     for axis in axes:
         if axis == "communication":
             continue
         weight = PROSE_WEIGHT if axis == "mechanism" else 1.0
-        if count < SHORT:
-            found.append(Evidence(axis, 1.0, f"{counted(count, 'word')}: nothing explained", step, weight))
-        elif graded.grader == "probe":
+        if graded.grader == "probe" and most_explained > 1:
             right = sum(each for probe in probes.values() for each in probe)
             asked = sum(len(probe) for probe in probes.values())
-            why = f"{right} of {asked} follow-ups right, {own}"
-            found.append(Evidence(axis, 1.0 + 4.0 * graded.share, why, step, weight))
+            why = f"{right} of {asked} follow-ups right, {own}{nothing and '; '}{nothing}"
+            value = min(most_explained, 1.0 + 4.0 * graded.share)
+            found.append(Evidence(axis, value, why, step, weight))
+        elif nothing:
+            found.append(Evidence(axis, 1.0, nothing, step, weight))
     if "communication" in axes:
-        value, why = _told(text, count, clarified, lo, hi, seconds, minutes)
+        value, why = _told(text, left, clarified, lo, hi, seconds, minutes)
         most, limit = _most_told(text, said, graded, probes)
         if value > most:
             value, why = most, f"{why}, but {limit}"
@@ -190,20 +219,34 @@ def of_prose(
     return found
 
 
+def _says_nothing(text: str, said: str, graded: FreeGraded, left: int) -> str:
+    """Return why prose explains nothing, "" if it may explain something. left: words without filler."""
+    count = len(text.split())
+    if len(once(text).split()) < SHORT or left < LEAST_SAID:
+        filler = f", {left} without repetitions and filler" if left < count else ""
+        return f"{count} words{filler}: nothing explained"
+    if is_echo(text, said):
+        return "it repeats the question"
+    if is_salad(text):
+        return "a list of terms, not sentences"
+    return "" if graded.is_on_topic else "it shares few words with the key points"
+
+
 def _told(
-    text: str, count: int, clarified: int, lo: int, hi: int, seconds: float, minutes: float
+    text: str, left: int, clarified: int, lo: int, hi: int, seconds: float, minutes: float
 ) -> tuple[float, str]:
+    count, kept = len(text.split()), len(once(text).split())
     if not any(letter.isalnum() for letter in text):
         return 1.0, "silence"
-    if _is_list(text):
-        return 1.0, f"{counted(count, 'word')}, a list of terms, not sentences"
-    value, reasons = 3.0, [counted(count, "word")]
-    if count < SHORT:
-        value, reasons = 2.0, [f"only {counted(count, 'word')}"]
+    if is_salad(text):
+        return 1.0, f"{count} words, a list of terms, not sentences"
+    value, reasons = 3.0, [f"{count} words"]
+    if kept < SHORT or left < LEAST_SAID:
+        value, reasons = 2.0, [f"only {min(kept, left)} words about the question"]
     elif count > 1.6 * hi:
         value -= 1.0
         reasons.append(f"{lo} to {hi} are usual")
-    elif count >= lo and len(sentences(text)) >= 3 and any(letter.isdigit() for letter in text):
+    elif kept >= lo and len(sentences(text)) >= 3 and any(letter.isdigit() for letter in text):
         value += 1.0
         reasons.append("in sentences with figures, of the usual length")
     if clarified:
@@ -221,6 +264,8 @@ def _most_told(
     """Return the most that prose can earn for its form, and why: fluent sentences may say nothing."""
     if is_echo(text, said):
         return 1.0, "it repeats the question"
+    if len(once(text).split()) < SHORT <= len(text.split()):
+        return 1.0, "it says one sentence again and again"
     if not graded.is_on_topic:
         return 2.0, "it shares few words with the key points"
     if not holds_up(probes):
@@ -232,17 +277,6 @@ def holds_up(probes: Mapping[str, Sequence[bool]]) -> bool:
     """Return whether at least half of the follow-ups on an explanation were right; True without any."""
     results = [each for probe in probes.values() for each in probe]
     return 2 * sum(results) >= len(results)
-
-
-def is_echo(text: str, said: str) -> bool:
-    """Return whether most of a text, in runs of words, comes from what the interviewer said."""
-    runs, heard = _runs_of_words(text), set(_runs_of_words(said))
-    return bool(runs) and sum(run in heard for run in runs) > ECHO * len(runs)
-
-
-def _runs_of_words(text: str) -> list[tuple[str, ...]]:
-    found = words(text)
-    return [tuple(found[at : at + RUN]) for at in range(len(found) - RUN + 1)]
 
 
 def of_pace(late: int, steps: int, *, explained: bool, asked: bool) -> list[Evidence]:
@@ -277,19 +311,22 @@ def of_canvas(
     return [Evidence(axis, value, why, step, weight) for axis in axes if axis != "communication"]
 
 
-def of_drill(score: Score, fixes: int, axes: Sequence[str], step: str) -> list[Evidence]:
+def of_drill(
+    score: Score, fixes: int, axes: Sequence[str], step: str, confidence: int = UNSURE
+) -> list[Evidence]:
     """Return the evidence of an incident: the score of its drill. fixes: number of repairs that were tried."""
     named = "cause found" if score.cause else "wrong cause"
     decided = "figure that decides named" if score.evidence else "no figure that decides"
     ended = f"{'solved' if score.fix else 'not solved'} with {counted(fixes, 'repair')}"
     why = f"{named}, {decided}, {ended}, looks cost {score.cost}: {score.total} of 100 points"
+    weight = 2.0 if not score.cause and confidence >= SURE else 1.0
     found = [
-        Evidence(axis, 1.0 + score.total / 25, why, step)
+        Evidence(axis, 1.0 + score.total / 25, why, step, weight, is_guessable=True)
         for axis in axes
         if axis not in ("communication", "correctness")
     ]
     if "correctness" in axes:
-        found.append(Evidence("correctness", 5.0 if score.cause else 1.0, named, step))
+        found.append(Evidence("correctness", 5.0 if score.cause else 1.0, named, step, weight, True))
     return found
 
 
@@ -299,12 +336,13 @@ def of_reverse(tests: Sequence[bool], flaw: bool, axes: Sequence[str], step: str
     value = 1.0 if not refuted else (5.0 if len(tests) == 1 else 3.0) - (not flaw)
     why = f"refuted with experiment {len(tests)}" if refuted else "no experiment refuted it"
     found = [
-        Evidence(axis, value, why, step) for axis in axes if axis not in ("communication", "correctness")
+        Evidence(axis, value, why, step, is_guessable=True)
+        for axis in axes
+        if axis not in ("communication", "correctness")
     ]
     if "correctness" in axes:
-        found.append(
-            Evidence("correctness", 5.0 if flaw else 1.0, "flaw named" if flaw else "wrong flaw", step)
-        )
+        named = "flaw named" if flaw else "wrong flaw"
+        found.append(Evidence("correctness", 5.0 if flaw else 1.0, named, step, is_guessable=True))
     return found
 
 

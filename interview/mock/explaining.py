@@ -5,6 +5,7 @@ from __future__ import annotations
 from interview.mock import evidence
 from interview.mock.drawn import Drawn
 from interview.mock.scenario import Step
+from interview.mock.substance import LEAST_FOR_YES, makes_a_point, without_filler
 from interview.mock.talk import Asked, Conversation, Talk
 from interview.mock.turns import Mark, Prose
 from quizzes.free_text.lints import says_opposite
@@ -68,12 +69,23 @@ def mark_points(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversat
         asked.marks[point.id] = heard.reply["mark"]
 
 
+def said_before(drawn: Drawn, asked: Asked) -> str:
+    """Return the interviewer's words before an answer: title, brief, question, and facts that were asked for."""
+    facts = " ".join(each["told"] for each in asked.clarified)
+    return f"{drawn.scenario.title} {drawn.text(drawn.scenario.brief)} {asked.say} {facts}"
+
+
 def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
     """Keep the evidence of prose, once its probes are answered."""
     lo, hi = LENGTHS.get(step.stage, (40, 150))
+    text, points = asked.replies["text"], drawn.key_points(step)
+    said = said_before(drawn, asked)
+    asked.makes_a_point = makes_a_point(text, points, said)
+    is_long = len(without_filler(text, points, said).split()) >= LEAST_FOR_YES
+    asked.is_substantial = asked.makes_a_point and is_long and evidence.holds_up(asked.probes)
     found = evidence.of_prose(
-        asked.replies["text"],
-        drawn.key_points(step),
+        text,
+        points,
         asked.marks,  # type: ignore[arg-type]
         asked.probes,
         list(step.axes),
@@ -83,7 +95,7 @@ def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
         hi=hi,
         seconds=asked.seconds,
         minutes=asked.minutes,
-        said=f"{drawn.text(drawn.scenario.brief)} {asked.say}",
+        said=said,
     )
     if asked.rescued:
         found = [

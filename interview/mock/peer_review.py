@@ -15,9 +15,10 @@ from interview.mock.asking import tell, texts_of
 from interview.mock.assessment import Assessment, assess
 from interview.mock.case import Case
 from interview.mock.drawn import Drawn
-from interview.mock.explaining import LENGTHS
+from interview.mock.explaining import LENGTHS, said_before
 from interview.mock.peer import PeerSession, steps_of
 from interview.mock.scenario import Step, role_name
+from interview.mock.substance import LEAST_FOR_YES
 from interview.mock.talk import Asked, Talk
 from quizzes.free_text.scoring import score
 from quizzes.grading import grade
@@ -182,6 +183,8 @@ def _of_prose(drawn: Drawn, step: Step, asked: Asked, marks: Mapping[str, str]) 
     points = drawn.key_points(step)
     lo, hi = LENGTHS.get(step.stage, (40, 150))
     asked.marks = dict(marks)
+    asked.makes_a_point = bool({"hit", "partial"} & set(marks.values()))
+    asked.is_substantial = "hit" in marks.values() and len(asked.replies["text"].split()) >= LEAST_FOR_YES
     found = evidence.of_prose(
         asked.replies["text"],
         points,
@@ -194,6 +197,7 @@ def _of_prose(drawn: Drawn, step: Step, asked: Asked, marks: Mapping[str, str]) 
         hi=hi,
         seconds=asked.seconds,
         minutes=asked.minutes,
+        said=said_before(drawn, asked),
     )
     if marks:
         share = score(points, marks, {}).share  # type: ignore[arg-type]

@@ -74,6 +74,10 @@ class Asked:
     rescued: bool = False
     passed: bool = False
     all_right: bool | None = None
+    makes_a_point: bool = False
+    """Whether prose comes near a key point, in words that the interviewer did not say."""
+    is_substantial: bool = False
+    """Whether prose explains, in enough words, what its follow-ups then confirm."""
     intervals: list[bool] = field(default_factory=list)
     """Whether each interval held."""
     boundless: int = 0

@@ -11,6 +11,7 @@ from interview.mock.assessment import AxisMark, anchor, assess, reason, recommen
 from interview.mock.candidates import VAGUE, Candidate
 from interview.mock.evidence import Evidence
 from interview.mock.scenario import AXES, LEVELS
+from interview.mock.substance import LEAST_FOR_YES, explains
 from interview.mock.talk import Asked
 from quizzes.experiments.runner import Runner
 from quizzes.free_text.scoring import Mark
@@ -29,6 +30,12 @@ GOOD = (
     "Later its prompt and its tokens are computed again, so its TTFT does not change but its latency grows. "
     "The counter of preemptions shows it, and the share of used blocks is at 100 % before each of them. "
     "I would look at both before I add memory."
+)
+
+
+BRIEF = (
+    "Streams stall while the pool of blocks is full. What happens to a prompt, to its tokens, to its TTFT and its "
+    "latency? Which counter of preemptions or memory shows it?"
 )
 
 
@@ -58,17 +65,27 @@ def test_closeness(part: Part, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval", "value"),
-    [((90, 120), 5), ((50, 1000), 3), ((1, 1e6), 1), ((200, 300), 1), (None, 1), ((100, 100), 5)],
+    ("given", "interval", "value"),
+    [
+        (110, (90, 120), 5),
+        (160, (90, 170), 4),
+        (110, (50, 250), 4),
+        (110, (50, 1000), 3),
+        (1000, (1, 1e6), 1),
+        (1000, (900, 1100), 1),
+        (1000, None, 1),
+        (100, (100, 100), 5),
+    ],
 )
-def test_an_interval_earns_most_if_it_is_narrow_and_holds(
-    interval: tuple[float, float] | None, value: float
+def test_an_interval_earns_most_if_its_number_is_close_and_it_is_narrow_and_holds(
+    given: float, interval: tuple[float, float] | None, value: float
 ) -> None:
-    assert ev.interval_value(number(1000, 100, interval)) == value
+    assert ev.interval_value(number(given, 100, interval)) == value
 
 
 @pytest.mark.parametrize(
-    ("interval", "value"), [((34, 100), 3), ((90, 99), 5), ((10, 98), 2), ((80, 100), 5), ((60, 95), 2)]
+    ("interval", "value"),
+    [((34, 100), 3), ((60, 100), 4), ((90, 99), 5), ((10, 98), 2), ((80, 100), 5), ((60, 95), 2)],
 )
 def test_an_interval_of_a_share_is_narrow_by_its_percentage_points(
     interval: tuple[float, float], value: float
@@ -79,7 +96,7 @@ def test_an_interval_of_a_share_is_narrow_by_its_percentage_points(
 
 
 def prose(text: str, marks: dict[str, Mark], probes: dict[str, list[bool]], **more: Any) -> dict[str, float]:
-    given = {"clarified": 0, "lo": 60, "hi": 150, "seconds": 60.0, "minutes": 3.0, **more}
+    given = {"clarified": 0, "lo": 60, "hi": 150, "seconds": 60.0, "minutes": 3.0, "said": BRIEF, **more}
     found = ev.of_prose(text, POINTS, marks, probes, ["mechanism", "communication"], "s/x", **given)  # type: ignore[arg-type]
     return {each.axis: each.value for each in found}
 
@@ -92,28 +109,27 @@ def test_own_marks_cannot_lift_an_answer_whose_probes_fail() -> None:
     assert prose(GOOD, {"a": "hit", "b": "hit"}, {"a": [False], "b": [False]})["mechanism"] <= 2
 
 
-def test_own_marks_of_an_answer_without_a_word_of_any_key_point_do_not_count() -> None:
+def test_an_answer_without_a_word_of_any_key_point_explains_nothing_whatever_its_probes_say() -> None:
     marks: dict[str, Mark] = {"a": "hit", "b": "hit"}
     right = {"a": [True], "b": [True]}
     elsewhere = (
         "My favourite holiday was in the mountains, where it rained and we played cards all day long. " * 3
     )
     assert prose(GOOD, marks, right)["mechanism"] == 5
-    assert prose(elsewhere, marks, right)["mechanism"] == pytest.approx(1 + 4 * 0.6)
+    assert prose(elsewhere, marks, right)["mechanism"] == 1
 
 
 def test_fluent_sentences_that_say_nothing_are_no_communication() -> None:
     right, wrong = {"a": [True], "b": [True]}, {"a": [False], "b": [False]}
-    about_soup = "My grandmother says that soup is best when it is cold, and she made 7 of them. " * 6
+    about_soup = (
+        "My grandmother says that soup is best when it is cold, and she made 7 of them. Why would you paint a fence, "
+        "if not for the goats that live behind it? In the end we went home and had 2 buckets of milk. It was Tuesday, "
+        "and the mountain has never been so green in all of its life, as far as I can remember from the years before."
+    )
     assert prose(GOOD, {}, right, clarified=1)["communication"] == 5
     assert prose(GOOD, {}, wrong, clarified=1)["communication"] == ev.UNPROVEN
     assert prose(about_soup, {}, right, clarified=1)["communication"] == 2
     assert prose(GOOD, {}, right, said=f"Here is a problem. {GOOD} What do you say?")["communication"] == 1
-    assert (
-        not ev.is_echo(GOOD, GOOD[: len(GOOD) // 2])
-        and not ev.is_echo("", "")
-        and not ev.is_echo("Yes.", "Yes.")
-    )
 
 
 def test_few_words_explain_nothing_even_if_the_probes_are_right() -> None:
@@ -132,8 +148,8 @@ def test_a_list_of_terms_is_as_little_as_silence_and_no_explanation() -> None:
         * 3
     )
     assert prose(terms, {}, {})["communication"] == 1
-    assert not ev.explains(terms)
-    assert ev.explains(GOOD)
+    assert not explains(terms)
+    assert explains(GOOD)
 
 
 def test_prose_outweighs_a_probe_only_as_evidence_of_mechanism() -> None:
@@ -158,6 +174,35 @@ def test_a_hint_caps_what_is_shown() -> None:
     assert {
         e.value for e in ev.of_answers(graded, ["correctness", "quantification"], "s/x", rescued=True)
     } == {3}
+
+
+OPTION = Part("choice", ["a"], ["a"], True, 1.0, 1.0), Part("choice", ["a"], ["b"], False, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("sure", "right", "wrong", "weight"),
+    [(95, 5, 1, 2), (80, 5, 1, 2), (79, 4.5, 1, 1), (50, 4.5, 1, 1), (49, 3, 2, 1), (1, 3, 2, 1)],
+)
+def test_the_value_of_an_option_depends_on_the_confidence(
+    sure: int, right: float, wrong: float, weight: float
+) -> None:
+    found = [
+        ev.of_answers(Graded((part,), "exact"), ["correctness"], "s/x", rescued=False, confidence=sure)[0]
+        for part in OPTION
+    ]
+    assert [each.value for each in found] == [right, wrong]
+    assert [each.weight for each in found] == [1, weight]
+
+
+def test_a_number_that_is_far_off_earns_less_and_counts_twice_if_the_candidate_was_sure() -> None:
+    def found(given: float, sure: int) -> tuple[float, float]:
+        graded = Graded((number(given, 100),), "exact")
+        one = ev.of_answers(graded, ["correctness"], "s/x", rescued=False, confidence=sure)[0]
+        return one.value, one.weight
+
+    assert found(400, 95) == (1, 2)
+    assert found(400, 60) == (2, 1)
+    assert found(120, 95) == (4, 1), "nearly right"
 
 
 @pytest.mark.parametrize(
@@ -191,7 +236,13 @@ def test_a_mark_needs_two_observations_and_rounds_halves_down() -> None:
 @pytest.mark.parametrize(
     ("level", "low", "unseen", "says"),
     [
-        ("staff", {}, "tradeoffs", '5 of 6 axes; "yes" needs more observations of trade-offs'),
+        (
+            "staff",
+            {},
+            "tradeoffs",
+            "5 of 6 axes; too little was observed of trade-offs: with good marks there it would be "
+            '"strong yes"',
+        ),
         ("senior", {"quantification": 2}, "", '6 of 6 axes; "lean yes" needs quantification 3 (2)'),
         ("senior", {"mechanism": 4}, "", '6 of 6 axes; "strong yes" needs mechanism 5 (4)'),
         ("mid", {}, "", "6 of 6 axes"),
@@ -232,6 +283,12 @@ def test_praise_needs_a_mark_on_each_axis_that_it_names_and_no_axis_in_doubt() -
     assert recommend("staff", {**fives, "tradeoffs": None}) == "lean yes"
     assert recommend("mid", {**fives, "tradeoffs": None}) == "strong yes"  # mid does not name trade-offs
     assert recommend("mid", {**fives, "tradeoffs": None}, ["tradeoffs"]) == "lean yes"
+    assert (
+        recommend("mid", {**fives, "tradeoffs": None, "diagnosis": None}) == "lean yes"
+    )  # two axes unobserved
+    assert recommend("staff", fives) == "strong yes"
+    assert recommend("staff", fives, explained=False) == "lean yes"
+    assert f'"yes" needs an explanation of {LEAST_FOR_YES} words' in reason("staff", fives, explained=False)
     bad = Evidence("tradeoffs", 1.0, "2 of 4 goals met", "s/canvas")
     assert AxisMark("tradeoffs", (bad,), None).is_in_doubt
     assert not AxisMark("tradeoffs", (bad, bad), None).is_in_doubt  # it has a mark

@@ -1,0 +1,82 @@
+"""Substance of prose: what remains of an answer without repetitions and without the interviewer's own words.
+
+None of it says that an answer is right. It only finds answers that say nothing: too short, a list of terms, an echo of
+the question, one sentence filled with term after term, or sentences far from every key point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quizzes.free_text.lints import is_salad
+from quizzes.free_text.sentences import FUNCTION_WORDS, overlap, sentences, stems, words
+from quizzes.question import KeyPoint
+
+SHORT = 25
+"""Words below which prose explains nothing."""
+LEAST_SAID = 12
+"""Words about the question below which prose explains nothing, whatever else it has."""
+LEAST_FOR_YES = 40
+"""Words of the shortest explanation on which a "yes" can rest: the fewest that are usual in any step."""
+RUN, ECHO = 5, 0.6
+"""Length of a run of words, and the share of an answer's runs above which it only repeats the question."""
+FORM = 4
+"""Function words from which two sentences with the same ones, in the same order, have the same form."""
+SHARED, BRIEF = 2, 3
+"""Stems that a sentence about the question shares with it or with the key points; 1 if it has at most BRIEF stems."""
+NEAR = 0.4
+"""Overlap of a sentence and a key point from which the sentence may make the point."""
+
+
+def once(text: str) -> str:
+    """Return a text without the sentences whose form an earlier one has: "It is because of the X that we have a Y"."""
+    kept, seen = [], set()
+    for sentence in sentences(text):
+        found = words(sentence)
+        form = tuple(word for word in found if word in FUNCTION_WORDS)
+        key = form if len(form) >= FORM else tuple(found)
+        if key not in seen:
+            seen.add(key)
+            kept.append(sentence)
+    return " ".join(kept)
+
+
+def without_filler(text: str, points: Sequence[KeyPoint], said: str) -> str:
+    """Return what remains of a text without repetitions and without sentences that could answer any question."""
+    phrasings = [each for point in points for each in (point.say, *point.good, *point.bad)]
+    known = {name for each in (said, *phrasings) for name in stems(each)}
+    kept = []
+    for sentence in sentences(once(text)):
+        own = stems(sentence)
+        if len(own & known) >= (SHARED if len(own) > BRIEF else 1):
+            kept.append(sentence)
+    return " ".join(kept)
+
+
+def explains(text: str) -> bool:
+    """Return whether prose has the length and the sentences of an explanation; not whether it is right."""
+    return len(once(text).split()) >= SHORT and not is_salad(text)
+
+
+def is_echo(text: str, said: str) -> bool:
+    """Return whether most of a text, in runs of words, comes from what the interviewer said."""
+    runs, heard = _runs_of_words(text), set(_runs_of_words(said))
+    return bool(runs) and sum(run in heard for run in runs) > ECHO * len(runs)
+
+
+def makes_a_point(text: str, points: Sequence[KeyPoint], said: str) -> bool:
+    """Return whether some sentence comes near a key point with a word that the interviewer did not say."""
+    if is_salad(text) or is_echo(text, said):
+        return False
+    heard = stems(said)
+    phrasings = [stems(phrasing) for point in points for phrasing in (point.say, *point.good)]
+    return any(
+        overlap(own, phrasing) >= NEAR and (own & phrasing) - heard
+        for own in map(stems, sentences(once(text)))
+        for phrasing in phrasings
+    )
+
+
+def _runs_of_words(text: str) -> list[tuple[str, ...]]:
+    found = words(text)
+    return [tuple(found[at : at + RUN]) for at in range(len(found) - RUN + 1)]

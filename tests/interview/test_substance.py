@@ -1,0 +1,77 @@
+"""Prose that says nothing: repetitions, echoes, terms without a statement."""
+
+import pytest
+
+from interview.mock.assessment import UNSUPPORTED, supported
+from interview.mock.evidence import Evidence
+from interview.mock.substance import is_echo, makes_a_point, once
+from interview.mock.talk import Asked
+from quizzes.question import KeyPoint
+from tests.interview.helpers import start
+
+POINTS = [
+    KeyPoint(
+        id="a",
+        say="When no block is free, the scheduler preempts the request that came last.",
+        must=True,
+        good=["the youngest request loses its blocks"],
+        bad=["all go on"],
+    )
+]
+SAID = "Streams stall when the pool of blocks is full. Why?"
+STUFFED = " ".join(
+    f"It is because of the {one} that we have a {two}, and so {count} of them matter."
+    for count, (one, two) in enumerate([("block", "scheduler"), ("request", "preemption"), ("pool", "tail")])
+)
+
+
+def test_a_sentence_filled_with_term_after_term_is_one_sentence() -> None:
+    assert once(STUFFED) == STUFFED.partition(". ")[0] + "."
+    assert once("A block is free. A block is free.") == "A block is free."
+    different = (
+        "Blocks run out. Requests wait. The one that came last is preempted, and it is computed again."
+    )
+    assert once(different) == different
+
+
+def test_an_echo_is_most_of_what_was_said_before() -> None:
+    assert is_echo(f"{SAID} {SAID}", SAID)
+    assert not is_echo(POINTS[0].say, SAID)
+    assert not is_echo("", "") and not is_echo("Yes.", "Yes.")
+
+
+@pytest.mark.parametrize(
+    ("text", "makes"),
+    [
+        ("The scheduler preempts the request that came last.", True),
+        ("I think that the youngest one loses its blocks then.", True),
+        (STUFFED, False),
+        (SAID, False),
+        ("I do not know. I would measure the free blocks before I change anything.", False),
+        (
+            "scheduler, preempts, request, block, free, last, youngest, blocks, pool, tail, queue, batch",
+            False,
+        ),
+    ],
+)
+def test_a_point_is_made_by_a_sentence_near_it_with_a_word_that_was_not_said_before(
+    text: str, makes: bool
+) -> None:
+    assert makes_a_point(text, POINTS, SAID) is makes
+
+
+@pytest.mark.parametrize(
+    ("makes_a_point", "number", "value"), [(False, 2.0, UNSUPPORTED), (True, 2.0, 5.0), (False, 5.0, 5.0)]
+)
+def test_right_options_count_only_beside_an_explanation_or_right_numbers(
+    makes_a_point: bool, number: float, value: float
+) -> None:
+    with start() as session:
+        talk = session.talk
+    talk.asked.append(Asked("s/why", "core", "prose", "", 3.0, makes_a_point=makes_a_point))
+    talk.evidence = [
+        Evidence("diagnosis", 5.0, "right", "s/option", is_guessable=True),
+        Evidence("correctness", number, "a number", "s/number"),
+        Evidence("communication", 4.0, "72 words", "s/why"),
+    ]
+    assert [each.value for each in supported(talk)] == [value, number, 4.0]
