@@ -97,7 +97,7 @@ def _order(instance: Instance, key: str) -> str:
     return ", ".join(map(str, picked))
 
 
-def confidence(key: str) -> int:
-    """Show the slider. Untouched it says 50: as likely right as wrong."""
+def confidence(key: str, effect: str | None = None) -> int:
+    """Show the slider. Untouched it says 50: as likely right as wrong. effect: what it changes, for the help."""
     label = "How sure are you that all of it is right? (%, 90: nine of ten such answers are)"
-    return int(st.slider(label, 1, 99, 50, key=f"{key} sure", width=440))
+    return int(st.slider(label, 1, 99, 50, key=f"{key} sure", width=440, help=effect))

@@ -57,14 +57,16 @@ def read_replies(
     return {key: text for key, text in replies.items() if key not in left_out}, hints
 
 
-def read_confidence(dialogue: Dialogue, say: Say) -> int | None:
-    """Read a confidence from 1 to 99, or None if the learner leaves it out. Raises Quit."""
+def read_confidence(dialogue: Dialogue, say: Say, effect: str = "Points do not depend on it.") -> int | None:
+    """Read a confidence from 1 to 99, or None if the learner leaves it out. effect: what it changes, for the help.
+
+    Raises Quit."""
     while True:
         command, line = dialogue.command_or_text(
             " confidence that all parts are right, 1-99 % (Enter: leave out) > ", hints=False, skips=False
         )
         if command == "help":
-            explained = "90 means that nine of ten such answers are right. Points do not depend on it."
+            explained = f"90 means that nine of ten such answers are right. {effect}"
             say(showing.note(f"{explained} Enter leaves it out; q quits."))
             continue
         if command == "skip":

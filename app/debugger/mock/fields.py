@@ -12,6 +12,7 @@ from app.debugger.mock.texts import markdown
 from app.debugger.page_frame import told
 from app.debugger.reply_fields import confidence, problems_of, reply_fields
 from common.text import figure
+from interview.mock.evidence import STAKES
 from interview.mock.scenario import Pick
 from interview.mock.turns import Ask, Form
 
@@ -31,7 +32,7 @@ def ask(held: Held, want: Ask) -> None:
             st.code(want.instance.render(want.instance.question.exhibit), language=None)
         with st.form(f"{key} ask", border=False, enter_to_submit=len(want.keys) == 1):
             replies = reply_fields(want.instance, want.keys, key, places)
-            sure = confidence(key) if want.confidence else None
+            sure = confidence(key, STAKES) if want.confidence else None
             with st.container(horizontal=True):
                 sent = st.form_submit_button("Answer", type="primary", shortcut="ctrl+enter")
                 passed = st.form_submit_button("No answer")
