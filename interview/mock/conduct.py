@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from interview.mock.acting import code_step, design_step, reverse_step
 from interview.mock.asking import ask_instance, ask_step
 from interview.mock.drawn import Drawn
-from interview.mock.evidence import SURE, Evidence, holds_up, of_pace
+from interview.mock.evidence import SURE, Evidence, holds_up, of_answers, of_pace
 from interview.mock.explaining import explain_step, judge_prose, listen, mark_points
 from interview.mock.incident import incident_step
 from interview.mock.scenario import AXES, Step, role_name
 from interview.mock.substance import explains
+from interview.mock.taking_up import quotation, said_already
 from interview.mock.talk import Asked, Conversation, Talk
 from interview.mock.turns import Continue, Rate
 from quizzes.instance import Instance
@@ -111,22 +112,28 @@ def _has_the_minimum(talk: Talk, step: Step) -> bool:
     return runs >= 2 or step.form not in ("experiment", "canvas", "incident", "reverse")
 
 
-def _ask(talk: Talk, drawn: Drawn, step: Step, why: str = "") -> Conversation:
-    """Ask one step, and the follow-ups that its answer calls for."""
+def _ask(talk: Talk, drawn: Drawn, step: Step, why: str = "", before: str = "") -> Conversation:
+    """Ask one step, and the follow-ups that its answer calls for. before: words of the answer that it takes up."""
     key = _key(drawn, step)
     if talk.asked[-1].seconds > 60 * OVERTIME * talk.asked[-1].minutes:
         talk.preface = f"{LATE} {talk.preface}".strip()
-    asked = talk.begin(key, step, step.stage, step.form, drawn.wording(step), step.minutes)
+    say = f"{before} {drawn.wording(step)}".strip()
+    asked = talk.begin(key, step, step.stage, step.form, say, step.minutes)
     asked.why = why
     yield from FORMS[step.form](talk, drawn, step, asked)
     if step.form == "prose":
         listen(drawn, step, asked)
     for follow_up, reason in _chosen(talk, drawn, step, asked):
-        yield from _ask(talk, drawn, follow_up, reason)
-        probe = talk.asked[-1]
+        graded = said_already(drawn, asked, follow_up)
+        if graded is not None:
+            talk.evidence += of_answers(graded, follow_up.axes, key, rescued=False)
+            result: bool | None = True
+        else:
+            yield from _ask(talk, drawn, follow_up, reason, quotation(drawn, step, asked, follow_up, reason))
+            result = False if talk.asked[-1].passed else talk.asked[-1].all_right
         for point in step.keypoints:
-            if follow_up.id in point.probes and (probe.passed or probe.all_right is not None):
-                asked.probes.setdefault(point.id, []).append(bool(probe.all_right))
+            if follow_up.id in point.probes and result is not None:
+                asked.probes.setdefault(point.id, []).append(result)
     if step.form == "prose":  # after the probes, which the key points would give away
         yield from mark_points(talk, drawn, step, asked)
         judge_prose(talk, drawn, step, asked)

@@ -12,8 +12,8 @@ from interview.mock.candidates import Candidate
 from interview.mock.choose import choose, is_repeat
 from interview.mock.keep import keep
 from interview.mock.report import Report, as_html, as_markdown, load, make, save
-from interview.mock.report.markdown import literal
 from interview.mock.session import Session, SessionError, sessions
+from interview.mock.taking_up import literal
 from quizzes.experiments.runner import Runner
 from quizzes.learning.review import cards
 from quizzes.question_bank import load_bank

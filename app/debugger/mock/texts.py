@@ -17,7 +17,10 @@ def markdown(text: str) -> str:
     return "".join(
         part
         if place % 2
-        else re.sub(r"([$~])", r"\\\1", part).replace("<", "&lt;").replace(":material/", ": ")
+        else re.sub(r"(?<!\\)([$~])", r"\\\1", part)
+        .replace("\\<", "<")  # escaped in a quotation of the candidate
+        .replace("<", "&lt;")
+        .replace(":material/", ": ")
         for place, part in enumerate(parts)
     )
 

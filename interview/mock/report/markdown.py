@@ -10,21 +10,15 @@ from common.text import counted
 from interview.mock.assessment import FAR_OFF, titles
 from interview.mock.report.model import Report, StepRow
 from interview.mock.scenario import STAGE_NAMES, role_name
+from interview.mock.taking_up import literal
 
 AXES_CHART, TREND_CHART = "[chart: axes]", "[chart: trend]"
 """Lines that the HTML page replaces by drawings; in Markdown a table says the same."""
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
 def as_markdown(report: Report, *, charts: bool = False) -> str:
     """Return the report. charts: with the lines that stand for drawings."""
     return "\n".join(_lines(report, charts)).strip() + "\n"
-
-
-def literal(text: str) -> str:
-    """Return a candidate's words so that none of them is read as Markdown, and no control character is left."""
-    plain = "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
-    return _SPECIAL.sub(r"\\\1", plain)
 
 
 def _lines(report: Report, charts: bool) -> Iterator[str]:

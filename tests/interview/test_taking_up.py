@@ -1,0 +1,95 @@
+"""Follow-ups quote the answer, and do not ask for a number that it gives."""
+
+from typing import Any
+
+import pytest
+
+from app.debugger.mock.texts import markdown
+from interview.mock.evidence import Evidence
+from interview.mock.session import Session
+from tests.interview.helpers import start
+
+REFILL = "Continuous batching refills a slot as soon as a request ends"
+
+
+def walked(text: str) -> tuple[list[str], Session]:
+    """Return what the interviewer says after an answer to the first question, up to the first mark; and the session."""
+    said: list[str] = []
+    with start() as session:
+        session.reply({})
+        session.reply({"text": text}, 60.0)
+        while session.turn is not None and not session.turn.id.endswith(("#mark.refill", "bound#ask")):
+            said.append(session.turn.say)
+            session.reply({"pass": True}, 10.0)
+    return said, session
+
+
+def total(session: Session) -> int:
+    return sum(session.scenarios[0].params["lens"])
+
+
+def test_each_follow_up_begins_with_the_words_that_it_is_about() -> None:
+    said, _ = walked(f"{REFILL}. At the tail of the queue some slots stay idle.")
+    assert said[0] == f'You said: "{REFILL}". When does a slot refill?'
+    assert said[1].startswith('You said: "At the tail of the queue some slots stay idle". With one slot')
+
+
+def test_a_long_sentence_is_cut_between_words() -> None:
+    said, _ = walked(f"{REFILL}, and then it goes on with the next request, {'and so on, ' * 20}to the end.")
+    assert f'You said: "{REFILL}, and then' in said[0] and ' …". When' in said[0]
+
+
+def test_silence_is_not_quoted() -> None:
+    said, _ = walked("")
+    assert said[0] == "When does a slot refill?"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "asked"),
+    [
+        ("With one slot it would take {total} steps.", False),
+        ("With one slot it would take {other} steps.", True),
+        ("With one slot it would take {total} tokens.", True),
+        ("In my last job {total} steps were enough.", True),
+    ],
+)
+def test_a_number_that_was_said_with_its_unit_is_not_asked_for_and_counts_as_right(
+    sentence: str, asked: bool
+) -> None:
+    with start("numbers") as session:
+        number = total(session)
+    said, session = walked(f"{REFILL}. {sentence.format(total=number, other=number + 1)}")
+    assert any("With one slot, how many" in each for each in said) is asked
+    walk: Any = next(each for each in session.talk.asked if each.key.endswith("/walk"))
+    assert walk.probes["tail"] == [not asked]
+    given = [
+        e for e in session.talk.evidence if isinstance(e, Evidence) and f"said {number} steps, right" in e.why
+    ]
+    assert bool(given) is not asked
+
+
+def test_a_number_or_an_option_is_taken_up_in_words() -> None:
+    with start() as session:
+        while session.turn is not None and "/miss#" not in session.turn.id:
+            reply: dict[str, Any] = {}
+            if session.turn.id.endswith(("walk#answer", "walk#again", "walk#answer1")):
+                reply = {"text": REFILL}
+            elif "mark" in session.turn.id:
+                reply = {"mark": "miss"}
+            elif "#run" in session.turn.id:
+                reply = {"result": {"static_steps": 176, "continuous_steps": 132}}
+            elif "run1#ask" in session.turn.id:
+                reply = {"replies": {"static": "300", "continuous": "250"}, "confidence": 60}
+            elif "#ask" in session.turn.id or "#again" in session.turn.id:
+                reply = {"pass": True}
+            session.reply(reply, 10.0)
+        assert session.turn is not None
+        assert "You said: 300 steps." in session.turn.say
+
+
+def test_a_quotation_is_never_read_as_markdown() -> None:
+    said, _ = walked("**A slot** refills when `a request` ends, <b>see</b> [this](http://x) and so on.")
+    assert (
+        r'"\*\*A slot\*\* refills when ' + "'a request' ends, " + r"\<b\>see\</b\> \[this\](http" in said[0]
+    )
+    assert markdown(said[0]).count("&lt;") == 2 and r"\&" not in markdown(said[0])
