@@ -170,7 +170,7 @@ def test_passing_prose_brings_a_hint_and_is_then_silence() -> None:
 
 def test_every_prompt_refuses_what_it_cannot_read_and_asks_again() -> None:
     lines = (
-        *("", "9", "1", "zz", "1000", "50"),  # warm-up: an option, a confidence
+        *("", "9", "1", "?", "zz", "1000", "50"),  # warm-up: an option, a confidence
         *(*PROSE, *PROBE, "z", "?", "h", "p"),  # marks
         *("many", "1", "", "x..y", *BOUND[:1], "9..2", *BOUND[1:]),
         *("0", "many", "3", "100", "", "", "1", ""),  # own slots, a prediction, a choice
@@ -181,6 +181,7 @@ def test_every_prompt_refuses_what_it_cannot_read_and_asks_again() -> None:
     assert done.exit_code == 0, done.output
     text = " ".join(done.output.split())
     for words in (
+        "From 80 %, wrong counts twice. None: 50 %.",
         "type a whole number from 1 to 99",
         "h if you stated it",
         "'many' is not a number",
