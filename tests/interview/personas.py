@@ -330,9 +330,10 @@ class Attacker(Person, Cheater):
             low, high = 2.0, 3.0
         if answer.unit == "%" and (self.name != "outside" or self.is_corrected):
             high = min(high, 100 / value)
-        replies = {name: f"{value:.0f}"}
+        sign = " %" if answer.unit == "%" else ""  # a bare 1 may be 1 % or 100 %
+        replies = {name: f"{value:.0f}{sign}"}
         if answer.interval is not None:
-            replies[f"{name}.interval"] = f"{value * low:.6g} .. {value * high:.6g}"
+            replies[f"{name}.interval"] = f"{value * low:.6g}{sign} .. {value * high:.6g}{sign}"
         return replies
 
 

@@ -2,9 +2,22 @@
 
 import pytest
 
+from interview.mock.scenario_list import load_scenarios
 from quizzes.experiments.runner import Runner
 from tests.interview.helpers import start
 from tests.interview.personas import EVERY_NAME, TICKED, person, violations
+
+CHECKED = {
+    "applied.rag_documents": "mid",
+    "sre.noon_cliff": "mid",
+    "inference.stalled_streams": "senior",
+    "inference.repair_prefix_cache": "senior",
+    "kernel.fp8_kv": "senior",
+}
+"""Scenario -> level: one of each kind, a minute in all. All scenarios of a level:
+
+    python -m tests.interview.personas LEVEL
+"""
 
 
 @pytest.mark.parametrize("name", EVERY_NAME)
@@ -23,7 +36,14 @@ def test_the_ticker_says_28_words() -> None:
     assert len(TICKED.split()) == 28
 
 
+def test_the_checked_scenarios_cover_every_kind() -> None:
+    entries = load_scenarios().entries
+    assert {entries[name].kind for name in CHECKED} == {entry.kind for entry in entries.values()}
+
+
 @pytest.mark.slow
-def test_in_a_real_scenario_no_attacker_is_above_weak_and_honesty_is_not_below_a_bluff() -> None:
-    found = violations("senior", ["kernel.fp8_kv"])
-    assert [each for each in found if each.startswith(("attacker", "honest", "unobserved"))] == []
+@pytest.mark.parametrize("scenario", CHECKED)
+def test_better_candidates_rank_higher_no_attacker_is_above_weak_and_honesty_is_not_below_a_bluff(
+    scenario: str,
+) -> None:
+    assert violations(CHECKED[scenario], [scenario]) == []
