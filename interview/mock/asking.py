@@ -8,6 +8,7 @@ from typing import Any
 from common.text import figure
 from interview.mock import evidence
 from interview.mock.drawn import Drawn
+from interview.mock.estimates import is_boundless
 from interview.mock.scenario import Step
 from interview.mock.talk import Asked, Conversation, Heard, Talk
 from interview.mock.turns import Ask, Form, RunExperiment, Turn, read_pick
@@ -108,7 +109,7 @@ def tell(talk: Talk, asked: Asked, instance: Instance, graded: Graded) -> None:
     """Keep the verdict for the report, and put the figures of a run beside the prediction."""
     asked.all_right = graded.all_right
     asked.intervals = [part.hit for part in graded.parts if part.hit is not None]
-    asked.boundless = sum(map(evidence.is_boundless, graded.parts))
+    asked.boundless = sum(map(is_boundless, graded.parts))
     asks = {answer.id: answer.ask or answer.id.replace("_", " ") for answer in instance.question.answers}
     texts = {choice.id: instance.render(choice.text) for choice in instance.question.choices}
     for part in graded.parts:

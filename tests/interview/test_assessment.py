@@ -9,6 +9,7 @@ from interview.drills.score import Guess, score
 from interview.mock import evidence as ev
 from interview.mock.assessment import AxisMark, anchor, assess, reason, recommend, rubric
 from interview.mock.candidates import VAGUE, Candidate
+from interview.mock.estimates import closeness, interval_value
 from interview.mock.evidence import Evidence
 from interview.mock.scenario import AXES, LEVELS
 from interview.mock.substance import LEAST_FOR_YES, explains
@@ -61,7 +62,7 @@ def number(
     ],
 )
 def test_closeness(part: Part, value: float) -> None:
-    assert ev.closeness(part) == value
+    assert closeness(part) == value
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_closeness(part: Part, value: float) -> None:
 def test_an_interval_earns_most_if_its_number_is_close_and_it_is_narrow_and_holds(
     given: float, interval: tuple[float, float] | None, value: float
 ) -> None:
-    assert ev.interval_value(number(given, 100, interval)) == value
+    assert interval_value(number(given, 100, interval)) == value
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_an_interval_of_a_share_is_narrow_by_its_percentage_points(
 ) -> None:
     hit = interval[0] <= 97 <= interval[1]
     part = Part("x", 95, 97, False, 0.0, 1.0, unit="%", interval=interval, level=0.8, hit=hit)
-    assert ev.interval_value(part) == value
+    assert interval_value(part) == value
 
 
 def prose(text: str, marks: dict[str, Mark], probes: dict[str, list[bool]], **more: Any) -> dict[str, float]:
