@@ -2,8 +2,8 @@
 
 Machine evidence decides: graded numbers, intervals, options, runs, looks at an incident, clarifying questions, time. Of
 prose, only its probes, its length and the candidate's own marks (at 40 %, beside the probes) count: no code here
-understands an answer (`quizzes/free_text`). Prose that says nothing (`substance`) earns nothing, whatever
-its probes say.
+understands an answer (`quizzes/free_text`). Prose that says nothing (`substance`) earns nothing, whatever its probes
+say.
 """
 
 from __future__ import annotations
@@ -101,10 +101,8 @@ def of_answers(
 
 def with_confidence(value: float, confidence: int) -> float:
     """Return the value of an option, from 1 (wrong) to 5 (right), in the light of the candidate's confidence."""
-    if confidence < UNSURE:
-        return max(
-            ADMITTED, min(RESCUED, value)
-        )  # one of three or four options: a guess is right often enough
+    if confidence < UNSURE:  # one of three or four options: a guess is right often enough
+        return max(ADMITTED, min(RESCUED, value))
     return value if confidence >= SURE else min(NEARLY, value)
 
 
