@@ -44,7 +44,7 @@ PROSE_WEIGHT = 2.0
 NAMED = 2.0
 """Most that an answer earns on its points if it names one of them but explains nothing."""
 UNPROVEN = 3.0
-"""Most that the form of an explanation earns if most of its follow-ups went wrong."""
+"""Most that the form of an explanation earns if most of its follow-ups went wrong; NAMED if it is near no key point."""
 PAR = 1.3
 """Cost of a design, relative to the reference, that still scores 5."""
 
@@ -134,8 +134,8 @@ def of_prose(
     the interviewer told before."""
     graded = score(points, marks, probes, answer=text)
     left = len(without_filler(text, points, said).split())
-    nothing = _says_nothing(text, said, graded, left)
-    most_explained = 5.0 if not nothing else NAMED if makes_a_point(text, points, said) else 1.0
+    nothing, is_near = _says_nothing(text, said, graded, left), makes_a_point(text, points, said)
+    most_explained = 5.0 if not nothing else NAMED if is_near else 1.0
     own = f"own marks {_marked(marks)}"
     found = []
     for axis in axes:
@@ -152,7 +152,7 @@ def of_prose(
             found.append(Evidence(axis, 1.0, nothing, step, weight))
     if "communication" in axes:
         value, why = _told(text, left, clarified, lo, hi, seconds, minutes)
-        most, limit = _most_told(text, said, graded, probes)
+        most, limit = _most_told(text, said, graded, probes, is_near)
         if value > most:
             value, why = most, f"{why}, but {limit}"
         found.append(Evidence("communication", value, why, step))
@@ -199,9 +199,10 @@ def _told(
 
 
 def _most_told(
-    text: str, said: str, graded: FreeGraded, probes: Mapping[str, Sequence[bool]]
+    text: str, said: str, graded: FreeGraded, probes: Mapping[str, Sequence[bool]], is_near: bool
 ) -> tuple[float, str]:
-    """Return the most that prose can earn for its form, and why: fluent sentences may say nothing."""
+    """Return the most that prose can earn for its form, and why: fluent sentences may say nothing. is_near: whether it
+    comes near a key point."""
     if is_echo(text, said):
         return 1.0, "it repeats the question"
     if len(once(text).split()) < SHORT <= len(text.split()):
@@ -209,7 +210,7 @@ def _most_told(
     if not graded.is_on_topic:
         return 2.0, "it shares few words with the key points"
     if not holds_up(probes):
-        return UNPROVEN, "most of its follow-ups went wrong"
+        return UNPROVEN if is_near else NAMED, "most of its follow-ups went wrong"
     return 5.0, ""
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from interview.mock.assessment import UNSUPPORTED, supported
-from interview.mock.evidence import Evidence
+from interview.mock.evidence import NAMED, Evidence, of_prose
 from interview.mock.substance import is_echo, makes_a_point, once
 from interview.mock.talk import Asked
 from quizzes.question import KeyPoint
@@ -75,3 +75,19 @@ def test_right_options_count_only_beside_an_explanation_or_right_numbers(
         Evidence("communication", 4.0, "72 words", "s/why"),
     ]
     assert [each.value for each in supported(talk)] == [value, number, 4.0]
+
+
+@pytest.mark.parametrize(("right", "value"), [(True, 3), (False, NAMED)])
+def test_sentences_that_come_near_no_point_are_understandable_only_if_their_follow_ups_are_right(
+    right: bool, value: float
+) -> None:
+    text = (
+        "The scheduler admits each request while the memory lasts, and latency follows the queue of the server. A "
+        "batch grows with load and a block holds tokens, so that free space shrinks during the day."
+    )
+    assert not makes_a_point(text, POINTS, SAID)
+    found = of_prose(
+        text, POINTS, {}, {"a": [right]}, ["communication"], "s/x",
+        clarified=0, lo=60, hi=150, seconds=60.0, minutes=3.0, said=SAID,
+    )  # fmt: skip
+    assert [each.value for each in found] == [value]
