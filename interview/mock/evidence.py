@@ -38,7 +38,7 @@ STAKES = (
     f"A right option earns at most {RESCUED:g} of 5 points below {UNSURE} %, and {NEARLY:g} below {SURE} %; a wrong "
     f"one earns {ADMITTED:g} below {UNSURE} %. From {SURE} %, wrong counts twice. None: {UNSURE} %."
 )
-"""What the confidence changes, for the help."""
+"""Effect of the confidence on the marks, for the help."""
 PROSE_WEIGHT = 2.0
 """Weight of an explanation as evidence of mechanism, beside that of one probe."""
 NAMED = 2.0
