@@ -164,7 +164,7 @@ def _says_nothing(text: str, said: str, graded: FreeGraded, left: int) -> str:
     count = len(text.split())
     if len(once(text).split()) < SHORT or left < LEAST_SAID:
         filler = f", {left} without repetitions and filler" if left < count else ""
-        return f"{count} words{filler}: nothing explained"
+        return f"{counted(count, 'word')}{filler}: nothing explained"
     if is_echo(text, said):
         return "it repeats the question"
     if is_salad(text):
@@ -179,10 +179,10 @@ def _told(
     if not any(letter.isalnum() for letter in text):
         return 1.0, "silence"
     if is_salad(text):
-        return 1.0, f"{count} words, a list of terms, not sentences"
-    value, reasons = 3.0, [f"{count} words"]
+        return 1.0, f"{counted(count, 'word')}, a list of terms, not sentences"
+    value, reasons = 3.0, [counted(count, "word")]
     if kept < SHORT or left < LEAST_SAID:
-        value, reasons = 2.0, [f"only {min(kept, left)} words about the question"]
+        value, reasons = 2.0, [f"only {counted(min(kept, left), 'word')} about the question"]
     elif count > 1.6 * hi:
         value -= 1.0
         reasons.append(f"{lo} to {hi} are usual")
