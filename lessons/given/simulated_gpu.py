@@ -15,7 +15,7 @@ from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
 from engine.sim.cost import CostModel, StepLoad, load_of, pairs_of
 from engine.sim.hardware import get_hardware
-from engine.sim.memory import Deployment
+from engine.sim.memory import Deployment, plan_memory
 from engine.sim.models import get_model
 from engine.sim.run import make_engine
 from engine.sim.workload import Lengths, Workload
@@ -87,7 +87,10 @@ def serve_beside(
     Ends `more_steps` steps after the long prompt's first token.
     """
     config = SchedulerConfig(budget, decodes + 2, _LONGEST, long_prefill_token_threshold=threshold)
-    cost, scheduler = cost_model(), Scheduler(config, CacheConfig(40_000, 16))
+    cost, scheduler = (
+        cost_model(),
+        Scheduler(config, CacheConfig(plan_memory(_deployment(budget)).num_blocks, 16)),
+    )
     steps: list[Step] = []
 
     def step(now: float) -> float:
