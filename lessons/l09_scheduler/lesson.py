@@ -47,7 +47,7 @@ def serve(num_blocks, max_num_seqs=256, swap_gib=0.0, prefix_caching=False):
     return engine
 
 
-# %% name="figures"
+# %% name="ample"
 def figures(engine):
     """Return preemptions, tokens computed again as a share of the prompts, good requests per second."""
     recorder = engine.recorder
@@ -57,7 +57,6 @@ def figures(engine):
     return recorder.num_preemptions, again, good / max(record.last_token for record in finished)
 
 
-# %% name="ample"
 ample = serve(29_000)
 peak, best = ample.recorder.peak_used_blocks, figures(ample)[2]
 print(f"with 29,000 blocks: peak use {peak:,} blocks by {ample.recorder.peak_running} requests at once")
@@ -79,6 +78,31 @@ this.predict(
     unit="%",
 )
 
+# %% [markdown] name="first-piece"
+# ## Your first piece: the victims
+#
+# Before you watch a pool run empty, say who has to go.
+#
+# **09.1** The victims. In a list that is sorted by importance they are at its end. Two reasons, both of them worth
+# saying aloud: the newest request has the least work to lose (on average), and if the oldest were preempted, no
+# request could be sure to finish.
+
+# %% name="09.1" tags=["exercise"]
+# exercise 09.1
+from lessons.given.scheduling import Seq
+
+
+def choose_victims(running: list[Seq], need: int, free: int) -> list[str]:
+    """Return the ids to preempt so that `need` blocks are free: as few as possible, the least important first.
+
+    running: most important first. A victim frees all its blocks. Raises MemoryError if not even all of them suffice.
+    """
+    raise NotImplementedError("09.1: from the tail, until enough blocks are free")
+
+
+# %% name="check-09.1"
+this.check("09.1")
+
 # %% [markdown] name="run"
 # ## Run it
 
@@ -91,6 +115,8 @@ for share, (preemptions, again, good) in sweep.items():
 this.reveal("preemptions", sweep[0.7][0])
 this.reveal("goodput-kept", round(100 * sweep[0.7][2] / best, 1))
 this.record(preemptions=sweep[0.7][0], goodput_kept=sweep[0.7][2] / best)
+this.holds("a victim's KV is computed again", sweep[1.0][1] == 0 < sweep[0.9][1] < sweep[0.7][1])
+this.holds("goodput falls with the memory", sweep[0.9][2] > sweep[0.7][2] > sweep[0.5][2])
 
 # %% [markdown] name="storm"
 # This is a *preemption storm*, and it has two parts. A victim's KV is computed twice, and that time is taken from the
@@ -135,6 +161,8 @@ for name, (_, preemptions, computed) in (("roomy", roomy), ("recompute", tight),
     print(f"{name:10} {preemptions:3} preemptions, {computed:6,} prompt tokens computed")
 print("same tokens in all three:", roomy[0] == tight[0] == swapped[0])
 this.record(live_preemptions=tight[1], same_tokens=roomy[0] == tight[0] == swapped[0])
+this.holds("a preemption changes no answer", tight[1] > 0 and roomy[0] == tight[0] == swapped[0])
+this.holds("recompute repeats work", tight[2] > 1.1 * max(roomy[2], swapped[2]))
 
 # %% [markdown] name="not-lost"
 # The tokens that a victim generated are not lost: they become part of what it has to compute again, like a longer
@@ -162,19 +190,33 @@ left, right = drawing.subplots(1, 2, sharex=True)
 for axes, title in ((left, "preemptions"), (right, "good requests per second")):
     style(axes)
     axes.set(title=title, xlabel="blocks, % of the peak")
+swept = {}
 for name, settings in modes.items():
-    rows = [figures(serve(int(peak * share), **settings)) for share in shares]
+    rows = swept[name] = [figures(serve(int(peak * share), **settings)) for share in shares]
     left.plot([100 * share for share in shares], [row[0] for row in rows], label=name)
     right.plot([100 * share for share in shares], [row[2] for row in rows], label=name)
 left.invert_xaxis()
 left.legend()
 this.plot(drawing)
 
+# %% name="counts-by-mode"
+for name, rows in swept.items():
+    print(f"{name:24} preemptions", *(f"{row[0]:4}" for row in rows))
+swaps = swept["swap"]
+if not this.quick:
+    by_share = list(zip(*([row[0] for row in rows] for rows in swept.values()), strict=True))
+    alike = all(max(counts) <= 1.1 * min(counts) for counts in by_share[2:])
+    this.holds("from 80 % down preemptions hardly depend on the mode", alike)
+    this.holds("at 90 % recompute has nearly twice as many", 1.7 < swept["recompute"][1][0] / swaps[1][0] < 2)
+    this.holds("swap computes almost nothing again", max(row[1] for row in swaps) < 0.02)
+    this.holds("no mode removes the other part", max(rows[-1][2] for rows in swept.values()) < best / 4)
+
 # %% [markdown] name="read-plot"
-# Preemptions hardly depend on the mode: they are a matter of memory. Swap computes almost nothing again, so the
-# distance between its line and that of recompute is the price of the repeated work. The rest of the fall has the other
-# cause, and no mode removes it. The remedies are more memory, fewer bytes per token (lesson 13), or less traffic per
-# replica.
+# From 80 % of the blocks down, preemptions hardly depend on the mode: they are a matter of memory. (At 90 % recompute
+# has nearly twice as many as swap: repeated work keeps requests in the pool for longer.) Swap computes almost nothing
+# again, so the distance between its line and that of recompute is the price of the repeated work. The rest of the fall
+# has the other cause, and no mode removes it. The remedies are more memory, fewer bytes per token (lesson 13), or less
+# traffic per replica.
 
 # %% [markdown] name="explore"
 # ## Explore: how many should run?
@@ -227,30 +269,9 @@ if not this.quick:
 # look for the value with the most goodput. It usually lies where *some* requests are preempted: a pool that never
 # preempts keeps memory for lengths that most requests never reach.
 
-# %% [markdown] name="build"
+# %% [markdown] name="invariants"
 # ## Build
 #
-# **09.1** The victims. In a list that is sorted by importance they are at its end. Two reasons, both of them worth
-# saying aloud: the newest request has the least work to lose (on average), and if the oldest were preempted, no
-# request could be sure to finish.
-
-# %% name="09.1" tags=["exercise"]
-# exercise 09.1
-from lessons.given.scheduling import Seq
-
-
-def choose_victims(running: list[Seq], need: int, free: int) -> list[str]:
-    """Return the ids to preempt so that `need` blocks are free: as few as possible, the least important first.
-
-    running: most important first. A victim frees all its blocks. Raises MemoryError if not even all of them suffice.
-    """
-    raise NotImplementedError("09.1: from the tail, until enough blocks are free")
-
-
-# %% name="check-09.1"
-this.check("09.1")
-
-# %% [markdown] name="invariants"
 # **09.2** The scheduler. No prefill phase, no decode phase: a request has `known` tokens and KV for `computed` of them,
 # and a row computes the rest. (Lesson 10 cuts rows into chunks.) Six invariants, and each has a check:
 #
@@ -291,8 +312,8 @@ this.check("09.2")
 
 # %% [markdown] name="swap"
 # **09.3** Recompute or swap. A swap moves blocks twice over the link between GPU and host. Recomputing costs a bit per
-# token (the weights' arithmetic) and a bit per pair of tokens (attention). One grows with the length, the other with
-# its square as well, so somewhere they cross.
+# token (the weights' arithmetic) and a bit per pair of tokens (attention), so its cost also has a square. They cross if
+# recomputing a short victim is cheaper. Where the link moves a token faster than the GPU computes one, they never do.
 
 
 # %% name="09.3" tags=["exercise"]
@@ -337,9 +358,14 @@ for name, weights in (("llama-2-7b", 6.7e9), ("llama-3.1-8b", 8.0e9)):
             choice, seconds = recompute_or_swap(tokens, 16, block_bytes, speed, 2 * weights / flops, per_pair)
             cells.append(f"{choice:>10} {1e3 * seconds:5.0f} ms")
         print(f"{name:13} {link:14}" + "".join(f"{cell:>19}" for cell in cells))
+        found = "".join(cell.split()[0][0] for cell in cells)
+        expected = {("llama-2-7b", "PCIe 4"): "rrr", ("llama-2-7b", "PCIe 5"): "rss"}
+        this.holds("the answer depends on link and bytes", found == expected.get((name, link), "sss"))
 
 # %% [markdown] name="break-even-caveat"
-# Beware of rules such as "recompute below 8k tokens": the answer depends on the link and on the bytes per token. What
+# Beware of rules such as "recompute below 8k tokens": the answer depends on the link and on the bytes per token. The
+# older model recomputes at every length of the table over PCIe 4, and swaps from the middle one on over PCIe 5. With a
+# quarter of the bytes, swap is cheaper at all of them. What
 # the formula leaves out: a transfer can overlap with computing, pinned host memory must exist, weights are read once
 # per step however short the victim is, and the prefix cache may still hold part of it.
 
@@ -412,11 +438,17 @@ for name, (state, steps, total) in (("newest", newest), ("oldest", oldest)):
     print(f"{name}: {steps} steps, {total} tokens computed, {sum(state.preemptions)} preemptions")
     print(f"   finished in step {state.finished}\n   preempted        {state.preemptions}")
 this.record(newest_first=newest[0].finished[0], oldest_first=oldest[0].finished[0])
+this.holds("about the same work", abs(oldest[2] / newest[2] - 1) < 0.05)
+this.holds("in about the same time", abs(oldest[1] / newest[1] - 1) < 0.05)
+done, lost = newest[0].finished, oldest[0].preemptions
+this.holds("newest: in the order of arrival", done == sorted(done) and newest[0].preemptions[0] == 0)
+this.holds("oldest: the first is preempted most", lost[0] == max(lost))
+this.holds("oldest: later ones overtake it", oldest[0].finished[0] > min(oldest[0].finished))
 
 # %% [markdown] name="order"
 # Look at the totals first: about the same work in about the same time. A throughput benchmark would not notice. But
-# with `newest` requests finish in the order of arrival, and the first one is never disturbed; with `oldest` each
-# new request takes memory from requests that are nearly done, and no request has a bound on its waiting time.
+# with `newest` requests finish in the order of arrival, and the first one is never disturbed; with `oldest` the first
+# one is preempted most often and later ones overtake it: no request has a bound on its waiting time.
 # Preempting from the tail of a fixed order is what guarantees progress.
 
 # %% [markdown] name="say"
