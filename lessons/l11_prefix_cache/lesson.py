@@ -49,6 +49,28 @@ this.predict(
     unit="%",
 )
 
+# %% [markdown] name="first-piece"
+# ## Your first piece: the keys
+#
+# **11.1** A token's keys and values depend on every token before it, so a block's identity is its tokens
+# *and everything before*. A chain of hashes expresses it in 32 bytes: digest of (digest of the block before, tokens).
+# The start of the chain holds what else shapes or separates KV: in the engine model, KV type, adapter and
+# `cache_salt`; here the salt.
+
+
+# %% name="11.1" tags=["exercise"]
+# exercise 11.1
+def block_hashes(token_ids: list[int], block_size: int, salt: bytes = b"") -> list[bytes]:
+    """Return one sha256 digest (32 bytes) per full block; each covers its block and everything before it.
+
+    salt: requests with different salts share no hash, whatever salt a tenant chooses. Tokens are 0 to 2**63 - 1.
+    """
+    raise NotImplementedError("11.1: chain the digests of full blocks, starting with the salt")
+
+
+# %% name="check-11.1"
+this.check("11.1")
+
 # %% [markdown] name="run"
 # ## Run it
 #
@@ -102,6 +124,10 @@ rates = {make.__name__: [hit_rate(make()), hit_rate(make(stamped=True))] for mak
 this.reveal("chat", round(100 * rates["chat"][0], 1))
 this.reveal("timestamp", round(100 * rates["chat"][1], 1))
 this.record(chat=rates["chat"][0], stamped=rates["chat"][1], agent=rates["agent"][0])
+this.holds(
+    "the second prompt hits 48 tokens", round(hit_rate([(repeated, [1]), (repeated, [1])]) * 128) == 48
+)
+this.holds("the time at the head costs all hits", all(stamped == 0 for _, stamped in rates.values()))
 
 # %% [markdown] name="why-48"
 # The second prompt of 64 tokens has all its blocks in the cache and hits 48 tokens, not 64. To sample a token the
@@ -138,6 +164,9 @@ for n, (num_tokens, num_cached) in zip(samples, counts, strict=True):
     print(f"n={n}: {num_tokens} prompt tokens, {num_cached} from the cache")
 print(f"the same answers with and without the cache: {cached_texts == computed_texts}")
 this.record(same_answers=cached_texts == computed_texts)
+this.holds(
+    "cached or computed, the answers are the same", cached_texts == computed_texts and counts[1][1] > 0
+)
 
 # %% [markdown] name="plot"
 # ## Plot
@@ -164,11 +193,17 @@ axes.plot(sizes, by_size, color=COLOURS["blue"])
 axes.set_ylim(0, 100)
 this.plot(drawing)
 print(", ".join(f"{size} blocks: {rate:.0f} %" for size, rate in zip(sizes, by_size, strict=True)))
+system = 100 * (29 * 320) / sum(len(prompt) for prompt, _ in chat())
+print(f"the system prompt alone, after its first time: {system:.0f} %")
+this.holds("with room for all chats everything hits that can", by_size[-1] == 100 * rates["chat"][0])
+this.holds("a few blocks less cost hits", by_size[sizes.index(180)] < by_size[-1])
+this.holds("the system prompt survives longest", system <= by_size[0] < system + 5)
 
 # %% [markdown] name="read-the-curve"
 # LRU and users who take turns do not go together: the chat that comes next is the one that was released longest ago.
-# If the pool holds all chats, everything hits. If it lacks a few blocks, each chat evicts the tail of the next one.
-# The system prompt survives longest, since every request touches it. Hit rate is a matter of *working set*: blocks
+# If the pool holds all chats, everything hits that was computed before. If it lacks a few blocks, each chat evicts the
+# tail of the next one. The system prompt survives longest, since every request touches it: with 60 blocks little else
+# hits. Hit rate is a matter of *working set*: blocks
 # that are used again, between two uses.
 
 # %% [markdown] name="serve"
@@ -176,8 +211,7 @@ print(", ".join(f"{size} blocks: {rate:.0f} %" for size, rate in zip(sizes, by_s
 #
 # First the smallest engine that needs a prefix cache: share, take blocks, compute, publish, release. Two details come
 # from the real one: a block enters the cache after the step that computed it, and a table is released from its *end*.
-# The hashes and the cache in it are the pieces that you will build below.
-
+# The hashes in it are yours if they passed; the cache is the piece that you build next.
 
 # %% name="serve-pieces"
 hashes_of, Cache = this.piece("11.1"), this.piece("11.2")
@@ -259,29 +293,9 @@ this.explore(
     turns=(1, 5, 4),
 )
 
-# %% [markdown] name="build"
+# %% [markdown] name="cache"
 # ## Build
 #
-# **11.1** The keys. A token's keys and values depend on every token before it, so a block's identity is its tokens
-# *and everything before*. A chain of hashes expresses it in 32 bytes: digest of (digest of the block before, tokens).
-# The start of the chain holds what else shapes or separates KV: in the engine model, KV type, adapter and
-# `cache_salt`; here the salt.
-
-
-# %% name="11.1" tags=["exercise"]
-# exercise 11.1
-def block_hashes(token_ids: list[int], block_size: int, salt: bytes = b"") -> list[bytes]:
-    """Return one sha256 digest (32 bytes) per full block; each covers its block and everything before it.
-
-    salt: requests with different salts share no hash, whatever salt a tenant chooses. Tokens are 0 to 2**63 - 1.
-    """
-    raise NotImplementedError("11.1: chain the digests of full blocks, starting with the salt")
-
-
-# %% name="check-11.1"
-this.check("11.1")
-
-# %% [markdown] name="cache"
 # **11.2** The cache. It knows blocks by their hash. A block with an owner stays. When its last owner leaves, its
 # content stays too, and the block is *evictable*: free memory that may still be hit. So cached KV costs nothing
 # until a request needs the block.
@@ -329,6 +343,7 @@ requests = chat()
 for size in (80, 160, 300):
     mine = rate_of(serve(requests, size)[0], requests)
     print(f"{size} blocks: pieces {mine:.1%}, engine {hit_rate(requests, size):.1%}")
+    this.holds("the pieces hit as the engine does", abs(mine - hit_rate(requests, size)) < 0.001)
 this.record(pieces=rate_of(serve(requests, 160)[0], requests), engine=hit_rate(requests, 160))
 
 # %% [markdown] name="estimate"
@@ -354,9 +369,11 @@ this.check("11.3")
 
 # %% name="use-11.3"
 hit_tokens = this.piece("11.3")
-for block_size in (1, 16, 64, 256):
-    hits = hit_tokens([prompt for prompt, _ in requests], block_size)
+found = {size: hit_tokens([prompt for prompt, _ in requests], size) for size in (1, 16, 64, 256)}
+for block_size, hits in found.items():
     print(f"blocks of {block_size:3}: {rate_of(hits, requests):.1%} of the prompt tokens")
+lost = [one - sixteen for one, sixteen in zip(found[1], found[16], strict=True)]
+this.holds("blocks of 16 lose at most 15 tokens per prompt", 0 < max(lost) <= 15)
 print(
     f"the engine, blocks of 16: {hit_rate(requests):.1%}. It keeps the KV of answers, too: the next turn sends them."
 )
@@ -386,13 +403,16 @@ axes.axvline(320, color=COLOURS["grey"], linestyle=":", label="end of the system
 axes.legend(loc="center left")
 axes.set_ylim(0, 100)
 this.plot(drawing)
-print(f"at the head {by_place[0]:.0f} %, behind the system prompt {by_place[places.index(320)]:.0f} %")
+behind = by_place[places.index(320)]
+print(f"at the head {by_place[0]:.0f} %, behind the system prompt {behind:.0f} %")
+this.holds("the time behind the system prompt saves only the system prompt", 0 <= system - behind < 5)
 
 # %% name="break-order"
 for size in (120, 160, 200):
     tail, head = (rate_of(serve(requests, size, first)[0], requests) for first in (True, False))
     print(f"{size} blocks: released from the tail {tail:.1%}, from the head {head:.1%}")
     this.record(**{f"tail_{size}": tail, f"head_{size}": head})
+    this.holds("the wrong end costs hits if memory is short", head < tail if size < 200 else head == tail)
 
 # %% [markdown] name="break-read"
 # The time behind the system prompt saves the system prompt and loses every history, which stands behind it. Put it at
@@ -433,6 +453,8 @@ for name in ("shared", "salted"):
         f"{found[f'{name}_hit_rate']:.0%}, {found[f'{name}_computed']:,} tokens computed"
     )
 this.record(probe_salted=found["probe_hit_salted"])
+this.holds("a salt hides a tenant's prompts", found["probe_hit_salted"] == 0 < found["probe_hit_shared"])
+this.holds("and costs hits", found["salted_hit_rate"] < found["shared_hit_rate"])
 
 # %% [markdown] name="say"
 # ## Say it in 60 seconds
