@@ -63,6 +63,38 @@ this.predict(
     unit="x",
 )
 
+# %% [markdown] name="first-piece"
+# ## Your first piece: a scale per group
+#
+# **13.1** The heart of it: one scale per group, the nearest step for each weight. Choose the steps for the scale *as
+# it is stored*: fp16 has 11 bits, and steps chosen for the exact scale are sometimes not the nearest ones for the
+# stored scale. Scales here are max|w| / 7 for 4 bits, so the grid is -7 to 7; formats that use all sixteen values
+# (-8 to 7) divide by 7.5 or 8.
+
+# %% name="13.1" tags=["exercise"]
+# exercise 13.1
+import torch
+from torch import Tensor
+
+
+def quantize(weight: Tensor, bits: int, group_size: int) -> tuple[Tensor, Tensor]:
+    """Round `weight` [out, in] to signed integers, with one scale for each group of columns of a row.
+
+    Returns q, int8 [out, in] with |q| <= 2**(bits - 1) - 1, and scales, fp16 [out, in / group_size]: the largest
+    |weight| of the group over the largest |q|, as fp16 stores it. A group whose scale is 0 gets scale 1.
+    Raises ValueError if bits is not 2 to 8, or if group_size does not divide `in`.
+    """
+    raise NotImplementedError("13.1: reshape to groups, compute fp16 scales, round to the nearest step")
+
+
+def dequantize(q: Tensor, scales: Tensor, group_size: int) -> Tensor:
+    """Return the matrix that q and scales stand for, fp32 [out, in]."""
+    raise NotImplementedError("13.1: multiply each group by its scale")
+
+
+# %% name="check-13.1"
+this.check("13.1")
+
 # %% [markdown] name="run"
 # ## Run it
 #
@@ -98,6 +130,7 @@ for (bits, group), (size, error) in sweep.items():
 # %% name="reveal-bits"
 this.reveal("bits-per-weight", sweep[4, 128][0])
 this.record(bits=sweep[4, 128][0], error=sweep[4, 128][1])
+this.holds("a group of 128 costs an eighth of a bit", sweep[4, 128][0] == 4.125)
 
 # %% [markdown] name="zoo"
 # An error of the weights is not an error of the answers. `shop` has a test set: questions about catalogues that it
@@ -136,6 +169,11 @@ for kind in ("int4", "fp8"):
     speedup[kind] = [run["linear"] for run in runs]
     print(f"{kind}:", ", ".join(f"{n} tokens {x:.2f} x" for n, x in zip(rows, speedup[kind], strict=True)))
 this.reveal("large-batch-speedup", speedup["int4"][-1])
+this.holds(
+    "weight-only int4 gains until arithmetic is the limit",
+    speedup["int4"][0] > 3 > 1.01 > speedup["int4"][-1],
+)
+this.holds("fp8 gains in a prefill, too", min(speedup["fp8"]) > 1.9)
 
 # %% [markdown] name="speed-words"
 # Weight-only int4 saves bytes, and the arithmetic stays in bf16: the gain ends where arithmetic becomes the limit.
@@ -149,6 +187,8 @@ this.reveal("large-batch-speedup", speedup["int4"][-1])
 # Size against error. A line is a bit width, a point a group size. Points towards the lower left are better.
 
 # %% name="pareto"
+import itertools
+
 from lessons.course.plots import figure
 
 drawing, axes = figure(
@@ -159,6 +199,15 @@ for bits in widths:
 axes.set_yscale("log")
 axes.legend(fontsize=8)
 this.plot(drawing)
+per_bit = [
+    (sweep[few, group][1] / sweep[more, group][1]) ** (1 / (more - few))
+    for few, more in itertools.pairwise(widths)
+    for group in groups
+]
+print(f"each bit fewer: {min(per_bit):.2f} to {max(per_bit):.2f} times the error")
+this.holds("each bit fewer about doubles the error", 1.9 < min(per_bit) <= max(per_bit) < 2.4)
+by_size = [sweep[4, group][1] for group in groups]
+this.holds("small groups help", by_size == sorted(by_size) and bits_per_weight(4, 16) == 5)
 
 # %% [markdown] name="pareto-words"
 # Each bit fewer doubles the step, and so about doubles the error. Small groups help too, for a different price: at 4
@@ -219,46 +268,22 @@ def mean_error(factor: float) -> float:
 
 growth = mean_error(32) / mean_error(1)
 this.reveal("error-growth", growth)
+loud = weight.clone().reshape(-1, 128)
+loud[:, 7] *= 32
+zeros = float((round_to_nearest(loud, 128, bits=4, symmetric=True).restore() == 0).float().mean())
+print(f"{zeros:.0%} of the weights became 0")
+this.holds("not 32", growth < 10)
+this.holds("most of the group rounds to zero", zeros > 0.6)
 
 # %% [markdown] name="outlier-words"
 # Not 32: an error cannot exceed the weight itself by much. With a step this large most of the group rounds to zero,
 # and the error is then as large as the weights themselves. Smaller groups do not remove the outlier; they leave it
 # fewer neighbours.
 
-# %% [markdown] name="build"
+# %% [markdown] name="use-131"
 # ## Build
 #
-# **13.1** The heart of it: one scale per group, the nearest step for each weight. Choose the steps for the scale *as
-# it is stored*: fp16 has 11 bits, and steps chosen for the exact scale are sometimes not the nearest ones for the
-# stored scale. Scales here are max|w| / 7 for 4 bits, so the grid is -7 to 7; formats that use all sixteen values
-# (-8 to 7) divide by 7.5 or 8.
-
-# %% name="13.1" tags=["exercise"]
-# exercise 13.1
-import torch
-from torch import Tensor
-
-
-def quantize(weight: Tensor, bits: int, group_size: int) -> tuple[Tensor, Tensor]:
-    """Round `weight` [out, in] to signed integers, with one scale for each group of columns of a row.
-
-    Returns q, int8 [out, in] with |q| <= 2**(bits - 1) - 1, and scales, fp16 [out, in / group_size]: the largest
-    |weight| of the group over the largest |q|, as fp16 stores it. A group whose scale is 0 gets scale 1.
-    Raises ValueError if bits is not 2 to 8, or if group_size does not divide `in`.
-    """
-    raise NotImplementedError("13.1: reshape to groups, compute fp16 scales, round to the nearest step")
-
-
-def dequantize(q: Tensor, scales: Tensor, group_size: int) -> Tensor:
-    """Return the matrix that q and scales stand for, fp32 [out, in]."""
-    raise NotImplementedError("13.1: multiply each group by its scale")
-
-
-# %% name="check-13.1"
-this.check("13.1")
-
-# %% [markdown] name="use-131"
-# Now run the model on it. Every projection of `shop` goes through `quantize` and back; the embedding stays as it is.
+# Run the model on your quantiser. Every projection of `shop` goes through `quantize` and back; the embedding stays.
 # The divergence is that of the next token on shop conversations, in nats per token: 0 means the same distribution.
 
 # %% name="use-quantiser"
@@ -268,7 +293,7 @@ from quizzes.experiments.quantization.shop import divergence, exact_match, texts
 
 quantize, dequantize = this.piece("13.1")
 folder = resolve("shop")
-exact, samples = load_model(folder), texts(folder, "en", 2 if this.quick else 4, seed=11)
+exact, samples, losses = load_model(folder), texts(folder, "en", 2 if this.quick else 4, seed=11), []
 for bits in (8, 4) if this.quick else (8, 6, 4, 3):
     changed = load_model(folder)
     with torch.no_grad():
@@ -278,6 +303,8 @@ for bits in (8, 4) if this.quick else (8, 6, 4, 3):
     kl = divergence(exact, changed, samples)
     right = sum(exact_match(folder, changed, "en", 6 if this.quick else 24))
     print(f"{bits} bits, groups of 32: {kl:.4f} nats, {right} of {6 if this.quick else 24} answers right")
+    losses.append(kl)
+this.holds("the divergence grows with every bit less", losses == sorted(losses))
 
 # %% [markdown] name="build-132"
 # **13.2** `quantize` returns int8, so 4-bit steps still take a byte each. Pack two into one. The layout below is
@@ -360,6 +387,8 @@ for name, shape in {"shop": (6, 4, 32), "Llama-3 8B": (32, 8, 128)}.items():
 kinds = run_here("quantization.kv_scales", {})
 for name in ("int8_tensor", "int8_token", "int8_token_head", "fp8_unscaled"):
     print(f"{name:16} error of the attention output {kinds[name]:.2%}")
+finest = min(kinds[name] for name in ("int8_tensor", "int8_token", "int8_token_head", "fp8_unscaled"))
+this.holds("a scale per token and head has the smallest error", kinds["int8_token_head"] == finest)
 
 # %% [markdown] name="adapters"
 # Fewer bits make one model cheaper. A LoRA adapter makes *another* model cheap: it adds a product of two thin
@@ -381,6 +410,8 @@ print(
     f"50 models: {price['devices_shared']} H100 with adapters, {price['devices_replicas']} with a copy for each"
 )
 this.record(adapters_exact=served["same_tokens"])
+this.holds("each row gets what its adapter, merged, would give", served["same_tokens"])
+this.holds("an adapter is a few thousandths of the model", 0.002 < price["share_of_base"] < 0.01)
 
 # %% [markdown] name="break"
 # ## Break it
@@ -413,6 +444,7 @@ flat = [run[name] for run in runs for name in ("llm_int8", "smoothquant")]
 this.holds("LLM.int8 and SmoothQuant are flat", max(flat) < 1.3 * min(flat))
 this.holds("weight-only int8 suffers too", runs[-1]["weight_only"] > 5 * runs[0]["weight_only"])
 this.record(healthy=runs[0]["w8a8_token"], broken=runs[-1]["w8a8_token"], smooth=runs[-1]["smoothquant"])
+this.holds("the loud channel takes the grid", runs[-1]["w8a8_token"] > 0.5)
 
 # %% [markdown] name="break-words"
 # One scale per token: the loud channel takes the grid, and its 254 neighbours share the few steps around zero. The
