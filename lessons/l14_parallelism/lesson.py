@@ -8,7 +8,7 @@
 #
 # * Tensor parallel (TP) cuts every matrix. Two messages per layer, in every step.
 # * Pipeline parallel (PP) cuts the list of layers. One message per boundary, and stages that wait.
-# * Data parallel (DP) copies the model. No messages, and a router that decides where requests go.
+# * Data parallel (DP) copies the model. A dense model sends no messages; a router decides where requests go.
 # * Disaggregation cuts the work: prompts here, tokens there, and the KV cache travels once per request.
 #
 # You build the sharded MLP, the router and the price of a hand-over.
@@ -51,11 +51,84 @@ this.predict(
     options=["TTFT", "ITL p99"],
 )
 
+# %% [markdown] name="first-piece"
+# ## Your first piece: a sharded MLP
+#
+# **14.1** Megatron's trick: split the first layer by outputs and the second by inputs. Between the two, every rank
+# works alone; one all-reduce at the end joins them. In torch's layout [out, in], "column-parallel" cuts dim 0: the
+# names come from the formula x W, where W is [in, out].
+
+# %% name="14.1" tags=["exercise"]
+# exercise 14.1
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.nn.functional import linear, silu
+
+
+def column_shard(weight: Tensor, rank: int, size: int) -> Tensor:
+    """Return this rank's part of weight [out, in] in a column-parallel layer: some outputs, [out / size, in].
+
+    Parts are contiguous and in the order of the ranks. Raises ValueError if size does not divide them.
+    """
+    raise NotImplementedError("14.1: the rank's share of the outputs")
+
+
+def row_shard(weight: Tensor, rank: int, size: int) -> Tensor:
+    """Return this rank's part of weight [out, in] in a row-parallel layer: some inputs, [out, in / size]."""
+    raise NotImplementedError("14.1: the rank's share of the inputs")
+
+
+def parallel_mlp(
+    x: Tensor, gate: Tensor, up: Tensor, down: Tensor, all_reduce: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Return down(silu(gate(x)) * up(x)) [tokens, hidden], the same on every rank, with a single all_reduce.
+
+    gate, up: this rank's shards [inner / size, hidden]; down: [hidden, inner / size]. all_reduce(tensor) returns the
+    sum of the ranks' tensors.
+    """
+    raise NotImplementedError("14.1: compute with the shards, then sum over the ranks once")
+
+
+# %% name="check-14.1"
+this.check("14.1")
+
+# %% [markdown] name="use-141"
+# The MLP of layer 2 of `shop`, on 1, 2 and 4 ranks. `RankGroup` runs one thread per rank and counts. With several ranks
+# the difference is not zero: the parts of a sum are added in another order. That is why TP=2 and TP=1 may disagree in
+# the last bits, and why "same tokens" is checked below and not assumed.
+
+# %% name="use-mlp"
+import torch
+
+from lessons.given.model import PlainModel
+from lessons.given.ranks import RankGroup
+
+column_shard, row_shard, parallel_mlp = this.piece("14.1")
+weights = PlainModel.load("shop").weights
+gate, up, down = (weights[f"model.layers.2.mlp.{part}_proj.weight"] for part in ("gate", "up", "down"))
+x = torch.randn(5, 256, generator=torch.Generator().manual_seed(0))
+exact = torch.nn.functional.silu(x @ gate.T) * (x @ up.T) @ down.T
+for size in (1, 2, 4):
+    group = RankGroup(size)
+
+    def on_rank(rank, all_reduce, size=size):
+        shards = column_shard(gate, rank, size), column_shard(up, rank, size), row_shard(down, rank, size)
+        return parallel_mlp(x, *shards, all_reduce)
+
+    results = group.run(on_rank)
+    off = max(float((result - exact).abs().max()) for result in results)
+    print(
+        f"{size} ranks: {group.num_calls} all-reduce of {group.num_bytes:,} B, largest difference {off:.1e}"
+    )
+    this.holds("one all-reduce", group.num_calls == 1)
+    this.holds("with several ranks the difference is not zero", (0 < off < 1e-4) == (size > 1))
+
 # %% [markdown] name="run"
 # ## Run it
 #
-# Two real processes, two requests, greedy. The engine counts what the sampling rank sends. The tokens must be those
-# of one process.
+# Two real processes, two requests, greedy. In this engine one rank gathers the logits and samples (in vLLM every rank
+# gets them); the engine counts what that rank sends. The tokens must be those of one process.
 
 # %% name="live"
 from quizzes.experiments.running import run_here
@@ -69,39 +142,52 @@ for split, found in live.items():
     )
 this.reveal("collectives", int(live["tensor"]["collectives_per_step"]))
 this.record(same=live["tensor"]["same_tokens"], collectives=live["tensor"]["collectives_per_step"])
+this.holds("the tokens are those of one process", all(found["same_tokens"] for found in live.values()))
+this.holds(
+    "two per layer, one for the embedding, one for logits", live["tensor"]["collectives_per_step"] == 14
+)
 
 # %% [markdown] name="shards"
 # And who holds what? The engine builds each rank's part as its worker would.
 
 # %% name="who-holds-what"
-for split in ("tensor", "pipeline", "data"):
+whole, shares = 0, {}
+for split in ("data", "tensor", "pipeline"):
     found = run_here("parallelism.shards", {"split": split})
+    whole = whole or found["parameters"][0]
+    shares[split] = max(found["parameters"]) / whole
     print(
         f"{split:9} weights {found['parameters']}, layers {found['layers']}, query rows of layer 0 {found['q_rows']}, "
         f"KV heads per layer {found['kv_heads']}"
     )
+this.holds(
+    "TP halves the weights, PP nearly", abs(shares["tensor"] - 0.5) < 0.01 < shares["pipeline"] - 0.5 < 0.1
+)
 
 # %% [markdown] name="shards-words"
-# TP and PP halve the weights per device, and with them the KV cache of each token. DP halves nothing: two replicas hold
-# twice the requests, but no larger model and no longer request. Note the KV heads: with more ranks than KV heads TP
+# TP halves the weights per device, and PP nearly (both ends hold the embedding, which `shop` uses as its head, too).
+# Both halve the KV cache of each token. DP halves nothing: two replicas hold twice the requests, but no larger model
+# and no longer request. Note the KV heads: with more ranks than KV heads TP
 # stores copies (`parallelism.kv_copies`).
 #
-# Now the links. The counts above hold for any Llama; the experiment prices them for a 70B model.
+# Now the links. Two all-reduces per layer hold for any Llama; the experiment prices them for a 70B model.
 
 # %% name="links"
 tokens = [1, 8, 32, 128, 512, 1024, 4096]
-share = {}
+share, cost = {}, {}
 for link in ("nvlink4", "pcie5", "ib-ndr"):
     runs = [
         run_here("parallelism.traffic", {"tokens": n, "sampled": min(n, 64), "link": link}) for n in tokens
     ]
-    share[link] = [100 * run["share"] for run in runs]
+    share[link], cost[link] = [100 * run["share"] for run in runs], [run["ms"] for run in runs]
     print(
         f"{link:8} {runs[0]['all_reduces']} all-reduces; decode of 32 rows: {runs[2]['ms']:.1f} ms of messages",
         end="",
     )
     print(f", prompt of 4,096 tokens: {runs[-1]['ms']:.0f} ms beside {runs[-1]['step_ms']:.0f} ms of work")
 this.reveal("pcie-share", share["pcie5"][-1])
+this.holds("on the left latency dominates", all(ms[1] < 1.5 * ms[0] for ms in cost.values()))
+this.holds("on the right bandwidth does", all(3 < ms[-1] / ms[-2] < 4.1 for ms in cost.values()))
 
 # %% [markdown] name="plot"
 # ## Plot
@@ -157,8 +243,8 @@ six = runs[8192][rates.index(6.0)]
 split, chunked = (
     [run[f"{kind}_ttft_ms"] for run in runs[budget]] for budget, kind in ((8192, "split"), (256, "colocated"))
 )
-this.holds("chunks cost more TTFT than the split at few requests", chunked[0] > split[0])
-this.holds("chunks cost less TTFT than the split at six", chunked[rates.index(6.0)] < split[rates.index(6.0)])
+more = [rate for rate, own, other in zip(rates, chunked, split, strict=True) if own > other]
+this.holds("chunks cost more TTFT than the split up to four", more == [rate for rate in rates if rate <= 4])
 this.holds("chunks flatten the ITL", all(run["colocated_itl_p99_ms"] < 10 for run in runs[256]))
 this.reveal("split-loses", "TTFT" if six["split_ttft_ms"] > six["colocated_ttft_ms"] else "ITL p99")
 
@@ -219,76 +305,6 @@ this.explore("split", draw_step, **controls)
 
 # %% [markdown] name="build"
 # ## Build
-#
-# **14.1** Megatron's trick: split the first layer by outputs and the second by inputs. Between the two, every rank
-# works alone; one all-reduce at the end joins them. In torch's layout [out, in], "column-parallel" cuts dim 0: the
-# names come from the formula x W, where W is [in, out].
-
-# %% name="14.1" tags=["exercise"]
-# exercise 14.1
-from collections.abc import Callable
-
-from torch import Tensor
-from torch.nn.functional import linear, silu
-
-
-def column_shard(weight: Tensor, rank: int, size: int) -> Tensor:
-    """Return this rank's part of weight [out, in] in a column-parallel layer: some outputs, [out / size, in].
-
-    Parts are contiguous and in the order of the ranks. Raises ValueError if size does not divide them.
-    """
-    raise NotImplementedError("14.1: the rank's share of the outputs")
-
-
-def row_shard(weight: Tensor, rank: int, size: int) -> Tensor:
-    """Return this rank's part of weight [out, in] in a row-parallel layer: some inputs, [out, in / size]."""
-    raise NotImplementedError("14.1: the rank's share of the inputs")
-
-
-def parallel_mlp(
-    x: Tensor, gate: Tensor, up: Tensor, down: Tensor, all_reduce: Callable[[Tensor], Tensor]
-) -> Tensor:
-    """Return down(silu(gate(x)) * up(x)) [tokens, hidden], the same on every rank, with a single all_reduce.
-
-    gate, up: this rank's shards [inner / size, hidden]; down: [hidden, inner / size]. all_reduce(tensor) returns the
-    sum of the ranks' tensors.
-    """
-    raise NotImplementedError("14.1: compute with the shards, then sum over the ranks once")
-
-
-# %% name="check-14.1"
-this.check("14.1")
-
-# %% [markdown] name="use-141"
-# The MLP of layer 2 of `shop`, on 1, 2 and 4 ranks. `RankGroup` runs one thread per rank and counts.
-
-# %% name="use-mlp"
-import torch
-
-from lessons.given.model import PlainModel
-from lessons.given.ranks import RankGroup
-
-column_shard, row_shard, parallel_mlp = this.piece("14.1")
-weights = PlainModel.load("shop").weights
-gate, up, down = (weights[f"model.layers.2.mlp.{part}_proj.weight"] for part in ("gate", "up", "down"))
-x = torch.randn(5, 256, generator=torch.Generator().manual_seed(0))
-exact = torch.nn.functional.silu(x @ gate.T) * (x @ up.T) @ down.T
-for size in (1, 2, 4):
-    group = RankGroup(size)
-
-    def on_rank(rank, all_reduce, size=size):
-        shards = column_shard(gate, rank, size), column_shard(up, rank, size), row_shard(down, rank, size)
-        return parallel_mlp(x, *shards, all_reduce)
-
-    results = group.run(on_rank)
-    off = max(float((result - exact).abs().max()) for result in results)
-    print(
-        f"{size} ranks: {group.num_calls} all-reduce of {group.num_bytes:,} B, largest difference {off:.1e}"
-    )
-
-# %% [markdown] name="why-different"
-# With several ranks the difference is not zero: the parts of a sum are added in another order. That is why TP=2 and
-# TP=1 may disagree in the last bits, and why "same tokens" is checked and not assumed.
 #
 # **14.2** DP's router. A request goes where its prefix is cached, unless that replica has too much to do. The rule
 # is that of `engine/core/router.py`; vLLM's own DP balancer looks at loads only.
@@ -372,6 +388,8 @@ print("least loaded:", words)
 affine, words = serve(Mine(1.25), count=count)
 print("route, 1.25: ", words)
 this.record(hits_loads=loads_only.run.prefix_cache_hit_rate, hits_mine=affine.run.prefix_cache_hit_rate)
+this.holds("the router hits more", affine.run.prefix_cache_hit_rate > loads_only.run.prefix_cache_hit_rate)
+this.holds("and the first token comes earlier", affine.run.ttft.mean < loads_only.run.ttft.mean)
 
 # %% [markdown] name="build-143"
 # **14.3** A hand-over moves the prompt's KV over a link. Sent in one piece it comes after the prefill. Sent layer by
@@ -411,9 +429,10 @@ for name, rate in {
 }.items():
     seconds = transfer_seconds(4000, priced["bytes_per_token"] // 4, rate, 12e-6)
     exposed = [1e3 * exposed_seconds(prefill, seconds, 80, how) for how in (False, True)]
+    hidden = exposed[1] < 0.02 * exposed[0]
+    this.holds("it hides if the link keeps up with the prefill", hidden == (seconds < prefill))
     print(f"{name:20} transfer {1e3 * seconds:6.1f} ms; ", end="")
     print(f"after the prefill {exposed[0]:6.1f} ms, by layer {exposed[1]:6.1f} ms")
-
 
 # %% [markdown] name="break"
 # ## Break it
@@ -430,6 +449,10 @@ print(
     f"busiest replica over the mean: {unbounded.balance:.2f} without a bound, {bounded.balance:.2f} with it"
 )
 this.record(unbounded=unbounded.balance, bounded=bounded.balance)
+hits = [report.run.prefix_cache_hit_rate for report in (unbounded, bounded)]
+this.holds("without the bound one replica gets most requests", unbounded.balance > 3 > 1.3 > bounded.balance)
+this.holds("the hit rate is excellent and hides it", hits[0] > 0.8 and abs(hits[0] - hits[1]) < 0.05)
+this.holds("TTFT tells", unbounded.run.ttft.mean > 10 * bounded.run.ttft.mean)
 
 # %% [markdown] name="say"
 # ## Say it in 60 seconds
