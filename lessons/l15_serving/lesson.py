@@ -48,106 +48,8 @@ this.predict(
     unit="blocks",
 )
 
-# %% [markdown] name="run"
-# ## Run it
-#
-# An *open* loop sends requests at their arrival times, whatever the server does. That is how users behave who do not
-# know each other. `open_loop` drives the real scheduler in virtual time; your admission control decides which
-# requests to take.
-
-# %% name="two-queues"
-from lessons.given.load import closed_loop, open_loop
-
-Door = this.piece("15.1")
-percentile_of, goodput_of = this.piece("15.2")
-SECONDS = 20 if this.quick else 30
-
-
-def measure(records):
-    """Return goodput, share of requests without an answer, and the p99 of the TTFT of the answered ones."""
-    answered = [first - arrival for arrival, first, _, count in records if count]
-    good = goodput_of(records, 1.0, 0.05, SECONDS)
-    return good, 1 - len(answered) / len(records), percentile_of(answered, 99)
-
-
-endless = measure(open_loop(Door(64, 100_000), 25.0, SECONDS))
-bounded = measure(open_loop(Door(64, 16), 25.0, SECONDS))
-for name, (good, lost, p99) in {"endless queue": endless, "16 may wait": bounded}.items():
-    print(f"{name}: {good:.1f} good requests/s, {lost:.0%} without an answer, TTFT p99 {p99:.2f} s")
-this.reveal("goodput-at-25", endless[0])
-this.reveal("goodput-bounded", bounded[0])
-this.record(endless=endless[0], bounded=bounded[0])
-
-# %% [markdown] name="run-words"
-# The endless queue rejected no request, and few requests got a good answer: a queue that grows makes *every* later
-# request late, though the GPU is as busy as before. Rejecting a few keeps the others good. That is the case for a
-# 429 with `Retry-After`: capacity goes to requests that can still be in time.
-
-# %% [markdown] name="plot"
-# ## Plot
-#
-# The same at many rates. The diagonal is "everything good".
-
-# %% name="knee"
-from lessons.course.plots import COLOURS, figure
-
-rates = [10, 18, 22, 30] if this.quick else [5, 10, 15, 18, 20, 22, 25, 30, 35]
-drawing, axes = figure(xlabel="requests per second that arrive", ylabel="good requests per second")
-for label, places in {"endless queue": 100_000, "16 may wait": 16}.items():
-    runs = [measure(open_loop(Door(64, places), float(rate), SECONDS)) for rate in rates]
-    axes.plot(rates, [run[0] for run in runs], label=label)
-    print(f"{label}:", ", ".join(f"{rate} -> {run[0]:.1f}" for rate, run in zip(rates, runs, strict=True)))
-axes.plot(rates, rates, "--", color=COLOURS["grey"], marker="", label="all good")
-axes.legend(fontsize=8)
-this.plot(drawing)
-
-
-# %% [markdown] name="closed"
-# The curve has a *knee*. Left of it, limits change nothing. Right of it, the endless queue loses what it had.
-#
-# Now the other kind of load test: a *closed* loop, N clients that each wait for an answer before they ask again. It
-# can never overload the server, because slow answers slow the clients down.
-
-# %% name="closed-loop"
-clients = [8, 64] if this.quick else [8, 16, 32, 64]
-for count in clients:
-    records = [record for record in closed_loop(count, SECONDS) if record.last_token > 5]  # all start at once
-    rate, p99 = len(records) / (SECONDS - 5), percentile_of([r.first_token - r.arrival for r in records], 99)
-    print(f"{count:3} clients: {rate:4.1f} requests/s, TTFT p99 {p99:.2f} s")
-print(f"open loop at 25 requests/s: TTFT p99 {endless[2]:.2f} s, goodput {endless[0]:.1f}")
-
-# %% [markdown] name="omission"
-# Both tests tell the truth about different questions. "How fast can it go?" is closed. "What do users see at 25
-# requests per second?" is open. Answering the second with the first is *coordinated omission*: requests that would
-# have waited were never sent, so their times are missing from the percentile. TTFT must count from the *intended*
-# arrival.
-
-# %% [markdown] name="explore"
-# ## Explore
-#
-# Rate, places in the queue, and the time after which a waiting client gives up. A timeout also bounds the queue, but
-# it spends the client's time first.
-
-# %% name="explore-load"
-
-
-def draw_load(rate, places, timeout):
-    records = open_loop(Door(64, places), float(rate), 15, timeout=timeout)
-    good = goodput_of(records, 1.0, 0.05, 15)
-    waits = [r.first_token - r.arrival if r.num_tokens else None for r in records]
-    drawing, axes = figure(6.4, 2.8, xlabel="arrival, s", ylabel="TTFT, s")
-    met = [(r.arrival, w) for r, w in zip(records, waits, strict=True) if w is not None]
-    axes.plot(*zip(*met, strict=True), linestyle="", markersize=2)
-    axes.axhline(1.0, color=COLOURS["vermillion"], linewidth=1)
-    axes.set_ylim(bottom=0)
-    lost = sum(w is None for w in waits)
-    return drawing, f"{good:.1f} good requests/s of {rate}; {lost} of {len(records)} got no answer."
-
-
-this.explore("load", draw_load, rate=(5, 40, 25), places=[100_000, 64, 16, 0], timeout=(0.5, 20.0, 20.0))
-
-# %% [markdown] name="build"
-# ## Build
+# %% [markdown] name="first-piece"
+# ## Your first piece: the door
 #
 # **15.1** The door. Slots are few, places in the queue are few, and every id that comes in must go out: by `finish`
 # or by `abort`. A server calls `abort` when a connection closes, and it may do so twice or too late.
@@ -185,7 +87,119 @@ class AdmissionControl:
 # %% name="check-15.1"
 this.check("15.1")
 
+# %% [markdown] name="run"
+# ## Run it
+#
+# An *open* loop sends requests at their arrival times, whatever the server does. That is how users behave who do not
+# know each other. `open_loop` drives the real scheduler in virtual time; your admission control decides which
+# requests to take.
+
+# %% name="two-queues"
+from lessons.given.load import closed_loop, open_loop
+
+Door = this.piece("15.1")
+percentile_of, goodput_of = this.piece("15.2")
+SECONDS = 20 if this.quick else 30
+
+
+def measure(records):
+    """Return goodput, share of requests without an answer, and the p99 of the TTFT of the answered ones."""
+    answered = [first - arrival for arrival, first, _, count in records if count]
+    good = goodput_of(records, 1.0, 0.05, SECONDS)
+    return good, 1 - len(answered) / len(records), percentile_of(answered, 99)
+
+
+endless = measure(open_loop(Door(64, 100_000), 25.0, SECONDS))
+bounded = measure(open_loop(Door(64, 16), 25.0, SECONDS))
+for name, (good, lost, p99) in {"endless queue": endless, "16 may wait": bounded}.items():
+    print(f"{name}: {good:.1f} good requests/s, {lost:.0%} without an answer, TTFT p99 {p99:.2f} s")
+this.reveal("goodput-at-25", endless[0])
+this.reveal("goodput-bounded", bounded[0])
+this.record(endless=endless[0], bounded=bounded[0])
+this.holds("with an endless queue few get a good answer", endless[0] < 0.4 * 25 and endless[1] == 0)
+this.holds(
+    "rejecting a few keeps the others good", bounded[0] > 0.95 * 25 * (1 - bounded[1]) and bounded[1] < 0.2
+)
+
+# %% [markdown] name="run-words"
+# The endless queue rejected no request, and few requests got a good answer: a queue that grows makes *every* later
+# request late, though the GPU is as busy as before. Rejecting a few keeps the others good. That is the case for a
+# 429 with `Retry-After`: capacity goes to requests that can still be in time.
+
+# %% [markdown] name="plot"
+# ## Plot
+#
+# The same at many rates. The diagonal is "everything good".
+
+# %% name="knee"
+from lessons.course.plots import COLOURS, figure
+
+rates = [10, 18, 22, 30] if this.quick else [5, 10, 15, 18, 20, 22, 25, 30, 35]
+good = {}
+drawing, axes = figure(xlabel="requests per second that arrive", ylabel="good requests per second")
+for label, places in {"endless queue": 100_000, "16 may wait": 16}.items():
+    runs = [measure(open_loop(Door(64, places), float(rate), SECONDS)) for rate in rates]
+    good[places] = [run[0] for run in runs]
+    axes.plot(rates, good[places], label=label)
+    print(f"{label}:", ", ".join(f"{rate} -> {run[0]:.1f}" for rate, run in zip(rates, runs, strict=True)))
+axes.plot(rates, rates, "--", color=COLOURS["grey"], marker="", label="all good")
+axes.legend(fontsize=8)
+this.plot(drawing)
+endless_good, bounded_good = good.values()
+knee = rates.index(22)
+this.holds("left of the knee limits change nothing", endless_good[:knee] == bounded_good[:knee])
+this.holds("at 18 nearly all are good", endless_good[rates.index(18)] > 0.95 * 18)
+this.holds("right of it the endless queue loses what it had", endless_good[-1] < 0.4 * endless_good[knee - 1])
+this.holds("and 16 places keep it", min(bounded_good[knee:]) > bounded_good[knee - 1])
+
+# %% [markdown] name="closed"
+# The curve has a *knee*. Left of it, limits change nothing. Right of it, the endless queue loses what it had.
+#
+# Now the other kind of load test: a *closed* loop, N clients that each wait for an answer before they ask again. It
+# can never overload the server, because slow answers slow the clients down.
+
+# %% name="closed-loop"
+clients = [8, 64] if this.quick else [8, 16, 32, 64]
+for count in clients:
+    records = [record for record in closed_loop(count, SECONDS) if record.last_token > 5]  # all start at once
+    rate, p99 = len(records) / (SECONDS - 5), percentile_of([r.first_token - r.arrival for r in records], 99)
+    print(f"{count:3} clients: {rate:4.1f} requests/s, TTFT p99 {p99:.2f} s")
+print(f"open loop at 25 requests/s: TTFT p99 {endless[2]:.2f} s, goodput {endless[0]:.1f}")
+this.holds("a closed loop does not show the queue of an open one", p99 < 0.4 * endless[2])
+
+# %% [markdown] name="omission"
+# Both tests tell the truth about different questions. "How fast can it go?" is closed. "What do users see at 25
+# requests per second?" is open. Answering the second with the first is *coordinated omission*: requests that would
+# have waited were never sent, so their times are missing from the percentile. TTFT must count from the *intended*
+# arrival.
+
+# %% [markdown] name="explore"
+# ## Explore
+#
+# Rate, places in the queue, and the time after which a waiting client gives up. A timeout also bounds the queue, but
+# it spends the client's time first.
+
+# %% name="explore-load"
+
+
+def draw_load(rate, places, timeout):
+    records = open_loop(Door(64, places), float(rate), 15, timeout=timeout)
+    good = goodput_of(records, 1.0, 0.05, 15)
+    waits = [r.first_token - r.arrival if r.num_tokens else None for r in records]
+    drawing, axes = figure(6.4, 2.8, xlabel="arrival, s", ylabel="TTFT, s")
+    met = [(r.arrival, w) for r, w in zip(records, waits, strict=True) if w is not None]
+    axes.plot(*zip(*met, strict=True), linestyle="", markersize=2)
+    axes.axhline(1.0, color=COLOURS["vermillion"], linewidth=1)
+    axes.set_ylim(bottom=0)
+    lost = sum(w is None for w in waits)
+    return drawing, f"{good:.1f} good requests/s of {rate}; {lost} of {len(records)} got no answer."
+
+
+this.explore("load", draw_load, rate=(5, 40, 25), places=[100_000, 64, 16, 0], timeout=(0.5, 20.0, 20.0))
+
 # %% [markdown] name="server-words"
+# ## Build
+#
 # The server of `prep serve` (`engine/server`) speaks OpenAI's API and has vLLM's metrics. `lessons/mine/server.py` puts
 # your admission control at its door. It runs here on a free port of this machine, with two slots and two places in the
 # queue. Eight clients ask at once.
@@ -198,7 +212,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
-from engine import EngineArgs
+from engine import EngineArgs, SamplingParams
 from engine.async_llm import AsyncLLM
 from lessons.mine.server import serving
 
@@ -256,13 +270,13 @@ print(statuses)
 for name, value in metrics.items():
     print(f"vllm:{name:<30} {value:g}")
 this.record(ok=statuses[200], rejected=statuses[429])
+this.holds("two run, two wait, four are rejected", statuses == {200: 4, 429: 4})
 
 # %% [markdown] name="aborts"
 # Now hang-ups. Leaving the loop over `AsyncLLM.generate` aborts the request: the engine frees its blocks before its
 # next step. The cell starts many requests, leaves each after a few tokens, and counts what the engine still holds.
 
 # %% name="abort-many"
-from engine import SamplingParams
 
 
 async def abort_many(count):
@@ -287,6 +301,7 @@ blocks, requests = run(abort_many(60 if this.quick else 200))
 print(f"{requests} requests and {blocks} blocks are left")
 this.reveal("blocks-after-aborts", blocks)
 this.record(blocks_left=blocks, requests_left=requests)
+this.holds("an abort frees the blocks", (blocks, requests) == (0, 0))
 
 # %% [markdown] name="build-152"
 # **15.2** The measurement. Goodput needs both objectives of the *same* request: 95 % in time for the first token and
@@ -368,6 +383,9 @@ texts = [json.loads(event)["choices"][0]["delta"].get("content", "") for event i
 print(f"{len(body)} B in pieces of 50: {len(events)} events, the last is {events[-1]}")
 print("|".join(texts))
 this.record(events=len(events))
+this.holds(
+    "events arrive whole from pieces of any size", events[-1] == "[DONE]" and "640 yen" in "".join(texts)
+)
 
 # %% [markdown] name="break"
 # ## Break it
@@ -387,7 +405,7 @@ async def hang_ups(admission):
     with engine() as llm:
         async with serving(llm, admission) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
             for _ in range(4):
-                await hang_up(client, question(400, stream=True, temperature=1.0))
+                await hang_up(client, question(400, stream=True, ignore_eos=True))
                 await asyncio.sleep(0.1)
             status = (await client.post(CHAT, json=question(8))).status_code
             return status, (await watched(client))["num_requests_running"]
@@ -401,6 +419,8 @@ for name, admission in {"yours": Door(4, 0), "leaky": Leaky(4, 0)}.items():
         f"the door counts {admission.num_running}"
     )
     this.record(**{f"status_{name}": status})
+    this.holds("the leaky server rejects, with an idle engine", status == (429 if name == "leaky" else 200))
+    this.holds("no request runs in the engine", running == 0)
 
 # %% [markdown] name="break-words"
 # An alert on errors fires and points at load. The metric that tells the truth is the pair: 429 rises while
