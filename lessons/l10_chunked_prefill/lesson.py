@@ -82,7 +82,6 @@ class ChunkedScheduler:
         """
         raise NotImplementedError("10.1: rows for running requests, then admissions, from one budget")
 
-
 # %% name="check-10.1"
 this.check("10.1")
 
@@ -144,8 +143,9 @@ this.record(same_chunks=chunks == small.chunks)
 this.holds("the scheduler of 10.1 cuts as the engine's does", chunks == small.chunks)
 
 # %% [markdown] name="live"
-# Cutting a prompt must not change a token. We check it on the real engine, with the shipped model: 16 short prompts
-# and one of 1,500 tokens, at three budgets.
+# Cutting a prompt must not change what is computed. In this engine it changes no token either, since its kernels add in
+# an order that does not depend on the step; with kernels that choose it by the step's shape, last bits may differ. We
+# check it with the shipped model: 16 short prompts and one of 1,500 tokens, at three budgets.
 
 # %% name="run-live"
 from random import Random
@@ -173,7 +173,6 @@ def serve_live(budget):
         core.step = step
         outputs = llm.generate(prompts, params, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs], steps
-
 
 # %% name="show-live"
 live = {budget: serve_live(budget) for budget in (64, 256, 2048)}
@@ -250,7 +249,6 @@ this.plot(drawing)
 # share of a step, below the budget; 0 sets no cap. Find out who profits, who pays, and why a cap at the budget or above
 # it changes nothing.
 
-
 # %% name="draw-explore"
 def draw_steps(axes, run):
     """Draw a bar per step: its width is time, its height tokens."""
@@ -292,7 +290,6 @@ def draw_serving(budget, threshold, prompt, decodes):
         f"longest gap of a stream: {1e3 * run.worst_gap:.1f} ms (quiet: {1e3 * run.quiet:.1f} ms)"
     )
 
-
 # %% name="explore-serving"
 this.explore(
     "chunk-budget",
@@ -329,7 +326,6 @@ def budget_for_slo(
     exceed. "Meets" includes equality. Of equal TTFTs the smaller budget wins; None if no budget meets the SLO.
     """
     raise NotImplementedError("10.2: replay every budget on every seed, and choose")
-
 
 # %% name="check-10.2"
 this.check("10.2")
@@ -381,7 +377,6 @@ this.holds("although each stall is worse", worsts[-1] > 1.5 * worsts[-2])
 # query sees the positions before it, in whichever chunk it is. But each chunk reads the KV of *all* positions up to
 # its end: half as long chunks, twice as many bytes.
 
-
 # %% name="10.3" tags=["exercise"]
 # exercise 10.3
 def chunk_costs(prompt_len: int, chunk: int, cached: int = 0) -> dict[str, int]:
@@ -392,7 +387,6 @@ def chunk_costs(prompt_len: int, chunk: int, cached: int = 0) -> dict[str, int]:
     reads, its own included, summed over chunks. pairs: (query, key) pairs of causal attention, summed over chunks.
     """
     raise NotImplementedError("10.3: where does each chunk end, and what does it read?")
-
 
 # %% name="check-10.3"
 this.check("10.3")

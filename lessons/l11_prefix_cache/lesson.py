@@ -57,7 +57,6 @@ this.predict(
 # The start of the chain holds what else shapes or separates KV: in the engine model, KV type, adapter and
 # `cache_salt`; here the salt.
 
-
 # %% name="11.1" tags=["exercise"]
 # exercise 11.1
 def block_hashes(token_ids: list[int], block_size: int, salt: bytes = b"") -> list[bytes]:
@@ -66,7 +65,6 @@ def block_hashes(token_ids: list[int], block_size: int, salt: bytes = b"") -> li
     salt: requests with different salts share no hash, whatever salt a tenant chooses. Tokens are 0 to 2**63 - 1.
     """
     raise NotImplementedError("11.1: chain the digests of full blocks, starting with the salt")
-
 
 # %% name="check-11.1"
 this.check("11.1")
@@ -104,7 +102,6 @@ def unrelated(requests=30, stamped=False):
     """Return prompts that share nothing."""
     return chat(users=requests, turns=1, system=0, question=500, stamped=stamped)
 
-
 # %% name="serve-engine"
 from quizzes.experiments.context import Context
 
@@ -136,7 +133,7 @@ this.holds("the time at the head costs all hits", all(stamped == 0 for _, stampe
 
 # %% [markdown] name="live"
 # Now with a model: one question three times, the third time with `n=4`, four samples of one prompt. Cached or
-# computed, the answers must be the same.
+# computed, this engine's answers are the same (its kernels round alike, whatever the shape of a step).
 
 # %% name="run-live"
 from engine import LLM, SamplingParams
@@ -156,7 +153,6 @@ def ask_all(enable_prefix_caching):
             outputs += llm.generate([question], params, use_tqdm=False)
         texts = [[answer.text for answer in output.outputs] for output in outputs]
         return texts, [(len(output.prompt_token_ids), output.num_cached_tokens) for output in outputs]
-
 
 # %% name="show-live"
 (cached_texts, counts), (computed_texts, _) = ask_all(True), ask_all(False)
@@ -239,11 +235,9 @@ def serve(requests, num_blocks, tail_first=True, salt=b""):
                 free.append(table[index])
     return hits, cache
 
-
 # %% [markdown] name="explore"
 # Each row is a chat, each column a block. A block that several chats share is drawn once, as high as all of them.
 # Change how much of the prompt is shared, and the memory.
-
 
 # %% name="draw-tree"
 def rate_of(hits, requests):
@@ -269,7 +263,6 @@ def draw_tree(requests, users, cache, axes):
             top = end
     axes.set_ylim(users, 0)
     return num_cached
-
 
 # %% name="explore-tree"
 def explore_tree(shared_percent, num_blocks, users, turns):
@@ -303,7 +296,6 @@ this.explore(
 #     insert --> owned --release--> evictable --evict--> forgotten
 #                      <--touch----
 
-
 # %% name="11.2" tags=["exercise"]
 # exercise 11.2
 class PrefixCache:
@@ -330,7 +322,6 @@ class PrefixCache:
     def evict(self) -> int | None:
         """Forget the least recently released evictable block and return it; None if there is none."""
 
-
 # %% name="check-11.2"
 this.check("11.2")
 
@@ -350,7 +341,6 @@ this.record(pieces=rate_of(serve(requests, 160)[0], requests), engine=hit_rate(r
 # **11.3** Before you deploy: how many tokens of yesterday's prompts would have been hits, with memory for everything?
 # It is the first number to know, and needs no engine. Write it without a cache: by prefixes.
 
-
 # %% name="11.3" tags=["exercise"]
 # exercise 11.3
 def hit_tokens(prompts: list[list[int]], block_size: int) -> list[int]:
@@ -362,7 +352,6 @@ def hit_tokens(prompts: list[list[int]], block_size: int) -> list[int]:
     raise NotImplementedError(
         "11.3: keep the prefixes seen so far, and count those that a prompt starts with"
     )
-
 
 # %% name="check-11.3"
 this.check("11.3")
@@ -422,7 +411,6 @@ for size in (120, 160, 200):
 # %% [markdown] name="first-difference"
 # In production no message says which token changes. Compare the token ids of two consecutive prompts of one chat:
 # the first difference is the culprit, and everything behind it is computed again. Ten lines in CI save a hit rate.
-
 
 # %% name="find-difference"
 def first_difference(one, two):

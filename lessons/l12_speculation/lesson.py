@@ -53,7 +53,6 @@ this.predict(
 # **12.1** Drafts without a model. Answers copy their prompt: names, prices, code. Look up the text's ending earlier in
 # the text, and propose what followed it there. (vLLM's n-gram drafter takes the first match, ours the last.)
 
-
 # %% name="12.1" tags=["exercise"]
 # exercise 12.1
 def propose(token_ids: list[int], num_drafts: int, max_ngram: int) -> list[int]:
@@ -63,7 +62,6 @@ def propose(token_ids: list[int], num_drafts: int, max_ngram: int) -> list[int]:
     An earlier occurrence may overlap the ending. Returns [] if no ending occurred before.
     """
     raise NotImplementedError("12.1: look up endings, the longest first, from the back")
-
 
 # %% name="check-12.1"
 this.check("12.1")
@@ -90,7 +88,6 @@ def replay(known, answer, k=4):
         done += 1 + (right.index(False) if False in right else len(right))
         steps += 1
     return len(answer) / steps
-
 
 # %% name="replay-texts"
 import re
@@ -131,7 +128,6 @@ def count(method, k, **more):
 
         core.step = step
         return run(llm, questions, temperature=1.0, max_tokens=32), sum(rows)
-
 
 # %% name="show-counters"
 ks = [0, 1, 2, 4, 8] if this.quick else [0, 1, 2, 3, 4, 5, 6, 8]
@@ -243,7 +239,6 @@ with Context().llm(max_num_seqs=16) as target_alone:
 # %% name="explore-pieces"
 tokens_of, rate_of, choose_k = this.piece("12.3")
 
-
 # %% name="draw-speedup"
 def draw_speedup(alpha, cost, slope, most):
     verify_of = [1 + slope * k for k in range(most + 1)]
@@ -269,7 +264,6 @@ def draw_speedup(alpha, cost, slope, most):
         f"k = {most}: {tokens_of(alpha, most):.2f} tokens per step, speed-up {curve[most]:.2f}"
     )
 
-
 # %% name="explore-speedup"
 this.explore(
     "acceptance-curve",
@@ -287,7 +281,6 @@ this.explore(
 # Where the drafter proposes a token too often, some proposals are turned down. Where it proposes too rarely, every
 # proposal passes, and what is still missing is exactly max(0, p - q): draw from that after a rejection.
 
-
 # %% name="12.2" tags=["exercise"]
 # exercise 12.2
 def accept(
@@ -301,7 +294,6 @@ def accept(
     the last row of target_probs gives the extra token. That one draw uses uniforms[k], by inverse CDF.
     """
     raise NotImplementedError("12.2: accept, or draw from what is missing; one token more at the end")
-
 
 # %% name="check-12.2"
 this.check("12.2")
@@ -331,7 +323,6 @@ def distance(one, two):
     """Return the total variation distance: the largest difference in the probability of any event."""
     return sum(abs(a - b) for a, b in zip(one, two, strict=True)) / 2
 
-
 # %% name="compare-distributions"
 drawn, rate = distribution(accept)
 print(f"distance of the drafts to the target: {distance(draft, target):.3f}")
@@ -351,7 +342,6 @@ this.holds("the chance to accept is the overlap", abs(rate - (1 - distance(draft
 # %% [markdown] name="pays"
 # **12.3** When does it pay? In units of a plain decode step: `cost` for one draft, `verify` for the target's pass over
 # k + 1 tokens per request. At batch 1 `verify` is about 1, because the weights are read once either way.
-
 
 # %% name="12.3" tags=["exercise"]
 # exercise 12.3
@@ -376,7 +366,6 @@ def best_k(alpha: float, cost: float, verify_of: list[float]) -> int:
 
     verify_of[k]: `verify` for k drafts; its length limits k, and verify_of[0] is 1.
     """
-
 
 # %% name="check-12.3"
 this.check("12.3")
@@ -430,7 +419,7 @@ for limit in (None, 8):
 
 # %% [markdown] name="grammar"
 # Drafts and a grammar: the mask applies at each drafted position, as if the drafts before it were accepted. So
-# structured output may be combined with drafts, and gives the same text.
+# structured output may be combined with drafts and, with the same noise, gives the same text.
 
 # %% name="run-grammar"
 from engine import SamplingParams
@@ -451,7 +440,6 @@ this.holds("structured output with drafts gives the same text", texts[0] == text
 #
 # One wrong line that many reviewers pass: after a rejection, draw from `p` instead of max(0, p - q). "The target
 # decides anyway." Predict which tokens come too often.
-
 
 # %% name="break-residual"
 def accept_broken(drafts, target_probs, draft_probs, uniforms):
