@@ -46,6 +46,7 @@ def serve(num_blocks, max_num_seqs=256, swap_gib=0.0, prefix_caching=False):
     engine.run(traffic)
     return engine
 
+
 # %% name="ample"
 def figures(engine):
     """Return preemptions, tokens computed again as a share of the prompts, good requests per second."""
@@ -78,7 +79,7 @@ this.predict(
 )
 
 # %% [markdown] name="first-piece"
-# ## Your first piece: the victims
+# ## First piece: the victims
 #
 # Before you watch a pool run empty, say who has to go.
 #
@@ -97,6 +98,7 @@ def choose_victims(running: list[Seq], need: int, free: int) -> list[str]:
     running: most important first. A victim frees all its blocks. Raises MemoryError if not even all of them suffice.
     """
     raise NotImplementedError("09.1: from the tail, until enough blocks are free")
+
 
 # %% name="check-09.1"
 this.check("09.1")
@@ -149,6 +151,7 @@ def live(num_blocks, **settings):
         core.step = step
         outputs = llm.generate(prompts, params, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs], *counts
+
 
 # %% name="compare-live"
 roomy = live(1024)
@@ -222,6 +225,7 @@ if not this.quick:
 # `max_num_seqs` is the brake. The safe value, blocks divided by the blocks of the longest request, never preempts.
 # Is it the best?
 
+
 # %% name="draw-explore"
 def pressure(blocks, max_num_seqs, mode):
     engine = serve(blocks, max_num_seqs, **modes[mode])
@@ -246,6 +250,7 @@ def pressure(blocks, max_num_seqs, mode):
         f"P95: TTFT {ttft:.1f} s, {1e3 * tpot:.1f} ms per token\n"
         f"goodput {good:.1f} requests per second; {best:.1f} with ample memory"
     )
+
 
 # %% name="explore-pressure"
 this.explore(
@@ -302,6 +307,7 @@ class Scheduler:
         """
         raise NotImplementedError("09.2: one loop over running, one over waiting")
 
+
 # %% name="check-09.2"
 this.check("09.2")
 
@@ -309,6 +315,7 @@ this.check("09.2")
 # **09.3** Recompute or swap. A swap moves blocks twice over the link between GPU and host. Recomputing costs a bit per
 # token (the weights' arithmetic) and a bit per pair of tokens (attention), so its cost also has a square. They cross if
 # recomputing a short victim is cheaper. Where the link moves a token faster than the GPU computes one, they never do.
+
 
 # %% name="09.3" tags=["exercise"]
 # exercise 09.3
@@ -327,6 +334,7 @@ def recompute_or_swap(
     Equal costs: recompute, which needs no host memory.
     """
     raise NotImplementedError("09.3: two costs, and the smaller one")
+
 
 # %% name="check-09.3"
 this.check("09.3")
@@ -390,6 +398,7 @@ class State:
     def seqs(self, indices):
         return [Seq(str(i), self.known[i], self.computed[i], self.blocks[i]) for i in indices]
 
+
 # %% name="drive"
 def drive(order):
     """Serve all requests; return the state, the number of steps, and the tokens computed."""
@@ -411,6 +420,7 @@ def drive(order):
                 state.blocks[i], state.finished[i] = 0, step
         step += 1
     return state, step, total
+
 
 # %% name="predict-oldest"
 newest = drive(lambda running: running)

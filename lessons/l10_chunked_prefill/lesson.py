@@ -49,7 +49,7 @@ this.predict(
 )
 
 # %% [markdown] name="first-piece"
-# ## Your first piece: chunks
+# ## First piece: chunks
 #
 # **10.1** Your scheduler of lesson 09 admits a prompt only as a whole. Now there is no prefill and no decode left: a
 # request *misses* `known - computed` tokens, and a row computes at most what the budget leaves.
@@ -81,6 +81,7 @@ class ChunkedScheduler:
             and blocks for all its known tokens are left; else neither it nor a later one is.
         """
         raise NotImplementedError("10.1: rows for running requests, then admissions, from one budget")
+
 
 # %% name="check-10.1"
 this.check("10.1")
@@ -174,6 +175,7 @@ def serve_live(budget):
         outputs = llm.generate(prompts, params, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs], steps
 
+
 # %% name="show-live"
 live = {budget: serve_live(budget) for budget in (64, 256, 2048)}
 for budget, (_, steps) in live.items():
@@ -249,6 +251,7 @@ this.plot(drawing)
 # share of a step, below the budget; 0 sets no cap. Find out who profits, who pays, and why a cap at the budget or above
 # it changes nothing.
 
+
 # %% name="draw-explore"
 def draw_steps(axes, run):
     """Draw a bar per step: its width is time, its height tokens."""
@@ -290,6 +293,7 @@ def draw_serving(budget, threshold, prompt, decodes):
         f"longest gap of a stream: {1e3 * run.worst_gap:.1f} ms (quiet: {1e3 * run.quiet:.1f} ms)"
     )
 
+
 # %% name="explore-serving"
 this.explore(
     "chunk-budget",
@@ -326,6 +330,7 @@ def budget_for_slo(
     exceed. "Meets" includes equality. Of equal TTFTs the smaller budget wins; None if no budget meets the SLO.
     """
     raise NotImplementedError("10.2: replay every budget on every seed, and choose")
+
 
 # %% name="check-10.2"
 this.check("10.2")
@@ -377,6 +382,7 @@ this.holds("although each stall is worse", worsts[-1] > 1.5 * worsts[-2])
 # query sees the positions before it, in whichever chunk it is. But each chunk reads the KV of *all* positions up to
 # its end: half as long chunks, twice as many bytes.
 
+
 # %% name="10.3" tags=["exercise"]
 # exercise 10.3
 def chunk_costs(prompt_len: int, chunk: int, cached: int = 0) -> dict[str, int]:
@@ -387,6 +393,7 @@ def chunk_costs(prompt_len: int, chunk: int, cached: int = 0) -> dict[str, int]:
     reads, its own included, summed over chunks. pairs: (query, key) pairs of causal attention, summed over chunks.
     """
     raise NotImplementedError("10.3: where does each chunk end, and what does it read?")
+
 
 # %% name="check-10.3"
 this.check("10.3")

@@ -50,12 +50,13 @@ this.predict(
 )
 
 # %% [markdown] name="first-piece"
-# ## Your first piece: the keys
+# ## First piece: the keys
 #
 # **11.1** A token's keys and values depend on every token before it, so a block's identity is its tokens
 # *and everything before*. A chain of hashes expresses it in 32 bytes: digest of (digest of the block before, tokens).
 # The start of the chain holds what else shapes or separates KV: in the engine model, KV type, adapter and
 # `cache_salt`; here the salt.
+
 
 # %% name="11.1" tags=["exercise"]
 # exercise 11.1
@@ -65,6 +66,7 @@ def block_hashes(token_ids: list[int], block_size: int, salt: bytes = b"") -> li
     salt: requests with different salts share no hash, whatever salt a tenant chooses. Tokens are 0 to 2**63 - 1.
     """
     raise NotImplementedError("11.1: chain the digests of full blocks, starting with the salt")
+
 
 # %% name="check-11.1"
 this.check("11.1")
@@ -101,6 +103,7 @@ def agent(runs=3, calls=8, stamped=False):
 def unrelated(requests=30, stamped=False):
     """Return prompts that share nothing."""
     return chat(users=requests, turns=1, system=0, question=500, stamped=stamped)
+
 
 # %% name="serve-engine"
 from quizzes.experiments.context import Context
@@ -153,6 +156,7 @@ def ask_all(enable_prefix_caching):
             outputs += llm.generate([question], params, use_tqdm=False)
         texts = [[answer.text for answer in output.outputs] for output in outputs]
         return texts, [(len(output.prompt_token_ids), output.num_cached_tokens) for output in outputs]
+
 
 # %% name="show-live"
 (cached_texts, counts), (computed_texts, _) = ask_all(True), ask_all(False)
@@ -235,9 +239,11 @@ def serve(requests, num_blocks, tail_first=True, salt=b""):
                 free.append(table[index])
     return hits, cache
 
+
 # %% [markdown] name="explore"
 # Each row is a chat, each column a block. A block that several chats share is drawn once, as high as all of them.
 # Change how much of the prompt is shared, and the memory.
+
 
 # %% name="draw-tree"
 def rate_of(hits, requests):
@@ -263,6 +269,7 @@ def draw_tree(requests, users, cache, axes):
             top = end
     axes.set_ylim(users, 0)
     return num_cached
+
 
 # %% name="explore-tree"
 def explore_tree(shared_percent, num_blocks, users, turns):
@@ -296,6 +303,7 @@ this.explore(
 #     insert --> owned --release--> evictable --evict--> forgotten
 #                      <--touch----
 
+
 # %% name="11.2" tags=["exercise"]
 # exercise 11.2
 class PrefixCache:
@@ -322,6 +330,7 @@ class PrefixCache:
     def evict(self) -> int | None:
         """Forget the least recently released evictable block and return it; None if there is none."""
 
+
 # %% name="check-11.2"
 this.check("11.2")
 
@@ -341,6 +350,7 @@ this.record(pieces=rate_of(serve(requests, 160)[0], requests), engine=hit_rate(r
 # **11.3** Before you deploy: how many tokens of yesterday's prompts would have been hits, with memory for everything?
 # It is the first number to know, and needs no engine. Write it without a cache: by prefixes.
 
+
 # %% name="11.3" tags=["exercise"]
 # exercise 11.3
 def hit_tokens(prompts: list[list[int]], block_size: int) -> list[int]:
@@ -352,6 +362,7 @@ def hit_tokens(prompts: list[list[int]], block_size: int) -> list[int]:
     raise NotImplementedError(
         "11.3: keep the prefixes seen so far, and count those that a prompt starts with"
     )
+
 
 # %% name="check-11.3"
 this.check("11.3")
@@ -411,6 +422,7 @@ for size in (120, 160, 200):
 # %% [markdown] name="first-difference"
 # In production no message says which token changes. Compare the token ids of two consecutive prompts of one chat:
 # the first difference is the culprit, and everything behind it is computed again. Ten lines in CI save a hit rate.
+
 
 # %% name="find-difference"
 def first_difference(one, two):

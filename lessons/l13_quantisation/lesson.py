@@ -64,7 +64,7 @@ this.predict(
 )
 
 # %% [markdown] name="first-piece"
-# ## Your first piece: a scale per group
+# ## First piece: a scale per group
 #
 # **13.1** The heart of it: one scale per group, the nearest step for each weight. Choose the steps for the scale *as
 # it is stored*: fp16 has 11 bits, and steps chosen for the exact scale are sometimes not the nearest ones for the
@@ -396,7 +396,7 @@ this.holds("a scale per token and head has the smallest error", kinds["int8_toke
 # step can serve rows of several adapters and of the base model; each row must get what its adapter, merged, would
 # give.
 
-# %% name="run-adapters"
+# %% name="run-adapters" tags=["varies"]
 served = run_here("lora.exactness", {})
 print(
     f"{served['adapters_in_one_step']} adapters in one step: same tokens as merged weights {served['same_tokens']}, "

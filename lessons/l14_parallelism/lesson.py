@@ -52,7 +52,7 @@ this.predict(
 )
 
 # %% [markdown] name="first-piece"
-# ## Your first piece: a sharded MLP
+# ## First piece: a sharded MLP
 #
 # **14.1** Megatron's trick: split the first layer by outputs and the second by inputs. Between the two, every rank
 # works alone; one all-reduce at the end joins them. In torch's layout [out, in], "column-parallel" cuts dim 0: the
@@ -98,7 +98,7 @@ this.check("14.1")
 # the difference is not zero: the parts of a sum are added in another order. That is why TP=2 and TP=1 may disagree in
 # the last bits, and why "same tokens" is checked below and not assumed.
 
-# %% name="use-mlp"
+# %% name="use-mlp" tags=["varies"]
 import torch
 
 from lessons.given.model import PlainModel

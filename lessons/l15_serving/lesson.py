@@ -49,7 +49,7 @@ this.predict(
 )
 
 # %% [markdown] name="first-piece"
-# ## Your first piece: the door
+# ## First piece: the door
 #
 # **15.1** The door. Slots are few, places in the queue are few, and every id that comes in must go out: by `finish`
 # or by `abort`. A server calls `abort` when a connection closes, and it may do so twice or too late.
