@@ -48,10 +48,11 @@ this.predict(
 )
 
 # %% [markdown] name="first-piece"
-# ## Your first piece: a drafter
+# ## First piece: a drafter
 #
 # **12.1** Drafts without a model. Answers copy their prompt: names, prices, code. Look up the text's ending earlier in
 # the text, and propose what followed it there. (vLLM's n-gram drafter takes the first match, ours the last.)
+
 
 # %% name="12.1" tags=["exercise"]
 # exercise 12.1
@@ -62,6 +63,7 @@ def propose(token_ids: list[int], num_drafts: int, max_ngram: int) -> list[int]:
     An earlier occurrence may overlap the ending. Returns [] if no ending occurred before.
     """
     raise NotImplementedError("12.1: look up endings, the longest first, from the back")
+
 
 # %% name="check-12.1"
 this.check("12.1")
@@ -89,12 +91,13 @@ def replay(known, answer, k=4):
         steps += 1
     return len(answer) / steps
 
-# %% name="replay-texts"
+
+# %% name="replay-texts" tags=["varies"]
 import re
 
 for name in ("code", "prose", "json"):
     text = read(name)[: 1200 if this.quick else 2400]
-    word = max(set(re.findall(r"[a-z_]{6,}", text)), key=text.count)
+    word = max(sorted(set(re.findall(r"[a-z_]{6,}", text))), key=text.count)
     write, edit = (tokenizer.encode(each).ids for each in (text, text.replace(word, "renamed")))
     written, edited = replay([], write), replay(write, edit)
     print(f"{name:5}: write {written:.2f} tokens per step, edit {edited:.2f}")
@@ -128,6 +131,7 @@ def count(method, k, **more):
 
         core.step = step
         return run(llm, questions, temperature=1.0, max_tokens=32), sum(rows)
+
 
 # %% name="show-counters"
 ks = [0, 1, 2, 4, 8] if this.quick else [0, 1, 2, 3, 4, 5, 6, 8]
@@ -210,7 +214,7 @@ this.holds("the formula promises too much for large k", formula[-1] > 1.1 * meas
 # drafts. Two prices are left: the drafts (here the draft model is not much smaller than its target; looking up is
 # cheap), and a pass over five tokens, which takes longer than one over a single token on this CPU.
 
-# %% name="run-clock"
+# %% name="run-clock" tags=["varies"]
 from quizzes.experiments.measure import paired_ratio
 
 with Context().llm(max_num_seqs=16) as target_alone:
@@ -227,7 +231,8 @@ with Context().llm(max_num_seqs=16) as target_alone:
         print(
             f"{method:11}: {steps:.1f} x fewer steps, {ratio.median:.2f} x faster (95 %: {lo:.2f} to {hi:.2f})"
         )
-        this.holds("steps are not seconds", ratio.median < steps)
+        if not this.quick:
+            this.holds("steps are not seconds", ratio.median < steps)
 
 # %% [markdown] name="explore"
 # ## Explore: alpha, k and the price
@@ -238,6 +243,7 @@ with Context().llm(max_num_seqs=16) as target_alone:
 
 # %% name="explore-pieces"
 tokens_of, rate_of, choose_k = this.piece("12.3")
+
 
 # %% name="draw-speedup"
 def draw_speedup(alpha, cost, slope, most):
@@ -264,6 +270,7 @@ def draw_speedup(alpha, cost, slope, most):
         f"k = {most}: {tokens_of(alpha, most):.2f} tokens per step, speed-up {curve[most]:.2f}"
     )
 
+
 # %% name="explore-speedup"
 this.explore(
     "acceptance-curve",
@@ -281,6 +288,7 @@ this.explore(
 # Where the drafter proposes a token too often, some proposals are turned down. Where it proposes too rarely, every
 # proposal passes, and what is still missing is exactly max(0, p - q): draw from that after a rejection.
 
+
 # %% name="12.2" tags=["exercise"]
 # exercise 12.2
 def accept(
@@ -294,6 +302,7 @@ def accept(
     the last row of target_probs gives the extra token. That one draw uses uniforms[k], by inverse CDF.
     """
     raise NotImplementedError("12.2: accept, or draw from what is missing; one token more at the end")
+
 
 # %% name="check-12.2"
 this.check("12.2")
@@ -323,6 +332,7 @@ def distance(one, two):
     """Return the total variation distance: the largest difference in the probability of any event."""
     return sum(abs(a - b) for a, b in zip(one, two, strict=True)) / 2
 
+
 # %% name="compare-distributions"
 drawn, rate = distribution(accept)
 print(f"distance of the drafts to the target: {distance(draft, target):.3f}")
@@ -342,6 +352,7 @@ this.holds("the chance to accept is the overlap", abs(rate - (1 - distance(draft
 # %% [markdown] name="pays"
 # **12.3** When does it pay? In units of a plain decode step: `cost` for one draft, `verify` for the target's pass over
 # k + 1 tokens per request. At batch 1 `verify` is about 1, because the weights are read once either way.
+
 
 # %% name="12.3" tags=["exercise"]
 # exercise 12.3
@@ -366,6 +377,7 @@ def best_k(alpha: float, cost: float, verify_of: list[float]) -> int:
 
     verify_of[k]: `verify` for k drafts; its length limits k, and verify_of[0] is 1.
     """
+
 
 # %% name="check-12.3"
 this.check("12.3")
@@ -440,6 +452,7 @@ this.holds("structured output with drafts gives the same text", texts[0] == text
 #
 # One wrong line that many reviewers pass: after a rejection, draw from `p` instead of max(0, p - q). "The target
 # decides anyway." Predict which tokens come too often.
+
 
 # %% name="break-residual"
 def accept_broken(drafts, target_probs, draft_probs, uniforms):
