@@ -64,14 +64,48 @@ this.predict(
     unit="GPUs",
 )
 
-# %% name="predict-metric"
-this.predict(
-    "metric-of-missing-stop",
-    ...,
-    question="A release loses the stop token, so every answer runs to max_tokens. Which figure grows most, by factor: "
-    '"running", "ttft_p50", "itl_p50" or "kv_usage"?',
-    options=["running", "ttft_p50", "itl_p50", "kv_usage"],
-)
+# %% [markdown] name="first-piece"
+# ## First piece: the formula
+#
+# **16.1** The formula. Ask what one second of traffic costs in GPU seconds; the rest is division.
+
+# %% name="16.1" tags=["exercise"]
+# exercise 16.1
+import math
+
+
+def max_batch(kv_tokens: int, prompt_len: int, output_len: int, max_num_seqs: int) -> int:
+    """Return how many requests decode at once on one replica: limited by KV memory and by max_num_seqs.
+
+    A request holds on average its prompt and half of its output (rounded down). 0: not even one fits.
+    """
+    raise NotImplementedError("16.1: what fits into memory, and at most max_num_seqs")
+
+
+def replicas_needed(
+    rate: float, prefill_s: float, output_len: int, step_s: float, batch: int, utilisation: float
+) -> int:
+    """Return the replicas for `rate` requests per second, each busy for at most `utilisation` of the time.
+
+    prefill_s: seconds of one prompt. step_s: seconds of a decode step of `batch` requests. A replica does one or the
+    other at a time. Raises ValueError if batch is below 1 or utilisation is not in (0, 1].
+    """
+    raise NotImplementedError("16.1: seconds of work per second, over the utilisation, rounded up")
+
+
+# %% name="check-16.1"
+this.check("16.1")
+
+# %% name="use-formula"
+from engine.sim.memory import plan_memory
+
+batch_of, replicas_for = this.piece("16.1")
+for gpu in PRICES:
+    device = Plan(gpu, 1).deployment()
+    batch = batch_of(plan_memory(device).num_tokens, brief.prompt, brief.output, 64)
+    figures = size(device, rate=brief.rate, prompt=brief.prompt, output=brief.output)
+    count = replicas_for(brief.rate, figures.prefill_seconds, brief.output, figures.tpot, batch, 0.7)
+    print(f"{gpu:8} batch {batch:3}: {count:3} GPUs, {PRICES[gpu] * count:6.2f} $/h")
 
 # %% [markdown] name="run"
 # ## Run it
@@ -89,17 +123,25 @@ def needed(brief, start, **settings):
     return None
 
 
+found = {}
 for replicas in (1, 2, 3):
     for traffic in (steady, brief):
-        print(f"{replicas} H100, cv {traffic.cv:g}: {judge(Plan('h100', replicas), traffic, SECONDS)}")
+        found[replicas, traffic.cv] = judge(Plan("h100", replicas), traffic, SECONDS)
+        print(f"{replicas} H100, cv {traffic.cv:g}: {found[replicas, traffic.cv]}")
 counts = {"steady": needed(steady, 1), "bursty": needed(brief, 1)}
 this.reveal("gpus-steady", counts["steady"])
 this.reveal("gpus-bursty", counts["bursty"])
 this.record(**counts)
+calm, bursts = found[2, 1.0], found[2, 3.0]
+if not this.quick:
+    this.holds("two GPUs suffice on average, not for bursts", (counts["steady"], counts["bursty"]) == (2, 3))
+    this.holds("TTFT is twenty times as long", 15 < bursts.ttft_p99 / calm.ttft_p99 < 25)
+    this.holds("TPOT grows by a third or so", 1.2 < bursts.tpot_p99 / calm.tpot_p99 < 1.5)
 
 # %% [markdown] name="run-words"
 # Work of 1.7 GPU seconds per second fits on two GPUs, and on average it does. A burst does not ask for the average:
-# for a moment there are more requests than slots, and TTFT is the time until a slot is free. TPOT hardly notices.
+# for a moment there are more requests than slots, and TTFT is the time until a slot is free: with two GPUs its P99 is
+# about twenty times as long. That of TPOT grows by a third or so, since the slots limit the batch.
 
 # %% [markdown] name="plot"
 # ## Plot
@@ -139,11 +181,20 @@ axes.legend(fontsize=8)
 this.plot(drawing)
 for label, values in lines.items():
     print(f"{label:20} {values}")
+ideal, planned, calm, bursts = lines.values()
+if not this.quick:
+    this.holds("the formula at 100 % agrees with steady traffic", ideal == calm)
+    extra = [some - few for some, few in zip(bursts, calm, strict=True)]
+    this.holds("small fleets need one GPU more under bursts", extra == [0, 1, 1, 1, 0, 0])
+    this.holds(
+        "larger ones do not, and 70 % pays for one", planned[-2:] == [some + 1 for some in bursts[-2:]]
+    )
 
 # %% [markdown] name="gap-words"
 # The formula at 100 % agrees with steady traffic, because a fleet of a few GPUs has enough slots to absorb it. Under
-# bursts the small fleets need one GPU more. In larger fleets bursts average out, and planning at 70 % then pays for
-# a GPU that the simulation does not need. So say the rule, and say which way it errs.
+# bursts, fleets of one to three GPUs need one more (not at 6 requests per second, where one GPU is less than half
+# busy). In larger fleets bursts average out, and planning at 70 % then pays for a GPU that the simulation does not
+# need. So say the rule, and say which way it errs.
 
 # %% [markdown] name="cost"
 # A fleet costs the same at night. Price per token is therefore mostly a statement about load.
@@ -157,6 +208,7 @@ for rate in loads:
     speed = judge(pair, replace(steady, rate=float(rate)), SECONDS).tokens_per_s
     costs.append(cost_of(pair.dollars_per_hour, speed))
     print(f"{rate:3} requests/s: {speed:6.0f} output tokens/s, {costs[-1]:.2f} $ per million")
+this.holds("the price per token is a statement about load", costs[0] / costs[-1] > 0.8 * loads[-1] / loads[0])
 share = break_even(pair.dollars_per_hour, speed, 0.60)
 print(f"an API at 0.60 $ per million output tokens: cheaper to own above {share:.0%} of this load")
 
@@ -165,12 +217,10 @@ print(f"an API at 0.60 $ per million output tokens: cheaper to own above {share:
 #
 # The whiteboard with sliders: time and memory of one replica, and the replicas at 70 % utilisation.
 
-# %% name="explore-imports"
-from engine.config import ConfigError
-from engine.sim.memory import plan_memory
-
-
 # %% name="explore-capacity"
+from engine.config import ConfigError
+
+
 def draw_capacity(rate, prompt, output, gpu, dtype, max_num_seqs):
     plan = Plan(gpu, 1, max_num_seqs=max_num_seqs, dtype=dtype)
     try:
@@ -199,53 +249,14 @@ this.explore(
     "capacity", draw_capacity, **controls, dtype=["bfloat16", "fp8"], max_num_seqs=[64, 16, 128, 256]
 )
 
-# %% [markdown] name="build"
+# %% [markdown] name="live-words"
 # ## Build
 #
-# **16.1** The formula. Ask what one second of traffic costs in GPU seconds; the rest is division.
-
-# %% name="16.1" tags=["exercise"]
-# exercise 16.1
-import math
-
-
-def max_batch(kv_tokens: int, prompt_len: int, output_len: int, max_num_seqs: int) -> int:
-    """Return how many requests decode at once on one replica: limited by KV memory and by max_num_seqs.
-
-    A request holds on average its prompt and half of its output (rounded down). 0: not even one fits.
-    """
-    raise NotImplementedError("16.1: what fits into memory, and at most max_num_seqs")
-
-
-def replicas_needed(
-    rate: float, prefill_s: float, output_len: int, step_s: float, batch: int, utilisation: float
-) -> int:
-    """Return the replicas for `rate` requests per second, each busy for at most `utilisation` of the time.
-
-    prefill_s: seconds of one prompt. step_s: seconds of a decode step of `batch` requests. A replica does one or the
-    other at a time. Raises ValueError if batch is below 1 or utilisation is not in (0, 1].
-    """
-    raise NotImplementedError("16.1: seconds of work per second, over the utilisation, rounded up")
-
-
-# %% name="check-16.1"
-this.check("16.1")
-
-# %% name="use-formula"
-batch_of, replicas_for = this.piece("16.1")
-for gpu in PRICES:
-    device = Plan(gpu, 1).deployment()
-    batch = batch_of(plan_memory(device).num_tokens, brief.prompt, brief.output, 64)
-    figures = size(device, rate=brief.rate, prompt=brief.prompt, output=brief.output)
-    count = replicas_for(brief.rate, figures.prefill_seconds, brief.output, figures.tpot, batch, 0.7)
-    print(f"{gpu:8} batch {batch:3}: {count:3} GPUs, {PRICES[gpu] * count:6.2f} $/h")
-
-# %% [markdown] name="live-words"
 # Now a server that exists: `prep serve shop` on this machine, 8 slots, prompts of 96 tokens, answers of 32. The formula
 # needs two times. Requests one by one give the seconds of a prompt; a burst gives the seconds of a full decode step,
 # and also how many requests per second the server really answers.
 
-# %% name="live-times"
+# %% name="live-times" tags=["varies"]
 from lessons.given.live_load import measure, traffic
 
 PROMPT, OUTPUT, SLOTS = 96, 32, 8
@@ -261,6 +272,8 @@ print(f"requests per second: formula {formula:.1f}, measured {answered:.1f}")
 asked = replicas_for(answered, prefill_s, OUTPUT, step_s, SLOTS, 0.7)
 print(f"for the load that this one has just served, the formula at 70 % asks for {asked} servers")
 this.record(formula_over_measured=formula / answered)
+if not this.quick:
+    this.holds("the engine answers more than the formula says", answered > formula)
 
 # %% [markdown] name="live-times-words"
 # The formula does one thing after the other. The engine puts prompts and decodes into one step (lesson 10), and the
@@ -274,7 +287,7 @@ this.predict(
     "seconds each. By which factor is the p50 TTFT of the second larger?",
 )
 
-# %% name="live-load"
+# %% name="live-load" tags=["varies"]
 FOR = 2 if this.quick else 6
 shares = [0.5, 1.3] if this.quick else [0.5, 0.7, 0.9, 1.1, 1.3]
 loads = [traffic(share * answered, int(share * answered * FOR), PROMPT, OUTPUT) for share in shares]
@@ -289,9 +302,11 @@ for share, each in zip(shares, seen, strict=True):
 if not this.quick:
     ttft = [each.report.ttft.p50 for each in seen]
     this.holds("beyond the capacity the queue grows", ttft[-1] > 5 * ttft[1])
+    inside = [each.in_engine / (each.report.requests_per_s * each.report.e2e.mean) for each in seen]
+    this.holds("in the engine: rate times time, less the requests in HTTP", max(inside) < 1.05)
 this.reveal("live-factor", seen[-1].report.ttft.p50 / seen[0].report.ttft.p50)
 
-# %% name="live-plot"
+# %% name="live-plot" tags=["varies"]
 drawing, axes = figure(xlabel="load over measured capacity", ylabel="TTFT, ms (log)", yscale="log")
 for part in ("p50", "p99"):
     axes.plot(shares, [1e3 * getattr(each.report.ttft, part) for each in seen], label=part)
@@ -331,12 +346,25 @@ this.check("16.2")
 # the service below. This is the night on which its KV pool was too small: `kv_usage` reaches 1, preemptions are no
 # longer 0, and the longest gap between two tokens is that of a preempted request.
 
+# %% name="predict-metric"
+this.predict(
+    "metric-of-missing-stop",
+    ...,
+    question="A release loses the stop token, so every answer runs to max_tokens. Which figure grows most, by factor: "
+    '"running", "ttft_p50", "itl_p50" or "kv_usage"?',
+    options=["running", "ttft_p50", "itl_p50", "kv_usage"],
+)
+
 # %% name="dashboard"
 from quizzes.experiments.running import run_here
 
 night = run_here("operations.incident", {"fault": "small_pool", "minutes": 0.5}, seed=0)
 for name, value in night["today"].items():
     print(f"{name:16} yesterday {night['yesterday'][name]:9.4f}   today {value:9.4f}")
+before, after = night["yesterday"], night["today"]
+this.holds("kv_usage reaches 1", after["kv_usage"] == 1 > before["kv_usage"])
+this.holds("preemptions are no longer 0", after["preemptions"] > 0 == before["preemptions"])
+this.holds("the longest gap is that of a preempted request", after["itl_max"] > 10 * before["itl_max"])
 
 
 # %% name="16.3" tags=["exercise"]
@@ -361,16 +389,19 @@ verdict = this.piece("16.3")
 faults = ["missing_stop", "volatile_prompt", "tiny_budget"]
 if not this.quick:
     faults += ["small_pool", "no_chunking", "throttled_gpu", "none"]
-right = 0
+right, longer = 0, 0
 for fault in faults:
     night = run_here("operations.incident", {"fault": fault, "minutes": 0.5, "seed": 5})
     said = verdict(night["yesterday"], night["today"])
     right += said == fault
+    longer += night["ratio"]["ttft_p99"] > 1.1
     print(f"{fault:16} diagnosed as {said:16} TTFT p99 x {night['ratio']['ttft_p99']:.1f}")
     if fault == "missing_stop":
         worst = max(("running", "ttft_p50", "itl_p50", "kv_usage"), key=lambda name: night["ratio"][name])
 this.reveal("metric-of-missing-stop", worst)
 this.record(diagnosed=right, faults=len(faults))
+this.holds("the order of questions names every fault", right == len(faults))
+this.holds("TTFT rises on most of these nights", longer > len(faults) / 2)
 
 # %% [markdown] name="drill-words"
 # TTFT rises on most of these nights, for different reasons: longer answers, lost hits, preemptions, a starved
@@ -380,9 +411,9 @@ this.record(diagnosed=right, faults=len(faults))
 # %% [markdown] name="capstone"
 # ## Break it
 #
-# The capstone, and a trap in the brief. The whiteboard says two H100, the budget pays for two, and under bursts they
-# are late. Before you ask for money: what ran out in the burst? Change `plan` until the verdict says "in time, in
-# budget".
+# The capstone, and a trap in the brief. The whiteboard says two H100 that are always busy (three at 70 %), the budget
+# pays for two, and under bursts they are late. Before you ask for money: what ran out in the burst? Change `plan` until
+# the verdict says "in time, in budget".
 
 # %% name="your-plan"
 plan = Plan("h100", replicas=2, tp=1, max_num_seqs=64, dtype="bfloat16")
@@ -428,6 +459,14 @@ for winner in met:
     print(
         f"{what:30} in time on {passed} of {len(verdicts)} other seeds, worst TTFT p99 {1e3 * worst:.0f} ms"
     )
+if not this.quick:
+    wider, halved = (judge(candidates[index], brief, SECONDS) for index in (1, 2))
+    this.holds(
+        "twice the slots meet the brief at the same price",
+        wider.dollars_per_hour == 7.2 and candidates[1] in met,
+    )
+    this.holds("and cost some TPOT", wider.tpot_p99 > verdict_now.tpot_p99)
+    this.holds("fp8 meets it with half the money", halved.dollars_per_hour == 3.6 and candidates[2] in met)
 
 # %% [markdown] name="say"
 # ## Say it in 60 seconds
