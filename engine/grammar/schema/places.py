@@ -56,7 +56,7 @@ class Place:
     path: str
     schema: Any = field(compare=False)
     resource: str = field(default="", compare=False)  # `$id` of the resource, absolute where it is
-    is_old: bool = field(default=False, compare=False)  # Draft 7 or older
+    is_old: bool | None = field(default=None, compare=False)  # Draft 7 or older; None: no `$schema` says
 
     def at(self, *keys: str | int) -> Place:
         """Return the schema inside this one that the keys lead to."""
@@ -136,6 +136,9 @@ class References:
         reference, path = place.schema[keyword], f"{place.path}/{keyword}"
         if not isinstance(reference, str):
             raise SchemaError(path, f"must be text, got {reference!r}")
+        if place.is_old is None and place.path != "#" and isinstance(place.schema.get("$id"), str):
+            why = "beside $id it names one schema in draft 7 and another in 2020-12; say which draft in $schema"
+            raise UnsupportedError(place.path, keyword, why)
         uri, fragment = urldefrag(_joined(place.resource, reference))
         if (anchored := self._anchors.get(f"{uri}#{fragment}")) is not None:
             return anchored

@@ -1,0 +1,46 @@
+"""What the standard's own test suite (json-schema-org/JSON-Schema-Test-Suite) found, by cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.core.grammar_protocol import GrammarError
+from engine.sampling_params import StructuredOutputsParams
+from tests.grammar.test_schema_suite import accepts, compiler
+
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
+
+
+def compiled(schema: Any) -> Any:
+    return compiler("auto", disable_additional_properties=False).compile(StructuredOutputsParams(json=schema))
+
+
+ID_BESIDE_REF = {
+    "$id": "http://localhost/base/",
+    "definitions": {
+        "text": {"$id": "http://localhost/foo.json", "type": "string"},
+        "number": {"$id": "foo.json", "type": "number"},
+    },
+    "allOf": [{"$id": "http://localhost/", "$ref": "foo.json"}],
+}
+
+
+def test_an_id_beside_a_ref_needs_a_draft_because_each_draft_resolves_it_differently() -> None:
+    with pytest.raises(GrammarError, match=r"#/allOf/0: '\$ref' is not supported by.*say which draft in \$sch"):
+        compiled(ID_BESIDE_REF)
+    old, new = (compiled({"$schema": draft, **ID_BESIDE_REF}) for draft in (DRAFT_7, DRAFT_2020))
+    assert accepts(old, 1) and not accepts(old, "a")
+    assert accepts(new, "a") and not accepts(new, 1)
+    root = {"$id": "http://localhost/base/", "$ref": "#/$defs/n", "$defs": {"n": {"type": "integer"}}}
+    assert accepts(compiled(root), 1) and not accepts(compiled(root), "a")
+
+
+@pytest.mark.parametrize("draft", [DRAFT_7, DRAFT_2020])
+def test_keywords_of_content_are_annotations(draft: str) -> None:
+    grammar = compiled(
+        {"$schema": draft, "contentMediaType": "application/json", "contentEncoding": "base64"}
+    )
+    assert accepts(grammar, "%") and accepts(grammar, 1)
