@@ -90,6 +90,7 @@ REFUSED: list[dict[str, Any]] = [
     {"$ref": "https://example.com/other.json"},
     {"$dynamicRef": "#node"},
     {"not": {"format": "date"}},
+    {"format": "idn-hostname"},
     {"pattern": r"(a)\1"},
 ]
 """Schemas that no backend enforces."""

@@ -29,7 +29,9 @@ ID_BESIDE_REF = {
 
 
 def test_an_id_beside_a_ref_needs_a_draft_because_each_draft_resolves_it_differently() -> None:
-    with pytest.raises(GrammarError, match=r"#/allOf/0: '\$ref' is not supported by.*say which draft in \$sch"):
+    with pytest.raises(
+        GrammarError, match=r"#/allOf/0: '\$ref' is not supported by.*say which draft in \$sch"
+    ):
         compiled(ID_BESIDE_REF)
     old, new = (compiled({"$schema": draft, **ID_BESIDE_REF}) for draft in (DRAFT_7, DRAFT_2020))
     assert accepts(old, 1) and not accepts(old, "a")

@@ -1,17 +1,22 @@
-r"""Patterns of strings: formats, and the dialect of `pattern`.
+r"""Patterns of formats.
 
-Validators differ: \s has Unicode spaces in ECMAScript and Python, but not the same ones; \d and \w are ASCII in
-ECMAScript only. NARROW keeps to what all of them match, WIDE to what any of them matches, for patterns under `not`.
+A format follows its RFC: every text that matches is valid, and all but these valid texts match, which a reader rarely
+wants or no regular expression finds: the year 0000, more than 18 digits of a second, leap seconds outside offsets of
+whole or half hours, A-labels (`xn--...`), and hosts of more labels than 4 long or 8 short ones.
 
-A format is narrower than its standard where the standard is not regular or validators differ: every text is valid, not
-every valid text is allowed. A format that is not listed is an annotation.
+The values of some formats are no regular language: they are refused. A format that is not listed is an annotation.
 """
 
 from __future__ import annotations
 
-from engine.grammar.regex import ASCII, Dialect, complement, literal, merged, optional
+from functools import cache
+
+from engine.grammar.regex import Node, parse
 
 _HEX = "[0-9a-fA-F]"
+_PERCENT = f"%{_HEX}{{2}}"
+
+# RFC 3339: dates and times
 _YEAR = "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
 _LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 _DATE = (
@@ -20,60 +25,125 @@ _DATE = (
     f"|{_LEAP_YEAR}-02-29)"
 )
 _HOUR = "(?:[01][0-9]|2[0-3])"
-_TIME = rf"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:Z|[+-]{_HOUR}:[0-5][0-9])"
+_FRACTION = r"(?:\.[0-9]{1,18})?"
+_UTC = "(?:[Zz]|[+-]00:00)"
+
+
+def _leap_seconds() -> str:
+    """Return 23:59:60 in UTC, written with each offset of whole or half hours."""
+    local = [f"23:59:60{_FRACTION}{_UTC}"]
+    for offset in range(30, 24 * 60, 30):
+        for sign, minutes in (("[+]", 1439 + offset), ("-", 1439 - offset)):
+            hour, minute = divmod(minutes % 1440, 60)
+            local.append(f"{hour:02}:{minute:02}:60{sign}{offset // 60:02}:{offset % 60:02}")
+    return "|".join(local)
+
+
+_TIME = rf"(?:{_HOUR}:[0-5][0-9]:[0-5][0-9]{_FRACTION}(?:[Zz]|[+-]{_HOUR}:[0-5][0-9])|{_leap_seconds()})"
 _CLOCK = "T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)"
 _DAYS = "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
+
+# RFC 2673 and RFC 4291: addresses
 _BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-_LABEL = "[a-zA-Z0-9]{1,20}(?:-[a-zA-Z0-9]{1,20})?"
-_MAIL_HOST = r"[a-zA-Z0-9]+(?:-[a-zA-Z0-9]+)*"
-_AUTHORITY = r"[a-zA-Z0-9]+(?:[.-][a-zA-Z0-9]+)*(?::[0-9]{1,4})?"
+_IPV4 = rf"(?:{_BYTE}\.){{3}}{_BYTE}"
 _GROUP = f"{_HEX}{{1,4}}"
-_IPV6 = f"(?:{_GROUP}:){{7}}{_GROUP}|::(?:{_GROUP}(?::{_GROUP}){{0,5}})?|" + "|".join(
-    f"(?:{_GROUP}:){{{before}}}:(?:{_GROUP}(?::{_GROUP}){{0,{5 - before}}})?" for before in range(1, 6)
+
+
+def _ipv6(most: int) -> str:
+    """Return IPv6 addresses. most: groups beside `::`."""
+    options = [f"(?:{_GROUP}:){{7}}{_GROUP}", f"(?:{_GROUP}:){{6}}{_IPV4}"]
+    for before in range(most + 1):
+        head = f"(?:{_GROUP}:){{{before}}}:" if before else "::"
+        after = most - before
+        tails = [f"{_GROUP}(?::{_GROUP}){{0,{after - 1}}}"] if after else []
+        tails += [f"(?:{_GROUP}:){{0,{after - 2}}}{_IPV4}"] if after >= 2 else []
+        options.append(head + (f"(?:{'|'.join(tails)})?" if tails else ""))
+    return f"(?:{'|'.join(options)})"
+
+
+# RFC 1123: hosts. Two hyphens in the third and fourth place are reserved (RFC 5890).
+_ALNUM, _LDH = "[a-zA-Z0-9]", "[a-zA-Z0-9-]"
+
+
+def _label(most: int) -> str:
+    return (
+        f"{_ALNUM}(?:{_LDH}{{0,2}}{_ALNUM}|{_LDH}(?:{_ALNUM}{_LDH}|-{_ALNUM}){_LDH}{{0,{most - 5}}}{_ALNUM})?"
+    )
+
+
+_HOST = (  # at most 253 characters
+    rf"(?:{_label(63)}(?:\.{_label(63)}){{0,2}}(?:\.{_label(61)})?|{_label(30)}(?:\.{_label(30)}){{4,7}})"
 )
-_PCHAR = rf"(?:[a-zA-Z0-9._~!$&'()*+,;=:@-]|%{_HEX}{{2}})"
-_PATH = rf"(?:/{_PCHAR}*)*"
-_QUERY = rf"(?:\?(?:{_PCHAR}|[/?])*)?(?:#(?:{_PCHAR}|[/?])*)?"
-_URI = rf"[a-zA-Z][a-zA-Z0-9+.-]*:(?://{_AUTHORITY}{_PATH}|/?{_PCHAR}+{_PATH}){_QUERY}"
-_RELATIVE = rf"(?:/?(?:[a-zA-Z0-9._~-]+{_PATH})?|//{_AUTHORITY}{_PATH}){_QUERY}"
-_POINTER = r"(?:/(?:[^~/\x00-\x1f]|~[01])*)*"
+
+# RFC 5321: addresses of mail
+_ATOM = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+"
+_QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
+_DOMAIN = f"{_ALNUM}+(?:-+{_ALNUM}+)*"
+_EMAIL = (
+    rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})"
+    rf"@(?:{_DOMAIN}(?:\.{_DOMAIN})*|\[(?:{_IPV4}|IPv6:{_ipv6(6)})\])"
+)
+
+# RFC 3986 and RFC 3987: URI and IRI
+_PLANES = "".join(
+    f"\\U{plane:04x}0000-\\U{plane:04x}fffd" if plane < 14 else "\\U000e1000-\\U000efffd"
+    for plane in range(1, 15)
+)
+_UCS = rf"\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef{_PLANES}"
+_PRIVATE = r"\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
+
+
+def _references(more: str, private: str) -> tuple[str, str]:
+    """Return absolute and relative references. more: characters beyond ASCII; private: more of them in a query."""
+    unreserved = rf"a-zA-Z0-9._~!$&'()*+,;=\-{more}"
+    segment = rf"(?:[{unreserved}:@]|{_PERCENT})"
+    no_colon = rf"(?:[{unreserved}@]|{_PERCENT})"
+    host = rf"(?:\[(?:{_ipv6(7)}|[vV]{_HEX}+\.[a-zA-Z0-9._~!$&'()*+,;=:-]+)\]|(?:[{unreserved}]|{_PERCENT})*)"
+    authority = rf"//(?:(?:[{unreserved}:]|{_PERCENT})*@)?{host}(?::[0-9]*)?(?:/{segment}*)*"
+    absolute = rf"/(?:{segment}+(?:/{segment}*)*)?"
+    query = rf"(?:\?(?:[{unreserved}:@/?{private}]|{_PERCENT})*)?(?:#(?:[{unreserved}:@/?]|{_PERCENT})*)?"
+    whole = rf"[a-zA-Z][a-zA-Z0-9+.-]*:(?:{authority}|{absolute}|{segment}+(?:/{segment}*)*)?{query}"
+    return whole, rf"(?:{authority}|{absolute}|{no_colon}+(?:/{segment}*)*)?{query}"
+
+
+_URI, _RELATIVE = _references("", "")
+_IRI, _RELATIVE_IRI = _references(_UCS, _PRIVATE)
+
+# RFC 6570: templates
+_CHARACTER = rf"(?:[a-zA-Z0-9_]|{_PERCENT})"
+_VARIABLE = rf"{_CHARACTER}(?:\.?{_CHARACTER})*(?:\*|:[1-9][0-9]{{0,3}})?"
+_TEMPLATE = (
+    rf"(?:[!#$&'(-;=?-\[\]_a-z~{_UCS}{_PRIVATE}]|{_PERCENT}"
+    rf"|\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}})*"
+)
+
+# RFC 6901
+_POINTER = "(?:/(?:[^~/]|~[01])*)*"
+
 FORMATS = {
     "date": _DATE,
     "time": _TIME,
-    "date-time": f"{_DATE}T{_TIME}",
+    "date-time": f"{_DATE}[Tt]{_TIME}",
     "duration": f"P(?:{_DAYS}(?:{_CLOCK})?|{_CLOCK}|[0-9]+W)",
     "uuid": f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}",
-    "ipv4": rf"(?:{_BYTE}\.){{3}}{_BYTE}",
-    "ipv6": _IPV6,
-    "hostname": rf"{_LABEL}(?:\.{_LABEL}){{0,3}}",
-    "email": rf"[a-zA-Z0-9_+-]+(?:\.[a-zA-Z0-9_+-]+)*@{_MAIL_HOST}(?:\.{_MAIL_HOST})+",
+    "ipv4": _IPV4,
+    "ipv6": _ipv6(7),
+    "hostname": _HOST,
+    "email": _EMAIL,
     "uri": _URI,
-    "uri-reference": rf"(?:{_URI}|{_RELATIVE})",
+    "uri-reference": f"(?:{_URI}|{_RELATIVE})",
+    "iri": _IRI,
+    "iri-reference": f"(?:{_IRI}|{_RELATIVE_IRI})",
+    "uri-template": _TEMPLATE,
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
 }
-FORMATS |= {
-    "idn-email": FORMATS["email"],
-    "idn-hostname": FORMATS["hostname"],
-    "iri": FORMATS["uri"],
-    "iri-reference": FORMATS["uri-reference"],
-    "uri-template": rf"(?:https?://{_AUTHORITY})?{_PATH}(?:/?\{{[a-zA-Z0-9_]+\}}{_PATH})*",
-    "regex": "[a-zA-Z0-9_ -]*",
-}
-KNOWN_FORMATS = frozenset(FORMATS)
+NOT_REGULAR = frozenset({"idn-email", "idn-hostname", "regex"})
+"""Formats that need tables of Unicode or a stack."""
+KNOWN_FORMATS = frozenset(FORMATS) | NOT_REGULAR
 
-_COMMON_SPACES = merged(
-    [(9, 13), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029)]
-    + [(0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000)]
-)
-_ALL_SPACES = merged([*_COMMON_SPACES, (0x1C, 0x1F), (0x85, 0x85), (0xFEFF, 0xFEFF)])
-_BEYOND_ASCII = (0x80, 0x10FFFF)
-_DIGITS, _WORD = ASCII.classes["d"], ASCII.classes["w"]
-_WIDE_DIGITS, _WIDE_WORD = merged([*_DIGITS, _BEYOND_ASCII]), merged([*_WORD, _BEYOND_ASCII])
-_NARROW = {"d": _DIGITS, "w": _WORD, "s": _COMMON_SPACES}
-_WIDE = {"d": _WIDE_DIGITS, "w": _WIDE_WORD, "s": _ALL_SPACES}
-_ALL_NARROW = _NARROW | {name.upper(): complement(ranges) for name, ranges in _WIDE.items()}
-_ALL_WIDE = _WIDE | {name.upper(): complement(ranges) for name, ranges in _NARROW.items()}
-_LINE_ENDS = merged([(10, 10), (13, 13), (0x2028, 0x2029)])
-NARROW = Dialect(_ALL_NARROW, _ALL_WIDE, complement(_LINE_ENDS))
-WIDE = Dialect(_ALL_WIDE, _ALL_NARROW, complement(((10, 10),)), optional(literal("\n")))
+
+@cache
+def format_node(name: str) -> Node:
+    """Return the texts of a format."""
+    return parse(FORMATS[name])

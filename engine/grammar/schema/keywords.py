@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from engine.grammar.schema.formats import KNOWN_FORMATS
+from engine.grammar.schema.formats import KNOWN_FORMATS, NOT_REGULAR
 from engine.grammar.schema.places import Place, SchemaError, UnsupportedError
 from engine.grammar.schema.shapes import (
     Array,
@@ -147,6 +147,9 @@ def _string(place: Place) -> String:
             value = place.schema[name]
             if not isinstance(value, str):
                 raise SchemaError(f"{place.path}/{name}", f"must be text, got {value!r}")
+            if name == "format" and value in NOT_REGULAR and "string" in (types(place) or TYPES):
+                why = f"the values of {value!r} are no regular language; leave it out or write a pattern"
+                raise UnsupportedError(place.path, name, why)
             if name == "pattern" or value in KNOWN_FORMATS:  # other formats are annotations
                 tests.append(Test(name, value, f"{place.path}/{name}"))
     return String(count(place, "minLength", 0) or 0, count(place, "maxLength", None), tuple(tests))

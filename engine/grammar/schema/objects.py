@@ -18,7 +18,7 @@ from itertools import combinations
 
 from engine.grammar.language import ANY_TEXT, Language
 from engine.grammar.regex import EMPTY, NEVER, Choice, Graph, Node, Sequence, literal
-from engine.grammar.schema.formats import NARROW, WIDE
+from engine.grammar.schema.dialects import NARROW, WIDE
 from engine.grammar.schema.layout import Layout
 from engine.grammar.schema.places import UnsupportedError
 from engine.grammar.schema.shapes import Members, Object, Places, together

@@ -137,7 +137,9 @@ class References:
         if not isinstance(reference, str):
             raise SchemaError(path, f"must be text, got {reference!r}")
         if place.is_old is None and place.path != "#" and isinstance(place.schema.get("$id"), str):
-            why = "beside $id it names one schema in draft 7 and another in 2020-12; say which draft in $schema"
+            why = (
+                "beside $id it names one schema in draft 7 and another in 2020-12; say which draft in $schema"
+            )
             raise UnsupportedError(place.path, keyword, why)
         uri, fragment = urldefrag(_joined(place.resource, reference))
         if (anchored := self._anchors.get(f"{uri}#{fragment}")) is not None:

@@ -23,7 +23,8 @@ from engine.grammar.regex import (
     merged,
     parse,
 )
-from engine.grammar.schema.formats import FORMATS, NARROW, WIDE
+from engine.grammar.schema.dialects import NARROW, WIDE
+from engine.grammar.schema.formats import format_node
 from engine.grammar.schema.lookahead import look_aheads
 from engine.grammar.schema.places import SchemaError
 from engine.grammar.schema.shapes import String, Test
@@ -101,7 +102,7 @@ def _tree(test: Test, loosely: bool) -> Node:
     if test.keyword == "const":
         return literal(test.value)
     if test.keyword == "format":
-        return Repeat(_ONE, 0, None) if loosely else parse(FORMATS[test.value])
+        return Repeat(_ONE, 0, None) if loosely else format_node(test.value)
     return found_by(test.value, test.path, NARROW if test.holds is not loosely else WIDE)
 
 
