@@ -263,8 +263,8 @@ def test_number_patterns_hold_exactly_the_numbers_between_their_bounds(seed: int
             f"#: {NOT_SUPPORTED[3:]}: multipleOf 0.12345678 needs",
         ),
         (
-            {"type": "number", "minimum": 1e30},
-            f"#: {NOT_SUPPORTED[3:]}: minimum 1000000000000000000000000000000",
+            {"type": "number", "minimum": 1e50},
+            f"#: {NOT_SUPPORTED[3:]}: minimum 1",
         ),
         ({"allOf": FIVE_CHOICES}, f"#: 'allOf' {NOT_SUPPORTED}: choices multiply"),
         ({"type": "text"}, "#/type: 'text' is not a JSON type"),

@@ -46,3 +46,44 @@ def test_keywords_of_content_are_annotations(draft: str) -> None:
         {"$schema": draft, "contentMediaType": "application/json", "contentEncoding": "base64"}
     )
     assert accepts(grammar, "%") and accepts(grammar, 1)
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        (  # what two options describe at once
+            {
+                "anyOf": [
+                    {"properties": {"a": {"const": 1}}, "required": ["a"]},
+                    {"properties": {"b": {"const": 2}}, "required": ["b"]},
+                ],
+                "unevaluatedProperties": False,
+            },
+            [{"a": 1}, {"b": 2}, {"a": 1, "b": 2}],
+            [{}, {"a": 1, "b": 3}, {"a": 1, "c": 1}],
+        ),
+        (  # beside an option that allows everything
+            {"anyOf": [{"items": {"type": "string"}}, True], "unevaluatedItems": {"type": "boolean"}},
+            [["a"], [True], []],
+            [["a", True], [1]],
+        ),
+        (  # `if` alone rejects nothing, but it describes
+            {"if": {"prefixItems": [{"const": 1}]}, "unevaluatedItems": False},
+            [[1], []],
+            [[2], [1, 1]],
+        ),
+    ],
+)
+def test_unevaluated_leaves_out_what_any_option_describes(
+    schema: Any, good: list[Any], bad: list[Any]
+) -> None:
+    grammar = compiled(schema)
+    assert all(accepts(grammar, value) for value in good)
+    assert not any(accepts(grammar, value) for value in bad)
+
+
+def test_a_number_has_as_many_digits_as_its_bounds() -> None:
+    grammar = compiled({"minimum": -(2**64), "maximum": 2**64 - 1})
+    assert all(accepts(grammar, value) for value in [2**64 - 1, -(2**64), 18446744073709551600, 0.5])
+    assert not any(accepts(grammar, value) for value in [2**64, -(2**64) - 1, 10**20])
+    assert accepts(compiled({"type": "integer", "minimum": 10**30, "multipleOf": 10}), 10**30 + 10)

@@ -1,8 +1,9 @@
 r"""Patterns of formats.
 
-A format follows its RFC: every text that matches is valid, and all but these valid texts match, which a reader rarely
-wants or no regular expression finds: the year 0000, more than 18 digits of a second, leap seconds outside offsets of
-whole or half hours, A-labels (`xn--...`), and hosts of more labels than 4 long or 8 short ones.
+A format follows its RFC: every text that matches is valid. These valid texts do not match, because readers rarely want
+them or no regular expression finds them: the year 0000; more than 18 digits of a second, or 3 of a leap second with an
+offset; leap seconds at offsets other than whole and half hours; A-labels (`xn--...`); hosts of more than 8 labels or of
+more than 4 long ones.
 
 The values of some formats are no regular language: they are refused. A format that is not listed is an annotation.
 """
@@ -26,6 +27,7 @@ _DATE = (
 )
 _HOUR = "(?:[01][0-9]|2[0-3])"
 _FRACTION = r"(?:\.[0-9]{1,18})?"
+_MILLISECONDS = r"(?:\.[0-9]{1,3})?"
 _UTC = "(?:[Zz]|[+-]00:00)"
 
 
@@ -35,7 +37,7 @@ def _leap_seconds() -> str:
     for offset in range(30, 24 * 60, 30):
         for sign, minutes in (("[+]", 1439 + offset), ("-", 1439 - offset)):
             hour, minute = divmod(minutes % 1440, 60)
-            local.append(f"{hour:02}:{minute:02}:60{sign}{offset // 60:02}:{offset % 60:02}")
+            local.append(f"{hour:02}:{minute:02}:60{_MILLISECONDS}{sign}{offset // 60:02}:{offset % 60:02}")
     return "|".join(local)
 
 

@@ -36,6 +36,9 @@ CHOICES = ("anyOf", "oneOf", "if", "dependentRequired", "dependentSchemas", "not
 MAX_SHAPES = 256
 """Shapes of one type in one schema. Choices at once multiply: three `anyOf` of 8 schemas each have 512."""
 
+MAX_COMBINED = 4
+"""Options of `anyOf` whose combinations are told apart for `unevaluatedProperties` and `unevaluatedItems`."""
+
 
 class Expander:
     """Forms of the schemas of one document."""
@@ -115,14 +118,26 @@ class Expander:
         if "allOf" in schema:
             parts += [self.positive(inner, counts) for inner in place.all_at("allOf")]
         if "anyOf" in schema:
-            parts.append(either(self.positive(inner, counts) for inner in place.all_at("anyOf")))
+            parts.append(self._any_of(place, counts))
         if "oneOf" in schema:
             parts.append(self._one_of(place, counts))
         if "not" in schema:
             parts.append(self.negative(place.at("not")))
         if "if" in schema and {"then", "else"} & schema.keys():
             parts.append(either(self._branches(place, counts)))
+        elif "if" in schema and self.references.has_unevaluated:  # it describes what it accepts
+            parts.append(either([self.positive(place.at("if"), counts), ALL]))
         return parts + self._dependents(place, counts)
+
+    def _any_of(self, place: Place, counts: bool) -> Forms:
+        """Return the forms of the options; if members may be left undescribed, of several options at once, too."""
+        options = [self.positive(inner, counts) for inner in place.all_at("anyOf")]
+        if not (counts and self.references.has_unevaluated and len(options) <= MAX_COMBINED):
+            return either(options)
+        several: list[Forms] = []
+        for option in options:
+            several += [option, *(self._both(place, forms, option) for forms in several)]
+        return either(several)
 
     def _branches(self, place: Place, counts: bool) -> list[Forms]:
         condition = place.at("if")

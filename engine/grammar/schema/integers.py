@@ -24,8 +24,8 @@ def integers(low: int | None, high: int | None) -> Node:
     return Choice(tuple(options))
 
 
-def naturals(low: int, high: int | None) -> Node:
-    """Return patterns of integers of at least 0, by number of digits."""
+def naturals(low: int, high: int | None, most_digits: int = MAX_INTEGER_DIGITS) -> Node:
+    """Return patterns of integers of at least 0, by number of digits; without `high` up to `most_digits`."""
     if high is not None and low > high:
         return Choice(())
     options: list[Node] = []
@@ -34,7 +34,7 @@ def naturals(low: int, high: int | None) -> Node:
         options.append(_same_length(str(low), "9" * size))
         low = 10**size
         if high is None:
-            options.append(Sequence((FIRST_DIGIT, Repeat(DIGIT, size, max(size, MAX_INTEGER_DIGITS - 1)))))
+            options.append(Sequence((FIRST_DIGIT, Repeat(DIGIT, size, max(size, most_digits - 1)))))
             return Choice(tuple(options))
     options.append(_same_length(str(low), str(high)))
     return Choice(tuple(options))

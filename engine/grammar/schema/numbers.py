@@ -26,18 +26,16 @@ from engine.grammar.regex import (
     optional,
     parse,
 )
-from engine.grammar.schema.integers import DIGIT, FIRST_DIGIT, integers, naturals
+from engine.grammar.schema.integers import DIGIT, FIRST_DIGIT, MAX_INTEGER_DIGITS, integers, naturals
 from engine.grammar.schema.shapes import Number
 
 MAX_DIGITS = 18  # Digits of a bound or a factor on either side of the point
-MAX_WHOLE_DIGITS = 40  # Digits of a bound of integers: those of 64 and 128 bits are usual
-BEYOND = 10**19  # No number that is written here is as large
+MAX_WHOLE_DIGITS = 40  # Digits of a bound without a fraction: those of 64 and 128 bits are usual
 MAX_REMAINDERS = 5_000  # States of the automaton for `multipleOf`
 INTEGER = parse("0|-?[1-9][0-9]{0,18}")
 ANY_NUMBER = parse(
     r"-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?(?:[eE][+-]?(?:[1-9]?[0-9]|1[0-9]{2}|2[0-8][0-9]))?"
 )
-PLAIN_NUMBER = parse(r"-?[1-9][0-9]{0,18}|-?(?:0|[1-9][0-9]{0,8})\.[0-9]{1,6}|-?0")
 _DIGITS = Repeat(DIGIT, 0, None)
 _FRACTION = optional(Sequence((literal("."), DIGIT, _DIGITS)))
 _ZEROS = Repeat(literal("0"), 0, None)
@@ -53,12 +51,15 @@ def number_node(shape: Number) -> Node:
         return INTEGER if shape.is_whole else ANY_NUMBER
     if shape == Number(shape.low, shape.high, shape.without_low, shape.without_high, is_whole=True):
         return _whole(shape)
-    language = Language.of(INTEGER if shape.is_whole else PLAIN_NUMBER)
-    if shape.low is not None and shape.low > -BEYOND:
-        _check_digits(shape.low, "minimum")
+    digits = _digits_of(shape)
+    plain = rf"-?[1-9][0-9]{{0,{digits - 1}}}|-?0"
+    fractions = r"|-?(?:0|[1-9][0-9]{0,8})\.[0-9]{1,6}"
+    language = Language.of(parse(plain if shape.is_whole else plain + fractions))
+    if shape.low is not None and shape.low > -(10**digits):
+        _check_bound(shape.low, "minimum")
         language &= Language.of(at_least(shape.low, shape.without_low))
-    if shape.high is not None and shape.high < BEYOND:
-        _check_digits(shape.high, "maximum")
+    if shape.high is not None and shape.high < 10**digits:
+        _check_bound(shape.high, "maximum")
         language &= Language.of(at_most(shape.high, shape.without_high))
     for factor in sorted(shape.multiples):
         language &= multiples(factor)
@@ -150,7 +151,7 @@ def _from(bound: Fraction, is_open: bool) -> Node:
     """Return decimals without a sign of at least a bound."""
     whole, digits = _parts(bound)
     same = Sequence((literal(whole), _fraction_from(digits, is_open)))
-    return Choice((same, Sequence((naturals(int(whole) + 1, None), _FRACTION))))
+    return Choice((same, Sequence((naturals(int(whole) + 1, None, MAX_WHOLE_DIGITS + 1), _FRACTION))))
 
 
 def _to(bound: Fraction, is_open: bool) -> Node:
@@ -198,6 +199,17 @@ def _parts(value: Fraction) -> tuple[str, str]:
     text = _plain(abs(value))
     whole, _, digits = text.partition(".")
     return whole, digits
+
+
+def _digits_of(shape: Number) -> int:
+    """Return the digits before the point that a number may have: 19, or as many as a bound has."""
+    bounds = [abs(int(bound)) for bound in (shape.low, shape.high) if bound is not None]
+    sizes = [len(str(bound)) for bound in bounds if bound < 10**MAX_WHOLE_DIGITS]
+    return max([MAX_INTEGER_DIGITS, *sizes])
+
+
+def _check_bound(bound: Fraction, keyword: str) -> None:
+    _check_digits(bound, keyword, MAX_WHOLE_DIGITS if bound.denominator == 1 else MAX_DIGITS)
 
 
 def _check_digits(value: Fraction, keyword: str, most: int = MAX_DIGITS) -> None:

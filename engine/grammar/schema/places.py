@@ -110,6 +110,8 @@ class References:
         self.root = _entered(Place("#", root))
         self._resources: dict[str, Place] = {}
         self._anchors: dict[str, Place] = {}
+        self.has_unevaluated = False
+        """Whether `unevaluatedProperties` or `unevaluatedItems` stands somewhere."""
         self._learn(self.root)
         self._resources.setdefault(self.root.resource, self.root)
         self._resources.setdefault("", self.root)
@@ -118,6 +120,7 @@ class References:
         schema = place.schema
         if not isinstance(schema, Mapping):
             return
+        self.has_unevaluated |= not schema.keys().isdisjoint(("unevaluatedProperties", "unevaluatedItems"))
         name, anchor = schema.get("$id"), schema.get("$anchor")
         if isinstance(name, str) and not (place.is_old and "$ref" in schema):
             if name.startswith("#"):  # an anchor, in draft 7

@@ -259,7 +259,7 @@ def either(several: Iterable[Forms]) -> Forms:
 def _joined(kind: str, shapes: list[Shape]) -> tuple[Shape, ...]:
     """Return the shapes, each once; one that allows every value of its type stands for all."""
     if ALL[kind][0] in shapes:
-        return ALL[kind]
+        return tuple(dict.fromkeys([*filter(_describes, shapes), ALL[kind][0]]))
     if kind in ("string", "number"):  # constants become one shape
         few = [
             shape for shape in shapes if shape.among is not None and shape == type(shape)(among=shape.among)
@@ -271,6 +271,13 @@ def _joined(kind: str, shapes: list[Shape]) -> tuple[Shape, ...]:
     if kind == "boolean":
         return (Boolean(frozenset().union(*(shape.values for shape in shapes))),)
     return tuple(dict.fromkeys(shapes))
+
+
+def _describes(shape: Shape) -> bool:
+    """Whether `unevaluatedItems` or `unevaluatedProperties` leaves something of a shape out."""
+    if isinstance(shape, Array):
+        return shape.describes_rest or shape.num_described > 0
+    return isinstance(shape, Object) and any(members.counts for members in shape.members)
 
 
 def only(kind: str, shape: Shape) -> Forms:
