@@ -35,6 +35,7 @@ from engine.config.features import StructuredOutputsConfig
 from engine.core.grammar_protocol import CompiledGrammar, Grammar, GrammarError
 from engine.core.request import Request
 from engine.core.sched_output import GrammarBitmask, Scheduled, SchedulerOutput
+from engine.grammar.closing import Closer, may_close
 from engine.grammar.dfa_backend import CompiledDFA
 from engine.grammar.ebnf import ebnf
 from engine.grammar.json_schema import ANY_DEPTH, schema_rules, schema_tree
@@ -108,19 +109,24 @@ class GrammarManager:
             if request is None or request.grammar is None:
                 continue
             if row.start + row.num_tokens - len(row.spec_token_ids) >= request.num_tokens:
-                rows.append((row, request.grammar))
+                can_close = self.config.finish_json and may_close(request.sampling_params)
+                left = request.max_num_tokens - request.num_tokens if can_close else None
+                rows.append((row, request.grammar, left))
         return self._mask_thread.submit(self._fill, rows) if rows else None
 
-    def _fill(self, rows: list[tuple[Scheduled, Grammar]]) -> GrammarBitmask:
+    def _fill(self, rows: list[tuple[Scheduled, Grammar, int | None]]) -> GrammarBitmask:
         assert self._compiler is not None
-        names = [(row.request_id, index) for row, _ in rows for index in range(1 + len(row.spec_token_ids))]
+        names = [
+            (row.request_id, index) for row, _, _ in rows for index in range(1 + len(row.spec_token_ids))
+        ]
         result = GrammarBitmask(names, np.zeros((len(names), self._compiler.vocabulary.num_words), np.int32))
         first = 0
-        for row, grammar in rows:
+        for row, grammar, left in rows:
             lines = result.words[first : first + 1 + len(row.spec_token_ids)]
             first += len(lines)
             try:
-                fill_positions(grammar, row.spec_token_ids, lines)
+                narrow = None if left is None else partial(self._compiler.closer.narrow, grammar)
+                fill_positions(grammar, row.spec_token_ids, lines, narrow, left or 0)
             except GrammarError as error:
                 lines[:] = 0
                 result.errors[row.request_id] = f"structured_outputs: {error}"
@@ -131,8 +137,16 @@ class GrammarManager:
         self._mask_thread.shutdown(wait=False, cancel_futures=True)
 
 
-def fill_positions(grammar: Grammar, drafts: list[int], words: np.ndarray) -> None:
+def fill_positions(
+    grammar: Grammar,
+    drafts: list[int],
+    words: np.ndarray,
+    narrow: Callable[[np.ndarray, int], None] | None = None,
+    left: int = 0,
+) -> None:
     """Return masks int32 [1 + drafts, W] after a row's newest token and after each draft; keep the grammar's state.
+
+    narrow: called with each mask and the tokens that are left then (`Closer.narrow`).
 
     After a draft that is not allowed, or that ends the output, all tokens are allowed: they are never used.
     """
@@ -140,6 +154,8 @@ def fill_positions(grammar: Grammar, drafts: list[int], words: np.ndarray) -> No
     words[:] = -1
     try:
         grammar.fill_bitmask(words[0])
+        if narrow is not None:
+            narrow(words[0], left)
         for index, draft in enumerate(drafts, start=1):
             if not grammar.accept_tokens([draft]):
                 break
@@ -147,6 +163,8 @@ def fill_positions(grammar: Grammar, drafts: list[int], words: np.ndarray) -> No
             if grammar.is_terminated():
                 break
             grammar.fill_bitmask(words[index])
+            if narrow is not None:
+                narrow(words[index], left - index)
     finally:
         grammar.rollback(num_accepted)
 
@@ -156,6 +174,7 @@ class GrammarCompiler:
 
     def __init__(self, vocabulary: Vocabulary, config: StructuredOutputsConfig) -> None:
         self.vocabulary = vocabulary
+        self.closer = Closer(vocabulary)
         self._config = config
         self._xgrammar: XGrammarCompiler | None = None
 

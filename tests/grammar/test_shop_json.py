@@ -1,4 +1,4 @@
-"""The shipped model finishes JSON: whitespace and digits, which it would repeat, have limits by default."""
+"""The shipped model finishes JSON: whitespace and digits have limits, and strings are closed before `max_tokens`."""
 
 from __future__ import annotations
 
@@ -63,9 +63,19 @@ def test_the_shop_model_finishes_json_of_a_schema_greedily(shop: LLM, schema: di
         assert max(map(len, re.findall(r"\s+", answer.text))) <= 20
 
 
-def test_the_shop_model_finishes_any_object_where_it_does_not_begin_a_name(shop: LLM) -> None:
-    ended = [answer for answer in answers(shop, json_object=True) if answer.finish_reason == "stop"]
-    assert ended and all(isinstance(json.loads(answer.text), dict) for answer in ended)
+@pytest.mark.parametrize(
+    "structure",
+    [
+        {"json_object": True},
+        {"json": {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}},
+        {"json": {"type": "array", "items": {"type": "string"}}},
+    ],
+    ids=json.dumps,
+)
+def test_the_shop_model_finishes_strings_without_a_limit(shop: LLM, structure: dict[str, Any]) -> None:
+    for answer in answers(shop, **structure):
+        assert answer.finish_reason == "stop", answer.text
+        jsonschema.validate(json.loads(answer.text), structure.get("json", {"type": "object"}))
 
 
 @pytest.mark.parametrize("indent", [None, 1, 2, 4, "\t"])
