@@ -14,6 +14,7 @@ apply to them too. Source: vLLM v1/spec_decode/eagle.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ from engine.sample.rng import row_keys
 from engine.sample.sampler import Sampler
 from engine.spec.base import DrafterContext, DraftStep
 from kernels import ops
+
+logger = logging.getLogger(__name__)
 
 MAX_RECORDED_TOKENS = 512
 """Maximum tokens of a recorded pass 0. Longer ones are prompts, where Python overhead is small."""
@@ -109,6 +112,11 @@ class DraftChain:
         self._reads_hidden = reads_hidden
         self._noise_tag = noise_tag
         self._recorder = _Recorder(self._compute) if context.record else None
+
+    @property
+    def replay_off_reason(self) -> str:
+        """Return why replay switched itself off, which is also logged; empty if it did not."""
+        return "" if self._recorder is None else self._recorder.off_reason
 
     def run(self, new: NewTokens, step: DraftStep, sampler: Sampler, num_drafts: int) -> Drafted:
         """Compute the new tokens and `num_drafts` >= 1 drafts after each row."""
@@ -240,7 +248,8 @@ class _Recorder:
         self._inputs: dict[tuple[int, int, int], _Inputs] = {}
         self._recorded: dict[int, tuple[ops.CPUGraph, Drafted]] = {}
         self._verified_calls: set[int] = set()
-        self._is_off = False
+        self.off_reason = ""
+        """Reason why nothing is replayed any more; empty while chains are."""
 
     def inputs(
         self, num_rows: int, num_tokens: int, num_drafts: int, max_blocks: int, hidden: Tensor | None
@@ -256,7 +265,7 @@ class _Recorder:
         return found
 
     def run(self, inputs: _Inputs) -> Drafted:
-        if self._is_off:
+        if self.off_reason:
             return self._compute(inputs)
         recorded = self._recorded.get(id(inputs))
         if recorded is None:
@@ -275,5 +284,8 @@ class _Recorder:
         if all(torch.equal(one.view(torch.int32), other.view(torch.int32)) for one, other in pairs):
             self._verified_calls.add(graph.num_calls)
         else:
-            self._is_off = True  # the model uses operations that are not recorded
+            self.off_reason = "the draft model does more than our kernels record"
+            logger.warning(
+                "chains of drafts are not replayed any more, each takes longer: %s", self.off_reason
+            )
         return expected
