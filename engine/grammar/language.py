@@ -10,8 +10,9 @@ Source: Rabin and Scott 1959 (product construction).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from itertools import pairwise
+from typing import TypeVar
 
 from engine.core.grammar_protocol import GrammarError
 from engine.grammar.dfa import NFA, reached
@@ -19,6 +20,7 @@ from engine.grammar.regex import LAST_CODE_POINT, NEVER, Characters, Graph, Node
 
 MAX_STATES = 20_000
 MAX_CLOSURES = 300_000  # States that all states reach without reading a character
+State = TypeVar("State", bound=Hashable)
 Edge = tuple[int, int, int]  # First and last character, next state
 
 
@@ -113,13 +115,16 @@ class Language:
                     found.append((first, last, after))
             return found
 
-        return _explored((0, 0), leave, lambda pair: keep(pair[0] in self.ends, pair[1] in other.ends))
+        start: Pair = (0, 0)
+        return _explored(start, leave, lambda pair: keep(pair[0] in self.ends, pair[1] in other.ends))
 
 
 ANY_TEXT = Language([[(0, LAST_CODE_POINT, 0)]], {0})
 
 
-def _explored(start, leave, is_end) -> Language:  # type: ignore[no-untyped-def]
+def _explored(
+    start: State, leave: Callable[[State], list[tuple[int, int, State]]], is_end: Callable[[State], bool]
+) -> Language:
     """Return the automaton of all states that are reached from `start`, which may be any hashable values."""
     numbers = {start: 0}
     states = [start]
@@ -137,13 +142,15 @@ def _explored(start, leave, is_end) -> Language:  # type: ignore[no-untyped-def]
     return Language(edges, {number for state, number in numbers.items() if is_end(state)})
 
 
-def _apart(edges):  # type: ignore[no-untyped-def]
+def _apart(
+    edges: list[tuple[int, int, State]],
+) -> list[tuple[int, int, frozenset[State]]]:
     """Return disjoint ranges, each with the set of targets that its characters lead to."""
-    changes: dict[int, list[tuple[int, object]]] = {}  # (+1 or -1, target) at each border
+    changes: dict[int, list[tuple[int, State]]] = {}  # (+1 or -1, target) at each border
     for first, last, target in edges:
         changes.setdefault(first, []).append((1, target))
         changes.setdefault(last + 1, []).append((-1, target))
-    counts: dict[object, int] = {}
+    counts: dict[State, int] = {}
     found = []
     for begin, end in pairwise(sorted(changes)):
         for change, target in changes[begin]:

@@ -51,6 +51,9 @@ logger = logging.getLogger(__name__)
 NEED_A_STACK = ("grammar", "structural_tag")
 NEED_NONE = ("regex", "choice")
 MAX_KEPT_GRAMMARS = 256
+MAX_ALTERNATIVES = 10_000
+"""Texts of `choice`, and alternatives of a grammar: more take many seconds to compile."""
+MAX_CHOICE_CHARACTERS = 150_000
 Key = tuple[str, str, bool]
 
 
@@ -181,6 +184,7 @@ class GrammarCompiler:
     def compile(self, params: StructuredOutputsParams) -> CompiledGrammar:
         """Return the compiled grammar. Raises GrammarError."""
         config = self._config
+        _check_alternatives(params)
         layout = Layout(params.disable_any_whitespace or config.disable_any_whitespace, config.max_whitespace)
         is_closed = config.disable_additional_properties
         if choose_backend(params.kind, config.backend) == "dfa":
@@ -202,6 +206,18 @@ class GrammarCompiler:
                 lambda schema: ebnf(schema_rules(schema, layout, is_closed=is_closed)),
             )
         return self._xgrammar.compile(_ebnf(params, layout, is_closed))
+
+
+def _check_alternatives(params: StructuredOutputsParams) -> None:
+    texts, count = params.choice or (), len(params.choice or ())
+    if params.kind == "grammar":
+        count = (params.grammar or "").count("|") + 1
+    if count > MAX_ALTERNATIVES or sum(map(len, texts)) > MAX_CHOICE_CHARACTERS:
+        size = f"{count:,} alternative{'s' * (count != 1)}" + (
+            f" of {sum(map(len, texts)):,} characters" if texts else ""
+        )
+        limit = f"{MAX_ALTERNATIVES:,}" + (f" of {MAX_CHOICE_CHARACTERS:,} characters" if texts else "")
+        raise GrammarError(f"{params.kind} has {size}, the maximum is {limit}; use fewer or a regex")
 
 
 def choose_backend(kind: str, asked: str) -> str:

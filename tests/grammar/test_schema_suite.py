@@ -183,6 +183,17 @@ def test_bounds_of_64_bit_integers_and_of_doubles_compile() -> None:
             "repeats what may be empty too often",
         ),
         ({"type": "string", "maxLength": float("inf")}, "#/maxLength"),
+        ({"maxLength": 10**5000}, "#/maxLength: must be an integer of at least 0 and below 2"),
+        ({"minimum": 10**400}, "#/minimum: a number beyond 1.8e308 fits no double"),
+        ({"const": 10**5000}, "#/const: a number beyond 1.8e308 fits no double"),
+        (
+            {"properties": {f"a{i}": {} for i in range(300)}, "maxProperties": 290},
+            "'maxProperties' is not supported .*counting 300 properties",
+        ),
+        (
+            {"enum": [f"text {i}" for i in range(10_001)]},
+            "'enum' is not .*10,001 values, the maximum is 10,000",
+        ),
     ],
 )
 def test_what_would_match_wrongly_or_take_minutes_is_refused(schema: Any, says: str) -> None:

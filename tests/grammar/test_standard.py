@@ -87,3 +87,25 @@ def test_a_number_has_as_many_digits_as_its_bounds() -> None:
     assert all(accepts(grammar, value) for value in [2**64 - 1, -(2**64), 18446744073709551600, 0.5])
     assert not any(accepts(grammar, value) for value in [2**64, -(2**64) - 1, 10**20])
     assert accepts(compiled({"type": "integer", "minimum": 10**30, "multipleOf": 10}), 10**30 + 10)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (
+            {"choice": [str(i) for i in range(100_000)]},
+            "choice has 100,000 alternatives of 488,890 characters",
+        ),
+        (
+            {"choice": ["a" * 200_000]},
+            "1 alternative of 200,000 characters, the maximum is 10,000 of 150,000",
+        ),
+        (
+            {"grammar": "root ::= " + " | ".join(['"a"'] * 10_001)},
+            "grammar has 10,001 alternatives, the maximum",
+        ),
+    ],
+)
+def test_alternatives_that_take_long_to_compile_are_refused_by_count_and_limit(asked: Any, says: str) -> None:
+    with pytest.raises(GrammarError, match=says):
+        compiler("auto").compile(StructuredOutputsParams(**asked))

@@ -30,6 +30,10 @@ from engine.grammar.schema.shapes import (
 
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
+TOO_LARGE = 2**1024
+MAX_VALUES = 10_000
+"""Values of `enum`, whose compilation takes about a second."""
+
 
 def own_forms(place: Place, counts: bool) -> Forms:
     """Return the values that the keywords of one type allow. counts: see `Members`."""
@@ -90,6 +94,9 @@ def constants(place: Place, keyword: str, values: Any) -> Forms:
     """Return the values of `enum`."""
     if not isinstance(values, list) or not values:
         raise SchemaError(f"{place.path}/{keyword}", f"must be a list of at least one value, got {values!r}")
+    if len(values) > MAX_VALUES:
+        why = f"it has {len(values):,} values, the maximum is {MAX_VALUES:,}; use fewer or a pattern"
+        raise UnsupportedError(place.path, keyword, why)
     return either(constant(place, f"{keyword}/{i}", value) for i, value in enumerate(values))
 
 
@@ -99,6 +106,8 @@ def exact(value: Any, path: str) -> Fraction:
         raise SchemaError(path, f"must be a number, got {value!r}")
     if value in (float("inf"), float("-inf")) or value != value:
         raise SchemaError(path, f"must be a finite number, got {value!r}")
+    if abs(value) >= TOO_LARGE:
+        raise SchemaError(path, "a number beyond 1.8e308 fits no double; use a smaller one or leave it out")
     return Fraction(str(value))
 
 
@@ -107,7 +116,11 @@ def count(place: Place, keyword: str, default: int | None) -> int | None:
     if keyword not in place.schema:
         return default
     value = place.schema[keyword]
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and abs(value) >= 2**63:
+        raise SchemaError(
+            f"{place.path}/{keyword}", "must be an integer of at least 0 and below 2^63; use a smaller one"
+        )
     if not is_number or value < 0 or value != int(value):
         raise SchemaError(f"{place.path}/{keyword}", f"must be an integer of at least 0, got {value!r}")
     return int(value)

@@ -160,9 +160,9 @@ def _body(members: list[Member], others: list[Node], shape: Object, path: str, l
         index, counted, total, had_other = state
         here = states[state]
         if len(moves) > MAX_GRAPH:
-            raise UnsupportedError(
-                path, "minProperties", f"more than {MAX_GRAPH:,} states to count the members"
-            )
+            keyword = "minProperties" if shape.most is None else "maxProperties"
+            why = f"counting {len(members):,} properties takes more than {MAX_GRAPH:,} states; leave {keyword} out"
+            raise UnsupportedError(path, keyword, why)
         more = total + 1 if shape.most is not None else 1
         is_full = shape.most is not None and total >= shape.most
         if index < len(members):

@@ -261,9 +261,9 @@ def _joined(kind: str, shapes: list[Shape]) -> tuple[Shape, ...]:
     if ALL[kind][0] in shapes:
         return tuple(dict.fromkeys([*filter(_describes, shapes), ALL[kind][0]]))
     if kind in ("string", "number"):  # constants become one shape
-        few = [
+        few = dict.fromkeys(
             shape for shape in shapes if shape.among is not None and shape == type(shape)(among=shape.among)
-        ]
+        )
         if len(few) > 1:
             values = dict.fromkeys(value for shape in few for value in shape.among)
             joined = String(among=tuple(values)) if kind == "string" else Number(among=frozenset(values))
