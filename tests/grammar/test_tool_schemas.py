@@ -15,7 +15,7 @@ from tests.grammar.test_schema_suite import accepts, compiler
 from tests.grammar.tool_schemas import Order, schemas
 
 SCHEMAS = schemas()
-RECURSIVE = {"pydantic_Node", "tree"}
+RECURSIVE = {"pydantic_Node", "pydantic_sum", "tree"}
 ADDRESS = {"street": "1-2", "city": "Kyoto", "postcode": "600-8216"}
 CUSTOMER = {"id": "123e4567-e89b-12d3-a456-426614174000", "address": ADDRESS, "billing": None}
 ORDER = {
@@ -39,8 +39,8 @@ def call(name: str, arguments: Any) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
 
 
-def test_there_are_sixty_of_them() -> None:
-    assert len(SCHEMAS) == 60
+def test_there_are_sixty_and_more_of_them() -> None:
+    assert len(SCHEMAS) == 67
     for schema in SCHEMAS.values():
         assert jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
 
@@ -53,14 +53,14 @@ def test_a_tool_compiles_alone(name: str) -> None:
             compiled(forced(name), "dfa")
 
 
-@pytest.mark.parametrize("first", range(0, 60, 6))
+@pytest.mark.parametrize("first", range(0, 67, 6))
 def test_tools_compile_together(first: int) -> None:
     names = list(SCHEMAS)[first : first + 6]
     grammar = compiled(forced(*names))
     assert not accepts(grammar, call("unknown", {}))
 
 
-def test_all_sixty_compile_together() -> None:
+def test_all_of_them_compile_together() -> None:
     grammar = compiled(forced(*SCHEMAS))
     assert accepts(grammar, call("pydantic_Order", ORDER)) and accepts(grammar, call("no_parameters", {}))
 
@@ -129,3 +129,11 @@ def test_a_function_may_have_null_parameters_or_a_reference_as_its_schema_of_an_
         ).call_schema
     )
     assert accepts(grammar, call("foo", {"n": 3})) and not accepts(grammar, call("foo", {"n": "x"}))
+
+
+def test_a_discriminator_with_a_default_selects_the_model() -> None:
+    grammar = compiled(SCHEMAS["pydantic_tagged"])
+    assert accepts(grammar, {"tagged": {"kind": "cat", "lives": 3}})
+    assert accepts(grammar, {"tagged": {"kind": "parrot", "colours": ["red"]}})
+    for pet in ({"kind": "cat", "good": True}, {"kind": "bird", "lives": 3}, {"kind": "fish"}, {}):
+        assert not accepts(grammar, {"tagged": pet}), pet

@@ -60,6 +60,29 @@ class Dog(BaseModel):
     good: bool = True
 
 
+class Bird(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    kind: Literal["bird", "parrot"] = "bird"
+    colours: set[str] = Field(set(), max_length=1)
+
+
+Pet = Annotated[Cat | Dog | Bird, Field(discriminator="kind")]
+
+
+class AnyPet(RootModel[Pet]):
+    """A pet at the root."""
+
+
+class Leaf(BaseModel):
+    op: Literal["leaf"] = "leaf"
+    value: float
+
+
+class Sum(BaseModel):
+    op: Literal["sum"] = "sum"
+    terms: list[Annotated[Leaf | Sum, Field(discriminator="op")]]
+
+
 class Node(BaseModel):
     value: int
     children: list[Node] = []
@@ -84,6 +107,13 @@ FIELDS: dict[str, tuple[Any, Any]] = {
     "anything": (Any, None),
     "pet": (Annotated[Cat | Dog, Field(discriminator="kind")], ...),
     "pets": (list[Cat | Dog], ...),
+    "tagged": (Pet, ...),
+    "tagged_pets": (list[Pet], []),
+    "tagged_or_none": (Pet | None, None),
+    "tagged_by_name": (dict[str, Pet], {}),
+    "any_pet": (AnyPet, ...),
+    "sum": (Sum, ...),
+    "nested_optional": (list[list[Cat | None] | None] | None, None),
     "lookup": (dict[str, Order | None], {}),
     "literal": (Literal["asc", "desc", 1, None, True], "asc"),
     "text_or_list": (str | list[str], ...),

@@ -84,7 +84,7 @@ def _containing(
 ) -> Node:
     """Return the items of an array, counting those that `contains` describes."""
     if len(shape.contains) > 1:
-        raise UnsupportedError(path, "contains", "more than one at once")
+        raise UnsupportedError(path, "contains", "more than one at once; leave all but one out")
     contains = shape.contains[0]
     cap = contains.least if contains.most is None else contains.most
     num_counted = max(len(shape.firsts), shape.least) if most is None else most
@@ -163,7 +163,9 @@ def _graph(
                 numbers[target] = len(states)
                 states.append(target)
                 if len(states) > MAX_GRAPH:
-                    raise UnsupportedError(path, keyword, f"it needs more than {MAX_GRAPH:,} states")
+                    raise UnsupportedError(
+                        path, keyword, f"it needs more than {MAX_GRAPH:,} states; lower the counts"
+                    )
             item = node if is_first(state) else Sequence((layout.comma, node))
             row.append((item, numbers[target]))
         rows.append(tuple(row))

@@ -102,7 +102,11 @@ class Expander:
                 if name in schema:
                     forms = _with_unevaluated(place, name, forms)
         elif {"unevaluatedProperties", "unevaluatedItems"} & schema.keys():
-            raise UnsupportedError(place.path, "unevaluatedProperties", "it is inside not, if or oneOf")
+            raise UnsupportedError(
+                place.path,
+                "unevaluatedProperties",
+                "it is inside not, if or oneOf; use anyOf or leave it out",
+            )
         return forms
 
     def _parts(self, place: Place, counts: bool) -> list[Forms]:
@@ -150,10 +154,11 @@ class Expander:
     def _one_of(self, place: Place, counts: bool) -> Forms:
         options = place.all_at("oneOf")
         found = []
+        tag = _tag(place)
         for option in options:
-            forms = self.positive(option, counts)
+            forms = self._both(place, self.positive(option, counts), self.all_of(tag))
             for other in options:
-                if other is not option and not self.is_apart(together((option,), (other,))):
+                if other is not option and not self.is_apart(together((option,), (other,), tag)):
                     forms = self._both(place, forms, self.negative(other))
             found.append(forms)
         return either(found)
@@ -254,6 +259,16 @@ class Expander:
         return forms
 
 
+def _tag(place: Place) -> Places:
+    """Return the schema that `discriminator` (OpenAPI) adds to each option of `oneOf`: the property must be there.
+
+    pydantic leaves a discriminator with a default out of `required`, but reads no value without it.
+    """
+    discriminator = place.schema.get("discriminator")
+    name = discriminator.get("propertyName") if isinstance(discriminator, Mapping) else None
+    return (place.made("discriminator", {"required": [name]}),) if isinstance(name, str) else ()
+
+
 def _with_unevaluated(place: Place, keyword: str, forms: Forms) -> Forms:
     """Return the forms with a schema for all members, or items, that no other keyword of the place describes."""
     value = together((place.at(keyword),))
@@ -278,6 +293,8 @@ def _limited_array(place: Place, shape: Array, value: Places) -> Array | None:
     if shape.describes_rest:
         return shape
     if shape.contains:
-        raise UnsupportedError(place.path, "unevaluatedItems", "contains stands beside it")
+        raise UnsupportedError(
+            place.path, "unevaluatedItems", "contains stands beside it; leave one of them out"
+        )
     firsts = [f if i < shape.num_described else together(f, value) for i, f in enumerate(shape.firsts)]
     return replace(shape, firsts=tuple(firsts), rest=together(shape.rest, value), describes_rest=True)

@@ -35,14 +35,20 @@ def opposites(place: Place) -> Iterator[Forms]:
     schema = place.schema
     for keyword in HAVE_NONE:
         if keyword in schema and not (keyword == "format" and schema[keyword] not in keywords.KNOWN_FORMATS):
-            raise UnsupportedError(place.path, keyword, "it stands inside not, if or an overlapping oneOf")
+            raise UnsupportedError(
+                place.path,
+                keyword,
+                "it stands inside not, if or an overlapping oneOf; use anyOf or leave it out",
+            )
     if "type" in schema:
         yield _other_types(place)
     for keyword, opposite in OPPOSITE_BOUNDS.items():
         if keyword in schema and not isinstance(schema[keyword], bool):
             yield _rewritten(place, keyword, {"type": "number", opposite: schema[keyword]})
         elif keyword in schema:
-            raise UnsupportedError(place.path, keyword, "as true or false it stands inside not, if or oneOf")
+            raise UnsupportedError(
+                place.path, keyword, "as true or false it stands inside not, if or oneOf; give it a number"
+            )
     if "multipleOf" in schema:
         factor = keywords.exact(schema["multipleOf"], f"{place.path}/multipleOf")
         yield only("number", Number(not_multiples=frozenset({factor})))
@@ -87,7 +93,11 @@ def _of_arrays(place: Place) -> Iterator[Forms]:
         yield only("array", Array(broken, (), index + 1))
     if rest is not None:
         if firsts and rest.schema is not False:
-            raise UnsupportedError(place.path, "items", "after prefixItems it stands inside not, if or oneOf")
+            raise UnsupportedError(
+                place.path,
+                "items",
+                "after prefixItems it stands inside not, if or oneOf; use anyOf or leave it out",
+            )
         if firsts:
             yield only("array", Array((), (), len(firsts) + 1))
         else:
@@ -107,7 +117,7 @@ def _of_objects(place: Place) -> Iterator[Forms]:
         broken = Object((name,), frozenset({name}), (keywords.member(name, _not(inner)),))
         yield only("object", broken)
     if place.schema.get("additionalProperties", True) not in (True, {}):
-        why = "it stands inside not, if or an overlapping oneOf"
+        why = "it stands inside not, if or an overlapping oneOf; use anyOf or leave it out"
         raise UnsupportedError(place.path, "additionalProperties", why)
     for name, others in place.schema.get("dependentRequired", {}).items():
         for other in others:

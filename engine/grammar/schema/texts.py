@@ -57,7 +57,9 @@ class SchemaCompiler:
         if places not in self._names:
             if len(self._names) >= MAX_RULES:
                 raise UnsupportedError(
-                    places[0].path, "allOf", f"it makes more than {MAX_RULES:,} schemas of one"
+                    places[0].path,
+                    "allOf",
+                    f"it makes more than {MAX_RULES:,} schemas of one; use fewer of them at once",
                 )
             name = self._names[places] = f"r{len(self._names)}"
             options = [
