@@ -1,4 +1,4 @@
-"""What the standard's own test suite (json-schema-org/JSON-Schema-Test-Suite) found, by cause."""
+"""Regression tests for causes that the standard's suite found (json-schema-org/JSON-Schema-Test-Suite)."""
 
 from __future__ import annotations
 
