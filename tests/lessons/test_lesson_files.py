@@ -39,7 +39,6 @@ PARTS = (
 )
 MOST_GIVEN = 5
 """Most given code cells before the first cell in which the learner writes code."""
-LATER = ("09", "10", "11", "12", "13", "14", "15", "16")
 
 
 def test_there_are_sixteen_lessons_with_forty_exercises() -> None:
@@ -90,9 +89,7 @@ def test_it_has_the_eight_parts_in_order(lesson: Lesson) -> None:
     assert list(dict.fromkeys(found)) == list(PARTS)
 
 
-@pytest.mark.parametrize(
-    "lesson", [each for each in lessons() if each.number not in LATER], ids=lambda lesson: lesson.number
-)
+@pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.number)
 def test_the_learner_writes_code_after_at_most_five_given_code_cells(lesson: Lesson) -> None:
     code = [cell for cell in cells(lesson) if cell.kind == "code"]
     first = next(index for index, cell in enumerate(code) if cell.exercise)

@@ -12,10 +12,7 @@ import pytest
 from lessons.course.lesson_files import Lesson, find_lesson, lessons
 from lessons.course.notebook_build import VARIES, build, execute
 
-LATER = ("09", "10", "11", "12", "13", "14", "15", "16")
-TAGGED = pytest.mark.parametrize(
-    "lesson", [each for each in lessons() if each.number not in LATER], ids=lambda lesson: lesson.number
-)
+EACH = pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.number)
 
 
 def committed(lesson: Lesson) -> dict[str, Any]:
@@ -42,7 +39,7 @@ def stale(recorded: dict[str, Any], fresh: dict[str, Any]) -> dict[str, tuple[st
 
 
 @pytest.mark.slow
-@TAGGED
+@EACH
 def test_every_recorded_output_is_what_the_code_prints(lesson: Lesson) -> None:
     notebook = build(lesson)
     exempt = {cell["id"] for cell in notebook["cells"] if is_exempt(cell)}
@@ -52,7 +49,7 @@ def test_every_recorded_output_is_what_the_code_prints(lesson: Lesson) -> None:
     assert stale(committed(lesson), run.notebook) == {}, f"prep lesson build {lesson.number}"
 
 
-@TAGGED
+@EACH
 def test_only_cells_with_measured_figures_are_exempt(lesson: Lesson) -> None:
     recorded = {cell["id"]: cell for cell in committed(lesson)["cells"]}
     for cell in build(lesson)["cells"]:
