@@ -365,7 +365,7 @@ class SSEParser:
 # %% name="check-15.3"
 this.check("15.3")
 
-# %% name="stream"
+# %% name="stream" tags=["varies"]
 sse, SSEParser = this.piece("15.3")
 
 
