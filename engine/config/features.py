@@ -152,9 +152,9 @@ class StructuredOutputsConfig(ObjectSettings):
     max_whitespace: int = 20
     """Maximum whitespace between two JSON tokens: one space, or a line break and up to this many spaces or tabs less
     one. Ours; vLLM has no limit."""
-    finish_json: bool = True
-    """Close JSON that `max_tokens` would cut off: in the last tokens before the limit, only the way to the end is
-    allowed (`engine/grammar/closing.py`). Ours; vLLM cuts it off."""
+    finish_json: bool = False
+    """Close JSON that `max_tokens` would cut off: in the last tokens before the limit, only a short way to the end is
+    allowed, and finish_reason is "stop" (`engine/grammar/closing.py`). Ours; vLLM cuts it off."""
     disable_additional_properties: bool = True
     """An object that lists properties has no others, unless its schema mentions them. True is what vLLM does with
     xgrammar, whatever its setting of this name says; that one is for the backend guidance."""

@@ -1,16 +1,17 @@
-"""End JSON before `max_tokens` does: near the limit, only the token on a short way to the end is allowed.
+"""Finish JSON before `max_tokens` cuts it off (`finish_json`): near the limit, allow only a short way to the end.
 
     left   text so far                              a short way to the end     allowed
       20   {"title": "Silver Harbor Harbor             "  }  <end>      3       as the grammar says
       19   {"title": "Silver Harbor Harbor Harbor      "  }  <end>      3       "
       18   {"title": "Silver Harbor Harbor Harbor"     }  <end>         2       }
 
-JSON that is cut off is of no use to a reader, and a small model repeats itself in a string without end. A model that
-ends by itself is not touched: the way is taken in the last moment, when it and `MARGIN` tokens are just left.
+A small model repeats itself in a string without end, and JSON that is cut off cannot be parsed. Off by default, as the
+end is then not the model's although finish_reason is "stop". While more than the spare tokens (`spare`) would be left
+after the way, the mask is the grammar's.
 
 The way is greedy: end of sequence, else a quote inside a string, else a closing bracket, else a quote, else the longest
 allowed token that is not whitespace. Where it leads nowhere (many required properties, a pattern such as
-`[a-z]+-[0-9]`), the output is cut off as before.
+`[a-z]+-[0-9]`), the output is cut off as before. A step computes a mask per token of the way, at most `WINDOW` of them.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.core.grammar_protocol import Grammar
+from engine.core.grammar_protocol import Grammar, GrammarError
 from engine.grammar.vocabulary import Vocabulary, pack_bits
 from engine.sampling_params import SamplingParams
 
 WINDOW = 64
 """Tokens before the limit from which on ways are looked for."""
-MARGIN = 16
-"""Tokens to spare: the next one may open what takes a few more to close."""
+MOST_SPARE = 16
+"""Most tokens to spare: the next one may open what takes a few more to close."""
 CLOSING, QUOTING = frozenset(b"}]"), frozenset(b'}]"')
 
 
@@ -60,17 +61,23 @@ class Closer:
 
     @cached_property
     def _letters(self) -> np.ndarray | None:
-        """Return the tokens of a quote and of what is allowed beside it only inside a string."""
+        """Return the tokens `"`, `}` and `:`, which only a string allows all at once; None without such tokens."""
         spelled = self._vocabulary.token_bytes
         single = [spelled.index(text) for text in (b'"', b"}", b":") if text in spelled]
         return np.array(single, np.int64) if len(single) == 3 else None
 
-    def narrow(self, grammar: Grammar, words: np.ndarray, left: int) -> None:
-        """Keep only one token of the mask if the output just has the time to end. left: tokens up to the limit."""
+    def narrow(self, grammar: Grammar, words: np.ndarray, left: int, limit: int) -> None:
+        """Keep only one token of the mask if the output just has the room to end.
+
+        limit: `max_tokens`. left: tokens of it that are not generated yet.
+        """
         if left > WINDOW or grammar.is_terminated():
             return
-        way = self._way(grammar, words, left)
-        if way is not None and left - len(way) <= MARGIN:
+        try:
+            way = self._way(grammar, words, left)
+        except GrammarError:  # the way is too large for the backend, the output itself may not be
+            return
+        if way is not None and left - len(way) <= spare(limit):
             words[:] = pack_bits(len(self._vocabulary), np.array(way[:1], np.int64))
 
     def _way(self, grammar: Grammar, words: np.ndarray, most: int) -> list[int] | None:
@@ -96,6 +103,11 @@ class Closer:
         if self._letters is not None and allowed[self._letters].all():
             return int(self._letters[0])
         return int(self._order[allowed[self._order].argmax()])
+
+
+def spare(limit: int) -> int:
+    """Return how many tokens are kept for the way's growth: few of a short output, which is the model's to write."""
+    return min(MOST_SPARE, limit // 4)
 
 
 def may_close(params: SamplingParams) -> bool:

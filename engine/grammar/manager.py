@@ -113,23 +113,23 @@ class GrammarManager:
                 continue
             if row.start + row.num_tokens - len(row.spec_token_ids) >= request.num_tokens:
                 can_close = self.config.finish_json and may_close(request.sampling_params)
-                left = request.max_num_tokens - request.num_tokens if can_close else None
-                rows.append((row, request.grammar, left))
+                limit = request.max_num_tokens - request.num_prompt_tokens if can_close else None
+                rows.append((row, request.grammar, limit, request.max_num_tokens - request.num_tokens))
         return self._mask_thread.submit(self._fill, rows) if rows else None
 
-    def _fill(self, rows: list[tuple[Scheduled, Grammar, int | None]]) -> GrammarBitmask:
+    def _fill(self, rows: list[tuple[Scheduled, Grammar, int | None, int]]) -> GrammarBitmask:
         assert self._compiler is not None
-        names = [
-            (row.request_id, index) for row, _, _ in rows for index in range(1 + len(row.spec_token_ids))
-        ]
+        names = [(row.request_id, index) for row, *_ in rows for index in range(1 + len(row.spec_token_ids))]
         result = GrammarBitmask(names, np.zeros((len(names), self._compiler.vocabulary.num_words), np.int32))
         first = 0
-        for row, grammar, left in rows:
+        for row, grammar, limit, left in rows:
             lines = result.words[first : first + 1 + len(row.spec_token_ids)]
             first += len(lines)
             try:
-                narrow = None if left is None else partial(self._compiler.closer.narrow, grammar)
-                fill_positions(grammar, row.spec_token_ids, lines, narrow, left or 0)
+                narrow = (
+                    None if limit is None else partial(self._compiler.closer.narrow, grammar, limit=limit)
+                )
+                fill_positions(grammar, row.spec_token_ids, lines, narrow, left)
             except GrammarError as error:
                 lines[:] = 0
                 result.errors[row.request_id] = f"structured_outputs: {error}"

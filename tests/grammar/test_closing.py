@@ -1,4 +1,4 @@
-"""JSON ends before its limit: whatever tokens a model likes, the output is whole and valid."""
+"""`finish_json`: JSON ends before its limit, whatever tokens a model likes, and the output is whole and valid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from engine import SamplingParams
-from engine.grammar.closing import MARGIN, Closer, may_close
+from engine.core.grammar_protocol import GrammarError
+from engine.grammar.closing import MOST_SPARE, Closer, may_close, spare
 from engine.grammar.manager import fill_positions
 from engine.sampling_params import StructuredOutputsParams
 from tests.grammar.test_schema_suite import BYTES, EOS, compiler
@@ -47,7 +48,11 @@ def written(schema: Any, limit: int, seed: int, greedy: str = "") -> list[int]:
     tokens: list[int] = []
     while not grammar.is_terminated() and len(tokens) < limit:
         fill_positions(
-            grammar, [], words, lambda mask, left: closer.narrow(grammar, mask, left), limit - len(tokens)
+            grammar,
+            [],
+            words,
+            lambda mask, left: closer.narrow(grammar, mask, left, limit),
+            limit - len(tokens),
         )
         allowed = np.flatnonzero(
             np.unpackbits(words.view(np.uint8), bitorder="little")[: len(BYTES)]
@@ -73,11 +78,53 @@ def test_an_output_far_from_its_limit_is_not_touched() -> None:
     free, words = np.zeros((2, BYTES.num_words), np.int32)
     grammar.fill_bitmask(free)
     shortest = len(b'","age":0}') + 1
-    for left, is_free in [(10_000, True), (shortest + MARGIN + 1, True), (shortest + MARGIN, False)]:
+    for left, is_free in [(10_000, True), (shortest + MOST_SPARE + 1, True), (shortest + MOST_SPARE, False)]:
         words[:] = free
-        Closer(BYTES).narrow(grammar, words, left)
+        Closer(BYTES).narrow(grammar, words, left, 10_000)
         assert (words == free).all() == is_free, left
     assert grammar.accept_tokens([*b'o","age":3}', EOS])  # its state has not changed
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "limit"),
+    [
+        ({"enum": ["positive", "negative"]}, b'"negative"', 16),
+        ({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}, b'{"n":4}', 16),
+        (
+            {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+            b'{"n":1234567}',
+            20,
+        ),
+        ({"type": "object"}, b'{"a":"b"}', 16),
+    ],
+)
+def test_a_short_answer_that_fits_is_the_models(schema: Any, text: bytes, limit: int) -> None:
+    """A limit near the answer's length must not let the closer write it."""
+    grammar = compiler("auto").compile(StructuredOutputsParams(json=schema)).start()
+    closer, words = Closer(BYTES), np.zeros((1, BYTES.num_words), np.int32)
+    for index, token in enumerate([*text, EOS]):
+        fill_positions(
+            grammar, [], words, lambda mask, left: closer.narrow(grammar, mask, left, limit), limit - index
+        )
+        assert words[0, token // 32] >> token % 32 & 1, text[:index]
+        assert grammar.accept_tokens([token])
+    assert grammar.is_terminated() and spare(limit) <= 5
+
+
+def test_a_way_that_the_backend_cannot_follow_leaves_the_mask() -> None:
+    class Large:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(grammar, name)
+
+        def accept_tokens(self, tokens: list[int]) -> bool:
+            raise GrammarError("more states than fit")
+
+    grammar = compiler("auto").compile(StructuredOutputsParams(json=PERSON)).start()
+    words = np.zeros((1, BYTES.num_words), np.int32)
+    grammar.fill_bitmask(words[0])
+    before = words.copy()
+    Closer(BYTES).narrow(Large(), words[0], 20, 100)  # type: ignore[arg-type]
+    assert (words == before).all()
 
 
 def test_what_has_no_short_way_to_the_end_is_cut_off_as_before() -> None:

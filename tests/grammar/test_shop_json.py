@@ -1,4 +1,4 @@
-"""The shipped model finishes JSON: whitespace and digits have limits, and strings are closed before `max_tokens`."""
+"""The shipped model finishes JSON: whitespace and digits have limits, and `finish_json` closes strings."""
 
 from __future__ import annotations
 
@@ -49,6 +49,14 @@ def shop() -> Iterator[LLM]:
         yield llm
 
 
+@pytest.fixture(scope="module")
+def finishing() -> Iterator[LLM]:
+    with LLM(
+        "shop", num_gpu_blocks_override=512, structured_outputs_config={"finish_json": True}, max_num_seqs=4
+    ) as llm:
+        yield llm
+
+
 def answers(llm: LLM, **structure: Any) -> list[Any]:
     sampling = SamplingParams(temperature=0, max_tokens=200, structured_outputs=structure)
     asked = [[{"role": "user", "content": question}] for question in QUESTIONS]
@@ -72,10 +80,17 @@ def test_the_shop_model_finishes_json_of_a_schema_greedily(shop: LLM, schema: di
     ],
     ids=json.dumps,
 )
-def test_the_shop_model_finishes_strings_without_a_limit(shop: LLM, structure: dict[str, Any]) -> None:
-    for answer in answers(shop, **structure):
+def test_the_shop_model_finishes_strings_without_a_limit(finishing: LLM, structure: dict[str, Any]) -> None:
+    for answer in answers(finishing, **structure):
         assert answer.finish_reason == "stop", answer.text
         jsonschema.validate(json.loads(answer.text), structure.get("json", {"type": "object"}))
+
+
+def test_a_finished_output_does_not_depend_on_the_batch(finishing: LLM) -> None:
+    params = SamplingParams(temperature=1, seed=3, max_tokens=60, structured_outputs={"json_object": True})
+    together = finishing.generate(list(QUESTIONS), params, use_tqdm=False)
+    alone = [finishing.generate(question, params, use_tqdm=False)[0] for question in QUESTIONS]
+    assert [each.outputs[0].token_ids for each in together] == [each.outputs[0].token_ids for each in alone]
 
 
 @pytest.mark.parametrize("indent", [None, 1, 2, 4, "\t"])

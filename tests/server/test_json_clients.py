@@ -1,13 +1,18 @@
-"""Bodies that LangChain's `with_structured_output` and instructor send for a pydantic model, answered by `shop`."""
+"""Bodies that LangChain and instructor send for a pydantic model, answered by `shop` with `finish_json`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 from starlette.testclient import TestClient
+
+from engine.async_llm import AsyncLLM
+from engine.config import EngineArgs
+from tests.server.conftest import BLOCKS
 
 
 class Book(BaseModel):
@@ -17,6 +22,18 @@ class Book(BaseModel):
     price: int
     size: Literal["small", "large"]
     note: str | None = None
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[AsyncLLM]:
+    args = EngineArgs(
+        model="shop",
+        max_num_seqs=8,
+        num_gpu_blocks_override=BLOCKS,
+        structured_outputs_config={"finish_json": True},
+    )
+    with AsyncLLM(args) as llm:
+        yield llm
 
 
 SCHEMA = Book.model_json_schema()
