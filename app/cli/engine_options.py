@@ -60,7 +60,7 @@ HELP = {
     "quantization": "Round a float model to rtn (int4), int8, int8_weight_only, fp8, llm_int8, mxfp4 or nvfp4 "
     "(both emulated).",
     "speculative_config": "JSON: method, num_speculative_tokens, model, ...",
-    "structured_outputs_config": "JSON: backend (auto, xgrammar or dfa).",
+    "structured_outputs_config": "JSON: backend (auto, xgrammar or dfa), finish_json and others.",
     "preemption_mode": "What happens to the KV of a preempted request: recompute or swap.",
     "swap_space": "GiB of host memory for swapped blocks.",
     "kv_offloading_size": "GiB for cached blocks that the device evicts.",
