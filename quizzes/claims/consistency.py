@@ -71,8 +71,9 @@ def texts_of_claim(claim: Claim) -> Iterator[str]:
 
 
 def texts_of_question(question: Question) -> Iterator[str]:
-    """Yield what a question tells as true: its explanation, key points and spoken answer, not the wrong ones."""
+    """Yield what a question tells as true: its explanations, key points and spoken answer, not the wrong ones."""
     yield question.explain
+    yield from (choice.why for choice in question.choices)
     for point in question.keypoints:
         yield point.say
         yield from point.good

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from lessons.course.lesson_files import lessons
 from quizzes.cards.card_list import load_cards
 from quizzes.claims import consistency
 from quizzes.claims.claim import Claim
@@ -31,6 +32,8 @@ def told() -> Iterator[tuple[str, str]]:
         yield from ((card.id, text) for text in consistency.texts_of_card(CARDS.card(card.id)))
     for question in BANK:
         yield from ((question.id, text) for text in consistency.texts_of_question(BANK.question(question.id)))
+    for lesson in lessons():
+        yield from ((name, exercise.explain) for name, exercise in lesson.exercises.items())
 
 
 TOLD = list(told())
