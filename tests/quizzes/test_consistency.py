@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from interview.mock.scenario_list import load_scenarios
 from lessons.course.lesson_files import lessons
 from quizzes.cards.card_list import load_cards
 from quizzes.claims import consistency
@@ -21,6 +22,7 @@ from quizzes.claims.consistency import (
 from quizzes.question_bank import load_bank
 
 CLAIMS, CARDS, BANK = load_claims(), load_cards(), load_bank()
+SCENARIOS = load_scenarios()
 SUBJECTS = load_subjects()
 
 
@@ -34,6 +36,9 @@ def told() -> Iterator[tuple[str, str]]:
         yield from ((question.id, text) for text in consistency.texts_of_question(BANK.question(question.id)))
     for lesson in lessons():
         yield from ((name, exercise.explain) for name, exercise in lesson.exercises.items())
+    for entry in SCENARIOS:
+        for step in SCENARIOS.scenario(entry.id).steps:
+            yield from ((entry.id, text) for text in (step.explain, step.five, *(point.say for point in step.keypoints)))
 
 
 TOLD = list(told())
