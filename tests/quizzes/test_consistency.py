@@ -36,9 +36,10 @@ def told() -> Iterator[tuple[str, str]]:
         yield from ((question.id, text) for text in consistency.texts_of_question(BANK.question(question.id)))
     for lesson in lessons():
         yield from ((name, exercise.explain) for name, exercise in lesson.exercises.items())
-    for entry in SCENARIOS:
-        for step in SCENARIOS.scenario(entry.id).steps:
-            yield from ((entry.id, text) for text in (step.explain, step.five, *(point.say for point in step.keypoints)))
+    for listed in SCENARIOS:
+        for step in SCENARIOS.scenario(listed.id).steps:
+            yield from ((listed.id, point.say) for point in step.keypoints)
+            yield from ((listed.id, text) for text in (step.explain, step.five))
 
 
 TOLD = list(told())
