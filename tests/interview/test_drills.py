@@ -42,7 +42,7 @@ TODAYS = sorted(DRILLS.entries)[dt.date.today().toordinal() % len(DRILLS)]
 
 
 def prep(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["drill", *arguments])
+    done = CliRunner().invoke(app, ["drill", *arguments], env={"COLUMNS": "80"})
     return done.exit_code, done.output
 
 
