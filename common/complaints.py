@@ -135,7 +135,7 @@ _ALLOWED: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "string_pattern_mismatch": lambda found: f"a text that matches {found['pattern']}",
     "string_too_short": lambda found: f"a text of at least {counted(found['min_length'], 'character')}",
     "string_too_long": lambda found: f"a text of at most {counted(found['max_length'], 'character')}",
-    "too_short": lambda found: f"a list of at least {counted(found['min_length'], 'entry', 'entries')}",
-    "too_long": lambda found: f"a list of at most {counted(found['max_length'], 'entry', 'entries')}",
+    "too_short": lambda found: f"a list of at least {counted(found['min_length'], 'entry')}",
+    "too_long": lambda found: f"a list of at most {counted(found['max_length'], 'entry')}",
 }
 """Type of pydantic's error -> what is allowed, from the error's context."""

@@ -90,8 +90,14 @@ def _pieces(value: object, most: int) -> Iterator[str]:
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return "1 block", "2 blocks", "1,200 blocks"."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    """Return "1 block", "2 entries", "1,200 blocks". plural: of an irregular noun, such as "matrices"."""
+    return f"{number:,} {noun if number == 1 else plural or _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return noun[:-1] + "ies"
+    return noun + ("es" if noun.endswith(("s", "x", "z", "ch", "sh")) else "s")
 
 
 def join_and(words: Sequence[str]) -> str:

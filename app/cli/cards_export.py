@@ -51,7 +51,7 @@ def export(
         from quizzes.cards.anki import write as write_anki
 
         notes = write_anki(entries, anki, seed)
-        terminal.say(f"{notes} notes in {terminal.literal(terminal.shown(anki))}", whole=True)
+        terminal.say(f"{counted(notes, 'note')} in {terminal.literal(terminal.shown(anki))}", whole=True)
     if pdf is not None:
         from quizzes.cards.pdf import write as write_pdf
 

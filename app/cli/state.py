@@ -49,7 +49,7 @@ def where(json: JsonOption = False) -> None:
     backed_up = "no copies yet"
     if copies:
         newest = dt.datetime.fromtimestamp(copies[0].stat().st_mtime)
-        number = counted(len(copies), "copy", "copies")
+        number = counted(len(copies), "copy")
         backed_up = f"{number} in {copies[0].parent}, the newest of {newest:%Y-%m-%d %H:%M}"
     terminal.say(f"[dim]{backed_up}[/]", whole=True)
     terminal.next_command("prep state export my-answers.zip", "to continue on another machine")

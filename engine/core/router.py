@@ -41,7 +41,7 @@ class PrefixRouter:
         require_at_least(1, num_replicas=num_replicas)
         if indexes is not None and len(indexes) != num_replicas:
             raise ConfigError(
-                f"{counted(len(indexes), 'index', 'indexes')} for {counted(num_replicas, 'replica')}: give one for each"
+                f"{counted(len(indexes), 'index')} for {counted(num_replicas, 'replica')}: give one for each"
             )
         self._indexes = indexes
         self.max_imbalance = max_imbalance

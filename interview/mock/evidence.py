@@ -247,7 +247,7 @@ def of_canvas(
         value = 1.0 + 2.0 * share
     else:
         value = 5.0 if cost <= PAR * reference else 4.0
-    after = counted(tries, "try", "tries")
+    after = counted(tries, "try")
     why = f"{met}, {cost / reference:.2f} x the reference's cost, {after}" if reference else met
     return [Evidence(axis, value, why, step, weight) for axis in axes if axis != "communication"]
 
@@ -293,7 +293,7 @@ def of_code(passed: int, failed: int, tries: int, axes: Sequence[str], step: str
     value = 1.0 + 4.0 * passed / total if total else 1.0
     if tries > 3:
         value = max(1.0, value - 0.5)
-    why = f"{passed} of {total} checks pass after {counted(tries, 'try', 'tries')}"
+    why = f"{passed} of {total} checks pass after {counted(tries, 'try')}"
     return [Evidence(axis, value, why, step) for axis in axes if axis != "communication"]
 
 

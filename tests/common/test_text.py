@@ -27,7 +27,18 @@ def test_counts_agree_in_number() -> None:
         "2 blocks",
         "1,200 blocks",
     ]
-    assert counted(2, "entry", "entries") == "2 entries"
+    assert counted(2, "matrix", "matrices") == "2 matrices"
+
+
+@pytest.mark.parametrize(
+    ("noun", "plural"),
+    [
+        ("entry", "entries"), ("cached copy", "cached copies"), ("query", "queries"), ("day", "days"),
+        ("batch", "batches"), ("crash", "crashes"), ("miss", "misses"), ("box", "boxes"), ("size", "sizes"),
+    ],
+)  # fmt: skip
+def test_a_count_forms_the_plural_of_its_noun(noun: str, plural: str) -> None:
+    assert counted(1, noun) == f"1 {noun}" and counted(2, noun) == f"2 {plural}"
 
 
 def test_sizes_are_in_gib() -> None:
