@@ -31,6 +31,16 @@ PERSON = {
     "$defs": {"nick": {"type": "string", "pattern": '^[a-z"]+$'}},
 }
 NOT_SUPPORTED = "is not supported by any backend (dfa, xgrammar)"
+COUNTS = [
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minContains",
+    "maxContains",
+    "minProperties",
+    "maxProperties",
+]
 FIVE_CHOICES = [{"anyOf": [{"required": [name + letter]} for letter in "abcd"]} for name in "vwxyz"]
 TREE = {
     "$ref": "#/$defs/tree",
@@ -280,6 +290,11 @@ def test_number_patterns_hold_exactly_the_numbers_between_their_bounds(seed: int
         ({"type": "object", "required": ["a"], "additionalProperties": False}, "#: no value satisfies it"),
         (False, "#: no value satisfies it"),
         ({"type": "array", "maxItems": -1}, "#/maxItems: must be an integer of at least 0"),
+        *(
+            ({keyword: value, "contains": True}, f"#/{keyword}: must be an integer of at least 0")
+            for keyword in COUNTS
+            for value in (float("nan"), float("inf"), float("-inf"))
+        ),
         ({"enum": []}, "#/enum: must be a list of at least one value"),
         ({"type": "object", "properties": []}, "#/properties: must be an object of schemas"),
         ({"items": 3}, "#/items: a schema is an object, true or false"),

@@ -121,7 +121,7 @@ def count(place: Place, keyword: str, default: int | None) -> int | None:
         raise SchemaError(
             f"{place.path}/{keyword}", "must be an integer of at least 0 and below 2^63; use a smaller one"
         )
-    if not is_number or value < 0 or value != int(value):
+    if not is_number or not value >= 0 or value != int(value):  # NaN is not >= 0
         raise SchemaError(f"{place.path}/{keyword}", f"must be an integer of at least 0, got {value!r}")
     return int(value)
 
