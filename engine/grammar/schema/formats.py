@@ -5,7 +5,7 @@ them or no regular expression finds them: the year 0000; more than 18 digits of 
 offset; leap seconds at offsets other than whole and half hours; A-labels (`xn--...`); hosts of more than 8 labels or of
 more than 4 long ones.
 
-The values of some formats are no regular language: they are refused. A format that is not listed is an annotation.
+The values of some formats are not a regular language: they are refused. A format that is not listed is an annotation.
 """
 
 from __future__ import annotations

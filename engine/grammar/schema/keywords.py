@@ -161,7 +161,7 @@ def _string(place: Place) -> String:
             if not isinstance(value, str):
                 raise SchemaError(f"{place.path}/{name}", f"must be text, got {value!r}")
             if name == "format" and value in NOT_REGULAR and "string" in (types(place) or TYPES):
-                why = f"the values of {value!r} are no regular language; leave it out or write a pattern"
+                why = f"the values of {value!r} are not a regular language; leave it out or write a pattern"
                 raise UnsupportedError(place.path, name, why)
             if name == "pattern" or value in KNOWN_FORMATS:  # other formats are annotations
                 tests.append(Test(name, value, f"{place.path}/{name}"))
