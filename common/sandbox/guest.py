@@ -148,7 +148,7 @@ class Guest:
     def _exchange(self, operation: str, args: list[Any]) -> Any:
         if self._process is None:
             raise GuestStopped("has not been started")
-        with self._process.guest_time():
+        with self._process.guest_time(operation):
             return self._converse(operation, args)
 
     def _converse(self, operation: str, args: list[Any]) -> Any:

@@ -37,7 +37,7 @@ class GuestProcess:
         self._scratch, self._limits = scratch, limits
         self.seconds_left = START_SECONDS
         self._lent_left = limits.lent_seconds
-        self._call_seconds, self._least_left, self._most_credit = float("inf"), 0.0, float("inf")
+        self._operation, self._least_left, self._most_credit = "", 0.0, float("inf")
         self._looked = self._looked_at_disk = 0.0
         self._why: str | None = None
         self._since: float | None = None
@@ -59,21 +59,23 @@ class GuestProcess:
 
     def start_clock(self) -> None:
         """Begin to count the guest's own time."""
-        self.seconds_left, self._call_seconds = self._limits.seconds, self._limits.call_seconds
+        self.seconds_left = self._limits.seconds
         self._queued_at_start = self._queued()
 
     @contextmanager
-    def guest_time(self) -> Iterator[None]:
-        """Count the time of the block, one request, as the guest's."""
-        self._since, outer = time.monotonic(), (self._least_left, self._most_credit)
-        self._least_left = max(outer[0], self.seconds_left - self._call_seconds)
-        self._most_credit = min(outer[1], self._credit + MOST_CREDIT * self._call_seconds)
+    def guest_time(self, operation: str) -> Iterator[None]:
+        """Count the time of the block, one request, as the guest's. Start and load have no limit of their own."""
+        outer = (self._operation, self._least_left, self._most_credit)
+        most = float("inf") if operation in ("setup", "load") else self._limits.call_seconds
+        self._operation, self._since = operation, time.monotonic()
+        self._least_left = max(self._least_left, self.seconds_left - most)
+        self._most_credit = min(self._most_credit, self._credit + MOST_CREDIT * most)
         try:
             yield
         finally:
             self._count()
             self._since = None
-            self._least_left, self._most_credit = outer
+            self._operation, self._least_left, self._most_credit = outer
 
     @contextmanager
     def lent_time(self) -> Iterator[None]:
@@ -186,9 +188,12 @@ class GuestProcess:
                 return
 
     def _too_long(self) -> str:
+        if self._operation == "setup":
+            return f"did not start within {START_SECONDS:g} s"
         if self.seconds_left > 0:
             return f"stopped after {self._limits.call_seconds:g} s in one call"
-        return f"stopped after {self._limits.seconds:g} s"
+        while_loading = " while loading the file" if self._operation == "load" else ""
+        return f"stopped after {self._limits.seconds:g} s{while_loading}"
 
     def _look(self, now: float) -> None:
         """Compare what the guest uses with its limits."""

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -200,6 +201,22 @@ def test_time_without_a_processor_does_not_count_up_to_a_bound(monkeypatch: pyte
         guest.call("f", 60)
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Return the clock of the limits. It moves by `per_answer` seconds with each answer of a guest."""
+    made = SimpleNamespace(now=0.0, per_answer=0.0)
+    read = process.GuestProcess.read
+
+    def later(self: process.GuestProcess) -> tuple[bytes, bytes]:
+        made.now += made.per_answer
+        return read(self)
+
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(process, "_seconds_queued", lambda _: 0.0)
+    monkeypatch.setattr(process.GuestProcess, "read", later)
+    return made
+
+
 def test_an_endless_call_ends_long_before_the_guest_does() -> None:
     source = "def f():\n    while True: pass"
     with Guest({"learner.py": source}, limits=Limits(seconds=600, call_seconds=0.1)) as guest:
@@ -208,12 +225,31 @@ def test_an_endless_call_ends_long_before_the_guest_does() -> None:
         assert guest.seconds_left > 500
 
 
-@pytest.mark.slow
-def test_calls_are_limited_one_by_one() -> None:
-    source = "import time\ndef f(): time.sleep(0.8)"
-    with Guest({"learner.py": source}, limits=Limits(seconds=600, call_seconds=2)) as guest:
+def test_calls_are_limited_one_by_one(clock: SimpleNamespace) -> None:
+    with Guest({"learner.py": "def f(): pass"}, limits=Limits(seconds=600, call_seconds=2)) as guest:
+        clock.per_answer = 1.9
         for _ in range(3):
             guest.call("f")
+        clock.per_answer = 2.1
+        with pytest.raises(GuestStopped, match="^stopped after 2 s in one call$"):
+            guest.call("f")
+        assert guest.seconds_left == pytest.approx(600 - 3 * 1.9 - 2.1)
+
+
+def test_the_limit_of_a_call_does_not_hold_while_the_file_is_loaded(clock: SimpleNamespace) -> None:
+    clock.per_answer = 9.9
+    limits = Limits(seconds=10, call_seconds=2)
+    with Guest({"learner.py": ""}, limits=limits) as guest:
+        assert guest.seconds_left == pytest.approx(0.1)
+    clock.per_answer = 10.1
+    with pytest.raises(GuestStopped, match="^stopped after 10 s while loading the file$"):
+        Guest({"learner.py": ""}, limits=limits)
+
+
+def test_a_guest_that_does_not_start_says_so(clock: SimpleNamespace) -> None:
+    clock.per_answer = process.START_SECONDS + 1
+    with pytest.raises(GuestStopped, match=f"^did not start within {process.START_SECONDS:g} s$"):
+        Guest({"learner.py": ""}, limits=Limits(seconds=10))
 
 
 def test_a_guest_is_over_after_a_stop() -> None:
