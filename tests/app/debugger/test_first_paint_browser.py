@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from playwright.sync_api import Page, expect
 
+from app.debugger.first_paint import STYLE
 from app.debugger.main import PAGES
 from tests.app.debugger.test_accessibility_browser import AT_REST, STATES, opened
 
@@ -50,3 +53,19 @@ def test_a_page_that_waits_is_shown_while_it_waits(app_url: str, tab: Page) -> N
     spinner = "document.body.insertAdjacentHTML('beforeend', '<i data-testid=stSpinner></i>')"
     without_streamlit(tab, app_url, spinner)
     expect(tab.locator("html.prep-shown")).to_be_attached()
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_a_page_is_shown_after_10_s_without_a_script(
+    tab: Page, motion: Literal["reduce", "no-preference"]
+) -> None:
+    style = f"<style>{STYLE.read_text(encoding='utf-8')}</style>"
+    tab.emulate_media(reduced_motion=motion)
+    tab.set_content(f"{style}<p class=stMainBlockContainer>contents</p>")
+    main = tab.locator(".stMainBlockContainer")
+    assert main.evaluate("element => getComputedStyle(element).opacity") == "0"
+    later = """(element, ms) => {
+        for (const animation of element.getAnimations()) { animation.pause(); animation.currentTime = ms; }
+        return getComputedStyle(element).opacity;
+    }"""
+    assert [main.evaluate(later, ms) for ms in (9_999, 10_001)] == ["0", "1"]
