@@ -81,7 +81,7 @@ class AdmissionControl:
         """
 
     def abort(self, request_id: str) -> str | None:
-        """Forget a request that runs or waits; one that is not here is no error. Return who runs instead, or None."""
+        """Forget a request that runs or waits; an unknown id is not an error. Return who runs instead, or None."""
 
 
 # %% name="check-15.1"
