@@ -26,6 +26,7 @@ from common.sandbox import (
     expose,
     process,
 )
+from common.sandbox.nursery import START_SECONDS
 
 SOURCE = """
 def same(value): return value
@@ -247,8 +248,8 @@ def test_the_limit_of_a_call_does_not_hold_while_the_file_is_loaded(clock: Simpl
 
 
 def test_a_guest_that_does_not_start_says_so(clock: SimpleNamespace) -> None:
-    clock.per_answer = process.START_SECONDS + 1
-    with pytest.raises(GuestStopped, match=f"^did not start within {process.START_SECONDS:g} s$"):
+    clock.per_answer = START_SECONDS + 1
+    with pytest.raises(GuestStopped, match=f"^did not start within {START_SECONDS:g} s$"):
         Guest({"learner.py": ""}, limits=Limits(seconds=10))
 
 
