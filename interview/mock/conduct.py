@@ -44,7 +44,7 @@ OPENING = (
     "their units. When I ask for an interval, I want one that you would bet 80 % on. I run experiments; some of them "
     "with your own numbers."
 )
-LATE = "That took longer than planned."
+LATE = "Your last answer took longer than planned."
 OVERTIME = 1.2
 CLASSES = ("contradicted", "missing", "claimed", "no_number", "sure", "missed", "extension")
 """Reasons for a follow-up, the most urgent first. claimed: a point that must be made, and a probe that tests it."""

@@ -47,4 +47,4 @@ def test_a_round_names_exactly_one_program(given: dict[str, str]) -> None:
 
 def test_a_gap_may_lead_to_a_lab() -> None:
     assert command("rate-limiter") == "prep lab new rate-limiter"
-    assert command("scheduling.no_phases") == "prep answer scheduling.no_phases"
+    assert command("scheduling.no_phases") == "prep quiz --question scheduling.no_phases"

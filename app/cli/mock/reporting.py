@@ -173,7 +173,7 @@ def _rest(found: Report) -> None:
     for part in parts:
         where.print(f" {part}")
     if found.unreached:
-        where.print(showing.prose(f"not reached: {'; '.join(found.unreached)}"))
+        where.print(showing.prose(f"not asked: {'; '.join(found.unreached)}"))
     if found.cards:
         terminal.say(
             f" {counted(len(found.cards), 'question')} of the bank, asked again from tomorrow: prep review"

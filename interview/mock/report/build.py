@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from interview.drills.post_mortem import post_mortem
@@ -194,7 +195,7 @@ def _command(asked: Asked) -> str:
         return f"prep drill start {asked.replies['drill']}"
     if "name" not in asked.run:
         return ""
-    args = " ".join(f"{name}={_plain(value)}" for name, value in asked.run["args"].items())
+    args = " ".join(f"--set {quote(f'{name}={_plain(value)}')}" for name, value in asked.run["args"].items())
     return f"prep run {asked.run['name']} {args}".strip()
 
 

@@ -126,7 +126,7 @@ def _step(number: int, step: StepRow) -> Iterator[str]:
 
 def _rest(report: Report, charts: bool) -> Iterator[str]:
     if report.unreached:
-        yield "## Not reached\n"
+        yield "## Not asked\n"
         yield from (f"* {literal(each)}" for each in report.unreached)
         yield ""
     yield "## Time\n"
@@ -171,7 +171,7 @@ def command(name: str) -> str:
         return f"prep lesson open {name[1:]}"
     if re.fullmatch(r"[a-z-]+", name):  # ids of questions have a dot
         return f"prep lab new {name}"
-    return f"prep claims vote {name}" if re.match(r"[A-Z]", name) else f"prep answer {name}"
+    return f"prep claims vote {name}" if re.match(r"[A-Z]", name) else f"prep quiz --question {name}"
 
 
 def _mark(value: int | None) -> str:
