@@ -127,7 +127,8 @@ this.holds("and freezes the streams for all of it", large.worst_gap == large.ttf
 # %% [markdown] name="why-cheap"
 # Look at the first rows. From 128 to 256 tokens the longest gap hardly grows, but TTFT halves: a step reads all
 # weights whether it computes 17 tokens or 256, so the extra tokens cost little. Once a step is limited by arithmetic,
-# twice the tokens take twice the time: the gap doubles, and TTFT gains almost nothing.
+# twice the tokens take twice the time: the gap doubles, and TTFT gains almost nothing. In the last two rows the prompt
+# needs one step or hardly more, so they are almost equal.
 
 # %% [markdown] name="drive"
 # Now your scheduler serves the same 4,096 tokens, with a budget of 512. `drive` keeps the books between steps (20
