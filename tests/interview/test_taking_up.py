@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from app.cli.mock.showing import said as written
 from app.debugger.mock.texts import markdown
 from interview.mock.evidence import Evidence
 from interview.mock.session import Session
@@ -93,3 +94,17 @@ def test_a_quotation_is_never_read_as_markdown() -> None:
         r'"\*\*A slot\*\* refills when ' + "'a request' ends, " + r"\<b\>see\</b\> \[this\](http" in said[0]
     )
     assert markdown(said[0]).count("&lt;") == 2 and r"\&" not in markdown(said[0])
+
+
+def test_a_terminal_shows_the_letters_of_a_quotation(capsys: pytest.CaptureFixture[str]) -> None:
+    text = r"A slot refills when max_num_seqs is *2*, [this] \`x and <b> are {y} | ~1 #2 C:\dir\[a] `z`"
+    interviewer, _ = walked(text)
+    written(interviewer[0])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert text.replace("`", "'") in shown
+
+
+def test_a_page_reads_no_quotation_as_a_formula() -> None:
+    interviewer, _ = walked(r"A slot refills when \$a \$b and $c$ are equal.")
+    shown = markdown(interviewer[0])
+    assert r"when \\\$a \\\$b and \$c\$ are" in shown

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from quizzes.question import Interview
 
 WIDTH = 80
+_CODE_OR_ESCAPED = re.compile(r"`[^`\n]+`|\\([\\`*_{}\[\]<>#|~$])")
+_STAND_INS = {ord("*"): 0xE000, ord("`"): 0xE001}
+"""Escaped mark of Markdown -> a character of the private use area."""
 
 
 def console() -> Console:
@@ -31,11 +34,17 @@ def console() -> Console:
 
 
 def inline(text: str) -> str:
-    """Convert Markdown's **bold**, *italic* and `code` to Rich markup and escape everything else."""
-    text = escape(text)
+    """Convert Markdown's **bold**, *italic*, `code` and \\_ to Rich markup and escape everything else."""
+    text = escape(_CODE_OR_ESCAPED.sub(lambda found: _unescaped(found[1]) if found[1] else found[0], text))
     text = re.sub(r"\*\*(.+?)\*\*", r"[bold]\1[/]", text)
     text = re.sub(r"(?<![\w*`])\*(\w[\w '-]*)\*(?![\w*`])", r"[italic]\1[/]", text)
-    return re.sub(r"`([^`\n]+)`", r"[cyan]\1[/]", text)
+    text = re.sub(r"`([^`\n]+)`", r"[cyan]\1[/]", text)
+    return text.translate({stand_in: mark for mark, stand_in in _STAND_INS.items()})
+
+
+def _unescaped(letter: str) -> str:
+    """Return an escaped letter, as a stand-in if it would be read as Markdown."""
+    return letter.translate(_STAND_INS)
 
 
 def prose(text: str, indent: int = 1) -> Padding:

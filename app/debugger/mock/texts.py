@@ -17,7 +17,7 @@ def markdown(text: str) -> str:
     return "".join(
         part
         if place % 2
-        else re.sub(r"(?<!\\)([$~])", r"\\\1", part)
+        else re.sub(r"(?<!\\)((?:\\\\)*)([$~])", r"\1\\\2", part)
         .replace("\\<", "<")  # escaped in a quotation of the candidate
         .replace("<", "&lt;")
         .replace(":material/", ": ")
