@@ -56,6 +56,7 @@ def choose(
         coach=coach,
         digests={name: scenarios.digest(name) for name in chosen},
         started=now.isoformat(timespec="seconds"),
+        skips_said=True,
     )
 
 

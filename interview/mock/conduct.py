@@ -124,7 +124,7 @@ def _ask(talk: Talk, drawn: Drawn, step: Step, why: str = "", before: str = "") 
     if step.form == "prose":
         listen(drawn, step, asked)
     for follow_up, reason in _chosen(talk, drawn, step, asked):
-        graded = said_already(drawn, asked, follow_up)
+        graded = said_already(drawn, asked, follow_up) if talk.spec.skips_said else None
         if graded is not None:
             talk.evidence += of_answers(graded, follow_up.axes, key, rescued=False)
             result: bool | None = True

@@ -220,7 +220,8 @@ def play(scenarios: Scenarios, name: str, runner: Runner, minutes: int, persona:
     from interview.mock.talk import Spec
 
     entry = scenarios.entries[name]
-    spec = Spec(f"{name}-{persona}-{minutes}", entry.role, entry.level, minutes, 7, (name,), "", digests={})
+    session_id = f"{name}-{persona}-{minutes}"
+    spec = Spec(session_id, entry.role, entry.level, minutes, 7, (name,), "", skips_said=True)
     with tempfile.TemporaryDirectory() as home, patch.dict(os.environ, {"PREP_HOME": home}):
         with Session.start(spec, scenarios) as session:
             Candidate(persona, session, runner).hold()

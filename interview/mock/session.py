@@ -32,6 +32,8 @@ from quizzes.instance import draw
 from quizzes.question_bank import load_bank
 
 FORMAT = 1
+UNFIT = "unfit"
+"""Note of a session that this version cannot replay."""
 
 
 class SessionError(Exception):
@@ -56,6 +58,11 @@ class Saved:
     @property
     def is_over(self) -> bool:
         return bool(self.lines) and self.lines[-1]["turn"].startswith("self#")
+
+    @property
+    def can_go_on(self) -> bool:
+        """Return whether it is not over, and no attempt to replay it failed."""
+        return not self.is_over and all(note["note"] != UNFIT for note in self.notes)
 
 
 def folder() -> Path:
@@ -121,8 +128,20 @@ class Session:
         self.past: list[tuple[Turn, dict[str, Any]]] = []
         """Turns that were answered, with their replies."""
         scenarios = scenarios or load_scenarios()
-        _check_digests(saved.spec, scenarios)
         self._file = _locked(saved.path) if lock else None
+        try:
+            self._replay(saved, scenarios)
+        except SessionError:
+            if self._file is not None:
+                with suppress(OSError):
+                    self.note(UNFIT)
+            self.close()
+            raise
+
+    def _replay(self, saved: Saved, scenarios: Scenarios) -> None:
+        """Conduct the session up to its last reply. Raises SessionError if its turns are not those of the file."""
+        kept = f"its log is kept: {saved.path}"
+        _check_digests(saved.spec, scenarios, kept)
         drawn = [draw_scenario(scenarios.scenario(name), saved.spec.seed) for name in saved.spec.scenarios]
         bank = load_bank()
         warm = draw(bank.question(saved.spec.warm), saved.spec.seed) if saved.spec.warm in bank else None
@@ -131,9 +150,8 @@ class Session:
         self.turn: Turn | None = next(self._conversation)
         for number, line in enumerate(saved.lines):
             if self.turn is None or line["turn"] != self.turn.id:
-                self.close()
                 raise SessionError(
-                    f"the session {saved.spec.id} does not fit this version of prep (reply {number + 1})",
+                    f"the session {saved.spec.id} does not fit this version of prep (reply {number + 1}); {kept}",
                     "begin a new one: prep mock",
                 )
             self._step(line["reply"], float(line["seconds"]))
@@ -230,15 +248,15 @@ class Session:
             self.turn = None
 
 
-def _check_digests(spec: Spec, scenarios: Scenarios) -> None:
+def _check_digests(spec: Spec, scenarios: Scenarios, kept: str) -> None:
     for name in spec.scenarios:
+        what = ""
         if name not in scenarios:
-            raise SessionError(f"its scenario {name} does not exist any more", "begin a new one: prep mock")
-        if spec.digests.get(name, scenarios.digest(name)) != scenarios.digest(name):
-            raise SessionError(
-                f"its scenario {name} has changed since it began",
-                "begin a new one: prep mock; the log is kept",
-            )
+            what = f"its scenario {name} does not exist any more"
+        elif spec.digests.get(name, scenarios.digest(name)) != scenarios.digest(name):
+            what = f"its scenario {name} has changed since it began"
+        if what:
+            raise SessionError(f"{what}; {kept}", "begin a new one: prep mock")
 
 
 def _locked(path: Path) -> Any:

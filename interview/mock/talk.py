@@ -42,6 +42,8 @@ class Spec:
     """Scenario -> hash of its content."""
     started: str = ""
     """ISO time."""
+    skips_said: bool = False
+    """Leave out follow-ups that ask for a number which the answer gives. Logs of earlier versions have their turns."""
 
 
 @dataclass

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cli.mock.choosing import open_ones
 from interview.mock.candidates import Candidate
 from interview.mock.session import Session, SessionError, read, sessions
 from quizzes.experiments.runner import Runner
@@ -101,6 +102,41 @@ def test_a_scenario_that_changed_since_ends_the_session(home: Path) -> None:
         start("old", digests={"inference.slots": "0" * 16})
     with pytest.raises(SessionError, match="does not exist any more"):
         start("gone", scenarios=("inference.gone",))
+
+
+def earlier(home: Path, *, skips_said: bool) -> Path:
+    """Write the log of a version that asked for a number which the answer gives. skips_said: as if it left it out."""
+    with start(skips_said=False) as session:
+        total = sum(session.scenarios[0].params["lens"])
+        session.reply({})
+        session.reply({"text": f"A slot refills at once. With one slot it would take {total} steps."}, 60.0)
+        while session.turn is not None and not session.turn.id.endswith("#mark.refill"):
+            session.reply({"pass": True}, 10.0)
+    path = home / "mock" / "s1.jsonl"
+    head, *lines = path.read_text().splitlines()
+    fields = json.loads(head)
+    del fields["spec"]["skips_said"]
+    fields["spec"] |= {"skips_said": True} if skips_said else {}
+    path.write_text("\n".join([json.dumps(fields), *lines]) + "\n")
+    return path
+
+
+def test_the_log_of_an_earlier_version_is_replayed_with_all_its_turns(home: Path) -> None:
+    path = earlier(home, skips_said=False)
+    assert "p_tail#ask" in path.read_text()
+    with Session.open("s1", sample()) as session:
+        assert session.turn is not None and session.turn.id.endswith("#mark.refill")
+    assert [saved.spec.id for saved in open_ones()] == ["s1"]
+
+
+def test_a_session_that_cannot_be_replayed_is_kept_and_not_offered_again(home: Path) -> None:
+    path = earlier(home, skips_said=True)
+    before = path.read_bytes()
+    with pytest.raises(SessionError, match=r"does not fit this version of prep .*; its log is kept: .*s1\.jsonl"):
+        Session.open("s1", sample())
+    assert open_ones() == [] and path.read_bytes().startswith(before)
+    with pytest.raises(SessionError, match="does not fit"):
+        Session.open("s1", sample())  # by name it may be tried again
 
 
 def test_a_folder_that_cannot_be_written_is_named(home: Path) -> None:

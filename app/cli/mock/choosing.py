@@ -116,10 +116,10 @@ def _seen(days: int) -> frozenset[str]:
 
 
 def open_ones() -> list[Saved]:
-    """Return the sessions that are not over, the newest first."""
+    """Return the sessions that can be continued, the newest first."""
     from interview.mock.session import sessions
 
-    return [saved for saved in sessions() if not saved.is_over]
+    return [saved for saved in sessions() if saved.can_go_on]
 
 
 def describe(saved: Saved) -> str:

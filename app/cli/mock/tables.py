@@ -45,7 +45,8 @@ def _show(row: dict[str, Any]) -> None:
         return
     started = dt.datetime.fromisoformat(row["started"]).astimezone()
     spent = f"{clock_time(row['elapsed_s'])} of {row['minutes']}:00"
-    state = f"over, {spent}" if row["state"] == "over" else f"open at {spent}"
+    words = {"over": "over,", "open": "open at", "unfit": "does not fit this version,"}
+    state = f"{words[row['state']]} {spent}"
     terminal.say(f"{name}  {started:%d %b %Y %H:%M}  {role_name(row['role'])}, {row['level']}  {state}")
     terminal.say(f"        [dim]{terminal.literal(', '.join(row['scenarios']))}[/]")
     if row["recommendation"]:
@@ -72,7 +73,7 @@ def _sessions() -> list[dict[str, Any]]:
                 "session": spec.id,
                 **terminal.pick(spec, "started role level minutes seed coach"),
                 "scenarios": list(spec.scenarios),
-                "state": "over" if saved.is_over else "open",
+                "state": "over" if saved.is_over else "open" if saved.can_go_on else "unfit",
                 "elapsed_s": round(sum(float(line.get("seconds", 0)) for line in saved.lines), 1),
                 "recommendation": recommendation,
                 "marks": marks,

@@ -30,7 +30,7 @@ def show() -> str | None:
     """Show the page without an interview. Return the id of the one that was begun or opened."""
     past = sessions()
     scenarios = interviews.scenarios()
-    opened = _open_ones([saved for saved in past if not saved.is_over])
+    opened = _open_ones([saved for saved in past if saved.can_go_on])
     left, right = st.columns([1.35, 1], gap="large")
     with left:
         begun = _form(scenarios, past)
