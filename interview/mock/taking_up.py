@@ -15,7 +15,9 @@ from quizzes.grading import Graded, ParseError, grade
 LONGEST = 140
 """Characters of a quotation."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
-_FIGURE = re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?)\s*([^\s\d.,;:!?()]+)?")
+_FIGURE = re.compile(r"(?<![\w.])(\d+(?:,\d{3})*(?:\.\d+)?)\s*([^\s\d.,;:!?()]+)?")
+_LIST = re.compile(r"[\s,;/~–-]*(?:(?:or|to|and)\b)?[\s~]*")
+"""Text between two figures of a list or a range."""
 
 
 def quotation(drawn: Drawn, step: Step, asked: Asked, follow_up: Step, reason: str) -> str:
@@ -51,23 +53,41 @@ def literal(text: str) -> str:
 
 def said_already(drawn: Drawn, asked: Asked, follow_up: Step) -> Graded | None:
     """Return the grade of a follow-up that asks for one number which the answer gives, with its unit, in a sentence
-    about the same thing; None if it must be asked."""
+    about the same thing; None if it must be asked, as after a wrong figure with that unit."""
     if follow_up.choices or follow_up.experiment or follow_up.picks or len(follow_up.answers) != 1:
         return None
     answer, instance = follow_up.answers[0], drawn.question(follow_up)
     if answer.type not in ("int", "float") or not answer.unit:
         return None
     asks = stems(f"{drawn.wording(follow_up)} {answer.ask or ''}")
+    found = None
     for sentence in sentences(asked.replies.get("text", "")):
-        if len(stems(sentence) & asks) < SHARED:
-            continue
-        for number, unit in _FIGURE.findall(sentence):
-            if unit.rstrip("s") != answer.unit.rstrip("s"):
+        is_about = len(stems(sentence) & asks) >= SHARED
+        for number, unit in _figures(sentence):
+            if not is_unit(unit, answer.unit):
                 continue
             try:
                 graded = grade(instance, {answer.id: f"{number} {answer.unit}"})
             except ParseError:
-                continue
-            if graded.all_right:
-                return graded
-    return None
+                return None
+            if not graded.all_right:
+                return None  # one of several figures: the candidate must decide
+            found = graded if is_about else found
+    return found
+
+
+def _figures(sentence: str) -> list[tuple[str, str]]:
+    """Return (number, unit) of each figure. In "30, 50 or 90 ms" all have the unit of the last."""
+    found: list[tuple[str, str]] = []
+    unit, begins = "", len(sentence)
+    for figure in reversed(list(_FIGURE.finditer(sentence))):
+        if not _LIST.fullmatch(sentence[figure.end(1) : begins]):
+            unit = figure[2] or ""
+        begins = figure.start()
+        found.append((figure[1], unit))
+    return found[::-1]
+
+
+def is_unit(said: str, unit: str) -> bool:
+    """Return whether a unit was said, as a singular or a plural if it is a word."""
+    return said == unit or len(min(said, unit, key=len)) > 2 and unit in (f"{said}s", said.removesuffix("s"))

@@ -8,6 +8,7 @@ from app.cli.mock.showing import said as written
 from app.debugger.mock.texts import markdown
 from interview.mock.evidence import Evidence
 from interview.mock.session import Session
+from interview.mock.taking_up import is_unit
 from tests.interview.helpers import start
 
 REFILL = "Continuous batching refills a slot as soon as a request ends"
@@ -52,6 +53,13 @@ def test_silence_is_not_quoted() -> None:
         ("With one slot it would take {other} steps.", True),
         ("With one slot it would take {total} tokens.", True),
         ("In my last job {total} steps were enough.", True),
+        ("With one slot it would take {total} step.", False),
+        ("With one slot it would take {other} steps or {total} steps.", True),
+        ("With one slot it would take {total} or {other} steps.", True),
+        ("With one slot it would take {total}-{other} steps.", True),
+        ("With one slot it would take {other}, {total} steps.", True),
+        ("{other} steps! With one slot it would take {total} steps.", True),
+        ("With one slot and 7 requests it would take {total} steps, so {total}.", False),
     ],
 )
 def test_a_number_that_was_said_with_its_unit_is_not_asked_for_and_counts_as_right(
@@ -67,6 +75,23 @@ def test_a_number_that_was_said_with_its_unit_is_not_asked_for_and_counts_as_rig
         e for e in session.talk.evidence if isinstance(e, Evidence) and f"said {number} steps, right" in e.why
     ]
     assert bool(given) is not asked
+
+
+@pytest.mark.parametrize(
+    ("said", "unit", "same"),
+    [
+        ("ms", "ms", True),
+        ("m", "ms", False),
+        ("ms", "m", False),
+        ("x", "xs", False),
+        ("s", "", False),
+        ("GPU", "GPUs", True),
+        ("tokens", "token", True),
+        ("tokens", "tokens/s", False),
+    ],
+)
+def test_a_unit_is_itself_or_the_other_number_of_a_word(said: str, unit: str, same: bool) -> None:
+    assert is_unit(said, unit) is same
 
 
 def test_a_number_or_an_option_is_taken_up_in_words() -> None:
