@@ -132,7 +132,9 @@ def test_the_log_of_an_earlier_version_is_replayed_with_all_its_turns(home: Path
 def test_a_session_that_cannot_be_replayed_is_kept_and_not_offered_again(home: Path) -> None:
     path = earlier(home, skips_said=True)
     before = path.read_bytes()
-    with pytest.raises(SessionError, match=r"does not fit this version of prep .*; its log is kept: .*s1\.jsonl"):
+    with pytest.raises(
+        SessionError, match=r"does not fit this version of prep .*; its log is kept: .*s1\.jsonl"
+    ):
         Session.open("s1", sample())
     assert open_ones() == [] and path.read_bytes().startswith(before)
     with pytest.raises(SessionError, match="does not fit"):
