@@ -49,7 +49,8 @@ def ask_instance(
         result = yield from run_experiment(talk, asked, run.run, instance.run_args())
     if reply.get("pass"):
         asked.passed = True
-        return talk.note(asked, evidence.of_silence(axes, asked.key))
+        kind = evidence.kind_of(instance.question.answers)
+        return talk.note(asked, evidence.of_silence(axes, asked.key, kind))
     if run is not None and result is None:
         return  # no result, nothing is scored
     graded = grade(instance, reply["replies"], result)

@@ -128,18 +128,17 @@ def supported(talk: Talk) -> list[Evidence]:
     prose = [asked for asked in talk.asked if asked.form == "prose"]
     if not prose or any(asked.makes_a_point for asked in prose):
         return list(talk.evidence)
-    shown = {
-        each.step: each.value
-        for each in talk.evidence
-        if each.axis in ("correctness", "quantification") and not each.is_guessable
-    }
+    shown: dict[str, float] = {}
+    for each in talk.evidence:
+        if each.axis in ("correctness", "quantification") and each.kind in ("number", "program"):
+            shown[each.step] = max(each.value, shown.get(each.step, 0.0))
     if 2 * sum(value >= STRONG for value in shown.values()) > len(shown):
         return list(talk.evidence)
     return [
         replace(each, value=UNSUPPORTED, why=f"{each.why}; a guess, as nothing was explained")
         if each.axis != "communication"
         and each.value > UNSUPPORTED
-        and (each.is_guessable or each.value < RIGHT)
+        and (each.kind == "option" or each.value < RIGHT)
         else each
         for each in talk.evidence
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from common.text import counted, figure
 from interview.mock.estimates import closeness, interval_value
@@ -19,7 +19,7 @@ from quizzes.free_text.lints import is_salad
 from quizzes.free_text.scoring import FreeGraded, Mark, score
 from quizzes.free_text.sentences import sentences
 from quizzes.grading import Graded, Part
-from quizzes.question import KeyPoint
+from quizzes.question import Answer, KeyPoint
 
 if TYPE_CHECKING:
     from interview.drills.score import Score
@@ -47,6 +47,7 @@ UNPROVEN = 3.0
 """Most that the form of an explanation earns if most of its follow-ups went wrong; NAMED if it is near no key point."""
 PAR = 1.3
 """Cost of a design, relative to the reference, that still scores 5."""
+Kind = Literal["words", "option", "number", "program", "design"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Evidence:
     step: str
     """Scenario and step: "inference.stalled_streams/path"."""
     weight: float = 1.0
-    is_guessable: bool = False
-    """Whether a choice among a few options gives it."""
+    kind: Kind = "words"
+    """What gives it. An option is one of a few, which a guess may find."""
 
 
 def of_answers(
@@ -86,16 +87,15 @@ def of_answers(
     given += f"; {confidence} % sure, so it counts twice" if is_surprise else ""
     weight = 2.0 if is_surprise else 1.0
     found = [
-        Evidence(axis, value, given, step, weight, is_guessable)
+        Evidence(axis, value, given, step, weight, "option" if is_guessable else "number")
         for axis in axes
         if axis not in ("quantification", "communication")
     ]
     numbers = [part for part in graded.parts if _is_number(part)]
     if "quantification" in axes:
         estimates = [min(most, interval_value(part)) for part in numbers] or [value]
-        found.append(
-            Evidence("quantification", sum(estimates) / len(estimates), given, step, weight, not numbers)
-        )
+        kind: Kind = "number" if numbers else "option"
+        found.append(Evidence("quantification", sum(estimates) / len(estimates), given, step, weight, kind))
     return found
 
 
@@ -110,9 +110,14 @@ def _is_number(part: Part) -> bool:
     return isinstance(part.expected, int | float) and not isinstance(part.expected, bool)
 
 
-def of_silence(axes: Sequence[str], step: str) -> list[Evidence]:
+def kind_of(answers: Sequence[Answer]) -> Kind:
+    """Return the kind of evidence that typed answers give; an option if there are none."""
+    return "number" if any(answer.type != "bool" for answer in answers) else "option"
+
+
+def of_silence(axes: Sequence[str], step: str, kind: Kind = "words") -> list[Evidence]:
     """Return the evidence of a step that was passed."""
-    return [Evidence(axis, 1.0, "no answer", step) for axis in axes]
+    return [Evidence(axis, 1.0, "no answer", step, kind=kind) for axis in axes]
 
 
 def of_prose(
@@ -249,7 +254,7 @@ def of_canvas(
         value = 5.0 if cost <= PAR * reference else 4.0
     after = counted(tries, "try")
     why = f"{met}, {cost / reference:.2f} x the reference's cost, {after}" if reference else met
-    return [Evidence(axis, value, why, step, weight) for axis in axes if axis != "communication"]
+    return [Evidence(axis, value, why, step, weight, "design") for axis in axes if axis != "communication"]
 
 
 def of_drill(
@@ -262,12 +267,12 @@ def of_drill(
     why = f"{named}, {decided}, {ended}, looks cost {score.cost}: {score.total} of 100 points"
     weight = 2.0 if not score.cause and confidence >= SURE else 1.0
     found = [
-        Evidence(axis, 1.0 + score.total / 25, why, step, weight, is_guessable=True)
+        Evidence(axis, 1.0 + score.total / 25, why, step, weight, "option")
         for axis in axes
         if axis not in ("communication", "correctness")
     ]
     if "correctness" in axes:
-        found.append(Evidence("correctness", 5.0 if score.cause else 1.0, named, step, weight, True))
+        found.append(Evidence("correctness", 5.0 if score.cause else 1.0, named, step, weight, "option"))
     return found
 
 
@@ -277,13 +282,13 @@ def of_reverse(tests: Sequence[bool], flaw: bool, axes: Sequence[str], step: str
     value = 1.0 if not refuted else (5.0 if len(tests) == 1 else 3.0) - (not flaw)
     why = f"refuted with experiment {len(tests)}" if refuted else "no experiment refuted it"
     found = [
-        Evidence(axis, value, why, step, is_guessable=True)
+        Evidence(axis, value, why, step, kind="option")
         for axis in axes
         if axis not in ("communication", "correctness")
     ]
     if "correctness" in axes:
         named = "flaw named" if flaw else "wrong flaw"
-        found.append(Evidence("correctness", 5.0 if flaw else 1.0, named, step, is_guessable=True))
+        found.append(Evidence("correctness", 5.0 if flaw else 1.0, named, step, kind="option"))
     return found
 
 
@@ -293,8 +298,8 @@ def of_code(passed: int, failed: int, tries: int, axes: Sequence[str], step: str
     value = 1.0 + 4.0 * passed / total if total else 1.0
     if tries > 3:
         value = max(1.0, value - 0.5)
-    why = f"{passed} of {total} checks pass after {counted(tries, 'try')}"
-    return [Evidence(axis, value, why, step) for axis in axes if axis != "communication"]
+    why = f"{passed} of {total} checks pass after {counted(tries, 'try', 'tries')}"
+    return [Evidence(axis, value, why, step, kind="program") for axis in axes if axis != "communication"]
 
 
 def _in_words(part: Part, texts: Mapping[str, str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from interview.mock import evidence
 from interview.mock.drawn import Drawn
 from interview.mock.scenario import Step
@@ -98,8 +100,5 @@ def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
         said=said,
     )
     if asked.rescued:
-        found = [
-            evidence.Evidence(each.axis, min(each.value, evidence.RESCUED), each.why, each.step, each.weight)
-            for each in found
-        ]
+        found = [replace(each, value=min(each.value, evidence.RESCUED)) for each in found]
     talk.note(asked, found)

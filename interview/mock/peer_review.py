@@ -146,7 +146,10 @@ def judge(talk: Talk, drawn: Drawn, step: Step, asked: Asked, run: Runs, marks: 
     axes, key = list(step.axes), asked.key
     asked.rows, asked.run = [], {}
     if asked.passed:
-        return talk.note(asked, evidence.of_silence(axes, key))
+        kinds: dict[str, evidence.Kind] = {"prose": "words", "canvas": "design", "code": "program"}
+        return talk.note(
+            asked, evidence.of_silence(axes, key, kinds.get(step.form, evidence.kind_of(step.answers)))
+        )
     if step.form == "prose":
         return talk.note(asked, _of_prose(drawn, step, asked, marks))
     if step.form in ("ask", "experiment"):

@@ -70,11 +70,31 @@ def test_right_options_count_only_beside_an_explanation_or_right_numbers(
         talk = session.talk
     talk.asked.append(Asked("s/why", "core", "prose", "", 3.0, makes_a_point=makes_a_point))
     talk.evidence = [
-        Evidence("diagnosis", 5.0, "right", "s/option", is_guessable=True),
-        Evidence("correctness", number, "a number", "s/number"),
+        Evidence("diagnosis", 5.0, "right", "s/option", kind="option"),
+        Evidence("correctness", number, "a number", "s/number", kind="number"),
         Evidence("communication", 4.0, "72 words", "s/why"),
     ]
     assert [each.value for each in supported(talk)] == [value, number, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("more", "value"),
+    [
+        (Evidence("quantification", 2.0, "no interval", "s/number", kind="number"), 5.0),
+        (Evidence("correctness", 1.0, "it says nothing", "s/why"), 5.0),
+        (Evidence("correctness", 1.0, "2 of 4 goals met", "s/canvas", kind="design"), 5.0),
+        (Evidence("correctness", 1.0, "0 of 10 checks pass", "s/code", kind="program"), UNSUPPORTED),
+    ],
+)
+def test_a_step_is_right_by_its_best_number_and_only_numbers_and_programs_count(
+    more: Evidence, value: float
+) -> None:
+    with start() as session:
+        talk = session.talk
+    talk.asked.append(Asked("s/why", "core", "prose", "", 3.0))
+    number = Evidence("correctness", 5.0, "a number", "s/number", kind="number")
+    talk.evidence = [number, more, Evidence("diagnosis", 5.0, "right", "s/option", kind="option")]
+    assert supported(talk)[-1].value == value
 
 
 @pytest.mark.parametrize(("right", "value"), [(True, 3), (False, NAMED)])
