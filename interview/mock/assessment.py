@@ -28,7 +28,7 @@ STRONG, WEAK = 4.0, 3.5
 MOST_UNSEEN = 1
 """Axes without a mark that a recommendation of PRAISE may have."""
 UNSUPPORTED = 2.0
-"""Most that an option, a repair or a number near the right one earns of a candidate who explained nothing and got most
+"""Most that an option, a repair or a number near the right one earns for a candidate who explained nothing and got most
 numbers wrong."""
 RIGHT = 5.0
 DOUBTFUL = 3.0
@@ -124,7 +124,8 @@ def assess(talk: Talk) -> Assessment:
 
 def supported(talk: Talk) -> list[Evidence]:
     """Return the evidence, each at most UNSUPPORTED if nothing supports it: no explanation comes near a key point, and
-    at most half of the numbers and programs are right. Numbers and programs that are right count even then."""
+    at most half of the numbers and programs are right. Right numbers, programs and designs count even then: they are
+    no guesses."""
     prose = [asked for asked in talk.asked if asked.form == "prose"]
     if not prose or any(asked.makes_a_point for asked in prose):
         return list(talk.evidence)
@@ -138,6 +139,7 @@ def supported(talk: Talk) -> list[Evidence]:
         replace(each, value=UNSUPPORTED, why=f"{each.why}; a guess, as nothing was explained")
         if each.axis != "communication"
         and each.value > UNSUPPORTED
+        and each.kind not in ("program", "design")
         and (each.kind == "option" or each.value < RIGHT)
         else each
         for each in talk.evidence

@@ -3,7 +3,7 @@
 import pytest
 
 from interview.mock.assessment import UNSUPPORTED, supported
-from interview.mock.evidence import NAMED, Evidence, of_prose
+from interview.mock.evidence import NAMED, Evidence, Kind, of_prose
 from interview.mock.substance import is_echo, makes_a_point, once
 from interview.mock.talk import Asked
 from quizzes.question import KeyPoint
@@ -94,6 +94,18 @@ def test_a_step_is_right_by_its_best_number_and_only_numbers_and_programs_count(
     talk.asked.append(Asked("s/why", "core", "prose", "", 3.0))
     number = Evidence("correctness", 5.0, "a number", "s/number", kind="number")
     talk.evidence = [number, more, Evidence("diagnosis", 5.0, "right", "s/option", kind="option")]
+    assert supported(talk)[-1].value == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("option", UNSUPPORTED), ("number", UNSUPPORTED), ("program", 4.5), ("design", 4.5)]
+)
+def test_no_program_and_no_design_is_a_guess(kind: Kind, value: float) -> None:
+    with start() as session:
+        talk = session.talk
+    talk.asked.append(Asked("s/why", "core", "prose", "", 3.0))
+    wrong = [Evidence("correctness", 1.0, "a number", f"s/{n}", kind="number") for n in range(2)]
+    talk.evidence = [*wrong, Evidence("tradeoffs", 4.5, "after 4 tries", "s/x", kind=kind)]
     assert supported(talk)[-1].value == value
 
 
