@@ -56,7 +56,7 @@ class AxisMark:
     @property
     def mean(self) -> float | None:
         """Return the weighted mean of the evidence; None if there is too little."""
-        if sum(max(e.weight, 1.0) for e in self.evidence) < LEAST:
+        if sum(e.observations for e in self.evidence) < LEAST:
             return None
         return sum(e.value * e.weight for e in self.evidence) / sum(e.weight for e in self.evidence)
 

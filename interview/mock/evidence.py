@@ -39,6 +39,8 @@ STAKES = (
     f"one earns {ADMITTED:g} below {UNSURE} %. From {SURE} %, wrong counts twice. None: {UNSURE} %."
 )
 """Effect of the confidence on the marks, for the help."""
+SURPRISE_WEIGHT = 2.0
+"""Weight of a wrong answer of a candidate who was SURE."""
 PROSE_WEIGHT = 2.0
 """Weight of an explanation as evidence of mechanism, beside that of one probe."""
 NAMED = 2.0
@@ -64,6 +66,11 @@ class Evidence:
     kind: Kind = "words"
     """What gives it. An option is one of a few, which a guess may find."""
 
+    @property
+    def observations(self) -> int:
+        """Return how many observations it counts as: an explanation with its probes as two, all others as one."""
+        return 2 if self.kind == "words" and self.weight >= PROSE_WEIGHT else 1
+
 
 def of_answers(
     graded: Graded,
@@ -84,10 +91,10 @@ def of_answers(
     is_surprise = confidence is not None and confidence >= SURE and value < RESCUED
     value = max(1.0, value - is_surprise)
     given = "; ".join(_in_words(part, texts or {}) for part in graded.parts)
-    given += f"; {confidence} % sure, so it counts twice" if is_surprise else ""
-    weight = 2.0 if is_surprise else 1.0
+    twice = f"{given}; {confidence} % sure, so it counts twice and earns 1 less" if is_surprise else given
+    weight = SURPRISE_WEIGHT if is_surprise else 1.0
     found = [
-        Evidence(axis, value, given, step, weight, "option" if is_guessable else "number")
+        Evidence(axis, value, twice, step, weight, "option" if is_guessable else "number")
         for axis in axes
         if axis not in ("quantification", "communication")
     ]

@@ -234,6 +234,19 @@ def test_a_mark_needs_two_observations_and_rounds_halves_down() -> None:
     assert AxisMark("diagnosis", (one, Evidence("diagnosis", 4.0, "", "s/y")), None).value == 4
 
 
+def test_an_answer_that_counts_twice_is_one_observation_and_an_explanation_two() -> None:
+    [wrong] = ev.of_answers(
+        Graded((number(400, 100),), "exact"), ["correctness"], "s/x", rescued=False, confidence=95
+    )
+    assert wrong.weight == 2 and AxisMark("correctness", (wrong,), None).value is None
+    [explained] = ev.of_prose(
+        GOOD, POINTS, {}, {"a": [True]}, ["mechanism"], "s/x", clarified=0, lo=60, hi=150, seconds=60.0, minutes=3.0
+    )  # fmt: skip
+    assert AxisMark("mechanism", (explained,), None).value is not None
+    rounds = [ev.of_canvas([True], 1.0, 1.0, ["tradeoffs"], "s/x", 1, weight=1 / 2)[0] for _ in range(2)]
+    assert AxisMark("tradeoffs", tuple(rounds), None).value == 5
+
+
 @pytest.mark.parametrize(
     ("level", "low", "unseen", "says"),
     [
