@@ -88,22 +88,29 @@ def of_answers(
     if is_guessable and confidence is not None:
         value = with_confidence(value, confidence)
     value = min(most, value)
-    is_surprise = confidence is not None and confidence >= SURE and value < RESCUED
-    value = max(1.0, value - is_surprise)
     given = "; ".join(_in_words(part, texts or {}) for part in graded.parts)
-    twice = f"{given}; {confidence} % sure, so it counts twice and earns 1 less" if is_surprise else given
-    weight = SURPRISE_WEIGHT if is_surprise else 1.0
+    weight, twice = _surprise(value, confidence)
+    reduced = max(1.0, value - (weight > 1))
+    less = " and earns 1 less" if reduced < value else ""
     found = [
-        Evidence(axis, value, twice, step, weight, "option" if is_guessable else "number")
+        Evidence(axis, reduced, f"{given}{twice}{less}", step, weight, "option" if is_guessable else "number")
         for axis in axes
         if axis not in ("quantification", "communication")
     ]
-    numbers = [part for part in graded.parts if _is_number(part)]
     if "quantification" in axes:
-        estimates = [min(most, interval_value(part)) for part in numbers] or [value]
-        kind: Kind = "number" if numbers else "option"
-        found.append(Evidence("quantification", sum(estimates) / len(estimates), given, step, weight, kind))
+        estimates = [min(most, interval_value(part)) for part in graded.parts if _is_number(part)]
+        value, kind = (sum(estimates) / len(estimates), "number") if estimates else (reduced, "option")
+        if weight > 1:  # a number far from the truth; its interval may hold
+            weight, twice = _surprise(value, confidence)
+        found.append(Evidence("quantification", value, f"{given}{twice}", step, weight, kind))
     return found
+
+
+def _surprise(value: float, confidence: int | None) -> tuple[float, str]:
+    """Return the weight of a value in the light of the confidence, and the words for it."""
+    if confidence is None or confidence < SURE or value >= RESCUED:
+        return 1.0, ""
+    return SURPRISE_WEIGHT, f"; {confidence} % sure, so it counts twice"
 
 
 def with_confidence(value: float, confidence: int) -> float:

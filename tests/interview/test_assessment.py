@@ -206,6 +206,17 @@ def test_a_number_that_is_far_off_earns_less_and_counts_twice_if_the_candidate_w
     assert found(120, 95) == (4, 1), "nearly right"
 
 
+@pytest.mark.parametrize(("interval", "weight"), [((90.0, 700.0), 1), ((300.0, 700.0), 2)])
+def test_an_interval_counts_twice_only_if_it_missed(interval: tuple[float, float], weight: float) -> None:
+    graded = Graded((number(300, 100, interval),), "exact")
+    right, wrong = ev.of_answers(
+        graded, ["quantification", "correctness"], "s/x", rescued=False, confidence=95
+    )[::-1]
+    assert right.axis == "quantification" and right.weight == weight
+    assert ("counts twice" in right.why) is (weight == 2)
+    assert wrong.weight == 2 and wrong.why.endswith("counts twice and earns 1 less")
+
+
 @pytest.mark.parametrize(
     ("met", "cost", "value"),
     [([True, True], 10.0, 5), ([True, True], 14.0, 4), ([True, False], 1.0, 2), ([False, False], 1.0, 1)],
