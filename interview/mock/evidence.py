@@ -92,15 +92,17 @@ def of_answers(
     weight, twice = _surprise(value, confidence)
     reduced = max(1.0, value - (weight > 1))
     less = " and earns 1 less" if reduced < value else ""
+    kind: Kind = "option" if is_guessable else "number"
     found = [
-        Evidence(axis, reduced, f"{given}{twice}{less}", step, weight, "option" if is_guessable else "number")
+        Evidence(axis, reduced, f"{given}{twice}{less}", step, weight, kind)
         for axis in axes
         if axis not in ("quantification", "communication")
     ]
     if "quantification" in axes:
         estimates = [min(most, interval_value(part)) for part in graded.parts if _is_number(part)]
-        value, kind = (sum(estimates) / len(estimates), "number") if estimates else (reduced, "option")
-        if weight > 1:  # a number far from the truth; its interval may hold
+        kind = "number" if estimates else "option"
+        value = sum(estimates) / len(estimates) if estimates else reduced
+        if weight > 1:  # the number is far from the truth; its interval may hold
             weight, twice = _surprise(value, confidence)
         found.append(Evidence("quantification", value, f"{given}{twice}", step, weight, kind))
     return found
@@ -279,14 +281,15 @@ def of_drill(
     decided = "figure that decides named" if score.evidence else "no figure that decides"
     ended = f"{'solved' if score.fix else 'not solved'} with {counted(fixes, 'repair')}"
     why = f"{named}, {decided}, {ended}, looks cost {score.cost}: {score.total} of 100 points"
-    weight = 2.0 if not score.cause and confidence >= SURE else 1.0
-    found = [
-        Evidence(axis, 1.0 + score.total / 25, why, step, weight, "option")
-        for axis in axes
-        if axis not in ("communication", "correctness")
-    ]
-    if "correctness" in axes:
-        found.append(Evidence("correctness", 5.0 if score.cause else 1.0, named, step, weight, "option"))
+    found = []
+    for axis in axes:
+        value, words = 1.0 + score.total / 25, why
+        if axis == "communication":
+            continue
+        if axis == "correctness":
+            value, words = 5.0 if score.cause else 1.0, named
+        weight, twice = (1.0, "") if score.cause else _surprise(value, confidence)
+        found.append(Evidence(axis, value, f"{words}{twice}", step, weight, "option"))
     return found
 
 

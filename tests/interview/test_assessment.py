@@ -239,6 +239,19 @@ def test_an_incident_is_marked_by_the_score_of_its_drill() -> None:
     assert value("overload", ["kv_mean"], [], 2, False) == 1
 
 
+@pytest.mark.parametrize(
+    ("cause", "sure", "weight"), [("overload", 80, 2), ("overload", 60, 1), ("seqs_too_low", 95, 1)]
+)
+def test_a_wrong_cause_of_an_incident_counts_twice_and_says_so(cause: str, sure: int, weight: float) -> None:
+    drill = find_drill("seqs-too-low")
+    found = score(drill, ["queue"], [Guess(cause, sure, ["kv_mean"])], 2, False, 60.0)
+    observed = ev.of_drill(found, 2, ["diagnosis", "correctness"], "s/x", sure)
+    assert [each.weight for each in observed] == [weight] * 2
+    assert [each.why.endswith(f"; {sure} % sure, so it counts twice") for each in observed] == [
+        weight == 2
+    ] * 2
+
+
 def test_a_mark_needs_two_observations_and_rounds_halves_down() -> None:
     one = Evidence("diagnosis", 5.0, "", "s/x")
     assert AxisMark("diagnosis", (one,), None).value is None
