@@ -102,17 +102,13 @@ def assess(talk: Talk) -> Assessment:
     )
     judged = [asked for asked in talk.asked if asked.value is not None and "/" in asked.key]
     judged.sort(key=lambda asked: asked.value or 0.0)
-    found = (
-        talk.spec.level,
-        {mark.axis: mark.value for mark in marks},
-        [m.axis for m in marks if m.is_in_doubt],
-        any(asked.is_substantial for asked in talk.asked),
-    )
+    values, lack = {mark.axis: mark.value for mark in marks}, lack_of(talk.asked)
+    level, doubtful = talk.spec.level, [m.axis for m in marks if m.is_in_doubt]
     return Assessment(
         talk.spec.level,
         marks,
-        recommend(*found),
-        reason(*found),
+        recommend(level, values, doubtful, not lack),
+        reason(level, values, doubtful, lack),
         tuple(
             asked
             for asked in reversed(judged)
@@ -120,6 +116,12 @@ def assess(talk: Talk) -> Assessment:
         )[:3],
         tuple(asked for asked in judged if (asked.value or 0) < WEAK)[:3],
     )
+
+
+def lack_of(asked: Sequence[Asked]) -> str:
+    """Return why no explanation can carry a "yes": the faults of the one that has fewest; "" if one can."""
+    judged = [each.lacks for each in asked if each.lacks is not None and each.replies.get("text")]
+    return join_and(min(judged, key=len)) if judged else "none was given"
 
 
 def supported(talk: Talk) -> list[Evidence]:
@@ -191,14 +193,12 @@ def _unseen(level: str, name: str, values: Mapping[str, int | None], doubtful: S
     return [axis for axis in unseen if axis in rubric()["recommendations"][level][name] or axis in doubtful]
 
 
-def reason(
-    level: str, values: Mapping[str, int | None], doubtful: Sequence[str] = (), explained: bool = True
-) -> str:
+def reason(level: str, values: Mapping[str, int | None], doubtful: Sequence[str] = (), lack: str = "") -> str:
     """Return how sure the recommendation is, and what was missing to the next better one: marks too low, axes that
-    were too little observed, an explanation."""
+    were too little observed, an explanation. lack: see lack_of."""
     unseen = [axis for axis in AXES if values.get(axis) is None]
     parts = [f"it rests on {len(AXES) - len(unseen)} of {len(AXES)} axes"]
-    got = recommend(level, values, doubtful, explained)
+    got = recommend(level, values, doubtful, not lack)
     names = [*rubric()["recommendations"][level], "strong no"]
     if got in names[1:]:
         better = names[names.index(got) - 1]
@@ -209,13 +209,14 @@ def reason(
         if low:
             parts.append(f'"{better}" needs {", ".join(low)}')
         if better in PRAISE:
-            if not explained:
-                parts.append(
-                    f'"{better}" needs an explanation of {LEAST_FOR_YES} words with right follow-ups'
+            if lack:
+                needs = (
+                    f"an explanation of {LEAST_FOR_YES} words that makes a key point, with right follow-ups"
                 )
+                parts.append(f'"{better}" needs {needs}: {lack}')
             unseen = _unseen(level, better, values, doubtful)
     if unseen and (got not in names or got in names[1:]):
-        best = recommend(level, {axis: values.get(axis) or 5 for axis in AXES}, (), explained)
+        best = recommend(level, {axis: values.get(axis) or 5 for axis in AXES}, (), not lack)
         could = f': with good marks there it would be "{best}"' if best != got else ""
         parts.append(f"too little was observed of {_named(unseen)}{could}")
     return "; ".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from common.text import counted
 from interview.mock import evidence
 from interview.mock.drawn import Drawn
 from interview.mock.scenario import Step
@@ -77,14 +78,24 @@ def said_before(drawn: Drawn, asked: Asked) -> str:
     return f"{drawn.scenario.title} {drawn.text(drawn.scenario.brief)} {asked.say} {facts}"
 
 
+def lacks(count: int, of: str, *more: str) -> tuple[str, ...]:
+    """Return what an explanation of `count` words lacks for a "yes". of: which words. more: other faults, or ""."""
+    short = "" if count >= LEAST_FOR_YES else f"it had {counted(count, 'word')}{of}"
+    return tuple(fault for fault in (short, *more) if fault)
+
+
 def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
     """Keep the evidence of prose, once its probes are answered."""
     lo, hi = LENGTHS.get(step.stage, (40, 150))
     text, points = asked.replies["text"], drawn.key_points(step)
     said = said_before(drawn, asked)
     asked.makes_a_point = makes_a_point(text, points, said)
-    is_long = len(without_filler(text, points, said).split()) >= LEAST_FOR_YES
-    asked.is_substantial = asked.makes_a_point and is_long and evidence.holds_up(asked.probes)
+    asked.lacks = lacks(
+        len(without_filler(text, points, said).split()),
+        " without repetitions and filler",
+        "" if asked.makes_a_point else "it came near no key point",
+        "" if evidence.holds_up(asked.probes) else "most of its follow-ups went wrong",
+    )
     found = evidence.of_prose(
         text,
         points,

@@ -15,10 +15,9 @@ from interview.mock.asking import tell, texts_of
 from interview.mock.assessment import Assessment, assess
 from interview.mock.case import Case
 from interview.mock.drawn import Drawn
-from interview.mock.explaining import LENGTHS, said_before
+from interview.mock.explaining import LENGTHS, lacks, said_before
 from interview.mock.peer import PeerSession, steps_of
 from interview.mock.scenario import Step, role_name
-from interview.mock.substance import LEAST_FOR_YES
 from interview.mock.talk import Asked, Talk
 from quizzes.free_text.scoring import score
 from quizzes.grading import grade
@@ -187,7 +186,8 @@ def _of_prose(drawn: Drawn, step: Step, asked: Asked, marks: Mapping[str, str]) 
     lo, hi = LENGTHS.get(step.stage, (40, 150))
     asked.marks = dict(marks)
     asked.makes_a_point = bool({"hit", "partial"} & set(marks.values()))
-    asked.is_substantial = "hit" in marks.values() and len(asked.replies["text"].split()) >= LEAST_FOR_YES
+    none = "" if "hit" in marks.values() else "the interviewer marked no key point as made"
+    asked.lacks = lacks(len(asked.replies["text"].split()), "", none)
     found = evidence.of_prose(
         asked.replies["text"],
         points,

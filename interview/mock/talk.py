@@ -78,8 +78,8 @@ class Asked:
     all_right: bool | None = None
     makes_a_point: bool = False
     """Whether prose comes near a key point, in words that the interviewer did not say."""
-    is_substantial: bool = False
-    """Whether prose explains, in enough words, what its follow-ups then confirm."""
+    lacks: tuple[str, ...] | None = None
+    """What prose lacks for a "yes": enough words, a key point, right follow-ups. None if it is not judged."""
     intervals: list[bool] = field(default_factory=list)
     """Whether each interval held."""
     boundless: int = 0

@@ -7,7 +7,7 @@ import pytest
 from interview.drills.drill import find_drill
 from interview.drills.score import Guess, score
 from interview.mock import evidence as ev
-from interview.mock.assessment import AxisMark, anchor, assess, reason, recommend, rubric
+from interview.mock.assessment import AxisMark, anchor, assess, lack_of, reason, recommend, rubric
 from interview.mock.candidates import VAGUE, Candidate
 from interview.mock.estimates import closeness, interval_value
 from interview.mock.evidence import Evidence
@@ -326,11 +326,50 @@ def test_praise_needs_a_mark_on_each_axis_that_it_names_and_no_axis_in_doubt() -
     )  # two axes unobserved
     assert recommend("staff", fives) == "strong yes"
     assert recommend("staff", fives, explained=False) == "lean yes"
-    assert f'"yes" needs an explanation of {LEAST_FOR_YES} words' in reason("staff", fives, explained=False)
+    why = "it came near no key point"
+    needs = f"an explanation of {LEAST_FOR_YES} words that makes a key point, with right follow-ups: {why}"
+    assert f'"yes" needs {needs}' in reason("staff", fives, lack=why)
     bad = Evidence("tradeoffs", 1.0, "2 of 4 goals met", "s/canvas")
     assert AxisMark("tradeoffs", (bad,), None).is_in_doubt
     assert not AxisMark("tradeoffs", (bad, bad), None).is_in_doubt  # it has a mark
     assert not AxisMark("tradeoffs", (Evidence("tradeoffs", 5.0, "", "s/x"),), None).is_in_doubt
+
+
+@pytest.mark.parametrize(
+    ("lacks", "why"),
+    [
+        ([], "none was given"),
+        ([("it had 7 words",)], "it had 7 words"),
+        ([("it had 7 words", "it came near no key point"), ("most went wrong",)], "most went wrong"),
+        ([("it had 7 words", "most went wrong")], "it had 7 words and most went wrong"),
+        ([("it had 7 words",), ()], ""),
+    ],
+)
+def test_the_reason_names_what_the_best_explanation_lacks(lacks: list[tuple[str, ...]], why: str) -> None:
+    given = [Asked("s/x", "core", "prose", "", 3.0, replies={"text": GOOD}, lacks=each) for each in lacks]
+    silent = Asked("s/y", "core", "prose", "", 3.0, replies={"text": ""}, lacks=("it had 0 words",))
+    assert lack_of([silent, *given]) == why
+
+
+@pytest.mark.parametrize(
+    ("text", "passes", "why"),
+    [
+        ("A freed slot is refilled at the next step.", True, "it had 9 words without repetitions and filler"),
+        ("", False, "none was given"),
+    ],
+)
+def test_a_session_says_why_no_explanation_can_carry_a_yes(text: str, passes: bool, why: str) -> None:
+    with start() as session:
+        reply = {"replies": {"choice": "1", "steps": "1"}, "confidence": 50} if passes else {"pass": True}
+        while session.turn is not None and "bound#" not in session.turn.id:
+            kind = session.turn.id.rpartition("#")[2]
+            if kind.startswith("answer"):
+                session.reply({"text": text})
+            elif kind.startswith("mark"):
+                session.reply({"mark": "hit"})
+            else:
+                session.reply(reply if kind in ("ask", "again") else {})
+        assert lack_of(session.talk.asked).startswith(why)
 
 
 def asked(n: int, value: float, replies: dict[str, str], *, sure: int = 99, stage: str = "probe") -> Asked:
