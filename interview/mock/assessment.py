@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from common.text import join_and
-from interview.mock.evidence import UNSURE, Evidence
+from interview.mock.evidence import UNSURE, Evidence, value_of
 from interview.mock.scenario import AXES
 from interview.mock.substance import LEAST_FOR_YES
 from interview.mock.talk import Asked, Talk
@@ -100,8 +100,9 @@ def assess(talk: Talk) -> Assessment:
     marks = tuple(
         AxisMark(axis, tuple(e for e in evidence if e.axis == axis), talk.ratings.get(axis)) for axis in AXES
     )
-    judged = [asked for asked in talk.asked if asked.value is not None and "/" in asked.key]
-    judged.sort(key=lambda asked: asked.value or 0.0)
+    worth = {asked.key: mean for asked in talk.asked if (mean := value_of(asked.key, evidence)) is not None}
+    judged = [asked for asked in talk.asked if asked.key in worth and "/" in asked.key]
+    judged.sort(key=lambda asked: worth[asked.key])
     values, lack = {mark.axis: mark.value for mark in marks}, lack_of(talk.asked)
     level, doubtful = talk.spec.level, [m.axis for m in marks if m.is_in_doubt]
     return Assessment(
@@ -112,9 +113,9 @@ def assess(talk: Talk) -> Assessment:
         tuple(
             asked
             for asked in reversed(judged)
-            if (asked.value or 0) >= STRONG and not _is_luck(asked, judged)
+            if worth[asked.key] >= STRONG and not _is_luck(asked, judged, worth)
         )[:3],
-        tuple(asked for asked in judged if (asked.value or 0) < WEAK)[:3],
+        tuple(asked for asked in judged if worth[asked.key] < WEAK)[:3],
     )
 
 
@@ -148,11 +149,11 @@ def supported(talk: Talk) -> list[Evidence]:
     ]
 
 
-def _is_luck(asked: Asked, judged: Sequence[Asked]) -> bool:
+def _is_luck(asked: Asked, judged: Sequence[Asked], worth: Mapping[str, float]) -> bool:
     """Return whether a right option proves little: at most half of the session's options were right, or the
     candidate was not sure of it."""
     options = [each for each in judged if _is_option(each)]
-    right = sum((each.value or 0) >= STRONG for each in options)
+    right = sum(worth[each.key] >= STRONG for each in options)
     return _is_option(asked) and (2 * right <= len(options) or (asked.confidence or 100) <= UNSURE)
 
 

@@ -72,6 +72,12 @@ class Evidence:
         return 2 if self.kind == "words" and self.weight >= PROSE_WEIGHT else 1
 
 
+def value_of(step: str, evidence: Sequence[Evidence]) -> float | None:
+    """Return the mean of a step's evidence without communication; None without any."""
+    values = [each.value for each in evidence if each.step == step and each.axis != "communication"]
+    return sum(values) / len(values) if values else None
+
+
 def of_answers(
     graded: Graded,
     axes: Sequence[str],

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from interview.mock.evidence import Evidence
+from interview.mock.evidence import Evidence, value_of
 from interview.mock.scenario import Step
 from interview.mock.turns import Turn, Want
 
@@ -134,10 +134,7 @@ class Talk:
     def note(self, asked: Asked, found: list[Evidence]) -> None:
         """Keep the evidence of a step."""
         self.evidence += found
-        values = [
-            each.value for each in self.evidence if each.step == asked.key and each.axis != "communication"
-        ]
-        asked.value = sum(values) / len(values) if values else None
+        asked.value = value_of(asked.key, self.evidence)
 
     def observations(self) -> Counter[str]:
         return Counter(each.axis for each in self.evidence)

@@ -387,7 +387,24 @@ def test_a_right_option_is_a_strength_only_of_somebody_who_was_sure_and_mostly_r
     with start() as session:
         talk = session.talk
     talk.asked = [asked(n, 5.0 if n <= right else 1.0, {"choice": "1"}, sure=sure) for n in range(1, 6)]
+    talk.evidence = [Evidence("correctness", each.value or 0.0, "", each.key) for each in talk.asked]
     shown = sorted((int(each.key[2:]) for each in assess(talk).strengths), reverse=True)
     assert len(shown) == len(strong) and set(shown) <= set(range(1, right + 1))
     talk.asked.append(asked(9, 5.0, {"steps": "620", "steps.interval": "600..640"}, sure=sure))
+    talk.evidence.append(Evidence("correctness", 5.0, "", "s/9", kind="number"))
     assert "s/9" in {each.key for each in assess(talk).strengths}, "a number is no luck"
+
+
+def test_strengths_and_gaps_rest_on_what_an_explanation_or_numbers_support() -> None:
+    with start() as session:
+        talk = session.talk
+    talk.asked = [asked(1, 5.0, {"choice": "1"}), asked(2, 1.0, {"steps": "7"})]
+    talk.asked.append(Asked("s/why", "core", "prose", "", 3.0))
+    talk.evidence = [
+        Evidence("diagnosis", 5.0, "right", "s/1", kind="option"),
+        Evidence("correctness", 1.0, "wrong", "s/2", kind="number"),
+    ]
+    unsupported = assess(talk)
+    assert unsupported.strengths == () and [each.key for each in unsupported.gaps] == ["s/2", "s/1"]
+    talk.asked[-1].makes_a_point = True
+    assert [each.key for each in assess(talk).strengths] == ["s/1"]

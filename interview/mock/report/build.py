@@ -7,10 +7,10 @@ from shlex import quote
 from typing import Any
 
 from interview.drills.post_mortem import post_mortem
-from interview.mock.assessment import STRONG, Assessment, anchor, assess, titles
+from interview.mock.assessment import STRONG, WEAK, Assessment, anchor, assess, supported, titles
 from interview.mock.case import Case
 from interview.mock.drawn import Drawn
-from interview.mock.evidence import SURE
+from interview.mock.evidence import SURE, value_of
 from interview.mock.report.judging import Verdicts, axis_values
 from interview.mock.report.model import AxisRow, PointRow, Report, StepRow, load
 from interview.mock.scenario import AXES, STAGE_NAMES, Step
@@ -70,7 +70,8 @@ def cards(talk: Talk, drawn: Mapping[str, Drawn]) -> list[str]:
     from quizzes.question_bank import load_bank
 
     bank = load_bank()
-    missed = [asked for asked in talk.asked if asked.value is not None and asked.value < 3.5]
+    found = supported(talk)
+    missed = [asked for asked in talk.asked if (value_of(asked.key, found) or WEAK) < WEAK]
     names = [name for asked in missed for name in _learn(asked, drawn) if name in bank]
     return list(dict.fromkeys(names))
 
@@ -105,7 +106,7 @@ def _axes(assessment: Assessment, talk: Talk, judged: Verdicts, number: Mapping[
 def _step(asked: Asked, drawn: Mapping[str, Drawn], talk: Talk, judged: Verdicts) -> StepRow:
     scenario, _, name = asked.key.partition("/")
     step = drawn[scenario].scenario.step(name) if scenario in drawn else None
-    points = []
+    points, found = [], supported(talk)
     if step is not None:
         verdicts = judged.get(asked.key, {})
         for point in drawn[scenario].key_points(step):
@@ -134,10 +135,8 @@ def _step(asked: Asked, drawn: Mapping[str, Drawn], talk: Talk, judged: Verdicts
         ran=_command(asked),
         explain=asked.explain,
         five=_five(step, drawn.get(scenario)),
-        evidence=[
-            f"{titles()[e.axis].lower()} {e.value:.1f}: {e.why}" for e in talk.evidence if e.step == asked.key
-        ],
-        value=asked.value,
+        evidence=[f"{titles()[e.axis].lower()} {e.value:.1f}: {e.why}" for e in found if e.step == asked.key],
+        value=value_of(asked.key, found),
         learn=_learn(asked, drawn),
         post_mortem=post_mortem(asked.replies["events"]) if "events" in asked.replies else "",
     )
@@ -211,7 +210,7 @@ def _learn(asked: Asked, drawn: Mapping[str, Drawn]) -> list[str]:
 
 
 def _gap(asked: Asked, talk: Talk, drawn: Mapping[str, Drawn]) -> dict[str, Any]:
-    found = [each for each in talk.evidence if each.step == asked.key]
+    found = [each for each in supported(talk) if each.step == asked.key]
     weakest = min(found, key=lambda each: each.value)
     return {"step": _title(asked.key, drawn, asked.say), "why": weakest.why, "learn": _learn(asked, drawn)}
 
