@@ -20,8 +20,9 @@ LEAST_FOR_YES = 40
 """Words of the shortest explanation on which a "yes" can rest: the fewest that are usual in any step."""
 RUN, ECHO = 5, 0.6
 """Length of a run of words, and the share of an answer's runs above which it only repeats the question."""
-FORM = 4
-"""Function words from which two sentences with the same ones, in the same order, have the same form."""
+FORM, TEMPLATE = 4, 8
+"""Function words from which two sentences with the same ones, in the same order, have the same form, and from which one
+shared word is enough for a repetition."""
 SHARED, BRIEF = 2, 3
 """Stems that a sentence about the question shares with it or with the key points; 1 if it has at most BRIEF stems."""
 NEAR = 0.4
@@ -29,16 +30,27 @@ NEAR = 0.4
 
 
 def once(text: str) -> str:
-    """Return a text without the sentences whose form an earlier one has: "It is because of the X that we have a Y"."""
-    kept, seen = [], set()
+    """Return a text without the sentences that repeat an earlier one: "It is because of the X that we have a Y"."""
+    kept: list[str] = []
+    earlier: dict[tuple[str, ...], list[set[str]]] = {}
     for sentence in sentences(text):
-        found = words(sentence)
-        form = tuple(word for word in found if word in FUNCTION_WORDS)
-        key = form if len(form) >= FORM else tuple(found)
-        if key not in seen:
-            seen.add(key)
+        form = tuple(word for word in words(sentence) if word in FUNCTION_WORDS)
+        own, before = stems(sentence), earlier.setdefault(form, [])
+        if not _repeats(form, own, before):
             kept.append(sentence)
+        before.append(own)
     return " ".join(kept)
+
+
+def _repeats(form: tuple[str, ...], own: set[str], before: list[set[str]]) -> bool:
+    """Return whether a sentence repeats one of those with its form. Parallel sentences about different things, or two
+    that share a word, do not repeat each other."""
+    if own in before:
+        return True
+    shared = max((len(own & each) for each in before), default=0)
+    if len(form) < FORM or not shared:
+        return False
+    return 2 * shared > len(own) or len(form) >= TEMPLATE or len(before) >= 2
 
 
 def without_filler(text: str, points: Sequence[KeyPoint], said: str) -> str:

@@ -6,6 +6,7 @@ from interview.mock.assessment import UNSUPPORTED, supported
 from interview.mock.evidence import NAMED, Evidence, Kind, of_prose
 from interview.mock.substance import is_echo, makes_a_point, once
 from interview.mock.talk import Asked
+from quizzes.free_text.sentences import sentences
 from quizzes.question import KeyPoint
 from tests.interview.helpers import start
 
@@ -32,6 +33,32 @@ def test_a_sentence_filled_with_term_after_term_is_one_sentence() -> None:
         "Blocks run out. Requests wait. The one that came last is preempted, and it is computed again."
     )
     assert once(different) == different
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (
+            "If the pool is full, the scheduler preempts the last request. If the queue is long, the router moves the "
+            "new one. If the link is slow, the worker keeps the blocks.",
+            3,
+        ),
+        ("If the pool is full, the scheduler preempts. If the queue is long, the scheduler admits.", 2),
+        (
+            "If the pool is full, the scheduler preempts. If the pool is full, then the scheduler preempts. If the "
+            "pool is low, the scheduler preempts.",
+            2,
+        ),
+        (
+            " ".join(
+                f"The {one} uses the block{one} in the {one}s." for one in ("cache", "pool", "tail", "queue")
+            ),
+            2,
+        ),
+    ],
+)
+def test_parallel_sentences_about_different_things_are_no_repetition(text: str, kept: int) -> None:
+    assert len(sentences(once(text))) == kept
 
 
 def test_an_echo_is_most_of_what_was_said_before() -> None:
