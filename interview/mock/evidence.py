@@ -31,14 +31,17 @@ RESCUED = 3.0
 UNSURE = 50
 """Confidence below which a right option may be a guess. An answer without a confidence counts as one of UNSURE."""
 NEARLY = 4.5
-"""Most that a right option earns of a candidate who was less than SURE."""
+"""Most that a right option earns for a candidate who was less than SURE."""
 ADMITTED = 2.0
-"""Least that a wrong option earns of a candidate who was less than UNSURE: they knew that they did not know."""
+"""Least that a wrong option earns for a candidate who was less than UNSURE: they knew that they did not know."""
 STAKES = (
     f"A right option earns at most {RESCUED:g} of 5 points below {UNSURE} %, and {NEARLY:g} below {SURE} %; a wrong "
-    f"one earns {ADMITTED:g} below {UNSURE} %. From {SURE} %, wrong counts twice. None: {UNSURE} %."
+    f"one earns {ADMITTED:g} below {UNSURE} %. From {SURE} %, a wrong answer counts twice, and a wrong number earns 1 "
+    "less."
 )
 """Effect of the confidence on the marks, for the help."""
+ASSUMED = f"Without a confidence, {UNSURE} % is assumed."
+"""Help where the confidence may be left out."""
 SURPRISE_WEIGHT = 2.0
 """Weight of a wrong answer of a candidate who was SURE."""
 PROSE_WEIGHT = 2.0

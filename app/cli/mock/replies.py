@@ -17,7 +17,7 @@ from app.cli.quiz.replies import read_confidence, read_replies
 from app.cli.quiz.running import run_told
 from app.cli.quiz.showing import bullet, console, options
 from interview.mock.assessment import titles
-from interview.mock.evidence import STAKES
+from interview.mock.evidence import ASSUMED, STAKES
 from interview.mock.turns import (
     Ask,
     Continue,
@@ -80,7 +80,9 @@ def read_ask(talk: Conversation, want: Ask) -> dict[str, Any]:
         replies, _ = read_replies(
             talk.floor, instance, _say(talk), known=known, keep=talk.keep, help=ASK_HELP
         )
-        confidence = read_confidence(talk.floor, _say(talk), STAKES) if want.confidence else None
+        confidence = (
+            read_confidence(talk.floor, _say(talk), f"{STAKES} {ASSUMED}") if want.confidence else None
+        )
     except Skip:
         return {"pass": True}
     talk.draft.data.pop("replies", None)
