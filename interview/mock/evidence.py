@@ -67,7 +67,7 @@ class Evidence:
     """Scenario and step: "inference.stalled_streams/path"."""
     weight: float = 1.0
     kind: Kind = "words"
-    """What gives it. An option is one of a few, which a guess may find."""
+    """Source of it. An option is one of a few, which a guess may find."""
 
     @property
     def observations(self) -> int:
