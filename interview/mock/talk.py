@@ -79,7 +79,7 @@ class Asked:
     makes_a_point: bool = False
     """Whether prose comes near a key point, in words that the interviewer did not say."""
     lacks: tuple[str, ...] | None = None
-    """Faults of prose that keep it from carrying a "yes": too few words, no key point, wrong follow-ups. None before it is judged."""
+    """Faults of prose that keep it from carrying a "yes", such as too few words. None before it is judged."""
     intervals: list[bool] = field(default_factory=list)
     """Whether each interval held."""
     boundless: int = 0
