@@ -77,7 +77,7 @@ def play(
     name = transcript["scenario"]
     entry = scenarios.entries[name]
     minutes, seed = transcript.get("minutes", 45), transcript["seed"]
-    spec = Spec(f"t{seed}", entry.role, entry.level, minutes, seed, (name,), "")
+    spec = Spec(f"t{seed}", entry.role, entry.level, minutes, seed, (name,), "", skips_said=True)
     with tempfile.TemporaryDirectory() as home, patch.dict(os.environ, {"PREP_HOME": home}):
         if results is not None:
             (Path(home) / "cache").symlink_to(results)

@@ -97,7 +97,7 @@ def begun(until: str = "", **more: Any) -> str:
         "minutes": 45,
         **more,
     }
-    spec = Spec(id="s1", scenarios=("inference.slots",), **values)
+    spec = Spec(id="s1", scenarios=("inference.slots",), skips_said=True, **values)
     with Session.start(spec) as session, Runner() as runner:
         candidate = Candidate("excellent", session, runner)
         while until and session.turn is not None and not session.turn.id.endswith(until):
