@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from app.cli.main import app
 from app.cli.mock.choosing import open_ones
 from interview.mock.candidates import Candidate
 from interview.mock.session import Session, SessionError, read, sessions
@@ -137,6 +139,7 @@ def test_a_session_that_cannot_be_replayed_is_kept_and_not_offered_again(home: P
     ):
         Session.open("s1", sample())
     assert open_ones() == [] and path.read_bytes().startswith(before)
+    assert "does not fit this version" in CliRunner().invoke(app, ["mock", "list"]).output
     with pytest.raises(SessionError, match="does not fit"):
         Session.open("s1", sample())  # by name it may be tried again
 
