@@ -117,7 +117,7 @@ def _ask(talk: Talk, drawn: Drawn, step: Step, why: str = "", before: str = "") 
     key = _key(drawn, step)
     if talk.asked[-1].seconds > 60 * OVERTIME * talk.asked[-1].minutes:
         talk.preface = f"{LATE} {talk.preface}".strip()
-    say = f"{before} {drawn.wording(step)}".strip()
+    say = f"{before}\n\n{drawn.wording(step)}".strip()
     asked = talk.begin(key, step, step.stage, step.form, say, step.minutes)
     asked.why = why
     yield from FORMS[step.form](talk, drawn, step, asked)

@@ -324,7 +324,7 @@ def of_code(passed: int, failed: int, tries: int, axes: Sequence[str], step: str
     value = 1.0 + 4.0 * passed / total if total else 1.0
     if tries > 3:
         value = max(1.0, value - 0.5)
-    why = f"{passed} of {total} checks pass after {counted(tries, 'try', 'tries')}"
+    why = f"{passed} of {total} checks pass after {counted(tries, 'try')}"
     return [Evidence(axis, value, why, step, kind="program") for axis in axes if axis != "communication"]
 
 

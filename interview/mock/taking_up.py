@@ -12,6 +12,7 @@ from interview.mock.talk import Asked
 from quizzes.free_text.sentences import closest, overlap, sentences, stems
 from quizzes.grading import Graded, ParseError, grade
 
+OPENING = "You said: "
 LONGEST = 140
 """Characters of a quotation."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
@@ -25,10 +26,16 @@ def quotation(drawn: Drawn, step: Step, asked: Asked, follow_up: Step, reason: s
     text = asked.replies.get("text", "")
     if not text:
         given = asked.rows[0][1] if asked.rows else ""
-        return f"You said: {_short(given)}." if given else ""
+        return f"{OPENING}{_short(given)}." if given else ""
     kind, _, name = reason.partition(":")
-    quoted = f'You said: "{_short(_nearest(drawn, step, text, follow_up, name))}"'
-    return f"{quoted}, without a number." if kind == "no_number" else f"{quoted}."
+    words = f'{OPENING}"{_short(_nearest(drawn, step, text, follow_up, name))}"'
+    return f"{words}, without a number." if kind == "no_number" else f"{words}."
+
+
+def quoted(say: str) -> str:
+    """Return the quotation that begins what the interviewer says, with the empty line after it; "" if there is none."""
+    words, end, _ = say.partition("\n\n")
+    return f"{words}{end}" if words.startswith(OPENING) else ""
 
 
 def _nearest(drawn: Drawn, step: Step, text: str, follow_up: Step, name: str) -> str:

@@ -8,7 +8,7 @@ from app.cli.mock.showing import said as written
 from app.debugger.mock.texts import markdown
 from interview.mock.evidence import Evidence
 from interview.mock.session import Session
-from interview.mock.taking_up import is_unit
+from interview.mock.taking_up import is_unit, quoted
 from tests.interview.helpers import start
 
 REFILL = "Continuous batching refills a slot as soon as a request ends"
@@ -32,13 +32,19 @@ def total(session: Session) -> int:
 
 def test_each_follow_up_begins_with_the_words_that_it_is_about() -> None:
     said, _ = walked(f"{REFILL}. At the tail of the queue some slots stay idle.")
-    assert said[0] == f'You said: "{REFILL}". When does a slot refill?'
-    assert said[1].startswith('You said: "At the tail of the queue some slots stay idle". With one slot')
+    assert said[0] == f'You said: "{REFILL}".\n\nWhen does a slot refill?'
+    assert said[1].startswith('You said: "At the tail of the queue some slots stay idle".\n\nWith one slot')
 
 
 def test_a_long_sentence_is_cut_between_words() -> None:
     said, _ = walked(f"{REFILL}, and then it goes on with the next request, {'and so on, ' * 20}to the end.")
-    assert f'You said: "{REFILL}, and then' in said[0] and ' …". When' in said[0]
+    assert f'You said: "{REFILL}, and then' in said[0] and ' …".\n\nWhen' in said[0]
+
+
+def test_a_table_of_questions_can_leave_the_quotation_out() -> None:
+    said, _ = walked(f"{REFILL}. At the tail of the queue some slots stay idle.")
+    assert said[0].removeprefix(quoted(said[0])) == "When does a slot refill?"
+    assert quoted("When does a slot refill?\n\nGive a number.") == ""
 
 
 def test_silence_is_not_quoted() -> None:

@@ -133,11 +133,12 @@ def _mark(value: int | None) -> str:
 
 def _questions(found: Report) -> None:
     from interview.mock.scenario import STAGE_NAMES
+    from interview.mock.taking_up import quoted
 
     table = terminal.table("", "question", "of 5", "time", "planned", left=("question",))
     for number, step in enumerate(found.steps, 1):
         value = "-" if step.value is None else f"{step.value:.1f}"
-        words = step.asked.replace("\n", " ")
+        words = step.asked.removeprefix(quoted(step.asked)).replace("\n", " ")
         asked = words if len(words) <= 60 else words[:57].rsplit(" ", 1)[0] + " ..."
         time, planned = clock_time(step.seconds), clock_time(60 * step.minutes)
         name = f"[cyan]{STAGE_NAMES.get(step.stage, step.stage)}[/]: {showing.inline(asked)}"
