@@ -112,7 +112,7 @@ def _always(text: str) -> Callable[[Mapping[str, Any]], str]:
 
 
 def _number(bound: float) -> str:
-    return f"{bound:,.0f}" if bound == int(bound) else f"{bound:g}"
+    return f"{int(bound):,}" if bound == int(bound) else f"{bound:g}"
 
 
 _MAPPINGS = ("dict_type", "model_type", "model_attributes_type", "dataclass_type", "mapping_type")
