@@ -146,7 +146,8 @@ class ThisLesson:
         source = self.source(exercise)
         if source.strip() == stub(self.lesson, exercise).strip():
             print(
-                f"{exercise} is not written yet. Replace the last line of its cell, run it, and run this cell."
+                f"{exercise} is not written yet. Replace each `raise NotImplementedError` in its cell,\n"
+                "run it, and run this cell."
             )
             print(f'this.hint("{exercise}") shows a hint.')
             return
