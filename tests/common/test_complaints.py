@@ -53,6 +53,7 @@ class Service(Strict):
     labels: dict[str, int] = {}
     events: Path | None = None
     is_open: bool = False
+    seed: int = Field(0, le=2**63 - 1)
 
     @field_validator("events")
     @classmethod
@@ -74,6 +75,10 @@ def refuse(**data: Any) -> list[str]:
         ({"card": {"gpu": "h100", "count": "two"}}, "card.count: must be a whole number, got 'two'"),
         ({"card": {"gpu": "h100", "count": 1.5}}, "card.count: must be a whole number, got 1.5"),
         ({"card": {"gpu": "h100", "count": 1000}}, "card.count: must be at most 64, got 1000"),
+        (
+            {"seed": 2**63},
+            "seed: must be at most 9,223,372,036,854,775,807, got 9223372036854775808",
+        ),
         ({"card": {"gpu": "h100", "count": -1}}, "card.count: must be at least 1, got -1"),
         ({"card": {"gpu": "h100", "speed": 0}}, "card.speed: must be more than 0, got 0"),
         ({"card": {"gpu": "h100", "speed": float("nan")}}, "card.speed: must be a finite number, got nan"),
