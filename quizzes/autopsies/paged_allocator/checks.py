@@ -49,10 +49,11 @@ def check_a_position_that_is_not_there_is_refused(program: Program) -> None:
 
 
 def check_a_block_is_taken_when_the_last_is_full(program: Program) -> None:
-    """append(name) gives the next token a slot, and takes a block only when the last one is full."""
+    """append(name) returns the slot of the next token, and takes a block only when the last one is full."""
     allocator = _allocator(program, 3)
     table = list(allocator.allocate("a", 3))
     slots = [allocator.append("a") for _ in range(3)]
+    assert isinstance(slots[0], int), f"append returned {slots[0]!r}; expected the slot {table[0] * 4 + 3}"
     assert slots[0] == table[0] * 4 + 3, "the 4th token did not go into the rest of the first block"
     assert slots[1] % 4 == 0 and slots[1] // 4 != table[0], "the 5th token did not start a new block"
     assert slots[2] == slots[1] + 1
