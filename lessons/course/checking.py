@@ -25,12 +25,11 @@ from common.sandbox import Guest, GuestError, GuestStopped, Limits
 from common.sandbox import callback as host_callback
 from lessons.course.lesson_files import BugHunt, Exercise, Lab, Lesson, find_exercise
 from lessons.course.native_guest import NotCompiled, compiled_guest
+from quizzes.autopsies.programs import MAX_STOPS
 
 MEGABYTES = 1_536
 CALL_SECONDS = {"python": 2.0, "cpp": 2.0, "cuda": 10.0, "triton": 10.0}
 """Limit of one call by language, so that an endless loop ends soon. Interpreters of kernels are slow."""
-MAX_STOPS = 2
-"""After so many stops at a limit, the remaining checks do not run: each would wait for the limit again."""
 SPARE_WORK = 200
 """Steps that a call may take more in a larger object, whatever its bound."""
 LONGEST_WHY = 800

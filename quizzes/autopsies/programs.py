@@ -16,6 +16,8 @@ from quizzes.autopsies.mutants import MUTANTS
 from quizzes.mutant_diffs import Mutant, apply_diffs
 
 FOLDER = Path(__file__).parent
+MAX_STOPS = 2
+"""After so many stops at a limit, the remaining checks do not run: each would wait for the limit again."""
 _WHY = 600
 """Characters of a failure message: it may quote a value of any size."""
 
@@ -102,14 +104,19 @@ def run_checks(
 ) -> list[CheckResult]:
     """Run every check on a repair, even after failures, or those with these names.
 
-    Each check gets a guest of its own. They share the seconds of `limits`.
+    Each check gets a guest of its own. They share the seconds of `limits`. After MAX_STOPS stops the rest does not run.
     """
     limits = limits or Limits(seconds=20, megabytes=1500)
     results = []
+    num_stopped = 0
     for name, check in checks(folder).items():
         if names and name not in names:
             continue
-        why, limits = _why_not(check, folder, source, limits)
+        if num_stopped == MAX_STOPS:
+            why = f"not run: your code was stopped {MAX_STOPS} times before"
+        else:
+            why, limits, is_stopped = _why_not(check, folder, source, limits)
+            num_stopped += is_stopped
         results.append(CheckResult(name, requirement(check), not why, why))
     return results
 
@@ -125,10 +132,11 @@ def guest_for(folder: str, source: str, limits: Limits) -> Guest:
     return Guest({"program.py": source}, limits=limits, imports=imports, own=(), load=False)
 
 
-def _why_not(check: Check, folder: str, source: str, limits: Limits) -> tuple[str, Limits]:
-    """Return why a repair fails a check, "" if it passes, and the limits that are left."""
+def _why_not(check: Check, folder: str, source: str, limits: Limits) -> tuple[str, Limits, bool]:
+    """Return why a repair fails a check, "" if it passes, the limits that are left, and whether it was stopped."""
     if limits.seconds <= 0:
-        return "not run: the checks before it used up the time", limits
+        return "not run: the checks before it used up the time", limits, False
+    is_stopped = False
     guest = guest_for(folder, source, limits)
     try:
         with guest:
@@ -137,11 +145,13 @@ def _why_not(check: Check, folder: str, source: str, limits: Limits) -> tuple[st
         why = ""
     except AssertionError as error:
         why = str(error) or "the check failed"
-    except (GuestError, GuestStopped) as error:
+    except GuestError as error:
         why = str(error)
+    except GuestStopped as stopped:
+        why, is_stopped = f"your code {stopped}", True
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
-    return why[:_WHY], replace(limits, seconds=guest.seconds_left)
+    return why[:_WHY], replace(limits, seconds=guest.seconds_left), is_stopped
 
 
 def mutants(folder: str) -> list[Mutant]:

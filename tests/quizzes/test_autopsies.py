@@ -76,6 +76,24 @@ def test_there_are_mutants_and_a_question(folder: str) -> None:
     assert folder in {question.code.folder for question in questions}
 
 
+def test_a_method_that_does_not_return_its_result_is_told_so() -> None:
+    repair = read("paged_allocator", "solution").replace(
+        "return self.slot(name, self", "self.slot(name, self"
+    )
+    name = "check_a_block_is_taken_when_the_last_is_full"
+    [result] = run_checks("paged_allocator", repair, names=[name])
+    assert result.says.startswith("append(name) returns the slot")
+    assert result.why.startswith("append returned None; expected the slot ")
+
+
+def test_after_two_stops_the_other_checks_do_not_run() -> None:
+    endless = "class PagedAllocator:\n    def __init__(self, *args):\n        while True: pass\n"
+    limits = Limits(seconds=20, call_seconds=0.2, megabytes=1500)
+    results = run_checks("paged_allocator", endless, limits)
+    told = [result.why.startswith("not run: your code was stopped 2 times") for result in results]
+    assert told == [False, False] + [True] * (len(results) - 2)
+
+
 def test_a_repair_that_does_not_even_parse_fails_every_check_with_the_reason() -> None:
     results = run_checks("block_manager", "class BlockManager(:\n")
     assert all(not result.ok and "SyntaxError" in result.why for result in results)
