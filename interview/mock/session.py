@@ -167,7 +167,8 @@ class Session:
                 file.write(head + "\n")
         except OSError as error:
             raise SessionError(
-                f"cannot write {path}: {error.strerror}", "free the place, or set PREP_HOME"
+                f"cannot write {path}: {error.strerror}",
+                "free some disk space, or use another folder: PREP_HOME=/some/folder prep ...",
             ) from None
         return cls(Saved(path, spec, [], []), scenarios)
 
@@ -265,7 +266,8 @@ def _locked(path: Path) -> Any:
         file = path.open("r+b", buffering=0)
     except OSError as error:
         raise SessionError(
-            f"cannot write {path}: {error.strerror}", "free the place, or set PREP_HOME"
+            f"cannot write {path}: {error.strerror}",
+            "free some disk space, or use another folder: PREP_HOME=/some/folder prep ...",
         ) from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -63,7 +63,7 @@ class State:
 
     @classmethod
     def open_to_read(cls, path: Path | None = None) -> Self:
-        """Open the state file to read it, also on a full disk; without a file, an empty state.
+        """Open the state file to read it, also on a full disk; without a file or in an empty one, an empty state.
 
         Raises the errors of `open`.
         """
@@ -75,9 +75,12 @@ class State:
         except StateUnavailable as unavailable:
             try:
                 connection = database.connect_without_space(path)
-                if database.schema_of(connection) == len(MIGRATIONS):
+                schema = database.schema_of(connection)
+                if schema == len(MIGRATIONS):
                     return cls(connection, path)
                 connection.close()
+                if schema == 0:  # the disk was full before anything was saved
+                    return cls.in_memory()
             except sqlite3.Error:
                 pass  # the first error says more
             raise unavailable from None

@@ -46,10 +46,10 @@ def source(tmp_path: Path) -> dict[str, str]:
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
+def full_disk(most: int = FILE_BYTES) -> Iterator[None]:
     """A limit on the size of files fails in the middle of a write, as a full disk does."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
     try:
         yield
     finally:
@@ -168,6 +168,19 @@ def test_answers_can_be_read_and_exported_from_a_full_disk(tmp_path: Path) -> No
     assert done.exit_code == 0 and "3 answers" in done.stdout
     assert prep("state", "reset", "--yes").exit_code == 0
     assert "3 answers added" in prep("state", "import", str(tmp_path / "mine.zip")).stdout
+
+
+def test_a_disk_that_was_full_before_the_first_answer_shows_what_needs_no_answer() -> None:
+    state_path().parent.mkdir(parents=True)
+    state_path().touch()  # as SQLite leaves it
+    with full_disk(0):
+        for words in (["lab"], ["lesson"], ["progress"], ["state", "where"]):
+            done = prep(*words)
+            assert done.exit_code == 0 and "nothing can be saved" not in done.output, done.output
+        begun = prep("mock", "start", "--role", "inference", "--level", "senior")
+    words = " ".join(begun.stderr.split())
+    assert begun.exit_code != 0 and words.count("nothing can be saved in the learner state") == 1
+    assert "next: free some disk space, or use another folder: PREP_HOME=/some/folder prep ..." in words
 
 
 def test_a_full_disk_is_named_as_the_cause() -> None:

@@ -12,6 +12,7 @@ from app.cli.mock.floor import Floor, clock_time
 from app.cli.options import JsonOption, ScriptOption, argument, option
 from app.cli.quiz.dialogue import Quit, Skip
 from app.cli.quiz.start import drawn, open_bank, open_state
+from quizzes.state import State, StateError
 from quizzes.topics import ROLES, resolve
 
 if TYPE_CHECKING:
@@ -111,8 +112,11 @@ def load() -> Scenarios:
 
 def _seen(days: int) -> frozenset[str]:
     since = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
-    with open_state() as state:
-        return frozenset(attempt.question_id for attempt in state.attempts(since=since))
+    try:
+        with State.open_to_read() as state:
+            return frozenset(attempt.question_id for attempt in state.attempts(since=since))
+    except StateError:  # told by `defaults`
+        return frozenset()
 
 
 def open_ones() -> list[Saved]:
