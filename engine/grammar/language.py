@@ -77,6 +77,36 @@ class Language:
         targets = [[target for _, _, target in edges] for edges in self.edges]
         return not reached(0, targets) & self.ends
 
+    def of_length(self, least: int, most: int | None) -> Language:
+        """Return the texts of `least` to `most` characters."""
+        enough = least if most is None else most
+
+        def leave(place: tuple[int, int]) -> list[tuple[int, int, tuple[int, int]]]:
+            state, count = place
+            if count == most:
+                return []
+            after = min(count + 1, enough)
+            return [(first, last, (target, after)) for first, last, target in self.edges[state]]
+
+        return _explored((0, 0), leave, lambda place: place[0] in self.ends and place[1] >= least)
+
+    def longest(self) -> int | None:
+        """Return the number of characters of the longest text, at most; None if there is no longest."""
+        num_left = [0] * len(self.edges)
+        for edges in self.edges:
+            for _, _, target in edges:
+                num_left[target] += 1
+        length, todo, num_done = [0] * len(self.edges), [0] if num_left[0] == 0 else [], 0
+        while todo:  # a state after all that lead to it
+            num_done += 1
+            state = todo.pop()
+            for _, _, target in self.edges[state]:
+                length[target] = max(length[target], length[state] + 1)
+                num_left[target] -= 1
+                if num_left[target] == 0:
+                    todo.append(target)
+        return max(length) if num_done == len(self.edges) else None
+
     def node(self) -> Node:
         """Return a node that matches the same texts."""
         sources: list[list[int]] = [[] for _ in self.edges]

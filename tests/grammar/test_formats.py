@@ -12,7 +12,8 @@ from uuid import UUID
 import pytest
 
 from engine.core.grammar_protocol import GrammarError
-from engine.grammar.schema.formats import FORMATS, NOT_REGULAR
+from engine.grammar.language import Language
+from engine.grammar.schema.formats import FORMATS, NOT_REGULAR, bounded_format
 from tests.grammar.test_json_schema import accepts, compiled, random_text
 from tests.grammar.test_standard import compiled as compiled_by_default
 
@@ -151,3 +152,36 @@ def test_a_format_that_no_backend_enforces_is_refused_for_texts_only(name: str) 
 
 def test_a_format_that_the_standard_does_not_name_is_an_annotation() -> None:
     assert accepts(compiled({"type": "string", "format": "int64"}), "any text")
+
+
+@pytest.mark.parametrize("name", ["uri", "uri-reference", "email"])
+@pytest.mark.parametrize("most", [50, 128, 2_083])
+def test_a_format_with_a_length_has_texts_of_the_format_of_at_most_that_length(name: str, most: int) -> None:
+    bounded = compiled({"type": "string", "format": name, "minLength": 1, "maxLength": most})
+    whole, rng = compiled({"type": "string", "format": name}), random.Random(most)
+    texts = [text for _ in range(60) if (text := random_text(bounded, rng)) is not None]
+    for text in map(json.loads, texts):
+        assert 1 <= len(text) <= most and accepts(whole, text)
+    assert accepts(bounded, "ann@mail.example.com" if name == "email" else "https://a.example.com/b?c#d")
+    assert not accepts(bounded, "") and not accepts(bounded, "a.b@" + "c" * most)
+
+
+@pytest.mark.parametrize("most", [128, 129, 2_083])
+@pytest.mark.parametrize("name", ["uri", "iri"])
+def test_the_longest_text_of_a_bounded_format_fits(name: str, most: int) -> None:
+    node = bounded_format(name, 1, most)
+    assert node is not None
+    longest = Language.of(node).longest()
+    assert longest is not None and most - 9 <= longest <= most
+
+
+def test_a_length_that_a_format_implies_changes_nothing() -> None:
+    bounded = compiled({"type": "string", "format": "hostname", "maxLength": 253})
+    for label in (60, 61):
+        assert accepts(bounded, ".".join(["a" * 63] * 3 + ["b" * label]))
+    assert not accepts(bounded, ".".join(["a" * 63] * 3 + ["b" * 62]))
+
+
+def test_a_length_that_no_automaton_counts_is_refused_with_a_next_step() -> None:
+    with pytest.raises(GrammarError, match="leave out format, or lower minLength and maxLength"):
+        compiled({"type": "string", "format": "hostname", "minLength": 200, "maxLength": 252})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel, create_model
+from pydantic import AnyUrl, BaseModel, ConfigDict, Field, HttpUrl, RootModel, create_model
 
 
 class Size(StrEnum):
@@ -98,6 +98,7 @@ FIELDS: dict[str, tuple[Any, Any]] = {
     "for_how_long": (timedelta, ...),
     "address": (IPv4Address, ...),
     "where": (AnyUrl, ...),
+    "site": (HttpUrl, ...),
     "file": (Path, Field(description="Path of the file")),
     "pair": (tuple[int, str], ...),
     "triple": (tuple[float, float, float] | None, None),

@@ -3,7 +3,8 @@ r"""Patterns of formats.
 A format follows its RFC: every text that matches is valid. These valid texts do not match, because readers rarely want
 them or no regular expression finds them: the year 0000; more than 18 digits of a second, or 3 of a leap second with an
 offset; leap seconds at offsets other than whole and half hours; A-labels (`xn--...`); hosts of more than 8 labels or of
-more than 4 long ones.
+more than 4 long ones; with maxLength, addresses in brackets
+(`http://[::1]/`), and texts that come near a large limit.
 
 The values of some formats are not a regular language: they are refused. A format that is not listed is an annotation.
 """
@@ -81,10 +82,9 @@ _HOST = (  # at most 253 characters
 _ATOM = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+"
 _QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
 _DOMAIN = f"{_ALNUM}+(?:-+{_ALNUM}+)*"
-_EMAIL = (
-    rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})"
-    rf"@(?:{_DOMAIN}(?:\.{_DOMAIN})*|\[(?:{_IPV4}|IPv6:{_ipv6(6)})\])"
-)
+_LOCAL = rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})"
+_DOMAINS = rf"{_DOMAIN}(?:\.{_DOMAIN})*"
+_EMAIL = rf"{_LOCAL}@(?:{_DOMAINS}|\[(?:{_IPV4}|IPv6:{_ipv6(6)})\])"
 
 # RFC 3986 and RFC 3987: URI and IRI
 _PLANES = "".join(
@@ -95,21 +95,52 @@ _UCS = rf"\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef{_PLANES}"
 _PRIVATE = r"\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
 
 
-def _references(more: str, private: str) -> tuple[str, str]:
-    """Return absolute and relative references. more: characters beyond ASCII; private: more of them in a query."""
+def _references(more: str, private: str, *, is_short: bool = False) -> tuple[str, str]:
+    """Return absolute and relative references. more: characters beyond ASCII; private: more of them in a query.
+
+    is_short: without IPv6 and later addresses.
+    """
     unreserved = rf"a-zA-Z0-9._~!$&'()*+,;=\-{more}"
     segment = rf"(?:[{unreserved}:@]|{_PERCENT})"
+    path = rf"(?:[{unreserved}:@/]|{_PERCENT})*"
     no_colon = rf"(?:[{unreserved}@]|{_PERCENT})"
-    host = rf"(?:\[(?:{_ipv6(7)}|[vV]{_HEX}+\.[a-zA-Z0-9._~!$&'()*+,;=:-]+)\]|(?:[{unreserved}]|{_PERCENT})*)"
-    authority = rf"//(?:(?:[{unreserved}:]|{_PERCENT})*@)?{host}(?::[0-9]*)?(?:/{segment}*)*"
-    absolute = rf"/(?:{segment}+(?:/{segment}*)*)?"
+    host = rf"(?:[{unreserved}]|{_PERCENT})*"
+    if not is_short:
+        host = rf"(?:\[(?:{_ipv6(7)}|[vV]{_HEX}+\.[a-zA-Z0-9._~!$&'()*+,;=:-]+)\]|{host})"
+    authority = rf"//(?:(?:[{unreserved}:]|{_PERCENT})*@)?{host}(?::[0-9]*)?(?:/{path})?"
+    absolute = rf"/(?:{segment}{path})?"
     query = rf"(?:\?(?:[{unreserved}:@/?{private}]|{_PERCENT})*)?(?:#(?:[{unreserved}:@/?]|{_PERCENT})*)?"
-    whole = rf"[a-zA-Z][a-zA-Z0-9+.-]*:(?:{authority}|{absolute}|{segment}+(?:/{segment}*)*)?{query}"
-    return whole, rf"(?:{authority}|{absolute}|{no_colon}+(?:/{segment}*)*)?{query}"
+    whole = rf"[a-zA-Z][a-zA-Z0-9+.-]*:(?:{authority}|{absolute}|{segment}{path})?{query}"
+    return whole, rf"(?:{authority}|{absolute}|{no_colon}+(?:/{path})?)?{query}"
 
 
 _URI, _RELATIVE = _references("", "")
 _IRI, _RELATIVE_IRI = _references(_UCS, _PRIVATE)
+_SHORT_URI, _SHORT_RELATIVE = _references("", "", is_short=True)
+_SHORT_IRI, _SHORT_RELATIVE_IRI = _references(_UCS, _PRIVATE, is_short=True)
+
+LEAST_BOUNDED, MOST_BOUNDED = 128, 2_083
+"""Limits of maxLength between which each part of a URI gets a share of it; a larger one counts as the second."""
+
+
+def _bounded_reference(most: int, more: str, private: str) -> str:
+    """Return URIs or IRIs of at most so many characters: each part has a share, and counts only its own.
+
+    An automaton that counts the whole is many times as large. The user is left out.
+    """
+    host = min(most // 8, 253)
+    units = (most - len("scheme-of-16-abc://:65535/?#") - host) // len("%20")
+    path, query = units * 4 // 9, units * 4 // 9
+    unreserved = rf"a-zA-Z0-9._~!$&'()*+,;=\-{more}"
+
+    def part(characters: str, count: int) -> str:
+        return f"(?:[{unreserved}{characters}]|{_PERCENT}){{0,{count}}}"
+
+    authority = f"//[{unreserved}]{{0,{host}}}(?::[0-9]{{0,5}})?(?:/{part(':@/', path)})?"
+    no_authority = f"/?(?:(?:[{unreserved}:@]|{_PERCENT}){part(':@/', path - 1)})?"
+    tail = rf"(?:\?{part(':@/?' + private, query)})?(?:#{part(':@/?', units - path - query)})?"
+    return f"[a-zA-Z][a-zA-Z0-9+.-]{{0,15}}:(?:{authority}|{no_authority}){tail}"
+
 
 # RFC 6570: templates
 _CHARACTER = rf"(?:[a-zA-Z0-9_]|{_PERCENT})"
@@ -140,12 +171,29 @@ FORMATS = {
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
 }
+SHORT = {
+    "email": f"{_LOCAL}@{_DOMAINS}",
+    "uri": _SHORT_URI,
+    "uri-reference": f"(?:{_SHORT_URI}|{_SHORT_RELATIVE})",
+    "iri": _SHORT_IRI,
+    "iri-reference": f"(?:{_SHORT_IRI}|{_SHORT_RELATIVE_IRI})",
+}
+"""Formats without addresses in brackets, whose automata are small enough to count characters."""
 NOT_REGULAR = frozenset({"idn-email", "idn-hostname", "regex"})
 """Formats that need tables of Unicode or a stack."""
 KNOWN_FORMATS = frozenset(FORMATS) | NOT_REGULAR
 
 
 @cache
-def format_node(name: str) -> Node:
-    """Return the texts of a format."""
-    return parse(FORMATS[name])
+def format_node(name: str, *, is_short: bool = False) -> Node:
+    """Return the texts of a format. is_short: some of them, for an automaton that counts characters."""
+    return parse(SHORT.get(name, FORMATS[name]) if is_short else FORMATS[name])
+
+
+@cache
+def bounded_format(name: str, least: int, most: int) -> Node | None:
+    """Return texts of a format that have `least` to `most` characters; None if only an automaton can count them."""
+    if name not in ("uri", "iri") or least > len("a:") or most < LEAST_BOUNDED:
+        return None
+    more, private = (_UCS, _PRIVATE) if name == "iri" else ("", "")
+    return parse(_bounded_reference(min(most, MOST_BOUNDED), more, private))

@@ -24,7 +24,7 @@ from engine.grammar.regex import (
     parse,
 )
 from engine.grammar.schema.dialects import NARROW, WIDE
-from engine.grammar.schema.formats import format_node
+from engine.grammar.schema.formats import bounded_format, format_node
 from engine.grammar.schema.lookahead import look_aheads
 from engine.grammar.schema.places import SchemaError
 from engine.grammar.schema.shapes import String, Test
@@ -39,6 +39,7 @@ _COUNTED_CHARACTER = parse(
 )
 _SHORT_ESCAPES = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}
 _MUST_ESCAPE = ((0, 31), (34, 34), (92, 92))
+MAX_COUNTED = 12_000  # States of an automaton that counts the characters of a format
 _ONE = Characters(((0, LAST_CODE_POINT),))
 
 
@@ -54,7 +55,16 @@ def string_node(shape: String, *, loosely: bool = False) -> Node:
     has_length = shape.least or shape.most is not None
     if len(shape.tests) == 1 and shape.tests[0].holds and not has_length:  # no automaton needed
         return in_quotes(_tree(shape.tests[0], loosely))
-    return in_quotes(string_language(shape, loosely=loosely).node())
+    return _bounded(shape, loosely) or in_quotes(string_language(shape, loosely=loosely).node())
+
+
+def _bounded(shape: String, loosely: bool) -> Node | None:
+    """Return strings of a format with a length that need no automaton for the count, None if there are none."""
+    [first, *others] = shape.tests
+    if others or loosely or first.keyword != "format" or not first.holds or shape.most is None:
+        return None
+    node = bounded_format(first.value, shape.least, shape.most)
+    return None if node is None else in_quotes(node)
 
 
 def string_language(shape: String, *, loosely: bool = False) -> Language:
@@ -63,17 +73,29 @@ def string_language(shape: String, *, loosely: bool = False) -> Language:
         texts = [text for text in shape.among if all(_passes(test, text, loosely) for test in shape.tests)]
         return Language.of(Choice(tuple(map(literal, texts))))
     language = ANY_TEXT
+    is_short = shape.most is not None and not loosely
     for test in shape.tests:
-        language = _within(test, partial(_limited, language, test, loosely))
-    if shape.least or shape.most is not None:
-        length = Repeat(_ONE, shape.least, shape.most)
-        path = shape.tests[0].path if shape.tests else "#"
-        language = _within(Test("length", "", path), partial(_with_length, language, length))
-    return language
+        language = _within(test, partial(_limited, language, test, loosely, is_short=is_short))
+    if not shape.least and shape.most is None:
+        return language
+    try:
+        return _with_length(language, shape.least, shape.most, loosely)
+    except GrammarError as error:
+        first = shape.tests[0] if shape.tests else Test("length", "", "#")
+        next_step = f"leave out {first.keyword}, or lower minLength and maxLength"
+        raise SchemaError(first.path, f"length together with the others: {error}; {next_step}") from error
 
 
-def _with_length(language: Language, length: Node) -> Language:
-    return language & Language.of(length)
+def _with_length(language: Language, least: int, most: int | None, loosely: bool) -> Language:
+    """Return the texts of a language that have a length; of an infinite one, those that an automaton can count."""
+    if most is not None:
+        longest = language.longest()
+        counted = MAX_COUNTED // len(language.edges)
+        if longest is not None and longest <= most:
+            most = None
+        elif longest is None and not loosely and len(language.edges) <= counted < most:
+            most = max(least, counted - 1)  # states of counts from 0 on
+    return language.of_length(least, most) if least or most is not None else language
 
 
 def quoted(text: str) -> Node:
@@ -92,17 +114,20 @@ def _passes(test: Test, text: str, loosely: bool) -> bool:
     return text in _limited(ANY_TEXT, test, loosely)
 
 
-def _limited(language: Language, test: Test, loosely: bool) -> Language:
-    tree = Language.of(_tree(test, loosely))
+def _limited(language: Language, test: Test, loosely: bool, *, is_short: bool = False) -> Language:
+    tree = Language.of(_tree(test, loosely, is_short=is_short))
     return language & tree if test.holds else language - tree
 
 
-def _tree(test: Test, loosely: bool) -> Node:
-    """Return the texts that a test is about; `loosely` or for one that must not hold, of all readings."""
+def _tree(test: Test, loosely: bool, *, is_short: bool = False) -> Node:
+    """Return the texts that a test is about; `loosely` or for one that must not hold, of all readings.
+
+    is_short: of a format that must hold, those whose characters an automaton can count.
+    """
     if test.keyword == "const":
         return literal(test.value)
     if test.keyword == "format":
-        return Repeat(_ONE, 0, None) if loosely else format_node(test.value)
+        return Repeat(_ONE, 0, None) if loosely else format_node(test.value, is_short=is_short and test.holds)
     return found_by(test.value, test.path, NARROW if test.holds is not loosely else WIDE)
 
 
