@@ -398,7 +398,7 @@ class TraceWriter(StepObserver):
 
     def _stop(self, cause: str) -> None:
         logger.warning(
-            "tracing to %s stopped at step %d: %s. The engine continues; the part already written is readable",
+            "tracing to %s stopped at step %d: %s. The engine continues without a trace of later steps",
             self.path or "the debug port",
             self._steps,
             cause,

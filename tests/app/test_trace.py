@@ -279,6 +279,7 @@ def test_record_says_that_a_full_disk_cut_the_trace_off(tmp_path: Path, num_byte
     )
     assert done.returncode == 3 and "File too large" in done.stderr, done.stderr
     assert "started no engine" not in done.stderr and "recorded" not in done.stderr
+    assert "continues without a trace of later steps" in done.stderr and "is readable" not in done.stderr
     if num_bytes:
         assert "is cut off" in done.stderr and not TraceReader(out).is_complete
     else:
