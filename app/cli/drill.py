@@ -123,11 +123,7 @@ def report(
     elif markdown:
         print(post_mortem(events), end="")
     else:
-        from rich.markdown import Markdown
-
-        console = terminal.out()
-        console.width = min(console.width, WIDTH)
-        console.print(Markdown(post_mortem(events)))
+        terminal.markdown(post_mortem(events))
         terminal.next_command(f"prep drill report {session} --markdown", "the same as a file to complete")
 
 

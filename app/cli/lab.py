@@ -198,7 +198,7 @@ def follow_ups(lab: LabArgument) -> None:
     Example: prep lab follow-ups block-manager
     """
     found = find_lab(lab)
-    print(found.follow_up_page.rstrip())
+    terminal.markdown(found.follow_up_page)
     terminal.next_command(f"prep quiz --question {found.unlocks[0]}")
 
 

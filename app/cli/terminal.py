@@ -38,6 +38,7 @@ ENVIRONMENT = 3
 INCONCLUSIVE = 4
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+MARKDOWN_WIDTH = 78
 
 
 _QUIET_S = 2.0
@@ -264,6 +265,14 @@ def need_libraries(what: str, names: Iterable[str], command: str, extra: str) ->
             f"./prep {command}   (installs them)   or   pip install -e '.[{extra}]'",
             code=ENVIRONMENT,
         )
+
+
+def markdown(text: str) -> None:
+    """Print Markdown as headings, lists and paragraphs, in lines of a readable length."""
+    from rich.markdown import Markdown
+
+    console = out()
+    console.print(Markdown(text), width=min(console.width, MARKDOWN_WIDTH))
 
 
 def literal(text: object) -> str:
