@@ -48,7 +48,7 @@ class NFA:
         if len(self.edges) >= MAX_NFA_STATES:
             raise GrammarError(
                 f"the pattern needs more than {MAX_NFA_STATES:,} states: it repeats too much; lower the counts "
-                "in {m,n}, maxLength or maxItems"
+                "in {m,n}, or minLength, maxLength, minItems or maxItems of a schema"
             )
         self.edges.append([])
         self.free_moves.append([])

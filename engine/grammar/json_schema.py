@@ -29,6 +29,7 @@ from engine.grammar.rules import RecursionFoundError, Rules, inlined
 from engine.grammar.schema.layout import MAX_WHITESPACE, Layout
 from engine.grammar.schema.places import SchemaError
 from engine.grammar.schema.texts import SchemaCompiler
+from engine.grammar.xgrammar_backend import how_to_use
 
 ANY_DEPTH = 3
 
@@ -56,7 +57,7 @@ def schema_tree(
     try:
         return inlined(compiler.rules())
     except RecursionFoundError as error:
-        why = "it leads back here, and a regular expression cannot count how deep; the backend xgrammar can"
+        why = "it leads back here, and a regular expression cannot count how deep; the backend xgrammar can: "
         raise SchemaError(
-            compiler.path_of(error.name), f"'$ref' is not supported by the backend dfa: {why}"
+            compiler.path_of(error.name), f"'$ref' is not supported by the backend dfa: {why}{how_to_use()}"
         ) from error

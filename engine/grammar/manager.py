@@ -43,7 +43,7 @@ from engine.grammar.regex import Choice, Node, literal, parse
 from engine.grammar.rules import ROOT, cleaned
 from engine.grammar.schema.layout import MAX_WHITESPACE, Layout
 from engine.grammar.vocabulary import Vocabulary
-from engine.grammar.xgrammar_backend import XGrammarCompiler, is_installed
+from engine.grammar.xgrammar_backend import XGrammarCompiler, how_to_use, is_installed
 from engine.sampling_params import StructuredOutputsParams
 
 logger = logging.getLogger(__name__)
@@ -223,7 +223,9 @@ def _check_alternatives(params: StructuredOutputsParams) -> None:
 def choose_backend(kind: str, asked: str) -> str:
     """Return dfa or xgrammar, by the table above. Raises GrammarError if the chosen one does not support it."""
     if kind in NEED_A_STACK and asked == "dfa":
-        raise GrammarError(f"{kind} is not a regular language: the backend dfa cannot do it, xgrammar can")
+        raise GrammarError(
+            f"{kind} is not a regular language: the backend dfa cannot do it, xgrammar can: {how_to_use()}"
+        )
     if kind in NEED_A_STACK:
         return "xgrammar"
     if asked != "auto":

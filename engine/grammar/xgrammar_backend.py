@@ -29,6 +29,12 @@ def is_installed() -> bool:
     return find_spec("xgrammar") is not None
 
 
+def how_to_use() -> str:
+    """Return what to do so that this backend compiles a grammar."""
+    setting = 'structured_outputs_config={"backend": "auto"}'
+    return setting if is_installed() else f"pip install -e '.[structured]', and keep {setting}"
+
+
 class XGrammarCompiler:
     """The library, set up for one vocabulary."""
 

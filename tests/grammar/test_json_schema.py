@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.core.grammar_protocol import GrammarError
+from engine.grammar import xgrammar_backend
 from engine.grammar.dfa import DEAD, DFA, START
 from engine.grammar.json_schema import schema_tree
 from engine.grammar.schema.integers import integers
@@ -312,3 +313,24 @@ def test_what_cannot_be_enforced_is_refused_with_its_place_keyword_and_backend(
 def test_one_of_is_taken_where_no_value_fits_two() -> None:
     dfa = compiled({"oneOf": [{"type": "integer"}, {"const": "a"}, {"enum": ["b", None]}]})
     assert all(accepts(dfa, value) for value in [3, "a", "b", None])
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_a_recursive_schema_is_refused_with_the_setting_and_the_command_that_help(
+    is_installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xgrammar_backend, "is_installed", lambda: is_installed)
+    with pytest.raises(GrammarError) as refused:
+        compiled(TREE)
+    said = str(refused.value)
+    assert 'structured_outputs_config={"backend": "auto"}' in said
+    assert ("pip install -e '.[structured]'" in said) is not is_installed
+
+
+@pytest.mark.parametrize("keyword", ["minItems", "minLength", "minProperties"])
+def test_a_lower_bound_that_no_output_reaches_is_refused_with_its_place(keyword: str) -> None:
+    kind = {"minItems": "array", "minLength": "string", "minProperties": "object"}[keyword]
+    with pytest.raises(
+        GrammarError, match=f"#/properties/a/{keyword}: must be at most 100,000, got 1000000000"
+    ):
+        compiled({"type": "object", "properties": {"a": {"type": kind, keyword: 10**9}}, "required": ["a"]})
