@@ -70,6 +70,8 @@ class StructureOptions:
                 f"--json-schema {self.json_schema} cannot be read: {error.strerror}",
                 "--json-schema must name a file with a JSON schema",
             ) from None
+        except ValueError as error:
+            raise terminal.Problem(f"--json-schema {self.json_schema}: {error}") from None
 
 
 @engine_options

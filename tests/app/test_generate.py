@@ -227,11 +227,16 @@ def test_output_has_the_structure_that_was_asked_for(
     [
         (["--regex", "a", "--choice", "b"], 2, "exclude each other"),
         (["--json-schema", "nowhere.json"], 2, "cannot be read"),
+        (["--json-schema", "broken.json"], 2, "--json-schema broken.json: json is not valid JSON: Expecting"),
+        (["--json-schema", "latin1.json"], 2, "--json-schema latin1.json: "),
         (["--regex", "(a"], 2, "never closed"),
     ],
 )
 def test_a_structure_that_cannot_be_is_an_error_with_its_cause(
-    arguments: list[str], code: int, complaint: str
+    arguments: list[str], code: int, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("broken.json").write_text('{"type": ')
+    Path("latin1.json").write_bytes(b'{"title": "\xe9"}')
     result = prep("generate", "shop", "-p", "x", *arguments, *SMALL)
     assert result.exit_code == code and complaint in result.output + str(result.exception)
