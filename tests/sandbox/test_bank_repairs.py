@@ -65,7 +65,7 @@ def test_a_repair_without_a_program_passes_nothing_and_changes_nothing_for_the_n
 
 def test_the_limit_holds_for_all_checks_together() -> None:
     first, *others = run_checks("block_manager", "while True: pass", Limits(seconds=1.0, megabytes=300))
-    assert not first.ok and first.why == "stopped after 1 s while loading the file"
+    assert not first.ok and first.why == "your code stopped after 1 s while loading the file"
     assert {(each.ok, each.why) for each in others} == {
         (False, "not run: the checks before it used up the time")
     }
@@ -74,7 +74,7 @@ def test_the_limit_holds_for_all_checks_together() -> None:
 def test_the_memory_limit_holds() -> None:
     source = "kept = []\nwhile True: kept.append(bytearray(1 << 24))"
     [result] = run_checks("batching_loop", source, Limits(megabytes=200), ["check_it_ends"])
-    assert result.why == "took more than 200 MiB"
+    assert result.why == "your code took more than 200 MiB"
 
 
 def test_nothing_of_a_repair_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
