@@ -57,13 +57,14 @@ def in_words(line: Line, runs: Iterable[str]) -> str:
 
 
 def lost(drill: Drill, events: Iterable[Event]) -> list[str]:
-    """Return for cause and evidence why points were lost, if they were."""
-    looked, guesses, has_worked, is_late = [], [], False, False
+    """Return for cause and evidence why points were lost, and for a right fix why it earned some unseen."""
+    looked, guesses, has_worked, is_late, is_unseen = [], [], False, False, False
     for event in events:
         if event["event"] == "look":
             looked.append(event["name"])
         elif event["event"] == "fix":
             has_worked |= event["is_met"]
+            is_unseen |= event.get("is_right", False) and not event["is_met"]
         elif event["event"] == "hypothesis":
             guesses.append(event)
             is_late = has_worked
@@ -73,4 +74,7 @@ def lost(drill: Drill, events: Iterable[Event]) -> list[str]:
         late = [f"cause: {LATE} points, because it was stated after a fix had worked"]
     elif guesses and guesses[-1]["cause"] == drill.cause != guesses[0]["cause"]:
         late = [f"cause: {CHANGED} points, because the first statement was another one"]
-    return late + ([f"evidence: {missing}"] if missing else [])
+    unseen = ["fix: a right one, though the objective stayed missed: this machine was busy"] * (
+        is_unseen and not has_worked
+    )
+    return late + ([f"evidence: {missing}"] if missing else []) + unseen

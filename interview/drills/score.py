@@ -63,8 +63,7 @@ def score(
     drill: Drill,
     looked: list[str],
     guesses: Sequence[Guess],
-    num_fixes: int,
-    is_fixed: bool,
+    helped_by: int | None,
     seconds: float,
     *,
     is_late: bool = False,
@@ -75,8 +74,7 @@ def score(
         drill: held in the session.
         looked: names of looks.
         guesses: every statement of the cause, in order; the last one names the evidence.
-        num_fixes: tried so far.
-        is_fixed: whether one of them restored the objective.
+        helped_by: number of fixes tried up to the first one that helped; None if none did.
         seconds: since the start.
         is_late: whether a fix had worked before the cause was stated.
     """
@@ -87,7 +85,7 @@ def score(
     return Score(
         (LATE if is_late else MOST["cause"] if was_right else CHANGED) if is_right else 0,
         evidence,
-        max(10, 30 - 10 * (num_fixes - 1)) if is_fixed else 0,
+        max(10, 30 - 10 * (helped_by - 1)) if helped_by else 0,
         max(0, 10 - max(0, cost - CHEAP)) if looked else 0,
         brier_score([Forecast(guesses[0].confidence, was_right)]) if guesses and not is_late else None,
         cost,

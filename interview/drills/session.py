@@ -80,6 +80,8 @@ class Session:
         """Whether a fix had worked before the cause was stated."""
         self.fixed: tuple[str, Result] | None = None
         self.num_fixes = 0
+        self.helped_by: int | None = None
+        """Fixes tried when one helped: it met the objective, or is one that the drill's proof names."""
 
     @classmethod
     def start(cls, drill: Drill, minutes: float = MINUTES, runs: Runs = run) -> Self:
@@ -182,32 +184,30 @@ class Session:
     def fix(self, wanted: int | str, tell: Tell) -> Result:
         """Apply a fix to the faulty stage and run the same load again; the clock stands still. Raises ConfigError.
 
-        wanted: the number of a fix of the drill, or options such as "max-num-seqs=8".
+        wanted: the number of a fix of the drill, or options such as "max-num-seqs=8". A right fix earns its points
+        also if the objective stays missed, as on a busy machine: the drill's proof shows that it helps.
         """
-        words = self.words_of(wanted)
+        words, is_right = self.words_of(wanted), wanted in self.drill.right_fixes
         self._stopped = time.monotonic()
         try:
-            _, result = self._run("fix", [self.drill.fault, self._change(wanted)], tell, fix=words)
+            _, result = self._run(
+                "fix", [self.drill.fault, self._change(wanted)], tell, fix=words, is_right=is_right
+            )
         finally:
             if self._deadline is not None:
                 self._deadline += time.monotonic() - self._stopped
             self._stopped = None
         self.num_fixes += 1
+        if self.helped_by is None and (result.is_met or is_right):
+            self.helped_by = self.num_fixes
         if self.fixed is None or not self.fixed[1].is_met:
             self.fixed = (words, result)
         return result
 
     def end(self) -> Score:
         """Score the session."""
-        is_fixed = self.fixed is not None and self.fixed[1].is_met
         found = score(
-            self.drill,
-            self.looked,
-            self.guesses,
-            self.num_fixes,
-            is_fixed,
-            self.seconds,
-            is_late=self.is_late,
+            self.drill, self.looked, self.guesses, self.helped_by, self.seconds, is_late=self.is_late
         )
         self._write("end", **asdict(found))
         self.close()

@@ -106,7 +106,7 @@ class Case:
         """Return the score of a drill, as `prep drill` gives it. said: looks, cause, confidence, evidence and fixes."""
         guess, fixes = Guess(said["cause"], said["confidence"], said["evidence"]), said["fixes"]
         is_fixed = bool(fixes) and self.drill.is_met(self.good[fixes[-1]])
-        return score(self.drill, said["looks"], [guess], len(fixes), is_fixed, seconds)
+        return score(self.drill, said["looks"], [guess], len(fixes) if is_fixed else None, seconds)
 
     def judge(self, talk: Talk, asked: Asked, axes: Sequence[str]) -> Score:
         """Keep rows, evidence and debrief of an incident whose replies are in `asked`. Return its score."""

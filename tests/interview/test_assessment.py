@@ -229,7 +229,7 @@ def test_an_incident_is_marked_by_the_score_of_its_drill() -> None:
     drill = find_drill("seqs-too-low")
 
     def value(cause: str, evidence: list[str], looks: list[str], fixes: int, is_fixed: bool) -> float:
-        found = score(drill, looks, [Guess(cause, 80, evidence)], fixes, is_fixed, 60.0)
+        found = score(drill, looks, [Guess(cause, 80, evidence)], fixes if is_fixed else None, 60.0)
         return ev.of_drill(found, fixes, ["diagnosis"], "s/x")[0].value
 
     assert value("seqs_too_low", ["waiting_mean", "running_mean"], ["queue"], 1, True) == 5
@@ -244,7 +244,7 @@ def test_an_incident_is_marked_by_the_score_of_its_drill() -> None:
 )
 def test_a_wrong_cause_of_an_incident_counts_twice_and_says_so(cause: str, sure: int, weight: float) -> None:
     drill = find_drill("seqs-too-low")
-    found = score(drill, ["queue"], [Guess(cause, sure, ["kv_mean"])], 2, False, 60.0)
+    found = score(drill, ["queue"], [Guess(cause, sure, ["kv_mean"])], None, 60.0)
     observed = ev.of_drill(found, 2, ["diagnosis", "correctness"], "s/x", sure)
     assert [each.weight for each in observed] == [weight] * 2
     assert [each.why.endswith(f"; {sure} % sure, so it counts twice") for each in observed] == [

@@ -33,6 +33,7 @@ from interview.drills.running import run
 from interview.drills.score import CHANGED, LATE
 from interview.drills.session import Result, Session, read
 from interview.drills.session import folder as session_folder
+from tests.app.debugger.drill_records import run as late_run
 
 ROOT = Path(__file__).resolve().parents[2]
 DRILLS = load_drills()
@@ -94,7 +95,8 @@ def held(drill: Drill, proof: Proof, looks: list[str], cause: str, evidence: lis
     session.guess(cause, 80, evidence)
     session.num_fixes = 1
     good = proof.good.get(str(fix), proof.good["faulty"])
-    session.fixed = ("", Result(proof.faulty, good, good >= drill.objective.share))
+    is_met = good >= drill.objective.share
+    session.fixed, session.helped_by = ("", Result(proof.faulty, good, is_met)), 1 if is_met else None
     return session
 
 
@@ -116,7 +118,7 @@ def test_confidence_further_fixes_and_dear_looks_have_their_price() -> None:
     proof = PROOFS[drill.id]
     two = ["preemptions", "recomputed_tokens"]
     session = held(drill, proof, ["queue", "config", "top"], drill.cause, two, drill.right_fixes[0])
-    session.num_fixes = 2
+    session.helped_by = 2
     score = session.end()
     assert (score.cause, score.evidence, score.fix, score.looks) == (40, 10, 20, 8), "one of two was seen"
     assert score.brier == pytest.approx(0.04)
@@ -124,6 +126,20 @@ def test_confidence_further_fixes_and_dear_looks_have_their_price() -> None:
     assert unseen.evidence == 0 and not unseen.is_solved
     both = sorted({FIGURES[name].look for name in two})
     assert held(drill, proof, both, drill.cause, two, drill.right_fixes[0]).end().evidence == 20
+
+
+@pytest.mark.parametrize(("is_right", "points"), [(True, 30), (False, 0)])
+def test_a_busy_machine_takes_no_points_from_a_right_fix(is_right: bool, points: int) -> None:
+    """A run whose requests are late whatever the fix changed."""
+    drill = find_drill("D01")
+    session = Session.start(
+        drill, runs=lambda stage, load, tell: late_run(drill.changed(drill.fault)[0], load, tell)
+    )
+    session.run_faulty(print)
+    wrong = next(number for number in range(1, 9) if number not in drill.right_fixes)
+    assert not session.fix(drill.right_fixes[0] if is_right else wrong, print).is_met
+    assert session.end().fix == points
+    assert any("this machine was busy" in reason for reason in lost(drill, read(session.id))) == is_right
 
 
 def test_a_cause_that_is_stated_after_the_fix_is_no_forecast() -> None:
