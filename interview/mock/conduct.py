@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from interview.mock.acting import code_step, design_step, reverse_step
 from interview.mock.asking import ask_instance, ask_step
 from interview.mock.drawn import Drawn
-from interview.mock.evidence import SURE, Evidence, holds_up, of_answers, of_pace
+from interview.mock.evidence import SURE, Evidence, of_answers, of_pace
 from interview.mock.explaining import explain_step, judge_prose, listen, mark_points
 from interview.mock.incident import incident_step
+from interview.mock.prose import holds_up
 from interview.mock.scenario import AXES, Step, role_name
 from interview.mock.substance import explains
 from interview.mock.taking_up import quotation, said_already

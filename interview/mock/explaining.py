@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from common.text import counted
-from interview.mock import evidence
+from interview.mock import prose
 from interview.mock.drawn import Drawn
+from interview.mock.evidence import RESCUED
 from interview.mock.scenario import Step
 from interview.mock.substance import LEAST_FOR_YES, makes_a_point, without_filler
 from interview.mock.talk import Asked, Conversation, Talk
@@ -94,9 +95,9 @@ def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
         len(without_filler(text, points, said).split()),
         " without repetitions and filler",
         "" if asked.makes_a_point else "it came near no key point",
-        "" if evidence.holds_up(asked.probes) else "most of its follow-ups went wrong",
+        "" if prose.holds_up(asked.probes) else "most of its follow-ups went wrong",
     )
-    found = evidence.of_prose(
+    found = prose.of_prose(
         text,
         points,
         asked.marks,  # type: ignore[arg-type]
@@ -111,5 +112,5 @@ def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
         said=said,
     )
     if asked.rescued:
-        found = [replace(each, value=min(each.value, evidence.RESCUED)) for each in found]
+        found = [replace(each, value=min(each.value, RESCUED)) for each in found]
     talk.note(asked, found)

@@ -17,6 +17,7 @@ from interview.mock.case import Case
 from interview.mock.drawn import Drawn
 from interview.mock.explaining import LENGTHS, lacks, said_before
 from interview.mock.peer import PeerSession, steps_of
+from interview.mock.prose import of_prose
 from interview.mock.scenario import Step, role_name
 from interview.mock.talk import Asked, Talk
 from quizzes.free_text.scoring import score
@@ -188,7 +189,7 @@ def _of_prose(drawn: Drawn, step: Step, asked: Asked, marks: Mapping[str, str]) 
     asked.makes_a_point = bool({"hit", "partial"} & set(marks.values()))
     none = "" if "hit" in marks.values() else "the interviewer marked no key point as made"
     asked.lacks = lacks(len(asked.replies["text"].split()), "", none)
-    found = evidence.of_prose(
+    found = of_prose(
         asked.replies["text"],
         points,
         {},

@@ -11,6 +11,7 @@ from interview.mock.assessment import AxisMark, anchor, assess, lack_of, reason,
 from interview.mock.candidates import VAGUE, Candidate
 from interview.mock.estimates import closeness, interval_value
 from interview.mock.evidence import Evidence
+from interview.mock.prose import UNPROVEN, of_prose
 from interview.mock.scenario import AXES, LEVELS
 from interview.mock.substance import LEAST_FOR_YES, explains
 from interview.mock.talk import Asked
@@ -98,7 +99,7 @@ def test_an_interval_of_a_share_is_narrow_by_its_percentage_points(
 
 def prose(text: str, marks: dict[str, Mark], probes: dict[str, list[bool]], **more: Any) -> dict[str, float]:
     given = {"clarified": 0, "lo": 60, "hi": 150, "seconds": 60.0, "minutes": 3.0, "said": BRIEF, **more}
-    found = ev.of_prose(text, POINTS, marks, probes, ["mechanism", "communication"], "s/x", **given)  # type: ignore[arg-type]
+    found = of_prose(text, POINTS, marks, probes, ["mechanism", "communication"], "s/x", **given)  # type: ignore[arg-type]
     return {each.axis: each.value for each in found}
 
 
@@ -128,7 +129,7 @@ def test_fluent_sentences_that_say_nothing_are_no_communication() -> None:
         "and the mountain has never been so green in all of its life, as far as I can remember from the years before."
     )
     assert prose(GOOD, {}, right, clarified=1)["communication"] == 5
-    assert prose(GOOD, {}, wrong, clarified=1)["communication"] == ev.UNPROVEN
+    assert prose(GOOD, {}, wrong, clarified=1)["communication"] == UNPROVEN
     assert prose(about_soup, {}, right, clarified=1)["communication"] == 2
     assert prose(GOOD, {}, right, said=f"Here is a problem. {GOOD} What do you say?")["communication"] == 1
 
@@ -154,7 +155,7 @@ def test_a_list_of_terms_is_as_little_as_silence_and_no_explanation() -> None:
 
 
 def test_prose_outweighs_a_probe_only_as_evidence_of_mechanism() -> None:
-    found = ev.of_prose(
+    found = of_prose(
         "Preemption.", POINTS, {}, {}, ["mechanism", "tradeoffs"], "s/x",
         clarified=0, lo=60, hi=150, seconds=60.0, minutes=3.0,
     )  # fmt: skip
@@ -263,7 +264,7 @@ def test_an_answer_that_counts_twice_is_one_observation_and_an_explanation_two()
         Graded((number(400, 100),), "exact"), ["correctness"], "s/x", rescued=False, confidence=95
     )
     assert wrong.weight == 2 and AxisMark("correctness", (wrong,), None).value is None
-    [explained] = ev.of_prose(
+    [explained] = of_prose(
         GOOD, POINTS, {}, {"a": [True]}, ["mechanism"], "s/x", clarified=0, lo=60, hi=150, seconds=60.0, minutes=3.0
     )  # fmt: skip
     assert AxisMark("mechanism", (explained,), None).value is not None

@@ -3,7 +3,8 @@
 import pytest
 
 from interview.mock.assessment import UNSUPPORTED, supported
-from interview.mock.evidence import NAMED, Evidence, Kind, of_prose
+from interview.mock.evidence import Evidence, Kind
+from interview.mock.prose import NAMED, of_prose
 from interview.mock.substance import is_echo, makes_a_point, once
 from interview.mock.talk import Asked
 from quizzes.free_text.sentences import sentences
