@@ -18,7 +18,6 @@ from interview.mock.explaining import explain_step, judge_prose, listen, mark_po
 from interview.mock.incident import incident_step
 from interview.mock.prose import holds_up
 from interview.mock.scenario import AXES, Step, role_name
-from interview.mock.substance import explains
 from interview.mock.taking_up import quotation, said_already
 from interview.mock.talk import Asked, Conversation, Talk
 from interview.mock.turns import Continue, Rate
@@ -83,7 +82,7 @@ def _pace(talk: Talk) -> list[Evidence]:
     return of_pace(
         sum(asked.seconds > 60 * OVERTIME * asked.minutes for asked in steps),
         len(steps),
-        explained=any(explains(a.replies.get("text", "")) and holds_up(a.probes) for a in steps),
+        explained=any(each.explains and holds_up(each.probes) for each in steps),
         asked=any(each["fact"] for asked in steps for each in asked.clarified),
     )
 

@@ -139,9 +139,15 @@ def of_pace(late: int, steps: int, *, explained: bool, asked: bool) -> list[Evid
     nothing, cannot earn a 5 by being quick."""
     if not steps:
         return []
-    most = 5.0 if explained and asked else 4.0 if explained else 2.0
-    value = min(most, 5.0 - 4.0 * late / steps)
-    return [Evidence("communication", value, f"{steps - late} of {steps} answers in time", "self", 0.5)]
+    most, limit = 5.0, ""
+    if not explained:
+        most, limit = 2.0, "no explanation that its follow-ups confirm"
+    elif not asked:
+        most, limit = 4.0, "no fact was asked for"
+    value, why = 5.0 - 4.0 * late / steps, f"{steps - late} of {counted(steps, 'answer')} in time"
+    if value > most:
+        value, why = most, f"{why}, but {limit}: at most {most:g}"
+    return [Evidence("communication", value, why, "self", 0.5)]
 
 
 def of_canvas(

@@ -9,7 +9,7 @@ from interview.mock import prose
 from interview.mock.drawn import Drawn
 from interview.mock.evidence import RESCUED
 from interview.mock.scenario import Step
-from interview.mock.substance import LEAST_FOR_YES, makes_a_point, without_filler
+from interview.mock.substance import LEAST_FOR_YES, explains, makes_a_point, without_filler
 from interview.mock.talk import Asked, Conversation, Talk
 from interview.mock.turns import Mark, Prose
 from quizzes.free_text.lints import says_opposite
@@ -90,9 +90,10 @@ def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
     lo, hi = LENGTHS.get(step.stage, (40, 150))
     text, points = asked.replies["text"], drawn.key_points(step)
     said = said_before(drawn, asked)
-    asked.makes_a_point = makes_a_point(text, points, said)
+    left = len(without_filler(text, points, said).split())
+    asked.makes_a_point, asked.explains = makes_a_point(text, points, said), explains(text, left)
     asked.lacks = lacks(
-        len(without_filler(text, points, said).split()),
+        left,
         " without repetitions and filler",
         "" if asked.makes_a_point else "it came near no key point",
         "" if prose.holds_up(asked.probes) else "most of its follow-ups went wrong",

@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 
 from common.text import counted
 from interview.mock.evidence import PROSE_WEIGHT, Evidence
-from interview.mock.substance import LEAST_SAID, SHORT, is_echo, makes_a_point, once, without_filler
+from interview.mock.substance import (
+    LEAST_SAID,
+    SHORT,
+    is_echo,
+    is_mostly_filler,
+    makes_a_point,
+    once,
+    without_filler,
+)
 from quizzes.free_text.lints import is_salad
 from quizzes.free_text.scoring import FreeGraded, Mark, score
 from quizzes.free_text.sentences import sentences
@@ -90,6 +98,8 @@ def _told(
     value, reasons = 3.0, [counted(count, "word")]
     if kept < SHORT or left < LEAST_SAID:
         value, reasons = 2.0, [f"only {counted(min(kept, left), 'word')} about the question"]
+    elif is_mostly_filler(text, left):
+        value, reasons = 2.0, [f"only {left} of {counted(count, 'word')} are about the question"]
     elif count > 1.6 * hi:
         value -= 1.0
         reasons.append(f"{lo} to {hi} are usual")

@@ -16,6 +16,8 @@ SHORT = 25
 """Words below which prose explains nothing."""
 LEAST_SAID = 12
 """Words about the question below which prose explains nothing, whatever else it has."""
+FILLER = 0.4
+"""Share of words about the question below which most of an answer is filler."""
 LEAST_FOR_YES = 40
 """Words of the shortest explanation on which a "yes" can rest: the fewest that are usual in any step."""
 RUN, ECHO = 5, 0.6
@@ -65,9 +67,15 @@ def without_filler(text: str, points: Sequence[KeyPoint], said: str) -> str:
     return " ".join(kept)
 
 
-def explains(text: str) -> bool:
-    """Return whether prose has the length and the sentences of an explanation; not whether it is right."""
-    return len(once(text).split()) >= SHORT and not is_salad(text)
+def is_mostly_filler(text: str, left: int) -> bool:
+    """Return whether most of a text could answer any question. left: its words without filler."""
+    return left < FILLER * len(once(text).split())
+
+
+def explains(text: str, left: int) -> bool:
+    """Return whether prose has the length and the sentences of an explanation; not whether it is right. left: its
+    words without filler."""
+    return len(once(text).split()) >= SHORT and not is_mostly_filler(text, left) and not is_salad(text)
 
 
 def is_echo(text: str, said: str) -> bool:

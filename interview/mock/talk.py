@@ -78,6 +78,8 @@ class Asked:
     all_right: bool | None = None
     makes_a_point: bool = False
     """Whether prose comes near a key point, in words that the interviewer did not say."""
+    explains: bool = False
+    """Whether prose has the length and the sentences of an explanation, most of them about the question."""
     lacks: tuple[str, ...] | None = None
     """Faults of prose that keep it from carrying a "yes", such as too few words. None before it is judged."""
     intervals: list[bool] = field(default_factory=list)

@@ -13,7 +13,7 @@ from interview.mock.estimates import closeness, interval_value
 from interview.mock.evidence import Evidence
 from interview.mock.prose import UNPROVEN, of_prose
 from interview.mock.scenario import AXES, LEVELS
-from interview.mock.substance import LEAST_FOR_YES, explains
+from interview.mock.substance import LEAST_FOR_YES, LEAST_SAID, explains, without_filler
 from interview.mock.talk import Asked
 from quizzes.experiments.runner import Runner
 from quizzes.free_text.scoring import Mark
@@ -150,8 +150,41 @@ def test_a_list_of_terms_is_as_little_as_silence_and_no_explanation() -> None:
         * 3
     )
     assert prose(terms, {}, {})["communication"] == 1
-    assert not explains(terms)
-    assert explains(GOOD)
+    assert not explains(terms, len(terms.split()))
+    assert explains(GOOD, len(GOOD.split()))
+
+
+def test_a_point_in_words_that_fit_any_question_is_no_explanation_and_earns_less_than_a_short_answer() -> (
+    None
+):
+    padded = f"No block is free, so a request is preempted, and its blocks run out of use. {VAGUE}"
+    left = without_filler(padded, POINTS, BRIEF)
+    assert LEAST_SAID <= len(left.split()) < len(padded.split()) / 2
+    assert prose(padded, {}, {"a": [True]})["communication"] == 2
+    assert not explains(padded, len(left.split()))
+
+
+@pytest.mark.parametrize(
+    ("late", "explained", "asked", "value", "why"),
+    [
+        (0, True, True, 5, "9 of 9 answers in time"),
+        (9, True, True, 1, "0 of 9 answers in time"),
+        (0, True, False, 4, "9 of 9 answers in time, but no fact was asked for: at most 4"),
+        (
+            0,
+            False,
+            True,
+            2,
+            "9 of 9 answers in time, but no explanation that its follow-ups confirm: at most 2",
+        ),
+        (9, False, False, 1, "0 of 9 answers in time"),
+    ],
+)
+def test_a_mark_of_the_pace_says_what_limits_it(
+    late: int, explained: bool, asked: bool, value: float, why: str
+) -> None:
+    [found] = ev.of_pace(late, 9, explained=explained, asked=asked)
+    assert (found.value, found.why) == (value, why)
 
 
 def test_prose_outweighs_a_probe_only_as_evidence_of_mechanism() -> None:

@@ -9,12 +9,14 @@ from tests.interview.personas import EVERY_NAME, TICKED, person, violations
 
 CHECKED = {
     "applied.rag_documents": "mid",
+    "applied.json_at_scale": "mid",
     "sre.noon_cliff": "mid",
     "inference.stalled_streams": "senior",
     "inference.repair_prefix_cache": "senior",
     "kernel.fp8_kv": "senior",
 }
-"""Scenario -> level: one of each kind, a minute in all. All scenarios of a level:
+"""Scenario -> level: each kind, and the one in which filler once made weak as good as middling; two minutes in all. All
+scenarios of a level:
 
     python -m tests.interview.personas LEVEL
 """
