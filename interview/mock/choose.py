@@ -9,7 +9,7 @@ from random import Random
 from interview.mock.scenario import LEVELS
 from interview.mock.scenario_list import Scenarios
 from interview.mock.session import Saved
-from interview.mock.talk import Spec
+from interview.mock.talk import Spec, with_rules
 from quizzes.experiments.registry import get
 from quizzes.question_bank import Bank
 from quizzes.state.records import new_id
@@ -45,7 +45,7 @@ def choose(
         rest = [name for name in order if name not in chosen and scenarios.entries[name].role == role]
         chosen += sorted(rest, key=lambda name: scenarios.entries[name].kind in kinds)[:1]
     topics = {topic for name in chosen for topic in scenarios.entries[name].topics}
-    return Spec(
+    spec = Spec(
         id=new_id(),
         role=role,
         level=level,
@@ -56,8 +56,8 @@ def choose(
         coach=coach,
         digests={name: scenarios.digest(name) for name in chosen},
         started=now.isoformat(timespec="seconds"),
-        skips_said=True,
     )
+    return with_rules(spec)
 
 
 def last_used(past: Sequence[Saved]) -> dict[str, dt.datetime]:

@@ -19,7 +19,7 @@ from interview.mock.incident import incident_step
 from interview.mock.prose import holds_up
 from interview.mock.scenario import AXES, Step, role_name
 from interview.mock.taking_up import quotation, said_already
-from interview.mock.talk import Asked, Conversation, Talk
+from interview.mock.talk import Asked, Conversation, LeftOut, Talk
 from interview.mock.turns import Continue, Rate
 from quizzes.instance import Instance
 
@@ -45,6 +45,7 @@ OPENING = (
     "with your own numbers."
 )
 LATE = "Your last answer took longer than planned."
+TIME_LEFT = "We have time left, so let us come back to an earlier answer."
 OVERTIME = 1.2
 CLASSES = ("contradicted", "missing", "claimed", "no_number", "sure", "missed", "extension")
 """Reasons for a follow-up, the most urgent first. claimed: a point that must be made, and a probe that tests it."""
@@ -68,6 +69,8 @@ def conduct(talk: Talk, scenarios: list[Drawn], warm: Instance | None) -> Conver
                 talk.unreached.append(_key(drawn, step))
                 continue
             yield from _ask(talk, drawn, step)
+    if spec.comes_back:
+        yield from _come_back(talk)
     talk.evidence += _pace(talk)
     rating = talk.begin("self", None, "self", "rate", "", 2)
     end = "That's the time." if talk.elapsed > 54 * spec.minutes else "Those were my questions."
@@ -124,19 +127,48 @@ def _ask(talk: Talk, drawn: Drawn, step: Step, why: str = "", before: str = "") 
     if step.form == "prose":
         listen(drawn, step, asked)
     for follow_up, reason in _chosen(talk, drawn, step, asked):
-        graded = said_already(drawn, asked, follow_up) if talk.spec.skips_said else None
-        if graded is not None:
-            talk.evidence += of_answers(graded, follow_up.axes, key, rescued=False)
-            result: bool | None = True
-        else:
-            yield from _ask(talk, drawn, follow_up, reason, quotation(drawn, step, asked, follow_up, reason))
-            result = False if talk.asked[-1].passed else talk.asked[-1].all_right
-        for point in step.keypoints:
-            if follow_up.id in point.probes and result is not None:
-                asked.probes.setdefault(point.id, []).append(result)
+        yield from _follow_up(talk, LeftOut(drawn, step, asked, follow_up, reason))
     if step.form == "prose":  # after the probes, which the key points would give away
         yield from mark_points(talk, drawn, step, asked)
         judge_prose(talk, drawn, step, asked)
+
+
+def _follow_up(talk: Talk, each: LeftOut) -> Conversation:
+    """Ask a follow-up, unless the answer says it already, and count it as a probe of its key points."""
+    drawn, step, asked, follow_up, reason = each
+    graded = said_already(drawn, asked, follow_up) if talk.spec.skips_said else None
+    if graded is not None:
+        talk.evidence += of_answers(graded, follow_up.axes, asked.key, rescued=False)
+        result: bool | None = True
+    else:
+        yield from _ask(talk, drawn, follow_up, reason, quotation(drawn, step, asked, follow_up, reason))
+        result = False if talk.asked[-1].passed else talk.asked[-1].all_right
+    for point in step.keypoints:
+        if follow_up.id in point.probes and result is not None:
+            asked.probes.setdefault(point.id, []).append(result)
+
+
+def _come_back(talk: Talk) -> Conversation:
+    """Ask follow-ups that were left out, as many as after one step and as long as they end in time. Those on the axis
+    seen least come first."""
+    for _ in range(_most_follow_ups(talk)):
+        left = 60 * talk.spec.minutes - talk.elapsed
+        seen = talk.observations()
+        fit = [each for each in talk.left_out if 60 * each.follow_up.minutes <= left]
+        if not fit:
+            return
+        each = min(fit, key=lambda each: min(seen[axis] for axis in each.follow_up.axes))
+        talk.left_out.remove(each)
+        talk.unreached.remove(_key(each.drawn, each.follow_up))
+        talk.preface = f"{talk.preface}\n\n{TIME_LEFT}".strip()
+        yield from _follow_up(talk, each)
+        if each.step.form == "prose" and any(each.follow_up.id in p.probes for p in each.step.keypoints):
+            talk.evidence = [e for e in talk.evidence if e.step != each.asked.key or e.kind != "words"]
+            judge_prose(talk, each.drawn, each.step, each.asked)  # again, with one more probe
+
+
+def _most_follow_ups(talk: Talk) -> int:
+    return MOST_FOLLOW_UPS.get(talk.spec.minutes, 3)
 
 
 def _chosen(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> list[tuple[Step, str]]:
@@ -155,7 +187,8 @@ def _chosen(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> list[tuple[St
                 (CLASSES.index(reason.partition(":")[0]), axis, far, follow_up.id, follow_up, reason)
             )
     found.sort(key=lambda each: each[:4])
-    most = MOST_FOLLOW_UPS.get(talk.spec.minutes, 3)
+    most = _most_follow_ups(talk)
+    talk.left_out += [LeftOut(drawn, step, asked, each[4], each[5]) for each in found[most:]]
     talk.unreached += [_key(drawn, each[4]) for each in found[most:]]
     return [(each[4], each[5]) for each in found[:most]]
 

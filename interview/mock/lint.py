@@ -217,11 +217,11 @@ def play(scenarios: Scenarios, name: str, runner: Runner, minutes: int, persona:
 
     from interview.mock.candidates import Candidate
     from interview.mock.session import Session
-    from interview.mock.talk import Spec
+    from interview.mock.talk import Spec, with_rules
 
     entry = scenarios.entries[name]
     session_id = f"{name}-{persona}-{minutes}"
-    spec = Spec(session_id, entry.role, entry.level, minutes, 7, (name,), "", skips_said=True)
+    spec = with_rules(Spec(session_id, entry.role, entry.level, minutes, 7, (name,), ""))
     with tempfile.TemporaryDirectory() as home, patch.dict(os.environ, {"PREP_HOME": home}):
         with Session.start(spec, scenarios) as session:
             Candidate(persona, session, runner).hold()

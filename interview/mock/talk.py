@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
+from interview.mock.drawn import Drawn
 from interview.mock.evidence import Evidence, value_of
 from interview.mock.scenario import Step
 from interview.mock.turns import Turn, Want
@@ -44,6 +45,13 @@ class Spec:
     """ISO time."""
     skips_said: bool = False
     """Leave out follow-ups that ask for a number which the answer gives. Logs of earlier versions have their turns."""
+    comes_back: bool = False
+    """Ask follow-ups at the end for which there was no place. Logs of earlier versions end without them."""
+
+
+def with_rules(spec: Spec) -> Spec:
+    """Return the spec of a new session, which follows the rules of this version."""
+    return replace(spec, skips_said=True, comes_back=True)
 
 
 @dataclass
@@ -91,6 +99,16 @@ class Asked:
     """Mean of its evidence; None without any."""
 
 
+class LeftOut(NamedTuple):
+    """A follow-up for which there was no place after its step."""
+
+    drawn: Drawn
+    step: Step
+    asked: Asked
+    follow_up: Step
+    why: str
+
+
 @dataclass
 class Talk:
     """The conversation so far."""
@@ -104,6 +122,8 @@ class Talk:
     preface: str = ""
     """Words that go before the next turn: what a run showed."""
     chart: dict[str, Any] | None = None
+    left_out: list[LeftOut] = field(default_factory=list)
+    """Follow-ups that the number of follow-ups left out, in the order of their steps."""
     unreached: list[str] = field(default_factory=list)
     """Keys of the steps that time, or the choice of follow-ups, left out."""
 

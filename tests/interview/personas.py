@@ -29,7 +29,7 @@ from interview.mock.report import make
 from interview.mock.scenario import AXES
 from interview.mock.scenario_list import load_scenarios
 from interview.mock.session import Session
-from interview.mock.talk import Spec
+from interview.mock.talk import Spec, with_rules
 from interview.mock.turns import Ask, Form, Hypothesis, Mark, Menu, Program, Rate, Turn
 from quizzes.experiments.runner import Runner
 from quizzes.grading import ParseError
@@ -373,7 +373,7 @@ class Outcome:
 def outcome(name: str, scenario: str, level: str, runner: Runner) -> Outcome:
     """Hold a session of one scenario, and return what its report says."""
     role, started = scenario.partition(".")[0], "2026-01-05T09:00:00+00:00"
-    spec = Spec(f"{name}-{scenario}", role, level, 45, 3, (scenario,), "", started=started, skips_said=True)
+    spec = with_rules(Spec(f"{name}-{scenario}", role, level, 45, 3, (scenario,), "", started=started))
     with Session.start(spec, load_scenarios()) as session:
         person(name, session, runner).hold()
         report = make(session)

@@ -1,6 +1,7 @@
 """The state machine: stages, follow-ups, own numbers, hints, the clock."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 from interview.drills.checking import recorded
 from interview.mock.assessment import assess
 from interview.mock.candidates import PERSONAS, Candidate
+from interview.mock.conduct import TIME_LEFT
 from interview.mock.scenario import Pick
+from interview.mock.scenario_list import Scenarios, load_scenarios
 from interview.mock.session import Session
 from interview.mock.turns import (
     Ask,
@@ -29,7 +32,7 @@ from interview.mock.turns import (
 from quizzes.experiments.runner import Runner
 from quizzes.grading import ParseError
 from tests.interview.cheaters import CHEATERS, Cheater
-from tests.interview.helpers import sample, start
+from tests.interview.helpers import SAMPLE, sample, spec, start
 
 RESULT = {"static_steps": 176, "continuous_steps": 132, "static_slot_use": 0.6, "continuous_slot_use": 0.8}
 
@@ -139,6 +142,67 @@ def test_somebody_who_takes_too_long_is_stopped_and_what_is_left_is_named(runner
     assert session.talk.unreached or keys(session).count("run2")
     runs = sum("name" in asked.run for asked in session.talk.asked)
     assert runs >= 2 and any(asked.stage == "quantify" for asked in session.talk.asked)
+
+
+THIRD = """
+  - id: p_idle
+    stage: probe
+    after: walk
+    when: "missing:idle"
+    say: ["Which order leaves fewer slots idle?"]
+    minutes: 2
+    axes: [tradeoffs]
+    choices:
+      - {id: a, text: "longest first", right: true}
+      - {id: b, text: "shortest first"}
+      - {id: c, text: "random"}
+  - id: bound
+"""
+
+
+def with_three_probes(folder: Path) -> Scenarios:
+    """Return the sample with a third key point: in 20 minutes one of three probes finds no place after the answer."""
+    path = folder / "inference" / "slots.yaml"
+    path.parent.mkdir(parents=True)
+    text = next(SAMPLE.glob("*/*.yaml")).read_text()
+    idle = "      - {id: idle, say: The order decides, must: true, probes: [p_idle], good: [order], bad: [none]}\n"
+    text = text.replace('    five: "Every step', f'{idle}    five: "Every step').replace(
+        "\n  - id: bound\n", THIRD
+    )
+    path.write_text(text)
+    scenarios = load_scenarios(folder)
+    assert not scenarios.problems
+    return scenarios
+
+
+def held_with_three_probes(folder: Path, runner: Runner, seconds: float, **more: Any) -> Session:
+    with Session.start(spec(minutes=20, **more), with_three_probes(folder)) as session:
+        candidate = Candidate("excellent", session, runner)
+        while session.turn is not None:
+            session.reply(candidate.reply(session.turn)[0], seconds)
+    return session
+
+
+def test_an_interviewer_with_time_left_comes_back_to_a_follow_up_that_was_left_out(
+    runner: Runner, tmp_path: Path
+) -> None:
+    session = held_with_three_probes(tmp_path / "s", runner, 20.0)
+    assert keys(session)[-1] == "p_tail" and session.talk.unreached == []
+    say = next(turn for turn, _ in session.past if turn.id.endswith("p_tail#ask")).say
+    assert TIME_LEFT in say and "You said: " in say
+    walk = next(asked for asked in session.talk.asked if asked.key.endswith("/walk"))
+    assert walk.probes == {"refill": [True], "tail": [True], "idle": [True]}
+    [prose] = [e for e in session.talk.evidence if e.step == walk.key and e.axis == "mechanism"]
+    assert prose.why.startswith("3 of 3 follow-ups right")
+
+
+@pytest.mark.parametrize(("seconds", "comes_back"), [(140.0, True), (20.0, False)])
+def test_without_time_or_by_the_rules_of_an_earlier_version_a_follow_up_stays_left_out(
+    seconds: float, comes_back: bool, runner: Runner, tmp_path: Path
+) -> None:
+    session = held_with_three_probes(tmp_path / "s", runner, seconds, comes_back=comes_back)
+    assert "p_tail" not in keys(session)
+    assert "inference.slots/p_tail" in session.talk.unreached
 
 
 def test_a_coach_tells_the_verdict_and_an_interview_does_not(runner: Runner) -> None:
@@ -286,12 +350,8 @@ def test_the_sample_passes_the_lint(runner: Runner) -> None:
 def test_what_a_design_brought_is_shown_with_the_next_question_and_not_lost_in_a_silent_run(
     runner: Runner, home: object
 ) -> None:
-    from interview.mock.scenario_list import load_scenarios
-    from interview.mock.session import Session as Held
-    from tests.interview.helpers import spec
-
     name = "platform.quantise_or_buy"
-    with Held.start(spec("design", scenarios=(name,)), load_scenarios()) as session:
+    with Session.start(spec("design", scenarios=(name,)), load_scenarios()) as session:
         candidate = Candidate("excellent", session, runner)
         while session.turn is not None and not session.turn.id.endswith("canvas#design1.0"):
             session.reply(*candidate.reply(session.turn))

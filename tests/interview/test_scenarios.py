@@ -16,7 +16,7 @@ from interview.mock.lint import lint
 from interview.mock.scenario import LEVELS, Scenario
 from interview.mock.scenario_list import load_scenarios
 from interview.mock.session import Session, read
-from interview.mock.talk import Spec
+from interview.mock.talk import Spec, with_rules
 from quizzes.experiments.runner import Runner
 from quizzes.topics import ROLES
 from tests.app.debugger.mock_candidate import walk
@@ -105,9 +105,7 @@ def test_five_candidates_rank_alike_and_reach_the_end(
     found = {}
     for persona in PERSONAS:
         for minutes in (20, 45) if persona == "excellent" else (45,):
-            spec = Spec(
-                f"{persona}-{minutes}", entry.role, entry.level, minutes, 11, (name,), "", skips_said=True
-            )
+            spec = with_rules(Spec(f"{persona}-{minutes}", entry.role, entry.level, minutes, 11, (name,), ""))
             with Session.start(spec, SCENARIOS) as session:
                 if spec.id == "excellent-45":
                     sit(session, runner=runner)
