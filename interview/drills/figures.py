@@ -33,7 +33,7 @@ class Look:
 
 
 LOOKS = {
-    "latency": Look(1, "TTFT and ITL as the server counts them (/metrics)"),
+    "latency": Look(1, "TTFT and ITL as the server counts them (/metrics), estimated from buckets"),
     "queue": Look(1, "running and waiting requests, KV cache, preemptions (/metrics)"),
     "cache": Look(1, "prefix cache, recomputed tokens (/metrics)"),
     "ends": Look(1, "finish reasons, rejections, lengths of answers (/metrics)"),

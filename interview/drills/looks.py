@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from common.text import counted
+from interview.drills.applies import NOTHING
 from interview.drills.figures import FIGURES, Figures, shown
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ class Row(NamedTuple):
     says: str
 
 
-def look(name: str, record: Record, now: Figures, before: Figures) -> list[str]:
-    """Return the lines of a look. Raises KeyError for an unknown one."""
-    return in_lines(details(name, record), rows(name, now, before))
+def look(name: str, record: Record, now: Figures, before: Figures, among: Collection[str]) -> list[str]:
+    """Return the lines of a look. among: figures that can exist. Raises KeyError for an unknown one."""
+    told = rows(name, now, before, among)
+    return in_lines(details(name, record) if told or name not in NOTHING else [NOTHING[name]], told)
 
 
 def in_lines(details: list[str], told: list[Row], width: int = WIDTH) -> list[str]:
@@ -50,12 +52,12 @@ def details(name: str, record: Record) -> list[str]:
     return list(_DETAILS.get(name, _nothing)(record))
 
 
-def rows(name: str, now: Figures, before: Figures) -> list[Row]:
-    """Return the figures of a look."""
+def rows(name: str, now: Figures, before: Figures, among: Collection[str] = FIGURES.keys()) -> list[Row]:
+    """Return the figures of a look. among: figures that can exist."""
     return [
         Row(each, shown(each, now[each]), shown(each, before[each]), FIGURES[each].says)
         for each in FIGURES
-        if FIGURES[each].look == name
+        if FIGURES[each].look == name and each in among
     ]
 
 

@@ -8,6 +8,12 @@ from interview.drills.debrief import compare, named, runs_of
 from interview.drills.drill import causes, find_drill
 from interview.drills.figures import signature
 
+ESTIMATED = (
+    "The server's quantiles of TTFT and ITL are estimates: each lies in the right bucket of a histogram of /metrics. "
+    "Those of the clients are exact, so they can be below the server's."
+)
+"""Note under figures of both sides."""
+
 
 def post_mortem(events: list[dict[str, Any]]) -> str:
     """Return the document. Lines in italics are for the learner to write."""
@@ -51,9 +57,12 @@ def _evidence(events: list[dict[str, Any]], decides: set[str]) -> list[str]:
     if not {"yesterday", "today"} <= runs.keys():
         return []
     lines = ["", "## Evidence", "", f"| figure | {' | '.join(runs)} |", f"|---|{'---|' * len(runs)}"]
-    for line in compare(runs, signature(runs["today"], runs["yesterday"])):
+    shown = compare(runs, signature(runs["today"], runs["yesterday"]))
+    for line in shown:
         mark = " (decides)" if line.figure in decides else ""
         lines.append(f"| {line.says}{mark} | {' | '.join(line.values)} |")
+    if {"server", "client"} <= {line.figure.partition("_")[0] for line in shown}:
+        lines += ["", ESTIMATED]
     return lines
 
 

@@ -24,6 +24,8 @@ CHANGED, LATE = 30, 20
 """Points of the right cause if it was not the first one, and if it was stated after a fix had worked."""
 CHEAP = 4
 """Cost of looks that loses no point."""
+WANTED = 2
+"""Deciding figures to name for all points of the evidence; one if there is only one."""
 MOST_NAMED = 4
 """Figures that a hypothesis may name."""
 PASS = 70
@@ -98,7 +100,7 @@ def evidence_of(drill: Drill, looked: list[str], named: Sequence[str]) -> tuple[
     seen = figures_of(looked)
     decides = [name for name in named if name in drill.evidence and name in seen]
     others = [name for name in named if name not in drill.evidence]
-    wanted = min(2, len(drill.evidence))
+    wanted = min(WANTED, len(drill.evidence))
     if not decides:
         return 0, "none of the named figures decides" if named else "no figure was named"
     if len(others) > len(decides):

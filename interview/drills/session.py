@@ -27,6 +27,7 @@ from typing import Any, Self, TextIO
 from common.paths import data_dir
 from engine.config import ConfigError
 from interview.drills import looks
+from interview.drills.applies import figures_of_drill
 from interview.drills.drill import Change, Drill, Fix, Load, Stage, find_drill
 from interview.drills.figures import FIGURES, LOOKS, Figures
 from interview.drills.measure import figures, good_share
@@ -154,7 +155,8 @@ class Session:
                 raise ConfigError("the time is over: state your hypothesis, apply a fix, or end the drill")
             self.looked.append(name)
             self._write("look", name=name, cost=LOOKS[name].cost)
-        return looks.look(name, self.record, self.faulty.figures, self.healthy.figures)
+        among = figures_of_drill(self.drill.id)
+        return looks.look(name, self.record, self.faulty.figures, self.healthy.figures, among)
 
     def guess(self, cause: str, confidence: int, evidence: list[str]) -> None:
         """State the cause, the confidence in percent and at most MOST_NAMED deciding figures.

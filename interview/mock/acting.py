@@ -117,7 +117,8 @@ def reverse_step(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversa
     tests = _texts(drawn, drawn.shuffled(step, reverse.tests))
     while len(chosen) < 2 and not any(refuted):
         left = tuple(option for option in tests if option[0] not in chosen)
-        heard = yield talk.turn(asked, f"test{len(chosen)}", say, Menu(left), began=not chosen)
+        menu = Menu(left, tuple(name for name, _ in tests))
+        heard = yield talk.turn(asked, f"test{len(chosen)}", say, menu, began=not chosen)
         chosen.append(talk.hear(asked, heard)["pick"])
         test = next(test for test in reverse.tests if test.id == chosen[-1])
         result = yield from run_experiment(

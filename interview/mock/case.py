@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 from interview.drills import looks
+from interview.drills.applies import NOTHING, figures_of_drill
 from interview.drills.checking import recorded
 from interview.drills.commands import commands
 from interview.drills.debrief import named
 from interview.drills.drill import Drill, causes, find_drill
 from interview.drills.figures import FIGURES, LOOKS, Figures
-from interview.drills.score import Guess, Score, score
+from interview.drills.score import WANTED, Guess, Score, score
 from interview.mock import evidence
 from interview.mock.scenario import Step
 from interview.mock.talk import Asked, Talk
@@ -62,15 +64,25 @@ class Case:
 
     def looks_left(self, looked: list[str]) -> list[str]:
         """Return the looks that show something and were not taken."""
-        return [name for name in LOOKS if name not in looked and (self._rows(name) or self.details.get(name))]
+        return [name for name in self.all_looks if name not in looked and self._shows(name)]
+
+    @property
+    def all_looks(self) -> list[str]:
+        """Return the looks of this drill, with those that only a run on this machine can show."""
+        return [name for name in LOOKS if name != "replicas" or self._rows(name)]
+
+    def _shows(self, name: str) -> bool:
+        return bool(self._rows(name) or self.details.get(name) or name in NOTHING)
 
     def shown(self, name: str) -> str:
         """Return a look as Markdown: its details and its figures, verbatim."""
-        lines = looks.in_lines(self.details.get(name, []), self._rows(name), WIDTH)
+        rows = self._rows(name)
+        details = self.details.get(name, []) if rows or name not in NOTHING else [NOTHING[name]]
+        lines = looks.in_lines(details, rows, WIDTH)
         return "\n".join([f"{name}: {LOOKS[name].shows}", "", "```text", *lines, "```"])
 
     def _rows(self, name: str) -> list[looks.Row]:
-        return looks.rows(name, self.faulty, self.healthy)
+        return looks.rows(name, self.faulty, self.healthy, figures_of_drill(self.drill.id))
 
     @property
     def causes(self) -> tuple[tuple[str, str], ...]:
@@ -78,7 +90,7 @@ class Case:
 
     def hypothesis(self, looked: list[str]) -> Hypothesis:
         """Return the form of a hypothesis: causes of the drill, figures of the looks that were taken."""
-        seen = looks.figures_of(looked)
+        seen = looks.figures_of(looked) & figures_of_drill(self.drill.id)
         return Hypothesis(self.causes, tuple(name for name in FIGURES if name in seen))
 
     @property
@@ -122,7 +134,12 @@ class Case:
         ]
         asked.confidence, asked.all_right = guess["confidence"], found.is_solved
         asked.explain, asked.replies["drill"] = self.debrief, self.drill.code
-        talk.note(asked, evidence.of_drill(found, len(fixes), axes, asked.key, guess["confidence"]))
+        talk.note(
+            asked,
+            evidence.of_drill(
+                found, len(fixes), axes, asked.key, guess["confidence"], least=least_cost(self.drill)
+            ),
+        )
         return found
 
     def rows_of(self, fixes: list[str]) -> Iterator[tuple[str, str, str, bool]]:
@@ -136,6 +153,12 @@ class Case:
 def cheapest_evidence(drill: Drill) -> str:
     """Return the deciding figure whose look costs least."""
     return min(drill.evidence, key=lambda name: LOOKS[FIGURES[name].look].cost)
+
+
+def least_cost(drill: Drill) -> int:
+    """Return the cost of the cheapest looks that show all figures which a full score names."""
+    groups = combinations(drill.evidence, min(WANTED, len(drill.evidence)))
+    return min(sum(LOOKS[name].cost for name in {FIGURES[each].look for each in group}) for group in groups)
 
 
 def look_words(name: str) -> str:

@@ -39,6 +39,10 @@ SURPRISE_WEIGHT = 2.0
 """Weight of a wrong answer of a candidate who was SURE."""
 PROSE_WEIGHT = 2.0
 """Weight of an explanation as evidence of mechanism, beside that of one probe."""
+MORE_THAN_NEEDED = 3.0
+"""Least that a solved incident earns, whatever its looks cost."""
+VAIN = 0.25
+"""Value that each point of cost loses which the looks of an incident had beyond the cheapest that decide."""
 PAR = 1.3
 """Cost of a design, relative to the reference, that still scores 5."""
 Kind = Literal["words", "option", "number", "program", "design"]
@@ -173,16 +177,20 @@ def of_canvas(
 
 
 def of_drill(
-    score: Score, fixes: int, axes: Sequence[str], step: str, confidence: int = UNSURE
+    score: Score, fixes: int, axes: Sequence[str], step: str, confidence: int = UNSURE, *, least: int
 ) -> list[Evidence]:
-    """Return the evidence of an incident: the score of its drill. fixes: number of repairs that were tried."""
+    """Return the evidence of an incident: the score of its drill, less what its looks cost in vain. fixes: number of
+    repairs that were tried. least: cost of the cheapest looks that decide."""
     named = "cause found" if score.cause else "wrong cause"
     decided = "figure that decides named" if score.evidence else "no figure that decides"
     ended = f"{'solved' if score.fix else 'not solved'} with {counted(fixes, 'repair')}"
-    why = f"{named}, {decided}, {ended}, looks cost {score.cost}: {score.total} of 100 points"
+    vain = max(0, score.cost - least)
+    looks = f"looks cost {score.cost}" + (f" where {least} would do" if vain else "")
+    why = f"{named}, {decided}, {ended}, {looks}: {score.total} of 100 points"
+    most = max(MORE_THAN_NEEDED, 5.0 - VAIN * vain)
     found = []
     for axis in axes:
-        value, words = 1.0 + score.total / 25, why
+        value, words = min(most, 1.0 + score.total / 25), why
         if axis == "communication":
             continue
         if axis == "correctness":

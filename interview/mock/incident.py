@@ -50,7 +50,7 @@ def _look_around(
             options.append((LIVE, f"Run it here, about {RUN_S} s; looks and repairs then show this machine"))
         if len(looked) < MOST_LOOKS:
             options += [(name, look_words(name)) for name in case.looks_left(looked)]
-        menu = Menu(tuple(options))
+        menu = Menu(tuple(options), (KNOWN, LIVE, *case.all_looks))
         heard = yield talk.turn(asked, f"look{count}", say, menu, began=count == 0)
         pick = talk.hear(asked, heard)["pick"]
         if pick == KNOWN:
@@ -76,7 +76,8 @@ def _repair(
     say = "What do you change? Then we see the same load again."
     while len(fixes) < MOST_FIXES:
         left = tuple(option for option in options if option[0] not in fixes)
-        heard = yield talk.turn(asked, f"fix{len(fixes)}", say, Menu(left))
+        menu = Menu(left, tuple(name for name, _ in options))
+        heard = yield talk.turn(asked, f"fix{len(fixes)}", say, menu)
         fixes.append(talk.hear(asked, heard)["pick"])
         if case.is_live:
             result = yield from _run_live(talk, case, asked, f"run.{fixes[-1]}", int(fixes[-1]))

@@ -108,6 +108,14 @@ class Menu(Want):
 
     options: tuple[tuple[str, str], ...]
     """(id, text)."""
+    order: tuple[str, ...] = ()
+    """Ids of all options of a step in their order: an option keeps its number while others come and go."""
+
+    @property
+    def numbers(self) -> dict[int, str]:
+        """Return the ids of the options by the number that chooses them."""
+        order = self.order or [name for name, _ in self.options]
+        return {order.index(name) + 1: name for name, _ in self.options}
 
     def check(self, reply: dict[str, Any]) -> None:
         if reply.get("pick") not in dict(self.options):

@@ -39,7 +39,7 @@ def typed(turn: Turn, reply: dict[str, Any]) -> list[str]:
             else [v.split(" ", 1)[1] for v in values]
         )
     if isinstance(want, Menu):
-        return [str([name for name, _ in want.options].index(reply["pick"]) + 1)]
+        return [str(next(number for number, name in want.numbers.items() if name == reply["pick"]))]
     if isinstance(want, Hypothesis):
         number = [name for name, _ in want.causes].index(reply["cause"]) + 1
         return [str(number), f"{reply['confidence']} %", ", ".join(reply["evidence"])]

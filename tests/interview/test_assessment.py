@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from interview.drills.drill import find_drill
+from interview.drills.figures import LOOKS
 from interview.drills.score import Guess, score
 from interview.mock import evidence as ev
 from interview.mock.assessment import AxisMark, anchor, assess, lack_of, reason, recommend, rubric
 from interview.mock.candidates import VAGUE, Candidate
+from interview.mock.case import least_cost
 from interview.mock.estimates import closeness, interval_value
 from interview.mock.evidence import Evidence
 from interview.mock.prose import UNPROVEN, of_prose
@@ -264,7 +266,7 @@ def test_an_incident_is_marked_by_the_score_of_its_drill() -> None:
 
     def value(cause: str, evidence: list[str], looks: list[str], fixes: int, is_fixed: bool) -> float:
         found = score(drill, looks, [Guess(cause, 80, evidence)], fixes if is_fixed else None, 60.0)
-        return ev.of_drill(found, fixes, ["diagnosis"], "s/x")[0].value
+        return ev.of_drill(found, fixes, ["diagnosis"], "s/x", least=1)[0].value
 
     assert value("seqs_too_low", ["waiting_mean", "running_mean"], ["queue"], 1, True) == 5
     assert value("seqs_too_low", ["waiting_mean", "running_mean"], ["queue"], 2, True) == 4.6
@@ -274,12 +276,36 @@ def test_an_incident_is_marked_by_the_score_of_its_drill() -> None:
 
 
 @pytest.mark.parametrize(
+    ("looks", "value", "why"),
+    [
+        (["queue"], 5, "looks cost 1: 100 of"),
+        (["quality", "queue"], 4.5, "looks cost 3 where 1 would do: 100 of"),
+        ([name for name in LOOKS if name != "config"], 3, "looks cost 17 where 1 would do: 90 of"),
+    ],
+)
+def test_looks_beyond_the_cheapest_that_decide_lower_the_mark(
+    looks: list[str], value: float, why: str
+) -> None:
+    drill = find_drill("seqs-too-low")
+    found = score(drill, looks, [Guess(drill.cause, 80, ["waiting_mean", "running_mean"])], 1, True, 60.0)
+    [observed] = ev.of_drill(found, 1, ["diagnosis"], "s/x", least=least_cost(drill))
+    assert observed.value == value and why in observed.why
+
+
+@pytest.mark.parametrize(("drill", "cost"), [("seqs-too-low", 1), ("never-fits", 3), ("noisy-neighbour", 2)])
+def test_the_least_cost_is_that_of_the_looks_with_all_figures_that_a_full_score_names(
+    drill: str, cost: int
+) -> None:
+    assert least_cost(find_drill(drill)) == cost
+
+
+@pytest.mark.parametrize(
     ("cause", "sure", "weight"), [("overload", 80, 2), ("overload", 60, 1), ("seqs_too_low", 95, 1)]
 )
 def test_a_wrong_cause_of_an_incident_counts_twice_and_says_so(cause: str, sure: int, weight: float) -> None:
     drill = find_drill("seqs-too-low")
     found = score(drill, ["queue"], [Guess(cause, sure, ["kv_mean"])], None, 60.0)
-    observed = ev.of_drill(found, 2, ["diagnosis", "correctness"], "s/x", sure)
+    observed = ev.of_drill(found, 2, ["diagnosis", "correctness"], "s/x", sure, least=1)
     assert [each.weight for each in observed] == [weight] * 2
     assert [each.why.endswith(f"; {sure} % sure, so it counts twice") for each in observed] == [
         weight == 2

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from interview.drills.applies import figures_of_drill
 from interview.drills.checking import recorded
-from interview.drills.drill import find_drill
+from interview.drills.drill import Drill, Load, Stage, find_drill, load_drills
 from interview.drills.figures import LOOKS
-from interview.drills.post_mortem import post_mortem
+from interview.drills.post_mortem import ESTIMATED, post_mortem
+from interview.drills.running import Record, Tell
 from interview.mock.case import Case
 from interview.mock.drawn import draw_scenario
 from interview.mock.incident import KNOWN, LIVE, incident_step
@@ -20,6 +22,7 @@ from interview.mock.talk import Asked, Heard, Spec, Talk
 from interview.mock.turns import Hypothesis, Menu, RunDrill, Turn
 from quizzes.grading import ParseError
 from quizzes.yaml_files import UnknownId
+from tests.app.debugger.drill_records import SETTING, run
 
 SCENARIOS = load_scenarios()
 INCIDENTS = [
@@ -92,6 +95,84 @@ def test_only_figures_that_a_look_has_shown_are_evidence() -> None:
     for evidence, says in ((["waiting_mean"], "no look has shown"), ([], "no figure is named")):
         with pytest.raises(ParseError, match=says):
             floor.reply(cause="seqs_too_low", confidence=90, evidence=evidence)
+
+
+def test_an_option_keeps_its_number_while_others_come_and_go() -> None:
+    floor = Floor("sre.noon_cliff", "the_incident")
+    seen: list[dict[int, str]] = []
+    for pick in ("cache", "latency", KNOWN):
+        assert floor.turn is not None and isinstance(floor.turn.want, Menu)
+        seen.append(floor.turn.want.numbers)
+        floor.reply(pick=pick)
+    floor.reply(cause="overload", confidence=50, evidence=["server_ttft_p50"])
+    assert {name: number for menu in seen for number, name in menu.items()} == {
+        name: number for number, name in seen[0].items()
+    }
+    assert {seen[0][number] for number in seen[0].keys() - seen[2].keys()} == {"cache", "latency"}
+    assert floor.turn is not None and isinstance(floor.turn.want, Menu)
+    fixes = floor.turn.want.numbers
+    wrong = next(
+        str(number) for number, fix in enumerate(Case.of(floor.step).drill.fixes, 1) if not fix.helps
+    )
+    floor.reply(pick=wrong)
+    assert floor.turn is not None and isinstance(floor.turn.want, Menu)
+    assert floor.turn.want.numbers == {number: name for number, name in fixes.items() if name != wrong}
+
+
+def test_figures_that_one_server_cannot_have_are_neither_offered_nor_shown() -> None:
+    floor = Floor("sre.noon_cliff", "the_incident")
+    case = Case.of(floor.step)
+    assert (
+        "replicas" not in case.looks_left([])
+        and "replica_spread" not in case.hypothesis(["replicas"]).figures
+    )
+    assert "tenant_share" not in case.shown("clients") and "hit_rate" not in case.shown("cache")
+    assert "nothing: no request has a known answer" in case.shown("quality")
+    assert case.hypothesis(["quality"]).figures == ()
+    proof = recorded()["bad-canary"]
+    two = Case(find_drill("bad-canary"), proof.healthy, proof.faulty, proof.good)
+    assert "replicas" in two.looks_left([]) and "replica_step_ratio" in two.shown("replicas")
+
+
+@pytest.mark.parametrize(("drill_id", "explains"), [("seqs-too-low", True), ("rope", False)])
+def test_a_post_mortem_explains_why_a_client_can_be_below_the_server(drill_id: str, explains: bool) -> None:
+    proof = recorded()[drill_id]
+    events = [
+        {
+            "at": "2000-01-01T00:00:00",
+            "event": name,
+            "drill": drill_id,
+            "figures": figures,
+            "good": 1.0,
+            "is_met": True,
+        }
+        for name, figures in (("start", {}), ("healthy", proof.healthy), ("faulty", proof.faulty))
+    ]
+    assert (ESTIMATED in post_mortem(events)) is explains
+
+
+@pytest.mark.parametrize("drill", load_drills(), ids=lambda drill: drill.id)
+def test_every_figure_that_decides_or_differs_in_a_recorded_run_can_exist_there(drill: Drill) -> None:
+    among = figures_of_drill(drill.id)
+    assert set(drill.evidence) <= among
+    assert set(recorded()[drill.id].signature) <= among
+
+
+@pytest.mark.parametrize(("num_late", "starts"), [(0, 2), (1, 3), (2, 2)])
+def test_a_live_run_whose_healthy_server_misses_its_objective_twice_fails(num_late: int, starts: int) -> None:
+    begun: list[Stage] = []
+
+    def runs(stage: Stage, load: Load, tell: Tell) -> Record:
+        begun.append(stage)
+        settings = {**stage.set, SETTING: 99} if len(begun) <= num_late else stage.set
+        return run(stage.model_copy(update={"set": settings}), load, tell)
+
+    reply = live(RunDrill("seqs-too-high", {"fix": 0}), lambda text: None, runs)
+    assert len(begun) == starts
+    if num_late < 2:
+        assert reply["result"]["good"] == {"healthy": 1.0, "faulty": 0.0}
+    else:
+        assert reply == {"failed": "this machine is too busy: the healthy server, too, has 0% good requests"}
 
 
 def test_a_run_that_fails_leaves_the_recorded_figures() -> None:

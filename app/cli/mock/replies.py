@@ -90,8 +90,8 @@ def read_ask(talk: Conversation, want: Ask) -> dict[str, Any]:
 
 
 def read_menu(talk: Conversation, want: Menu) -> dict[str, Any]:
-    showing.menu([text for _, text in want.options])
-    ids = [name for name, _ in want.options]
+    texts, numbers = dict(want.options), want.numbers
+    showing.menu({number: texts[name] for number, name in numbers.items()})
     while True:
         try:
             line = talk.floor.read(" number > ")
@@ -104,11 +104,11 @@ def read_menu(talk: Conversation, want: Menu) -> dict[str, Any]:
             talk.floor.command("/help")
             continue
         text = line.rstrip(".) ")
-        if text.isascii() and text.isdigit() and 1 <= int(text) <= len(ids):
-            return {"pick": ids[int(text) - 1]}
-        if text in ids:
+        if text.isascii() and text.isdigit() and int(text) in numbers:
+            return {"pick": numbers[int(text)]}
+        if text in texts:
             return {"pick": text}
-        showing.warning(f"type a number from 1 to {len(ids)}")
+        showing.warning(f"type one of {', '.join(map(str, numbers))}")
 
 
 def read_mark(talk: Conversation, want: Mark) -> dict[str, Any]:

@@ -122,10 +122,14 @@ def _verdict(ok: bool, is_prediction: bool) -> str:
     return f"{terminal.mark(ok)} {words[0 if ok else 1]}"
 
 
-def menu(texts: list[str]) -> None:
-    """Print numbered texts."""
-    console().print()
-    showing.menu(texts)
+def menu(texts: list[str] | dict[int, str]) -> None:
+    """Print texts with their numbers; those of a list are 1, 2, …"""
+    where = console()
+    where.print()
+    for number, text in texts.items() if isinstance(texts, dict) else enumerate(texts, 1):
+        where.print(showing.numbered(f"{number}", text))
+    if texts:
+        where.print()
 
 
 def quote(text: str) -> None:

@@ -11,6 +11,7 @@ from app.debugger.page_frame import row_table
 from app.debugger.views.drill_looks import charts_of, request_rows
 from engine.config import ConfigError
 from interview.drills import looks
+from interview.drills.applies import NOTHING, figures_of_drill
 from interview.drills.debrief import Line
 from interview.drills.figures import LOOKS
 from interview.drills.looks import Row
@@ -47,7 +48,11 @@ def show(held: Held) -> None:
     assert session.record and session.before and session.faulty and session.healthy
     st.header(f"{name}: {LOOKS[name].shows}")
     charts = charts_of(name, session.record, session.before)
-    rows = looks.rows(name, session.faulty.figures, session.healthy.figures)
+    among = figures_of_drill(session.drill.id)
+    rows = looks.rows(name, session.faulty.figures, session.healthy.figures, among)
+    if not rows and name in NOTHING:
+        st.caption(sentence(NOTHING[name]))
+        return
     if charts.pairs:
         st.html(KEY)
         run_charts(
@@ -75,8 +80,9 @@ def figures(held: Held) -> list[Row]:
     """Return the figures of all looks so far."""
     session = held.session
     assert session.faulty and session.healthy
+    among = figures_of_drill(session.drill.id)
     return [
         row
         for name in session.looked
-        for row in looks.rows(name, session.faulty.figures, session.healthy.figures)
+        for row in looks.rows(name, session.faulty.figures, session.healthy.figures, among)
     ]

@@ -92,9 +92,10 @@ def prose(held: Held, want: Prose) -> None:
 
 def menu(held: Held, want: Menu) -> None:
     with panel(held, "choices"):
-        for place, (name, text) in enumerate(want.options, 1):
+        texts = dict(want.options)
+        for place, name in want.numbers.items():
             chosen = st.button(
-                markdown(text),
+                markdown(texts[name]),
                 key=f"mock {held.turn.id} {name}",
                 shortcut=str(place) if place < 10 else None,
                 width="stretch",

@@ -142,7 +142,7 @@ def type_reply(tab: Page, turn: Turn, reply: dict[str, Any]) -> None:
             press("Tab")
         press("Control+Shift+Enter" if want.can_try else "Control+Enter")
     elif isinstance(want, Menu):
-        press(str([name for name, _ in want.options].index(reply["pick"]) + 1))
+        press(str(next(number for number, name in want.numbers.items() if name == reply["pick"])))
     elif isinstance(want, Hypothesis):
         press("Space")
         for _ in range([name for name, _ in want.causes].index(reply["cause"])):
