@@ -15,7 +15,7 @@ from typing import Any
 
 from common.text import figure
 from quizzes.expressions import ExpressionError, evaluate
-from quizzes.grading.units import SUFFIXES, Unit, expected_unit, unit
+from quizzes.grading.units import KINDS, SUFFIXES, Unit, expected_unit, unit
 from quizzes.question import Answer
 
 MAX_CHARACTERS = 4000
@@ -131,6 +131,7 @@ def clean(text: str) -> str:
 
 
 def _int(text: str, answer: Answer) -> Parsed:
+    _not_a_negative_count(text, answer)
     parsed = _quantity(text, answer)
     if parsed.value.denominator != 1:
         of = f" of {answer.unit}: {_figure(float(parsed.value))}" if answer.unit else ""
@@ -183,6 +184,13 @@ def _quantity(text: str, answer: Answer) -> Parsed:
     if found.is_binary != asked.is_binary and asked.kind.startswith("bytes"):
         remark = f"you answered in {found.text}; in {asked.text} it is {_figure(float(value))}"
     return Parsed(value, found.text, float(typed), remark)
+
+
+def _not_a_negative_count(text: str, answer: Answer) -> None:
+    """Raise ParseError for "-5 steps". A difference of bytes or of milliseconds may be negative."""
+    number, _ = _split_number(text)
+    if answer.unit and number is not None and number < 0 and expected_unit(answer.unit).is_count:
+        raise ParseError(f"a number of {answer.unit} is not negative", "type 0 or more")
 
 
 def _not_a_binary_thousand(number: Fraction, rest: str, asked: Unit | None, answer: Answer) -> None:
@@ -346,7 +354,8 @@ def _unit_after_number(rest: str, asked: Unit | None, answer: Answer) -> tuple[i
             return SUFFIXES[suffix[1]], after
     if asked is None:
         raise ParseError(f"{_quote(rest)} after the number: this answer has no unit", "type only the number")
-    why = f"it measures {found.kind}, not {asked.kind}" if found else "the unit is unknown"
+    kind = asked.kind if asked.kind in KINDS else asked.text
+    why = f"it measures {found.kind}, not {kind}" if found else "the unit is unknown"
     if rest in ("Mb", "Gb", "Tb", "Kb"):
         why = f"{rest} may be bits or bytes"
     raise ParseError(

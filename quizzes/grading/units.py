@@ -98,6 +98,11 @@ class Unit:
         top = self.text.lower().split("/")[0]
         return re.match(r"[kmgtp]i(?!l)|[kmgt](?:i|e)bi", top) is not None
 
+    @property
+    def is_count(self) -> bool:
+        """Return whether it counts things, which cannot be fewer than 0."""
+        return self.kind in ("tokens", "requests") or self.kind not in KINDS and "/" not in self.kind
+
     def accepted(self) -> str:
         """Return units of the same kind, for a message."""
         top, _, bottom = self.kind.partition("/")

@@ -157,6 +157,13 @@ def test_control_characters_are_dropped_and_other_bytes_replaced() -> None:
     assert replies()[-1] == {"text": "a red word reversed"}
 
 
+@pytest.mark.parametrize("skip", ["/pass", "/s", ":s", ":pass"])
+def test_a_number_that_is_not_known_names_the_way_to_pass_in_every_spelling(skip: str) -> None:
+    done = prep(*START, lines=(*WARM, *PROSE, *PROBE, *"hp", "I don't know, I would measure", skip, "q"))
+    assert "is not a number; type a number" in done.output and "/pass gives no answer" in done.output
+    assert replies()[-1] == {"pass": True}
+
+
 def test_silence_and_20_000_characters_are_told_and_cost_nothing() -> None:
     done = prep(*START, lines=(*WARM, ".", "word " * 4100, ".", "q"))
     assert "you have not said anything yet" in done.output

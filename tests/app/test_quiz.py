@@ -124,6 +124,18 @@ def test_what_cannot_be_read_is_asked_again_and_costs_nothing(home: Path, tmp_pa
     assert result["summary"]["right"] == 1 and result["items"][0]["points"] == 2
 
 
+@pytest.mark.parametrize("skip", ["s", "/s", "/skip", "/pass", ":s", ":S"])
+def test_a_question_is_skipped_in_every_spelling(skip: str, home: Path, tmp_path: Path) -> None:
+    done = prep(
+        "quiz", "--question", QUESTION, "--seed", "7", "--script", script(tmp_path, "no idea", skip, "")
+    )
+    assert (
+        "'no idea' is not a number; type a number in steps: 1536 or 1.5k; /s skips it"
+        in done.output.replace("\n", " ")
+    )
+    assert "skipped" in done.output
+
+
 def test_hints_cost_and_are_counted(home: Path, tmp_path: Path) -> None:
     path = script(tmp_path, "h", *right_answers(7), "")
     result = as_json("quiz", "--question", QUESTION, "--seed", "7", "--script", path)

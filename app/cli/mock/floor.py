@@ -17,7 +17,9 @@ from app.cli.quiz.dialogue import Dialogue, Quit, Skip
 from common.names import closest
 
 COMMANDS = ("clarify", "draw", "editor", "help", "pass", "pause", "q", "quit", "time")
-_COMMAND = re.compile(r"/([a-zA-Z]+|\?)(?:\s+(.*))?$", re.DOTALL)
+_COMMAND = re.compile(r"[/:]([a-zA-Z]+|\?)(?:\s+(.*))?$", re.DOTALL)
+SHORT = {"?": "help", "q": "quit", "s": "pass", "skip": "pass", "e": "editor"}
+"""Other names of commands, as in a quiz."""
 _LONGEST = 100_000
 
 
@@ -79,7 +81,7 @@ class Floor(Dialogue):
         if found is None:
             return False
         name, rest = found[1].lower(), (found[2] or "").strip()
-        name = {"?": "help", "q": "quit"}.get(name, name)
+        name = SHORT.get(name, name)
         if name == "quit" and not rest:
             raise Quit
         if name == "pass" and not rest:

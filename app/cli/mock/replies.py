@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 ASK_HELP = (
     "For an option type its number. Numbers may be arithmetic (38*32) and have units (1.5 GiB); an interval is "
     "lo..hi. "
-    "/clarify QUESTION · /pause · /time · /draw · /pass gives no answer · q leaves (:q where the answer is a word)"
+    "/clarify QUESTION · /pause · /time · /draw · /pass gives no answer · q leaves (/q where the answer is a word)"
 )
+NO_ANSWER = "/pass gives no answer"
 PASS_NOTHING = "this cannot be passed"
 
 
@@ -78,7 +79,7 @@ def read_ask(talk: Conversation, want: Ask) -> dict[str, Any]:
         talk.say_note("you have typed: " + " · ".join(f"{key} {text or '-'}" for key, text in known.items()))
     try:
         replies, _ = read_replies(
-            talk.floor, instance, _say(talk), known=known, keep=talk.keep, help=ASK_HELP
+            talk.floor, instance, _say(talk), known=known, keep=talk.keep, help=ASK_HELP, skip=NO_ANSWER
         )
         confidence = (
             read_confidence(talk.floor, _say(talk), f"{STAKES} {ASSUMED}") if want.confidence else None

@@ -66,8 +66,6 @@ def _lines(talk: Conversation, want: Prose, lines: list[str], write: Any) -> str
             raise Quit
         if line in ("?", ":?"):
             talk.floor.command("/help")
-        elif line == ":e":
-            write("")
         elif line != END:
             lines.append(line)
             talk.keep()

@@ -18,10 +18,24 @@ _CONTROL = re.compile(
     "\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 COMMANDS = {"h": "hint", "s": "skip", "q": "quit", "?": "help"}
+"""Letter that is a command at a prompt which takes no words."""
+_MARKED = {
+    **COMMANDS,
+    **{name: name for name in COMMANDS.values()},
+    "pass": "skip",
+    "e": "editor",
+    "editor": "editor",
+}
+"""What may follow a slash, or a colon as in earlier versions."""
 HELP = (
     "h hint · s skip · q quit (your answers are kept) · ? this help. Numbers may be arithmetic: 38*32. "
-    "Where the answer is a word, type :h, :s, :q"
+    "Where the answer is a word, type /h, /s, /q"
 )
+
+
+def command_of(line: str) -> str:
+    """Return the command of a line such as /s, /skip or :s; "" if it is none."""
+    return _MARKED.get(line[1:].lower(), "") if line[:1] in ("/", ":") else ""
 
 
 class Quit(Exception):
@@ -72,13 +86,12 @@ class Dialogue:
         Raises Quit, Skip.
         """
         line = self.read(prompt)
-        key = line[1:] if line.startswith(":") else ("" if words else line)
-        command = COMMANDS.get(key.lower(), "text")
+        command = command_of(line) or COMMANDS.get("" if words else line.lower(), "text")
         if command == "quit":
             raise Quit
         if command == "skip" and skips:
             raise Skip
-        if command == "hint" and not hints:
+        if command == "editor" or command == "hint" and not hints:
             command = "help"
         return command, line
 

@@ -16,7 +16,7 @@ from rich.padding import Padding
 
 from app.cli import terminal
 from app.cli.quiz import showing
-from app.cli.quiz.dialogue import Quit, Skip
+from app.cli.quiz.dialogue import Quit, Skip, command_of
 from app.cli.quiz.editor import edit
 from common.text import counted
 from quizzes.answering import keep
@@ -40,8 +40,8 @@ MARK_EXPLANATION = (
     "x if you stated the opposite. q quits."
 )
 WRITE_HELP = (
-    "Write your answer as you would say it. A line that holds only a dot ends it; :e opens your editor, "
-    ":h shows a hint, :s skips the question, :q quits."
+    "Write your answer as you would say it. A line that holds only a dot ends it; /e opens your editor, "
+    "/h shows a hint, /s skips the question, /q quits."
 )
 
 
@@ -97,25 +97,26 @@ def _committed(sitting: Sitting, instance: Instance, record: Record, points: lis
 def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
     """Read lines until one that holds only a dot."""
     lo, hi = (100, 350) if instance.question.kind == "design" else (60, 150)
-    keys = "End with a line that holds only a dot. :e editor · :h hint · :s skip · :q quit"
+    keys = "End with a line that holds only a dot. /e editor · /h hint · /s skip · /q quit"
     sitting.say(f" [dim]{lo} to {hi} words are usual. {keys}[/]")
     lines: list[str] = []
     while True:
         line = sitting.dialogue.read(" | ")
+        command = "help" if line == "?" else command_of(line)
         if line == END:
             text = "\n".join(lines).strip()
             if text:
                 return text
-            sitting.say(" [yellow]the answer is empty; :s skips the question[/]")
-        elif line == ":q":
+            sitting.say(" [yellow]the answer is empty; /s skips the question[/]")
+        elif command == "quit":
             raise Quit
-        elif line == ":s":
+        elif command == "skip":
             raise Skip
-        elif line == ":h" and not sitting.exam:
+        elif command == "hint" and not sitting.exam:
             record.hints += sitting.hint(instance, record.hints)
-        elif line in ("?", ":?"):
+        elif command == "help":
             sitting.say(showing.note(WRITE_HELP))
-        elif line == ":e":
+        elif command == "editor":
             lines = edit("\n".join(lines)).splitlines()
             count = sum(len(each.split()) for each in lines)
             sitting.say(f" [dim]{counted(count, 'word')}; a dot commits them, or write more[/]")
@@ -174,9 +175,9 @@ def _mark(
                 sitting.say(f"   [dim]judge: {by_judge[point.id].verdict}[/]")
         while point.id not in marks:
             key = sitting.dialogue.read(f"   {MARK_HELP} > ").lower()
-            if key in (":q", "q"):
+            if key == "q" or command_of(key) == "quit":
                 raise Quit
-            if key in ("?", ":?"):
+            if key == "?" or command_of(key) == "help":
                 sitting.say(f"   [dim]{MARK_EXPLANATION}[/]")
             if key in MARKS:
                 marks[point.id] = MARKS[key]

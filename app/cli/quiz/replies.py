@@ -27,11 +27,13 @@ def read_replies(
     known: dict[str, str] | None = None,
     keep: Callable[[], object] = lambda: None,
     help: str = HELP,
+    skip: str = "/s skips it",
 ) -> tuple[dict[str, str], int]:
     """Read a parseable reply for every part. Return the replies and the number of hints shown. Raises Skip, Quit.
 
     hint: prints the hint with that number and returns 1, or 0 if there is none. known: replies that were read before;
-    each new one is added to it, then `keep` is called. An interval may be left out: "" in `known`.
+    each new one is added to it, then `keep` is called. An interval may be left out: "" in `known`. skip: told after
+    words where a number is asked for, such as "I do not know".
     """
     replies = {} if known is None else known
     hints = 0
@@ -52,7 +54,8 @@ def read_replies(
                     replies[key] = line
                     keep()
                 except ParseError as error:
-                    say(f" [yellow]{escape(str(error))}[/]")
+                    has_number = any(letter.isdigit() for letter in line)
+                    say(f" [yellow]{escape(str(error))}{'' if has_number else f'; {skip}'}[/]")
     left_out = [key for key, text in replies.items() if key.endswith(".interval") and not text]
     return {key: text for key, text in replies.items() if key not in left_out}, hints
 
