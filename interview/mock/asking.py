@@ -9,6 +9,7 @@ from common.text import figure
 from interview.mock import evidence
 from interview.mock.drawn import Drawn
 from interview.mock.estimates import is_boundless
+from interview.mock.reacting import reaction
 from interview.mock.scenario import Step
 from interview.mock.talk import Asked, Conversation, Heard, Talk
 from interview.mock.turns import Ask, Form, RunExperiment, Turn, read_pick
@@ -35,7 +36,7 @@ def ask_step(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversation
     if step.explain and (step.experiment is None or result is not None):
         asked.explain = drawn.text(step.explain, **({} if result is None else {"result": result}))
     if step.experiment is not None and result is not None:
-        talk.preface = asked.explain
+        talk.preface = f"{asked.reaction} {asked.explain}".strip()
 
 
 def ask_instance(
@@ -56,6 +57,8 @@ def ask_instance(
     graded = grade(instance, reply["replies"], result)
     tell(talk, asked, instance, graded)
     texts, rescued = texts_of(instance), asked.rescued
+    asked.reaction = reaction(graded, texts, ran=result is not None)
+    talk.preface = f"{talk.preface} {asked.reaction}".strip()
     sure = evidence.UNSURE if asked.confidence is None else asked.confidence
     talk.note(
         asked, evidence.of_answers(graded, axes, asked.key, rescued=rescued, confidence=sure, texts=texts)

@@ -46,6 +46,7 @@ OPENING = (
 )
 LATE = "Your last answer took longer than planned."
 TIME_LEFT = "We have time left, so let us come back to an earlier answer."
+CONTRADICTED = "So what you said about it in your answer does not hold either."
 OVERTIME = 1.2
 CLASSES = ("contradicted", "missing", "claimed", "no_number", "sure", "missed", "extension")
 """Reasons for a follow-up, the most urgent first. claimed: a point that must be made, and a probe that tests it."""
@@ -143,6 +144,8 @@ def _follow_up(talk: Talk, each: LeftOut) -> Conversation:
     else:
         yield from _ask(talk, drawn, follow_up, reason, quotation(drawn, step, asked, follow_up, reason))
         result = False if talk.asked[-1].passed else talk.asked[-1].all_right
+    if result is False and reason.startswith("contradicted:"):
+        talk.preface = f"{talk.preface} {CONTRADICTED}".strip()
     for point in step.keypoints:
         if follow_up.id in point.probes and result is not None:
             asked.probes.setdefault(point.id, []).append(result)

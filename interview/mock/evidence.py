@@ -43,8 +43,9 @@ MORE_THAN_NEEDED = 3.0
 """Least that a solved incident earns, whatever its looks cost."""
 VAIN = 0.25
 """Value that each point of cost loses which the looks of an incident had beyond the cheapest that decide."""
-PAR = 1.3
-"""Cost of a design, relative to the reference, that still scores 5."""
+COSTS = ((1.3, 5.0), (2.0, 4.0), (4.0, 3.0))
+"""Cost of a design that meets its goals, relative to the reference -> its value. One that buys more earns LAVISH."""
+LAVISH = 2.0
 Kind = Literal["words", "option", "number", "program", "design"]
 
 
@@ -169,8 +170,10 @@ def of_canvas(
     met = f"{sum(goals_met)} of {len(goals_met)} goals met"
     if share < 1:
         value = 1.0 + 2.0 * share
+    elif not reference:
+        value = 4.0  # nothing to compare with
     else:
-        value = 5.0 if cost <= PAR * reference else 4.0
+        value = next((value for most, value in COSTS if cost <= most * reference), LAVISH)
     after = counted(tries, "try")
     why = f"{met}, {cost / reference:.2f} x the reference's cost, {after}" if reference else met
     return [Evidence(axis, value, why, step, weight, "design") for axis in axes if axis != "communication"]

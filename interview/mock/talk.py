@@ -81,6 +81,8 @@ class Asked:
     run: dict[str, Any] = field(default_factory=dict)
     """{"name", "args", "result"} or {"name", "args", "failed"}."""
     explain: str = ""
+    reaction: str = ""
+    """The interviewer's words about an answer that is far off, or that a run contradicts."""
     rescued: bool = False
     passed: bool = False
     all_right: bool | None = None

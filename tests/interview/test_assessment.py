@@ -255,7 +255,14 @@ def test_an_interval_counts_twice_only_if_it_missed(interval: tuple[float, float
 
 @pytest.mark.parametrize(
     ("met", "cost", "value"),
-    [([True, True], 10.0, 5), ([True, True], 14.0, 4), ([True, False], 1.0, 2), ([False, False], 1.0, 1)],
+    [
+        ([True, True], 10.0, 5),
+        ([True, True], 14.0, 4),
+        ([True, True], 40.0, 3),
+        ([True, True], 160.0, 2),
+        ([True, False], 1.0, 2),
+        ([False, False], 1.0, 1),
+    ],
 )
 def test_a_design_needs_all_goals_then_its_cost_counts(met: list[bool], cost: float, value: float) -> None:
     assert ev.of_canvas(met, cost, 10.0, ["tradeoffs"], "s/x", 2)[0].value == value
