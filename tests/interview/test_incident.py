@@ -22,7 +22,7 @@ from interview.mock.talk import Asked, Heard, Spec, Talk
 from interview.mock.turns import Hypothesis, Menu, RunDrill, Turn
 from quizzes.grading import ParseError
 from quizzes.yaml_files import UnknownId
-from tests.app.debugger.drill_records import SETTING, run
+from tests.app.debugger.drill_records import GOOD, SETTING, run
 
 SCENARIOS = load_scenarios()
 INCIDENTS = [
@@ -173,6 +173,29 @@ def test_a_live_run_whose_healthy_server_misses_its_objective_twice_fails(num_la
         assert reply["result"]["good"] == {"healthy": 1.0, "faulty": 0.0}
     else:
         assert reply == {"failed": "this machine is too busy: the healthy server, too, has 0% good requests"}
+
+
+@pytest.mark.parametrize(
+    ("is_busy", "helps", "starts"), [(False, True, 1), (True, True, 2), (True, False, 1)]
+)
+def test_a_right_fix_on_a_busy_machine_is_repeated_and_then_no_verdict(
+    is_busy: bool, helps: bool, starts: int
+) -> None:
+    drill = find_drill("seqs-too-high")
+    number = next(n for n, fix in enumerate(drill.fixes, 1) if fix.helps is helps)
+    begun: list[Stage] = []
+
+    def runs(stage: Stage, load: Load, tell: Tell) -> Record:
+        begun.append(stage)
+        settings = {**stage.set, SETTING: 99 if is_busy else GOOD}
+        return run(stage.model_copy(update={"set": settings}), load, tell)
+
+    reply = live(RunDrill(drill.id, {"fix": number}), lambda text: None, runs)
+    assert len(begun) == starts
+    if is_busy and helps:
+        assert reply == {"failed": "this machine is too busy: a repair that helps leaves 0% good requests"}
+    else:
+        assert reply == {"result": {"good": {str(number): 0.0 if is_busy else 1.0}}}
 
 
 def test_a_run_that_fails_leaves_the_recorded_figures() -> None:
