@@ -50,6 +50,8 @@ def ask_instance(
         result = yield from run_experiment(talk, asked, run.run, instance.run_args())
     if reply.get("pass"):
         asked.passed = True
+        if result is not None:
+            talk.preface = f"The run says: {_truth(instance, result)}."
         kind = evidence.kind_of(instance.question.answers)
         return talk.note(asked, evidence.of_silence(axes, asked.key, kind))
     if run is not None and result is None:
@@ -63,6 +65,18 @@ def ask_instance(
     talk.note(
         asked, evidence.of_answers(graded, axes, asked.key, rescued=rescued, confidence=sure, texts=texts)
     )
+
+
+def _truth(instance: Instance, result: dict[str, Any]) -> str:
+    """Return what a run shows, in words."""
+    texts, units = texts_of(instance), {each.id: each.unit or "" for each in instance.question.answers}
+    said = [
+        ", ".join(texts.get(each, str(each)) for each in value).rstrip(".")
+        if key == "choice"
+        else f"{texts.get(key) or key.replace('_', ' ')} {figure(value)} {units.get(key, '')}".strip()
+        for key, value in instance.expected(result).items()
+    ]
+    return "; ".join(said)
 
 
 def texts_of(instance: Instance) -> dict[str, str]:

@@ -67,6 +67,19 @@ PASS: dict[str, dict[str, Any]] = {name: {"pass": True} for name in ("ask", "aga
 }
 
 
+def test_the_run_of_a_first_question_that_was_passed_is_told() -> None:
+    with start(warm="batching.static_vs_continuous") as session:
+        session.reply({})
+        session.reply({"pass": True})
+        assert session.turn is not None and session.turn.id.endswith("#run")
+        session.reply({"result": RESULT})
+        assert session.turn is not None
+        assert (
+            session.turn.say.startswith("The run says: ")
+            and "176 steps" in session.turn.say.partition("\n")[0]
+        )
+
+
 def test_a_claim_that_its_probe_refutes_is_taken_up() -> None:
     with start() as session:
         session.reply({})
