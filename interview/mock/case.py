@@ -68,8 +68,9 @@ class Case:
 
     @property
     def all_looks(self) -> list[str]:
-        """Return the looks of this drill, with those that only a run on this machine can show."""
-        return [name for name in LOOKS if name != "replicas" or self._rows(name)]
+        """Return the looks of this drill; at the end those that only a run on this machine can show."""
+        apply = [name for name in LOOKS if name != "replicas" or self._rows(name)]
+        return sorted(apply, key=lambda name: not self._rows(name) and name not in (*NOTHING, "config"))
 
     def _shows(self, name: str) -> bool:
         return bool(self._rows(name) or self.details.get(name) or name in NOTHING)
@@ -101,7 +102,8 @@ class Case:
     def debrief(self) -> str:
         """Return the mechanism, and the question that excludes the runner-up."""
         drill = self.drill
-        return f'{drill.debrief.say} To exclude "{causes()[drill.debrief.runner_up]}", ask: {drill.debrief.question}'
+        runner_up = causes()[drill.debrief.runner_up].rstrip(".")
+        return f'{drill.debrief.say} To exclude "{runner_up}", ask: {drill.debrief.question}'
 
     @property
     def model_answer(self) -> str:

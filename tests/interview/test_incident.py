@@ -108,6 +108,7 @@ def test_an_option_keeps_its_number_while_others_come_and_go() -> None:
     assert {name: number for menu in seen for number, name in menu.items()} == {
         name: number for number, name in seen[0].items()
     }
+    assert list(seen[0]) == list(range(1, len(seen[0]) + 1)), "no gaps at first"
     assert {seen[0][number] for number in seen[0].keys() - seen[2].keys()} == {"cache", "latency"}
     assert floor.turn is not None and isinstance(floor.turn.want, Menu)
     fixes = floor.turn.want.numbers

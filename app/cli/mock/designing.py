@@ -36,7 +36,7 @@ def _ask(talk: Conversation, want: Form, values: dict[str, Any]) -> dict[str, An
             try:
                 line = talk.floor.read(f" {_words(pick)}{_kept(pick, values)} > ")
             except Skip:
-                showing.warning("choose a number; it is yours, and none is wrong")
+                showing.warning("choose one; it is yours, and none is wrong")
                 continue
             if line.lower() in ("q", ":q"):
                 raise Quit

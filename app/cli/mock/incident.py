@@ -56,7 +56,9 @@ def _whole(talk: Conversation, prompt: str, most: int) -> int:
 def _figures(talk: Conversation, figures: tuple[str, ...]) -> list[str]:
     """Return names of figures that a look has shown."""
     while True:
-        named = _line(talk, f" figures that decide, such as {figures[0]} > ").replace(",", " ").split()
+        named = (
+            _line(talk, f" names of the figures that decide, 1 to {MOST_NAMED} > ").replace(",", " ").split()
+        )
         wrong = [name for name in named if name not in figures]
         if named and not wrong and len(set(named)) <= MOST_NAMED:
             return list(dict.fromkeys(named))
