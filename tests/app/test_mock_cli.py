@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from typer.testing import CliRunner, Result
 from app.cli.main import app
 from app.cli.mock.choosing import Wanted, specify
 from app.cli.mock.floor import Clock, Floor
+from app.cli.mock.incident import read_hypothesis
 from app.cli.mock.showing import said
 from interview.mock import coding
 from interview.mock.session import Session, read, sessions
+from interview.mock.turns import Hypothesis
 from quizzes.experiments.runner import Outcome, RunFailed, Runner
 from tests.app.mock_typist import sit
 
@@ -162,6 +165,18 @@ def test_a_number_that_is_not_known_names_the_way_to_pass_in_every_spelling(skip
     done = prep(*START, lines=(*WARM, *PROSE, *PROBE, *"hp", "I don't know, I would measure", skip, "q"))
     assert "is not a number; type a number" in done.output and "/pass gives no answer" in done.output
     assert replies()[-1] == {"pass": True}
+
+
+def test_the_prompt_for_the_figures_that_decide_names_none_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("1\n50\nwaiting_mean, running_mean\n")
+    talk: Any = SimpleNamespace(floor=Floor(lines), draft=SimpleNamespace(data={}), keep=lambda: True)
+    want = Hypothesis((("a", "One."), ("b", "Two.")), ("waiting_mean", "running_mean"))
+    assert read_hypothesis(talk, want)["evidence"] == ["waiting_mean", "running_mean"]
+    [prompt] = [line for line in capsys.readouterr().out.splitlines() if "figures that decide" in line]
+    assert "_mean" not in prompt.partition(">")[0]
 
 
 def test_silence_and_20_000_characters_are_told_and_cost_nothing() -> None:

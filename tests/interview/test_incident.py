@@ -15,7 +15,7 @@ from interview.drills.running import Record, Tell
 from interview.mock.case import Case
 from interview.mock.drawn import draw_scenario
 from interview.mock.incident import KNOWN, LIVE, incident_step
-from interview.mock.live import live
+from interview.mock.live import BUSY, live
 from interview.mock.scenario import Step
 from interview.mock.scenario_list import load_scenarios
 from interview.mock.talk import Asked, Heard, Spec, Talk
@@ -223,6 +223,8 @@ def test_a_live_run_takes_the_place_of_the_recorded_figures() -> None:
     assert floor.turn is not None and isinstance(floor.turn.want, RunDrill)
     told: list[str] = []
     reply = live(floor.turn.want, told.append)
+    if BUSY in reply.get("failed", ""):
+        pytest.skip(reply["failed"])
     floor.reply(**reply)
     assert {each.partition(":")[0] for each in told} == {"yesterday, 1 of 2", "today, 2 of 2"}
     assert "A run on this machine" in floor.told[-1]

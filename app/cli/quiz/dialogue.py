@@ -26,7 +26,7 @@ _MARKED = {
     "e": "editor",
     "editor": "editor",
 }
-"""What may follow a slash, or a colon as in earlier versions."""
+"""Names of commands after a slash; a colon works, too."""
 HELP = (
     "h hint · s skip · q quit (your answers are kept) · ? this help. Numbers may be arithmetic: 38*32. "
     "Where the answer is a word, type /h, /s, /q"
