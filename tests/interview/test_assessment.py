@@ -294,7 +294,7 @@ def test_looks_beyond_the_cheapest_that_decide_lower_the_mark(
     looks: list[str], value: float, why: str
 ) -> None:
     drill = find_drill("seqs-too-low")
-    found = score(drill, looks, [Guess(drill.cause, 80, ["waiting_mean", "running_mean"])], 1, True, 60.0)
+    found = score(drill, looks, [Guess(drill.cause, 80, ["waiting_mean", "running_mean"])], 1, 60.0)
     [observed] = ev.of_drill(found, 1, ["diagnosis"], "s/x", least=least_cost(drill))
     assert observed.value == value and why in observed.why
 
