@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,23 @@ os.environ["PREP_KERNELS_BUILD"] = "wait"
 # `./prep test` exports how it was typed, and hints repeat it: the tests expect the plain name.
 os.environ.pop("PREP_COMMAND", None)
 
+
+def restore_signals() -> None:
+    """Undo what nohup, cron and shells in the background do: programs that tests start inherit ignored signals.
+
+    This process survives a hangup that it was told to ignore; what it starts does not.
+    """
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGTERM, signal.SIG_DFL),
+        (signal.SIGHUP, lambda *_: None),
+    ):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+
+
+restore_signals()
 pytest_plugins = ["tests.browser"]
 TESTS = Path(__file__).parent
 FAST = (
@@ -28,7 +46,8 @@ FAST = (
     "frontend/test_output_processor.py", "grammar/test_regex.py", "grammar/test_json_schema.py",
     "lora/test_lora_slots.py",
     "packaging/test_import_circles.py", "packaging/test_language.py", "packaging/test_pages.py",
-    "packaging/test_shape.py", "quizzes/test_expressions.py", "quizzes/test_grading.py", "quizzes/test_instance.py",
+    "packaging/test_shape.py", "packaging/test_suite.py", "quizzes/test_expressions.py", "quizzes/test_grading.py",
+    "quizzes/test_instance.py",
     "quizzes/test_labelled_answers.py", "quizzes/test_learning.py", "quizzes/test_registry.py", "sample", "spec",
     "trace/test_trace_file.py", "trace/test_trace_replay.py", "app/test_test.py",
 )  # fmt: skip

@@ -94,6 +94,7 @@ def check_installed() -> None:
     )
 
 
+@terminal.signals_interrupt()
 def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> None:
     """Run the server in the foreground until Ctrl-C."""
     check_installed()
@@ -114,8 +115,6 @@ def serve(parameters: dict[str, str], page: str, port: int, browser: bool) -> No
         stdout=DEVNULL,
         preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, terminal.interrupt)
     try:
         _wait_until_healthy(server, port)
         suffix = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -179,14 +178,13 @@ def show(report: UpgradeReport) -> None:
 
 
 def _with_servers(measure: Any) -> Any:
-    """Run a measurement; servers end with it, also at SIGTERM. Raises a Problem for a server that fails."""
+    """Run a measurement; servers end with it, also at SIGTERM and SIGHUP. Raises a Problem for a server that fails."""
     import httpx
 
     from common.child_process import ProcessEnded
 
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        with terminal.status(lines_in_pipe=True) as tell:
+        with terminal.signals_interrupt(), terminal.status(lines_in_pipe=True) as tell:
             return measure(tell)
     except ProcessEnded as error:
         raise terminal.Problem(str(error), code=terminal.ENVIRONMENT) from None
@@ -196,8 +194,6 @@ def _with_servers(measure: Any) -> Any:
             "prep serve shop   starts one",
             code=terminal.ENVIRONMENT,
         ) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _target(text: str, pairs: list[str] | None) -> Any:

@@ -21,9 +21,10 @@ def interrupt_afterwards() -> Iterator[Callable[[], None]]:
                 may_end_here()
 
     A second Ctrl-C raises at once and gives the engine up. Only the main thread receives signals; in other threads the
-    block runs unchanged.
+    block runs unchanged, and where Ctrl-C is ignored it stays ignored.
     """
-    if threading.current_thread() is not threading.main_thread():
+    is_ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    if is_ignored or threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
     is_pressed = False

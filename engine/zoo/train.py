@@ -76,12 +76,13 @@ def _kind(plan: AnyRecipe) -> type[Trainer]:
 def _finish(trainer: Trainer, budget: float, most: int | None, checkpoint: Path, console: Console) -> bool:
     """Step until `budget` seconds or `most` steps are used up, with a checkpoint every two minutes and at the end.
 
-    Returns False if SIGINT or SIGTERM stopped it after a step.
+    Returns False if SIGINT or SIGTERM stopped it after a step; one that is ignored stays ignored.
     """
     asked: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: asked.append(number))
         for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) != signal.SIG_IGN
     }
     saved = said = time.monotonic()
     try:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from quizzes.free_text.scoring import key_points
 from quizzes.instance import draw
 from quizzes.question_bank import load_bank
 from quizzes.state import Prediction, Session, State
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "batching.static_vs_continuous"
@@ -233,7 +233,6 @@ def test_ctrl_c_leaves_with_what_was_done_and_no_process(home: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **ENVIRONMENT, "PYTHONUNBUFFERED": "1"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     _read_until(process, "1/1")
     children = _eventually_has_a_worker(process.pid)
@@ -402,12 +401,7 @@ def _read_until(process: subprocess.Popen[str], words: str) -> None:
 def _eventually_has_a_worker(pid: int) -> list[int]:
     import psutil
 
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        children = [child.pid for child in psutil.Process(pid).children()]
-        if children:
-            return children
-    raise AssertionError("no worker was started")
+    return wait_until(lambda: [child.pid for child in psutil.Process(pid).children()])
 
 
 @pytest.mark.slow

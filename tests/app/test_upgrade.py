@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,10 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from app.cli.main import app
+from app.cli.upgrade import _with_servers
 from common.child_process import ROOT
 from engine.zoo.registry import resolve
+from tests.waiting import has_ended, wait_until
 
 PREP = [sys.executable, "-m", "app.cli.main", "upgrade"]
 SMALL = ("--requests", "6", "--rounds", "1", "--rate", "40")
@@ -103,10 +104,17 @@ def test_sigterm_ends_both_servers_and_leaves_no_files(tmp_path: Path) -> None:
     assert len(children) >= 4, "two servers, each with its engine"
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 130
-    until = time.monotonic() + 10
-    while any(each.is_running() and each.status() != "zombie" for each in children):
-        assert time.monotonic() < until, children
+    wait_until(lambda: all(has_ended(each) for each in children))
     assert not list(tmp_path.glob("prep-upgrade-*"))
+
+
+def test_sigterm_ends_a_check_also_where_ctrl_c_is_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _with_servers(lambda tell: signal.raise_signal(signal.SIGTERM))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(

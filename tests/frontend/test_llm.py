@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from time import sleep
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from engine import LLM, RequestOutput, SamplingParams
 from engine.config import ConfigError
 from engine.core.errors import EngineDeadError
 from engine.frontend.interrupt import interrupt_afterwards
+from tests.waiting import wait_until
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 
@@ -111,8 +111,7 @@ def test_a_thread_gets_its_turn_while_another_completes_a_long_prompt(llm: LLM) 
     long = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(llm.generate, [[5, 6]] * 8, long)
-        while not llm.llm_engine.has_unfinished():
-            sleep(0.001)
+        wait_until(llm.llm_engine.has_unfinished)
         llm.generate([7, 8], SamplingParams(max_tokens=1))
         assert not call.done()
         assert len(call.result()) == 8
@@ -376,6 +375,17 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
         reached_end = True
     assert not reached_end
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_ignored_ctrl_c_stays_ignored_in_a_step() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interrupt_afterwards() as may_end_here:
+            signal.raise_signal(signal.SIGINT)
+            may_end_here()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_failing_step_raises_its_cause_and_the_engine_says_that_it_is_dead(

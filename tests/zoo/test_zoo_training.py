@@ -87,6 +87,24 @@ def test_an_interrupted_run_leaves_the_folder_unchanged(
     assert training.train(TINY, out, resume=True, max_steps=3, **where).step == 3
 
 
+def test_an_ignored_ctrl_c_does_not_stop_a_training(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Trainer.step
+
+    def interrupted(self: Trainer, progress: float) -> None:
+        step(self, progress)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Trainer, "step", interrupted)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        where = dict(checkpoint=tmp_path / "tiny.pt", tokenizer=tokenizer, console=QUIET)
+        assert training.train(TINY, tmp_path / "out", max_steps=2, **where).step == 2
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_ctrl_c_exits_with_130_and_a_command_that_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

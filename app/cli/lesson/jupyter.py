@@ -35,6 +35,7 @@ def check_installed() -> None:
     terminal.need_libraries("notebooks need", names, "lesson", "lesson")
 
 
+@terminal.signals_interrupt()
 def serve(notebook: Path, *, port: int, browser: bool) -> None:
     """Open a notebook in JupyterLab: in the one that runs already, else in a new one until Ctrl-C."""
     check_installed()
@@ -62,8 +63,6 @@ def serve(notebook: Path, *, port: int, browser: bool) -> None:
         "JUPYTER_PLATFORM_DIRS": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, terminal.interrupt)
     server = ChildProcess(
         [sys.executable, "-m", "jupyter", *args],
         name="JupyterLab",

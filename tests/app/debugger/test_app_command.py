@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from urllib.error import URLError
@@ -18,6 +17,7 @@ from typer.testing import CliRunner
 from app.cli import terminal
 from app.cli.main import app
 from app.debugger.runs import RECORDED, open_run
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -27,9 +27,9 @@ def tracebacks() -> None:
     """None: commands are tested as users see them."""
 
 
-def start(home: Path, *words: str) -> subprocess.Popen[str]:
+def start(home: Path, *words: str, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PREP_HOME": str(home), "BROWSER": "true"}
-    command = [sys.executable, "-m", "app.cli.main", *words]
+    command = [*before, sys.executable, "-m", "app.cli.main", *words]
     return subprocess.Popen(command, env=environment, cwd=home, stdout=subprocess.PIPE, text=True)
 
 
@@ -59,9 +59,19 @@ def test_the_server_ends_with_a_command_that_is_killed(tmp_path: Path) -> None:
     url = address(process)
     process.kill()
     process.wait(30)
-    deadline = time.monotonic() + 30
-    while answers(f"{url}_stcore/health"):
-        assert time.monotonic() < deadline, "the server goes on"
+    wait_until(lambda: not answers(f"{url}_stcore/health"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says which signals a process ignores")
+def test_under_nohup_a_hangup_stays_ignored_and_sigterm_ends_the_command(tmp_path: Path) -> None:
+    process = start(tmp_path, "app", "--no-browser", before=("nohup",))
+    address(process)
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    ignored = re.search(r"^SigIgn:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    assert ignored is not None and int(ignored[1], 16) & 1 << signal.SIGHUP - 1
+    process.terminate()
+    assert process.wait(30) == 0
 
 
 def answers(url: str) -> bool:
