@@ -10,7 +10,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from engine.engine_core import EngineCore
 from engine.models.hf_config import load_model_config
 from engine.models.loader import checkpoint_tensors, create_model
 from kernels import ops
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = {
@@ -235,16 +235,18 @@ def test_a_side_that_returns_other_lengths_makes_the_comparison_void(program) ->
 
 
 def test_an_engine_that_spins_while_idle_is_seen(program) -> None:
-    def idle_share(body: str) -> float:
+    def idle_cpu_seconds(body: str, until: float = 0.0) -> float:
+        """until: wait before the question until the process has used so much more processor time."""
         with Side(program(body), "", threads=1) as side:
             side.wait_ready()
-            time.sleep(0.5)
-            answer = side.ask("generate", [], [])
-            return answer.idle_cpu_seconds / answer.idle_seconds
+            process = psutil.Process(side.pid)
+            before = process.cpu_times().user
+            wait_until(lambda: process.cpu_times().user >= before + until)
+            return side.ask("generate", [], []).idle_cpu_seconds
 
     spin = "def describe(self): threading.Thread(target=lambda: [1 for _ in iter(int, 1)], daemon=True).start(); "
-    assert idle_share(spin + "return {}") > 0.1
-    assert idle_share("x = 1") < 0.05
+    assert idle_cpu_seconds(spin + "return {}", until=0.3) > 0.25
+    assert idle_cpu_seconds("x = 1") < 0.1
 
 
 @pytest.mark.parametrize(
@@ -319,10 +321,7 @@ def test_an_interrupting_signal_leaves_no_process_behind(tiny: Path, number: sig
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     bench = psutil.Process(process.pid)
     try:
-        deadline = time.monotonic() + 120
-        while len(bench.children()) < 2:
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: process.poll() is not None or len(bench.children()) == 2)
         sides = bench.children(recursive=True)
         process.send_signal(number)
         _, stderr = process.communicate(timeout=60)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -30,10 +29,8 @@ from tests.app.debugger.test_colours import contrast
 
 @pytest.fixture(scope="module")
 def told() -> str:
-    start = time.monotonic()
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 0, result.output
-    assert time.monotonic() - start < 60
     assert result.stderr.strip().startswith("next: prep")
     return result.stdout
 

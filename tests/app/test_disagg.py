@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -18,6 +17,7 @@ from app.cli import terminal
 from app.cli.disagg import as_json, show
 from app.disagg.engine_process import TOTALS, Ask, EngineProcess, News, Ready
 from app.disagg.experiment import Load, Report, Side, check_fits, running, transfer_configs
+from tests.waiting import wait_until
 
 SMALL = [
     *("--writers", "2", "--prompts", "2", "--prompt-len", "160", "--output-len", "120", "--interval", "0.05"),
@@ -80,12 +80,14 @@ def test_two_processes_give_the_tokens_of_plain_engines_and_move_the_bytes_of_th
 def test_whatever_ends_the_command_ends_its_engines(number: signal.Signals) -> None:
     process = prep("--output-len", "390", *SMALL[:6], *SMALL[8:])
     parent = psutil.Process(process.pid)
-    deadline = time.monotonic() + PATIENCE_S
-    children: list[psutil.Process] = []
-    while len(children) < 2 and time.monotonic() < deadline:
-        children = [
+
+    def engines() -> list[psutil.Process]:
+        return [
             c for c in parent.children(recursive=True) if "app.disagg.engine_process" in " ".join(c.cmdline())
         ]
+
+    wait_until(lambda: len(engines()) == 2)
+    children = engines()
     os.kill(process.pid, number)
     process.communicate(timeout=PATIENCE_S)
     gone, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
@@ -111,9 +113,8 @@ def test_a_prefill_process_killed_in_the_middle_of_a_transfer_costs_only_time() 
         stopped.suspend()  # the kernel still takes connections for it
         decode.write(Ask("a", prompt, 8, params))
         reader = psutil.Process(decode.pid)
-        deadline = time.monotonic() + PATIENCE_S
-        while not any(c.raddr and c.raddr.port == params["remote_port"] for c in reader.net_connections()):
-            assert time.monotonic() < deadline, "the decode engine does not connect"
+        port = params["remote_port"]
+        wait_until(lambda: any(c.raddr and c.raddr.port == port for c in reader.net_connections()))
         stopped.kill()
         assert tokens(finished(decode)) == tokens(finished(plain))
         decode.write(TOTALS)

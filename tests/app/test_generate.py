@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +21,7 @@ from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.zoo.registry import resolve
 from engine.zoo.shop import is_shop_model
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--num-gpu-blocks-override", "128"]
@@ -144,10 +144,12 @@ def test_ctrl_c_stops_a_generation_without_a_traceback(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    while not trace.exists():  # the engine is there, and starts to step
+
+    def has_steps() -> bool:
         assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-    time.sleep(1)
+        return trace.exists() and trace.stat().st_size > 0
+
+    wait_until(has_steps)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130

@@ -8,7 +8,6 @@ import re
 import select
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from interview.mock.session import Session, read, sessions
 from quizzes.experiments.runner import Runner
 from tests.app.mock_typist import typed
 from tests.app.test_mock_cli import PROBE, PROSE, SCENARIOS, WARM, cache, home  # noqa: F401
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
@@ -37,10 +37,11 @@ class Screen:
             os.execve(sys.executable, command, {**os.environ, **plain, **environment})
         self.shown = b""
 
-    def until(self, words: str | re.Pattern[bytes], seconds: float = 90.0) -> str:
+    def until(self, words: str | re.Pattern[bytes]) -> str:
         """Read until the text appears, or a pattern matches and nothing follows. Return what was read."""
-        deadline, new = time.monotonic() + seconds, b""
-        while time.monotonic() < deadline:
+        start = len(self.shown)
+
+        def has_appeared() -> bool:
             ready, _, _ = select.select([self.fd], [], [], 0.3)
             if ready:
                 try:
@@ -48,21 +49,22 @@ class Screen:
                 except OSError:
                     part = b""
                 if not part:
-                    return new.decode(errors="replace")
-                new += part
+                    return True
                 self.shown += part
-            if isinstance(words, str) and words.encode() in new:
-                return new.decode(errors="replace")
-            if not ready and not isinstance(words, str) and words.search(new):
-                return new.decode(errors="replace")
-        raise AssertionError(f"{words!r} did not appear: {new[-2000:]!r}")
+            new = self.shown[start:]
+            if isinstance(words, str):
+                return words.encode() in new
+            return not ready and words.search(new) is not None
+
+        wait_until(has_appeared)
+        return self.shown[start:].decode(errors="replace")
 
     def type(self, line: str) -> None:
         os.write(self.fd, line.encode() + b"\n")
 
     def end(self) -> int:
         """Return the exit code."""
-        self.until("\0never", 60.0)
+        self.until("\0never")
         _, status = os.waitpid(self.pid, 0)
         return os.waitstatus_to_exitcode(status)
 
@@ -117,8 +119,8 @@ def test_ctrl_c_stops_a_run_but_not_the_interview_and_at_a_prompt_leaves(tmp_pat
             it.until(PROMPT)
             it.type(line)
         it.until("running own.sleepy")
+        wait_until((tmp_path / "experiments" / "own" / "begun").exists)
         it.type("2")  # answers nothing: it is typed during the run
-        time.sleep(3)
         os.write(it.fd, b"\x03")
         told = it.until(PROMPT)
         assert "The run failed (the run was interrupted)" in " ".join(told.split()), told
@@ -132,11 +134,12 @@ def test_ctrl_c_stops_a_run_but_not_the_interview_and_at_a_prompt_leaves(tmp_pat
 def _slow_experiment(folder: Path) -> Path:
     (folder / "experiments" / "own").mkdir(parents=True)
     (folder / "experiments" / "own" / "sleepy.py").write_text(
-        "import time\n"
+        "import time\nfrom pathlib import Path\n"
         "from quizzes.experiments.registry import Result, arg, experiment\n\n\n"
         "@experiment()\n"
         "def sleepy(slots: int = arg(4, 1, 64)) -> Result:\n"
         '    """Sleep.\n\n    Returns:\n        continuous_steps [steps]\n    """\n'
+        "    Path(__file__).with_name('begun').touch()\n"
         "    time.sleep(60)\n"
         "    return Result(continuous_steps=slots)\n"
     )

@@ -10,7 +10,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from engine.sampling_params import SamplingParams
 from engine.trace.reader import TraceReader
 from engine.trace.writer import TraceWriter
 from tests.trace.trace_workloads import header, make_scheduler, random_run, sample
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -298,9 +298,7 @@ def test_record_ends_its_program_when_it_is_terminated(tmp_path: Path) -> None:
         [*command, "python", "-c", program, str(tmp_path)], cwd=ROOT, env=environment
     )
     try:
-        deadline = time.monotonic() + 30
-        while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until((tmp_path / "begun").exists)
         recording.send_signal(signal.SIGTERM)
         recording.wait(30)
     finally:

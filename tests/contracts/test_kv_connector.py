@@ -7,7 +7,6 @@ is made with an empty `kv_connector_extra_config` on both sides.
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from engine.transfer.blocks import KVBlocks
 from engine.transfer.shared_memory import SharedMemoryConnector
 from engine.transfer.tcp import TCPConnector
 from tests.core.driver import make_request
+from tests.waiting import wait_until
 
 BLOCK_SIZE = 4
 SHAPE = (2, 2, 2, BLOCK_SIZE, 8)
@@ -53,14 +53,18 @@ class Side:
         """Collect transfers until this many loads and saves have ended."""
         received: dict[int, int] = {}
         sent: list[int] = []
-        deadline = time.monotonic() + PATIENCE_S
-        while len(received) < recving or len(sent) < sending:
-            assert time.monotonic() < deadline, "a transfer does not end"
+
+        def has_ended() -> bool:
+            if len(received) >= recving and len(sent) >= sending:
+                return True
             ended = self.worker.get_finished(0.01)
             if ended is not None:
                 assert not received.keys() & ended.finished_recving.keys(), "a load ends twice"
-                received |= ended.finished_recving
-                sent += ended.finished_sending
+                received.update(ended.finished_recving)
+                sent.extend(ended.finished_sending)
+            return False
+
+        wait_until(has_ended)
         assert len(set(sent)) == len(sent), "a save ends twice"
         return received, sent
 

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from engine.core.errors import EngineDeadError
 from engine.core.scheduler import Scheduler
 from engine.engine_core import EngineCore
 from tests.engine.harness import request, tiny_settings
+from tests.waiting import one_turn, until, wait_until
 
 PROMPTS = [[5, 6, 7, 8, 9], [11, 12, 13]]
 PARAMS = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
@@ -55,8 +55,7 @@ def at_steps(engine: EngineCore, *actions: Callable[[], None]) -> threading.Thre
 
 
 def until_paused(engine: EngineCore) -> None:
-    while not call(engine, "/debug/info")["paused"]:
-        time.sleep(0.005)
+    wait_until(lambda: call(engine, "/debug/info")["paused"])
 
 
 def test_generate_goes_on_where_it_was_stopped_and_says_the_same(
@@ -136,11 +135,10 @@ async def test_an_idle_async_engine_runs_what_is_injected_and_shuts_down_while_p
     inject = {"prompt_token_ids": [3, 4], "max_tokens": 2, "ignore_eos": True}
     answer = await asyncio.to_thread(call, core, "/debug/inject", inject)
     assert answer["request_ids"] == ["injected-1"]
-    while any(record["t"] == "step" and "fin" in record for record in call(core, "/debug/trace")) is False:
-        await asyncio.sleep(0.005)
+    await until(lambda: any(each["t"] == "step" and "fin" in each for each in call(core, "/debug/trace")))
     await asyncio.to_thread(call, core, "/debug/pause", {})
     client = asyncio.create_task(anext(aiter(llm.generate([5, 6], PARAMS))))
-    await asyncio.sleep(0)
+    await one_turn()
     assert call(core, "/debug/info")["paused"] and not client.done()
     await asyncio.to_thread(llm.shutdown)
     with pytest.raises(EngineDeadError):

@@ -22,6 +22,7 @@ from engine.fleet.run import gateway_settings, routes
 from engine.gateway.app import create_app
 from engine.gateway.proxy import Gateway
 from engine.server.errors import ApiError
+from tests.waiting import until
 
 TINY = "tests.fleet.tiny_server"
 KEY = {"Authorization": "Bearer key"}
@@ -34,10 +35,13 @@ class Running:
         self.fleet, self.client = fleet, client
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
-            while not holds():
-                await self.fleet.tick()
-                await asyncio.sleep(0.01)
+        async def ticked() -> bool:
+            if holds():
+                return True
+            await self.fleet.tick()
+            return False
+
+        await until(ticked)
 
     async def until_ready(self, number: int) -> None:
         await self.until(lambda: self.states() == ["ready"] * number)

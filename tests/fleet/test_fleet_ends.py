@@ -7,10 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -21,6 +19,7 @@ from common.child_process import ROOT
 from engine.config import ConfigError
 from engine.fleet.folder import Address, ask, choose, find, running, state_folder
 from engine.server.listen import listen
+from tests.waiting import has_ended, wait_until
 
 PROGRAM = """
 import sys
@@ -28,13 +27,6 @@ from engine.fleet.config import FleetSettings
 from engine.fleet.run import serve
 serve(FleetSettings(name="tiny", port=0, replicas=2, drain_timeout_s=5), print, module="tests.fleet.tiny_server")
 """
-
-
-def until(holds: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline, "still not so after 30 s"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -45,8 +37,10 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subproc
         [sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        until(lambda: find("tiny"))
-        until(lambda: [each["state"] for each in ask(choose("tiny"), "status")["replicas"]] == ["ready"] * 2)
+        wait_until(lambda: find("tiny"))
+        wait_until(
+            lambda: [each["state"] for each in ask(choose("tiny"), "status")["replicas"]] == ["ready"] * 2
+        )
         yield process
     finally:
         process.kill()
@@ -68,8 +62,8 @@ def test_nothing_is_left_after_any_end(
     else:
         process.send_signal(how)
     assert process.wait(30) == (-9 if how == signal.SIGKILL else 0)
-    until(lambda: not any(each.is_running() and each.status() != "zombie" for each in family))
-    until(lambda: not (tmp_path / "fleets/tiny").exists())
+    wait_until(lambda: all(has_ended(each) for each in family))
+    wait_until(lambda: not (tmp_path / "fleets/tiny").exists())
     for url in urls:
         listen("127.0.0.1", int(url.rpartition(":")[2])).close()  # raises OSError if the port is taken
     with pytest.raises(ConfigError, match="no fleet 'tiny' runs; running: none"):
@@ -82,7 +76,7 @@ def test_a_roll_says_that_it_goes_on_and_how_to_follow_it(process: subprocess.Po
         "the fleet replaces r1 and r2 in the background" in done.stdout and "prep fleet status" in done.stderr
     )
     assert "a roll is under way" in CliRunner().invoke(app, ["fleet", "status"]).stdout
-    until(lambda: not ask(choose("tiny"), "status")["rolling"])
+    wait_until(lambda: not ask(choose("tiny"), "status")["rolling"])
     shown = CliRunner().invoke(app, ["fleet", "status"]).stdout
     assert "a roll is under way" not in shown and shown.splitlines()[-1].split()[2:] == ["roll", "done"]
 
@@ -101,7 +95,7 @@ def test_two_fleets_of_one_name_are_refused_and_several_must_be_named(
             choose(None)
         with pytest.raises(ConfigError, match="does not answer"):
             ask(choose("a"), "status")
-    until(lambda: not running())
+    wait_until(lambda: not running())
 
 
 def test_what_a_dead_fleet_has_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

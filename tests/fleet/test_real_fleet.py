@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from engine.fleet.folder import ask, choose
 from engine.server.child_server import PREP, ChildServer
 from engine.server.load_client import Load, Objective, due
 from engine.sim.workload import Lengths, Workload
+from tests.waiting import has_ended, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -38,15 +38,8 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildServ
     file.write_text(SETTINGS)
     log = tmp_path / "log"
     with ChildServer(PREP, args=["fleet", "up", str(file)], name="the fleet", log=log, grace_s=40) as server:
-        until(lambda: states() == ["ready", "ready", "warm"])
+        wait_until(lambda: states() == ["ready", "ready", "warm"])
         yield server
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "still not so after 60 s"
-        time.sleep(0.1)
 
 
 def status() -> dict[str, Any]:
@@ -75,7 +68,9 @@ def test_no_request_is_lost_while_the_fleet_is_rolled_and_scaled(fleet: ChildSer
         loading = asyncio.create_task(load.run(due(work, 2048)))
         for words in (["roll"], ["scale", "1"]):
             await asyncio.to_thread(prep, *words)
-            await asyncio.to_thread(until, lambda: not status()["rolling"] and "draining" not in states())
+            await asyncio.to_thread(
+                wait_until, lambda: not status()["rolling"] and "draining" not in states()
+            )
         loading.cancel()
         await asyncio.wait([loading])
         return load
@@ -89,13 +84,14 @@ def test_no_request_is_lost_while_the_fleet_is_rolled_and_scaled(fleet: ChildSer
 
     found = json.loads(prep("status", "real", "--json"))
     assert found["wanted"] == 1 and "cold start of r" in prep("status")
-    warm_since = time.monotonic()
+    warm = {each["name"] for each in found["replicas"] if each["state"] == "warm"}
     prep("scale", "2")
-    until(lambda: states().count("ready") == 2)
-    assert time.monotonic() - warm_since < found["replicas"][0]["start_s"], "from the warm pool"
+    wait_until(lambda: states().count("ready") == 2)
+    ready = {each["name"] for each in status()["replicas"] if each["state"] == "ready"}
+    assert warm and warm <= ready, "from the warm pool"
 
     family = psutil.Process(fleet.pid).children(recursive=True)
     assert len(family) >= 5
     psutil.Process(fleet.pid).kill()
-    until(lambda: not any(each.is_running() and each.status() != "zombie" for each in family))
-    until(lambda: not (Path(fleet.log or "").parent / "fleets/real").exists())
+    wait_until(lambda: all(has_ended(each) for each in family))
+    wait_until(lambda: not (Path(fleet.log or "").parent / "fleets/real").exists())

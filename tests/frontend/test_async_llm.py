@@ -15,6 +15,7 @@ from engine.core.errors import EngineDeadError
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.frontend.input_processor import InvalidRequestError
 from engine.sampling_params import RequestOutputKind
+from tests.waiting import one_turn
 
 DELTA = RequestOutputKind.DELTA
 
@@ -148,7 +149,7 @@ async def test_a_client_cancelled_before_its_first_step_is_never_computed(
     stayer = asyncio.create_task(last(async_llm, "the cat", params(3), "stayer"))
     await gate.arrival()
     early = asyncio.create_task(last(async_llm, "hello", params(100, n=2), "early"))
-    await asyncio.sleep(0)  # it has submitted
+    await one_turn()  # it has submitted
     early.cancel()
     with pytest.raises(asyncio.CancelledError):
         await early
@@ -246,7 +247,7 @@ async def test_a_wrong_request_is_its_clients_problem_alone(async_llm: AsyncLLM,
         with pytest.raises(InvalidRequestError):
             await last(async_llm, prompt, sampling_params)
     clash = asyncio.create_task(last(async_llm, "hello", params(n=2), "r"))  # its second child is 1_r
-    await asyncio.sleep(0)
+    await one_turn()
     gate.open()
     with pytest.raises(ValueError, match="1_r"):  # only the core can know, in the engine's thread
         await clash
@@ -333,7 +334,7 @@ async def test_the_prefix_cache_is_not_reset_under_a_running_request(async_llm: 
     reader = asyncio.create_task(last(async_llm, list(range(10, 30)), params(2)))
     await gate.arrival()
     reset = asyncio.create_task(async_llm.reset_prefix_cache())
-    await asyncio.sleep(0)
+    await one_turn()
     gate.let_pass()
     assert await reset is False
     gate.open()

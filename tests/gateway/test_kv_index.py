@@ -19,6 +19,7 @@ from engine.core.kv_zmq import ZmqPublisher, decode, encode
 from engine.gateway.kv_index import KVIndex, PromptTokens, follow
 from tests.core.shadow_kv import Simulation
 from tests.core.workloads import Workload
+from tests.waiting import one_turn, until
 
 
 class IndexedSimulation(Simulation):
@@ -104,16 +105,10 @@ async def test_a_late_reader_and_one_that_missed_batches_catch_up_by_the_replay(
                     else:
                         publisher.publish(batch)
                     seq += 1
-            await asyncio.sleep(0)
+            await one_turn()
         publisher.publish(KVEventBatch(2000, 2000.0, []))
         await until(lambda: index.hit(PromptTokens(tuple(tokens)), None) == 2000)
         assert index.num_missed == 0
     finally:
         following.cancel()
         publisher.close()
-
-
-async def until(holds) -> None:  # type: ignore[no-untyped-def]
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.02)

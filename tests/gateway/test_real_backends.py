@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ import pytest
 
 from engine.server.child_server import ChildServer
 from tests.server.processes import start_gateway, start_server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -81,13 +81,6 @@ def ask(client: httpx.Client, request_id: str = "", **body: Any) -> str:
 
 def explain(client: httpx.Client, request_id: str) -> dict[str, Any]:
     return dict(client.get(f"/gateway/decisions/{request_id}").json())
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < until, "still not so after 30 s"
-        time.sleep(0.05)
 
 
 def test_adapters_stay_on_their_servers_until_one_of_them_is_hot(start: StartGateway) -> None:

@@ -10,9 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,6 +32,7 @@ from interview.drills.score import CHANGED, LATE
 from interview.drills.session import Result, Session, read
 from interview.drills.session import folder as session_folder
 from tests.app.debugger.drill_records import run as late_run
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 DRILLS = load_drills()
@@ -288,24 +287,17 @@ def test_a_drill_that_is_interrupted_leaves_no_process_and_no_file(
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     running = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
-        until(lambda: processes_with(str(tmp_path / "prep-drill-")))
+        wait_until(lambda: processes_with(str(tmp_path / "prep-drill-")))
         servers = processes_with(str(tmp_path / "prep-drill-"))
-        until(lambda: any(children_of(server) for server in servers))
+        wait_until(lambda: any(children_of(server) for server in servers))
         engines = [child for server in servers for child in children_of(server)]
         running.send_signal(number)
         running.wait(30)
-        until(lambda: not any(alive(pid) for pid in [*servers, *engines]))
-        until(lambda: not list(tmp_path.glob("prep-drill-*")))
+        wait_until(lambda: not any(alive(pid) for pid in [*servers, *engines]))
+        wait_until(lambda: not list(tmp_path.glob("prep-drill-*")))
     finally:
         running.kill()
         running.wait()
-
-
-def until(holds: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, inspect.getsource(holds)
-        time.sleep(0.05)
 
 
 def processes_with(text: str) -> list[int]:

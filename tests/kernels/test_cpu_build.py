@@ -228,9 +228,7 @@ def test_a_compiler_that_hangs_is_killed_with_its_children(
     hanging = script(
         tmp_path / "hanging", f"echo $$ >> {tmp_path}/pids; sleep 60 & echo $! >> {tmp_path}/pids; wait"
     )
-    start = time.monotonic()
     assert problem_with(monkeypatch, hanging) == "the compiler takes longer than 0.2 s"
-    assert time.monotonic() - start < 30
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert pids and all(ends_soon(pid) for pid in pids)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 RUN_MS = 180_000
+RENDERED = "() => new Promise(done => requestAnimationFrame(() => requestIdleCallback(done)))"
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def run_all(page: Page, url: str) -> None:
     page.goto(url)
     page.wait_for_selector(".jp-Notebook .jp-Cell")
     page.locator("#jp-main-statusbar", has_text="| Idle").wait_for(timeout=RUN_MS)
-    page.wait_for_timeout(2000)
+    page.wait_for_load_state("networkidle")
     assert page.locator(".jp-Dialog").count() == 0, "JupyterLab asks something"
     page.locator(".lm-MenuBar-itemLabel", has_text="Run").click()
     page.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
@@ -118,7 +119,7 @@ def scroll_through(page: Page) -> str:
     height = panel.evaluate("node => node.scrollHeight")
     for top in range(0, int(height) + 1, 600):
         panel.evaluate("(node, top) => node.scrollTo(0, top)", top)
-        page.wait_for_timeout(120)
+        page.evaluate(RENDERED)
         text.append(page.locator(".jp-Notebook").inner_text())
     return "\n".join(text)
 

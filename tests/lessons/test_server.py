@@ -20,6 +20,7 @@ from engine import EngineArgs
 from engine.async_llm import AsyncLLM
 from lessons.l15_serving.solution import AdmissionControl, SSEParser
 from lessons.mine.server import serving
+from tests.waiting import until
 
 CHAT = "/v1/chat/completions"
 ASKED = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12, "temperature": 0}
@@ -78,10 +79,7 @@ def test_clients_that_hang_up_leave_no_slot_and_no_block_behind():
             endless = {**ASKED, "max_tokens": 400, "stream": True, "ignore_eos": True}
             async with client.stream("POST", CHAT, json=endless) as response:
                 await anext(response.aiter_lines())
-        for _ in range(100):
-            if not admission.num_running:
-                break
-            await asyncio.sleep(0.05)
+        await until(lambda: not admission.num_running)
         assert (admission.num_running, admission.num_waiting) == (0, 0)
         await llm.reset_prefix_cache()
         assert llm.llm_engine.engine_core.scheduler.kv.pool.num_used == 0

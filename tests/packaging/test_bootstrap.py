@@ -7,10 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SHELLS = [name for name in ("sh", "dash", "bash", "busybox", "zsh") if shutil.which(name)]
@@ -100,10 +101,7 @@ class Machine:
         return lines
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + 20
-        while not (self.log.exists() and text in self.log.read_text()):
-            assert time.monotonic() < deadline, f"never asked for {text}"
-            time.sleep(0.02)
+        wait_until(lambda: self.log.exists() and text in self.log.read_text())
 
     @property
     def lock(self) -> Path:

@@ -7,12 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from common.child_process import ProcessEnded
@@ -23,16 +21,14 @@ from engine.exec.multiproc import MultiprocExecutor, threads_per_worker
 from engine.exec.process import RemoteProcess
 from tests.engine.harness import TINY_LLAMA, request, run, tokens
 from tests.parallel import probes
+from tests.waiting import has_ended, wait_until
 
 MakeEngine = Callable[..., EngineCore]
 
 
-def ended(pids: list[int], within_s: float = 20.0) -> bool:
-    """Whether these processes are gone, or go soon."""
-    deadline = time.monotonic() + within_s
-    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    _, alive = psutil.wait_procs(processes, timeout=max(0.0, deadline - time.monotonic()))
-    return not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+def ended(pids: list[int]) -> bool:
+    """Wait until these processes are gone."""
+    return wait_until(lambda: all(has_ended(pid) for pid in pids))
 
 
 class Counter:

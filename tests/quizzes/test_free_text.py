@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -239,7 +238,8 @@ class Server:
         self.finish_reason: str | None = "stop"
         self.cut: int | None = None
         """Bytes after which the connection ends."""
-        self.delay = 0.0
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self.rejects_format = False
         self.seen: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -250,7 +250,7 @@ class Server:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 server.seen.append({"path": self.path, **body})
                 server.headers.append(dict(self.headers))
-                time.sleep(server.delay)
+                server.may_answer.wait()
                 status = 400 if server.rejects_format and "response_format" in body else server.status
                 self.send_response(status)
                 if status == 302:
@@ -425,10 +425,12 @@ def test_an_endpoint_that_fails_is_told_in_one_line(server: Server, monkeypatch:
     with pytest.raises(JudgeError, match="answered 302"):
         complete(Endpoint(server.url, "m"), messages)
     assert all(body["path"] == "/v1/chat/completions" for body in server.seen)
-    server.status, server.delay = 200, 0.5
+    server.status = 200
+    server.may_answer.clear()
     with pytest.raises(JudgeError, match=r"within 0\.1 s"):
         complete(Endpoint(server.url, "m", seconds=0.1), messages)
-    server.delay, server.reply = 0.0, lambda data: "x" * (2 << 20)
+    server.may_answer.set()
+    server.reply = lambda data: "x" * (2 << 20)
     with pytest.raises(JudgeError, match="longer than"):
         complete(Endpoint(server.url, "m"), messages)
     with pytest.raises(JudgeError, match="cannot be reached"):

@@ -21,6 +21,7 @@ from engine.server.errors import LONGEST_MESSAGE, LONGEST_PARAM
 from engine.server.service import AT_ONCE, LARGE_BODY, merged
 from tests.server.conftest import Start, application
 from tests.server.test_api import HELLO, error
+from tests.waiting import one_turn
 
 MANY = 3000
 MODELS = [
@@ -194,7 +195,7 @@ def test_other_clients_have_their_turn_while_many_prompts_are_submitted() -> Non
     async def other() -> None:
         nonlocal turns
         while True:
-            await asyncio.sleep(0)
+            await one_turn()
             turns += 1
 
     async def run() -> set[tuple[int, Any]]:
@@ -212,7 +213,7 @@ def test_merging_needs_one_wait_for_each_output(monkeypatch: pytest.MonkeyPatch)
 
     async def outputs(number: int) -> AsyncGenerator[Any, None]:
         for index in range(3):
-            await asyncio.sleep(0)
+            await one_turn()
             yield index
 
     async def run() -> int:

@@ -18,6 +18,7 @@ from engine.server.middleware import BodyLimit
 from engine.server.models import Models
 from engine.server.run import ServerArgs, running
 from engine.server.service import Service
+from tests.waiting import until
 
 SOON_S = 0.3
 
@@ -98,11 +99,8 @@ def test_a_stream_that_is_never_read_is_cut_off_and_its_place_is_free(
                 content = json.dumps(body).encode()
                 head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                 client.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
-                while not admission.in_flight:
-                    await asyncio.sleep(0)
-                async with asyncio.timeout(60):
-                    while admission.in_flight:
-                        await asyncio.sleep(0)
+                await until(lambda: admission.in_flight)
+                await until(lambda: not admission.in_flight)
                 client.settimeout(30)
                 got = b""
                 while chunk := client.recv(1 << 16):

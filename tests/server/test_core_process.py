@@ -16,6 +16,7 @@ from engine.core.errors import EngineDeadError
 from engine.exec.core_process import CoreProcess
 from engine.frontend.llm_engine import LLMEngine
 from engine.sampling_params import RequestOutputKind, SamplingParams
+from tests.waiting import one_turn, until
 
 pytestmark = pytest.mark.slow
 ARGS = EngineArgs(
@@ -36,20 +37,13 @@ def params(max_tokens: int) -> SamplingParams:
 
 
 async def tokens(
-    llm: AsyncLLM, prompt: str, max_tokens: int = 24, request_id: str | None = None
+    llm: AsyncLLM, prompt: str, max_tokens: int = 24, found: list[int] | None = None
 ) -> list[int]:
-    found: list[int] = []
+    """Return the tokens of a request. found: they appear there one by one."""
+    found = [] if found is None else found
     async for output in llm.generate(prompt, params(max_tokens)):
         found += output.outputs[0].token_ids
     return found
-
-
-async def all_blocks_are_back(llm: AsyncLLM) -> bool:
-    for _ in range(200):
-        if await llm.reset_prefix_cache():
-            return True
-        await asyncio.sleep(0)
-    return False
 
 
 def test_tokens_are_those_of_an_engine_in_this_process(remote: AsyncLLM) -> None:
@@ -65,13 +59,15 @@ def test_tokens_are_those_of_an_engine_in_this_process(remote: AsyncLLM) -> None
 def test_clients_that_leave_give_their_blocks_back(remote: AsyncLLM) -> None:
     async def run() -> None:
         expected = await tokens(remote, "Hello")
-        for _ in range(10):
-            leaving = asyncio.create_task(tokens(remote, "The way", 400))
-            await asyncio.sleep(0.01)
+        for leaves_after in range(10):
+            found: list[int] = []
+            leaving = asyncio.create_task(tokens(remote, "The way", 400, found))
+            await one_turn()  # it has submitted
+            await until(lambda found=found, number=leaves_after: len(found) >= number)
             leaving.cancel()
             await asyncio.gather(leaving, return_exceptions=True)
             assert await tokens(remote, "Hello") == expected
-        assert await all_blocks_are_back(remote)
+        assert await until(remote.reset_prefix_cache)
 
     asyncio.run(run())
 
@@ -119,8 +115,9 @@ def test_clients_of_a_killed_engine_are_told_and_later_ones_too() -> None:
     assert isinstance(core, CoreProcess)
 
     async def run() -> None:
-        running = asyncio.create_task(tokens(llm, "Hello", 400))
-        await asyncio.sleep(0.05)
+        found: list[int] = []
+        running = asyncio.create_task(tokens(llm, "Hello", 400, found))
+        await until(lambda: found)
         os.kill(core.pid, signal.SIGKILL)
         with pytest.raises(EngineDeadError, match="SIGKILL"):
             await running
@@ -142,9 +139,7 @@ def test_an_idle_engine_that_is_killed_is_noticed_at_once_and_one_that_sleeps_is
         await llm.wake_up()
         assert len(await tokens(llm, "Hello", 3)) == 3
         os.kill(core.pid, signal.SIGKILL)
-        async with asyncio.timeout(20):
-            while not llm.errored:
-                await asyncio.sleep(0.01)
+        await until(lambda: llm.errored)
         with pytest.raises(EngineDeadError, match="SIGKILL"):
             await llm.check_health()
 

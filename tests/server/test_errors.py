@@ -17,6 +17,7 @@ from engine.async_llm import AsyncLLM
 from engine.config import EngineArgs
 from engine.server import errors
 from tests.server.conftest import BLOCKS, application
+from tests.waiting import until, wait_until
 
 BODY = {"prompt": "a", "max_tokens": 50, "ignore_eos": True}
 PATH = "/v1/completions"
@@ -104,11 +105,9 @@ def test_a_client_that_hangs_up_is_counted_as_499_and_its_request_is_aborted(
     }  # fmt: skip
     asyncio.run(client.app(scope, receive, send))
     assert sent[0]["status"] == 499 and service.admission.in_flight == 0
-    assert (
-        'http_requests_total{handler="/v1/completions",method="POST",status="4xx"} 1.0'
-        in client.get("/metrics").text
-    )
-    assert asyncio.run(llm.reset_prefix_cache()), "its blocks are free"
+    counted = 'http_requests_total{handler="/v1/completions",method="POST",status="4xx"} 1.0'
+    wait_until(lambda: counted in client.get("/metrics").text)
+    assert asyncio.run(until(llm.reset_prefix_cache)), "its blocks are free"
 
 
 def test_no_request_is_a_422(client: TestClient) -> None:

@@ -7,7 +7,6 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from engine.async_llm import AsyncLLM
 from engine.gateway.metrics import GatewayMetrics, outcome, status_class
 from engine.server.metrics import PrometheusLogger
 from tests.server.conftest import Start, application
+from tests.waiting import wait_until
 
 FOLDER = Path(__file__).resolve().parents[2] / "engine" / "server" / "monitoring"
 needs_prometheus = pytest.mark.skipif(
@@ -190,15 +190,14 @@ def prometheus(tmp_path: Path) -> Iterator[Any]:
 
 def until(found: Any) -> Any:
     """Return the first result that is not empty."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def result() -> Any:
         try:
-            if result := found():
-                return result
+            return found()
         except (httpx.HTTPError, KeyError, ValueError):
-            pass
-        time.sleep(0.1)
-    raise AssertionError("Prometheus did not get there within a minute")
+            return None
+
+    return wait_until(result)
 
 
 @needs_prometheus

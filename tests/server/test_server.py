@@ -10,6 +10,7 @@ import signal
 import socket
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from engine.sampling_params import SamplingParams
 from engine.server.child_server import ChildServer
 from tests.server.conftest import Start
 from tests.server.raw_client import RawClient
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 BLOCKS = "512"
@@ -250,11 +252,13 @@ def test_after_sigterm_running_requests_finish_and_new_ones_go_elsewhere(start: 
         async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
             body = {"prompt": "a", "max_tokens": 400, "ignore_eos": True, "return_token_ids": True}
             running = [asyncio.create_task(client.post("/v1/completions", json=body)) for _ in range(20)]
-            while level(served, "num_requests_running") < 20:
-                await asyncio.sleep(0)
+            await until(lambda: level(served, "num_requests_running") == 20)
             served.send_signal(signal.SIGTERM)
-            while (await client.get("/health")).status_code == 200:
-                await asyncio.sleep(0)
+
+            async def is_draining() -> bool:
+                return (await client.get("/health")).status_code != 200
+
+            await until(is_draining)
             assert (await client.post("/v1/completions", json={"prompt": "b"})).status_code == 503
             for each in await asyncio.gather(*running):
                 assert len(each.json()["choices"][0]["token_ids"]) == 400
@@ -266,14 +270,12 @@ def test_after_sigterm_running_requests_finish_and_new_ones_go_elsewhere(start: 
 def test_a_killed_engine_ends_its_requests_and_the_server(start: Start) -> None:
     served = start(*OPTIONS)
     [engine] = psutil.Process(served.pid).children()
-    engine.suspend()
 
     async def run() -> None:
         async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
-            running = asyncio.create_task(
-                client.post("/v1/completions", json={"prompt": "a", "max_tokens": 50})
-            )
-            await asyncio.sleep(0.2)
+            body = {"prompt": "a", "max_tokens": 1900, "ignore_eos": True}
+            running = asyncio.create_task(client.post("/v1/completions", json=body))
+            await until(lambda: level(served, "num_requests_running") == 1)
             engine.kill()
             response = await running
             assert response.status_code == 500 and "SIGKILL" in response.json()["error"]["message"]
@@ -300,8 +302,11 @@ def test_requests_of_a_stalled_engine_end_in_time_and_later_ones_are_served(star
                 assert '"code":408' in "".join([line async for line in lines])
             engine.resume()
             assert (await client.post("/v1/completions", json={**body, "max_tokens": 2})).status_code == 200
-            while not (await client.post("/reset_prefix_cache")).json()["success"]:
-                await asyncio.sleep(0)
+
+            async def is_reset() -> bool:
+                return bool((await client.post("/reset_prefix_cache")).json()["success"])
+
+            await until(is_reset)
 
     asyncio.run(run())
     served.send_signal(signal.SIGTERM)
@@ -309,15 +314,19 @@ def test_requests_of_a_stalled_engine_end_in_time_and_later_ones_are_served(star
 
 
 def test_a_stopped_engine_with_a_full_pipe_does_not_keep_the_server_from_ending(start: Start) -> None:
-    served = start(*OPTIONS, "--drain-timeout", "1")
+    num_requests = 80
+    most = ("--max-num-queued-reqs", str(num_requests - 32))  # beside the 32 of --max-num-seqs
+    served = start(*OPTIONS, *most, "--drain-timeout", "1")
     [engine] = psutil.Process(served.pid).children()
     engine.suspend()
 
     async def run() -> None:
         async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
             body = {"prompt": [300] * 1900, "max_tokens": 2}
-            jobs = [asyncio.create_task(client.post("/v1/completions", json=body)) for _ in range(80)]
-            await asyncio.sleep(1)
+            post = partial(client.post, "/v1/completions", json=body)
+            jobs = [asyncio.create_task(post()) for _ in range(num_requests + 1)]
+            [refused], _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+            assert refused.result().status_code == 429, "the server holds all others"
             served.send_signal(signal.SIGTERM)
             await asyncio.gather(*jobs, return_exceptions=True)
 

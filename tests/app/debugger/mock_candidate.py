@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from interview.mock.turns import (
     RunExperiment,
     Turn,
 )
+from tests.waiting import wait_until
 
 SCRIPT = Path(__file__).resolve().parents[3] / "app" / "debugger" / "entry" / "workbench.py"
 
@@ -39,9 +39,14 @@ def button(app: AppTest, label: str) -> Any:
 
 def until_asked(app: AppTest) -> None:
     """Wait for a run or the checks of a program, as the page does."""
-    while interviews.HELD.held and (isinstance(held().turn.want, RunExperiment) or held().job is not None):
-        time.sleep(0.02)
-        app.run()
+
+    def is_asked() -> bool:
+        if interviews.HELD.held and (isinstance(held().turn.want, RunExperiment) or held().job is not None):
+            app.run()
+            return False
+        return True
+
+    wait_until(is_asked)
 
 
 def answer(app: AppTest, turn: Turn, reply: dict[str, Any]) -> None:

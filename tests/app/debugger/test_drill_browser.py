@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from typer.testing import CliRunner
 from app.cli.main import app as prep
 from interview.drills.drill import find_drill
 from interview.drills.session import read, sessions
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -120,10 +120,9 @@ def test_a_drill_is_solved_by_keyboard_and_ctrl_c_leaves_nothing(
     focus_and_press(tab, "button", "Another drill")
     focus_and_press(tab, "button", "Begin")
     started = psutil.Process(process.pid)
-    until = time.monotonic() + 30
-    while not any("faulty_server" in " ".join(each.cmdline()) for each in started.children(recursive=True)):
-        assert time.monotonic() < until
-        tab.wait_for_timeout(50)
+    wait_until(
+        lambda: any("faulty_server" in " ".join(c.cmdline()) for c in started.children(recursive=True))
+    )
     everything = started.children(recursive=True)
     tab.goto("about:blank")
     process.send_signal(signal.SIGINT)

@@ -28,6 +28,7 @@ from interview.drills.figures import FIGURES, LOOKS
 from interview.drills.score import MOST_NAMED
 from interview.drills.session import Session, folder, is_held, read, sessions
 from tests.app.debugger.drill_records import GOOD, run
+from tests.waiting import LIMIT_S, wait_until
 
 DRILL = find_drill("D01")
 Opener = Callable[..., AppTest]
@@ -307,7 +308,7 @@ def test_runs_show_how_far_they_are_and_can_be_stopped(
 
     def waits(self: StageProcess, stage: Any, load: Any, tell: Any) -> Any:
         tell("load: 3 of 17 sent")
-        go.wait(20)
+        go.wait(LIMIT_S)
         raise ValueError("the drill was stopped")
 
     monkeypatch.setattr(StageProcess, "run", waits)
@@ -315,9 +316,7 @@ def test_runs_show_how_far_they_are_and_can_be_stopped(
     app = open_page()
     app.selectbox[0].select(DRILL.code)
     press(app, "drill_begin")
-    until = time.monotonic() + 10
-    while "3 of 17" not in said(shown(app)):
-        assert time.monotonic() < until
+    wait_until(lambda: "3 of 17" in said(shown(app)))
     assert (
         "Yesterday: the healthy server" in said(app) and "of about 14 s" in said(app) and "waits" in said(app)
     )
@@ -379,10 +378,7 @@ def test_stopping_a_real_run_leaves_no_process_and_no_folder(
     monkeypatch.setenv("PREP_HOME", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     held = drills.begin(DRILL, 15, "no tab")
-    until = time.monotonic() + 60
-    while not (found := servers(psutil.Process())):
-        assert time.monotonic() < until
-        held.job.wait(0.1)  # type: ignore[union-attr]
+    found = wait_until(lambda: servers(psutil.Process()))
     job = held.job
     assert job is not None and list(tmp_path.glob("prep-drill-*"))
     drills.release(held)

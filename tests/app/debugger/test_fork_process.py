@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from engine.trace.format import TraceError
 from engine.trace.reader import TraceReader
 from tests.trace.fork_workloads import first_difference
 from tests.trace.trace_workloads import random_run
+from tests.waiting import wait_until
 
 SCHEDULERS = """
 import itertools, os, sys
@@ -66,9 +66,8 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def wait(process: ForkProcess) -> ForkOutcome:
-    deadline = time.monotonic() + 60
-    while (outcome := process.poll(0.2)) is None:
-        assert time.monotonic() < deadline, "it hangs"
+    outcome = wait_until(lambda: process.poll(0.2))
+    assert outcome is not None
     return outcome
 
 
@@ -174,7 +173,4 @@ def test_a_killed_asker_leaves_no_worker_and_no_half_file(tmp_path: Path, source
         worker = int(asker.stdout.readline())
         assert (tmp_path / "fork.itrace.part").exists()
         asker.kill()
-    deadline = time.monotonic() + 30
-    while (tmp_path / "fork.itrace.part").exists() or runs(worker):
-        assert time.monotonic() < deadline, "something is left"
-        time.sleep(0.02)
+    wait_until(lambda: not (tmp_path / "fork.itrace.part").exists() and not runs(worker))

@@ -122,7 +122,7 @@ def test_the_drawing_keeps_its_place_when_scores_arrive(app_url: str, tab: Page)
     step, request, blocks = longest_table()
     tab.goto(f"{app_url}/kernel?run={RUN}&step={step}&request={request}")
     expect(tab.locator(".walk tbody tr")).to_have_count(len(blocks), timeout=LOADING_MS)
-    tab.wait_for_timeout(300)
+    expect(tab.locator("[data-test-script-state=notRunning]")).to_be_attached()
     places = tab.locator(".walk").evaluate(
         """async (walk) => {
             const found = [], place = () => walk.querySelector(".rows").getBoundingClientRect().top;

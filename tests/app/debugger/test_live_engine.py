@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from app.debugger.live import registry, workloads
 from app.debugger.live.client import LiveError, LiveRun, LiveView
 from app.debugger.live.settings import LiveSettings
 from app.debugger.live.workloads import Traffic
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 TRAFFIC = Traffic(8, 48, True, 0, False, ())
@@ -28,15 +28,6 @@ def started() -> Iterator[list[LiveRun]]:
     yield runs
     for run in runs:
         registry.stop(run.run_id)
-
-
-def wait_until(condition: object, *, patience_s: float = 30) -> None:
-    """For something that another process does soon."""
-    for _ in range(int(patience_s / 0.01)):
-        if condition():  # type: ignore[operator]
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it did not come")
 
 
 def seen(run: LiveRun) -> LiveView:

@@ -14,6 +14,7 @@ from app.debugger.live import registry
 from app.debugger.live.client import LiveRun, LiveView
 from app.debugger.runs import open_run
 from tests.core.debug_engine import SmallEngine
+from tests.waiting import wait_until
 
 
 def page() -> None:
@@ -87,8 +88,7 @@ def press(app: AppTest, label: str) -> AppTest:
 
 
 def until_step(engine: RunningEngine, step: int) -> None:
-    while engine.debug.info()["step"] < step or not engine.debug.info()["paused"]:
-        threading.Event().wait(0.005)
+    wait_until(lambda: engine.debug.info()["step"] >= step and engine.debug.info()["paused"])
     lines = run_of(engine).lines
     while lines.num_lines < engine.debug.feed.num_lines:
         lines.read(lines.num_lines, 1.0)

@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +31,7 @@ from interview.mock.turns import (
     Turn,
 )
 from quizzes.experiments.runner import Runner
+from tests.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -41,9 +41,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLE = ROOT / "tests" / "app" / "mock_scenarios"
 AT_REST = "[data-test-script-state=notRunning]"
-PATIENCE_S = 60.0
-
-
 LIGHT = {"theme.base": "light", "theme.primaryColor": "#0072B2"}
 
 
@@ -68,21 +65,18 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theme: str) -> Iterator
     flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
     command = [sys.executable, "-m", "app.debugger.server", "run", str(SCRIPT), *flags]
     server = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
-    _wait_for(f"http://127.0.0.1:{port}/_stcore/health")
+    wait_until(lambda: _answers(f"http://127.0.0.1:{port}/_stcore/health"))
     yield f"http://127.0.0.1:{port}/mock"
     server.terminate()
     server.wait(20)
 
 
-def _wait_for(address: str) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            urllib.request.urlopen(address, timeout=5).close()
-            return
-        except OSError:
-            assert time.monotonic() < until, "the server did not start"
-            time.sleep(0.2)
+def _answers(address: str) -> bool:
+    try:
+        urllib.request.urlopen(address, timeout=5).close()
+        return True
+    except OSError:
+        return False
 
 
 @pytest.fixture
@@ -94,30 +88,32 @@ def picture(tmp_path: Path) -> Callable[[Page, str], None]:
 
     def take(tab: Page, name: str) -> None:
         taken.append(name)
-        tab.wait_for_timeout(500)
-        tab.screenshot(path=folder / f"{len(taken):02}-{name}.png")
+        tab.locator(AT_REST).wait_for()
+        tab.screenshot(path=folder / f"{len(taken):02}-{name}.png", animations="disabled")
 
     return take
 
 
 def shown(tab: Page) -> Session:
     """Wait until the page shows the present turn with the focus in its panel; return the session, to read."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
+
+    def with_turn() -> Session | None:
         session = Session.replay(sessions()[0].spec.id) if sessions() else None
-        if session is None or (session.turn is not None and isinstance(session.turn.want, RunExperiment)):
-            tab.wait_for_timeout(100)
-            continue
-        if session.turn is None:
-            return session
+        is_busy = session is None or (
+            session.turn is not None and isinstance(session.turn.want, RunExperiment)
+        )
+        return None if is_busy else session
+
+    session = wait_until(with_turn)
+    assert session is not None
+    if session.turn is not None:
         tab.wait_for_function(
             "place => document.activeElement.closest(`.st-key-mock_answer_${place}`)",
             arg=len(session.past),
-            timeout=1000 * PATIENCE_S,
+            timeout=1000 * LIMIT_S,
         )
         tab.locator(AT_REST).wait_for()
-        return session
-    raise AssertionError("the page shows no turn")
+    return session
 
 
 def type_reply(tab: Page, turn: Turn, reply: dict[str, Any]) -> None:
@@ -214,8 +210,7 @@ def test_an_interview_by_keyboard(
                 tab.reload()
                 assert shown(tab).turn.id == session.turn.id  # type: ignore[union-attr]
             type_reply(tab, session.turn, candidate.reply(session.turn)[0])
-            tab.wait_for_timeout(300)
-            _until_answered(tab, session)
+            _until_answered(session)
     tab.get_by_role("button", name="Download as HTML").wait_for()
     picture(tab, f"{theme}-report")
     replies = [line["reply"] for line in sessions()[0].lines]
@@ -223,11 +218,8 @@ def test_an_interview_by_keyboard(
     assert next(reply for reply in replies if "ratings" in reply)["ratings"]["mechanism"] == 4
 
 
-def _until_answered(tab: Page, before: Session) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while len(sessions()[0].lines) <= len(before.past):
-        assert time.monotonic() < until, f"{before.turn and before.turn.id} has no reply"
-        tab.wait_for_timeout(100)
+def _until_answered(before: Session) -> None:
+    wait_until(lambda: len(sessions()[0].lines) > len(before.past))
 
 
 def test_a_draft_survives_a_reload_and_the_clock_ticks_alone(url: str, tab: Page) -> None:
@@ -238,19 +230,20 @@ def test_a_draft_survives_a_reload_and_the_clock_ticks_alone(url: str, tab: Page
         while not isinstance(session.turn.want, Prose):  # type: ignore[union-attr]
             candidate.session = session
             type_reply(tab, session.turn, candidate.reply(session.turn)[0])  # type: ignore[arg-type]
-            _until_answered(tab, session)
+            _until_answered(session)
             session = shown(tab)
     tab.keyboard.type("Slots are refilled")
     tab.get_by_text("3 words; usually").wait_for()
     before = tab.locator(".clock b").first.inner_text()
-    tab.wait_for_timeout(1500)
-    assert tab.locator(".clock b").first.inner_text() != before
+    wait_until(lambda: tab.locator(".clock b").first.inner_text() != before)
     tab.reload()
     shown(tab)
     tab.wait_for_function("document.querySelector('textarea').value === 'Slots are refilled'")
 
 
 def test_a_drawing_is_kept(url: str, tab: Page) -> None:
+    sent: list[bytes | str] = []
+    tab.on("websocket", lambda socket: socket.on("framesent", sent.append))
     begin(tab, url)
     shown(tab)
     tab.get_by_text("Whiteboard", exact=True).click()
@@ -260,11 +253,7 @@ def test_a_drawing_is_kept(url: str, tab: Page) -> None:
     board.hover(position={"x": 120, "y": 60})
     tab.mouse.up()
     board.locator("polyline").wait_for(state="attached")
-    tab.wait_for_timeout(1500)
-    tab.locator(AT_REST).wait_for()
+    wait_until(lambda: tab.locator(AT_REST).count() and any(b"drawn" in frame for frame in sent))
     tab.get_by_role("button", name="Begin").press("Enter")
-    until = time.monotonic() + PATIENCE_S
-    while not (notes := sessions()[0].notes):
-        assert time.monotonic() < until
-        tab.wait_for_timeout(100)
+    notes = wait_until(lambda: sessions()[0].notes)
     assert notes[0]["note"] == "drawing" and len(notes[0]["strokes"][0]) >= 4

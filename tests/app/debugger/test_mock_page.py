@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -271,17 +272,16 @@ def test_the_clock_pauses_and_the_log_knows(open_page: Opener) -> None:
 
 @pytest.mark.slow
 def test_a_run_that_is_stopped_is_a_reply(open_page: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[bool] = []
+    ended = threading.Event()
 
     def run(self: Runner, name: str, args: dict[str, Any]) -> None:
-        while not ended:
-            time.sleep(0.01)
+        ended.wait()
         raise RuntimeError("its process was ended")
 
     monkeypatch.setattr("app.debugger.mock.running.QUICK_S", 0.05)
     app = open_page(begun("own#ask"))
     monkeypatch.setattr(Runner, "run", run)
-    monkeypatch.setattr(Runner, "close", lambda self: ended.append(True))
+    monkeypatch.setattr(Runner, "close", lambda self: ended.set())
     key = f"mock {held().turn.id}"
     app.text_input(key=f"{key} steps").set_value("60")
     button(app, "Answer").click().run()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -26,6 +25,7 @@ from quizzes.question_bank import load_bank
 from quizzes.state import State
 from tests.app.debugger.pages import Opener
 from tests.app.debugger.pages import said as said_without_verdict
+from tests.waiting import LIMIT_S, wait_until
 
 QUESTION = "batching.static_vs_continuous"
 
@@ -71,11 +71,15 @@ def commit(app: AppTest, replies: dict[str, str], sure: int = 50) -> AppTest:
     return ended(app)
 
 
-def ended(app: AppTest, limit_s: float = 60.0) -> AppTest:
-    until = time.monotonic() + limit_s
-    while held_of(app).job is not None and time.monotonic() < until:
-        held_of(app).job.wait(limit_s)
+def ended(app: AppTest) -> AppTest:
+    def has_result() -> bool:
+        if held_of(app).job is None:
+            return True
+        held_of(app).job.wait(LIMIT_S)
         app.run()
+        return False
+
+    wait_until(has_result)
     assert not app.exception
     return app
 
