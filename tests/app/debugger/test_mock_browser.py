@@ -243,7 +243,7 @@ def test_a_draft_survives_a_reload_and_the_clock_ticks_alone(url: str, tab: Page
 
 def test_a_drawing_is_kept(url: str, tab: Page) -> None:
     sent: list[bytes | str] = []
-    tab.on("websocket", lambda socket: socket.on("framesent", sent.append))
+    tab.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(frame)))
     begin(tab, url)
     shown(tab)
     tab.get_by_text("Whiteboard", exact=True).click()
@@ -253,7 +253,7 @@ def test_a_drawing_is_kept(url: str, tab: Page) -> None:
     board.hover(position={"x": 120, "y": 60})
     tab.mouse.up()
     board.locator("polyline").wait_for(state="attached")
-    wait_until(lambda: tab.locator(AT_REST).count() and any(b"drawn" in frame for frame in sent))
+    wait_until(lambda: tab.locator(AT_REST).count() and any("drawn" in str(frame) for frame in sent))
     tab.get_by_role("button", name="Begin").press("Enter")
     notes = wait_until(lambda: sessions()[0].notes)
     assert notes[0]["note"] == "drawing" and len(notes[0]["strokes"][0]) >= 4
