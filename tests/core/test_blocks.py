@@ -12,7 +12,7 @@ from engine.core.errors import IntegrityError, OutOfBlocks
 from tests.counting import instructions
 
 MOST_INSTRUCTIONS = 250
-"""Of an operation; 81 with Python 3.11."""
+"""Bound of an operation; 81 with Python 3.11."""
 
 
 class FreeQueueMachine(RuleBasedStateMachine):

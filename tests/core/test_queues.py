@@ -12,7 +12,7 @@ from tests.core.driver import make_request
 from tests.counting import instructions
 
 MOST_INSTRUCTIONS = 100
-"""Of a removal; 29 with Python 3.11."""
+"""Bound of a removal; 29 with Python 3.11."""
 
 
 def queued(count: int) -> tuple[HeapQueue, list[Request]]:

@@ -18,7 +18,7 @@ from engine.sampling_params import SamplingParams
 from tests.counting import instructions
 
 MOST_INSTRUCTIONS = 2000
-"""Of a step for each request that runs; 654 with Python 3.11."""
+"""Bound of a step for each request that runs; 654 with Python 3.11."""
 
 REPOSITORY = Path(__file__).parents[2]
 
