@@ -13,7 +13,7 @@ from tests.counting import instructions
 
 untimed = settings(deadline=None)
 MOST_INSTRUCTIONS = 5_000_000
-"""Bound of an expression that is refused: 1.7 million at most with Python 3.11. Running one takes 500 million and more."""
+"""Bound of an expression that is refused: 1.7 million at most with Python 3.11; running one takes 500 million."""
 NUMBERS = st.integers(-(10**6), 10**6)
 
 
