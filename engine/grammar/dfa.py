@@ -17,39 +17,35 @@ Sources: Thompson 1968 (regex to NFA), Rabin and Scott 1959 (subsets), RE2 (stat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
 from engine.core.grammar_protocol import GrammarError
 from engine.grammar.regex import EMPTY, Characters, Choice, Graph, Node, Repeat, Sequence
+from engine.grammar.size import chains_of, check_size
+from engine.grammar.utf8 import Chain
 
-MAX_NFA_STATES = 200_000
 MAX_DFA_STATES = 100_000
+MAX_MEMBERS = 2_000_000  # NFA states in all sets together
 DEAD, START = 0, 1  # States of every DFA: the dead one, and the one before the first byte
-
-ByteRange = tuple[int, int]
 
 
 class NFA:
     """NFA built from a tree. States are numbers; 0 is the start."""
 
     def __init__(self, tree: Node, *, of_bytes: bool = True) -> None:
-        """of_bytes: the alphabet is bytes, else characters."""
+        """of_bytes: the alphabet is bytes, else characters. Raises GrammarError if it is too large."""
+        check_size(tree, of_bytes=of_bytes)
         self.edges: list[list[tuple[int, int, int]]] = []
         """Moves of each state: (first byte, last byte, next state)."""
         self.free_moves: list[list[int]] = []  # Epsilon moves of each state
-        self._chains = utf8_chains if of_bytes else _one_character
+        self._of_bytes = of_bytes
         self.end = self._add(tree, self._state())
         self.is_empty = not self._cut_what_never_ends()
         """Whether no text matches."""
 
     def _state(self) -> int:
-        if len(self.edges) >= MAX_NFA_STATES:
-            raise GrammarError(
-                f"the pattern needs more than {MAX_NFA_STATES:,} states: it repeats too much; lower the counts "
-                "in {m,n}, or minLength, maxLength, minItems or maxItems of a schema"
-            )
         self.edges.append([])
         self.free_moves.append([])
         return len(self.edges) - 1
@@ -75,13 +71,16 @@ class NFA:
         return self._add_repeat(node, start)
 
     def _add_characters(self, node: Characters, start: int, end: int) -> None:
-        for chain in (chain for first, last in node.ranges for chain in self._chains(first, last)):
-            here = start
-            for low, high in chain[:-1]:
-                there = self._state()
-                self.edges[here].append((low, high, there))
-                here = there
-            self.edges[here].append((*chain[-1], end))
+        if not self._of_bytes:
+            self.edges[start] += [(first, last, end) for first, last in node.ranges]
+            return
+        before: dict[Chain, int] = {(): end}  # States before the same bytes are one
+        for chain in chains_of(node.ranges):
+            for index in reversed(range(1, len(chain))):
+                if chain[index:] not in before:
+                    before[chain[index:]] = self._state()
+                    self.edges[-1].append((*chain[index], before[chain[index + 1 :]]))
+            self.edges[start].append((*chain[0], before[chain[1:]]))
 
     def _add_graph(self, graph: Graph, start: int) -> int:
         states = [self._state_behind(start), *(self._state() for _ in graph.moves[1:])]
@@ -125,15 +124,29 @@ class NFA:
         for state, edges in enumerate(self.edges):
             for target in (*(target for _, _, target in edges), *self.free_moves[state]):
                 sources[target].append(state)
-        alive = reached(self.end, sources)
-        self.edges = [[edge for edge in edges if edge[2] in alive] for edges in self.edges]
+        alive = reached([self.end], sources)
         self.free_moves = [[target for target in moves if target in alive] for moves in self.free_moves]
+        self.edges = [
+            [(low, high, self._behind(target)) for low, high, target in edges if target in alive]
+            for edges in self.edges
+        ]
         return 0 in alive
 
+    def _behind(self, state: int) -> int:
+        """Return the state that a state leads to at once: the ends of a choice's options become one state."""
+        while state != self.end and len(self.free_moves[state]) == 1 and not self.edges[state]:
+            [state] = self.free_moves[state]
+        return state
 
-def reached(start: int, moves: list[list[int]]) -> set[int]:
-    """Return the states that a state reaches over any number of moves."""
-    seen, todo = {start}, [start]
+    def closure(self, states: Iterable[int]) -> frozenset[int]:
+        """Return what these states reach without reading, without the states that have no moves of their own."""
+        seen = reached(states, self.free_moves)
+        return frozenset(state for state in seen if self.edges[state] or state == self.end)
+
+
+def reached(starts: Iterable[int], moves: list[list[int]]) -> set[int]:
+    """Return the states that some states reach over any number of moves."""
+    seen, todo = set(starts), list(starts)
     while todo:
         new = set(moves[todo.pop()]) - seen
         seen |= new
@@ -158,8 +171,8 @@ class DFA:
         self._sets: list[frozenset[int]] = [frozenset()]
         self._number_of: dict[frozenset[int], int] = {frozenset(): DEAD}
         self._targets: dict[frozenset[int], int] = {frozenset(): DEAD}
-        self._closures: dict[int, frozenset[int]] = {}
-        self._number(self._closure(0))  # START
+        self._num_members = 0
+        self._number(nfa.closure([0]))  # START
 
     @property
     def num_states(self) -> int:
@@ -204,17 +217,18 @@ class DFA:
     def _number_after(self, targets: frozenset[int]) -> int:
         number = self._targets.get(targets)
         if number is None:
-            closure = frozenset().union(*(self._closure(target) for target in targets))
-            number = self._targets[targets] = self._number(closure)
+            number = self._targets[targets] = self._number(self._nfa.closure(targets))
         return number
 
     def _number(self, nfa_states: frozenset[int]) -> int:
         number = self._number_of.get(nfa_states)
         if number is None:
             number = len(self._sets)
-            if number >= MAX_DFA_STATES:
+            self._num_members += len(nfa_states)
+            if number >= MAX_DFA_STATES or self._num_members > MAX_MEMBERS:
                 raise GrammarError(
-                    f"the pattern needs more than {MAX_DFA_STATES:,} states: too much of it can overlap"
+                    f"the pattern needs more than {MAX_DFA_STATES:,} states, or states of more than "
+                    f"{MAX_MEMBERS:,} positions in all: too much of it can overlap; lower the counts in {{m,n}}"
                 )
             self._number_of[nfa_states] = number
             self._sets.append(nfa_states)
@@ -222,15 +236,6 @@ class DFA:
                 self._table = np.concatenate([self._table, np.zeros_like(self._table)])
                 self._is_known = np.concatenate([self._is_known, np.zeros_like(self._is_known)])
         return number
-
-    def _closure(self, state: int) -> frozenset[int]:
-        """Return the epsilon closure of a state, without states that have no other moves."""
-        known = self._closures.get(state)
-        if known is None:
-            seen = reached(state, self._nfa.free_moves)
-            speaking = (member for member in seen if self._nfa.edges[member] or member == self._nfa.end)
-            known = self._closures[state] = frozenset(speaking)
-        return known
 
 
 def _byte_classes(nfa: NFA) -> np.ndarray:
@@ -240,37 +245,3 @@ def _byte_classes(nfa: NFA) -> np.ndarray:
         borders[low] = borders[high + 1] = 1
     borders[0] = 0
     return np.cumsum(borders[:256]).astype(np.uint8)
-
-
-def _one_character(first: int, last: int) -> Iterator[tuple[ByteRange, ...]]:
-    yield ((first, last),)
-
-
-def utf8_chains(first: int, last: int) -> Iterator[tuple[ByteRange, ...]]:
-    """Return the UTF-8 encodings of a range of code points, as chains of byte ranges.
-
-        U+00E9 .. U+07FF    [C3][A9-BF]   [C4-DF][80-BF]
-
-    Surrogates (U+D800 to U+DFFF) have no encoding and are left out. Source: the Rust crate utf8-ranges.
-    """
-    for border in (0x7F, 0x7FF, 0xD7FF, 0xDFFF, 0xFFFF):
-        if first <= border < last:
-            yield from utf8_chains(first, border)
-            yield from utf8_chains(border + 1, last)
-            return
-    if 0xD800 <= first <= 0xDFFF:
-        return
-    # All encodings have one length now. Where the last bytes do not run over their whole range, split.
-    for shift in (6, 12, 18):
-        below = (1 << shift) - 1
-        if first >> shift == last >> shift or last <= 0x7F:
-            continue
-        if first & below:
-            yield from utf8_chains(first, first | below)
-            yield from utf8_chains((first | below) + 1, last)
-            return
-        if last & below != below:
-            yield from utf8_chains(first, (last & ~below) - 1)
-            yield from utf8_chains(last & ~below, last)
-            return
-    yield tuple(zip(chr(first).encode(), chr(last).encode(), strict=True))

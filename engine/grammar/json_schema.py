@@ -25,13 +25,15 @@ from __future__ import annotations
 from typing import Any
 
 from engine.grammar.regex import Node
-from engine.grammar.rules import RecursionFoundError, Rules, inlined
+from engine.grammar.rules import ROOT, RecursionFoundError, Rules, inlined, named
 from engine.grammar.schema.layout import MAX_WHITESPACE, Layout
 from engine.grammar.schema.places import SchemaError
 from engine.grammar.schema.texts import SchemaCompiler
+from engine.grammar.size import MAX_NFA_STATES, Sizes, too_large
 from engine.grammar.xgrammar_backend import how_to_use
 
 ANY_DEPTH = 3
+COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minContains", "maxContains")
 
 
 def schema_rules(
@@ -54,10 +56,33 @@ def schema_tree(
     any_depth: maximum nesting of a value of any type. is_closed: see above, objects that list properties.
     """
     compiler = SchemaCompiler(schema, Layout(compact, max_whitespace), any_depth, is_closed=is_closed)
+    rules = compiler.rules()
     try:
-        return inlined(compiler.rules())
+        tree = inlined(rules)
     except RecursionFoundError as error:
         why = "it leads back here, and a regular expression cannot count how deep; the backend xgrammar can: "
         raise SchemaError(
             compiler.path_of(error.name), f"'$ref' is not supported by the backend dfa: {why}{how_to_use()}"
         ) from error
+    _check_sizes(compiler, rules)
+    return tree
+
+
+def _check_sizes(compiler: SchemaCompiler, rules: Rules) -> None:
+    """Raise SchemaError with the place whose automaton is too large, though those inside it are not."""
+    sizes, rule = Sizes(rules), ROOT
+    while sizes.of(rules[rule]).states > MAX_NFA_STATES:
+        inner = [name for name in named(rules[rule]) if sizes.of(rules[name]).states > MAX_NFA_STATES]
+        if inner:
+            rule = inner[0]
+            continue
+        counts = {
+            name: place.schema[name]
+            for place in compiler.places_of(rule)
+            for name in COUNTS
+            if name in place.schema
+        }
+        keyword = max(counts, key=lambda name: counts[name], default="")
+        what, fix = (f"{keyword!r} ", "lower it") if keyword else ("", "make the schema smaller")
+        why = f"{too_large(sizes.of(rules[rule]).states)}; {fix}, or use the backend xgrammar: {how_to_use()}"
+        raise SchemaError(compiler.path_of(rule), f"{what}is not supported by the backend dfa: {why}")

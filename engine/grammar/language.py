@@ -10,7 +10,7 @@ Source: Rabin and Scott 1959 (product construction).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from itertools import pairwise
 from typing import TypeVar
 
@@ -19,7 +19,8 @@ from engine.grammar.dfa import NFA, reached
 from engine.grammar.regex import LAST_CODE_POINT, NEVER, Characters, Graph, Node, merged
 
 MAX_STATES = 20_000
-MAX_CLOSURES = 300_000  # States that all states reach without reading a character
+MAX_MEMBERS = 500_000  # States of the NFA in all states of an automaton
+MAX_STEPS = 100_000  # Of `minimal`
 State = TypeVar("State", bound=Hashable)
 Edge = tuple[int, int, int]  # First and last character, next state
 
@@ -35,23 +36,24 @@ class Language:
     def of(cls, tree: Node) -> Language:
         """Return the texts that a tree matches. Raises GrammarError if that takes too many states."""
         nfa = NFA(tree, of_bytes=False)
-        closures: dict[int, frozenset[int]] = {}
-        size = 0
+        num_members = 0
 
-        def closure(states: frozenset[int]) -> frozenset[int]:
-            nonlocal size
-            for state in states - closures.keys():
-                closures[state] = frozenset(reached(state, nfa.free_moves))
-                size += len(closures[state])
-            if size > MAX_CLOSURES:
-                raise GrammarError("it repeats what may be empty too often, such as (a?){1000}")
-            return frozenset().union(*(closures[state] for state in states))
+        def closure(states: Iterable[int]) -> frozenset[int]:
+            nonlocal num_members
+            found = nfa.closure(states)
+            num_members += len(found)
+            if num_members > MAX_MEMBERS:
+                raise GrammarError(
+                    f"its states have more than {MAX_MEMBERS:,} positions in all: too much of it can overlap; "
+                    "lower the counts in {m,n}"
+                )
+            return found
 
         def leave(states: frozenset[int]) -> list[tuple[int, int, frozenset[int]]]:
             moves = _apart([edge for state in states for edge in nfa.edges[state]])
             return [(first, last, closure(targets)) for first, last, targets in moves]
 
-        return _explored(closure(frozenset({0})), leave, lambda states: nfa.end in states)
+        return _explored(closure([0]), leave, lambda states: nfa.end in states)
 
     def __contains__(self, text: str) -> bool:
         state = 0
@@ -75,7 +77,7 @@ class Language:
 
     def is_empty(self) -> bool:
         targets = [[target for _, _, target in edges] for edges in self.edges]
-        return not reached(0, targets) & self.ends
+        return not reached([0], targets) & self.ends
 
     def of_length(self, least: int, most: int | None) -> Language:
         """Return the texts of `least` to `most` characters."""
@@ -89,6 +91,49 @@ class Language:
             return [(first, last, (target, after)) for first, last, target in self.edges[state]]
 
         return _explored((0, 0), leave, lambda place: place[0] in self.ends and place[1] >= least)
+
+    def minimal(self) -> Language:
+        """Return the automaton of the same texts with the fewest states; itself if that takes too long.
+
+        Two states are one unless some text ends from one of them only. Source: Moore 1956.
+        """
+        alive = self._alive()
+        if 0 not in alive:
+            return Language([[]], set())
+        group: dict[int, int] = {state: int(state in self.ends) for state in alive}
+        num_groups = num_steps = 0
+        while len(set(group.values())) > num_groups:
+            num_groups = len(set(group.values()))
+            num_steps += len(alive)
+            if num_steps > MAX_STEPS:
+                return self
+            numbers: dict[Hashable, int] = {}
+            group = {
+                state: numbers.setdefault((group[state], self._moves_by(group, state)), len(numbers))
+                for state in sorted(alive)
+            }
+        edges = {group[state]: list(self._moves_by(group, state)) for state in alive}
+        return Language(
+            [edges[number] for number in range(num_groups)], {group[s] for s in self.ends & alive}
+        )
+
+    def _moves_by(self, group: dict[int, int], state: int) -> tuple[Edge, ...]:
+        """Return the moves of a state to groups, as disjoint ranges as large as possible."""
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for first, last, target in self.edges[state]:
+            if target in group:
+                ranges.setdefault(group[target], []).append((first, last))
+        return tuple(
+            (first, last, target) for target in sorted(ranges) for first, last in merged(ranges[target])
+        )
+
+    def _alive(self) -> set[int]:
+        """Return the states that lead to an end."""
+        sources: list[list[int]] = [[] for _ in self.edges]
+        for state, edges in enumerate(self.edges):
+            for _, _, target in edges:
+                sources[target].append(state)
+        return reached(self.ends, sources)
 
     def longest(self) -> int | None:
         """Return the number of characters of the longest text, at most; None if there is no longest."""
@@ -109,12 +154,7 @@ class Language:
 
     def node(self) -> Node:
         """Return a node that matches the same texts."""
-        sources: list[list[int]] = [[] for _ in self.edges]
-        for state, edges in enumerate(self.edges):
-            for _, _, target in edges:
-                sources[target].append(state)
-        sources.append(list(self.ends))  # one more state, from which the search begins at all ends
-        alive = reached(len(self.edges), sources) - {len(self.edges)}
+        alive = self._alive()
         if 0 not in alive:
             return NEVER
         number = {state: index for index, state in enumerate(sorted(alive))}

@@ -37,7 +37,7 @@ def cleaned(rules: Rules) -> Rules:
         name = todo.pop()
         if name not in kept:
             kept[name] = node = _pruned(rules[name], alive)
-            todo += _named(node)
+            todo += named(node)
     return kept
 
 
@@ -138,16 +138,17 @@ def _pruned_graph(graph: Graph, alive: set[str]) -> Node:
     return Graph(tuple(moves), frozenset(numbers[state] for state in graph.ends if state in numbers))
 
 
-def _named(node: Node) -> list[str]:
+def named(node: Node) -> list[str]:
+    """Return the names of the rules in a node."""
     match node:
         case Rule():
             return [node.name]
         case Sequence():
-            return [name for part in node.parts for name in _named(part)]
+            return [name for part in node.parts for name in named(part)]
         case Choice():
-            return [name for option in node.options for name in _named(option)]
+            return [name for option in node.options for name in named(option)]
         case Repeat():
-            return _named(node.body)
+            return named(node.body)
         case Graph():
-            return [name for row in node.moves for inner, _ in row for name in _named(inner)]
+            return [name for row in node.moves for inner, _ in row for name in named(inner)]
     return []

@@ -13,7 +13,7 @@ import pytest
 
 from engine.core.grammar_protocol import GrammarError
 from engine.grammar.language import Language
-from engine.grammar.schema.formats import FORMATS, NOT_REGULAR, bounded_format
+from engine.grammar.schema.formats import FORMATS, NOT_REGULAR, format_node
 from tests.grammar.test_json_schema import accepts, compiled, random_text
 from tests.grammar.test_standard import compiled as compiled_by_default
 
@@ -154,25 +154,40 @@ def test_a_format_that_the_standard_does_not_name_is_an_annotation() -> None:
     assert accepts(compiled({"type": "string", "format": "int64"}), "any text")
 
 
-@pytest.mark.parametrize("name", ["uri", "uri-reference", "email"])
-@pytest.mark.parametrize("most", [50, 128, 2_083])
+@pytest.mark.parametrize("name", ["uri", "uri-reference", "email", "iri-reference", "hostname"])
+@pytest.mark.parametrize("most", [50, 100, 252, 2_083])
 def test_a_format_with_a_length_has_texts_of_the_format_of_at_most_that_length(name: str, most: int) -> None:
     bounded = compiled({"type": "string", "format": name, "minLength": 1, "maxLength": most})
     whole, rng = compiled({"type": "string", "format": name}), random.Random(most)
     texts = [text for _ in range(60) if (text := random_text(bounded, rng)) is not None]
     for text in map(json.loads, texts):
         assert 1 <= len(text) <= most and accepts(whole, text)
-    assert accepts(bounded, "ann@mail.example.com" if name == "email" else "https://a.example.com/b?c#d")
+    usual = {"email": "ann@mail.example.com", "hostname": "long-name-of-a-host.eu-central.example.com"}
+    assert accepts(bounded, usual.get(name, "https://a.example.com/b?c#d"))
     assert not accepts(bounded, "") and not accepts(bounded, "a.b@" + "c" * most)
 
 
 @pytest.mark.parametrize("most", [128, 129, 2_083])
 @pytest.mark.parametrize("name", ["uri", "iri"])
 def test_the_longest_text_of_a_bounded_format_fits(name: str, most: int) -> None:
-    node = bounded_format(name, 1, most)
-    assert node is not None
+    node = format_node(name, 1, most)
     longest = Language.of(node).longest()
     assert longest is not None and most - 9 <= longest <= most
+
+
+@pytest.mark.parametrize("most", [10, 20, 63, 64, 99, 252])
+def test_a_host_with_a_limit_keeps_the_rules_of_labels(most: int) -> None:
+    bounded = compiled({"type": "string", "format": "hostname", "maxLength": most})
+    for text in [
+        "a",
+        "a" * 63,
+        ".".join(["ab"] * 21),
+        "a." * (min(most, 62) // 2) + "a",
+        "a" * 31 + "." + "b" * 31,
+    ]:
+        assert accepts(bounded, text) or len(text) > most, text
+    for text in ["", "-a", "a-", "ab--c", "a..b", "a" * 64, "b." + "a" * 64, "a" * (most + 1)]:
+        assert not accepts(bounded, text), text
 
 
 def test_a_length_that_a_format_implies_changes_nothing() -> None:

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from engine.core.grammar_protocol import GrammarError
-from engine.grammar.dfa import DFA, utf8_chains
+from engine.grammar.dfa import DFA
 from engine.grammar.regex import parse
+from engine.grammar.utf8 import utf8_chains
 
 ALPHABET = 'abAB01 _-]^\\.*\n\t"{,é東😀'
 Pair = tuple[str, str]

@@ -1,19 +1,20 @@
 r"""Patterns of formats.
 
 A format follows its RFC: every text that matches is valid. These valid texts do not match, because readers rarely want
-them or no regular expression finds them: the year 0000; more than 18 digits of a second, or 3 of a leap second with an
-offset; leap seconds at offsets other than whole and half hours; A-labels (`xn--...`); hosts of more than 8 labels or of
-more than 4 long ones; with maxLength, addresses in brackets
-(`http://[::1]/`), and texts that come near a large limit.
+them or no small automaton finds them: the year 0000; more than 18 digits of a second, or 3 of a leap second with an
+offset; leap seconds at offsets other than whole and half hours; A-labels (`xn--...`, README.md says why); hosts of more
+than 8 labels or of more than 4 long ones; with maxLength, hosts of more than 63 characters whose labels differ much in
+length, addresses in brackets (`http://[::1]/`), and texts that come near a large limit.
 
 The values of some formats are not a regular language: they are refused. A format that is not listed is an annotation.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
-from engine.grammar.regex import Node, parse
+from engine.grammar.language import Language
+from engine.grammar.regex import Choice, Node, parse
 
 _HEX = "[0-9a-fA-F]"
 _PERCENT = f"%{_HEX}{{2}}"
@@ -68,15 +69,27 @@ def _ipv6(most: int) -> str:
 _ALNUM, _LDH = "[a-zA-Z0-9]", "[a-zA-Z0-9-]"
 
 
-def _label(most: int) -> str:
-    return (
-        f"{_ALNUM}(?:{_LDH}{{0,2}}{_ALNUM}|{_LDH}(?:{_ALNUM}{_LDH}|-{_ALNUM}){_LDH}{{0,{most - 5}}}{_ALNUM})?"
-    )
+def _label(most: int | None) -> str:
+    more = "*" if most is None else f"{{0,{most - 5}}}"
+    return f"{_ALNUM}(?:{_LDH}{{0,2}}{_ALNUM}|{_LDH}(?:{_ALNUM}{_LDH}|-{_ALNUM}){_LDH}{more}{_ALNUM})?"
 
 
 _HOST = (  # at most 253 characters
     rf"(?:{_label(63)}(?:\.{_label(63)}){{0,2}}(?:\.{_label(61)})?|{_label(30)}(?:\.{_label(30)}){{4,7}})"
 )
+_SHORT_HOST = rf"{_label(None)}(?:\.{_label(None)})*"
+MOST_SHORT = 63
+"""Characters of a host without a label that may be too long."""
+
+
+def _bounded_host(most: int) -> str:
+    """Return hosts of 2 to 8 labels of equal limits, of at most so many characters."""
+    options = []
+    for num in range(2, 9):
+        label = _label(min(63, (most - num + 1) // num))
+        options.append(rf"{label}(?:\.{label}){{{num - 1}}}")
+    return "|".join(options)
+
 
 # RFC 5321: addresses of mail
 _ATOM = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+"
@@ -123,23 +136,29 @@ LEAST_BOUNDED, MOST_BOUNDED = 128, 2_083
 """Limits of maxLength between which each part of a URI gets a share of it; a larger one counts as the second."""
 
 
-def _bounded_reference(most: int, more: str, private: str) -> str:
-    """Return URIs or IRIs of at most so many characters: each part has a share, and counts only its own.
+def _bounded_references(most: int, more: str, private: str) -> tuple[str, str]:
+    """Return absolute and relative references of 1 to `most` characters.
 
-    An automaton that counts the whole is many times as large. The user is left out.
+    Each part has a share, and counts only its own: an automaton that counts the whole is many times as large. The user
+    is left out.
     """
     host = min(most // 8, 253)
     units = (most - len("scheme-of-16-abc://:65535/?#") - host) // len("%20")
     path, query = units * 4 // 9, units * 4 // 9
     unreserved = rf"a-zA-Z0-9._~!$&'()*+,;=\-{more}"
 
-    def part(characters: str, count: int) -> str:
-        return f"(?:[{unreserved}{characters}]|{_PERCENT}){{0,{count}}}"
+    def part(characters: str, count: int, least: int = 0) -> str:
+        return f"(?:[{unreserved}{characters}]|{_PERCENT}){{{least},{count}}}"
 
     authority = f"//[{unreserved}]{{0,{host}}}(?::[0-9]{{0,5}})?(?:/{part(':@/', path)})?"
-    no_authority = f"/?(?:(?:[{unreserved}:@]|{_PERCENT}){part(':@/', path - 1)})?"
-    tail = rf"(?:\?{part(':@/?' + private, query)})?(?:#{part(':@/?', units - path - query)})?"
-    return f"[a-zA-Z][a-zA-Z0-9+.-]{{0,15}}:(?:{authority}|{no_authority}){tail}"
+    one = f"(?:[{unreserved}:@]|{_PERCENT})"
+    no_authority = f"/?(?:{one}{part(':@/', path - 1)})?"
+    asked, fragment = rf"\?{part(':@/?' + private, query)}", f"#{part(':@/?', units - path - query)}"
+    tail = f"(?:{asked})?(?:{fragment})?"
+    first = path // 2  # segment, without a colon
+    no_scheme = f"/(?:{one}{part(':@/', path - 1)})?|{part('@', first, 1)}(?:/{part(':@/', path - first)})?"
+    whole = f"[a-zA-Z][a-zA-Z0-9+.-]{{0,15}}:(?:{authority}|{no_authority}){tail}"
+    return whole, f"(?:{authority}|{no_scheme}){tail}|{asked}(?:{fragment})?|{fragment}"
 
 
 # RFC 6570: templates
@@ -172,6 +191,7 @@ FORMATS = {
     "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
 }
 SHORT = {
+    "hostname": _SHORT_HOST,
     "email": f"{_LOCAL}@{_DOMAINS}",
     "uri": _SHORT_URI,
     "uri-reference": f"(?:{_SHORT_URI}|{_SHORT_RELATIVE})",
@@ -184,16 +204,33 @@ NOT_REGULAR = frozenset({"idn-email", "idn-hostname", "regex"})
 KNOWN_FORMATS = frozenset(FORMATS) | NOT_REGULAR
 
 
-@cache
-def format_node(name: str, *, is_short: bool = False) -> Node:
-    """Return the texts of a format. is_short: some of them, for an automaton that counts characters."""
-    return parse(SHORT.get(name, FORMATS[name]) if is_short else FORMATS[name])
+@lru_cache(maxsize=128)
+def format_node(name: str, least: int = 0, most: int | None = None) -> Node:
+    """Return the texts of a format; with `most`, such of them as an automaton can count, or as have that length."""
+    if most is None or name not in SHORT:
+        return parse(FORMATS[name])
+    if name == "hostname":
+        return _host_node(least, most)
+    if name == "email" or most < LEAST_BOUNDED:
+        return parse(SHORT[name])
+    more, private = (_UCS, _PRIVATE) if name.startswith("iri") else ("", "")
+    whole, relative = _bounded_references(min(most, MOST_BOUNDED), more, private)
+    empty = "" if least else "|"
+    return parse(f"{whole}|{relative}{empty}" if name.endswith("reference") else whole)
 
 
-@cache
-def bounded_format(name: str, least: int, most: int) -> Node | None:
-    """Return texts of a format that have `least` to `most` characters; None if only an automaton can count them."""
-    if name not in ("uri", "iri") or least > len("a:") or most < LEAST_BOUNDED:
-        return None
-    more, private = (_UCS, _PRIVATE) if name == "iri" else ("", "")
-    return parse(_bounded_reference(min(most, MOST_BOUNDED), more, private))
+def is_bounded(name: str, least: int, most: int) -> bool:
+    """Whether all texts of `format_node` have `least` to `most` characters, so that no automaton has to count them."""
+    if name == "hostname":
+        return least <= 1 and most > MOST_SHORT
+    shortest = {"uri": 2, "iri": 2, "uri-reference": 1, "iri-reference": 1}.get(name, -1)
+    return least <= shortest and most >= LEAST_BOUNDED
+
+
+def _host_node(least: int, most: int) -> Node:
+    if most >= 253 or least > MOST_SHORT:
+        return parse(_HOST)
+    if most <= MOST_SHORT:
+        return parse(_SHORT_HOST)
+    short = Language.of(parse(_SHORT_HOST)).of_length(1, MOST_SHORT).node()
+    return short if least > 1 else Choice((short, parse(_bounded_host(most))))

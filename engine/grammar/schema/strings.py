@@ -24,10 +24,11 @@ from engine.grammar.regex import (
     parse,
 )
 from engine.grammar.schema.dialects import NARROW, WIDE
-from engine.grammar.schema.formats import bounded_format, format_node
+from engine.grammar.schema.formats import format_node, is_bounded
 from engine.grammar.schema.lookahead import look_aheads
 from engine.grammar.schema.places import SchemaError
 from engine.grammar.schema.shapes import String, Test
+from engine.grammar.size import check_run
 
 _HEX = "[0-9a-fA-F]"
 _QUOTE = literal('"')
@@ -39,7 +40,10 @@ _COUNTED_CHARACTER = parse(
 )
 _SHORT_ESCAPES = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}
 _MUST_ESCAPE = ((0, 31), (34, 34), (92, 92))
-MAX_COUNTED = 12_000  # States of an automaton that counts the characters of a format
+MAX_COUNTED, MAX_RANGES = 6_000, 100_000
+"""States, and ranges of characters, of an automaton that counts the characters of a format or pattern."""
+LEAST_COUNTED = 40
+"""A limit above this may be lowered to what an automaton can count."""
 _ONE = Characters(((0, LAST_CODE_POINT),))
 
 
@@ -63,8 +67,9 @@ def _bounded(shape: String, loosely: bool) -> Node | None:
     [first, *others] = shape.tests
     if others or loosely or first.keyword != "format" or not first.holds or shape.most is None:
         return None
-    node = bounded_format(first.value, shape.least, shape.most)
-    return None if node is None else in_quotes(node)
+    if not is_bounded(first.value, shape.least, shape.most):
+        return None
+    return in_quotes(format_node(first.value, shape.least, shape.most))
 
 
 def string_language(shape: String, *, loosely: bool = False) -> Language:
@@ -73,9 +78,8 @@ def string_language(shape: String, *, loosely: bool = False) -> Language:
         texts = [text for text in shape.among if all(_passes(test, text, loosely) for test in shape.tests)]
         return Language.of(Choice(tuple(map(literal, texts))))
     language = ANY_TEXT
-    is_short = shape.most is not None and not loosely
     for test in shape.tests:
-        language = _within(test, partial(_limited, language, test, loosely, is_short=is_short))
+        language = _within(test, partial(_limited, language, test, loosely, shape))
     if not shape.least and shape.most is None:
         return language
     try:
@@ -89,11 +93,12 @@ def string_language(shape: String, *, loosely: bool = False) -> Language:
 def _with_length(language: Language, least: int, most: int | None, loosely: bool) -> Language:
     """Return the texts of a language that have a length; of an infinite one, those that an automaton can count."""
     if most is not None:
+        language = language.minimal()
         longest = language.longest()
-        counted = MAX_COUNTED // len(language.edges)
+        counted = min(MAX_COUNTED // len(language.edges), MAX_RANGES // sum(map(len, language.edges)))
         if longest is not None and longest <= most:
             most = None
-        elif longest is None and not loosely and len(language.edges) <= counted < most:
+        elif longest is None and not loosely and LEAST_COUNTED <= counted < most:
             most = max(least, counted - 1)  # states of counts from 0 on
     return language.of_length(least, most) if least or most is not None else language
 
@@ -114,21 +119,25 @@ def _passes(test: Test, text: str, loosely: bool) -> bool:
     return text in _limited(ANY_TEXT, test, loosely)
 
 
-def _limited(language: Language, test: Test, loosely: bool, *, is_short: bool = False) -> Language:
-    tree = Language.of(_tree(test, loosely, is_short=is_short))
+def _limited(language: Language, test: Test, loosely: bool, shape: String | None = None) -> Language:
+    tree = Language.of(_tree(test, loosely, shape))
     return language & tree if test.holds else language - tree
 
 
-def _tree(test: Test, loosely: bool, *, is_short: bool = False) -> Node:
+def _tree(test: Test, loosely: bool, shape: String | None = None) -> Node:
     """Return the texts that a test is about; `loosely` or for one that must not hold, of all readings.
 
-    is_short: of a format that must hold, those whose characters an automaton can count.
+    shape: the strings that are needed of a format that must hold.
     """
     if test.keyword == "const":
         return literal(test.value)
-    if test.keyword == "format":
-        return Repeat(_ONE, 0, None) if loosely else format_node(test.value, is_short=is_short and test.holds)
-    return found_by(test.value, test.path, NARROW if test.holds is not loosely else WIDE)
+    if test.keyword != "format":
+        return found_by(test.value, test.path, NARROW if test.holds is not loosely else WIDE)
+    if loosely:
+        return Repeat(_ONE, 0, None)
+    return (
+        format_node(test.value, shape.least, shape.most) if shape and test.holds else format_node(test.value)
+    )
 
 
 def found_by(pattern: str, path: str, dialect: Dialect) -> Node:
@@ -136,6 +145,7 @@ def found_by(pattern: str, path: str, dialect: Dialect) -> Node:
     try:
         ahead, rest = look_aheads(pattern)
         tree = parse(rest, anywhere=True, dialect=dialect)
+        check_run(tree)
         if not ahead:
             return tree
         language = Language.of(tree)
@@ -178,12 +188,20 @@ def _inside_json(node: Node) -> Node:
 
 
 def _escaped(node: Characters) -> Node:
-    escaped = [
-        literal("\\" + _SHORT_ESCAPES[point] if point in _SHORT_ESCAPES else f"\\u{point:04x}")
+    plain = complement(merged([*complement(node.ranges), *_MUST_ESCAPE]))
+    points = [
+        point
         for first, last in _MUST_ESCAPE
         for point in range(first, last + 1)
         if any(low <= point <= high for low, high in node.ranges)
     ]
-    plain = complement(merged([*complement(node.ranges), *_MUST_ESCAPE]))
-    options = ([Characters(plain)] if plain else []) + escaped
+    options: list[Node] = [Characters(plain)] if plain else []
+    after = {"\\": [_SHORT_ESCAPES[point] for point in points if point in _SHORT_ESCAPES]}
+    for high in range(2):
+        of_high = [point for point in points if point not in _SHORT_ESCAPES and point >> 4 == high]
+        after[f"\\u00{high}"] = [f"{point & 15:x}" for point in of_high]
+    for begin, ends in after.items():
+        if ends:
+            last = Characters(merged([(ord(end), ord(end)) for end in ends]))
+            options.append(Sequence((literal(begin), last)))
     return options[0] if len(options) == 1 else Choice(tuple(options))

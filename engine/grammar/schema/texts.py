@@ -48,7 +48,11 @@ class SchemaCompiler:
 
     def path_of(self, rule: str) -> str:
         """Return the place of the first schema of a rule."""
-        return next((places[0].path for places, name in self._names.items() if name == rule), "#")
+        return next((place.path for place in self.places_of(rule)), "#")
+
+    def places_of(self, rule: str) -> Places:
+        """Return the schemas of a rule."""
+        return next((places for places, name in self._names.items() if name == rule), ())
 
     def _value(self, places: Places) -> Node:
         """Return the rule of the values that satisfy these schemas."""
