@@ -28,7 +28,8 @@ WINDOW = 64
 """Tokens before the limit from which on ways are looked for."""
 MOST_SPARE = 16
 """Most tokens to spare: the next one may open what takes a few more to close."""
-CLOSING, QUOTING = frozenset(b"}]"), frozenset(b'}]"')
+GROUPS = frozenset(b"}]"), frozenset(b'}]"'), frozenset(b':,"')
+"""Letters of tokens, those to prefer first: what closes, what ends a string, what goes on instead of an exponent."""
 
 
 class Closer:
@@ -51,10 +52,10 @@ class Closer:
             letters = set(spelled)
             num_opened = spelled.count(b"{") + spelled.count(b"[")
             if num_opened:
-                return 4, 100 * num_opened + len(spelled), False
-            group = (
-                1 if letters <= CLOSING else 2 if letters <= QUOTING else 5 if spelled[:1].isspace() else 3
-            )
+                return 5, 100 * num_opened + len(spelled), False
+            group = next((n for n, some in enumerate(GROUPS, start=1) if letters <= some), 4)
+            if group == 4 and spelled[:1].isspace():
+                group = 6
             return group, -len(spelled), not spelled.isalnum()  # a digit before a minus
 
         return np.array(sorted(range(len(self._vocabulary)), key=rank), np.int64)

@@ -72,6 +72,21 @@ def test_json_is_whole_at_the_limit_whatever_the_model_likes(schema: Any, greedy
         jsonschema.validate(json.loads(bytes(tokens[:-1])), schema)
 
 
+@pytest.mark.parametrize("limit", [14, 24, 40, 60, 90])
+def test_a_number_ends_where_the_limit_requires_it_and_not_before(limit: int) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    tokens = written(schema, limit, 1, '3n":')
+    digits = tokens.count(ord("3"))
+    assert tokens[-1] == EOS and json.loads(bytes(tokens[:-1]))["n"] == int("3" * digits)
+    assert digits == min(19, limit - spare(limit) - len('{"n":}') - 1)
+
+
+def test_the_way_writes_no_exponent() -> None:
+    numbers: dict[str, Any] = {"a": {"type": "number"}, "b": {"type": "number"}}
+    tokens = written({"type": "object", "properties": numbers, "required": ["a", "b"]}, 14, 1)
+    assert bytes(tokens[:-1]) == b'{"a":0,"b":0}' and tokens[-1] == EOS
+
+
 def test_an_output_far_from_its_limit_is_not_touched() -> None:
     grammar = compiler("auto").compile(StructuredOutputsParams(json=PERSON)).start()
     grammar.accept_tokens([*b'{"name":"b'])

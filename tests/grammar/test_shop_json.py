@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,6 +14,7 @@ import pytest
 from engine import LLM, SamplingParams
 from engine.config import ConfigError, StructuredOutputsConfig
 from engine.grammar.json_schema import schema_tree
+from engine.trace.reader import TraceReader
 from tests.grammar.test_json_schema import accepts, compiled
 
 QUESTIONS = (
@@ -57,8 +59,16 @@ def finishing() -> Iterator[LLM]:
         yield llm
 
 
-def answers(llm: LLM, **structure: Any) -> list[Any]:
-    sampling = SamplingParams(temperature=0, max_tokens=200, structured_outputs=structure)
+FREE: list[dict[str, Any]] = [
+    {"json_object": True},
+    {"json": {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}},
+    {"json": {"type": "array", "items": {"type": "string"}}},
+]
+"""JSON whose strings have no limit."""
+
+
+def answers(llm: LLM, limit: int = 200, **structure: Any) -> list[Any]:
+    sampling = SamplingParams(temperature=0, max_tokens=limit, structured_outputs=structure)
     asked = [[{"role": "user", "content": question}] for question in QUESTIONS]
     return [output.outputs[0] for output in llm.chat(asked, sampling, use_tqdm=False)]
 
@@ -71,15 +81,7 @@ def test_the_shop_model_finishes_json_of_a_schema_greedily(shop: LLM, schema: di
         assert max(map(len, re.findall(r"\s+", answer.text))) <= 20
 
 
-@pytest.mark.parametrize(
-    "structure",
-    [
-        {"json_object": True},
-        {"json": {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}},
-        {"json": {"type": "array", "items": {"type": "string"}}},
-    ],
-    ids=json.dumps,
-)
+@pytest.mark.parametrize("structure", FREE, ids=json.dumps)
 def test_the_shop_model_finishes_strings_without_a_limit(finishing: LLM, structure: dict[str, Any]) -> None:
     for answer in answers(finishing, **structure):
         assert answer.finish_reason == "stop", answer.text
@@ -91,6 +93,39 @@ def test_a_finished_output_does_not_depend_on_the_batch(finishing: LLM) -> None:
     together = finishing.generate(list(QUESTIONS), params, use_tqdm=False)
     alone = [finishing.generate(question, params, use_tqdm=False)[0] for question in QUESTIONS]
     assert [each.outputs[0].token_ids for each in together] == [each.outputs[0].token_ids for each in alone]
+
+
+@pytest.mark.parametrize(
+    "speculative",
+    [
+        {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1},
+        {"method": "draft_model", "model": "shop-draft", "num_speculative_tokens": 3},
+    ],
+    ids=lambda config: config["method"],
+)
+def test_drafts_change_no_token_of_a_finished_output(
+    finishing: LLM, speculative: dict[str, Any], tmp_path: Path
+) -> None:
+    """The limit is near while several drafts of a step are verified, so each of their masks is narrowed."""
+    path = str(tmp_path / "run.itrace")
+    with LLM(
+        "shop",
+        num_gpu_blocks_override=512,
+        structured_outputs_config={"finish_json": True},
+        speculative_config=speculative,
+        max_num_seqs=4,
+        trace=path,
+    ) as drafting:
+        for structure in FREE:
+            for limit in (16, 41):
+                plain, drafted = (answers(llm, limit, **structure) for llm in (finishing, drafting))
+                assert [a.token_ids for a in drafted] == [a.token_ids for a in plain]
+                for answer in drafted:
+                    assert answer.finish_reason == "stop" and len(answer.token_ids) <= limit, answer.text
+                    jsonschema.validate(json.loads(answer.text), structure.get("json", {"type": "object"}))
+    reader = TraceReader(path)
+    counted = [reader.step(step).counters for step in range(reader.num_steps)]
+    assert sum(counters.get("num_accepted_tokens", 0) for counters in counted) > 20
 
 
 @pytest.mark.parametrize("indent", [None, 1, 2, 4, "\t"])
