@@ -34,7 +34,9 @@ class _Writer:
         line = f"{name} ::= {body}"
         self._length += len(line)
         if self._length > MAX_CHARACTERS:
-            raise GrammarError(f"the grammar is longer than {MAX_CHARACTERS:,} characters: it is too large")
+            raise GrammarError(
+                f"the grammar is longer than {MAX_CHARACTERS:,} characters: it is too large; lower its counts"
+            )
         self.lines.append(line)
 
     def text(self, node: Node) -> str:

@@ -206,7 +206,9 @@ def _explored(
                 numbers[target] = len(states)
                 states.append(target)
                 if len(states) > MAX_STATES:
-                    raise GrammarError(f"its texts need an automaton of more than {MAX_STATES:,} states")
+                    raise GrammarError(
+                        f"its texts need an automaton of more than {MAX_STATES:,} states; make it shorter"
+                    )
             row.append((first, last, numbers[target]))
         edges.append(row)
     return Language(edges, {number for state, number in numbers.items() if is_end(state)})

@@ -103,7 +103,7 @@ def parse(pattern: str, *, anywhere: bool = False, dialect: Dialect | None = Non
     parser = _Parser(pattern, anywhere, dialect or ASCII)
     tree = parser.choice()
     if parser.at < len(pattern):
-        raise parser.error("this parenthesis was never opened")
+        raise parser.error("this parenthesis was never opened; write \\) for the character")
     return tree
 
 
@@ -190,7 +190,7 @@ class _Parser:
         if bounds is None:
             return body
         if self._take("+"):
-            raise self.error("possessive repeats are not supported", -1)
+            raise self.error("possessive repeats are not supported; leave the second + out", -1)
         self._take("?")  # lazy: it matches the same texts
         if self._next() in ("*", "+", "?") or _COUNTS.match(self.pattern, self.at):
             raise self.error("two repeats in a row; put the first in a group")
@@ -208,18 +208,20 @@ class _Parser:
         least = int(match[1] or 0)
         most = least if not match[2] else int(match[3]) if match[3] else None
         if max(least, most or 0) > MAX_REPEAT:
-            raise self.error(f"no more than {MAX_REPEAT} repeats are supported")
+            raise self.error(f"no more than {MAX_REPEAT} repeats are supported; lower the count")
         if most is not None and most < least:
-            raise self.error("the highest number of repeats is below the lowest")
+            raise self.error("the highest number of repeats is below the lowest; swap them")
         self.at = match.end()
         return least, most
 
     def _atom(self) -> Node:
         character = self.pattern[self.at]
         if character in "*+?" or _COUNTS.match(self.pattern, self.at):
-            raise self.error("nothing to repeat")
+            raise self.error(f"nothing to repeat; write \\{character} for the character")
         if character in "^$":
-            raise self.error("anchors are supported only around the whole pattern, which always matches all")
+            raise self.error(
+                "anchors are supported only around the whole pattern, which always matches all; leave it out"
+            )
         self.at += 1
         match character:
             case "(":
@@ -241,12 +243,12 @@ class _Parser:
             self.at = named.end()
         self.depth += 1
         if self.depth > 100:
-            raise self.error("groups are nested more than 100 deep")
+            raise self.error("groups are nested more than 100 deep; use fewer")
         body = self.choice()
         self.depth -= 1
         if not self._take(")"):
             self.at = start
-            raise self.error("this parenthesis is never closed")
+            raise self.error("this parenthesis is never closed; write \\( for the character")
         return body
 
     def _class(self) -> tuple[Range, ...]:
@@ -259,7 +261,7 @@ class _Parser:
         while is_first or self._next() != "]":
             if not self._next():
                 self.at = start
-                raise self.error("this class is never closed")
+                raise self.error("this class is never closed; write \\[ for the character")
             is_first = False
             begin = self._class_member(classes)
             if self._next() != "-" or self._next(1) in ("", "]"):
@@ -269,7 +271,7 @@ class _Parser:
             (low, low_last), *more = begin
             (high, high_last), *others = self._class_member(classes)
             if more or others or low != low_last or high != high_last or high < low:
-                raise self.error("this is not a range of characters", -1)
+                raise self.error("this is not a range of characters; put the lower first, or write \\-", -1)
             ranges.append((low, high))
         self.at += 1
         return complement(merged(ranges)) if is_negated else merged(ranges)
@@ -277,7 +279,7 @@ class _Parser:
     def _class_member(self, classes: Mapping[str, tuple[Range, ...]]) -> tuple[Range, ...]:
         character = self._next()
         if not character:
-            raise self.error("this class is never closed", -1)
+            raise self.error("this class is never closed; write \\[ for the character", -1)
         self.at += 1
         return (
             self._escape(classes, in_class=True) if character == "\\" else ((ord(character), ord(character)),)
@@ -287,7 +289,7 @@ class _Parser:
         """Parse an escape after its backslash."""
         character = self._next()
         if not character:
-            raise self.error("a backslash at the end escapes nothing", -1)
+            raise self.error("a backslash at the end escapes nothing; write two for the character", -1)
         self.at += 1
         if character in classes:
             return classes[character]
@@ -296,11 +298,17 @@ class _Parser:
         if num_digits := _HEX_DIGITS.get(character):
             digits = self.pattern[self.at : self.at + num_digits]
             if not re.fullmatch(f"[0-9a-fA-F]{{{num_digits}}}", digits) or int(digits, 16) > LAST_CODE_POINT:
-                raise self.error(f"expected {num_digits} hex digits of a character", -2)
+                raise self.error(
+                    f"expected {num_digits} hex digits of a character, as in \\x41, \\u00e9 or \\U0001f600",
+                    -2,
+                )
             self.at += num_digits
             return _of(chr(int(digits, 16)))
         if character.isascii() and character.isalnum():
-            raise self.error(f"\\{character} is not supported: it looks around or back, or is unknown", -2)
+            fix = "write the characters as a class [...]" if character in "pP" else "leave it out"
+            raise self.error(
+                f"\\{character} is not supported: it looks around or back, or is unknown; {fix}", -2
+            )
         return _of(character)
 
     def _next(self, offset: int = 0) -> str:

@@ -30,7 +30,7 @@ def cleaned(rules: Rules) -> Rules:
     while more := {name for name, node in rules.items() if name not in alive and _ends(node, alive)}:
         alive |= more
     if ROOT not in alive:
-        raise GrammarError("no value satisfies it, so no output could")
+        raise GrammarError("no value satisfies it, so no output could; leave out what contradicts the rest")
     kept: Rules = {}
     todo = [ROOT]
     while todo:

@@ -260,7 +260,7 @@ def test_number_patterns_hold_exactly_the_numbers_between_their_bounds(seed: int
             f"#: '$ref' {NOT_SUPPORTED}: https://example.com/s.json is not",
         ),
         ({"$ref": "#/$defs/x"}, "#/$ref: #/$defs/x is not in this schema"),
-        ({"$ref": "#"}, "#: the references of this schema lead back to it"),
+        ({"$ref": "#"}, "#: its references lead back to it"),
         ({"$dynamicRef": "#a"}, f"#: '$dynamicRef' {NOT_SUPPORTED}"),
         (
             {"type": "array", "items": {"type": "array", "uniqueItems": True}},

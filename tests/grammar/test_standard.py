@@ -109,3 +109,34 @@ def test_a_number_has_as_many_digits_as_its_bounds() -> None:
 def test_alternatives_that_take_long_to_compile_are_refused_by_count_and_limit(asked: Any, says: str) -> None:
     with pytest.raises(GrammarError, match=says):
         compiler("auto").compile(StructuredOutputsParams(**asked))
+
+
+REFUSED = [
+    *(
+        {"type": "string", "pattern": pattern}
+        for pattern in ("a++", "a{3,2}", "*a", "a^b", "(a", "a)", "[a", "[z-a]")
+    ),
+    *(
+        {"type": "string", "pattern": pattern}
+        for pattern in ("a\\", r"\u12", r"\p{L}", r"\bfoo", "a{1,999999}", "(" * 101)
+    ),
+    {"$ref": "#/$defs/x"},
+    {"$ref": "#"},
+    {"$id": "a:b", "$defs": {"x": {"$id": "a:b"}}},
+    {"enum": [1], "type": "string"},
+    {"type": "number", "multipleOf": 0.123456789},
+    {"type": "number", "minimum": 1e-30},
+    {"type": "object", "minProperties": 3},
+    {"type": "object", "patternProperties": {name: {} for name in "abcdef"}},
+    {"type": "array", "uniqueItems": True},
+    {"type": "string", "format": "hostname", "minLength": 200, "maxLength": 252},
+    {"type": "string", "pattern": "(a?){5000}"},
+]
+
+
+@pytest.mark.parametrize("schema", REFUSED, ids=str)
+def test_a_refusal_names_the_place_and_what_to_do(schema: Any) -> None:
+    with pytest.raises(GrammarError, match=r"^JSON schema at #.*(; |, as in )") as caught:
+        compiled(schema)
+    named = schema.keys() - {"type", "$defs"}
+    assert schema == {"$ref": "#"} or any(name in str(caught.value) for name in {*named, "no value"})

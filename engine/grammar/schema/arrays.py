@@ -43,7 +43,7 @@ def array_node(
     if not contains and not is_unique:
         return layout.enclosed("[", _listed(shape, most, layout, value), "]")
     if is_unique and (contains or most is None and constants(shape.rest) is None):
-        why = "its items would have to be compared; give them an enum of at most 8 values, or maxItems: 1"
+        why = "its items would have to be compared; leave it out, or give them an enum of 8 values"
         raise UnsupportedError(path, "uniqueItems", why)
     if is_unique:
         body = _unique(shape, path, most, layout, constants)
@@ -126,7 +126,7 @@ def _unique(
     for index in range(last + (most is None)):
         values = constants(_at(shape, index))
         if values is None or len(values) > MAX_VALUES:
-            why = f"its items would have to be compared; give them an enum of at most {MAX_VALUES} values"
+            why = f"its items would have to be compared; leave it out, or give them an enum of {MAX_VALUES} values"
             raise UnsupportedError(path, "uniqueItems", why)
         known.append(values)
 

@@ -78,7 +78,9 @@ class Expander:
         if not isinstance(place.schema, Mapping):
             raise SchemaError(place.path, f"a schema is an object, true or false, not {place.schema!r}")
         if key in self._open:
-            raise SchemaError(place.path, "the references of this schema lead back to it and to nothing else")
+            raise SchemaError(
+                place.path, "its references lead back to it and to nothing else; give it a type"
+            )
         self._open.append(key)
         try:
             forms = self._positive(place, counts) if accepts else self._negative(place)

@@ -28,7 +28,9 @@ def look_aheads(pattern: str) -> tuple[list[LookAhead], str]:
     while pattern.startswith("^") and pattern.startswith(("(?=", "(?!"), at):
         end = next((i for i, sign, depth in _signs(pattern, at) if sign == ")" and depth == 0), None)
         if end is None:
-            raise GrammarError(f"regex {pattern!r}: this parenthesis is never closed (character {at})")
+            raise GrammarError(
+                f"regex {pattern!r}: this parenthesis is never closed; close it (character {at})"
+            )
         inner = pattern[at + 3 : end].removeprefix("^")
         to_end = inner.endswith("$") and not inner.endswith("\\$")
         if to_end and any(sign == "|" and depth == 0 for _, sign, depth in _signs(inner, 0)):

@@ -94,7 +94,9 @@ def multiples(factor: Fraction) -> Language:
     divisor = int(factor * scale)
     most = len(str(scale)) - 1
     if divisor * (most + 1) > MAX_REMAINDERS:
-        raise GrammarError(f"multipleOf {_shown(factor)} needs more than {MAX_REMAINDERS:,} remainders")
+        raise GrammarError(
+            f"multipleOf {_shown(factor)} needs more than {MAX_REMAINDERS:,} remainders; use fewer digits"
+        )
     states: dict[tuple[int | None, int], int] = {(None, -1): 0, (None, -2): 1}  # -1: start, -2: after a sign
     edges: list[list[tuple[int, int, int]]] = [[], []]
 
@@ -214,7 +216,7 @@ def _check_bound(bound: Fraction, keyword: str) -> None:
 
 def _check_digits(value: Fraction, keyword: str, most: int = MAX_DIGITS) -> None:
     if max(map(len, _parts(value))) > most:
-        digits = f"more than {most} digits before or after the point"
+        digits = f"more than {most} digits before or after the point; round it"
         raise GrammarError(f"{keyword} {_shown(value)} has {digits}")
 
 

@@ -78,7 +78,9 @@ def object_node(
         return NEVER
     if shape.least > len(members) + 1:
         raise UnsupportedError(
-            path, "minProperties", "members without a property of their own may repeat, so one of them counts"
+            path,
+            "minProperties",
+            "members without a property of their own may repeat, so one of them counts; list the properties",
         )
     return layout.enclosed("{", _body(members, others, shape, path, layout), "}")
 
@@ -104,7 +106,7 @@ def _others(shape: Object, path: str, names: Language | None) -> Iterator[tuple[
     """Return the other names, by the patterns that find them, with the schemas of their values."""
     patterns = list(dict.fromkeys(pattern for members in shape.members for pattern in members.names.patterns))
     if len(patterns) > MAX_PATTERNS:
-        why = f"{len(patterns)} patterns for names of one object, the maximum is {MAX_PATTERNS}"
+        why = f"{len(patterns)} patterns for names of one object, the maximum is {MAX_PATTERNS}; join some with |"
         raise UnsupportedError(path, "patternProperties", why)
     listed = Language.of(Choice(tuple(map(literal, shape.names))))
     for size in range(len(patterns) + 1):

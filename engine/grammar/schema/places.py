@@ -128,7 +128,9 @@ class References:
             else:
                 known = self._resources.setdefault(place.resource, place)
                 if known != place:
-                    raise SchemaError(place.path, f"$id {name!r} is also that of {known.path}")
+                    raise SchemaError(
+                        place.path, f"$id {name!r} is also that of {known.path}; give each its own"
+                    )
         if isinstance(anchor, str):
             self._anchors.setdefault(f"{place.resource}#{anchor}", place)
         for inner in _subschemas(place):
@@ -159,9 +161,11 @@ class References:
             elif isinstance(here, Mapping) and key in here:
                 target = target.at(key)
             else:
-                raise SchemaError(path, f"{reference} is not in this schema")
+                raise SchemaError(
+                    path, f"{reference} is not in this schema; put it there or correct the name"
+                )
         if fragment and not fragment.startswith("/"):
-            raise SchemaError(path, f"{reference} is not in this schema")
+            raise SchemaError(path, f"{reference} is not in this schema; put it there or correct the name")
         return target
 
 
