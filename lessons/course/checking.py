@@ -16,7 +16,7 @@ import importlib
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +36,7 @@ LONGEST_WHY = 800
 """Characters of the reason for a failure."""
 CheckFunction = Callable[["Learner"], None]
 Case = TypeVar("Case")
+_MEND_IT = "change the program as the text at its top asks, then check again"
 _CHECKS: dict[str, list[CheckFunction]] = defaultdict(list)
 
 
@@ -319,17 +320,29 @@ def _check_repair(hunt: BugHunt, source: str, only: str | None) -> Report:
 
     limits = Limits(seconds=20, call_seconds=CALL_SECONDS["python"], megabytes=MEGABYTES)
     folder = hunt.folder.name
+    wanted = programs.calls(hunt.read("solution"))
     try:
         with programs.guest_for(folder, source, limits) as guest:
             guest.load()
             output = guest.output()
+            missing = [call for name, call in wanted.items() if not guest.has(name)]
     except GuestError as error:
         return Report(hunt.number, problem=_cut(str(error)))
     except GuestStopped as stopped:
         return Report(hunt.number, problem=f"your code {stopped}")
+    is_given = source.split() == hunt.read("stub").split()
+    if missing and not is_given:
+        problem = f"it does not define {' or '.join(missing)}; the text at its top says what to write"
+        return Report(hunt.number, problem=problem)
     found = programs.run_checks(folder, source, limits, () if only is None else (only,))
     results = [CheckResult(each.name, each.says, each.ok, each.why) for each in found]
-    return Report(hunt.number, results, output=output[:2_000])
+    if not is_given or any(each.ok for each in found):
+        return Report(hunt.number, results, output=output[:2_000])
+    given = programs.calls(source)
+    calls = [call for name, call in wanted.items() if call in missing or given.get(name, call) != call]
+    why = f", but the checks call {' and '.join(calls)}" if calls else ""
+    problem = f"not mended yet: the file still holds the given program{why}; {_MEND_IT}"
+    return Report(hunt.number, [replace(each, why="") for each in results], problem, is_stub=True)
 
 
 def _guest(lesson: Lesson | Lab, facts: Exercise, source: str) -> Guest:

@@ -1,5 +1,6 @@
 """Load a program under review, probe it, check a repair."""
 
+import ast
 import importlib
 import inspect
 import random
@@ -81,6 +82,19 @@ class Program:
 
 
 Check = Callable[[Program], None]
+
+
+def calls(source: str) -> dict[str, str]:
+    """Return the functions of a program and the classes with an __init__: {"Pool": "Pool(num_blocks)"}."""
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            parts = node.body if isinstance(node, ast.ClassDef) else [node]
+            for part in parts:
+                if isinstance(part, ast.FunctionDef) and part.name in (node.name, "__init__"):
+                    names = [each.arg for each in part.args.args if each.arg != "self"]
+                    found[node.name] = f"{node.name}({', '.join(names)})"
+    return found
 
 
 def checks(folder: str) -> dict[str, Check]:

@@ -73,3 +73,15 @@ def test_what_never_answers_is_stopped(name: str, secret: Path, monkeypatch: pyt
     monkeypatch.setattr(checking, "find_exercise", lambda _: (LAB, soon))
     monkeypatch.setattr(checking, "MEGABYTES", 300)
     is_refused(submit(IS_STOPPED[name][0], secret))
+
+
+@pytest.mark.parametrize("returned", ["[7] * (k + 1)", "[-1]"])
+def test_drafts_that_stop_the_engine_fail_the_check(returned: str) -> None:
+    source = f"""
+class NgramDrafter:
+    def __init__(self, min_n, max_n): pass
+    def extend(self, tokens): pass
+    def propose(self, k): return {returned}
+"""
+    [result] = checking.run_checks("ngram-drafter", source, only="the_engine_drafts_with_it").results
+    assert not result.ok and result.why.startswith("the drafts are ["), result

@@ -31,11 +31,12 @@ from lessons.labs.recording import first_step
 from lessons.labs.scheduler_fcfs.checks import Limits, asks_of, service
 from lessons.labs.serving import decisions
 from lessons.labs.submission import submit
+from quizzes.autopsies.programs import calls, read, requirement
 from quizzes.autopsies.programs import checks as checks_of
-from quizzes.autopsies.programs import read, requirement
 from quizzes.question_bank import load_bank
 from quizzes.topics import TOPICS
 from tests.lessons.test_lesson_files import shapes
+from tests.quizzes.repairs import repairs
 
 WRITTEN = [each for each in labs() if each.track != HUNTS]
 HUNTS_ONLY = [each for each in labs() if each.track == HUNTS]
@@ -101,6 +102,31 @@ def test_a_bug_hunt_can_be_solved_from_its_file_alone(each: Lab) -> None:
     assert [requirement(check) for check in required if requirement(check) not in told] == []
     assert shapes(text) == shapes(given), "below the task stands the given program"
     assert max(map(len, text.splitlines())) <= 110
+
+
+@pytest.mark.parametrize("each", HUNTS_ONLY, ids=lambda each: each.number)
+def test_the_given_program_of_a_bug_hunt_is_told_what_to_do(each: Lab) -> None:
+    """The given programs of most hunts cannot be called as their tasks ask, so no check says what is wrong."""
+    report = run_checks(each.number, stub(each, each.number))
+    if each.number == "mend-block-manager":  # its checks can call the given program
+        assert report.problem == "" and any(result.why for result in report.results)
+        return
+    assert report.is_stub and [result.why for result in report.results if result.why] == []
+    assert report.problem.startswith("not mended yet: the file still holds the given program")
+    assert report.problem.endswith("; change the program as the text at its top asks, then check again")
+    called = [call for call in calls(solution(each.number)).values() if call in report.problem]
+    assert len(called) == (each.number != "mend-attention-kernel")
+
+
+@pytest.mark.parametrize("each", HUNTS_ONLY, ids=lambda each: each.number)
+def test_a_repair_that_lacks_what_the_checks_call_is_told_its_arguments(each: Lab) -> None:
+    wanted = calls(solution(each.number))
+    said = run_checks(each.number, '"""A program."""\n').problem
+    assert (
+        said == f"it does not define {' or '.join(wanted.values())}; the text at its top says what to write"
+    )
+    repaired = repairs(each.folder.name)
+    assert [name for name, text in repaired.items() if not wanted.keys() <= shapes(text).keys()] == []
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from common.sandbox import GuestError, GuestStopped
+from engine.core.errors import EngineDeadError
 from engine.core.sched_output import RequestInit
 from engine.llm import LLM
 from engine.sampling_params import SamplingParams
 from engine.spec.base import DrafterContext, DraftStep
 from engine.spec.ngram import continuation
 from lessons.course.checking import Failed, Learner, check, constant, refused, run_fewest, smallest
+from lessons.mine.identity import quiet_engine
 
 LAB = "ngram-drafter"
 
@@ -270,8 +273,13 @@ def answers(method: str) -> list[list[int]]:
 def the_engine_drafts_with_it(learner: Learner) -> None:
     """The engine serves three prompts with the shop model: each proposal is that of its own drafter."""
     LabDrafter.learner, LabDrafter.told = learner, []
+    yours = None
     try:
-        yours = answers(f"{__name__}:LabDrafter")
+        with quiet_engine():
+            yours = answers(f"{__name__}:LabDrafter")
+    except EngineDeadError as dead:
+        if isinstance(dead.__cause__, (Failed, GuestError, GuestStopped)):
+            raise dead.__cause__ from None
     finally:
         LabDrafter.learner = None
     for text, most, drafts in LabDrafter.told:
