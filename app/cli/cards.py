@@ -309,4 +309,5 @@ cards = terminal.command_app(
     matrix,
     export,
     help="Read cards of engines, hardware, papers and releases: dated facts, and claims that run.",
+    shows=("show", lambda word: str(one_card(load(), word).id)),
 )

@@ -115,5 +115,8 @@ def _summary(experiment: Any) -> dict[str, Any]:
 
 
 experiments = terminal.command_app(
-    list_, show, help="List and show the experiments that decide questions and claims."
+    list_,
+    show,
+    help="List and show the experiments that decide questions and claims.",
+    shows=("show", lambda word: registry.get(resolve_name(word)).name),
 )

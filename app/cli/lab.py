@@ -284,6 +284,7 @@ lab = terminal.command_app(
     interview,
     reset,
     help="Write a part of the engine in your own editor. Without a subcommand: show what is next.",
+    shows=("new", lambda word: find_lab(word).number),
 )
 lab.info.no_args_is_help = False
 lab.callback(invoke_without_command=True)(overview)

@@ -57,6 +57,21 @@ class Problem(Exception):
 class Group(TyperGroup):
     """A command group that lists each member with the whole first sentence of its help."""
 
+    shows: tuple[str, Callable[[str], str]] | None = None
+    """Member that takes a name, and a function that returns the full name of what a word names, or raises."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the member. For a name in its place, suggest the member that takes one."""
+        if self.shows and args and args[0] not in self.commands:
+            member, find = self.shows
+            try:
+                name = find(args[0])
+            except (ValueError, LookupError, Problem):
+                return super().resolve_command(ctx, args)
+            group = f"prep {ctx.command_path.partition(' ')[2]}"
+            raise Problem(f"{group} has no command {args[0]!r}; did you mean '{group} {member} {name}'?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         members = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [
@@ -66,13 +81,15 @@ class Group(TyperGroup):
             formatter.write_dl(rows)
 
 
-def command_app(*commands: Callable[..., None], help: str = "") -> typer.Typer:
+def command_app(
+    *commands: Callable[..., None], help: str = "", shows: tuple[str, Callable[[str], str]] | None = None
+) -> typer.Typer:
     """Return the typer app of a command, or of a group if `help` is given. A command is named after its function.
 
-    Its help pages are plain: at 80 columns, boxes would cut long option names.
+    shows: as in `Group`. Its help pages are plain: at 80 columns, boxes would cut long option names.
     """
     app = typer.Typer(
-        cls=Group,
+        cls=type("Group", (Group,), {"shows": shows}),
         no_args_is_help=bool(help),
         add_completion=False,
         rich_markup_mode=None,

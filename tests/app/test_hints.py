@@ -55,3 +55,25 @@ def test_the_hint_for_an_hour_runs_once_there_is_a_date() -> None:
     done = CliRunner().invoke(app, ["plan", "--ics", "plan.ics", "--at", "25:00"])
     [hint] = NEXT.findall(done.output)
     assert done.exit_code == 2 and CliRunner().invoke(app, shlex.split(hint)[1:]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("lesson 6", "prep lesson open 06"),
+        ("lesson 06.2", "prep lesson open 06"),
+        ("lab BLOCK_MANAGER", "prep lab new block-manager"),
+        ("cards vllm", "prep cards show engine.vllm"),
+        ("experiments batching.batch_window", "prep experiments show batching.batch_window"),
+        ("kernels rope", "prep kernels explain rotary_embedding"),
+    ],
+)
+def test_a_name_in_place_of_a_command_suggests_the_command_that_takes_it(words: str, meant: str) -> None:
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 2 and done.output.endswith(f"; did you mean '{meant}'?\n"), done.output
+
+
+@pytest.mark.parametrize("words", ["lesson opn", "lab wathc", "cards shw", "experiments lst", "kernels chek"])
+def test_a_misspelt_command_is_still_recognised(words: str) -> None:
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 2 and "No such command" in done.output and "Did you mean" in done.output

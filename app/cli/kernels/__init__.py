@@ -14,7 +14,7 @@ from app.cli.kernels.checking import check
 from app.cli.kernels.explaining import explain
 from app.cli.kernels.gpu import gpu
 from app.cli.kernels.lab import lab
-from app.cli.kernels.names import list_
+from app.cli.kernels.names import list_, operation
 
 kernels = terminal.command_app(
     list_,
@@ -24,4 +24,5 @@ kernels = terminal.command_app(
     gpu,
     lab,
     help="The engine's operations in plain torch, C++, Triton and CUDA: list, check, measure, read, write.",
+    shows=("explain", operation),
 )

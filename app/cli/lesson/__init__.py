@@ -8,6 +8,7 @@ authoring.py run, build, mutants: for authors and CI
 from app.cli import terminal
 from app.cli.lesson.authoring import build, mutants, run
 from app.cli.lesson.learning import check, diff, hint, list_, next_lesson, open_, reset, solution_, watch
+from lessons.course.lesson_files import find_lesson
 
 lesson = terminal.command_app(
     list_,
@@ -22,6 +23,7 @@ lesson = terminal.command_app(
     build,
     mutants,
     help="Build an inference engine in sixteen notebooks. Without a subcommand: show what is next.",
+    shows=("open", lambda word: find_lesson(word).number),
 )
 lesson.info.no_args_is_help = False
 lesson.callback(invoke_without_command=True)(next_lesson)
