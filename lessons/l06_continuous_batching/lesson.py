@@ -233,8 +233,13 @@ this.holds("no more requests than slots gain nothing", one_group == {max(lens[:4
 # %% [markdown] name="explore"
 # ## Explore
 #
-# Drag the requests into another order. The order of arrival is already the best for three slots: why can no order need
-# fewer steps? Find a bad order. Which request must start last, and why is even the worst order less than twice as long?
+# The first eight requests, `A:7` to `H:21` (name and tokens), on three slots. Drag them into another order, or change
+# the controls; the line below the picture counts the steps.
+#
+# 1. The order of arrival needs 60 steps. Why can no order need fewer?
+# 2. Find an order that needs more than 75. Where does `B:60` stand in it?
+# 3. No slot is idle before the last request starts. Why, then, does no order need twice the steps of the best one? You
+#    write this bound in 06.3.
 
 # %% name="explore-gantt"
 from lessons.course.widgets import Order
@@ -253,9 +258,12 @@ def draw_order(order, slots, policy):
 
 
 this.explore("gantt", draw_order, order=Order(list(named)), slots=(1, 6, 3), policy=["continuous", "static"])
-firsts = [draw_order(order, 3, "continuous")[1] for order in (list(named), sorted(named, key=named.get))]
-this.holds("the order of arrival is the best for three slots", firsts[0].startswith("continuous: 60 steps"))
-this.holds("another order is worse", not firsts[1].startswith("continuous: 60 steps"))
+first, worse = (
+    max(start + length for _, _, start, length in place(some, 3, True))
+    for some in (lens[:8], sorted(lens[:8]))
+)
+this.holds("the order of arrival needs 60 steps, and no order fewer", first == 60 == max(lens[:8]))
+this.holds("the longest request last needs more than 75", 75 < worse < 2 * first)
 
 # %% [markdown] name="build"
 # ## Build
@@ -323,20 +331,35 @@ this.holds("no order is outside the bounds", least <= min(steps) <= max(steps) <
 # %% [markdown] name="break"
 # ## Break it: collect a batch first
 #
-# A server that waits for a full batch, or for a time window, looks like batching and is not continuous. Six requests
-# arrive over 20 steps; with a window of ten steps, a request that just missed the bus waits for the next one.
+# A server that collects requests looks like batching and is not continuous. This one starts a batch when the batch
+# before it has ended, *and* either four requests wait or the oldest of them has waited `window` steps.
+#
+# Six requests, 0 to 5, arrive at the steps in `arrivals` and need as many tokens as stand in `lens`. Request 4 arrives
+# one step after the first batch has started. For what does it wait: for its window, or for something else? Does a
+# window of 0 help? Decide before you run the cell.
 
 # %% name="run-window"
-windowed = run_here("batching.batch_window", {"slots": 4, "window": 10})
-for name in ("collected", "continuous"):
-    print(
-        f"{name:10} mean wait {windowed[f'{name}_mean_wait']:.1f} steps, mean latency "
-        f"{windowed[f'{name}_mean_latency']:.1f}, waits {windowed[f'{name}_waits']}"
-    )
-this.holds("six requests, one of which misses the bus", max(windowed["collected_waits"]) > 10)
-this.holds("continuous batching has no window", windowed["continuous_waits"] == [0] * 6)
+asked = {"slots": 4, "arrivals": [0, 1, 3, 8, 9, 20], "lens": [5, 20, 4, 6, 12, 3]}
+collected = {window: run_here("batching.batch_window", {**asked, "window": window}) for window in (10, 0)}
+continuous = collected[10]
+print("steps that requests 0 to 5 wait:")
+for window, found in collected.items():
+    print(f"window {window:2}   {found['collected_waits']}, mean {found['collected_mean_wait']:.1f}")
+print(f"continuous  {continuous['continuous_waits']}, mean {continuous['continuous_mean_wait']:.1f}")
+waits, means = (
+    [found[f"collected_{part}"] for found in collected.values()] for part in ("waits", "mean_wait")
+)
+this.holds("with a window of ten the first batch starts at step 8", waits[0][:4] == [8, 7, 5, 0])
+this.holds("request 4 waits 19 steps, until request 1 has ended", waits[0][4] == 19 == 8 + 20 - 9)
+this.holds("request 0 goes alone without a window", waits[1][0] == 0 < min(waits[1][1:]))
+this.holds("the mean wait hardly falls", [f"{mean:.1f}" for mean in means] == ["7.8", "7.3"])
+this.holds("continuous batching has no window", continuous["continuous_waits"] == [0] * 6)
 
 # %% [markdown] name="read-break"
+# Request 4 waits 19 steps, more than its window of ten: a batch runs, and ends with its longest request. A window of 0
+# does not help: request 0 starts alone, the others wait for a batch to end, and the mean wait falls only from 7.8 steps
+# to 7.3.
+#
 # Continuous batching has no window: the batch of the next step is whatever waits now. That is why "what batch size do
 # you use?" has no single answer on vLLM. `max_num_seqs` is only the limit.
 

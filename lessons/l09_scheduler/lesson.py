@@ -86,6 +86,13 @@ this.predict(
 # **09.1** The victims. In a list that is sorted by importance they are at its end. Two reasons, both of them worth
 # saying aloud: the newest request has the least work to lose (on average), and if the oldest were preempted, no
 # request could be sure to finish.
+#
+# A scheduler sees a request as `Seq(id, known, computed, blocks)`:
+#
+# * `id`: its name;
+# * `known`: tokens of its prompt and those generated so far;
+# * `computed`: how many of them have KV; of a waiting request, the tokens that the prefix cache supplies;
+# * `blocks`: blocks that it holds; of a waiting request, cached blocks that it would share without using a free one.
 
 # %% name="09.1" tags=["exercise"]
 # exercise 09.1
@@ -280,6 +287,12 @@ if not this.quick:
 # 3. Blocks suffice for all rows, after the preemptions.  4. A victim has no row.
 # 5. Running requests go first, the most important first; victims come from the tail.
 # 6. Waiting requests are admitted in order, none overtakes, none in a step that preempts.
+#
+# The plan of a step is `Plan(rows, preempted)`:
+#
+# * `rows`: a list of `(id, tokens)`, the tokens that a request computes in this step; a waiting request with a row is
+#   admitted;
+# * `preempted`: ids of running requests that free all their blocks and wait again, before the rows run.
 #
 # A check serves random workloads in a small simulator and shows the smallest one that breaks its invariant.
 

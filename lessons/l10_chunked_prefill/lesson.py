@@ -56,7 +56,21 @@ this.predict(
 #
 # No rule says "decodes first"; the order does. A prompt that is not finished took all that was left of the budget, so
 # no request was admitted behind it: the requests that decode beside it are older. Oldest first is therefore decodes
-# first, as long as no priority and no threshold interferes.
+# first, if all requests have the same priority.
+
+# %% [markdown] name="types"
+# The types are those of lesson 09. A request is `Seq(id, known, computed, blocks)`:
+#
+# * `id`: its name;
+# * `known`: tokens of its prompt and those generated so far;
+# * `computed`: how many of them have KV; of a waiting request, the tokens that the prefix cache supplies;
+# * `blocks`: blocks that it holds; of a waiting request, cached blocks that it would share without using a free one.
+#
+# The plan of a step is `Plan(rows, preempted)`:
+#
+# * `rows`: a list of `(id, tokens)`, the tokens that a request computes in this step; a waiting request with a row is
+#   admitted;
+# * `preempted`: ids of running requests that free all their blocks and wait again, before the rows run.
 
 # %% name="10.1" tags=["exercise"]
 # exercise 10.1
@@ -249,8 +263,8 @@ this.plot(drawing)
 # ## Explore: budget, threshold, and the one behind
 #
 # A short prompt of 128 tokens arrives right behind the long one. `long_prefill_token_threshold` caps one prompt's
-# share of a step, below the budget; 0 sets no cap. Find out who profits, who pays, and why a cap at the budget or above
-# it changes nothing.
+# share of a step, below the budget; 0 sets no cap. With a cap, a younger request can be admitted beside an unfinished
+# prompt. Find out who profits, who pays, and why a cap at the budget or above it changes nothing.
 
 
 # %% name="draw-explore"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from importlib import import_module
 
 import pytest
 import yaml
@@ -135,6 +136,24 @@ def shapes(source: str) -> dict[str, tuple[object, ...]]:
                 and (not each.name.startswith("_") or each.name == "__init__")
             )
     return found
+
+
+@EVERY
+def test_the_text_before_an_exercise_names_the_fields_of_given_types(lesson: Lesson) -> None:
+    told, given = "", {}
+    for cell in cells(lesson):
+        if cell.kind == "markdown":
+            told += cell.text
+            continue
+        nodes = list(ast.walk(ast.parse(cell.text)))
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and f"{node.module}".startswith("lessons.given"):
+                module = import_module(f"{node.module}")
+                given |= {each.name: getattr(module, each.name) for each in node.names}
+        used = {node.id for node in nodes if isinstance(node, ast.Name)} if cell.exercise else set()
+        for name in used & given.keys():
+            if fields := getattr(given[name], "_fields", ()):
+                assert f"`{name}({', '.join(fields)})`" in told, (cell.name, name)
 
 
 def test_lessons_are_found_by_any_spelling() -> None:
