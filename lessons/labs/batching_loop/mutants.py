@@ -132,10 +132,9 @@ batching-loop random_lives: an abort in a failing step keeps its slot
 -        self.rows.clear()
 -        self._remove_aborted()
 +        self.rows.clear()
-batching-loop the_engines_worker_runs_on_it: the first chunk is computed backwards
+batching-loop the_engines_worker_runs_on_it: token ids have ten bits
 -        return request.slot, start, request.tokens[start : start + count]
-+        tokens = request.tokens[start : start + count]
-+        return request.slot, start, tokens if start else tokens[::-1]
++        return request.slot, start, [token & 1023 for token in request.tokens[start : start + count]]
 batching-loop random_lives: an unknown request counts as aborted
 -                return True
 -        return False

@@ -151,9 +151,9 @@ ngram-drafter a_step_costs_the_same_in_a_long_text: one index of the shortest n-
 +                if text[start - size : start] == text[-size:]:
 +                    return text[start : start + k]
 +        return []
-ngram-drafter the_engine_drafts_with_it: half of the drafts
--                return text[start : start + k]
-+                return text[start : start + k // 2]
+ngram-drafter the_engine_drafts_with_it: token ids have ten bits
+-            text.append(token)
++            text.append(token & 1023)
 ngram-drafter a_step_costs_the_same_in_a_long_text: extend makes a new list of the text
 -            text.append(token)
 +            text = self._text = [*text, token] if len(text) % 2 else text + [token]

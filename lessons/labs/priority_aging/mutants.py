@@ -76,9 +76,9 @@ priority-aging the_length_counts_the_waiting: counts dead entries
 priority-aging random_calls: a change after a preemption revives a dead entry
 -        while self.heap and self.live.get(self.heap[0][2]) != self.heap[0]:
 +        while self.heap and (self.heap[0][2] not in self.live or self.live[self.heap[0][2]][0] < self.heap[0][0]):
-priority-aging the_scheduler_admits_by_it: every tenth level counts
--        handicap = self.level * priority + self.token * self.tokens[request_id]
-+        handicap = self.level * (priority // 10) + self.token * self.tokens[request_id]
+priority-aging the_scheduler_admits_by_it: arrivals are cut to whole seconds
+-        key = arrival + min(self.longest, max(0.0, handicap))
++        key = int(arrival) + min(self.longest, max(0.0, handicap))
 priority-aging the_next_is_found_in_log_n: the smallest of all live entries
 -        while self.heap and self.live.get(self.heap[0][2]) != self.heap[0]:
 -            heapq.heappop(self.heap)

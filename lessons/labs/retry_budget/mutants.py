@@ -25,6 +25,9 @@ retry-budget the_window_doubles_and_is_drawn_from: half of the window is fixed
 retry-budget the_window_doubles_and_is_drawn_from: the first window is doubled already
 -        window = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 1000))
 +        window = min(self.cap_s, self.base_s * 2.0 ** min(attempt, 1000))
+retry-budget the_window_doubles_and_is_drawn_from: it grows by base_s
+-        window = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 1000))
++        window = min(self.cap_s, self.base_s * attempt)
 retry-budget the_window_has_a_cap: it grows for ever
 -        window = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 1000))
 +        window = self.base_s * 2.0 ** min(attempt - 1, 1000)
