@@ -66,7 +66,7 @@ def library(lab: Lab, source: str) -> bytes:
     except (CompilerRefused, BuildError) as error:
         _, is_stub, what = str(error).partition(_WRITE_IT)
         if is_stub:
-            raise NotCompiled(f"not written yet: {what.strip().strip(chr(34))}", is_stub=True) from None
+            raise NotCompiled(f"not written yet: write {what.strip().strip(chr(34))}", is_stub=True) from None
         raise NotCompiled(str(error)) from None
 
 

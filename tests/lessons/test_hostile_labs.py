@@ -51,6 +51,14 @@ def test_an_endless_loop_is_stopped_at_the_limit_of_a_call(name: str) -> None:
     assert results[0].why.endswith(f"stopped after {checking.CALL_SECONDS['python']:g} s in one call")
 
 
+@pytest.mark.parametrize("is_patient", [False, True])
+def test_a_patient_run_of_the_checks_goes_on_after_any_number_of_stops(is_patient: bool) -> None:
+    ends = "import os\nclass BlockManager:\n    def __init__(self, *args): os._exit(3)\n"
+    results = checking.run_checks(LAB.number, ends, is_patient=is_patient).results
+    not_run = [result.why for result in results if result.why.startswith("not run")]
+    assert len(results) > MAX_STOPS and len(not_run) == (0 if is_patient else len(results) - MAX_STOPS)
+
+
 def is_refused(report: checking.Report) -> None:
     """Assert that the verdict is a sentence of bounded length, and that nothing got out."""
     told = report.problem or " ".join(result.why for result in report.results)

@@ -13,8 +13,8 @@ from lessons.course.mutants import mutants
 
 WRITTEN = [each for each in labs() if each.track != HUNTS]
 EACH = pytest.mark.parametrize("each", WRITTEN, ids=lambda each: each.number)
-RUN_AGAIN = ("block-manager", "fair-share", "sampler")
-"""Labs whose overlaps the slow tier computes again; `python -m lessons.course.contracts LAB` does it for any."""
+FAMILIES = list({each.folder: each for each in WRITTEN}.values())
+"""One lab for each contract file."""
 
 
 @EACH
@@ -48,15 +48,14 @@ def test_each_check_rejects_a_wrong_file() -> None:
 
 
 @EACH
-def test_overlaps_name_checks(each: Lab) -> None:
-    found = contract(each)
+def test_overlaps_name_other_checks(each: Lab) -> None:
+    found = contract(each).overlaps
     names = {check.__name__ for lab in languages(each) for check in checks(lab.number)}
-    assert {*found.overlaps, *(name for others in found.overlaps.values() for name in others)} <= names
+    assert {*found, *(name for others in found.values() for name in others)} <= names
+    assert all(others and name not in others for name, others in found.items())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "each", [each for each in WRITTEN if each.number in RUN_AGAIN], ids=lambda each: each.number
-)
+@pytest.mark.parametrize("each", FAMILIES, ids=lambda each: each.number)
 def test_a_wrong_file_fails_its_check_alone_or_with_the_named_ones(each: Lab) -> None:
     assert overlaps(each) == contract(each).overlaps

@@ -86,6 +86,17 @@ def test_a_method_that_does_not_return_its_result_is_told_so() -> None:
     assert result.why.startswith("append returned None; expected the slot ")
 
 
+def test_the_given_program_is_told_what_the_checks_call() -> None:
+    names = ["check_a_name_is_used_once"]
+    for source in (read("paged_allocator"), read("paged_allocator").replace('"""', '"""Mine. ', 1)):
+        [result] = run_checks("paged_allocator", source, names=names)
+        assert result.why == (
+            "this is still the given program, but the checks call PagedAllocator(num_blocks, block_size)"
+        )
+    [result] = run_checks("paged_allocator", read("paged_allocator") + "x = 1\n", names=names)
+    assert "PagedAllocator" in result.why and "given program" not in result.why
+
+
 def test_after_two_stops_the_other_checks_do_not_run() -> None:
     endless = "class PagedAllocator:\n    def __init__(self, *args):\n        while True: pass\n"
     limits = Limits(seconds=20, call_seconds=0.2, megabytes=1500)
