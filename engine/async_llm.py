@@ -32,6 +32,7 @@ from engine.frontend.input_processor import InvalidRequestError, Prompt
 from engine.frontend.llm_engine import LLMEngine
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
+from engine.frontend.turns import let_others_run
 from engine.lora.request import LoRARequest
 from engine.outputs import RequestOutput
 from engine.sampling_params import RequestOutputKind, SamplingParams, list_of
@@ -98,7 +99,7 @@ class AsyncLLM:
         if lora_request is not None and not self.llm_engine.is_loaded(lora_request):
             await self.add_lora(lora_request)
         params = SamplingParams() if sampling_params is None else sampling_params
-        submitted = self.llm_engine.input_processor.process(
+        submitted, children = self.llm_engine.input_processor.begin(
             request_id,
             prompt,
             params,
@@ -106,6 +107,9 @@ class AsyncLLM:
             priority=priority,
             trace_headers=trace_headers,
         )
+        for number, child in enumerate(children):
+            submitted.children.append(child)
+            await let_others_run(number)
         stream = OutputStream(asyncio.get_running_loop(), submitted.params.output_kind)
         self._submit(submitted, stream)
         is_finished = False

@@ -6,7 +6,7 @@ wait while another one computes its prefix. Source: vLLM v1/engine/parallel_samp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from engine.core.request import Request
@@ -30,18 +30,19 @@ class SubmittedRequest:
     trace_headers: Mapping[str, str] | None = None  # The caller's span, in W3C's headers
 
 
-def fan_out(request: Request, n: int) -> list[Request]:
-    """Return the requests that compute n completions: the request itself, or n children of it.
+def fan_out(request: Request, n: int) -> Iterator[Request]:
+    """Yield the requests that compute n completions: the request itself, or n children of it.
 
     Only the first child reports the prompt's log-probabilities: they are the same for all, and a
     request that needs them cannot use the prefix cache.
     """
     if n == 1:
-        return [request]
+        yield request
+        return
     params = request.sampling_params
     later = replace(params, prompt_logprobs=None, skip_reading_prefix_cache=None)
-    return [
-        Request(
+    for index in range(n):
+        yield Request(
             request_id=f"{index}_{request.request_id}",
             prompt_token_ids=request.prompt_token_ids,
             sampling_params=later if index and params.prompt_logprobs is not None else params,
@@ -53,5 +54,3 @@ def fan_out(request: Request, n: int) -> list[Request]:
             cache_salt=request.cache_salt,
             mm_features=request.mm_features,
         )
-        for index in range(n)
-    ]

@@ -40,7 +40,7 @@ from engine.server.protocol import (
     TokenizeRequest,
     UnloadLoRARequest,
 )
-from engine.server.service import Service, events
+from engine.server.service import Service, encoded, events
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ def _add_generation(app: FastAPI, service: Service) -> None:
         service.admission.check(1)  # before any work
         prepared = await service.prepare(len(await request.body()), prepare)
         if not prepared.request.stream:
-            return JSONResponse(await prepared.full())
+            return Response(await encoded(await prepared.full()), media_type="application/json")
         chunks = prepared.stream()
         try:
             return await anext(chunks), chunks  # an error before it has a status of its own

@@ -5,7 +5,7 @@ Source: vLLM entrypoints/openai/chat_completion/serving.py.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ from pydantic_core import from_json
 
 from common.text import shown
 from engine.frontend.tool_choice import ToolCallStream, ToolPlan
+from engine.frontend.turns import let_others_run
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.server import logprobs
@@ -66,7 +67,10 @@ class Chat:
                 self.answer.count(output)
                 found = output
         assert found is not None
-        choices = [self._choice(each) for each in found.outputs]
+        choices = []
+        for number, each in enumerate(found.outputs):
+            choices.append(self._choice(each))
+            await let_others_run(number)
         return self.answer.whole(
             choices,
             shows_cached_tokens=self.service.shows_cached_tokens,
@@ -86,10 +90,12 @@ class Chat:
                     is_open = True
                     self.answer.count_prompt(output)
                     more = {"usage": self.answer.usage_of(0)} if usage.always else {}
-                    for chunk in self._opening(output, more):
+                    for number, chunk in enumerate(self._opening(output, more)):
                         yield chunk
+                        await let_others_run(number)
                 self.answer.count(output)
-                for each in output.outputs:
+                for number, each in enumerate(output.outputs):
+                    await let_others_run(number)
                     if (choice := self._delta(each)) is not None:
                         more = {"usage": self.answer.usage_of(each.index)} if usage.always else {}
                         is_last = each.finish_reason is not None and not usage.at_end
@@ -111,7 +117,7 @@ class Chat:
             async for output in outputs:
                 yield output
 
-    def _opening(self, output: RequestOutput, more: dict[str, Any]) -> list[dict[str, Any]]:
+    def _opening(self, output: RequestOutput, more: dict[str, Any]) -> Iterator[dict[str, Any]]:
         wants = self.request.return_token_ids
         first = {
             "prompt_token_ids": output.prompt_token_ids if wants else None,
@@ -120,13 +126,11 @@ class Chat:
         texts = [""]
         if echoed := self._echoed():
             texts.append(echoed)
-        chunks = []
         for position, text in enumerate(texts):
             for index in range(self.params.n):
                 delta = {"role": self.role, "content": text} if position == 0 else {"content": text}
                 choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
-                chunks.append(self.answer.body([choice], **more, **(first if position == 0 else {})))
-        return chunks
+                yield self.answer.body([choice], **more, **(first if position == 0 else {}))
 
     def _delta(self, completion: CompletionOutput) -> dict[str, Any] | None:
         """Return the choice of a chunk; None while nothing is certain."""

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.frontend.turns import let_others_run
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.server import logprobs
@@ -48,15 +49,14 @@ class Completion:
                 raise_if_failed(output)
                 self.answer.count(output, number, self.params.n)
                 found[number] = output
-        choices = []
+        choices: list[dict[str, Any]] = []
         for number in range(len(self.prompts)):
             output = found[number]
+            of_prompt = logprobs.prompt_logprobs(output.prompt_logprobs)
             for each in output.outputs:
-                extra = {
-                    "prompt_logprobs": logprobs.prompt_logprobs(output.prompt_logprobs),
-                    "routed_experts": None,
-                }
-                choices.append({**self._choice(number, each, output, is_first=True), **extra})
+                choice = self._choice(number, each, output, is_first=True)
+                choices.append({**choice, "prompt_logprobs": of_prompt, "routed_experts": None})
+                await let_others_run(len(choices) - 1)
         return self.answer.whole(choices, shows_cached_tokens=self.service.shows_cached_tokens)
 
     async def stream(self) -> AsyncGenerator[dict[str, Any], None]:
@@ -67,7 +67,8 @@ class Completion:
             async for number, output in outputs:
                 raise_if_failed(output)
                 self.answer.count(output, number, self.params.n)
-                for each in output.outputs:
+                for position, each in enumerate(output.outputs):
+                    await let_others_run(position)
                     index = number * self.params.n + each.index
                     choice = self._choice(number, each, output, is_first=index not in begun)
                     begun.add(index)

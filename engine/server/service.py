@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from engine.async_llm import AsyncLLM
 from engine.config import EngineConfig
 from engine.frontend.input_processor import InputProcessor
 from engine.frontend.tokenizer import Tokenizer
+from engine.frontend.turns import let_others_run
 from engine.outputs import RequestOutput
 from engine.server.admission import Admission
 from engine.server.errors import ApiError, api_error, is_of_the_request
@@ -218,10 +220,6 @@ def engine_id(answer_id: str, number: int = 0) -> str:
     return f"{answer_id}-{number}-{uuid4().hex[:8]}"
 
 
-AT_ONCE = 32
-"""Prompts of a request that are submitted before other clients have their turn."""
-
-
 def raise_if_failed(output: RequestOutput) -> None:
     """Raise the error with which a request ended in the engine."""
     if output.error is not None:
@@ -230,11 +228,22 @@ def raise_if_failed(output: RequestOutput) -> None:
 
 def event(body: dict[str, Any]) -> bytes:
     """Return a server-sent event."""
-    return (
-        b"data: "
-        + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-        + b"\n\n"
-    )
+    return b"data: " + _json(body).encode(errors="replace") + b"\n\n"
+
+
+async def encoded(answer: dict[str, Any]) -> bytes:
+    """Return a whole answer as JSON, choice by choice."""
+    choices = []
+    for number, choice in enumerate(answer["choices"]):
+        choices.append(_json(choice))
+        await let_others_run(number)
+    values = {name: _json(value) for name, value in answer.items() if name != "choices"}
+    values["choices"] = f"[{','.join(choices)}]"
+    return ("{" + ",".join(f"{_json(name)}:{values[name]}" for name in answer) + "}").encode(errors="replace")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 DONE = b"data: [DONE]\n\n"
@@ -282,10 +291,10 @@ async def merged(
     try:
         for number in range(len(outputs)):
             tasks.append(asyncio.create_task(read(number)))
-            if number % AT_ONCE == AT_ONCE - 1:
-                await asyncio.sleep(0)  # other clients' turn
-        num_open = len(outputs)
+            await let_others_run(number)
+        num_open, num_read = len(outputs), count()
         while num_open:
+            await let_others_run(next(num_read))  # a queue that holds something does not
             match await ready.get():
                 case None:
                     num_open -= 1

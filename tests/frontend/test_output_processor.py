@@ -28,7 +28,7 @@ class Script:
         self.processor = OutputProcessor(tokenizer, clock=lambda: self.now)
         self.params = SamplingParams(**params)
         request = Request("r", [5, 6], self.params)
-        children = fan_out(request, self.params.n)
+        children = list(fan_out(request, self.params.n))
         self.processor.add(SubmittedRequest("r", "prompt", [5, 6], self.params, 90.0, children))
 
     def step(self, *outputs: EngineCoreOutput) -> list[RequestOutput]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,10 +16,15 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.testclient import TestClient
 
 from engine.async_llm import AsyncLLM
-from engine.server import protocol
+from engine.config import EngineArgs
+from engine.frontend import parallel_sampling
+from engine.frontend.turns import AT_ONCE
+from engine.server import protocol, service
 from engine.server.bodies import parse
+from engine.server.chat import Chat
+from engine.server.completions import Completion
 from engine.server.errors import LONGEST_MESSAGE, LONGEST_PARAM
-from engine.server.service import AT_ONCE, LARGE_BODY, merged
+from engine.server.service import LARGE_BODY, merged
 from tests.server.conftest import Start, application
 from tests.server.test_api import HELLO, error
 from tests.waiting import one_turn
@@ -206,6 +212,93 @@ def test_other_clients_have_their_turn_while_many_prompts_are_submitted() -> Non
 
     assert asyncio.run(run()) == {(number, number) for number in range(16 * AT_ONCE)}
     assert begun == 16 * AT_ONCE and turns_at_end >= 15
+
+
+WIDE = 4 * AT_ONCE
+
+
+@pytest.fixture(scope="module")
+def wide() -> Iterator[AsyncLLM]:
+    """An engine whose steps hold many more rows than one turn handles."""
+    args = EngineArgs(model="shop", max_num_seqs=WIDE, num_gpu_blocks_override=512)
+    with AsyncLLM(args) as llm:
+        yield llm
+
+
+def busiest_turns(
+    work: Coroutine[Any, Any, Any], watched: Mapping[str, Any], patch: pytest.MonkeyPatch
+) -> dict[str, int]:
+    """Run `work` beside another task; return the most calls of each watched function between two turns of the task.
+
+    watched: label -> (owner, name of the function).
+    """
+    turn = 0
+    calls: dict[str, Counter[int]] = {label: Counter() for label in watched}
+
+    def watch(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:
+            calls[label][turn] += 1
+            return function(*args, **options)
+
+        return counted
+
+    async def other() -> None:
+        nonlocal turn
+        while True:
+            await asyncio.sleep(0)
+            turn += 1
+
+    async def run() -> None:
+        task = asyncio.create_task(other())
+        await work
+        task.cancel()
+
+    for label, (owner, name) in watched.items():
+        patch.setattr(owner, name, watch(label, getattr(owner, name)))
+    asyncio.run(run())
+    return {label: max(found.values()) for label, found in calls.items()}
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_other_clients_have_their_turn_among_the_completions_of_one_request(
+    wide: AsyncLLM, path: str, is_stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """n=16384 once kept the event loop for 0.3 to 0.8 s before the first token, and again with the answer."""
+    app = application(wide)[0].app
+    body: dict[str, Any] = {"n": WIDE, "temperature": 1, "max_tokens": 2, "ignore_eos": True}
+    body |= {"messages": HELLO} if "chat" in path else {"prompt": "a"}
+
+    async def ask() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+            answer = await client.post(path, json={**body, "stream": is_stream})
+        assert answer.status_code == 200
+        if not is_stream:
+            assert [each["index"] for each in answer.json()["choices"]] == list(range(WIDE))
+
+    watched = {"requests": (parallel_sampling, "Request"), "JSON": (service, "_json")}
+    kind = Chat if "chat" in path else Completion
+    watched["choices"] = (kind, "_delta" if kind is Chat and is_stream else "_choice")
+    for label, most in busiest_turns(ask(), watched, monkeypatch).items():
+        # Of JSON also the fields beside the choices.
+        assert most <= AT_ONCE + 20 * (label == "JSON"), (label, most)
+
+
+def test_other_clients_have_their_turn_among_outputs_that_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def outputs(number: int) -> AsyncGenerator[Any, None]:
+        yield number
+
+    found = []
+
+    class Seen:
+        add = found.append
+
+    async def read() -> None:
+        async for each in merged([outputs(number) for number in range(WIDE)]):
+            Seen.add(each)
+
+    assert busiest_turns(read(), {"outputs": (Seen, "add")}, monkeypatch)["outputs"] <= AT_ONCE
+    assert len(found) == WIDE
 
 
 def test_merging_needs_one_wait_for_each_output(monkeypatch: pytest.MonkeyPatch) -> None:

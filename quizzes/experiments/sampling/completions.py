@@ -27,7 +27,8 @@ def completions(
     from engine.frontend.parallel_sampling import fan_out
 
     params = SamplingParams(n=n, best_of=best_of, max_tokens=output)
-    children = fan_out(Request("call", list(range(prompt)), params, seed=100), params.num_completions)
+    request = Request("call", list(range(prompt)), params, seed=100)
+    children = list(fan_out(request, params.num_completions))
     engine = ctx.core(block_size=block_size, traced=True)
     engine.run(Ask(child.request_id, child.prompt_token_ids, output) for child in children)
     # A request computes its prompt and all its tokens but the last.
