@@ -6,7 +6,7 @@
 This is the format of Hermes, Qwen and the shipped shop models; `tool_parsers` has others. A call that is malformed, or
 has no name, stays content. A forced call is a JSON object in every format.
 
-    "none"      the model does not see the tools
+    "none"      the model sees the tools, as in vLLM, and no call is read
     "auto"      it may call one; its output is parsed and may contain no call
     "required"  it calls one of them  \\  the answer starts inside a call, and a grammar made of the
     {"type": "function", ...}  this one  /  tools' schemas keeps it there: it parses unless it is cut off
@@ -45,6 +45,7 @@ class ToolPlan:
     tools: list[dict[str, Any]] | None  # Tools for the chat template
     call_schema: dict[str, Any] | None  # JSON schema of the required call; None: the model decides
     parser: str = "hermes"  # Format of the calls that the model decides to make
+    reads_calls: bool = False  # False: the whole answer is content
 
     @classmethod
     def of(
@@ -59,15 +60,18 @@ class ToolPlan:
             raise ToolError(f"tools must have names of their own, got {', '.join(names)}")
         if choice not in ("auto", "none") and not functions:
             raise ToolError(f"tool_choice={shown(choice)} needs tools; give them as tools=[...]")
-        if choice == "none" or not functions:
+        if not functions:
             return cls(None, None)
         visible = [_shown(tool, function) for tool, function in zip(tools or (), functions, strict=True)]
+        if choice == "none":
+            return cls(visible, None)
         if choice == "auto":
-            return cls(visible, None, parser)
+            return cls(visible, None, parser, reads_calls=True)
         if choice != "required":
             functions = [functions[names.index(_named(choice, names))]]
         schemas = [_call_schema(function) for function in functions]
-        return cls(visible, schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, parser)
+        schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+        return cls(visible, schema, parser, reads_calls=True)
 
     @property
     def opening(self) -> str:
@@ -76,7 +80,7 @@ class ToolPlan:
 
     def constrain(self, params: SamplingParams) -> SamplingParams:
         """Return the parameters, constrained to the required call, with the special tokens that may mark a call."""
-        if self.tools is not None and self.call_schema is None:
+        if self.reads_calls and self.call_schema is None:
             return replace(params, skip_special_tokens=False)
         if self.call_schema is None:
             return params
@@ -89,7 +93,7 @@ class ToolPlan:
 
     def read(self, completion: CompletionOutput) -> None:
         """Fill in `tool_calls` of a finished completion and remove the calls from its `text`."""
-        if self.tools is None:
+        if not self.reads_calls:
             return
         if self.call_schema is None:
             completion.text, completion.tool_calls = parse_tool_calls(completion.text, self.parser)
@@ -182,6 +186,24 @@ def _shown(tool: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, An
     parameters = {"type": "object", "properties": {}, **(function.get("parameters") or {})}
     complete = {**function, "parameters": parameters}
     return {**tool, "function": complete} if "function" in tool else complete
+
+
+def tools_of_request(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tools of an HTTP request as vLLM's server gives them to the template.
+
+    `description` and `parameters` are null if absent, and fields that vLLM does not know are left out.
+    """
+    found = []
+    for index, tool in enumerate(tools):
+        function = _function(tool, index)
+        shown_function = {"name": function["name"], **dict.fromkeys(("description", "parameters"))}
+        optional = {"defer_loading": tool.get("defer_loading"), **function}
+        for name in ("description", "parameters", "strict", "defer_loading"):
+            if optional.get(name) is not None:
+                shown_function[name] = optional[name]
+        deferred = {} if tool.get("defer_loading") is None else {"defer_loading": tool["defer_loading"]}
+        found.append({"type": "function", "function": shown_function, **deferred})
+    return found
 
 
 def _named(choice: ToolChoice, names: list[str]) -> str:

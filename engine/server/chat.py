@@ -13,7 +13,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from common.text import shown
-from engine.frontend.tool_choice import ToolCallStream, ToolPlan
+from engine.frontend.tool_choice import ToolCallStream, ToolPlan, tools_of_request
 from engine.frontend.turns import let_others_run
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
@@ -152,7 +152,7 @@ class Chat:
 
     def _message_delta(self, completion: CompletionOutput, is_last: bool) -> tuple[dict[str, Any], bool]:
         """Return what is new in a message, and whether the message has tool calls."""
-        if self.plan.tools is None:
+        if not self.plan.reads_calls:
             return ({"content": completion.text} if completion.text else {}), False
         index = completion.index
         if self.plan.call_schema is not None:  # the text is the call: it goes out whole, at the end
@@ -273,7 +273,7 @@ def render(service: Service, request: ChatTemplateFields, plan: ToolPlan | None 
             is_truncated=getattr(request, "truncate_prompt_tokens", None) is not None,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=request.continue_final_message,
-            tools=request.tools,
+            tools=tools_of_request(request.tools) if request.tools else None,
             **_template_variables(request),
         )
     )

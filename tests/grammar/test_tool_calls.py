@@ -11,7 +11,8 @@ import jsonschema
 import pytest
 
 from engine import LLM, SamplingParams
-from engine.frontend.tool_choice import ToolCallStream, ToolError, ToolPlan, parse_tool_calls
+from engine.frontend.tool_choice import ToolCallStream, ToolChoice, ToolError, ToolPlan, parse_tool_calls
+from engine.outputs import RequestOutput
 from engine.zoo.dialogue import TOOLS, tool_call
 
 NO_PARAMETERS = {"type": "function", "function": {"name": "open_today"}}
@@ -131,9 +132,15 @@ def test_required_and_named_force_a_call(shop: LLM) -> None:
     assert functions(chat(shop, "required", tools=[NO_PARAMETERS])[0]) == [("open_today", {})]
 
 
-def test_none_hides_the_tools(shop: LLM) -> None:
-    output = shop.chat(MESSAGES, SamplingParams(max_tokens=2), tools=TOOLS, tool_choice="none")[0]
-    assert "get_order_status" not in (output.prompt or "") and output.outputs[0].tool_calls is None
+def test_none_shows_the_tools_and_reads_no_call(shop: LLM) -> None:
+    def ask(choice: ToolChoice) -> RequestOutput:
+        return shop.chat(MESSAGES, SamplingParams(max_tokens=60), tools=TOOLS, tool_choice=choice)[0]
+
+    answer, called = ask("none"), ask("auto")
+    assert answer.prompt == called.prompt and "get_order_status" in (answer.prompt or "")
+    assert answer.outputs[0].token_ids == called.outputs[0].token_ids
+    assert called.outputs[0].tool_calls and answer.outputs[0].tool_calls is None
+    assert "get_order_status" in answer.outputs[0].text
 
 
 def test_required_parses_at_any_temperature_unless_it_is_cut_off(shop: LLM) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -140,6 +141,30 @@ def test_the_variables_of_a_chat_reach_its_template(llm: AsyncLLM, monkeypatch: 
     kwargs = {"enable_thinking": False, "mood": "calm"}
     assert rendered(reasoning_effort="high", chat_template_kwargs=kwargs).startswith("high|False|None|calm")
     assert "{'title': 'a'}" in rendered(documents=[{"title": "a"}])
+
+
+@pytest.mark.parametrize(
+    ("tool", "shown"),
+    [
+        ({"function": {"name": "f"}},
+         {"type": "function", "function": {"name": "f", "description": None, "parameters": None}}),
+        ({"type": "function", "x": 1, "function": {"strict": False, "parameters": {}, "x": 1, "name": "f"}},
+         {"type": "function", "function": {"name": "f", "description": None, "parameters": {}, "strict": False}}),
+        ({"defer_loading": True, "function": {"name": "f", "description": "d"}},
+         {"type": "function",
+          "function": {"name": "f", "description": "d", "parameters": None, "defer_loading": True},
+          "defer_loading": True}),
+    ],
+)  # fmt: skip
+def test_templates_see_tools_as_in_vllm(
+    llm: AsyncLLM, tool: dict[str, Any], shown: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tool without parameters was once refused: the template of `shop` looks at them."""
+    client, service = application(llm)
+    assert chat(client, tools=[tool])["usage"]["prompt_tokens"] > 0
+    monkeypatch.setitem(service.tokenizer.chat_templates, "default", "{{ tools | tojson }}")
+    rendered = chats.render(service, ChatCompletionRequest(messages=HELLO, tools=[tool]))["prompt"]
+    assert rendered == json.dumps([shown])
 
 
 def test_a_chat_may_have_its_special_tokens_twice(llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch) -> None:
