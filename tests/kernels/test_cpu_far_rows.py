@@ -45,9 +45,9 @@ HIDDEN = 96
 
 
 def far(x: Tensor, dim: int) -> Tensor:
-    """Return a copy whose last entry of `dim` is more than 2**32 numbers behind the first."""
+    """Return a copy whose entries of `dim` are each more than 2**32 numbers apart."""
     strides = list(x.stride())
-    strides[dim] = (FAR // (x.shape[dim] - 1) + x.numel()) // 64 * 64 + 64
+    strides[dim] = FAR + (x.numel() // 64 + 1) * 64
     size = 1 + sum((length - 1) * stride for length, stride in zip(x.shape, strides, strict=True))
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
     memory = mmap.mmap(-1, size * x.itemsize, flags=flags)
@@ -167,10 +167,9 @@ def others() -> dict[str, Any]:
     }  # fmt: skip
     write = partial(wrote, kv_write.reshape_and_cache)
     for name, cache, scales in (("fp32", kv, None), ("int8", stored, kv_scale)):
-        more = {} if scales is None else {4: (0,)}
         arguments = (keys, values, torch.zeros_like(cache), slots, scales)
         found[f"reshape_and_cache, {name}"] = (
-            partial(write, 2), arguments, {0: (0, 1), 1: (0, 1), 2: (0,), **more}
+            partial(write, 2), arguments, {0: (0, 1), 1: (0, 1), 2: (0,)}
         )  # fmt: skip
     found["reshape_and_cache, scales"] = (
         partial(write, 4), (keys, values, torch.zeros_like(stored), slots, kv_scale), {4: (0,)}
