@@ -23,10 +23,13 @@ from engine.server.answers import EventStream
 
 OWN_PATHS = "errors have OpenAI's shape on every path; FastAPI's own shape there"
 OWN_CALLS = "a forced call is a Hermes block; vLLM forces a bare JSON list or object"
+WHITESPACE = "whitespace in JSON is bounded here, so that the answer ends; vLLM's runs into max_tokens"
 EXTENSIONS = "refused here, where no extension reads it; without one vLLM ignores it"
 KNOWN = {
     "/v1/completions vllm_xargs": EXTENSIONS,
     "/v1/chat/completions vllm_xargs": EXTENSIONS,
+    "/v1/completions structured json": WHITESPACE,
+    "/v1/completions response_format schema": WHITESPACE,
     "/v1/chat/completions body deep": OWN_PATHS,
     "/v1/nowhere nowhere": OWN_PATHS,
     "/v1/embeddings embeddings": OWN_PATHS,
