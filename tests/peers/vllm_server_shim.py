@@ -16,7 +16,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from tempfile import mkdtemp
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Self
 
 import huggingface_hub
@@ -99,18 +99,28 @@ class _AbsentModules(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self, is_package=True) if fullname.split(".")[0] == "vllm" else None
 
     def exec_module(self, module: ModuleType) -> None:
-        def absent(name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            return _Absent(name, (), {})
-
         module.__getattr__ = absent  # type: ignore[method-assign]
+
+
+def absent(name: str) -> Any:
+    """Return an absent class: `__getattr__` of a module."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _Absent(name, (), {})
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Put the replacements where the tests import them from."""
     sys.meta_path.append(_AbsentModules())
-    replaced = {"tests.utils": {"RemoteOpenAIServer": RemoteOpenAIServer}}
+    replaced: dict[str, dict[str, Any]] = {
+        "tests.utils": {
+            "RemoteOpenAIServer": RemoteOpenAIServer,
+            "ROCM_EXTRA_ARGS": [],
+            "__getattr__": absent,
+        }
+    }
+    hub = SimpleNamespace(snapshot_download=snapshot_download)
+    replaced["vllm.transformers_utils.repo_utils"] = {"hf_api": lambda: hub}
     for place in ("vllm.tokenizers", "vllm.transformers_utils.tokenizer"):
         replaced[place] = {"get_tokenizer": get_tokenizer}
     for name, content in replaced.items():
@@ -118,8 +128,9 @@ def pytest_configure(config: pytest.Config) -> None:
         if parent == "tests":
             sys.modules.setdefault(parent, ModuleType(parent)).__path__ = []  # type: ignore[attr-defined]
         module = sys.modules[name] = ModuleType(name)
-        vars(module).update(content)
+        vars(module).update(content, __path__=[])
         setattr(import_module(parent), last, module)
+    sys.modules["tests"].__path__.append(str(config.rootpath))  # for helpers that lie beside the tests
     huggingface_hub.snapshot_download = snapshot_download
     sys.modules.setdefault("pybase64", base64)
 
