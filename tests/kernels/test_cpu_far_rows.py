@@ -79,7 +79,7 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def products() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[int, tuple[int, ...]]]]:
-    """Return the products with matrices, each for few and for many rows."""
+    """Return the products with matrices, each for few rows and for many."""
     found: dict[str, Any] = {}
     codes, scale = torch.randint(-127, 128, (64, HIDDEN), dtype=torch.int8), drawn(64).abs()
     nibbles = torch.randint(0, 256, (64, HIDDEN // 2), dtype=torch.uint8)
@@ -89,7 +89,7 @@ def products() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[int,
         plain, gated = linear.pack_weight(weight), gated_linear.pack_weight(weight)
         in_bytes = int8.pack_int8_weight(codes, scale)
         in_nibbles = int4.pack_int4_weight(nibbles, groups, zeros, 32)
-        for rows in (2, 40):
+        for rows in (2, 21, 40):  # 21: their stride is a multiple of 4 KiB, and `gemm.h` copies them side by side
             x, angles = drawn(rows, HIDDEN, dtype=dtype), drawn(rows, 16)
             name = f"{dtype}, {rows} rows".removeprefix("torch.")
             found |= {

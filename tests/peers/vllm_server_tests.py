@@ -28,6 +28,7 @@ KNOWN = {
     "test_tokenize_chat": OWN_MODEL,
     "test_tokenize_chat_with_tools": OWN_MODEL,
     "test_tokenize_with_return_token_strs": OWN_MODEL,
+    "test_chat_session_root_path_with_api_key": "needs --root-path, which is absent",
     "test_tokenizer_info_basic": TOKENIZER_INFO,
     "test_tokenizer_info_schema": TOKENIZER_INFO,
     "test_tokenizer_info_consistency_with_tokenize": TOKENIZER_INFO,
