@@ -50,6 +50,7 @@ LAST_SLOT = (
     "vLLM's CPU kernels read slot -1, that is the last one, for rows without an adapter: with all slots taken the base "
     "answers with another request's adapter (lora/ops/torch_ops); ours are the tokens of an engine without adapters"
 )
+WHITESPACE = "whitespace between JSON tokens is limited here (max_whitespace) and without a limit in vLLM"
 STRUCTURES: list[dict[str, Any]] = [
     {"regex": r"[A-Z][a-z]+ costs [0-9]{1,4} (yen|dollars)\."},
     {"regex": r"(https?://)?[a-z0-9]{3,12}(\.[a-z]{2,4}){1,2}"},
@@ -124,13 +125,16 @@ def speculation(model: Path, _folder: Path) -> Iterator[Workload]:
 
 
 def structured(model: Path, _folder: Path) -> Iterator[Workload]:
-    prompts = last_turns(model, 20)
-    settings = [
-        sampling(max_tokens=64, logprobs=None, structured_outputs=STRUCTURES[i % len(STRUCTURES)])
-        for i in range(len(prompts))
-    ]
+    pairs = [(prompt, STRUCTURES[i % len(STRUCTURES)]) for i, prompt in enumerate(last_turns(model, 20))]
     engine = {"structured_outputs_config": {"backend": "xgrammar"}}
-    yield Workload("structured", [prompts], settings, engine, note=MASKED_LOGPROBS)
+    for name, is_json, note in (
+        ("structured", False, MASKED_LOGPROBS),
+        ("structured-json", True, WHITESPACE),
+    ):
+        chosen = [(prompt, structure) for prompt, structure in pairs if ("json" in structure) is is_json]
+        settings = [sampling(max_tokens=64, logprobs=None, structured_outputs=each) for _, each in chosen]
+        prompts = [prompt for prompt, _ in chosen]
+        yield Workload(name, [prompts], settings, engine, note=note, must_agree=not is_json)
 
 
 def completions(model: Path, _folder: Path) -> Iterator[Workload]:

@@ -35,6 +35,7 @@ KNOWN = {
     "test_tokenizer_info_chat_template": TOKENIZER_INFO,
     "test_chat_completion_request_n_parameter_exceeds_default_limit": OWN_CODE,
     "test_disable_prompt_embeds": OWN_CODE,
+    "test_stream_text_offset_matches_non_stream_with_stop_holdback": OWN_CODE,
     "test_kv_transfer_prompt_token_ids_round_trip": "asks for kv_transfer_params: status 501",
     "test_kv_transfer_prompt_token_ids_streaming": "asks for kv_transfer_params: status 501",
     "test_single_completion": OWN_MODEL,
