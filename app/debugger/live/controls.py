@@ -96,11 +96,10 @@ def _run_buttons(row: Any, live: LiveRun) -> None:
         attempt(lambda: live.tell("resume", steps_per_s=PACES[st.session_state["pace"]]))
 
     def set_pace() -> None:
-        if not live.info().get("paused"):
+        if not _is_paused(live):
             run()
 
-    is_paused = bool(live.info().get("paused"))
-    row.button("Run", on_click=run, type="primary" if is_paused else "secondary")
+    row.button("Run", on_click=run, type="primary" if _is_paused(live) else "secondary")
     row.button("Pause", on_click=lambda: attempt(lambda: live.tell("pause")))
     row.button("Step", on_click=lambda: attempt(lambda: live.tell("step", n=1)))
     row.button("Step 10", on_click=lambda: attempt(lambda: live.tell("step", n=10)))
@@ -240,15 +239,19 @@ def _save(place: Any, live: LiveRun) -> None:
 def show_status(view: LiveView, follow: bool) -> None:
     """Show a status line, which may refresh itself, and errors below it."""
     if follow and view.live.end is None:
-        st.fragment(in_words(_follow_status), run_every=STATUS_EVERY_S)(view)
+        st.fragment(in_words(_follow_status), run_every=STATUS_EVERY_S)(view, _is_paused(view.live))
     else:
         _status_line(view)
 
 
-def _follow_status(view: LiveView) -> None:
-    if view.live.end is not None:
-        st.rerun()
+def _follow_status(view: LiveView, was_paused: bool) -> None:
+    if view.live.end is not None or _is_paused(view.live) != was_paused:
+        st.rerun()  # the buttons below show this state
     _status_line(view)
+
+
+def _is_paused(live: LiveRun) -> bool:
+    return bool(live.info().get("paused"))
 
 
 def _status_line(view: LiveView) -> None:

@@ -85,6 +85,46 @@ def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> 
     tab.locator('.step-view[data-step="6"]').wait_for()
 
 
+RUN_IS = """isBlue => {
+    const button = (name) => [...document.querySelectorAll("button")].filter((each) => each.innerText.trim() === name);
+    const [[run, ...others], [pause]] = [button("Run"), button("Pause")];
+    const ground = (element) => getComputedStyle(element).backgroundColor;
+    return run && pause && !others.length && (ground(run) !== ground(pause)) === isBlue;
+}"""
+
+
+def until_run_is(tab: Page, is_blue: bool) -> None:
+    """Wait until Run has another colour than Pause, or the same, with the mouse over neither."""
+    tab.mouse.move(0, 0)
+    tab.wait_for_function(RUN_IS, arg=is_blue)
+
+
+def test_run_is_blue_while_the_engine_is_paused(app_url: str, tab: Page) -> None:
+    tab.goto(f"{app_url}/live")
+    press(tab, "Start the engine")
+    wait_for(tab, "running at 5 steps/s")
+    until_run_is(tab, False)
+    press(tab, "Pause")
+    wait_for(tab, "paused: a user asked for it")
+    until_run_is(tab, True)
+    tab.get_by_role("button", name="Breakpoints").click()
+    tab.get_by_label("fewer free blocks than (0: off)").fill("1000")
+    press(tab, "Set")
+    tab.get_by_text("1 breakpoint set.").wait_for()
+    press(tab, "Run")
+    wait_for(tab, "paused: breakpoint")
+    until_run_is(tab, True)  # the engine stopped by itself
+    tab.get_by_role("button", name="Breakpoints").click()
+    tab.get_by_label("fewer free blocks than (0: off)").fill("0")
+    press(tab, "Set")
+    tab.get_by_text("No breakpoints.").wait_for()
+    press(tab, "Run")
+    wait_for(tab, "running at 5 steps/s")
+    until_run_is(tab, False)
+    press(tab, "Stop")
+    wait_for(tab, "ended: the engine was shut down")
+
+
 ATTACHED = """
 from engine import LLM, SamplingParams
 with LLM("shop", debug_port=0, num_gpu_blocks_override=64) as llm:
