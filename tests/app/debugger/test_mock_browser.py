@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from playwright.sync_api import expect
 
 from app.cli.app import SCRIPT, SETTINGS
 from interview.drills.figures import FIGURES
@@ -239,6 +241,31 @@ def test_a_draft_survives_a_reload_and_the_clock_ticks_alone(url: str, tab: Page
     tab.reload()
     shown(tab)
     tab.wait_for_function("document.querySelector('textarea').value === 'Slots are refilled'")
+
+
+AHEAD = """
+    const now = performance.now.bind(performance);
+    window.ahead = 0;
+    performance.now = () => now() + window.ahead;
+"""
+"""Let a test put the browser's clock forward."""
+
+
+def test_the_clock_goes_on_when_the_theme_changes(url: str, tab: Page) -> None:
+    tab.add_init_script(AHEAD)
+    tab.emulate_media(color_scheme="dark")
+    begin(tab, url)
+    shown(tab)
+    tab.get_by_role("button", name="Begin").press("Enter")
+    clock = tab.locator(".clock b").first
+    tab.get_by_text("this turn takes no time").wait_for(state="detached")
+    shown(tab)
+    tab.evaluate("window.ahead = 600_000")
+    expect(clock).to_have_text(re.compile("10:"))
+    tab.locator(".clock b").evaluate_all("all => all.forEach((each) => { each.dataset.theme = 'dark'; })")
+    tab.emulate_media(color_scheme="light")
+    tab.locator(".clock b:not([data-theme])").first.wait_for()  # drawn again for the new theme
+    expect(clock).to_have_text(re.compile("10:"))
 
 
 def test_a_drawing_is_kept(url: str, tab: Page) -> None:
