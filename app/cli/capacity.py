@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import terminal
-from app.cli.options import JsonOption, argument, option
+from app.cli.options import JsonOption, argument, make_folder_of, option
 from common.names import unknown_name
 from common.text import counted
 
@@ -57,6 +57,7 @@ def capacity(
     """
     from app.debugger.capacity.plan_figures import work_out_plan
 
+    make_folder_of(svg)
     checked = read_plan(plan)
     found, bill = work_out_plan(checked)
     if found.problem:

@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 from app.cli import terminal
-from app.cli.options import JsonOption, argument, option
+from app.cli.options import JsonOption, argument, make_folder_of, option
 from app.cli.serve import KEY_VARIABLE
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def diagnose(
     from engine.server.diagnosis.verdict import CannotJudge
     from engine.server.diagnosis.verdict import diagnose as judged
 
+    make_folder_of(save)
     before = None if baseline is None else _read(baseline)
     if (file := _file(urls)) is not None:
         evidence = _read(file)

@@ -22,7 +22,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from app.cli.terminal import Problem
+from app.cli.terminal import ENVIRONMENT, Problem, shown
+from common.paths import why_unwritable
 from common.typed_value import parse_value
 
 
@@ -33,6 +34,21 @@ def option(help: str | None = None, *flags: str, **settings: Any) -> Any:
 
 def argument(help: str | None = None, **settings: Any) -> Any:
     return typer.Argument(help=help, **settings)
+
+
+def make_folder_of(*files: Path | None) -> None:
+    """Make the folders of files that a command will write; called before its work. Raises Problem if one cannot be."""
+    for file in filter(None, files):
+        folder = file.absolute().parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            why = f"{shown(file)} is a folder" if file.is_dir() else why_unwritable(folder)
+        except FileExistsError:
+            why = f"{shown(file.parent)} is not a folder"
+        except OSError as error:
+            why = error.strerror or str(error)
+        if why:
+            raise Problem(f"cannot write {shown(file)}: {why}", "use another path", code=ENVIRONMENT)
 
 
 JsonOption = Annotated[bool, option("Print JSON for scripts.", "--json")]

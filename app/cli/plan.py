@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Annotated, Any
 
 from app.cli import terminal
-from app.cli.options import JsonOption, ScriptOption, option
+from app.cli.options import JsonOption, ScriptOption, make_folder_of, option
 from app.cli.quiz.dialogue import Dialogue
 from app.cli.quiz.start import open_bank
 from app.cli.start import change_settings, chart
@@ -61,9 +61,10 @@ def plan(
       prep plan --ics plan.ics --at 19:00
       prep plan --markdown plan.md
     """
-    hour = _hour(at)
     bank = open_bank()
     with State.open() as state:  # not open_state: a plan without your answers would mislead
+        hour = _hour(at, given=interview, has_date=_has_date(state, dt.date.today()))
+        make_folder_of(ics, markdown)
         given = {"role": role, "level": level, "interview_date": interview, "hours_per_week": hours}
         _settle(state, given, Dialogue(script, quiet=json))
         learner = Learner.read(bank, state)
@@ -103,12 +104,16 @@ def _has_date(state: State, today: dt.date) -> bool:
     return date is not None and date >= today
 
 
-def _hour(text: str) -> dt.time:
+def _hour(text: str, *, given: str | None, has_date: bool) -> dt.time:
+    """Return the hour of the calendar. Raises Problem, whose next step gives a date if none is saved."""
     try:
         return dt.time.fromisoformat(text).replace(tzinfo=None)
     except ValueError:
-        example = "prep plan --ics plan.ics --at 19:00"
-        raise terminal.Problem(f"--at {text!r} is not a time; use HH:MM", example) from None
+        example = f"prep plan{'' if has_date else ' --interview 21'} --ics plan.ics --at 19:00"
+        why = f"--at {text!r} is not a time; use HH:MM"
+        if not has_date and given is None:
+            why += ". No interview date is set either"
+        raise terminal.Problem(why, example) from None
 
 
 def as_json(found: Plan) -> dict[str, Any]:

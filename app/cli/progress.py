@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from app.cli import terminal
-from app.cli.options import JsonOption, option
+from app.cli.options import JsonOption, make_folder_of, option
 from app.cli.quiz.start import open_bank
 from common.paths import write_atomically
 from quizzes.learning.calibration import LEAST, Calibration, OwnMarks, own_marks
@@ -33,6 +33,7 @@ def progress(
       prep progress --calibration
       prep progress --html progress.html
     """
+    make_folder_of(html)
     bank = open_bank()
     with State.open_to_read() as state:  # not open_state: zeros in place of lost answers would mislead
         figures = _figures(state)

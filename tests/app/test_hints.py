@@ -77,3 +77,10 @@ def test_a_name_in_place_of_a_command_suggests_the_command_that_takes_it(words: 
 def test_a_misspelt_command_is_still_recognised(words: str) -> None:
     done = CliRunner().invoke(app, words.split())
     assert done.exit_code == 2 and "No such command" in done.output and "Did you mean" in done.output
+
+
+def test_the_hint_for_an_hour_names_a_missing_date_too_and_runs() -> None:
+    done = CliRunner().invoke(app, ["plan", "--ics", "plan.ics", "--at", "25:00"])
+    [hint] = NEXT.findall(done.output)
+    assert done.exit_code == 2 and "No interview date is set either" in done.output
+    assert CliRunner().invoke(app, shlex.split(hint)[1:]).exit_code == 0

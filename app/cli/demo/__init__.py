@@ -12,7 +12,7 @@ from typing import Annotated
 
 from app.cli import terminal
 from app.cli.app import check_installed, serve
-from app.cli.options import option
+from app.cli.options import make_folder_of, option
 from engine.trace.reader import TraceReader
 
 
@@ -37,6 +37,7 @@ def demo(
       prep demo
       prep demo --open          the same, then step by step in the debugger
     """
+    make_folder_of(svg)
     trace = None
     if open_run:
         from app.debugger.own_runs import new_path

@@ -15,7 +15,7 @@ from app.cli.mock.choosing import MINUTES, Wanted, load, specify
 from app.cli.mock.conversation import Conversation
 from app.cli.mock.floor import Floor
 from app.cli.mock.replies import reply_to
-from app.cli.options import ScriptOption, option
+from app.cli.options import ScriptOption, make_folder_of, option
 from app.cli.quiz.dialogue import Quit, Skip, printable
 from app.cli.quiz.free_text import MARK_HELP, MARKS
 from app.cli.quiz.showing import bullet, prose
@@ -57,6 +57,7 @@ def peer(
     """
     from interview.mock.peer import new_round
 
+    make_folder_of(out)
     if sum((host, join is not None, mark is not None)) != 1:
         raise terminal.Problem(
             "say whether you interview or are interviewed",

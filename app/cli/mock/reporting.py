@@ -11,7 +11,7 @@ from rich.padding import Padding
 from app.cli import terminal
 from app.cli.mock.choosing import SessionArgument, find, short
 from app.cli.mock.floor import clock_time
-from app.cli.options import JsonOption, option
+from app.cli.options import JsonOption, make_folder_of, option
 from app.cli.quiz import showing
 from app.cli.quiz.start import open_state
 from common.paths import write_atomically
@@ -39,6 +39,7 @@ def report(
     """
     from interview.mock.report import as_html, as_markdown
 
+    make_folder_of(html)
     found = _report_of(session)
     if json:
         terminal.print_json(found.to_json())

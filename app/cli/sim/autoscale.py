@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from app.cli import terminal
-from app.cli.options import JsonOption, argument, option
+from app.cli.options import JsonOption, argument, make_folder_of, option
 from engine.sim.autoscale_race import AS_GOOD, HIGHER, LOWER, Race, Result, Service, race
 from engine.sim.fluid import DayReport
 
@@ -41,6 +41,7 @@ def autoscale(
     """
     from app.cli.capacity import read_plan, write_text
 
+    make_folder_of(svg)
     service = service_of(read_plan(plan), days, seed)
     began = time.perf_counter()
     with terminal.status("tuning") as tell:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from app.cli import terminal
-from app.cli.options import JsonOption, option, option_groups
+from app.cli.options import JsonOption, make_folder_of, option, option_groups
 from app.cli.sim.options import DeploymentOptions, WorkOptions, describe, rates_of
 from app.cli.sim.run import show_report
 from common.text import duration, gib
@@ -115,6 +115,7 @@ def fleet(
         raise terminal.Problem(
             "--routes records one pool; leave --prefill-replicas and --decode-replicas out, or --routes"
         )
+    make_folder_of(routes)
     deployment = options.deployment(traffic.longest)
     work = traffic.work(deployment, phases)
     plan = plan_memory(deployment)

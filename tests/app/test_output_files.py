@@ -1,0 +1,51 @@
+"""A command that cannot write its output file says so before it works for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import app
+
+COMMANDS = [
+    "demo --svg",
+    "progress --html",
+    "plan --interview 21 --ics",
+    "plan --interview 21 --markdown",
+    "state export",
+    "mock report --html",
+    "mock peer --host --out",
+    "capacity chat_startup --svg",
+    "diagnose http://127.0.0.1:1 --save",
+    "sim autoscale --svg",
+    "sim fleet --routes",
+]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_path_below_a_file_is_refused_before_the_work(tmp_path: Path, command: str) -> None:
+    (tmp_path / "note").write_text("kept")
+    done = CliRunner().invoke(app, [*command.split(), "note/out"])
+    assert done.exit_code == 3
+    assert done.stderr == "error: cannot write note/out: note is not a folder\nnext: use another path\n"
+    assert not done.stdout and (tmp_path / "note").read_text() == "kept"
+
+
+def test_a_folder_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    done = CliRunner().invoke(app, ["demo", "--svg", "out"])
+    assert done.exit_code == 3 and "cannot write out: out is a folder" in done.stderr
+
+
+def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["plan", "--interview", "21", "--ics", "new/plan.ics"])
+    assert done.exit_code == 0 and (tmp_path / "new" / "plan.ics").is_file()
