@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import app
+from app.cli.terminal import INTERRUPTED
 
+ROOT = Path(__file__).resolve().parents[2]
 NEXT = re.compile(r"^next: (prep .+?)(?: {2,}.*)?$", re.MULTILINE)
 PLAIN = [
     "plan",
@@ -84,3 +91,32 @@ def test_the_hint_for_an_hour_names_a_missing_date_too_and_runs() -> None:
     [hint] = NEXT.findall(done.output)
     assert done.exit_code == 2 and "No interview date is set either" in done.output
     assert CliRunner().invoke(app, shlex.split(hint)[1:]).exit_code == 0
+
+
+LONG = [
+    "zoo train nothing",
+    "zoo train shop --resume",
+    "kernels bench rms_norm --write",
+    "bench fleet nothing",
+    "bench peers --write --rounds 1",
+    "sim check --saved",
+]
+"""Wrong commands whose hints name a command of minutes."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", LONG)
+def test_the_long_command_of_a_hint_begins_and_can_be_interrupted(words: str, tmp_path: Path) -> None:
+    wrong = CliRunner().invoke(app, shlex.split(words))
+    [hint] = NEXT.findall(wrong.output)
+    assert wrong.exit_code == 2, wrong.output
+    command = [sys.executable, "-m", "app.cli.main", *shlex.split(hint)[1:]]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, text=True, env=environment, cwd=tmp_path, **pipes) as running:
+        assert running.stdout is not None
+        first = running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        rest = running.stdout.read()
+    assert first and not first.startswith(("error", "Usage")), first + rest
+    assert running.returncode == INTERRUPTED and "interrupted" in rest, first + rest

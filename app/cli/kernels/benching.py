@@ -54,7 +54,7 @@ def bench(
     if write and not (everything and op is None and backend == "all"):
         raise terminal.Problem("RESULTS.md holds whole runs only", "prep kernels bench --all --write")
     pace = seconds or (THOROUGH_S if everything else QUICK_S)
-    with terminal.status() as tell:
+    with terminal.status(lines_in_pipe=True) as tell:
         report = _measure(device, ops, chosen, tell, everything, pace)
     if not report.measurements and not report.interrupted:
         told = "; ".join(dict.fromkeys(f"{each.candidate}: {each.reason}" for each in report.omitted))

@@ -59,7 +59,7 @@ def calibrate(
         require_measured(model)
     _require_place()
     found = []
-    with terminal.status() as tell:
+    with terminal.status(lines_in_pipe=True) as tell:
         for model in models:
             for name in dtypes:
                 found.append(measure(tell, model, name, rounds=rounds, cpu_time=cpu_time))
@@ -164,7 +164,7 @@ def check(
         )
     asked = chosen(workload or [])
     try:
-        with terminal.status() as tell:
+        with terminal.status(lines_in_pipe=True) as tell:
             report = compare(
                 tell, model, precision, asked, rounds=rounds, cpu_time=cpu_time, saved=known, resume=resume
             )
