@@ -69,7 +69,7 @@ class StepStats:
     host_bytes_out: int = 0
     host_bytes_in: int = 0
     num_evictions: int = 0
-    """Cached blocks that were reused."""
+    """Cached blocks reassigned to other tokens."""
     num_grammar_waits: int = 0
     """Requests passed over because their grammar compiles."""
     num_masked_rows: int = 0

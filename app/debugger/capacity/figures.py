@@ -1,6 +1,6 @@
 """The capacity of a service as a tree of numbers, each with formula and source.
 
-    $/Mtok <- GPUs <- replicas <- most requests/s <- batch limit <- tokens resident <- KV budget <- weights
+    $/Mtok <- GPUs <- replicas <- most requests/s <- batch limit <- tokens that fit <- KV budget <- weights
                                        ^- prompt cost, decode step           ^- KV bytes per token
 
 Built in the order in which one works it out on a whiteboard: memory, time, load, cost.
@@ -95,7 +95,7 @@ def _memory(found: Capacity, deployment: Deployment) -> None:
         ("usable", "weights", "working"),
     )  # fmt: skip
     found.add(
-        "resident", "Tokens resident", plan.num_tokens, "tokens",
+        "resident", "Tokens that fit at once", plan.num_tokens, "tokens",
         "(floor(KV budget / (KV bytes per token x block size)) - 1) x block size",
         f"({plan.num_blocks:,} - 1 null block) x {deployment.block_size} tokens",
         plan_memory,
@@ -138,7 +138,7 @@ def _batch_limit(found: Capacity, deployment: Deployment) -> float:
     by_memory = max(1.0, (resident - prefixes) / max(1, held - shared))
     found.add(
         "by_memory", "Requests that fit into memory at once", by_memory, "requests",
-        "(tokens resident - shared prefixes) / (tokens held - shared part)",
+        "(tokens that fit - shared prefixes) / (tokens held - shared part)",
         f"({resident:,.0f} - {scenario.num_prefixes} x {shared:,}) / ({held:,} - {shared:,})",
         size,
         "a mean, not a guarantee: above it the scheduler preempts. vLLM's boot log counts sequences of "
@@ -285,7 +285,7 @@ def _load(found: Capacity, replica: Replica) -> None:
     tokens = state.running * (replica.held - shared) + beginnings * shared
     found.add(
         "kv_use", "KV cache in use by running requests", min(1.0, tokens / resident), "share",
-        "(requests running x own tokens + prefixes in use x shared tokens) / tokens resident",
+        "(requests running x own tokens + prefixes in use x shared tokens) / tokens that fit",
         f"({state.running:,.2f} x {replica.held - shared:,} own + {beginnings:,.2f} x {shared:,} shared) / "
         f"{resident:,.0f}",
         KVManager.usage.fget,  # type: ignore[attr-defined]

@@ -174,7 +174,7 @@ def _table(roofline: Roofline, work: Sequence[Operation]) -> str:
     heads = ("FLOPs", "bytes", "FLOP/byte", "bound by", "datasheet", "planned", "share of the phase")
     columns = "".join(f"<th scope='col'>{head}</th>" for head in heads)
     head = f"<tr><th scope='col'>operation, all layers, one GPU</th>{columns}</tr>"
-    return f"<table class='roofline'>{head}{''.join(rows)}</table>"
+    return f"<div class='roofline'><table class='roofline'>{head}{''.join(rows)}</table></div>"
 
 
 def _engineering(value: float, unit: str) -> str:

@@ -40,6 +40,11 @@ export function brief(value) {
   return Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(3);
 }
 
+/** A figure with its unit: "4 requests", "1 request". */
+export function withUnit(figure, unit) {
+  return `${figure} ${figure === "1" ? unit.replace(/^(request|block|token)s(?![/\w])/, "$1") : unit}`;
+}
+
 /** The largest figure of a chart. */
 export function ceiling(chart) {
   const most = Math.max(0, ...[...chart.high, ...(chart.before ?? [])].filter((value) => value !== null));
@@ -111,7 +116,7 @@ function drawChart(canvas, chart, data, cursor, brush) {
     pen.fillRect(x(step), 0, data.step === null ? 1.5 : Math.max(1.5, x(step + 1) - x(step)), height - 10);
     pen.globalAlpha = 1;
   };
-  if (data.step !== null) line(data.step, 0.8);
+  if (data.step !== null) line(data.step, 0.3);
   if (cursor !== null) line(cursor, 0.45);
   return (clientX) => {
     const share = (clientX - canvas.getBoundingClientRect().left - GUTTER) / Math.max(1, right - GUTTER);
@@ -181,7 +186,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     const name = document.createElement("b");
     name.textContent = chart.title;
     const rest = document.createElement("span");
-    rest.textContent = ` ${chart.now} ${chart.unit}`;
+    rest.textContent = ` ${withUnit(chart.now, chart.unit)}`;
     caption.append(name, rest);
     const canvas = document.createElement("canvas");
     canvas.setAttribute("aria-hidden", "true"); // the group has the description

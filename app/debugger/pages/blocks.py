@@ -107,7 +107,8 @@ def _show_block(contents: Contents, block: int, spell: Speller | None) -> None:
         return
     found = chain(contents, block)
     st.markdown(_facts(contents, block, found))
-    links, events = st.columns([3, 2])
+    with st.container(key="blocks_split"):
+        links, events = st.columns(2)
     with links:
         if (place := contents.place(block)) is not None:
             _show_content(contents, place, spell)

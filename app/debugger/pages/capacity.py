@@ -48,7 +48,7 @@ def show() -> None:
         st.error(f"The link is not valid: {error}. The page shows the defaults.")
         before = Scenario()
     inputs, numbers = st.columns([1, 2.75], gap="medium")
-    with inputs:
+    with inputs, st.container(key="capacity_inputs"):
         st.title("Capacity", anchor=False)
         scenario = _inputs(before)
     st.session_state[_SCENARIO] = scenario

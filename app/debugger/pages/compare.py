@@ -149,9 +149,9 @@ def _compare(a: Run, b: Run) -> None:
     table, maps = st.columns([1, 1.1], gap="medium")
     with table:
         _show_figures(found, with_equal)
-        _show_requests(found, with_equal)
     with maps:
         _show_maps(a, b, one, other, min(step, one.num_steps - 1))
+    _show_requests(found, with_equal)
 
 
 def _is_worth_the_wait(a: Run, b: Run) -> bool:

@@ -78,7 +78,8 @@ def _show_charts(run: Run, found: list[Metric], step: int, clock: bool) -> None:
         marks=_marks(run),
         alt=f"{counted(len(charts), 'chart')} over {counted(num_steps, 'step')}: "
         + "; ".join(map(_in_words, found)),
-        hint="Click: go to that step. Drag: select a range for the other pages. ▼ preempted  ✕ aborted  • finished",
+        hint="▌ the current step  ▼ preempted  ✕ aborted  • finished. Click: go to that step. Drag: select a range for "
+        "the other pages.",
         key="metrics_lines",
     )
     _show_range(run)

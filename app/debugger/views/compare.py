@@ -63,8 +63,8 @@ def _verdict(figure: Figure) -> str:
 
 
 def request_table(deltas: Sequence[RequestDelta], with_equal: bool = True) -> list[dict[str, Any]]:
-    """One row per request, both runs side by side. Without the equal ones: the requests that differ, and of their
-    figures those that differ for one of them."""
+    """One row per request, both runs side by side, with no figures for a run without it. Without the equal ones: the
+    requests that differ, and of their figures those that differ for one of them."""
     shown = [delta for delta in deltas if with_equal or not delta.is_equal]
     names = [
         name for name in FIGURES if with_equal or any(len(set(getattr(delta, name))) > 1 for delta in shown)
@@ -73,7 +73,9 @@ def request_table(deltas: Sequence[RequestDelta], with_equal: bool = True) -> li
     for delta in shown:
         row: dict[str, Any] = {"request": delta.request_id}
         for name in names:
-            row[f"{FIGURES[name]} A"], row[f"{FIGURES[name]} B"] = getattr(delta, name)
+            for run, value in zip("AB", getattr(delta, name), strict=True):
+                is_missing = delta.tokens == f"missing in {run.lower()}"
+                row[f"{FIGURES[name]} {run}"] = None if is_missing else value
         if with_equal or any(delta.tokens != "same" for delta in shown):
             row["output"] = delta.tokens
         if with_equal or any(len(set(delta.ends)) > 1 for delta in shown):
@@ -124,7 +126,7 @@ def aligned_step(how: str, step: int, a: Trace, b: Trace, request: str | None) -
             return None, f"B has not begun {after} its start"
         return there, f"step {there} of B runs {after} the start"
     if step < b.num_steps:
-        return step, f"step {step} of both"
+        return step, f"after step {step:,}, too"
     return None, f"B ended in step {b.num_steps - 1}"
 
 

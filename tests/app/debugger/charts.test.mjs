@@ -10,7 +10,7 @@ const load = (name, folder = "charts") => {
 };
 const { inset, neighbour, shortened, ticks, wrapped } = await load("rects.js");
 const { columnsFor, nextFrame, stripesOf } = await load("tour_view.js", "tour_view");
-const { brief, ceiling, columnOf, describe } = await load("lines.js");
+const { brief, ceiling, columnOf, describe, withUnit } = await load("lines.js");
 const { labelPlaces, onCurve, roundValues, share, short, valueAt } = await load("plot.js");
 const routes = await load("router_map.js", "capacity");
 
@@ -25,6 +25,13 @@ test("ticks are round, inside, and no more than wanted", () => {
   }
   assert.deepEqual(ticks(0, 3, 8), [0, 1, 2]);
   assert.deepEqual(ticks(17, 60, 5), [20, 30, 40, 50]);
+});
+
+test("a figure of one has its unit in the singular", () => {
+  assert.equal(withUnit("1", "requests"), "1 request");
+  assert.equal(withUnit("1", "tokens, of the budget"), "1 token, of the budget");
+  for (const [figure, unit] of [["0", "requests"], ["11", "requests"], ["1", "ms"], ["1", "tokens/s"]])
+    assert.equal(withUnit(figure, unit), `${figure} ${unit}`);
 });
 
 test("arrow keys walk along the row and to the nearest bar of the next row, and stay at the edge", () => {

@@ -234,6 +234,14 @@ def test_cells_that_are_alike_are_dimmed(pair: tuple[TraceReader, TraceReader]) 
     assert same[0] == 3 and view.num_different(states, other) == 1
 
 
+def test_a_request_that_a_run_lacks_has_no_figures_for_it() -> None:
+    a, b = (TraceReader(path_of(name)) for name in ("memory-pressure", "full-cache"))
+    [eve] = [row for row in view.request_table(diff(a, b).requests) if row["request"] == "eve"]
+    assert eve["output"] == "missing in b"
+    assert {eve[f"{name} B"] for name in view.FIGURES.values()} == {None}
+    assert None not in {eve[f"{name} A"] for name in view.FIGURES.values()}
+
+
 def test_steps_are_aligned_by_token(pair: tuple[TraceReader, TraceReader]) -> None:
     a, b = pair
     request = next(r for r in a.requests if len(r.tokens) > 5 and r.finish_reason == "length")

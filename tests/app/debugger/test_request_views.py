@@ -302,7 +302,7 @@ def test_every_counter_is_explained() -> None:
     explained = meanings()
     assert set(TRACED_COUNTERS) - set(explained) <= shared, "a counter without a docstring of its own"
     [row] = counter_rows({"num_evictions": 3})
-    assert (row.total, row.meaning) == (3, "Cached blocks that were reused.")
+    assert (row.total, row.meaning) == (3, "Cached blocks reassigned to other tokens.")
 
 
 def test_a_run_without_requests_has_empty_charts(tmp_path: Path) -> None:

@@ -200,7 +200,8 @@ def test_metrics_can_be_read_as_a_table_of_all_steps(open_page: Opener, trace: P
     frame = sound(app.run()).dataframe[0].value
     assert len(frame) == 104 and list(frame)[:3] == ["step", "Running", "Waiting"]
     assert any(
-        "Cached blocks that were reused" in str(each.value.get("meaning", "")) for each in app.dataframe
+        "Cached blocks reassigned to other tokens" in str(each.value.get("meaning", ""))
+        for each in app.dataframe
     )
 
 
