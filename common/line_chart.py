@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -41,12 +42,12 @@ def draw(
         f"<title>{escape(title or y_title)}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
     ]
-    for part in range(5):
-        x, y = place(most_x * part / 4, most_y * part / 4)
-        bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-        parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(_text(LEFT - 6, y + 4, _number(most_y * part / 4), "end"))
-        parts.append(_text(x, bottom + 18, _number(most_x * part / 4), "middle"))
+    for tick in round_ticks(most_y):
+        _, y = place(0, tick)
+        parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(_text(LEFT - 6, y + 4, _number(tick), "end"))
+    for tick in round_ticks(most_x):
+        parts.append(_text(place(tick, 0)[0], HEIGHT - BOTTOM + 18, _number(tick), "middle"))
     for number, line in enumerate(lines):
         colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
         steps = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in _path(line)))
@@ -63,6 +64,13 @@ def draw(
     middle = (TOP + HEIGHT - BOTTOM) / 2
     parts.append(f'<g transform="rotate(-90 14 {middle})">{_text(14, middle, y_title, "middle")}</g>')
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def round_ticks(most: float) -> list[float]:
+    """Return three to six round numbers from 0 to at most `most`."""
+    power = 10.0 ** math.floor(math.log10(most))
+    step = next(part * power for part in (0.2, 0.25, 0.5, 1, 2) if most < 6 * part * power)
+    return [step * number for number in range(int(most / step * (1 + 1e-9)) + 1)]
 
 
 def _path(line: Line) -> list[tuple[float, float]]:

@@ -17,7 +17,8 @@ def check_list(plan: Plan) -> str:
         "",
     ]
     for monday, days in by_week(plan):
-        lines += [f"## Week of {monday.isoformat()}", ""]
+        if any(day.tasks for day in days):
+            lines += [f"## Week of {monday.isoformat()}", ""]
         for day in days:
             if day.tasks:
                 lines += [f"### {day.date:%a} {day.date.isoformat()} · {day.minutes:.0f} min", ""]

@@ -6,6 +6,7 @@ import datetime as dt
 import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import icalendar
@@ -387,3 +388,11 @@ def test_the_check_off_list_has_a_box_per_task() -> None:
     text = check_list(plan)
     assert text.count("- [ ] ") == sum(len(day.tasks) for day in plan.days)
     assert "### Mon 2026-03-02" in text and all(entry.what in text for entry in plan.left_out)
+
+
+def test_a_week_without_tasks_is_not_in_the_check_off_list() -> None:
+    plan = example()
+    assert check_list(plan).count("## Week of") == 2
+    later = TODAY + dt.timedelta(days=7)
+    days = tuple(replace(day, tasks=()) if day.date < later else day for day in plan.days)
+    assert check_list(replace(plan, days=days)).count("## Week of") == 1
