@@ -18,7 +18,7 @@ BEYOND = """() => [...document.querySelectorAll(".stMain :is(canvas, svg, table,
         return each.getBoundingClientRect().right > column.getBoundingClientRect().right + 2;
     })
     .map(([each]) => each.outerHTML.slice(0, 120))"""
-"""What sticks out of its column, unless it can be scrolled there."""
+"""Elements that stick out of their column, unless they can be scrolled there."""
 UNSEEN = """(frame) => {
     const scroller = frame.querySelector(".dvn-scroller");
     return scroller.scrollWidth - scroller.clientWidth;
