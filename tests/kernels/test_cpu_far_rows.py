@@ -89,7 +89,11 @@ def products() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[int,
         plain, gated = linear.pack_weight(weight), gated_linear.pack_weight(weight)
         in_bytes = int8.pack_int8_weight(codes, scale)
         in_nibbles = int4.pack_int4_weight(nibbles, groups, zeros, 32)
-        for rows in (2, 21, 40):  # 21: their stride is a multiple of 4 KiB, and `gemm.h` copies them side by side
+        for rows in (
+            2,
+            21,
+            40,
+        ):  # 21: their stride is a multiple of 4 KiB, and `gemm.h` copies them side by side
             x, angles = drawn(rows, HIDDEN, dtype=dtype), drawn(rows, 16)
             name = f"{dtype}, {rows} rows".removeprefix("torch.")
             found |= {

@@ -245,7 +245,7 @@ def busiest_turns(
     async def other() -> None:
         nonlocal turn
         while True:
-            await asyncio.sleep(0)
+            await one_turn()
             turn += 1
 
     async def run() -> None:
