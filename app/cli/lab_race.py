@@ -91,7 +91,9 @@ def _run(found: Lab, source: str, seed: int) -> Race:
                 source, solution(found.number), seed
             )
             return result
-    except (GuestError, GuestStopped, RuntimeError) as error:
+    except GuestStopped as stopped:
+        raise terminal.Problem(stopped.told, f"prep lab check {found.number}") from None
+    except (GuestError, RuntimeError) as error:
         raise terminal.Problem(f"your code: {error}", f"prep lab check {found.number}") from None
     except Failed as failed:
         raise terminal.Problem(f"your code: {failed.why}", f"prep lab check {found.number}") from None
@@ -163,7 +165,9 @@ def submit_trace(
     try:
         with terminal.status("serving the recorded requests twice"):
             result = submit(found, source, file)
-    except (GuestError, GuestStopped) as error:
+    except GuestStopped as stopped:
+        raise terminal.Problem(stopped.told, f"prep lab check {found.number}") from None
+    except GuestError as error:
         raise terminal.Problem(f"your code: {error}", f"prep lab check {found.number}") from None
     if json:
         terminal.print_json({**terminal.pick(result, "num_requests num_steps differs step"), "ok": result.ok})

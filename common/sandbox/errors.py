@@ -30,6 +30,19 @@ class GuestError(Exception):
 class GuestStopped(Exception):
     """Learner code was stopped at a limit, or its process ended."""
 
+    @property
+    def told(self) -> str:
+        """Sentence for the learner."""
+        return f"your code {self}"
+
+
+class GuestNotStarted(GuestStopped):
+    """The process of a guest was stopped, or ended, before it ran any learner code."""
+
+    @property
+    def told(self) -> str:
+        return f"the process for your code {self}; none of your code ran. Try again when the machine is less busy"
+
 
 def as_call(operation: str, args: list[Any]) -> str:
     """Return a request to the guest as the code that asks for it, shortened."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from common.guest import codec
 from common.sandbox import places
-from common.sandbox.errors import GuestStopped, as_call, guest_error
+from common.sandbox.errors import GuestNotStarted, GuestStopped, as_call, guest_error
 from common.sandbox.handle import Handle
 from common.sandbox.lent import Lent
 from common.sandbox.limits import Limits
@@ -47,6 +47,7 @@ class Guest:
         Raises:
             GuestError: the first file cannot be loaded.
             GuestStopped: loading hit a limit, or ended the process.
+            GuestNotStarted: it was stopped before any of the code ran.
         """
         self._limits = limits or Limits()
         self._handles: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
@@ -63,15 +64,21 @@ class Guest:
                 place = scratch / name
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(content.encode() if isinstance(content, str) else content)
-            self._process = GuestProcess(scratch, self._limits, imports)
-            self._layers: list[str] = self._exchange("setup", [_setup(scratch, self._limits, imports, own)])
-            self._process.start_clock()
+            self._start(scratch, imports, own)
             self._files = list(files)
             if load:
                 self.load()
         except BaseException:
             self.close()
             raise
+
+    def _start(self, scratch: Path, imports: Sequence[str], own: Sequence[str]) -> None:
+        try:
+            self._process = GuestProcess(scratch, self._limits, imports)
+            self._layers: list[str] = self._exchange("setup", [_setup(scratch, self._limits, imports, own)])
+        except GuestStopped as stopped:
+            raise GuestNotStarted(str(stopped)) from None
+        self._process.start_clock()
 
     def load(self) -> None:
         """Load the files. Raises GuestError, GuestStopped."""

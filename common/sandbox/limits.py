@@ -11,7 +11,9 @@ class Limits:
     """Time in which the checker waits for the guest. The checker's own work and `imports` do not count, nor does the
     time in which a busy machine gives the two no processor, up to a bound."""
     call_seconds: float = float("inf")
-    """The same time for one call. Loading the files has no limit of its own."""
+    """The same time for one call."""
+    load_seconds: float = float("inf")
+    """The same time for loading the files."""
     megabytes: int = 1024
     """Resident memory."""
     value_megabytes: int = 64

@@ -26,7 +26,7 @@ MARKER = "PREP_GUEST"
 _LOOK_EVERY = 0.05
 _DISK_EVERY = 0.5
 MOST_CREDIT = 4.0
-"""Credit for waiting for a processor, at most so many times the limit of time, of the guest or of one call."""
+"""Credit for waiting for a processor: at most so many times the limit of the guest, of one call or of loading."""
 _MIB = 1 << 20
 
 
@@ -64,9 +64,10 @@ class GuestProcess:
 
     @contextmanager
     def guest_time(self, operation: str) -> Iterator[None]:
-        """Count the time of the block, one request, as the guest's. Start and load have no limit of their own."""
+        """Count the time of the block, one request, as the guest's."""
         outer = (self._operation, self._least_left, self._most_credit)
-        most = float("inf") if operation in ("setup", "load") else self._limits.call_seconds
+        own = {"setup": float("inf"), "load": self._limits.load_seconds}
+        most = own.get(operation, self._limits.call_seconds)
         self._operation, self._since = operation, time.monotonic()
         self._least_left = max(self._least_left, self.seconds_left - most)
         self._most_credit = min(self._most_credit, self._credit + MOST_CREDIT * most)
@@ -190,10 +191,10 @@ class GuestProcess:
     def _too_long(self) -> str:
         if self._operation == "setup":
             return f"did not start within {START_SECONDS:g} s"
-        if self.seconds_left > 0:
-            return f"stopped after {self._limits.call_seconds:g} s in one call"
-        while_loading = " while loading the file" if self._operation == "load" else ""
-        return f"stopped after {self._limits.seconds:g} s{while_loading}"
+        is_load = self._operation == "load"
+        own = self._limits.load_seconds if is_load else self._limits.call_seconds
+        place = " while loading the file" if is_load else " in one call" if self.seconds_left > 0 else ""
+        return f"stopped after {own if self.seconds_left > 0 else self._limits.seconds:g} s{place}"
 
     def _look(self, now: float) -> None:
         """Compare what the guest uses with its limits."""

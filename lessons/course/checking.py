@@ -25,11 +25,11 @@ from common.sandbox import Guest, GuestError, GuestStopped, Limits
 from common.sandbox import callback as host_callback
 from lessons.course.lesson_files import BugHunt, Exercise, Lab, Lesson, find_exercise
 from lessons.course.native_guest import NotCompiled, compiled_guest
-from quizzes.autopsies.programs import MAX_STOPS
+from quizzes.autopsies.programs import LIMITS, MAX_STOPS
 
 MEGABYTES = 1_536
-CALL_SECONDS = {"python": 2.0, "cpp": 2.0, "cuda": 10.0, "triton": 10.0}
-"""Limit of one call by language, so that an endless loop ends soon. Interpreters of kernels are slow."""
+SLOW_CALLS = {"cuda": 10.0, "triton": 10.0}
+"""Limit of one call and of loading in the interpreters of kernels."""
 PATIENCE = 8
 """Factor of the limits of time if the machine may be loaded."""
 SPARE_WORK = 200
@@ -298,7 +298,7 @@ def run_checks(exercise: str, source: str, *, only: str | None = None, is_patien
                     return Report(exercise, problem=_cut(f"not written yet: {error.message}"), is_stub=True)
                 results.append(_failed(function, str(error), error.call or None))
             except GuestStopped as stopped:
-                results.append(_failed(function, f"your code {stopped}"))
+                results.append(_failed(function, stopped.told))
                 guest.close()
                 guest = None
                 num_stopped += 1
@@ -308,7 +308,7 @@ def run_checks(exercise: str, source: str, *, only: str | None = None, is_patien
             return Report(exercise, problem=_cut(f"not written yet: {error.message}"), is_stub=True)
         return Report(exercise, problem=_cut(str(error)))
     except GuestStopped as stopped:
-        return Report(exercise, problem=f"your code {stopped}")
+        return Report(exercise, problem=stopped.told)
     except NotCompiled as error:
         return Report(exercise, problem=_cut(str(error)), is_stub=error.is_stub)
     finally:
@@ -321,23 +321,22 @@ def _check_repair(hunt: BugHunt, source: str, only: str | None) -> Report:
     """Run the checks of a program of quizzes/autopsies on its repair."""
     from quizzes.autopsies import programs
 
-    limits = Limits(seconds=20, call_seconds=CALL_SECONDS["python"], megabytes=MEGABYTES)
     folder = hunt.folder.name
     wanted = programs.calls(hunt.read("solution"))
     try:
-        with programs.guest_for(folder, source, limits) as guest:
+        with programs.guest_for(folder, source, LIMITS) as guest:
             guest.load()
             output = guest.output()
             missing = [call for name, call in wanted.items() if not guest.has(name)]
     except GuestError as error:
         return Report(hunt.number, problem=_cut(str(error)))
     except GuestStopped as stopped:
-        return Report(hunt.number, problem=f"your code {stopped}")
+        return Report(hunt.number, problem=stopped.told)
     not_mended = programs.not_mended(folder, source)
     if missing and not not_mended:
         problem = f"it does not define {' or '.join(missing)}; the text at its top says what to write"
         return Report(hunt.number, problem=problem)
-    found = programs.run_checks(folder, source, limits, () if only is None else (only,))
+    found = programs.run_checks(folder, source, names=() if only is None else (only,))
     results = [CheckResult(each.name, each.says, each.ok, each.why) for each in found]
     if not_mended and not any(each.ok for each in found):
         problem = f"not mended yet: {not_mended}; {_MEND_IT}"
@@ -348,8 +347,13 @@ def _check_repair(hunt: BugHunt, source: str, only: str | None) -> Report:
 def _guest(lesson: Lesson | Lab, facts: Exercise, source: str, patience: float) -> Guest:
     """Start a process with the learner's code. Raises GuestError, GuestStopped, NotCompiled."""
     language = lesson.language if isinstance(lesson, Lab) else "python"
-    seconds, call_seconds = patience * facts.seconds, patience * CALL_SECONDS[language]
-    limits = Limits(seconds=seconds, call_seconds=call_seconds, megabytes=MEGABYTES)
+    call, load = [SLOW_CALLS.get(language, usual) for usual in (LIMITS.call_seconds, LIMITS.load_seconds)]
+    limits = Limits(
+        seconds=patience * facts.seconds,
+        call_seconds=patience * call,
+        load_seconds=patience * load,
+        megabytes=MEGABYTES,
+    )
     if isinstance(lesson, Lab) and language != "python":
         return compiled_guest(lesson, source, limits)
     return Guest({"learner.py": source}, limits=limits, imports=tuple(facts.imports))

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import shorten
 
-from common.sandbox import Guest, Limits
+from common.sandbox import Guest
 from engine.sim.recorder import RequestRecord
 from engine.sim.report import RunReport
 from engine.sim.workload import SimRequest
 from lessons.course.checking import MEGABYTES, Failed
 from lessons.labs.recording import record_both
+from quizzes.autopsies.programs import LIMITS
 
 SAME_TOKENS = "every contestant gave each finished request all the tokens that it asked for"
 LONGEST = 160
 """Characters of a decision in a sentence about the first difference."""
+CALL_SECONDS = 10.0
+"""Limit of one call in a race: one call may serve a whole workload."""
 _FIGURE = re.compile(r"[\d,]+(?:\.\d+)?")
 
 
@@ -143,4 +146,5 @@ def all_generated(who: str, report: RunReport, requests: Iterable[SimRequest]) -
 
 def racer(source: str, seconds: float = 60.0) -> Guest:
     """Return a process that holds one contestant's file, for a whole race."""
-    return Guest({"learner.py": source}, limits=Limits(seconds=seconds, megabytes=MEGABYTES))
+    limits = replace(LIMITS, seconds=seconds, call_seconds=CALL_SECONDS, megabytes=MEGABYTES)
+    return Guest({"learner.py": source}, limits=limits)

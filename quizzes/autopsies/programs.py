@@ -12,11 +12,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from common.sandbox import Guest, GuestError, GuestStopped, Limits
+from common.sandbox import Guest, GuestError, GuestNotStarted, GuestStopped, Limits
+from common.text import counted
 from quizzes.autopsies.mutants import MUTANTS
 from quizzes.mutant_diffs import Mutant, apply_diffs
 
 FOLDER = Path(__file__).parent
+LIMITS = Limits(seconds=20, call_seconds=2, load_seconds=5, megabytes=1500)
+"""Limits of learner code in Python. An endless loop ends long before the seconds of all checks are over."""
 MAX_STOPS = 2
 """After so many stops at a limit, the remaining checks do not run: each would wait for the limit again."""
 _WHY = 600
@@ -129,24 +132,19 @@ def refused(error: type[Exception], accepted: str) -> Iterator[None]:
 
 
 def run_checks(
-    folder: str, source: str, limits: Limits | None = None, names: Collection[str] = ()
+    folder: str, source: str, limits: Limits = LIMITS, names: Collection[str] = ()
 ) -> list[CheckResult]:
     """Run every check on a repair, even after failures, or those with these names.
 
-    Each check gets a guest of its own. They share the seconds of `limits`. After MAX_STOPS stops the rest does not run.
+    Each check gets a guest of its own. They share the seconds of `limits`. After MAX_STOPS stops, or one while the file
+    was loaded, the rest does not run.
     """
-    limits = limits or Limits(seconds=20, megabytes=1500)
     results = []
-    num_stopped = 0
+    left = _Left(limits)
     for name, check in checks(folder).items():
-        if names and name not in names:
-            continue
-        if num_stopped == MAX_STOPS:
-            why = f"not run: your code was stopped {MAX_STOPS} times before"
-        else:
-            why, limits, is_stopped = _why_not(check, folder, source, limits)
-            num_stopped += is_stopped
-        results.append(CheckResult(name, requirement(check), not why, why))
+        if not names or name in names:
+            why = left.not_run or _why_not(check, folder, source, left)
+            results.append(CheckResult(name, requirement(check), not why, why))
     if not any(result.ok for result in results) and (why := not_mended(folder, source)):
         return [replace(result, why=why) for result in results]
     return results
@@ -163,26 +161,51 @@ def guest_for(folder: str, source: str, limits: Limits) -> Guest:
     return Guest({"program.py": source}, limits=limits, imports=imports, own=(), load=False)
 
 
-def _why_not(check: Check, folder: str, source: str, limits: Limits) -> tuple[str, Limits, bool]:
-    """Return why a repair fails a check, "" if it passes, the limits that are left, and whether it was stopped."""
-    if limits.seconds <= 0:
-        return "not run: the checks before it used up the time", limits, False
-    is_stopped = False
-    guest = guest_for(folder, source, limits)
+@dataclass
+class _Left:
+    """What is left for the further checks of a repair."""
+
+    limits: Limits
+    num_stopped: int = 0
+    not_run: str = ""
+    """Why no further check runs."""
+
+    def count(self, *, is_stopped: bool, is_loaded: bool, seconds: float) -> None:
+        """Count a check: whether it was stopped, whether the file was loaded, seconds that are left."""
+        self.limits = replace(self.limits, seconds=seconds)
+        self.num_stopped += is_stopped
+        if seconds <= 0:
+            self.not_run = "not run: the checks before it used up the time"
+        elif self.num_stopped == MAX_STOPS or is_stopped and not is_loaded:
+            self.not_run = f"not run: your code was stopped {counted(self.num_stopped, 'time')} before"
+
+
+def _why_not(check: Check, folder: str, source: str, left: _Left) -> str:
+    """Return why a repair fails a check, "" if it passes. Count it in what is left."""
+    is_stopped = is_loaded = False
+    seconds = left.limits.seconds
     try:
-        with guest:
-            guest.load()
-            check(Program(guest, source))
+        with guest_for(folder, source, left.limits) as guest:
+            try:
+                guest.load()
+                is_loaded = True
+                check(Program(guest, source))
+            finally:
+                seconds = guest.seconds_left
         why = ""
     except AssertionError as error:
         why = str(error) or "the check failed"
     except GuestError as error:
         why = str(error)
+    except GuestNotStarted as stopped:
+        why = stopped.told
+        left.not_run = "not run: the process for your code did not start"
     except GuestStopped as stopped:
-        why, is_stopped = f"your code {stopped}", True
+        why, is_stopped = stopped.told, True
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
-    return why[:_WHY], replace(limits, seconds=guest.seconds_left), is_stopped
+    left.count(is_stopped=is_stopped, is_loaded=is_loaded, seconds=seconds)
+    return why[:_WHY]
 
 
 def mutants(folder: str) -> list[Mutant]:

@@ -17,6 +17,7 @@ import pytest
 from common.sandbox import (
     Guest,
     GuestError,
+    GuestNotStarted,
     GuestStopped,
     Handle,
     Limits,
@@ -202,22 +203,6 @@ def test_time_without_a_processor_does_not_count_up_to_a_bound(monkeypatch: pyte
         guest.call("f", 60)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Return the clock of the limits. It moves by `per_answer` seconds with each answer of a guest."""
-    made = SimpleNamespace(now=0.0, per_answer=0.0)
-    read = process.GuestProcess.read
-
-    def later(self: process.GuestProcess) -> tuple[bytes, bytes]:
-        made.now += made.per_answer
-        return read(self)
-
-    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: made.now))
-    monkeypatch.setattr(process, "_seconds_queued", lambda _: 0.0)
-    monkeypatch.setattr(process.GuestProcess, "read", later)
-    return made
-
-
 def test_an_endless_call_ends_long_before_the_guest_does() -> None:
     source = "def f():\n    while True: pass"
     with Guest({"learner.py": source}, limits=Limits(seconds=600, call_seconds=0.1)) as guest:
@@ -247,9 +232,24 @@ def test_the_limit_of_a_call_does_not_hold_while_the_file_is_loaded(clock: Simpl
         Guest({"learner.py": ""}, limits=limits)
 
 
+def test_loading_has_a_limit_of_its_own_and_so_has_its_credit(
+    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = Limits(seconds=100, load_seconds=5)
+    clock.per_answer = 5.1
+    with pytest.raises(GuestStopped, match="^stopped after 5 s while loading the file$"):
+        Guest({"learner.py": ""}, limits=limits)
+    clock.per_answer = 0.0
+    with Guest({"learner.py": ""}, limits=limits, load=False) as guest:
+        monkeypatch.setattr(process, "_seconds_queued", lambda _: 1000.0)
+        clock.per_answer = 5.1 + process.MOST_CREDIT * 5
+        with pytest.raises(GuestStopped, match="^stopped after 5 s while loading the file$"):
+            guest.load()
+
+
 def test_a_guest_that_does_not_start_says_so(clock: SimpleNamespace) -> None:
     clock.per_answer = START_SECONDS + 1
-    with pytest.raises(GuestStopped, match=f"^did not start within {START_SECONDS:g} s$"):
+    with pytest.raises(GuestNotStarted, match=f"^did not start within {START_SECONDS:g} s$"):
         Guest({"learner.py": ""}, limits=Limits(seconds=10))
 
 

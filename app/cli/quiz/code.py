@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit, Skip
 from common.sandbox import Limits
 from quizzes.answering import keep
-from quizzes.autopsies.programs import CheckResult, read, run_checks
+from quizzes.autopsies.programs import LIMITS, CheckResult, read, run_checks
 from quizzes.grading import Graded, Part
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _start_over(sitting: Sitting, path: Path, folder: str) -> None:
 
 
 def _limits(code: Code) -> Limits:
-    return Limits(seconds=code.seconds, megabytes=code.megabytes)
+    return replace(LIMITS, seconds=code.seconds, megabytes=code.megabytes)
 
 
 def _check(sitting: Sitting, code: Code, path: Path) -> list[CheckResult] | None:
