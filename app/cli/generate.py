@@ -70,8 +70,16 @@ class StructureOptions:
                 f"--json-schema {self.json_schema} cannot be read: {error.strerror}",
                 "--json-schema must name a file with a JSON schema",
             ) from None
+        except UnicodeDecodeError as error:
+            raise terminal.Problem(
+                f"--json-schema {self.json_schema} is not UTF-8 (byte {error.start})",
+                "save the file as UTF-8",
+            ) from None
         except ValueError as error:
-            raise terminal.Problem(f"--json-schema {self.json_schema}: {error}") from None
+            raise terminal.Problem(
+                f"--json-schema {self.json_schema} {str(error).removeprefix('json ')}",
+                "--json-schema must name a file with a JSON schema",
+            ) from None
 
 
 @engine_options

@@ -229,8 +229,8 @@ def test_output_has_the_structure_that_was_asked_for(
     [
         (["--regex", "a", "--choice", "b"], 2, "exclude each other"),
         (["--json-schema", "nowhere.json"], 2, "cannot be read"),
-        (["--json-schema", "broken.json"], 2, "--json-schema broken.json: json is not valid JSON: Expecting"),
-        (["--json-schema", "latin1.json"], 2, "--json-schema latin1.json: "),
+        (["--json-schema", "broken.json"], 2, "--json-schema broken.json is not valid JSON: Expecting"),
+        (["--json-schema", "latin1.json"], 2, "--json-schema latin1.json is not UTF-8 (byte 11)"),
         (["--regex", "(a"], 2, "never closed"),
     ],
 )

@@ -25,6 +25,9 @@ WIDTH = 80
 _CODE_OR_ESCAPED = re.compile(r"`[^`\n]+`|\\([\\`*_{}\[\]<>#|~$])")
 _STAND_INS = {ord("*"): 0xE000, ord("`"): 0xE001}
 """Escaped mark of Markdown -> a character of the private use area."""
+_BACKSLASH = chr(0xE002)
+"""Stand-in for a backslash: Rich would read one before a tag as an escape."""
+_BEFORE_TAG = re.compile(_BACKSLASH + r"+(?=\\?\[[a-z#/@][^\[]*?\])")
 
 
 def console() -> Console:
@@ -35,10 +38,12 @@ def console() -> Console:
 
 def inline(text: str) -> str:
     """Convert Markdown's **bold**, *italic*, `code` and \\_ to Rich markup and escape everything else."""
-    text = escape(_CODE_OR_ESCAPED.sub(lambda found: _unescaped(found[1]) if found[1] else found[0], text))
+    text = _CODE_OR_ESCAPED.sub(lambda found: _unescaped(found[1]) if found[1] else found[0], text)
+    text = escape(text.replace("\\", _BACKSLASH))
     text = re.sub(r"\*\*(.+?)\*\*", r"[bold]\1[/]", text)
     text = re.sub(r"(?<![\w*`])\*(\w[\w '-]*)\*(?![\w*`])", r"[italic]\1[/]", text)
     text = re.sub(r"`([^`\n]+)`", r"[cyan]\1[/]", text)
+    text = _BEFORE_TAG.sub(lambda found: 2 * found[0], text).replace(_BACKSLASH, "\\")
     return text.translate({stand_in: mark for mark, stand_in in _STAND_INS.items()})
 
 
