@@ -34,6 +34,8 @@ class Subject(Strict):
     outdated: list[str] = []
     never: list[str] = Field(default=[])
     """Regular expressions of the opposite."""
+    together: list[list[str]] = []
+    """Lists of regular expressions, in any case of letters. No sentence may match all of a list and none after a "!"."""
 
     def verdicts(self) -> Iterator[tuple[str, str]]:
         """Yield (claim id, the verdict that follows)."""
@@ -91,7 +93,14 @@ def contradictions(subject: Subject, texts: Iterable[tuple[str, str]]) -> Iterat
     """Yield the texts, (where, what), that say the opposite of what is true."""
     for where, text in texts:
         plain = " ".join(text.split())
-        for pattern in subject.never:
-            found = re.search(pattern, plain)
-            if found is not None:
-                yield f"{where} says {found[0]!r}; {subject.subject}: {subject.says}"
+        found = [match[0] for pattern in subject.never if (match := re.search(pattern, plain))]
+        for sentence in re.split(r"(?<=[.!?;]) ", plain):
+            found += [sentence for patterns in subject.together if _matches_all(patterns, sentence)]
+        yield from (f"{where} says {said!r}; {subject.subject}: {subject.says}" for said in found)
+
+
+def _matches_all(patterns: list[str], sentence: str) -> bool:
+    return all(
+        bool(re.search(pattern.removeprefix("!"), sentence, re.IGNORECASE)) is not pattern.startswith("!")
+        for pattern in patterns
+    )

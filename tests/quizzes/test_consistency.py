@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
 from interview.mock.scenario_list import load_scenarios
 from lessons.course.lesson_files import lessons
@@ -24,6 +26,7 @@ from quizzes.question_bank import load_bank
 CLAIMS, CARDS, BANK = load_claims(), load_cards(), load_bank()
 SCENARIOS = load_scenarios()
 SUBJECTS = load_subjects()
+OPPOSITES = yaml.safe_load(Path(__file__).with_name("opposites.yaml").read_text(encoding="utf-8"))
 
 
 def told() -> Iterator[tuple[str, str]]:
@@ -48,6 +51,14 @@ TOLD = list(told())
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.subject)
 def test_no_text_says_the_opposite_of_a_fact(subject: Subject) -> None:
     assert list(contradictions(subject, TOLD)) == []
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.subject)
+def test_the_opposite_of_a_fact_is_found_in_other_words_and_the_fact_is_not(subject: Subject) -> None:
+    wrong, right = OPPOSITES[subject.subject]["wrong"], OPPOSITES[subject.subject]["right"]
+    assert len(wrong) >= 2
+    assert [text for text in wrong if not list(contradictions(subject, [("", text)]))] == []
+    assert list(contradictions(subject, [("", right), ("", subject.says)])) == []
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.subject)
