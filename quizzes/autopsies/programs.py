@@ -163,12 +163,12 @@ def guest_for(folder: str, source: str, limits: Limits) -> Guest:
 
 @dataclass
 class _Left:
-    """What is left for the further checks of a repair."""
+    """Limits left for the further checks of a repair, and stops so far."""
 
     limits: Limits
     num_stopped: int = 0
     not_run: str = ""
-    """Why no further check runs."""
+    """Reason why no further check runs; empty while they do."""
 
     def count(self, *, is_stopped: bool, is_loaded: bool, seconds: float) -> None:
         """Count a check: whether it was stopped, whether the file was loaded, seconds that are left."""

@@ -35,7 +35,7 @@ class Subject(Strict):
     never: list[str] = Field(default=[])
     """Regular expressions of the opposite."""
     together: list[list[str]] = []
-    """Lists of regular expressions, in any case of letters. No sentence may match all of a list and none after a "!"."""
+    """Lists of regular expressions. No sentence may match all of a list and none that follows a "!"."""
 
     def verdicts(self) -> Iterator[tuple[str, str]]:
         """Yield (claim id, the verdict that follows)."""
