@@ -15,3 +15,9 @@ def parse_value(text: str) -> Any:
     if "," in text:
         return [parse_value(part.strip()) for part in text.split(",") if part.strip()]
     return {"True": True, "False": False, "None": None, "none": None}.get(text, text)
+
+
+def value_text(value: Any) -> str:
+    """Return the text that parse_value reads as a value: 4,9,3 for [4, 9, 3], JSON if nothing shorter does."""
+    short = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return short if parse_value(short.strip()) == value else json.dumps(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from app.cli import terminal
 from app.cli.cards_export import export
 from app.cli.options import JsonOption, TopicOption, argument, option
 from common.text import counted
+from common.typed_value import value_text
 from quizzes.cards.card_list import Cards, load_cards
 from quizzes.topics import TOPICS, resolve
 
@@ -262,7 +264,9 @@ def _print_miniature(card: PaperCard, outcome: Reproduced | None) -> None:
     console, miniature = showing.console(), card.miniature
     console.print("\n [bold cyan]one claim in miniature[/]")
     console.print(showing.prose(miniature.claim))
-    settings = "".join(f" --set {name}={value}" for name, value in miniature.args.items())
+    settings = "".join(
+        f" --set {quote(f'{name}={value_text(value)}')}" for name, value in miniature.args.items()
+    )
     terminal.say(f" [dim]{miniature.run}{escape(settings)}[/]")
     if outcome is not None:
         console.print(f"\n {terminal.mark(outcome.holds)} {'holds' if outcome.holds else 'does not hold'}")

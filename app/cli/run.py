@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 from app.cli import terminal
 from app.cli.options import JsonOption, SetOption, argument, option, parse_settings
 from common.text import counted, plain_value
+from common.typed_value import value_text
 from quizzes.experiments import Result, registry
 from quizzes.experiments.registry import Experiment, Inconclusive, NeedsHardware, get
 
@@ -82,7 +83,7 @@ class WithArguments(TyperCommand):
             return
         experiment = get(resolve_name(name))
         rows = [
-            (f"--set {each}={_typed(as_list(parameter.default))}", type_name(parameter.annotation))
+            (f"--set {each}={value_text(as_list(parameter.default))}", type_name(parameter.annotation))
             for each, parameter in experiment.parameters.items()
         ]
         with formatter.section(f"Arguments of {experiment.name}"):
@@ -134,11 +135,6 @@ def run(
         first = next(iter(experiment.parameters), None)
         command = f"prep run {name} --set {first}=..." if first else "prep experiments list"
         terminal.next_command(command, "change one argument")
-
-
-def _typed(value: Any) -> str:
-    """Return a default as it is typed after --set."""
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 run.kind = WithArguments  # type: ignore[attr-defined]

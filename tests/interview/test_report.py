@@ -3,17 +3,24 @@
 import datetime as dt
 import html.parser
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from app.cli.options import parse_settings
 from interview.mock.candidates import Candidate
 from interview.mock.choose import choose, is_repeat
+from interview.mock.drawn import draw_scenario
 from interview.mock.keep import keep
 from interview.mock.report import Report, as_html, as_markdown, load, make, save
+from interview.mock.report.build import _command
+from interview.mock.scenario_list import load_scenarios
 from interview.mock.session import Session, SessionError, sessions
 from interview.mock.taking_up import literal
+from interview.mock.talk import Asked
+from quizzes.experiments.registry import get
 from quizzes.experiments.runner import Runner
 from quizzes.learning.review import cards
 from quizzes.question_bank import load_bank
@@ -64,6 +71,27 @@ def test_a_candidates_words_stay_words(vague: Report) -> None:
     assert "alert(1)" in page and "\x1b" not in page
     assert page.count("<svg") == 1 and "http" not in page.replace("http://x", "")
     assert literal("a|b\x00") == "a\\|b "
+
+
+def test_every_command_of_a_report_has_the_arguments_of_its_run() -> None:
+    """Only `--set` is read, as `prep run` reads it; the runs would take minutes."""
+    scenarios, count = load_scenarios(), 0
+    for name in scenarios.entries:
+        drawn = draw_scenario(scenarios.scenario(name), seed=3)
+        for step in drawn.scenario.steps:
+            runs = [each.run for each in step.reverse.tests] if step.reverse else []
+            runs += [step.canvas.run] if step.canvas else []
+            ran = [(each.run, drawn.value(each.args)) for each in runs]
+            if step.experiment is not None:
+                ran.append((step.experiment.run, drawn.question(step).run_args()))
+            for experiment, args in ran:
+                command = _command(Asked("s/x", "core", "ask", "", 1, run={"name": experiment, "args": args}))
+                words = shlex.split(command)
+                assert words[:3] == ["prep", "run", experiment] and set(words[3::2]) <= {"--set"}
+                given = parse_settings(words[4::2])
+                assert given == args and get(experiment).check(given) == get(experiment).check(args), command
+                count += 1
+    assert count > 80
 
 
 def test_json_comes_back_as_it_went(vague: Report, home: Path) -> None:

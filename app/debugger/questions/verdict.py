@@ -13,7 +13,7 @@ from app.debugger.page_frame import told
 from app.debugger.questions.asking import hints_used, watch
 from app.debugger.questions.held import Aside, Held
 from common.text import plain_value
-from common.typed_value import parse_value
+from common.typed_value import parse_value, value_text
 from quizzes.answering import is_surprise, reasons, shown
 from quizzes.experiments.registry import BadArguments, get, source_file
 from quizzes.grading import Graded, Part
@@ -159,7 +159,7 @@ def _vary(held: Held) -> None:
         with st.form(key, border=False):
             before = held.instance.run_args()
             texts = {
-                name: st.text_input(name.replace("_", " "), _typed(value), key=f"{key} {name}")
+                name: st.text_input(name.replace("_", " "), value_text(value), key=f"{key} {name}")
                 for name, value in before.items()
             }
             sent = st.form_submit_button("Run", disabled=is_busy)
@@ -181,11 +181,6 @@ def _vary(held: Held) -> None:
 
 def _is_open(held: Held, kind: str) -> bool:
     return held.aside is not None and held.aside.kind == kind
-
-
-def _typed(value: Any) -> str:
-    """Return a value as a learner would type it."""
-    return ", ".join(map(_typed, value)) if isinstance(value, list) else str(value)
 
 
 def _follow_up(held: Held) -> None:

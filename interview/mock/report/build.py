@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any
 
+from common.typed_value import value_text
 from interview.drills.post_mortem import post_mortem
 from interview.mock.assessment import STRONG, WEAK, Assessment, anchor, assess, supported, titles
 from interview.mock.case import Case
@@ -194,12 +195,10 @@ def _command(asked: Asked) -> str:
         return f"prep drill start {asked.replies['drill']}"
     if "name" not in asked.run:
         return ""
-    args = " ".join(f"--set {quote(f'{name}={_plain(value)}')}" for name, value in asked.run["args"].items())
+    args = " ".join(
+        f"--set {quote(f'{name}={value_text(value)}')}" for name, value in asked.run["args"].items()
+    )
     return f"prep run {asked.run['name']} {args}".strip()
-
-
-def _plain(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _learn(asked: Asked, drawn: Mapping[str, Drawn]) -> list[str]:
