@@ -72,6 +72,11 @@ class Index(Generic[Entry]):
             return self.documents[entry_id].data
         raise UnknownId(unknown_name(problem, entry_id, self.documents, f"{list_command} shows all ids"))
 
+    def digest(self, entry_id: str) -> str:
+        """Return a hash of an entry's content: a log of answers is only read with the entry that was answered."""
+        content = json.dumps(self.documents[entry_id].data, sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
 
 def load(folder: Path, check: Checker, schema_files: Iterable[Path]) -> tuple[list[Document], list[BadFile]]:
     """Return the documents of `folder/**/*.yaml` and the bad files; a file holds one mapping or a list of them.

@@ -9,7 +9,7 @@ from random import Random
 from interview.mock.scenario import LEVELS
 from interview.mock.scenario_list import Scenarios
 from interview.mock.session import Saved
-from interview.mock.talk import Spec, with_rules
+from interview.mock.talk import Spec, warm_key, with_rules
 from quizzes.experiments.registry import get
 from quizzes.question_bank import Bank
 from quizzes.state.records import new_id
@@ -45,6 +45,8 @@ def choose(
         rest = [name for name in order if name not in chosen and scenarios.entries[name].role == role]
         chosen += sorted(rest, key=lambda name: scenarios.entries[name].kind in kinds)[:1]
     topics = {topic for name in chosen for topic in scenarios.entries[name].topics}
+    warm = _warm(bank, topics, role, past, seen, now, rng)
+    digests = {name: scenarios.digest(name) for name in chosen}
     spec = Spec(
         id=new_id(),
         role=role,
@@ -52,9 +54,9 @@ def choose(
         minutes=minutes,
         seed=seed,
         scenarios=tuple(chosen),
-        warm=_warm(bank, topics, role, past, seen, now, rng),
+        warm=warm,
         coach=coach,
-        digests={name: scenarios.digest(name) for name in chosen},
+        digests=digests | ({warm_key(warm): bank.digest(warm)} if warm else {}),
         started=now.isoformat(timespec="seconds"),
     )
     return with_rules(spec)

@@ -19,7 +19,7 @@ from interview.mock.incident import incident_step
 from interview.mock.prose import holds_up
 from interview.mock.scenario import AXES, Step, role_name
 from interview.mock.taking_up import quotation, said_already
-from interview.mock.talk import Asked, Conversation, LeftOut, Talk
+from interview.mock.talk import Asked, Conversation, LeftOut, Talk, warm_key
 from interview.mock.turns import Continue, Rate
 from quizzes.instance import Instance
 
@@ -60,7 +60,7 @@ def conduct(talk: Talk, scenarios: list[Drawn], warm: Instance | None) -> Conver
     heard = yield talk.turn(opening, "rules", say, Continue(), began=True)
     talk.hear(opening, heard)
     if warm is not None:
-        asked = talk.begin(f"warm/{warm.id}", None, "warm", "ask", warm.prompt, warm.question.minutes)
+        asked = talk.begin(warm_key(warm.id), None, "warm", "ask", warm.prompt, warm.question.minutes)
         yield from ask_instance(talk, asked, warm, asked.say, ["correctness"])
     for number, drawn in enumerate(scenarios):
         brief = drawn.text(drawn.scenario.brief)

@@ -7,8 +7,6 @@ scenarios.scenario("inference.stalled_streams")
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +43,6 @@ class Scenarios(Index[Entry]):
 
         problem = "no scenario is called"
         return Scenario.model_validate(self.data(scenario_id, problem, "prep mock scenarios"))
-
-    def digest(self, scenario_id: str) -> str:
-        """Return a hash of its content: a session can only be continued with the scenario that it began with."""
-        data = json.dumps(self.data(scenario_id, "unknown scenario", "prep mock scenarios"), sort_keys=True)
-        return hashlib.sha256(data.encode()).hexdigest()[:16]
 
 
 def load_scenarios(folder: Path | None = None) -> Scenarios:

@@ -26,14 +26,15 @@ from common.paths import data_dir
 from interview.mock.conduct import conduct
 from interview.mock.drawn import draw_scenario
 from interview.mock.scenario_list import Scenarios, load_scenarios
-from interview.mock.talk import Heard, Spec, Talk
+from interview.mock.talk import Heard, Spec, Talk, warm_key
 from interview.mock.turns import Turn
 from quizzes.instance import draw
-from quizzes.question_bank import load_bank
+from quizzes.question_bank import Bank, load_bank
+from quizzes.yaml_files import Index
 
 FORMAT = 1
-UNFIT = "unfit"
-"""Note of a session that this version cannot replay."""
+UNFIT, FIT = "unfit", "fit"
+"""Notes of a session that a version could not replay, and of one that a later attempt could."""
 
 
 class SessionError(Exception):
@@ -61,8 +62,8 @@ class Saved:
 
     @property
     def can_go_on(self) -> bool:
-        """Return whether it is not over, and no attempt to replay it failed."""
-        return not self.is_over and all(note["note"] != UNFIT for note in self.notes)
+        """Return whether it is not over, and the last attempt to replay it did not fail."""
+        return not self.is_over and not _is_unfit(self.notes)
 
 
 def folder() -> Path:
@@ -137,24 +138,31 @@ class Session:
                     self.note(UNFIT)
             self.close()
             raise
+        if self._file is not None and _is_unfit(self.notes):
+            with suppress(OSError):
+                self.note(FIT)
 
     def _replay(self, saved: Saved, scenarios: Scenarios) -> None:
         """Conduct the session up to its last reply. Raises SessionError if its turns are not those of the file."""
         kept = f"its log is kept: {saved.path}"
-        _check_digests(saved.spec, scenarios, kept)
-        drawn = [draw_scenario(scenarios.scenario(name), saved.spec.seed) for name in saved.spec.scenarios]
         bank = load_bank()
-        warm = draw(bank.question(saved.spec.warm), saved.spec.seed) if saved.spec.warm in bank else None
+        _check_digests(saved.spec, scenarios, bank, kept)
+        drawn = [draw_scenario(scenarios.scenario(name), saved.spec.seed) for name in saved.spec.scenarios]
+        warm = draw(bank.question(saved.spec.warm), saved.spec.seed) if saved.spec.warm else None
         self.scenarios = drawn
         self._conversation = conduct(self.talk, drawn, warm)
         self.turn: Turn | None = next(self._conversation)
         for number, line in enumerate(saved.lines):
+            unfit = SessionError(
+                f"the session {saved.spec.id} does not fit this version of prep (reply {number + 1}); {kept}",
+                "begin a new one: prep mock",
+            )
             if self.turn is None or line["turn"] != self.turn.id:
-                raise SessionError(
-                    f"the session {saved.spec.id} does not fit this version of prep (reply {number + 1}); {kept}",
-                    "begin a new one: prep mock",
-                )
-            self._step(line["reply"], float(line["seconds"]))
+                raise unfit
+            try:
+                self._step(line["reply"], float(line["seconds"]))
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                raise unfit from error
 
     @classmethod
     def start(cls, spec: Spec, scenarios: Scenarios | None = None) -> Self:
@@ -249,15 +257,22 @@ class Session:
             self.turn = None
 
 
-def _check_digests(spec: Spec, scenarios: Scenarios, kept: str) -> None:
-    for name in spec.scenarios:
-        what = ""
-        if name not in scenarios:
-            what = f"its scenario {name} does not exist any more"
-        elif spec.digests.get(name, scenarios.digest(name)) != scenarios.digest(name):
-            what = f"its scenario {name} has changed since it began"
-        if what:
-            raise SessionError(f"{what}; {kept}", "begin a new one: prep mock")
+def _is_unfit(notes: list[dict[str, Any]]) -> bool:
+    attempts = [note["note"] for note in notes if note["note"] in (UNFIT, FIT)]
+    return attempts[-1:] == [UNFIT]
+
+
+def _check_digests(spec: Spec, scenarios: Scenarios, bank: Bank, kept: str) -> None:
+    asked: list[tuple[Index[Any], str, str, str]] = [
+        (scenarios, name, name, f"its scenario {name}") for name in spec.scenarios
+    ]
+    if spec.warm:
+        asked.append((bank, spec.warm, warm_key(spec.warm), f"its question {spec.warm}"))
+    for index, name, key, what in asked:
+        if name not in index:
+            raise SessionError(f"{what} does not exist any more; {kept}", "begin a new one: prep mock")
+        if spec.digests.get(key, index.digest(name)) != index.digest(name):
+            raise SessionError(f"{what} has changed since it began; {kept}", "begin a new one: prep mock")
 
 
 def _locked(path: Path) -> Any:

@@ -40,7 +40,7 @@ class Spec:
     coach: bool = False
     """Tell verdicts during the session."""
     digests: dict[str, str] = field(default_factory=dict)
-    """Scenario -> hash of its content."""
+    """Scenario, or `warm_key` of the bank's question -> hash of its content."""
     started: str = ""
     """ISO time."""
     skips_said: bool = False
@@ -52,6 +52,11 @@ class Spec:
 def with_rules(spec: Spec) -> Spec:
     """Return the spec of a new session, which follows the rules of this version."""
     return replace(spec, skips_said=True, comes_back=True)
+
+
+def warm_key(question_id: str) -> str:
+    """Return the key of the bank's question among the steps of a session."""
+    return f"warm/{question_id}"
 
 
 @dataclass

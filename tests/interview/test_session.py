@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from app.cli.main import app
 from app.cli.mock.choosing import open_ones
 from interview.mock.candidates import Candidate
+from interview.mock.choose import choose
 from interview.mock.session import Session, SessionError, read, sessions
 from quizzes.experiments.runner import Runner
+from quizzes.question_bank import load_bank
 from tests.interview.helpers import sample, start
 
 
@@ -143,6 +145,62 @@ def test_a_session_that_cannot_be_replayed_is_kept_and_not_offered_again(home: P
     assert "does not fit this version" in " ".join(listed.split())
     with pytest.raises(SessionError, match="does not fit"):
         Session.open("s1", sample())  # by name it may be tried again
+
+
+def test_a_session_that_fits_again_is_offered_again(home: Path) -> None:
+    path = earlier(home, skips_said=True)
+    with pytest.raises(SessionError, match="does not fit"):
+        Session.open("s1", sample())
+    path.write_text(path.read_text().replace('"skips_said": true', '"skips_said": false'))
+    Session.open("s1", sample()).close()
+    assert [saved.spec.id for saved in open_ones()] == ["s1"]
+    path.write_text(path.read_text().replace('"skips_said": false', '"skips_said": true'))
+    with pytest.raises(SessionError, match="does not fit"):
+        Session.open("s1", sample())
+    assert open_ones() == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("reply", {"replies": {"choice": "9"}, "confidence": 60}),
+        ("reply", {"replies": {"reserved": "many", "paged": "9", "factor": "2"}, "confidence": 60}),
+        ("reply", {"confidence": 60}),
+        ("reply", []),
+        ("seconds", None),
+        ("seconds", "long"),
+    ],
+)
+def test_a_reply_that_its_question_does_not_take_any_more_is_no_traceback_and_not_offered_again(
+    home: Path, field: str, value: object
+) -> None:
+    """The session has no hash of its question for the beginning, as those of earlier versions."""
+    with start(warm="batching.two_goals") as session:
+        session.reply({})
+        session.reply({"replies": {"reserved": "3", "paged": "9", "factor": "2"}, "confidence": 60}, 9.0)
+    path = home / "mock" / "s1.jsonl"
+    *before, line = path.read_text().splitlines()
+    path.write_text("\n".join([*before, json.dumps(json.loads(line) | {field: value})]) + "\n")
+    with pytest.raises(SessionError, match=r"does not fit this version of prep \(reply 2\); its log is kept"):
+        Session.open("s1", sample())
+    assert open_ones() == []
+
+
+def test_a_question_that_changed_since_ends_the_session() -> None:
+    with pytest.raises(SessionError, match="its question batching.straggler has changed since it began"):
+        start("old", warm="batching.straggler", digests={"warm/batching.straggler": "0" * 16})
+    with pytest.raises(SessionError, match="its question batching.gone does not exist any more"):
+        start("gone", warm="batching.gone")
+
+
+def test_a_new_session_keeps_hashes_of_its_scenario_and_its_question() -> None:
+    scenarios, bank = sample(), load_bank()
+    spec = choose(scenarios, bank, [], role="inference", level="mid", minutes=45, seed=1)
+    assert spec.warm and spec.digests == {
+        **{name: scenarios.digest(name) for name in spec.scenarios},
+        f"warm/{spec.warm}": bank.digest(spec.warm),
+    }
+    Session.start(spec, scenarios).close()
 
 
 def test_a_folder_that_cannot_be_written_is_named(home: Path) -> None:
