@@ -17,8 +17,14 @@ LONGEST = 140
 """Characters of a quotation."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 _FIGURE = re.compile(r"(?<![\w.])(\d+(?:,\d{3})*(?:\.\d+)?)\s*([^\s\d.,;:!?()]+)?")
-_LIST = re.compile(r"[\s,;/~–-]*(?:(?:or|to|and)\b)?[\s~]*")
+_LIST = re.compile(r"[\s,;/~–-]*(?:(?:or|to|and)\b[\s~]*)?")
 """Text between two figures of a list or a range."""
+_OPEN = re.compile(
+    r"\b(?:no|not|never|neither|nor|cannot|hardly|instead|rather|maybe|perhaps|might|wrong)\b|n['’]t\b|\?"
+    r"|\b(?:fewer|less|more) than\b|\bat (?:least|most)\b|\bup to\b|\b(?:under|over|below|above|beyond) [\d~]",
+    re.IGNORECASE,
+)
+"""Words that deny a number, or leave it open."""
 
 
 def quotation(drawn: Drawn, step: Step, asked: Asked, follow_up: Step, reason: str) -> str:
@@ -60,7 +66,7 @@ def literal(text: str) -> str:
 
 def said_already(drawn: Drawn, asked: Asked, follow_up: Step) -> Graded | None:
     """Return the grade of a follow-up that asks for one number which the answer gives, with its unit, in a sentence
-    about the same thing; None if it must be asked, as after a wrong figure with that unit."""
+    about the same thing; None if it must be asked, as after a wrong figure with that unit or a denied one."""
     if follow_up.choices or follow_up.experiment or follow_up.picks or len(follow_up.answers) != 1:
         return None
     answer, instance = follow_up.answers[0], drawn.question(follow_up)
@@ -68,9 +74,15 @@ def said_already(drawn: Drawn, asked: Asked, follow_up: Step) -> Graded | None:
         return None
     asks = stems(f"{drawn.wording(follow_up)} {answer.ask or ''}")
     found = None
-    for sentence in sentences(asked.replies.get("text", "")):
+    for sentence in sentences(asked.replies.get("text", "").replace(";", ",")):
         is_about = len(stems(sentence) & asks) >= SHARED
-        for number, unit in _figures(sentence):
+        figures = _figures(sentence)
+        said = {number for number, unit in figures if is_unit(unit, answer.unit)}
+        if said and (
+            _OPEN.search(sentence) or any(not unit and number not in said for number, unit in figures)
+        ):
+            return None
+        for number, unit in figures:
             if not is_unit(unit, answer.unit):
                 continue
             try:

@@ -8,7 +8,7 @@ from app.cli.mock.showing import said as written
 from app.debugger.mock.texts import markdown
 from interview.mock.evidence import Evidence
 from interview.mock.session import Session
-from interview.mock.taking_up import is_unit, quoted
+from interview.mock.taking_up import _figures, is_unit, quoted
 from tests.interview.helpers import start
 
 REFILL = "Continuous batching refills a slot as soon as a request ends"
@@ -66,6 +66,17 @@ def test_silence_is_not_quoted() -> None:
         ("With one slot it would take {other}, {total} steps.", True),
         ("{other} steps! With one slot it would take {total} steps.", True),
         ("With one slot and 7 requests it would take {total} steps, so {total}.", False),
+        ("With one slot it would never take {total} steps.", True),
+        ("With one slot it wouldn't take {total} steps.", True),
+        ("With one slot it would not be {total} steps but fewer.", True),
+        ("With one slot it would take fewer than {total} steps.", True),
+        ("With one slot it would take at least {total} steps.", True),
+        ("With one slot it would take over {total} steps.", True),
+        ("With one slot, why would it take {total} steps?", True),
+        ("With one slot it would take {total} steps; it may equally be 330, 480 or 860.", True),
+        ("With one slot it would take {total} steps, or 860 perhaps.", True),
+        ("With one slot it would take {total} steps; the queue is not empty before.", True),
+        ("With one slot it would take {total} steps. That is not fast.", False),
     ],
 )
 def test_a_number_that_was_said_with_its_unit_is_not_asked_for_and_counts_as_right(
@@ -81,6 +92,12 @@ def test_a_number_that_was_said_with_its_unit_is_not_asked_for_and_counts_as_rig
         e for e in session.talk.evidence if isinstance(e, Evidence) and f"said {number} steps, right" in e.why
     ]
     assert bool(given) is not asked
+
+
+@pytest.mark.parametrize("gap", [" ", "~"])
+def test_a_long_gap_between_two_figures_is_read_once(gap: str) -> None:
+    """If each place in the gap were tried as the end of the list, it would take hours."""
+    assert len(_figures(f"5{gap * 2_000_000}x7 steps")) == 1
 
 
 @pytest.mark.parametrize(
