@@ -28,8 +28,8 @@ STRONG, WEAK = 4.0, 3.5
 MOST_UNSEEN = 1
 """Axes without a mark that a recommendation of PRAISE may have."""
 UNSUPPORTED = 2.0
-"""Most that an option, a repair or a number near the right one earns for a candidate who explained nothing and got most
-numbers wrong."""
+"""Most that an option, a repair or a wrong number near the right one earns for a candidate who explained nothing and
+got most numbers wrong."""
 RIGHT = 5.0
 DOUBTFUL = 3.0
 """Value of a single observation below which an axis without a mark is in doubt."""
@@ -127,8 +127,8 @@ def lack_of(asked: Sequence[Asked]) -> str:
 
 def supported(talk: Talk) -> list[Evidence]:
     """Return the evidence, each at most UNSUPPORTED if nothing supports it: no explanation comes near a key point, and
-    at most half of the numbers and programs are right. Right numbers, programs and designs count even then: they are
-    no guesses."""
+    at most half of the numbers and programs are right. Right numbers, programs and designs count even then, because a
+    guess rarely hits them."""
     prose = [asked for asked in talk.asked if asked.form == "prose"]
     if not prose or any(asked.makes_a_point for asked in prose):
         return list(talk.evidence)
@@ -138,12 +138,13 @@ def supported(talk: Talk) -> list[Evidence]:
             shown[each.step] = max(each.value, shown.get(each.step, 0.0))
     if 2 * sum(value >= STRONG for value in shown.values()) > len(shown):
         return list(talk.evidence)
+    right = {asked.key for asked in talk.asked if asked.all_right}
     return [
         replace(each, value=UNSUPPORTED, why=f"{each.why}; a guess, as nothing was explained")
         if each.axis != "communication"
         and each.value > UNSUPPORTED
         and each.kind not in ("program", "design")
-        and (each.kind == "option" or each.value < RIGHT)
+        and (each.kind == "option" or (each.value < RIGHT and each.step not in right))
         else each
         for each in talk.evidence
     ]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from interview.drills.score import Score
 
 SURE = 80
-"""Confidence, in percent, from which a wrong answer counts twice, and earns 1 less than its distance from the truth."""
+"""Confidence, in percent, from which an answer below RESCUED counts twice, and earns 1 less."""
 RESCUED = 3.0
 """Most that a step with a hint can show."""
 UNSURE = 50
@@ -29,8 +29,8 @@ ADMITTED = 2.0
 """Least that a wrong option earns for a candidate who was less than UNSURE: they knew that they did not know."""
 STAKES = (
     f"A right option earns at most {RESCUED:g} of 5 points below {UNSURE} %, and {NEARLY:g} below {SURE} %; a wrong "
-    f"one earns {ADMITTED:g} below {UNSURE} %. From {SURE} %, a wrong answer counts twice, and a wrong number earns 1 "
-    "less."
+    f"one earns {ADMITTED:g} below {UNSURE} %. From {SURE} %, a wrong option counts twice, and a number off by more "
+    "than a factor of 2 counts twice and earns 1 less."
 )
 """Effect of the confidence on the marks, for the help."""
 ASSUMED = f"Without a confidence, {UNSURE} % is assumed."

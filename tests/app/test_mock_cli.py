@@ -203,7 +203,7 @@ def test_every_prompt_refuses_what_it_cannot_read_and_asks_again() -> None:
     assert done.exit_code == 0, done.output
     text = " ".join(done.output.split())
     for words in (
-        "From 80 %, a wrong answer counts twice, and a wrong number earns 1 less.",
+        "and a number off by more than a factor of 2 counts twice and earns 1 less.",
         "Without a confidence, 50 % is assumed.",
         "type a whole number from 1 to 99",
         "h if you stated it",

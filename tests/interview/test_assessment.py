@@ -240,6 +240,7 @@ def test_a_number_that_is_far_off_earns_less_and_counts_twice_if_the_candidate_w
     assert found(400, 95) == (1, 2)
     assert found(400, 60) == (2, 1)
     assert found(120, 95) == (4, 1), "nearly right"
+    assert found(200, 95) == (3, 1) and found(201, 95) == (1, 2), "as the help says"
 
 
 @pytest.mark.parametrize(("interval", "weight"), [((90.0, 700.0), 1), ((300.0, 700.0), 2)])
