@@ -6,6 +6,7 @@ the question, one sentence filled with term after term, or sentences far from ev
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from quizzes.free_text.lints import is_salad
@@ -20,11 +21,19 @@ FILLER = 0.4
 """Share of words about the question below which most of an answer is filler."""
 LEAST_FOR_YES = 40
 """Words of the shortest explanation on which a "yes" can rest: the fewest that are usual in any step."""
+Form = tuple[str, ...]
+"""Function words of a sentence, in their order."""
 RUN, ECHO = 5, 0.6
 """Length of a run of words, and the share of an answer's runs above which it only repeats the question."""
 FORM, TEMPLATE = 4, 8
-"""Function words from which two sentences with the same ones, in the same order, have the same form, and from which one
-shared word is enough for a repetition."""
+"""Function words from which two sentences with the same ones, in the same order, have the same form, and from which the
+second is a repetition whatever its other words are."""
+OFTEN = 4
+"""Sentences with one form from which all but the first are repetitions."""
+HOLLOW = 0.75
+"""Share of function words from which a sentence says too little to make a point. Ordinary prose has 35 to 50 %."""
+ANY_HOLLOW = ("",) * TEMPLATE
+"""Form of hollow sentences in a text that consists mostly of them."""
 SHARED, BRIEF = 2, 3
 """Stems that a sentence about the question shares with it or with the key points; 1 if it has at most BRIEF stems."""
 NEAR = 0.4
@@ -33,26 +42,55 @@ NEAR = 0.4
 
 def once(text: str) -> str:
     """Return a text without the sentences that repeat an earlier one: "It is because of the X that we have a Y"."""
-    kept: list[str] = []
-    earlier: dict[tuple[str, ...], list[set[str]]] = {}
-    for sentence in sentences(text):
-        form = tuple(word for word in words(sentence) if word in FUNCTION_WORDS)
-        own, before = stems(sentence), earlier.setdefault(form, [])
-        if not _repeats(form, own, before):
+    found = sentences(text)
+    forms = _forms(found)
+    templates, kept = _templates(found, forms), []
+    earlier: dict[Form, list[frozenset[str]]] = {}
+    seen: set[tuple[Form, frozenset[str]]] = set()
+    for sentence, form in zip(found, forms, strict=True):
+        own, before = frozenset(stems(sentence)), earlier.setdefault(form, [])
+        if (form, own) not in seen and not (before and form in templates) and not _repeats(form, own, before):
             kept.append(sentence)
         before.append(own)
+        seen.add((form, own))
     return " ".join(kept)
 
 
-def _repeats(form: tuple[str, ...], own: set[str], before: list[set[str]]) -> bool:
+def _forms(found: Sequence[str]) -> list[Form]:
+    """Return the form of each sentence: its function words. Hollow sentences have the same form if they are most."""
+    forms = [_form(sentence) for sentence in found]
+    hollow = [_is_hollow(sentence) for sentence in found]
+    if 2 * sum(hollow) <= len(found):
+        return forms
+    return [ANY_HOLLOW if is_hollow else form for form, is_hollow in zip(forms, hollow, strict=True)]
+
+
+def _templates(found: Sequence[str], forms: Sequence[Form]) -> set[Form]:
+    """Return the forms into which term after term was filled."""
+    different = {(form, frozenset(stems(each))) for each, form in zip(found, forms, strict=True)}
+    often = Counter(form for form, _ in different)
+    return {
+        form
+        for form, count in often.items()
+        if count >= (2 if len(form) >= TEMPLATE else OFTEN) and len(form) >= FORM
+    }
+
+
+def _form(sentence: str) -> Form:
+    return tuple(word for word in words(sentence) if word in FUNCTION_WORDS)
+
+
+def _is_hollow(sentence: str) -> bool:
+    return len(_form(sentence)) >= HOLLOW * len(words(sentence))
+
+
+def _repeats(form: Form, own: frozenset[str], before: Sequence[frozenset[str]]) -> bool:
     """Return whether a sentence repeats one of those with its form. Parallel sentences about different things, or two
-    that share a word, do not repeat each other."""
-    if own in before:
-        return True
-    shared = max((len(own & each) for each in before), default=0)
-    if len(form) < FORM or not shared:
+    that share a word, do not repeat each other. before: fewer than OFTEN different ones if the form is long enough."""
+    if not before or len(form) < FORM:
         return False
-    return 2 * shared > len(own) or len(form) >= TEMPLATE or len(before) >= 2
+    shared = max(len(own & each) for each in before)
+    return 2 * shared > len(own) or (shared > 0 and len(before) >= 2)
 
 
 def without_filler(text: str, points: Sequence[KeyPoint], said: str) -> str:
@@ -85,14 +123,22 @@ def is_echo(text: str, said: str) -> bool:
 
 
 def makes_a_point(text: str, points: Sequence[KeyPoint], said: str) -> bool:
-    """Return whether some sentence comes near a key point with a word that the interviewer did not say."""
+    """Return whether some sentence comes near a key point with a word that the interviewer did not say. Hollow ones and
+    templates do not count: filled with the terms of a point, they are near it."""
     if is_salad(text) or is_echo(text, said):
         return False
-    heard = stems(said)
+    found, heard = sentences(text), stems(said)
+    forms = _forms(found)
+    templates = _templates(found, forms)
+    own_words = [
+        stems(each)
+        for each, form in zip(found, forms, strict=True)
+        if form not in templates and not _is_hollow(each)
+    ]
     phrasings = [stems(phrasing) for point in points for phrasing in (point.say, *point.good)]
     return any(
         overlap(own, phrasing) >= NEAR and (own & phrasing) - heard
-        for own in map(stems, sentences(once(text)))
+        for own in own_words
         for phrasing in phrasings
     )
 

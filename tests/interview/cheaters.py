@@ -1,12 +1,16 @@
 """Scripted candidates who know nothing and want a good mark: they write fluent prose, mark it as right, and guess.
 
 nonsense    sentences about something else, with figures        echo    what the interviewer has just said
-stuffing    the terms of the key points in empty sentences, and always the longest option
+stuffing    the terms of the key points in one empty sentence, and always the longest option
+framing     the same in a sentence half of whose words are terms
+varying     the same in sentences that all have different function words
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import cycle
 from random import Random
 from typing import Any
 
@@ -18,7 +22,27 @@ from quizzes.experiments.runner import Runner
 from quizzes.free_text.sentences import FUNCTION_WORDS, words
 from quizzes.instance import Instance
 
-CHEATERS = ("nonsense", "echo", "stuffing")
+CHEATERS = ("nonsense", "echo", "stuffing", "framing", "varying")
+FRAMES = {
+    "stuffing": ("It is because of the {} that we have a {}, and so it is.",),
+    "framing": ("If {} is {}, the {} of {} has {}.",),
+    "varying": (
+        "It is because of the {} that we have a {}, and so it is.",
+        "There was some {} from which you would have had to be at the {}.",
+        "When there is a {}, all of it must then be in the {} as well.",
+        "That is why each {} may be over the {} more than once.",
+        "Who has a {} should not be without any {} of the same.",
+        "So if they do the {}, it will be up to the {} how they do it.",
+        "Some of us had {} before, but none had the {} at that.",
+        "What we could do here is to have no {} until we have the {}.",
+        "Now that this {} is on, the {} is off for the other one.",
+        "Either you were at the {} or it was the {} that you had.",
+        "Because he did it with a {}, she may not have had such a {}.",
+        "Which of these is in the {} is up to those who have a {}.",
+    ),
+}
+"""Sentences that cheaters fill with terms."""
+TERMS = 24
 NONSENSE = (
     "My grandmother says that soup is best when it is cold and blue. She has 7 umbrellas and took 3 of them to a "
     "picnic in the desert. Why would you paint a fence, if not for the goats that live behind it? In the end we went "
@@ -26,6 +50,18 @@ NONSENSE = (
 )
 WIDE = 5.4
 """Ends of an interval are this many times smaller and larger than its number: just not too wide to count."""
+
+
+def filled(frames: Sequence[str], terms: Sequence[str]) -> str:
+    """Return the frames in turn, filled with the terms until too few are left."""
+    left, said = list(terms), []
+    for frame in cycle(frames):
+        count = frame.count("{}")
+        if len(left) < count:
+            return " ".join(said)
+        said.append(frame.format(*left[:count]))
+        left = left[count:]
+    return ""
 
 
 class Cheater(Candidate):
@@ -49,11 +85,7 @@ class Cheater(Candidate):
         if self.kind == "echo":
             return {"text": f"{drawn.text(drawn.scenario.brief)} {drawn.wording(step)}"}
         terms = [w for p in drawn.key_points(step) for w in words(p.say) if w not in FUNCTION_WORDS]
-        said = (
-            f"It is because of the {terms[at]} that we have a {terms[at + 1]}, and so {at} of them matter."
-            for at in range(0, min(len(terms) - 1, 24), 2)
-        )
-        return {"text": " ".join(said)}
+        return {"text": filled(FRAMES[self.kind], terms[:TERMS])}
 
     def _ask(self, instance: Instance) -> dict[str, Any]:
         replies: dict[str, str] = {}
@@ -66,7 +98,7 @@ class Cheater(Candidate):
 
     def _option(self, instance: Instance) -> int:
         texts = [instance.render(choice.text) for choice in instance.choices()]
-        return texts.index(max(texts, key=len)) if self.kind == "stuffing" else self.rng.randrange(len(texts))
+        return texts.index(max(texts, key=len)) if self.kind in FRAMES else self.rng.randrange(len(texts))
 
     def _number(self, instance: Instance, name: str) -> dict[str, str]:
         """Return a number of the question as the answer, with the widest interval that counts."""

@@ -108,6 +108,8 @@ ATTACKERS = {
     "bluffer": "Fluent nonsense with figures, all points ticked, 95 % sure, random options: 1 everywhere.",
     "echo": "Repeats the question's words, all points ticked: 1 everywhere.",
     "stuffer": "Says the terms of the key points and nothing about them, longest options: communication 1, others 1.",
+    "framer": "As the stuffer, in sentences of which half of the words are terms: communication 1, others 1.",
+    "varier": "As the stuffer, in sentences with different function words: communication 1, others 1.",
     "wide": "Intervals from 0.01 to 100 times a number of the question: quantification 1, others 1.",
     "ticker": "28 words, ticks every point and passes every probe: mechanism 1, others 1.",
     "outside": "Estimates outside of their own intervals, percentages above 100: quantification 1, others 1.",
@@ -115,7 +117,7 @@ ATTACKERS = {
     "yes-sayer": "Agrees with everything, yes and the first option: diagnosis 1, others 1.",
 }
 """Name -> what they do, and the anchors that it should earn."""
-KINDS = {"echo": "echo", "stuffer": "stuffing"}
+KINDS = {"echo": "echo", "stuffer": "stuffing", "framer": "framing", "varier": "varying"}
 """Attackers whose prose is that of a cheater other than nonsense."""
 EVERY_NAME = (*(each.name for each in LADDER), HONEST.name, *ATTACKERS)
 

@@ -5,10 +5,11 @@ import pytest
 from interview.mock.assessment import UNSUPPORTED, supported
 from interview.mock.evidence import Evidence, Kind
 from interview.mock.prose import NAMED, of_prose
-from interview.mock.substance import is_echo, makes_a_point, once
+from interview.mock.substance import SHORT, explains, is_echo, makes_a_point, once
 from interview.mock.talk import Asked
 from quizzes.free_text.sentences import sentences
 from quizzes.question import KeyPoint
+from tests.interview.cheaters import FRAMES, filled
 from tests.interview.helpers import start
 
 POINTS = [
@@ -21,19 +22,38 @@ POINTS = [
     )
 ]
 SAID = "Streams stall when the pool of blocks is full. Why?"
-STUFFED = " ".join(
-    f"It is because of the {one} that we have a {two}, and so {count} of them matter."
-    for count, (one, two) in enumerate([("block", "scheduler"), ("request", "preemption"), ("pool", "tail")])
-)
+TERMS = (
+    "scheduler preempts request came last block free pool tail queue batch youngest loses tokens memory admits stream "
+    "stall cache prefix router replica worker step"
+).split()
+STUFFED = filled(FRAMES["stuffing"], TERMS)
 
 
-def test_a_sentence_filled_with_term_after_term_is_one_sentence() -> None:
-    assert once(STUFFED) == STUFFED.partition(". ")[0] + "."
+@pytest.mark.parametrize("frames", FRAMES.values(), ids=FRAMES)
+def test_sentences_filled_with_term_after_term_are_one_sentence(frames: tuple[str, ...]) -> None:
+    stuffed = filled(frames, TERMS)
+    assert len(stuffed.split()) > SHORT
+    assert once(stuffed) == sentences(stuffed)[0] and not explains(stuffed)
+    assert not makes_a_point(stuffed, POINTS, SAID)
+    assert makes_a_point(f"{stuffed} {POINTS[0].say}", POINTS, SAID), "beside a point that is made"
+
+
+def test_a_repeated_sentence_counts_once_and_different_ones_stay() -> None:
     assert once("A block is free. A block is free.") == "A block is free."
     different = (
         "Blocks run out. Requests wait. The one that came last is preempted, and it is computed again."
     )
     assert once(different) == different
+    honest = (
+        "I do not know what it does then. I would measure the free blocks before I change anything. It may be that it "
+        "has to wait for them. Then the queue grows, and a stream stalls until one of the others is over."
+    )
+    assert once(honest) == honest
+
+
+def test_each_sentence_is_compared_with_few_others() -> None:
+    """With all pairs, 60,000 sentences of one word would take minutes."""
+    assert len(once(" ".join(f"w{n}." for n in range(60_000))).split()) == 60_000
 
 
 @pytest.mark.parametrize(
@@ -54,7 +74,7 @@ def test_a_sentence_filled_with_term_after_term_is_one_sentence() -> None:
             " ".join(
                 f"The {one} uses the block{one} in the {one}s." for one in ("cache", "pool", "tail", "queue")
             ),
-            2,
+            1,
         ),
     ],
 )
@@ -122,6 +142,19 @@ def test_a_step_is_right_by_its_best_number_and_only_numbers_and_programs_count(
     talk.asked.append(Asked("s/why", "core", "prose", "", 3.0))
     number = Evidence("correctness", 5.0, "a number", "s/number", kind="number")
     talk.evidence = [number, more, Evidence("diagnosis", 5.0, "right", "s/option", kind="option")]
+    assert supported(talk)[-1].value == value
+
+
+@pytest.mark.parametrize(("all_right", "value"), [(True, 4.0), (False, UNSUPPORTED), (None, UNSUPPORTED)])
+def test_a_right_number_without_an_interval_is_no_guess(all_right: bool | None, value: float) -> None:
+    with start() as session:
+        talk = session.talk
+    talk.asked = [
+        Asked("s/why", "core", "prose", "", 3.0),
+        Asked("s/x", "probe", "ask", "", 1.0, all_right=all_right),
+    ]
+    wrong = [Evidence("correctness", 1.0, "a number", f"s/{n}", kind="number") for n in range(2)]
+    talk.evidence = [*wrong, Evidence("quantification", 4.0, "said 100", "s/x", kind="number")]
     assert supported(talk)[-1].value == value
 
 
