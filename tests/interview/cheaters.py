@@ -38,7 +38,7 @@ FRAMES = {
         "Now that this {} is on, the {} is off for the other one.",
         "Either you were at the {} or it was the {} that you had.",
         "Because he did it with a {}, she may not have had such a {}.",
-        "Which of these is in the {} is up to those who have a {}.",
+        "Which of these is in the {} is up to them that have a {}.",
     ),
 }
 """Sentences that cheaters fill with terms."""

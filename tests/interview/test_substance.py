@@ -33,7 +33,7 @@ STUFFED = filled(FRAMES["stuffing"], TERMS)
 def test_sentences_filled_with_term_after_term_are_one_sentence(frames: tuple[str, ...]) -> None:
     stuffed = filled(frames, TERMS)
     assert len(stuffed.split()) > SHORT
-    assert once(stuffed) == sentences(stuffed)[0] and not explains(stuffed)
+    assert once(stuffed) == sentences(stuffed)[0] and not explains(stuffed, len(stuffed.split()))
     assert not makes_a_point(stuffed, POINTS, SAID)
     assert makes_a_point(f"{stuffed} {POINTS[0].say}", POINTS, SAID), "beside a point that is made"
 
@@ -52,7 +52,7 @@ def test_a_repeated_sentence_counts_once_and_different_ones_stay() -> None:
 
 
 def test_each_sentence_is_compared_with_few_others() -> None:
-    """With all pairs, 60,000 sentences of one word would take minutes."""
+    """A comparison of all pairs of 60,000 sentences of one word would take minutes."""
     assert len(once(" ".join(f"w{n}." for n in range(60_000))).split()) == 60_000
 
 
