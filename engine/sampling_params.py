@@ -53,7 +53,7 @@ class StructuredOutputsParams:
     """Free text with structured parts, as JSON in xgrammar's format; needs xgrammar."""
 
     disable_any_whitespace: bool = False
-    """Allow JSON only as `json.dumps` writes it: one space after a comma and a colon, no other."""
+    """Allow JSON only without whitespace between its tokens. Not in vLLM, which reads the engine's setting alone."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         _refuse_unknown(cls, kwargs, "structured outputs option")

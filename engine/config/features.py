@@ -148,7 +148,7 @@ class StructuredOutputsConfig(ObjectSettings):
     """dfa: our own automata, for regular languages. xgrammar: the library, for JSON of any depth and
     context-free grammars. auto: dfa for a regex or a choice; for the rest xgrammar if it is installed, else dfa."""
     disable_any_whitespace: bool = False
-    """Allow JSON only as `json.dumps` writes it."""
+    """Allow JSON only without whitespace between its tokens."""
     max_whitespace: int = 20
     """Maximum whitespace between two JSON tokens: one space, or a line break and up to this many spaces or tabs less
     one. Ours; vLLM has no limit."""

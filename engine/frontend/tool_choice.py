@@ -88,8 +88,7 @@ class ToolPlan:
             raise ToolError(
                 "structured_outputs and a forced tool_choice both say what the output is; use one"
             )
-        structure = StructuredOutputsParams(json=self.call_schema, disable_any_whitespace=True)
-        return replace(params, structured_outputs=structure)
+        return replace(params, structured_outputs=StructuredOutputsParams(json=self.call_schema))
 
     def read(self, completion: CompletionOutput) -> None:
         """Fill in `tool_calls` of a finished completion and remove the calls from its `text`."""

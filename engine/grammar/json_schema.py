@@ -51,7 +51,7 @@ def schema_tree(
     max_whitespace: int = MAX_WHITESPACE,
     is_closed: bool = True,
 ) -> Node:
-    """Return the pattern of a schema's JSON texts. compact: as `json.dumps` writes them, else with some whitespace.
+    """Return the pattern of a schema's JSON texts. compact: without whitespace between tokens, else with some.
 
     any_depth: maximum nesting of a value of any type. is_closed: see above, objects that list properties.
     """

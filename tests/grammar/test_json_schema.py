@@ -181,8 +181,19 @@ def test_every_text_that_matches_is_json_that_validates(
 )
 def test_valid_json_in_the_schemas_order_matches_in_any_layout(value: Any) -> None:
     assert accepts(compiled(PERSON), value) and accepts(compiled(PERSON), value, indent=4)
-    assert accepts(compiled(PERSON, compact=True), value)
-    assert not accepts(compiled(PERSON, compact=True), value, indent=4)
+
+
+@pytest.mark.parametrize(
+    "value", [{"name": "a, b: c", "age": 3, "tags": ["a", 3]}, {"age": 0, "partner": None}]
+)
+def test_a_compact_layout_has_no_whitespace_between_tokens(value: Any) -> None:
+    for schema in (PERSON, {}):  # with properties, and values of any type
+        dfa = compiled(schema, compact=True)
+        assert accepts(dfa, value, separators=(",", ":"))
+        assert not any(
+            accepts(dfa, value, separators=pair) for pair in ((", ", ":"), (",", ": "), (" ,", ":"))
+        )
+        assert not accepts(dfa, value, indent=4)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +219,7 @@ def test_optional_properties_come_and_go_with_their_commas(required: list[str]) 
     dfa = compiled(schema, compact=True)
     for bits in range(8):
         value = {name: 1 for index, name in enumerate("abc") if bits >> index & 1}
-        assert accepts(dfa, value) == (set(required) <= set(value))
+        assert accepts(dfa, value, separators=(",", ":")) == (set(required) <= set(value))
 
 
 def test_a_value_of_any_type_nests_so_deep_and_no_deeper() -> None:

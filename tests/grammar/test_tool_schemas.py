@@ -32,7 +32,7 @@ def forced(*names: str) -> Any:
 
 
 def compiled(schema: Any, backend: str = "auto") -> Any:
-    return compiler(backend).compile(StructuredOutputsParams(json=schema, disable_any_whitespace=True))
+    return compiler(backend).compile(StructuredOutputsParams(json=schema))
 
 
 def call(name: str, arguments: Any) -> dict[str, Any]:

@@ -60,7 +60,7 @@ STRUCTURES: list[dict[str, Any]] = [
             "type": "object",
             "properties": {
                 "item": {"type": "string", "maxLength": 12},
-                "price": {"type": "integer"},
+                "price": {"type": "integer", "minimum": 0, "maximum": 9999},
                 "tags": {"type": "array", "items": {"enum": ["new", "sale", "gift"]}, "maxItems": 3},
             },
             "required": ["item", "price", "tags"],
@@ -126,15 +126,16 @@ def speculation(model: Path, _folder: Path) -> Iterator[Workload]:
 
 def structured(model: Path, _folder: Path) -> Iterator[Workload]:
     pairs = [(prompt, STRUCTURES[i % len(STRUCTURES)]) for i, prompt in enumerate(last_turns(model, 20))]
-    engine = {"structured_outputs_config": {"backend": "xgrammar"}}
-    for name, is_json, note in (
-        ("structured", False, MASKED_LOGPROBS),
-        ("structured-json", True, WHITESPACE),
+    for name, is_json, is_compact, note in (
+        ("structured", False, False, MASKED_LOGPROBS),
+        ("structured-json", True, False, WHITESPACE),
+        ("structured-json-compact", True, True, MASKED_LOGPROBS),
     ):
+        engine = {"structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": is_compact}}
         chosen = [(prompt, structure) for prompt, structure in pairs if ("json" in structure) is is_json]
         settings = [sampling(max_tokens=64, logprobs=None, structured_outputs=each) for _, each in chosen]
         prompts = [prompt for prompt, _ in chosen]
-        yield Workload(name, [prompts], settings, engine, note=note, must_agree=not is_json)
+        yield Workload(name, [prompts], settings, engine, note=note, must_agree=is_compact or not is_json)
 
 
 def completions(model: Path, _folder: Path) -> Iterator[Workload]:

@@ -17,7 +17,7 @@ SPACE_RULE = "space"
 
 @dataclass(frozen=True)
 class Layout:
-    """Style of JSON. is_compact: as `json.dumps` writes it."""
+    """Style of JSON. is_compact: no whitespace between tokens."""
 
     is_compact: bool = False
     max_whitespace: int = MAX_WHITESPACE
@@ -28,11 +28,11 @@ class Layout:
 
     @property
     def comma(self) -> Node:
-        return literal(", ") if self.is_compact else Sequence((self.between, literal(","), self.between))
+        return literal(",") if self.is_compact else Sequence((self.between, literal(","), self.between))
 
     @property
     def colon(self) -> Node:
-        return literal(": ") if self.is_compact else Sequence((self.between, literal(":"), self.between))
+        return literal(":") if self.is_compact else Sequence((self.between, literal(":"), self.between))
 
     def enclosed(self, opening: str, body: Node, closing: str) -> Node:
         """Return the text of a container."""
