@@ -42,7 +42,6 @@ def tool_calls(
         right_argument [answers]: Order questions whose call names the right order.
         cut [answers]: Ended by max_tokens.
         masked_positions [positions]
-        tools_in_prompt: Whether the model saw the tools.
     """
     from engine import SamplingParams
     from engine.zoo.dialogue import TOOLS
@@ -58,7 +57,6 @@ def tool_calls(
         params = [SamplingParams(temperature=0.7, seed=i, max_tokens=max_tokens) for i in range(answers)]
         forced = named if choice == "named" else choice
         outputs = llm.chat(chats, params, tools=TOOLS, tool_choice=forced, use_tqdm=False)
-        shown = "get_order_status" in llm.get_tokenizer().decode(outputs[0].prompt_token_ids)
     functions: list[Any] = [tool["function"] for tool in TOOLS]
     required = {function["name"]: set(function["parameters"]["required"]) for function in functions}
     called: list[tuple[str, dict[str, Any], str]] = []
@@ -77,7 +75,6 @@ def tool_calls(
         right_argument=sum(bool(number) and given.get("order_id") == number for _, given, number in called),
         cut=sum(output.outputs[0].finish_reason == "length" for output in outputs),
         masked_positions=sum(rows),
-        tools_in_prompt=shown,
     )
 
 
