@@ -46,6 +46,7 @@ class ToolPlan:
     call_schema: dict[str, Any] | None  # JSON schema of the required call; None: the model decides
     parser: str = "hermes"  # Format of the calls that the model decides to make
     reads_calls: bool = False  # False: the whole answer is content
+    finish_reason: str = "tool_calls"  # Of an answer with a whole call
 
     @classmethod
     def of(
@@ -67,11 +68,13 @@ class ToolPlan:
             return cls(visible, None)
         if choice == "auto":
             return cls(visible, None, parser, reads_calls=True)
-        if choice != "required":
+        is_named = choice != "required"
+        if is_named:
             functions = [functions[names.index(_named(choice, names))]]
         schemas = [_call_schema(function) for function in functions]
         schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-        return cls(visible, schema, parser, reads_calls=True)
+        finish_reason = "stop" if is_named else "tool_calls"  # as vLLM and OpenAI
+        return cls(visible, schema, parser, reads_calls=True, finish_reason=finish_reason)
 
     @property
     def opening(self) -> str:

@@ -143,7 +143,7 @@ class Chat:
             "index": completion.index,
             "delta": delta,
             "logprobs": self._logprobs(completion),
-            "finish_reason": "tool_calls" if is_last and has_calls else completion.finish_reason,
+            "finish_reason": self.plan.finish_reason if is_last and has_calls else completion.finish_reason,
         }
         if is_last:
             choice["stop_reason"] = completion.stop_reason
@@ -184,8 +184,9 @@ class Chat:
         if calls := completion.tool_calls:
             if self.request.parallel_tool_calls is False:
                 calls = calls[:1]
-            message |= {"content": completion.text or None, "tool_calls": calls}
-            finish_reason = "tool_calls"
+            content = completion.text or (None if self.plan.call_schema is None else "")  # as vLLM
+            message |= {"content": content, "tool_calls": calls}
+            finish_reason = self.plan.finish_reason
         choice: dict[str, Any] = {
             "index": completion.index,
             "message": message,

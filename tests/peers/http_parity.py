@@ -22,7 +22,7 @@ from http_bodies import Body, bodies
 from engine.server.answers import EventStream
 
 OWN_PATHS = "errors have OpenAI's shape on every path; FastAPI's own shape there"
-OWN_CALLS = "a forced call is a Hermes block; vLLM forces a bare JSON list or object"
+OWN_CALLS = "<tool_call> is in the prompt of a forced call and no part of the answer, so usage differs"
 WHITESPACE = "whitespace in JSON is bounded here, so that the answer ends; vLLM's runs into max_tokens"
 EXTENSIONS = "refused here, where no extension reads it; without one vLLM ignores it"
 KNOWN = {
@@ -35,7 +35,7 @@ KNOWN = {
     "/v1/embeddings embeddings": OWN_PATHS,
     "/v1/chat/completions tools required": OWN_CALLS,
     "/v1/chat/completions tools named": OWN_CALLS,
-    "/v1/chat/completions tools named stream": OWN_CALLS,
+    "/v1/chat/completions tools named stream": "vLLM adds content=null to a chunk of a named call",
     "/v1/chat/completions stream with continuous usage": "vLLM adds completion_tokens_details=null to some chunks",
     "/v1/completions echo stream": "vLLM sends prompt_token_ids unasked",
 }

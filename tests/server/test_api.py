@@ -131,16 +131,20 @@ def test_a_stream_has_the_logprobs_of_the_whole_answer(client: TestClient) -> No
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_required_tool_is_called(client: TestClient, is_stream: bool) -> None:
-    body = {"tools": [TOOL], "tool_choice": "required", "max_tokens": 60, "messages": HELLO}
+@pytest.mark.parametrize(
+    ("choice", "reason"),
+    [("required", "tool_calls"), ({"type": "function", "function": {"name": "get_order_status"}}, "stop")],
+)
+def test_a_forced_tool_is_called(client: TestClient, is_stream: bool, choice: Any, reason: str) -> None:
+    body = {"tools": [TOOL], "tool_choice": choice, "max_tokens": 60, "messages": HELLO}
     if is_stream:
         chunks = stream(client, "/v1/chat/completions", **body)
         deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
         [call] = [call for delta in deltas for call in delta.get("tool_calls", [])]
-        assert call["index"] == 0 and chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+        assert call["index"] == 0 and chunks[-1]["choices"][0]["finish_reason"] == reason
     else:
         [choice] = chat(client, **body)["choices"]
-        assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] is None
+        assert choice["finish_reason"] == reason and choice["message"]["content"] == ""
         [call] = choice["message"]["tool_calls"]
     assert call["function"]["name"] == "get_order_status"
     assert json.loads(call["function"]["arguments"])["order_id"].isdigit()
