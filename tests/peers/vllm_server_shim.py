@@ -43,6 +43,10 @@ class RemoteOpenAIServer:
         self._stack = ExitStack()
         options = ["--served-model-name", model, *(each for each in args if each in ALONE)]
         options += [
+            "--structured-outputs-config",
+            '{"finish_json": true}',
+        ]  # `shop` writes strings without end
+        options += [
             part for each in args if "=" in each for part in ("--lora-modules", each) if "-lora=" in each
         ]
         for name, value in zip(args, args[1:], strict=False):
