@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from engine.core.blocks import Block, BlockPool, FreeQueue
 from engine.core.errors import IntegrityError, OutOfBlocks
-from tests.counting import instructions
+from tests.counting import instructions, peak_bytes
 
 MOST_INSTRUCTIONS = 250
 """Bound of an operation; 81 with Python 3.11."""
@@ -182,7 +184,9 @@ def test_events_come_in_order_and_with_the_owner() -> None:
     ]
 
 
-def instructions_per_operation(num_blocks: int, operations: int = 1000) -> float:
+def cost_of_operations(
+    cost: Callable[[Callable[[], None]], int], num_blocks: int, operations: int = 1000
+) -> float:
     """Take one, name it, free it, revive it from the middle, free it again."""
     pool = BlockPool(num_blocks)
     names = [index.to_bytes(4, "little") for index in range(operations)]
@@ -195,12 +199,14 @@ def instructions_per_operation(num_blocks: int, operations: int = 1000) -> float
             pool.touch(block)
             pool.release([block])
 
-    return instructions(operate) / (5 * operations)
+    return cost(operate) / (5 * operations)
 
 
-def test_an_operation_takes_a_few_instructions_whatever_the_number_of_blocks(
+def test_an_operation_does_the_same_little_work_whatever_the_number_of_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Block, "__eq__", lambda one, other: one is other)  # a search of a list counts
-    small, large = instructions_per_operation(2000), instructions_per_operation(200_000)
+    small, large = (cost_of_operations(instructions, number) for number in (2000, 200_000))
     assert small == large < MOST_INSTRUCTIONS
+    small, large = (cost_of_operations(peak_bytes, number) for number in (2000, 200_000))
+    assert large < 1.1 * small

@@ -11,11 +11,12 @@ from statistics import median
 import pytest
 
 from engine.config import CacheConfig, SchedulerConfig
+from engine.core.queues import POLICIES, fcfs_key
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput
 from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
-from tests.counting import instructions
+from tests.counting import Ordered, instructions, peak_bytes
 
 MOST_INSTRUCTIONS = 2000
 """Bound of a step for each request that runs; 654 with Python 3.11."""
@@ -41,23 +42,28 @@ def step(scheduler: Scheduler) -> None:
     scheduler.update(out, ModelRunnerOutput({row.request_id: [5] for row in out.scheduled}))
 
 
-def instructions_per_step(num_waiting: int) -> float:
+@pytest.fixture(autouse=True)
+def work_in_c_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a search of a list and a comparison of two sort keys run instructions of Python."""
+    monkeypatch.setattr(Request, "__eq__", lambda one, other: one is other)
+    monkeypatch.setitem(POLICIES, "fcfs", lambda request, order: Ordered(fcfs_key(request, order)))
+
+
+def cost_of_a_step(num_waiting: int) -> tuple[float, float]:
+    """Return instructions and peak memory."""
     scheduler = decoding(256, num_waiting)
-    return median(instructions(partial(step, scheduler)) for _ in range(20))
+    one = partial(step, scheduler)
+    return median(instructions(one) for _ in range(20)), median(peak_bytes(one) for _ in range(20))
 
 
-def test_a_step_of_256_decodes_runs_the_same_instructions_with_100_000_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Request, "__eq__", lambda one, other: one is other)  # a search of a list counts
-    short = instructions_per_step(100)
-    assert short == instructions_per_step(100_000)
-    assert short < 256 * MOST_INSTRUCTIONS
+def test_a_step_of_256_decodes_does_the_same_work_with_100_000_waiting() -> None:
+    short, bytes_of_short = cost_of_a_step(100)
+    long, bytes_of_long = cost_of_a_step(100_000)
+    assert short == long < 256 * MOST_INSTRUCTIONS
+    assert bytes_of_long < 1.1 * bytes_of_short
 
 
-def test_aborting_a_waiting_request_costs_the_same_whatever_their_number(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_aborting_a_waiting_request_costs_the_same_whatever_their_number() -> None:
     def cost(num_waiting: int) -> float:
         scheduler = decoding(4, num_waiting)
         request_ids = list(scheduler.requests)
@@ -65,8 +71,13 @@ def test_aborting_a_waiting_request_costs_the_same_whatever_their_number(
         assert not scheduler.has_unfinished()
         return count / num_waiting
 
-    monkeypatch.setattr(Request, "__eq__", lambda one, other: one is other)  # a search of a list counts
+    def most_bytes_of_one(num_waiting: int) -> int:
+        scheduler = decoding(4, num_waiting)
+        victims = list(scheduler.requests)[10 : num_waiting // 2 : num_waiting // 100]
+        return max(peak_bytes(partial(scheduler.abort, [victim])) for victim in victims)
+
     assert cost(20_000) < 1.1 * cost(1000)
+    assert most_bytes_of_one(20_000) < 1.1 * most_bytes_of_one(1000)
 
 
 def test_the_core_starts_without_torch_and_numpy() -> None:
