@@ -235,18 +235,17 @@ def test_a_side_that_returns_other_lengths_makes_the_comparison_void(program) ->
 
 
 def test_an_engine_that_spins_while_idle_is_seen(program) -> None:
-    def idle_cpu_seconds(body: str, until: float = 0.0) -> float:
-        """until: wait before the question until the process has used so much more processor time."""
-        with Side(program(body), "", threads=1) as side:
-            side.wait_ready()
-            process = psutil.Process(side.pid)
-            before = process.cpu_times().user
-            wait_until(lambda: process.cpu_times().user >= before + until)
-            return side.ask("generate", [], []).idle_cpu_seconds
-
     spin = "def describe(self): threading.Thread(target=lambda: [1 for _ in iter(int, 1)], daemon=True).start(); "
-    assert idle_cpu_seconds(spin + "return {}", until=0.3) > 0.25
-    assert idle_cpu_seconds("x = 1") < 0.1
+    with Side(program("x = 1"), "", threads=1) as quiet:
+        quiet.wait_ready()
+        with Side(program(spin + "return {}"), "", threads=1) as spinning:
+            spinning.wait_ready()
+            used = psutil.Process(spinning.pid).cpu_times
+            before = used().user
+            wait_until(lambda: used().user >= before + 0.5)  # both were idle for at least so long
+            quiets, spins = (side.ask("generate", [], []) for side in (quiet, spinning))
+    assert spins.idle_cpu_seconds > 0.25
+    assert quiets.idle_seconds > 0.25 and quiets.idle_cpu_seconds < 0.05 * 0.5
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from common.child_process import ROOT, ChildProcess, JsonChild, ProcessEnded, describe_exit
-from tests.waiting import has_ended, wait_until
+from tests.waiting import ends_within, has_ended, wait_until
 
 ECHO = "tests.common.echo_child"
 
@@ -56,10 +56,22 @@ def test_closing_ends_the_child_and_what_it_started(child: JsonChild) -> None:
     wait_until(lambda: has_ended(grandchild))
 
 
-def test_a_child_that_does_not_hear_is_killed_after_its_grace() -> None:
-    child = JsonChild([sys.executable, "-c", "import time; time.sleep(60)"], name="the deaf", grace_s=0.2)
-    child.close()
+def test_a_child_that_does_not_hear_is_killed_after_its_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = JsonChild([sys.executable, "-c", "import time; time.sleep(600)"], name="the deaf", grace_s=0.2)
+    wait, in_vain = subprocess.Popen.wait, []
+
+    def counted_wait(self: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        try:
+            return wait(self, timeout)
+        except subprocess.TimeoutExpired as expired:
+            in_vain.append(expired.timeout)
+            raise
+
+    monkeypatch.setattr(subprocess.Popen, "wait", counted_wait)
+    with ends_within(60):
+        child.close()
     assert child.exit_code() == -signal.SIGKILL
+    assert in_vain == [0.2]
 
 
 def test_a_child_without_a_pipe_is_asked_to_stop_by_a_signal() -> None:

@@ -27,7 +27,7 @@ from common.sandbox import (
     process,
 )
 from common.sandbox.nursery import START_SECONDS
-from tests.counting import instructions
+from tests.counting import peak_bytes
 
 SOURCE = """
 def same(value): return value
@@ -93,13 +93,29 @@ def test_a_view_arrives_as_a_view_so_that_wrong_strides_show() -> None:
         assert guest.call("look", empty)[3].shape == (0,)
 
 
-def test_a_large_tensor_crosses_as_bytes_not_number_by_number() -> None:
+def test_a_large_tensor_crosses_as_bytes_not_number_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The codec that encodes and decodes here also does in the guest."""
     torch = pytest.importorskip("torch")
-    value = torch.zeros(4 << 20)
-    with Guest({"learner.py": "def size(value): return value.numel()"}, imports=("torch",)) as guest:
-        answers = []
-        assert instructions(lambda: answers.append(guest.call("size", value))) < value.numel()
-        assert answers == [4 << 20]
+    value, answers, frames = torch.rand(1 << 20), [], []
+    write, read = process.GuestProcess.write, process.GuestProcess.read
+
+    def counted_write(self: process.GuestProcess, data: bytes) -> None:
+        frames.append(len(data))
+        write(self, data)
+
+    def counted_read(self: process.GuestProcess) -> tuple[bytes, bytes]:
+        parts = read(self)
+        frames.append(sum(map(len, parts)))
+        return parts
+
+    with Guest({"learner.py": "def same(value): return value"}, imports=("torch",)) as guest:
+        monkeypatch.setattr(process.GuestProcess, "write", counted_write)
+        monkeypatch.setattr(process.GuestProcess, "read", counted_read)
+        peak = peak_bytes(lambda: answers.append(guest.call("same", value)))
+    assert torch.equal(answers[0], value)
+    sent, received = frames
+    assert value.nbytes < sent < value.nbytes + 1000 and value.nbytes < received < value.nbytes + 1000
+    assert peak < 4 * value.nbytes, "3 copies; a list of the numbers takes 8 times their bytes"
 
 
 def test_an_array_crosses() -> None:

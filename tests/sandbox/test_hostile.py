@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -15,7 +17,7 @@ import pytest
 
 from common.child_process import ROOT
 from common.sandbox import Guest, GuestError, GuestStopped, Handle, Limits
-from common.sandbox.process import MARKER, _megabytes_of
+from common.sandbox.process import MARKER, MOST_CREDIT, GuestProcess, _megabytes_of
 from tests.sandbox.hostile import IS_STOPPED, PRELUDE, RETURNS_SOMETHING_ELSE
 from tests.waiting import ends_within
 
@@ -56,6 +58,30 @@ def _marked() -> list[psutil.Process]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each wait for a guest in which nothing came, since its clock was started.
+
+    The guest was idle or busy at least for their sum, on a slow machine as on a fast one.
+    """
+    seconds: list[float] = []
+    start_clock = GuestProcess.start_clock
+
+    def start(self: GuestProcess) -> None:
+        seconds.clear()
+        start_clock(self)
+
+    def wait(reads: list[int], writes: list[int], errors: list[int], timeout: float) -> tuple[list[int], ...]:
+        ready = select.select(reads, writes, errors, timeout)
+        if not any(ready):
+            seconds.append(timeout)
+        return ready
+
+    monkeypatch.setattr(GuestProcess, "start_clock", start)
+    monkeypatch.setattr("common.sandbox.process.select", SimpleNamespace(select=wait))
+    return seconds
+
+
 def _total(source: str, secret: Path, limits: Limits = LIMITS) -> Any:
     prelude = PRELUDE.format(root=str(ROOT), host=os.getpid(), secret=str(secret))
     files = {"learner.py": prelude + source}
@@ -75,11 +101,13 @@ def test_an_attack_does_not_pass(name: str, secret: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", IS_STOPPED)
-def test_a_guest_is_stopped(name: str, secret: Path) -> None:
+def test_a_guest_is_stopped(name: str, secret: Path, waits: list[float]) -> None:
     source, why = IS_STOPPED[name]
+    limits = LIMITS if why == "stopped after" else AMPLE
     with pytest.raises(GuestStopped) as stopped:
-        _total(source, secret, LIMITS if why == "stopped after" else AMPLE)
+        _total(source, secret, limits)
     assert why in str(stopped.value)
+    assert sum(waits) <= (1 + MOST_CREDIT) * limits.seconds
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which deleted files a process has open")
