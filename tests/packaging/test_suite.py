@@ -16,50 +16,103 @@ import pytest
 from tests.packaging.test_shape import ROOT, python_files
 
 HELPER = "tests/waiting.py"
+LOOPS = {f"asyncio.{name}()" for name in ("get_running_loop", "get_event_loop", "new_event_loop")}
 CLOCKS = {
-    f"{name}{unit}"
+    f"time.{name}{unit}"
     for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time")
     for unit in ("", "_ns")
 }
-SUSPICIOUS = re.compile(r"sleep|wait_for_timeout|Event\(\)\.wait|import time\b|from time\b")
+CLOCKS |= {f"timeit.{name}" for name in ("timeit", "repeat", "default_timer")}
+CLOCKS |= {f"datetime.datetime.{name}" for name in ("now", "utcnow", "today")}
+CLOCKS |= {f"{loop}.time" for loop in LOOPS}
+SLEEPS = {"time.sleep", "asyncio.sleep"}
+EVENTS = {f"{module}.Event()" for module in ("threading", "asyncio", "multiprocessing")}
+SUSPICIOUS = re.compile(r"sleep|wait_for_timeout|Event\b|import time|from time|timeit|datetime|\.time\(\)")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def is_program(tree: ast.Module) -> bool:
-    """Tell whether tests start this file as a program, which may sleep."""
-    return any(isinstance(node, ast.If) and "__main__" in ast.unparse(node.test) for node in tree.body)
+    """Tell whether tests start this file as a program, which may sleep: it runs as one and holds no test."""
+    return any(isinstance(node, ast.If) and "__main__" in ast.unparse(node.test) for node in tree.body) and (
+        not any(function.name.startswith("test_") for function in found(tree, Function))
+    )
 
 
-def imported(tree: ast.Module, module: str) -> dict[str, str]:
-    """Return the names that a file imports from a module: name there -> name in the module."""
-    return {
-        alias.asname or alias.name: alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module == module
-        for alias in node.names
+def aliases(tree: ast.Module) -> dict[str, str]:
+    """Return what names of a file stand for: modules and what is in them, and loops, clocks and sleeps kept in one."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {each.asname: each.name for each in node.names if each.asname}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+    kept = LOOPS | CLOCKS | SLEEPS
+    return names | {
+        into: origin for into, value in assigned(tree) if (origin := resolved(value, names)) in kept
     }
+
+
+def assigned(tree: ast.AST) -> list[tuple[str, ast.expr]]:
+    """Return the names and attributes that are set, each with its value."""
+    return [
+        (ast.unparse(target), node.value)
+        for node in found(tree, ast.Assign | ast.AnnAssign)
+        if node.value is not None
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
+
+
+def resolved(node: ast.AST, names: dict[str, str]) -> str:
+    """Return an expression with its alias replaced: `t.sleep` after `import time as t` is `time.sleep`."""
+    text = ast.unparse(node)
+    if text in names:
+        return names[text]
+    if isinstance(node, ast.Attribute):
+        return f"{resolved(node.value, names)}.{node.attr}"
+    if isinstance(node, ast.Call) and not node.args:
+        return resolved(node.func, names) + "()"
+    return text
 
 
 def sleeps(tree: ast.Module) -> Iterator[int]:
     """Yield the lines that wait for a time, not for a condition."""
-    names = imported(tree, "time") | imported(tree, "asyncio")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            is_sleep = called in ("time.sleep", "asyncio.sleep") or names.get(called) == "sleep"
-            is_disguised = called.endswith("Event().wait") and bool(node.args or node.keywords)
-            if is_sleep or is_disguised or called.endswith(".wait_for_timeout"):
-                yield node.lineno
+    names = aliases(tree)
+    unset = set(unset_events(tree, names))
+    for call in found(tree, ast.Call):
+        called = resolved(call.func, names)
+        waits = call.func
+        if called == "asyncio.wait_for" and call.args and isinstance(call.args[0], ast.Call):
+            waits = call.args[0].func
+        is_disguised = id(waits) in unset and bool(call.args or call.keywords)
+        if called in SLEEPS or is_disguised or called.endswith(".wait_for_timeout"):
+            yield call.lineno
+
+
+def unset_events(tree: ast.Module, names: dict[str, str]) -> Iterator[int]:
+    """Yield the `event.wait` whose event is used for nothing else, so that nothing sets it."""
+    for attribute in found(tree, ast.Attribute):
+        if attribute.attr == "wait" and resolved(attribute.value, names) in EVENTS:
+            yield id(attribute)
+    for scope in (tree, *found(tree, Function)):
+        made = {into for into, value in assigned(scope) if resolved(value, names) in EVENTS}
+        for event in made if scope is tree else {into for into in made if "." not in into}:
+            waits = [each for each in found(scope, ast.Attribute) if ast.unparse(each) == f"{event}.wait"]
+            uses = [
+                each
+                for each in found(scope, ast.Name | ast.Attribute)
+                if isinstance(each.ctx, ast.Load) and ast.unparse(each) == event
+            ]
+            if len(uses) == len(waits):
+                yield from map(id, waits)
 
 
 def time_asserts(tree: ast.Module) -> Iterator[int]:
     """Yield the lines that compare a time read from a clock, also through names and functions of the file."""
-    clocks = {f"time.{clock}" for clock in CLOCKS}
-    clocks |= {name for name, clock in imported(tree, "time").items() if clock in CLOCKS}
-    calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
-    while clocks & set(calls):
-        depends = [(each, timed(each, clocks)) for each in functions]
+    names, clocks = aliases(tree), set(CLOCKS)
+    calls = {resolved(node.func, names) for node in found(tree, ast.Call)}
+    functions = found(tree, Function)
+    while clocks & calls:
+        depends = [(each, timed(each, clocks, names)) for each in functions]
         more = {each.name for each, is_timed in depends if any(map(is_timed, found(each, ast.Return)))}
         if more <= clocks:
             for each, is_timed in depends:
@@ -72,12 +125,12 @@ def found(function: ast.AST, kind: Any) -> list[Any]:
     return [node for node in ast.walk(function) if isinstance(node, kind)]
 
 
-def timed(function: ast.AST, clocks: set[str]) -> Callable[[ast.AST], bool]:
+def timed(function: ast.AST, clocks: set[str], aliases: dict[str, str]) -> Callable[[ast.AST], bool]:
     """Return a test of a part of a function: does it depend on a clock?"""
     names: set[str] = set()
 
     def depends(node: ast.AST) -> bool:
-        return any(ast.unparse(each.func) in clocks for each in found(node, ast.Call)) or any(
+        return any(resolved(each.func, aliases) in clocks for each in found(node, ast.Call)) or any(
             each.id in names for each in found(node, ast.Name)
         )
 
@@ -149,9 +202,34 @@ def test_only_the_helper_sleeps_and_no_test_asserts_a_time() -> None:
         ),
         ("import time\ndef test(job):\n    job.begin(now=time.monotonic())\n    assert job.seconds < 5", []),
         ("import time\nif __name__ == '__main__':\n    time.sleep(1)", []),
+        ("import time\ndef test_x():\n    time.sleep(1)\nif __name__ == '__main__':\n    test_x()", [3]),
+        ("import time as t\ndef test():\n    t.sleep(1)", [3]),
+        ("import asyncio as a\nasync def test():\n    await a.sleep(1)", [3]),
+        ("import time\nnap = time.sleep\ndef test():\n    nap(1)", [4]),
+        ("import threading\ndef test():\n    e = threading.Event()\n    e.wait(1)\n    e.wait()", [4]),
+        (
+            "from threading import Event as E\ndef test(self):\n    self.e = E()\n    self.e.wait(timeout=1)",
+            [4],
+        ),
+        ("import asyncio\nasync def test():\n    await asyncio.wait_for(asyncio.Event().wait(), 1)", [3]),
+        ("import threading\ndef test(job):\n    e = threading.Event()\n    job(e.set)\n    e.wait(1)", []),
+        (
+            "import threading\ndef test(job):\n    job.e = threading.Event()\n    job.e.set()\n    job.e.wait(1)",
+            [],
+        ),
+        (
+            "import asyncio\nasync def test():\n    loop = asyncio.get_running_loop()\n    assert loop.time() < 1",
+            [4],
+        ),
+        ("from asyncio import get_running_loop\ndef test():\n    assert get_running_loop().time() < 1", [3]),
+        ("from timeit import timeit\ndef test(f):\n    assert timeit(f, number=1) < 1", [3]),
+        (
+            "import datetime as dt\ndef test():\n    a = dt.datetime.now()\n    assert dt.datetime.now() - a < 1",
+            [4],
+        ),
     ],
 )
-def test_the_lint_finds_every_form_of_them(text: str, lines: list[int]) -> None:
+def test_the_lint_finds_them_under_any_name_and_leaves_real_waits_alone(text: str, lines: list[int]) -> None:
     assert [int(fault.split(":")[0]) for fault in faults(text)] == lines
 
 
