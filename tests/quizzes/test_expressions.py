@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quizzes.expressions import FUNCTIONS, ExpressionError, dotted, evaluate, is_expression, resolve
-from tests.counting import instructions
+from tests.counting import instructions, peak_bytes
 
 untimed = settings(deadline=None)
 MOST_INSTRUCTIONS = 5_000_000
 """Bound of an expression that is refused: 1.7 million at most with Python 3.11; running one takes 500 million."""
+MOST_BYTES = 10_000_000
+"""Bound of its memory: 0.9 million at most; running one that is a single instruction takes 125 million or more."""
 NUMBERS = st.integers(-(10**6), 10**6)
 
 
@@ -101,6 +103,7 @@ def test_what_would_fill_the_machine_is_refused_at_once(text: str) -> None:
             evaluate(text, {})
 
     assert instructions(refused) < MOST_INSTRUCTIONS
+    assert peak_bytes(refused) < MOST_BYTES
 
 
 def test_an_assignment_where_a_comparison_was_meant_is_no_truth() -> None:

@@ -1,4 +1,4 @@
-"""The costs of a trace, counted in instructions of Python."""
+"""The costs of a trace, counted in instructions of Python and in bytes: a copy in C is one instruction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.core.sched_output import ModelRunnerOutput
 from engine.sampling_params import SamplingParams
 from engine.trace.reader import TraceReader
 from engine.trace.writer import TraceWriter
-from tests.counting import instructions
+from tests.counting import instructions, peak_bytes
 from tests.trace.trace_workloads import header, make_scheduler
 
 NUM_BLOCKS = 10_000
@@ -56,8 +56,10 @@ def test_a_seek_does_not_run_through_the_steps_or_the_blocks(big: TraceReader) -
         state = big.state_at(step)
         assert len(state.blocks.ref) == NUM_BLOCKS and state.running
 
-    counts = [instructions(partial(seek, rng.randrange(NUM_STEPS))) for _ in range(50)]
+    seeks = [partial(seek, rng.randrange(NUM_STEPS)) for _ in range(50)]
+    counts = [instructions(one) for one in seeks]
     assert median(counts) < 3 * NUM_BLOCKS  # 10,300 with Python 3.11; a scan runs through a million events
+    assert max(map(peak_bytes, seeks)) < 20 * NUM_BLOCKS  # 55,000; a copy of their steps takes 650,000
 
 
 def test_the_next_event_is_found_without_a_scan(big: TraceReader) -> None:
@@ -70,6 +72,7 @@ def test_the_next_event_is_found_without_a_scan(big: TraceReader) -> None:
             big.next_event("admit", step)
 
     assert instructions(look) / 2000 < 300  # 102 with Python 3.11
+    assert peak_bytes(look) < 10_000  # 396; a copy of these events takes 100,000 or more
 
 
 def test_a_traced_step_of_256_decodes_runs_a_few_instructions_for_each(tmp_path: Path) -> None:
