@@ -72,8 +72,10 @@ def _check_sizes(compiler: SchemaCompiler, rules: Rules) -> None:
     """Raise SchemaError with the place whose automaton is too large, though those inside it are not."""
     sizes, rule = Sizes(rules), ROOT
     while sizes.of(rules[rule]).states > MAX_NFA_STATES:
-        inner = [name for name in named(rules[rule]) if sizes.of(rules[name]).states > MAX_NFA_STATES]
-        if inner:
+        inner = sorted(
+            filter(compiler.places_of, named(rules[rule])), key=lambda name: -sizes.of(rules[name]).states
+        )
+        if inner and sizes.of(rules[inner[0]]).states > MAX_NFA_STATES:
             rule = inner[0]
             continue
         counts = {
@@ -83,6 +85,7 @@ def _check_sizes(compiler: SchemaCompiler, rules: Rules) -> None:
             if name in place.schema
         }
         keyword = max(counts, key=lambda name: counts[name], default="")
-        what, fix = (f"{keyword!r} ", "lower it") if keyword else ("", "make the schema smaller")
+        largest = f"most of them at {compiler.path_of(inner[0])}; " if inner else ""
+        what, fix = (f"{keyword!r} ", "lower it") if keyword else ("", f"{largest}make the schema smaller")
         why = f"{too_large(sizes.of(rules[rule]).states)}; {fix}, or use the backend xgrammar: {how_to_use()}"
         raise SchemaError(compiler.path_of(rule), f"{what}is not supported by the backend dfa: {why}")

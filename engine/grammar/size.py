@@ -18,6 +18,8 @@ from engine.grammar.utf8 import Chain, utf8_chains
 
 MAX_NFA_STATES = 200_000
 MAX_RUN = 1_000
+MAX_RANGES = 100_000
+"""Ranges of characters in all automata that a schema needs for its strings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,22 @@ def check_size(tree: Node, *, of_bytes: bool = True) -> None:
 def check_run(tree: Node) -> None:
     """Raise GrammarError if a tree repeats what may be empty too often."""
     _check_run(Sizes(of_bytes=False).of(tree))
+
+
+def num_ranges(node: Node) -> int:
+    """Return the ranges of characters that the automata in a node have, each written once."""
+    match node:
+        case Characters():
+            return len(node.ranges)
+        case Graph():
+            return sum(num_ranges(inner) for moves in node.moves for inner, _ in moves)
+        case Sequence():
+            return sum(map(num_ranges, node.parts))
+        case Choice():
+            return sum(map(num_ranges, node.options))
+        case Repeat():
+            return num_ranges(node.body)
+    return 0
 
 
 def too_large(num_states: int) -> str:

@@ -32,7 +32,7 @@ def is_installed() -> bool:
 def how_to_use() -> str:
     """Return what to do so that this backend compiles a grammar."""
     setting = 'structured_outputs_config={"backend": "auto"}'
-    return setting if is_installed() else f"pip install -e '.[structured]', and keep {setting}"
+    return setting if is_installed() else f"pip install -e '.[structured]', and set {setting}"
 
 
 class XGrammarCompiler:

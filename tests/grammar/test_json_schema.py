@@ -335,7 +335,7 @@ def test_a_recursive_schema_is_refused_with_the_setting_and_the_command_that_hel
         compiled(TREE)
     said = str(refused.value)
     assert 'structured_outputs_config={"backend": "auto"}' in said
-    assert ("pip install -e '.[structured]'" in said) is not is_installed
+    assert ("pip install -e '.[structured]', and set structured" in said) is not is_installed
 
 
 @pytest.mark.parametrize("keyword", ["minItems", "minLength", "minProperties"])
@@ -345,3 +345,20 @@ def test_a_lower_bound_that_no_output_reaches_is_refused_with_its_place(keyword:
         GrammarError, match=f"#/properties/a/{keyword}: must be at most 100,000, got 1000000000"
     ):
         compiled({"type": "object", "properties": {"a": {"type": kind, keyword: 10**9}}, "required": ["a"]})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"type": "string", "minLength": 200_000}, {"type": "integer"}]},
+        {"anyOf": [{"type": "array", "not": {"maxItems": 200_000}}, {"type": "integer"}]},
+        {"type": ["object", "integer"], "minProperties": 200_000},
+    ],
+)
+def test_a_lower_bound_that_no_output_reaches_leaves_the_other_values(schema: dict[str, Any]) -> None:
+    assert accepts(compiled(schema), 7)
+
+
+def test_a_negated_lower_bound_is_no_lower_bound() -> None:
+    grammar = compiled({"type": "array", "items": {"enum": [1]}, "maxItems": 3, "not": {"minItems": 200_000}})
+    assert accepts(grammar, [1, 1]) and not accepts(grammar, [1, 1, 1, 1])

@@ -3,8 +3,15 @@ r"""Patterns of formats.
 A format follows its RFC: every text that matches is valid. These valid texts do not match, because readers rarely want
 them or no small automaton finds them: the year 0000; more than 18 digits of a second, or 3 of a leap second with an
 offset; leap seconds at offsets other than whole and half hours; A-labels (`xn--...`, README.md says why); hosts of more
-than 8 labels or of more than 4 long ones; with maxLength, hosts of more than 63 characters whose labels differ much in
-length, addresses in brackets (`http://[::1]/`), and texts that come near a large limit.
+than 8 labels or of more than 4 long ones. A `maxLength` leaves out more:
+
+    all              addresses in brackets (`http://[::1]/`)
+    hostname         above 63 characters: hosts whose labels differ much in length; with minLength, all above 63
+    email            addresses above 254 characters, which RFC 5321 (section 4.5.3) does not allow
+    uri, iri, ...    schemes above 27 characters, ports above 5 digits; texts above 127 characters that come near the
+                     limit (references.py); texts above 1,024 characters (iri: 512); user info above about 190
+
+What matches with a limit matches with every larger one.
 
 The values of some formats are not a regular language: they are refused. A format that is not listed is an annotation.
 """
@@ -15,6 +22,15 @@ from functools import lru_cache
 
 from engine.grammar.language import Language
 from engine.grammar.regex import Choice, Node, parse
+from engine.grammar.schema.references import (
+    MOST,
+    PRIVATE,
+    UCS,
+    countable,
+    is_in_blocks,
+    limited,
+    references,
+)
 
 _HEX = "[0-9a-fA-F]"
 _PERCENT = f"%{_HEX}{{2}}"
@@ -97,75 +113,18 @@ _QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
 _DOMAIN = f"{_ALNUM}+(?:-+{_ALNUM}+)*"
 _LOCAL = rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})"
 _DOMAINS = rf"{_DOMAIN}(?:\.{_DOMAIN})*"
+_SHORT_EMAIL = f"{_LOCAL}@{_DOMAINS}"
 _EMAIL = rf"{_LOCAL}@(?:{_DOMAINS}|\[(?:{_IPV4}|IPv6:{_ipv6(6)})\])"
 
 # RFC 3986 and RFC 3987: URI and IRI
-_PLANES = "".join(
-    f"\\U{plane:04x}0000-\\U{plane:04x}fffd" if plane < 14 else "\\U000e1000-\\U000efffd"
-    for plane in range(1, 15)
-)
-_UCS = rf"\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef{_PLANES}"
-_PRIVATE = r"\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
-
-
-def _references(more: str, private: str, *, is_short: bool = False) -> tuple[str, str]:
-    """Return absolute and relative references. more: characters beyond ASCII; private: more of them in a query.
-
-    is_short: without IPv6 and later addresses.
-    """
-    unreserved = rf"a-zA-Z0-9._~!$&'()*+,;=\-{more}"
-    segment = rf"(?:[{unreserved}:@]|{_PERCENT})"
-    path = rf"(?:[{unreserved}:@/]|{_PERCENT})*"
-    no_colon = rf"(?:[{unreserved}@]|{_PERCENT})"
-    host = rf"(?:[{unreserved}]|{_PERCENT})*"
-    if not is_short:
-        host = rf"(?:\[(?:{_ipv6(7)}|[vV]{_HEX}+\.[a-zA-Z0-9._~!$&'()*+,;=:-]+)\]|{host})"
-    authority = rf"//(?:(?:[{unreserved}:]|{_PERCENT})*@)?{host}(?::[0-9]*)?(?:/{path})?"
-    absolute = rf"/(?:{segment}{path})?"
-    query = rf"(?:\?(?:[{unreserved}:@/?{private}]|{_PERCENT})*)?(?:#(?:[{unreserved}:@/?]|{_PERCENT})*)?"
-    whole = rf"[a-zA-Z][a-zA-Z0-9+.-]*:(?:{authority}|{absolute}|{segment}{path})?{query}"
-    return whole, rf"(?:{authority}|{absolute}|{no_colon}+(?:/{path})?)?{query}"
-
-
-_URI, _RELATIVE = _references("", "")
-_IRI, _RELATIVE_IRI = _references(_UCS, _PRIVATE)
-_SHORT_URI, _SHORT_RELATIVE = _references("", "", is_short=True)
-_SHORT_IRI, _SHORT_RELATIVE_IRI = _references(_UCS, _PRIVATE, is_short=True)
-
-LEAST_BOUNDED, MOST_BOUNDED = 128, 2_083
-"""Limits of maxLength between which each part of a URI gets a share of it; a larger one counts as the second."""
-
-
-def _bounded_references(most: int, more: str, private: str) -> tuple[str, str]:
-    """Return absolute and relative references of 1 to `most` characters.
-
-    Each part has a share, and counts only its own: an automaton that counts the whole is many times as large. The user
-    is left out.
-    """
-    host = min(most // 8, 253)
-    units = (most - len("scheme-of-16-abc://:65535/?#") - host) // len("%20")
-    path, query = units * 4 // 9, units * 4 // 9
-    unreserved = rf"a-zA-Z0-9._~!$&'()*+,;=\-{more}"
-
-    def part(characters: str, count: int, least: int = 0) -> str:
-        return f"(?:[{unreserved}{characters}]|{_PERCENT}){{{least},{count}}}"
-
-    authority = f"//[{unreserved}]{{0,{host}}}(?::[0-9]{{0,5}})?(?:/{part(':@/', path)})?"
-    one = f"(?:[{unreserved}:@]|{_PERCENT})"
-    no_authority = f"/?(?:{one}{part(':@/', path - 1)})?"
-    asked, fragment = rf"\?{part(':@/?' + private, query)}", f"#{part(':@/?', units - path - query)}"
-    tail = f"(?:{asked})?(?:{fragment})?"
-    first = path // 2  # segment, without a colon
-    no_scheme = f"/(?:{one}{part(':@/', path - 1)})?|{part('@', first, 1)}(?:/{part(':@/', path - first)})?"
-    whole = f"[a-zA-Z][a-zA-Z0-9+.-]{{0,15}}:(?:{authority}|{no_authority}){tail}"
-    return whole, f"(?:{authority}|{no_scheme}){tail}|{asked}(?:{fragment})?|{fragment}"
-
+_URI, _RELATIVE = references("", "", _ipv6(7))
+_IRI, _RELATIVE_IRI = references(UCS, PRIVATE, _ipv6(7))
 
 # RFC 6570: templates
 _CHARACTER = rf"(?:[a-zA-Z0-9_]|{_PERCENT})"
 _VARIABLE = rf"{_CHARACTER}(?:\.?{_CHARACTER})*(?:\*|:[1-9][0-9]{{0,3}})?"
 _TEMPLATE = (
-    rf"(?:[!#$&'(-;=?-\[\]_a-z~{_UCS}{_PRIVATE}]|{_PERCENT}"
+    rf"(?:[!#$&'(-;=?-\[\]_a-z~{UCS}{PRIVATE}]|{_PERCENT}"
     rf"|\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}})*"
 )
 
@@ -190,47 +149,44 @@ FORMATS = {
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
 }
-SHORT = {
-    "hostname": _SHORT_HOST,
-    "email": f"{_LOCAL}@{_DOMAINS}",
-    "uri": _SHORT_URI,
-    "uri-reference": f"(?:{_SHORT_URI}|{_SHORT_RELATIVE})",
-    "iri": _SHORT_IRI,
-    "iri-reference": f"(?:{_SHORT_IRI}|{_SHORT_RELATIVE_IRI})",
-}
-"""Formats without addresses in brackets, whose automata are small enough to count characters."""
 NOT_REGULAR = frozenset({"idn-email", "idn-hostname", "regex"})
 """Formats that need tables of Unicode or a stack."""
 KNOWN_FORMATS = frozenset(FORMATS) | NOT_REGULAR
 
 
+MOST_OF = {"email": 254, **MOST}
+"""Characters that a larger maxLength counts as. RFC 5321, section 4.5.3, allows no longer address of mail."""
+
+
 @lru_cache(maxsize=128)
 def format_node(name: str, least: int = 0, most: int | None = None) -> Node:
-    """Return the texts of a format; with `most`, such of them as an automaton can count, or as have that length."""
-    if most is None or name not in SHORT:
+    """Return the texts of a format; with `most`, those whose characters an automaton can count."""
+    if most is None:
         return parse(FORMATS[name])
+    if name in MOST:
+        return countable(name)
     if name == "hostname":
         return _host_node(least, most)
-    if name == "email" or most < LEAST_BOUNDED:
-        return parse(SHORT[name])
-    more, private = (_UCS, _PRIVATE) if name.startswith("iri") else ("", "")
-    whole, relative = _bounded_references(min(most, MOST_BOUNDED), more, private)
-    empty = "" if least else "|"
-    return parse(f"{whole}|{relative}{empty}" if name.endswith("reference") else whole)
+    return parse(_SHORT_EMAIL if name == "email" else FORMATS[name])
 
 
 def is_bounded(name: str, least: int, most: int) -> bool:
-    """Whether all texts of `format_node` have `least` to `most` characters, so that no automaton has to count them."""
-    if name == "hostname":
-        return least <= 1 and most > MOST_SHORT
-    shortest = {"uri": 2, "iri": 2, "uri-reference": 1, "iri-reference": 1}.get(name, -1)
-    return least <= shortest and most >= LEAST_BOUNDED
+    """Whether all texts of `bounded_node` have `least` to `most` characters: no automaton has to count them."""
+    return (name == "hostname" and least <= 1 and most > MOST_SHORT) or is_in_blocks(name, least, most)
+
+
+def bounded_node(name: str, least: int, most: int) -> Node:
+    """Return texts of a format of at most that length."""
+    return _host_node(least, most) if name == "hostname" else limited(name, least, most)
 
 
 def _host_node(least: int, most: int) -> Node:
-    if most >= 253 or least > MOST_SHORT:
-        return parse(_HOST)
     if most <= MOST_SHORT:
         return parse(_SHORT_HOST)
+    if least > MOST_SHORT:
+        return parse(_HOST)
     short = Language.of(parse(_SHORT_HOST)).of_length(1, MOST_SHORT).node()
-    return short if least > 1 else Choice((short, parse(_bounded_host(most))))
+    if least > 1:
+        return short
+    long = [_HOST] if most >= 253 else []
+    return Choice((short, *map(parse, [_bounded_host(min(most, 253)), *long])))

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from engine.grammar.regex import MAX_REPEAT
 from engine.grammar.schema.formats import KNOWN_FORMATS, NOT_REGULAR
 from engine.grammar.schema.places import Place, SchemaError, UnsupportedError
 from engine.grammar.schema.shapes import (
@@ -124,10 +123,6 @@ def count(place: Place, keyword: str, default: int | None) -> int | None:
         )
     if not is_number or not value >= 0 or value != int(value):  # NaN is not >= 0
         raise SchemaError(f"{place.path}/{keyword}", f"must be an integer of at least 0, got {value!r}")
-    if keyword.startswith("min") and value > MAX_REPEAT:  # a lower bound: every output would be as long
-        raise SchemaError(
-            f"{place.path}/{keyword}", f"must be at most {MAX_REPEAT:,}, got {value!r}; lower it"
-        )
     return int(value)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 
 from engine.core.grammar_protocol import GrammarError
-from engine.grammar.language import ANY_TEXT, Language
+from engine.grammar.language import ANY_TEXT, MAX_STATES, Language
 from engine.grammar.regex import (
     LAST_CODE_POINT,
     NEVER,
@@ -24,11 +25,11 @@ from engine.grammar.regex import (
     parse,
 )
 from engine.grammar.schema.dialects import NARROW, WIDE
-from engine.grammar.schema.formats import format_node, is_bounded
+from engine.grammar.schema.formats import MOST_OF, bounded_node, format_node, is_bounded
 from engine.grammar.schema.lookahead import look_aheads
 from engine.grammar.schema.places import SchemaError
 from engine.grammar.schema.shapes import String, Test
-from engine.grammar.size import check_run
+from engine.grammar.size import MAX_RANGES, check_run, num_ranges
 
 _HEX = "[0-9a-fA-F]"
 _QUOTE = literal('"')
@@ -40,10 +41,6 @@ _COUNTED_CHARACTER = parse(
 )
 _SHORT_ESCAPES = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}
 _MUST_ESCAPE = ((0, 31), (34, 34), (92, 92))
-MAX_COUNTED, MAX_RANGES = 6_000, 100_000
-"""States, and ranges of characters, of an automaton that counts the characters of a format or pattern."""
-LEAST_COUNTED = 40
-"""A limit above this may be lowered to what an automaton can count."""
 _ONE = Characters(((0, LAST_CODE_POINT),))
 
 
@@ -69,7 +66,7 @@ def _bounded(shape: String, loosely: bool) -> Node | None:
         return None
     if not is_bounded(first.value, shape.least, shape.most):
         return None
-    return in_quotes(format_node(first.value, shape.least, shape.most))
+    return in_quotes(bounded_node(first.value, shape.least, shape.most))
 
 
 def string_language(shape: String, *, loosely: bool = False) -> Language:
@@ -77,30 +74,56 @@ def string_language(shape: String, *, loosely: bool = False) -> Language:
     if shape.among is not None:
         texts = [text for text in shape.among if all(_passes(test, text, loosely) for test in shape.tests)]
         return Language.of(Choice(tuple(map(literal, texts))))
-    language = ANY_TEXT
+    language, shape = ANY_TEXT, shape if loosely else with_usual_limit(shape)
     for test in shape.tests:
         language = _within(test, partial(_limited, language, test, loosely, shape))
-    if not shape.least and shape.most is None:
-        return language
-    try:
-        return _with_length(language, shape.least, shape.most, loosely)
-    except GrammarError as error:
-        first = shape.tests[0] if shape.tests else Test("length", "", "#")
-        next_step = f"leave out {first.keyword}, or lower minLength and maxLength"
-        raise SchemaError(first.path, f"length together with the others: {error}; {next_step}") from error
+    return _with_length(language, shape, loosely) if shape.least or shape.most is not None else language
 
 
-def _with_length(language: Language, least: int, most: int | None, loosely: bool) -> Language:
-    """Return the texts of a language that have a length; of an infinite one, those that an automaton can count."""
+def with_usual_limit(shape: String) -> String:
+    """Return a shape whose maxLength is at most what its formats count as (`MOST_OF`)."""
+    if shape.most is None:
+        return shape
+    formats = [test.value for test in shape.tests if test.keyword == "format" and test.holds]
+    limits = [MOST_OF[name] for name in formats if name in MOST_OF and MOST_OF[name] >= shape.least]
+    return replace(shape, most=min([shape.most, *limits]))
+
+
+def _with_length(language: Language, shape: String, loosely: bool) -> Language:
+    """Return the texts of a language that have the length of a shape, all of them."""
+    least, most = shape.least, shape.most
     if most is not None:
         language = language.minimal()
         longest = language.longest()
-        counted = min(MAX_COUNTED // len(language.edges), MAX_RANGES // sum(map(len, language.edges)))
         if longest is not None and longest <= most:
             most = None
-        elif longest is None and not loosely and LEAST_COUNTED <= counted < most:
-            most = max(least, counted - 1)  # states of counts from 0 on
-    return language.of_length(least, most) if least or most is not None else language
+    if not least and most is None:
+        return language
+    try:
+        counted = language.of_length(least, most)
+    except GrammarError:
+        counted = None
+    if counted is None or sum(map(len, counted.edges)) > MAX_RANGES:
+        raise _too_long(language, shape, "minLength" if most is None else "maxLength")
+    return counted
+
+
+def _too_long(language: Language, shape: String, keyword: str) -> SchemaError:
+    """Return the refusal of a length, with the largest one that is not refused."""
+    ranges = max(1, num_ranges(_inside_json(language.node())))
+    largest = min(MAX_STATES // len(language.edges), MAX_RANGES // ranges) - 1
+    test = shape.tests[0] if shape.tests else Test("length", "", "#")
+    beside = (
+        f"beside {test.keyword!r} it takes an automaton of about {len(language.edges)} states per character"
+    )
+    if largest < max(1, shape.least if keyword == "maxLength" else 1):
+        return SchemaError(
+            test.path, f"{keyword!r} cannot be counted: {beside}; leave out minLength and maxLength"
+        )
+    return SchemaError(
+        test.path,
+        f"{keyword!r} is too large to be counted: {beside}; leave it out, or make it at most {largest:,}",
+    )
 
 
 def quoted(text: str) -> Node:
@@ -187,6 +210,7 @@ def _inside_json(node: Node) -> Node:
     return node
 
 
+@lru_cache(maxsize=1024)
 def _escaped(node: Characters) -> Node:
     plain = complement(merged([*complement(node.ranges), *_MUST_ESCAPE]))
     points = [

@@ -7,12 +7,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from engine.core.grammar_protocol import GrammarError
 from engine.grammar.language import Language
-from engine.grammar.regex import Choice, Node, Rule, Sequence, literal, optional
-from engine.grammar.rules import ROOT, Rules, cleaned
+from engine.grammar.regex import MAX_REPEAT, NEVER, Choice, Node, Rule, Sequence, literal, optional
+from engine.grammar.rules import ROOT, Rules, cleaned, named
+from engine.grammar.schema import references
 from engine.grammar.schema.apart import are_apart
 from engine.grammar.schema.arrays import array_node
 from engine.grammar.schema.forms import Expander
@@ -21,7 +23,8 @@ from engine.grammar.schema.numbers import ANY_NUMBER, number_node
 from engine.grammar.schema.objects import object_node
 from engine.grammar.schema.places import SchemaError, UnsupportedError
 from engine.grammar.schema.shapes import Array, Boolean, Null, Number, Object, Places, Shape, String, together
-from engine.grammar.schema.strings import ANY_STRING, quoted, string_language, string_node
+from engine.grammar.schema.strings import ANY_STRING, quoted, string_language, string_node, with_usual_limit
+from engine.grammar.size import MAX_RANGES, num_ranges
 
 MAX_RULES = 5_000
 
@@ -37,6 +40,9 @@ class SchemaCompiler:
         self.expander.is_apart = lambda places: are_apart(self.expander, places)
         self._rules: Rules = dict(layout.rules())
         self._names: dict[Places, str] = {}
+        self._strings: dict[String, Node] = {}
+        self._num_ranges = 0
+        self._left_out: SchemaError | None = None  # The first value left out because it would be too long
 
     def rules(self) -> Rules:
         """Return the grammar. Raises SchemaError for what cannot be enforced."""
@@ -44,7 +50,7 @@ class SchemaCompiler:
         try:
             return cleaned(self._rules)
         except GrammarError as error:
-            raise SchemaError("#", str(error)) from error
+            raise self._left_out or SchemaError("#", str(error)) from error
 
     def path_of(self, rule: str) -> str:
         """Return the place of the first schema of a rule."""
@@ -76,6 +82,11 @@ class SchemaCompiler:
 
     def _of_shape(self, shape: Shape, places: Places) -> Node:
         path = places[0].path
+        keyword, least = _lower_bound(shape)
+        if least > MAX_REPEAT:
+            why = f"must be at most {MAX_REPEAT:,}, got {least}; lower it"
+            self._left_out = self._left_out or SchemaError(f"{path}/{keyword}", why)
+            return NEVER
         try:
             match shape:
                 case Null():
@@ -87,7 +98,7 @@ class SchemaCompiler:
                 case Number():
                     return number_node(shape)
                 case String():
-                    return string_node(shape)
+                    return self._string(shape, path)
                 case Array():
                     return array_node(shape, path, self.layout, self._value, self._constants)
                 case Object():
@@ -105,6 +116,34 @@ class SchemaCompiler:
         except GrammarError as error:
             raise SchemaError(path, f"not supported by any backend (dfa, xgrammar): {error}") from error
         raise AssertionError(shape)
+
+    def _string(self, shape: String, path: str) -> Node:
+        """Return the strings of a shape; equal ones with an automaton are one rule. Raises SchemaError if too large."""
+        if not shape.tests or shape.among is not None:
+            return string_node(shape)
+        shape = with_usual_limit(shape)
+        key = replace(shape, tests=tuple(replace(test, path="") for test in shape.tests))
+        if key not in self._strings:
+            node = string_node(shape)
+            self._take(num_ranges(node), shape, path)
+            name = f"s{len(self._strings)}"
+            self._rules[name], self._strings[key] = node, Rule(name)
+            self._rules |= {inner: references.rules()[inner] for inner in named(node)}
+        return self._strings[key]
+
+    def _take(self, number: int, shape: String, path: str) -> None:
+        """Take the ranges of a string's automaton from those of the schema. Raises SchemaError if they are too many."""
+        left, self._num_ranges = MAX_RANGES - self._num_ranges, self._num_ranges + number
+        if number <= left:
+            return
+        keyword, fix = shape.tests[0].keyword, "leave it out or make it shorter"
+        if shape.most is not None:
+            keyword, fix = (
+                "maxLength",
+                f"leave it out, or make it at most {shape.most * left * 9 // number // 10:,}",
+            )
+        why = f"the automata of the schema's strings, up to here, need more than {MAX_RANGES:,} ranges of characters"
+        raise SchemaError(path, f"{keyword!r} makes the schema too large: {why}; {fix}")
 
     def _is_impossible(self, places: Places) -> bool:
         return not self.expander.all_of(places)
@@ -149,3 +188,21 @@ class SchemaCompiler:
                 ]
                 self._rules[name] = Choice(tuple(options))
         return Rule(name)
+
+
+def _lower_bound(shape: Shape) -> tuple[str, int]:
+    """Return the keyword and the number of characters, items or members that every value of a shape has."""
+    match shape:
+        case String():
+            return "minLength", shape.least
+        case Array() if shape.contains:
+            return max(
+                ("minItems", shape.least),
+                ("minContains", shape.contains[0].least),
+                key=lambda bound: bound[1],
+            )
+        case Array():
+            return "minItems", shape.least
+        case Object():
+            return "minProperties", shape.least
+    return "", 0
