@@ -12,12 +12,19 @@ a chain of its UTF-8 bytes.
 DFA states are built when they are first left: a pattern such as "(a|b)*a(a|b){30}" has 2^30 states, of which an output
 visits a few. Parts of the NFA that cannot reach the end are removed first, so every possible step can be completed.
 
-Sources: Thompson 1968 (regex to NFA), Rabin and Scott 1959 (subsets), RE2 (states on demand).
+All requests with one pattern share its DFA. When its table is full, all states are dropped and built again as texts
+reach them, so no text takes room from another. A state's number ends with the table; its place, the set of its NFA
+states, stays valid.
+
+Sources: Thompson 1968 (regex to NFA), Rabin and Scott 1959 (subsets), RE2 (states on demand, dropped when full).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,9 +33,16 @@ from engine.grammar.regex import EMPTY, Characters, Choice, Graph, Node, Repeat,
 from engine.grammar.size import chains_of, check_size
 from engine.grammar.utf8 import Chain
 
-MAX_DFA_STATES = 100_000
-MAX_MEMBERS = 2_000_000  # NFA states in all sets together
+MAX_DFA_STATES = 100_000  # States in the table at once
+MAX_MEMBERS = 2_000_000  # NFA states in all sets of the table together
 DEAD, START = 0, 1  # States of every DFA: the dead one, and the one before the first byte
+Place = bytes
+"""The NFA states of a DFA state as sorted integers, packed. The dead state's place is empty."""
+Found = TypeVar("Found")
+
+
+class TableFullError(GrammarError):
+    """The table has no room for another state."""
 
 
 class NFA:
@@ -44,6 +58,7 @@ class NFA:
         self.end = self._add(tree, self._state())
         self.is_empty = not self._cut_what_never_ends()
         """Whether no text matches."""
+        self._lasting = {state for state, edges in enumerate(self.edges) if edges} | {self.end}
 
     def _state(self) -> int:
         self.edges.append([])
@@ -140,22 +155,26 @@ class NFA:
 
     def closure(self, states: Iterable[int]) -> frozenset[int]:
         """Return what these states reach without reading, without the states that have no moves of their own."""
-        seen = reached(states, self.free_moves)
-        return frozenset(state for state in seen if self.edges[state] or state == self.end)
+        return frozenset(self._lasting & reached(states, self.free_moves))
 
 
 def reached(starts: Iterable[int], moves: list[list[int]]) -> set[int]:
     """Return the states that some states reach over any number of moves."""
-    seen, todo = set(starts), list(starts)
-    while todo:
-        new = set(moves[todo.pop()]) - seen
-        seen |= new
-        todo += new
+    todo = list(starts)
+    seen = set(todo)
+    for state in todo:
+        for target in moves[state]:
+            if target not in seen:
+                seen.add(target)
+                todo.append(target)
     return seen
 
 
 class DFA:
-    """DFA with states built on demand."""
+    """DFA with states built on demand.
+
+    Numbers of states are valid until the table is dropped, which only `run`, `after` and `matches` do.
+    """
 
     def __init__(self, tree: Node) -> None:
         self._nfa = nfa = NFA(tree)
@@ -165,23 +184,51 @@ class DFA:
         """uint8 [256]: class of each byte; bytes that no edge distinguishes share a class and a column of the table."""
         self._class_of_byte: list[int] = self.class_of_byte.tolist()
         self._num_classes = max(self._class_of_byte) + 1
+        self.start: Place = _packed(nfa.closure([0]))
+        """Place before the first byte."""
+        self._empty_table()
+
+    def _empty_table(self) -> None:
+        """Keep only DEAD and START."""
         self._table = np.zeros((64, self._num_classes), np.int32)
         self._is_known = np.zeros(64, bool)
         self._is_known[DEAD] = True
-        self._sets: list[frozenset[int]] = [frozenset()]
-        self._number_of: dict[frozenset[int], int] = {frozenset(): DEAD}
+        self._places: list[Place] = [b""]
+        self._number_of: dict[Place, int] = {b"": DEAD}
         self._targets: dict[frozenset[int], int] = {frozenset(): DEAD}
         self._num_members = 0
-        self._number(nfa.closure([0]))  # START
+        self._number(self.start)  # START
 
     @property
     def num_states(self) -> int:
-        """Number of states built so far, the dead one included."""
-        return len(self._sets)
+        """Number of states in the table, the dead one included."""
+        return len(self._places)
+
+    def run(self, place: Place, work: Callable[[int], Found]) -> Found:
+        """Return what `work` finds from the state of a place.
+
+        If the table fills up, it is dropped and the work done again. Raises TableFullError if the work alone fills it,
+        which depends on no other text.
+        """
+        try:
+            return work(self._number(place))
+        except TableFullError:
+            self._empty_table()
+        return work(self._number(place))
+
+    def after(self, place: Place, text: bytes) -> Place:
+        """Return the place after some bytes; an empty one if no continuation matches."""
+        for byte in text:
+            place = self.run(place, lambda state, byte=byte: self._places[self.step(state, byte)])  # type: ignore[misc]
+        return place
+
+    def matches(self, text: bytes) -> bool:
+        """Whether a whole text is a match."""
+        return self.run(self.after(self.start, text), self.is_accepting)
 
     def is_accepting(self, state: int) -> bool:
         """Whether the text read so far is a whole match."""
-        return self._nfa.end in self._sets[state]
+        return self._nfa.end in array("i", self._places[state])
 
     def step(self, state: int, byte: int) -> int:
         """Return the state after a byte; DEAD if no continuation matches."""
@@ -194,22 +241,18 @@ class DFA:
             self._learn(state)
         return self._table[states, byte_classes]
 
-    def matches(self, text: bytes) -> bool:
-        """Whether a whole text is a match."""
-        state = START
-        for byte in text:
-            state = self.step(state, byte)
-        return self.is_accepting(state)
-
     def _learn(self, state: int) -> None:
         """Build the successors of a state."""
         if self._is_known[state]:
             return
-        targets_of: list[set[int]] = [set() for _ in range(self._num_classes)]
-        for nfa_state in self._sets[state]:
+        targets_by_range: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for nfa_state in array("i", self._places[state]):
             for low, high, target in self._nfa.edges[nfa_state]:
-                for byte_class in range(self._class_of_byte[low], self._class_of_byte[high] + 1):
-                    targets_of[byte_class].add(target)
+                targets_by_range[low, high].append(target)
+        targets_of: list[set[int]] = [set() for _ in range(self._num_classes)]
+        for (low, high), targets in targets_by_range.items():
+            for byte_class in range(self._class_of_byte[low], self._class_of_byte[high] + 1):
+                targets_of[byte_class].update(targets)
         row = [self._number_after(frozenset(targets)) for targets in targets_of]
         self._table[state] = row  # read the table now: numbering a state may have replaced it by a larger one
         self._is_known[state] = True
@@ -217,25 +260,30 @@ class DFA:
     def _number_after(self, targets: frozenset[int]) -> int:
         number = self._targets.get(targets)
         if number is None:
-            number = self._targets[targets] = self._number(self._nfa.closure(targets))
+            number = self._targets[targets] = self._number(_packed(self._nfa.closure(targets)))
         return number
 
-    def _number(self, nfa_states: frozenset[int]) -> int:
-        number = self._number_of.get(nfa_states)
+    def _number(self, place: Place) -> int:
+        """Return the number of a place; a new one if the table has none."""
+        number = self._number_of.get(place)
         if number is None:
-            number = len(self._sets)
-            self._num_members += len(nfa_states)
-            if number >= MAX_DFA_STATES or self._num_members > MAX_MEMBERS:
-                raise GrammarError(
-                    f"the pattern needs more than {MAX_DFA_STATES:,} states, or states of more than "
+            number, num_members = len(self._places), self._num_members + len(place) // array("i").itemsize
+            if number >= MAX_DFA_STATES or num_members > MAX_MEMBERS:
+                raise TableFullError(
+                    f"the pattern needs more than {MAX_DFA_STATES:,} states at once, or states of more than "
                     f"{MAX_MEMBERS:,} positions in all: too much of it can overlap; lower the counts in {{m,n}}"
                 )
-            self._number_of[nfa_states] = number
-            self._sets.append(nfa_states)
+            self._num_members = num_members
+            self._number_of[place] = number
+            self._places.append(place)
             if number == len(self._is_known):
                 self._table = np.concatenate([self._table, np.zeros_like(self._table)])
                 self._is_known = np.concatenate([self._is_known, np.zeros_like(self._is_known)])
         return number
+
+
+def _packed(nfa_states: Iterable[int]) -> Place:
+    return array("i", sorted(nfa_states)).tobytes()
 
 
 def _byte_classes(nfa: NFA) -> np.ndarray:

@@ -24,12 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from engine.grammar.dfa import DEAD, DFA, START
+from engine.core.grammar_protocol import GrammarError
+from engine.grammar.dfa import DEAD, DFA, Place
 from engine.grammar.regex import Node
 from engine.grammar.vocabulary import Vocabulary, pack_bits
 
 MAX_MASK_BYTES = 64 << 20  # Maximum bytes of cached masks per grammar; the least recently used is evicted
-ENDED = -1  # State after end-of-sequence was accepted
+MIN_MASKS = 16  # Masks kept however large they are
+MASK_OVERHEAD = 300  # Bytes of the Python objects around a cached mask
+ENDED = None  # Place after end-of-sequence was accepted
 
 
 class CompiledDFA:
@@ -39,25 +42,29 @@ class CompiledDFA:
         self.vocabulary = vocabulary
         self.dfa = DFA(tree)
         self._lock = Lock()  # Guards the automaton, which grows in the engine's thread and in the mask thread
-        self._masks: OrderedDict[int, np.ndarray] = OrderedDict()
-        self._max_masks = max(16, MAX_MASK_BYTES // (4 * vocabulary.num_words))
+        self._masks: OrderedDict[Place, np.ndarray] = OrderedDict()
+        self._mask_bytes = 0
 
     def start(self) -> DFAGrammar:
         return DFAGrammar(self)
 
-    def mask(self, state: int) -> np.ndarray:
-        """Return int32 [num_words]: the tokens that a state allows. Read-only."""
+    def mask(self, place: Place) -> np.ndarray:
+        """Return int32 [num_words]: the tokens that a place allows. Read-only."""
         with self._lock:
-            mask = self._masks.get(state)
+            mask = self._masks.get(place)
             if mask is None:
-                mask = self._masks[state] = self._make_mask(state)
-                if len(self._masks) > self._max_masks:
-                    self._masks.popitem(last=False)
+                mask = self._masks[place] = self._make_mask(place)
+                self._mask_bytes += _size(place, mask)
+                while len(self._masks) > MIN_MASKS and self._mask_bytes > MAX_MASK_BYTES:
+                    self._mask_bytes -= _size(*self._masks.popitem(last=False))
             else:
-                self._masks.move_to_end(state)
+                self._masks.move_to_end(place)
             return mask
 
-    def _make_mask(self, state: int) -> np.ndarray:
+    def _make_mask(self, place: Place) -> np.ndarray:
+        return self.dfa.run(place, self._mask_of)
+
+    def _mask_of(self, state: int) -> np.ndarray:
         trie = self.vocabulary.trie
         states = np.zeros(trie.num_nodes, np.int32)  # DEAD, unless a live state is found
         states[0] = state
@@ -71,55 +78,59 @@ class CompiledDFA:
         mask = pack_bits(len(self.vocabulary), trie.token_ids[states[trie.node_of] != DEAD])
         return mask | self.vocabulary.eos_mask if self.dfa.is_accepting(state) else mask
 
-    def state_after(self, state: int, token_id: int) -> int:
-        """Return the state after a token; DEAD if it is not allowed."""
-        if state in (ENDED, DEAD):
-            return DEAD
-        if token_id in self.vocabulary.eos_token_ids:
-            return ENDED if self.dfa.is_accepting(state) else DEAD
-        spelled = self.vocabulary.token_bytes[token_id] if 0 <= token_id < len(self.vocabulary) else b""
-        if not spelled:
-            return DEAD
+    def place_after(self, place: Place | None, token_id: int) -> Place | None:
+        """Return the place after a token; an empty one if it is not allowed."""
+        if not place:
+            return b""
         with self._lock:
-            for byte in spelled:
-                state = self.dfa.step(state, byte)
-        return state
+            if token_id in self.vocabulary.eos_token_ids:
+                return ENDED if self.dfa.run(place, self.dfa.is_accepting) else b""
+            spelled = self.vocabulary.token_bytes[token_id] if 0 <= token_id < len(self.vocabulary) else b""
+            return self.dfa.after(place, spelled) if spelled else b""
+
+
+def _size(place: Place, mask: np.ndarray) -> int:
+    return len(place) + mask.nbytes + MASK_OVERHEAD
 
 
 class DFAGrammar:
-    """Path of a request through the automaton: one state per token, so that rollback cuts a list."""
+    """Path of a request through the automaton: one place per token, so that rollback cuts a list."""
 
     def __init__(self, compiled: CompiledDFA) -> None:
         self._compiled = compiled
-        self._states = [START]
+        self._places: list[Place | None] = [compiled.dfa.start]
 
     def accept_tokens(self, token_ids: Sequence[int]) -> bool:
-        states = self._follow(token_ids)
-        if len(states) < len(token_ids):
+        places = self._follow(token_ids)
+        if len(places) < len(token_ids):
             return False
-        self._states += states
+        self._places += places
         return True
 
     def validate_tokens(self, token_ids: Sequence[int]) -> list[int]:
         return list(token_ids[: len(self._follow(token_ids))])
 
     def rollback(self, num_tokens: int) -> None:
-        if not 0 <= num_tokens < len(self._states):
-            raise ValueError(f"cannot take back {num_tokens} of {len(self._states) - 1} tokens")
-        del self._states[len(self._states) - num_tokens :]
+        if not 0 <= num_tokens < len(self._places):
+            raise ValueError(f"cannot take back {num_tokens} of {len(self._places) - 1} tokens")
+        del self._places[len(self._places) - num_tokens :]
 
     def fill_bitmask(self, words: Any) -> None:
-        words[:] = 0 if self.is_terminated() else self._compiled.mask(self._states[-1])
+        place = self._places[-1]
+        words[:] = 0 if place is ENDED else self._compiled.mask(place)
 
     def is_terminated(self) -> bool:
-        return self._states[-1] == ENDED
+        return self._places[-1] is ENDED
 
-    def _follow(self, token_ids: Sequence[int]) -> list[int]:
-        """Return the states after each token, up to the first that is not allowed."""
-        state, states = self._states[-1], []
+    def _follow(self, token_ids: Sequence[int]) -> list[Place | None]:
+        """Return the places after each token, up to the first that is not allowed."""
+        place, places = self._places[-1], list[Place | None]()
         for token_id in token_ids:
-            state = self._compiled.state_after(state, token_id)
-            if state == DEAD:
+            try:
+                place = self._compiled.place_after(place, token_id)
+            except GrammarError:  # only after a draft: a chosen token's bytes were in the mask before it
                 break
-            states.append(state)
-        return states
+            if place == b"":
+                break
+            places.append(place)
+        return places

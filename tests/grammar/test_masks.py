@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core.grammar_protocol import GrammarError
-from engine.grammar import dfa as dfa_module
-from engine.grammar.dfa import DEAD, START
+from engine.grammar import dfa_backend
 from engine.grammar.dfa_backend import CompiledDFA
 from engine.grammar.manager import fill_positions
 from engine.grammar.regex import parse
@@ -42,10 +40,8 @@ def test_a_mask_is_what_stepping_through_every_token_gives(pattern: str) -> None
         rng, grammar, token_ids = random.Random(seed), compiled.start(), []
         for _ in range(12):
             choices = allowed(grammar)
-            state = START
-            for byte in said(token_ids):
-                state = compiled.dfa.step(state, byte)
-            assert choices == {t for t in range(len(VOCABULARY)) if compiled.state_after(state, t) != DEAD}
+            place = compiled.dfa.after(compiled.dfa.start, said(token_ids))
+            assert choices == {t for t in range(len(VOCABULARY)) if compiled.place_after(place, t) != b""}
             token_id = rng.choice(sorted(choices))
             grammar.accept_tokens([token_id])
             if token_id == EOS:
@@ -69,34 +65,22 @@ def test_a_state_is_masked_once() -> None:
     a = VOCABULARY.token_bytes.index(b"a")
     made = []
     make = compiled._make_mask
-    compiled._make_mask = lambda state: made.append(state) or make(state)  # type: ignore[method-assign,func-returns-value]
+    compiled._make_mask = lambda place: made.append(place) or make(place)  # type: ignore[method-assign,func-returns-value]
     for _ in range(20):
         allowed(grammar)
         grammar.accept_tokens([a])
     assert len(made) == len(set(made)) <= 2
 
 
-def test_kept_masks_stay_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("max_bytes", "num_kept"), [(0, 16), (10_000, 30), (1 << 20, 51)])
+def test_kept_masks_stay_bounded(max_bytes: int, num_kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dfa_backend, "MAX_MASK_BYTES", max_bytes)
     compiled = CompiledDFA(parse("a{0,50}"), VOCABULARY)
-    compiled._max_masks = 16
     grammar, a = compiled.start(), VOCABULARY.token_bytes.index(b"a")
     for _ in range(50):
         assert a in allowed(grammar)
         grammar.accept_tokens([a])
-    assert len(compiled._masks) == 16 and allowed(grammar) == {EOS}
-
-
-def test_an_automaton_that_grows_too_large_says_so_instead_of_eating_the_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(dfa_module, "MAX_DFA_STATES", 30)
-    grammar = CompiledDFA(parse("[ab]*a[ab]{10}"), VOCABULARY).start()
-    tokens = [VOCABULARY.token_bytes.index(b"a"), VOCABULARY.token_bytes.index(b"b")]
-    rng = random.Random(0)
-    with pytest.raises(GrammarError, match="more than 30 states"):
-        for _ in range(100):
-            allowed(grammar)
-            grammar.accept_tokens([rng.choice(tokens)])
+    assert allowed(grammar) == {EOS} and len(compiled._masks) == num_kept
 
 
 def test_a_vocabulary_of_any_size_packs_into_whole_words() -> None:

@@ -117,9 +117,11 @@ def paths(compiled: CompiledDFA, rng: Random) -> list[list[int]]:
     """Return the tokens of random requests, each allowed by the grammar; a longer token is likelier."""
     found = []
     for _ in range(REQUESTS):
-        state, path = START, list[int]()
+        grammar, path = compiled.start(), list[int]()
+        words = np.empty(compiled.vocabulary.num_words, np.int32)
         while len(path) < LONGEST:
-            bits = np.unpackbits(compiled.mask(state).view(np.uint8), bitorder="little")
+            grammar.fill_bitmask(words)
+            bits = np.unpackbits(words.view(np.uint8), bitorder="little")
             allowed = [
                 token for token in np.flatnonzero(bits).tolist() if compiled.vocabulary.token_bytes[token]
             ]
@@ -127,7 +129,7 @@ def paths(compiled: CompiledDFA, rng: Random) -> list[list[int]]:
                 break
             weights = [len(compiled.vocabulary.token_bytes[token]) ** 2 for token in allowed]
             path += rng.choices(allowed, weights)
-            state = compiled.state_after(state, path[-1])
+            grammar.accept_tokens(path[-1:])
         found.append(path)
     return found
 
