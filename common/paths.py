@@ -74,7 +74,14 @@ def backup_folder(state_file: Path) -> Path:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a whole file or nothing, even with concurrent writers. Raises OSError."""
+    """Write a whole file or nothing, even with concurrent writers. Raises OSError.
+
+    A link keeps its place, and the file that it names is written. A device or pipe is written as it is.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_text(text, encoding="utf-8")
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:

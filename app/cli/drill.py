@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from interview.drills.drill import Drill
     from interview.drills.session import Result, Session
 
-HELP = """look NAME ...             see figures; paid once, cheap ones first  looks   list them
-hypothesis N SURE FIGURES the cause, your confidence in percent, and the figures that decide; before the fix
-fix N | fix OPTION=VALUE  apply a fix and run the same load again
-done                      end, and see the score                    quit    leave"""
-
+HELP = {
+    "look NAME ...": "see figures; paid once, cheap ones first",
+    "looks": "list the looks and what they cost",
+    "hypothesis N SURE FIGURES": "the cause, your confidence in percent, and the figures that decide; before the fix",
+    "fix N | fix OPTION=VALUE": "apply a fix and run the same load again",
+    "done": "end, and see the score",
+    "quit": "leave",
+}
+"""Command -> what it does."""
 WIDTH = 78
 COMMANDS = ("look", "l", "looks", "hypothesis", "h", "fix", "help", "?", "done", "quit", "q")
 
@@ -283,7 +287,8 @@ class _Floor:
         elif word == "looks":
             self._tell_looks()
         elif word in ("help", "?"):
-            self._say(HELP)
+            for command, says in HELP.items():
+                self._item(f" {command:25} ", says)
             self._tell_choices()
         else:
             raise ValueError(f"{word!r} is not a command; help lists them")
@@ -370,7 +375,7 @@ def _finish(session: Session, json: bool) -> None:
     for reason in debrief.lost(drill, read(session.id)):
         terminal.say(f"[dim]{terminal.literal(reason)}[/]")
     if score.brier is not None:
-        terminal.say(f"Brier score of your confidence: {score.brier:.2f} (0 is best, 0.25 is a coin)")
+        terminal.say(f"Brier score of your first statement: {score.brier:.2f} (0 is best, 0.25 is a coin)")
     terminal.say(f"[bold]It was:[/] {causes()[drill.cause]}")
     terminal.say(terminal.literal(drill.debrief.say))
     runs = debrief.runs_of(read(session.id))

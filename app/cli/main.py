@@ -169,12 +169,19 @@ def root(
         print(ctx.get_help())
 
 
+def with_home(word: str) -> str:
+    """Replace the `~` of `--ics=~/plan.ics`, which bash leaves as it is: else a folder named ~ would be made."""
+    name, equals, value = word.partition("=")
+    is_path = name.startswith("--") and value.startswith("~/")
+    return f"{name}{equals}{os.path.expanduser(value)}" if is_path else word
+
+
 def main() -> None:
     """Entry point of the `prep` console script."""
     terminal.prepare_streams()
     try:
         try:
-            app(prog_name="prep")
+            app(args=[with_home(word) for word in sys.argv[1:]], prog_name="prep")
         finally:
             sys.stdout.flush()
     except SystemExit as end:

@@ -135,6 +135,7 @@ class Case:
             *self.rows_of(fixes),
         ]
         asked.confidence, asked.all_right = guess["confidence"], found.is_solved
+        asked.cause_right = found.cause > 0
         asked.explain, asked.replies["drill"] = self.debrief, self.drill.code
         talk.note(
             asked,

@@ -91,6 +91,8 @@ class Asked:
     rescued: bool = False
     passed: bool = False
     all_right: bool | None = None
+    cause_right: bool | None = None
+    """Whether the cause of an incident was right: its confidence is about nothing else."""
     makes_a_point: bool = False
     """Whether prose comes near a key point, in words that the interviewer did not say."""
     explains: bool = False

@@ -267,3 +267,18 @@ def test_commands_that_measure_wait_for_the_compiler_unless_the_user_says_otherw
     monkeypatch.setenv("PREP_KERNELS_BUILD", "background")
     CliRunner().invoke(app, ["bench", "--help"])
     assert os.environ["PREP_KERNELS_BUILD"] == "background"
+
+
+def test_a_home_that_bash_leaves_in_an_option_is_found(tmp_path: Path) -> None:
+    prep(
+        "plan",
+        "--interview",
+        "14",
+        "--hours",
+        "5",
+        "--role",
+        "sre",
+        "--ics=~/plan.ics",
+        env={**os.environ, "HOME": str(tmp_path), "PREP_HOME": str(tmp_path)},
+    )
+    assert (tmp_path / "plan.ics").is_file()

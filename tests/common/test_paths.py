@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.paths import built_dir, cache_dir, data_dir, state_path
+from common.paths import built_dir, cache_dir, data_dir, state_path, write_atomically
 
 PRINT = "from common.paths import built_dir, cache_dir; print(built_dir(), cache_dir(), sep='\\n')"
 
@@ -46,3 +46,23 @@ def test_a_process_in_another_folder_finds_the_same_ones(
         check=True,
     )
     assert child.stdout.splitlines() == [str(tmp_path / "cache")] * 2
+
+
+def test_a_link_keeps_its_place_and_its_target_is_written(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.md", tmp_path / "link.md"
+    target.write_text("old")
+    link.symlink_to(target.name)
+    write_atomically(link, "new")
+    assert link.is_symlink() and target.read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.md", "target.md"]
+
+
+def test_a_device_is_written_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "to the reader")
+    assert os.read(reader, 100) == b"to the reader" and pipe.is_fifo()
+    os.close(reader)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(Path("/dev/full"), "x")

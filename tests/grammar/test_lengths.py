@@ -22,7 +22,7 @@ from engine.grammar.schema.texts import SchemaCompiler
 from engine.grammar.size import MAX_RANGES, num_ranges
 from engine.sampling_params import StructuredOutputsParams
 from tests.grammar.test_json_schema import accepts, compiled
-from tests.grammar.test_schema_suite import compiler
+from tests.grammar.test_schema_suite import EOS, compiler
 
 LIMITS = [64, 127, 128, 255, 256, 512, 1_024, 2_083]
 URLS = [
@@ -234,3 +234,25 @@ def test_many_urls_compile_with_xgrammar_and_are_refused_by_dfa_with_a_place() -
     value = {f"p{i}": "https://a.example/" + "p" * 500 for i in range(30)}
     grammar = compiler("auto").compile(StructuredOutputsParams(json=schema))
     assert grammar.start().accept_tokens(list(json.dumps(value).encode()))
+
+
+EMPTY = [
+    {"type": "string", "pattern": "^$", "maxLength": 5},
+    {"type": "object", "propertyNames": {"pattern": "^$", "maxLength": 3}},
+    {
+        "anyOf": [
+            {"type": "string", "pattern": "^a", "allOf": [{"pattern": "^b"}], "maxLength": 9},
+            {"type": "null"},
+        ]
+    },
+]
+
+
+@pytest.mark.parametrize("schema", EMPTY, ids=json.dumps)
+@pytest.mark.parametrize("backend", ["auto", "dfa"])
+def test_a_pattern_that_only_the_empty_string_or_nothing_fits_has_a_length(
+    schema: dict[str, Any], backend: str
+) -> None:
+    text = {"string": '""', "object": '{"": 1}'}.get(schema.get("type", ""), "null")
+    grammar = compiler(backend).compile(StructuredOutputsParams(json=schema))
+    assert grammar.start().accept_tokens([*text.encode(), EOS])

@@ -242,7 +242,7 @@ def test_hypotheses_fixes_and_looks_fit_into_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     floor = _Floor(Session(drill, tmp_path / "x.jsonl"), terminal.out())
-    floor._tell_choices()
+    floor._follow("help", [])
     floor._tell_looks()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 15 and max(map(len, lines)) <= 80

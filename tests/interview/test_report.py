@@ -15,11 +15,11 @@ from interview.mock.choose import choose, is_repeat
 from interview.mock.drawn import draw_scenario
 from interview.mock.keep import keep
 from interview.mock.report import Report, as_html, as_markdown, load, make, save
-from interview.mock.report.build import _command
+from interview.mock.report.build import _calibration, _command
 from interview.mock.scenario_list import load_scenarios
 from interview.mock.session import Session, SessionError, sessions
 from interview.mock.taking_up import literal
-from interview.mock.talk import Asked
+from interview.mock.talk import Asked, Spec, Talk
 from quizzes.experiments.registry import get
 from quizzes.experiments.runner import Runner
 from quizzes.learning.review import cards
@@ -184,3 +184,11 @@ def test_after_a_session_without_gaps_the_next_looks_at_what_was_not_observed(ru
     unseen = [row.title.lower() for row in report.axes if row.machine is None]
     assert all(row.machine >= 4 for row in report.axes if row.machine is not None)
     assert not unseen or report.next_session.endswith(unseen[0])
+
+
+@pytest.mark.parametrize(("cause_right", "wrong"), [(None, 1), (False, 1), (True, 0)])
+def test_confidence_in_a_cause_is_judged_by_the_cause_alone(cause_right: bool | None, wrong: int) -> None:
+    talk = Talk(Spec("x", "sre", "mid", 45, 3, ("sre.noon_cliff",), ""))
+    asked = Asked("s/x", "core", "incident", "", 3.0, confidence=95, all_right=False, cause_right=cause_right)
+    talk.asked.append(asked)
+    assert _calibration(talk)["sure_and_wrong"] == wrong

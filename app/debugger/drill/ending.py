@@ -62,7 +62,7 @@ def _score(score: Score, reasons: list[str]) -> None:
     brier = (
         ""
         if score.brier is None
-        else f" · Brier score of your confidence {score.brier:.2f} (0 is best, 0.25 is a coin)"
+        else f" · Brier score of your first statement {score.brier:.2f} (0 is best, 0.25 is a coin)"
     )
     st.caption(told(" · ".join([f"{spent}{brier}", *reasons])))
 

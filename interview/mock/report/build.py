@@ -228,13 +228,16 @@ def _title(key: str, drawn: Mapping[str, Drawn], said: str = "") -> str:
 def _calibration(talk: Talk) -> dict[str, Any]:
     """Return how many intervals held, and how often the candidate was sure and wrong."""
     held = [part for asked in talk.asked for part in asked.intervals]
-    sure = [asked for asked in talk.asked if (asked.confidence or 0) >= SURE and asked.all_right is not None]
+    graded = [
+        asked for asked in talk.asked if (asked.confidence or 0) >= SURE and asked.all_right is not None
+    ]
+    sure = [asked.all_right if asked.cause_right is None else asked.cause_right for asked in graded]
     return {
         "intervals": len(held),
         "held": sum(held),
         "boundless": sum(asked.boundless for asked in talk.asked),
         "sure": len(sure),
-        "sure_and_wrong": sum(not asked.all_right for asked in sure),
+        "sure_and_wrong": sum(not is_right for is_right in sure),
     }
 
 

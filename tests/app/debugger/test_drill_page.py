@@ -138,7 +138,7 @@ def test_a_drill_from_symptom_to_report(open_page: Opener) -> None:
     assert (
         "80 of 100 · solved" in said(app)
         and "1 of 2 figures" in said(app)
-        and "Brier score of your confidence 0.04" in said(app)
+        and "Brier score of your first statement 0.04" in said(app)
     )
     assert DRILL.debrief.say in said(app) and DRILL.debrief.question in said(app)
     assert app.get("download_button")
