@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -26,13 +26,13 @@ from typing import Any, Literal, Self, TypeVar
 from common.text import shown
 from engine.config import EngineArgs
 from engine.core.errors import EngineDeadError
+from engine.core.request import Request
 from engine.engine_core import EngineCore
 from engine.exec.core_process import CoreProcess
 from engine.frontend.input_processor import InvalidRequestError, Prompt
 from engine.frontend.llm_engine import LLMEngine
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
-from engine.frontend.turns import let_others_run
 from engine.lora.request import LoRARequest
 from engine.outputs import RequestOutput
 from engine.sampling_params import RequestOutputKind, SamplingParams, list_of
@@ -107,11 +107,8 @@ class AsyncLLM:
             priority=priority,
             trace_headers=trace_headers,
         )
-        for number, child in enumerate(children):
-            submitted.children.append(child)
-            await let_others_run(number)
         stream = OutputStream(asyncio.get_running_loop(), submitted.params.output_kind)
-        self._submit(submitted, stream)
+        self._submit(submitted, children, stream)
         is_finished = False
         try:
             while not is_finished:
@@ -214,7 +211,7 @@ class AsyncLLM:
         self._commands.put(command)
         self.llm_engine.wake()
 
-    def _submit(self, submitted: SubmittedRequest, stream: OutputStream) -> None:
+    def _submit(self, submitted: SubmittedRequest, children: Iterator[Request], stream: OutputStream) -> None:
         with self._lock:
             self._check_alive()
             if (request_id := submitted.request_id) in self._streams:
@@ -222,7 +219,7 @@ class AsyncLLM:
                     f"a request with id {request_id!r} is not finished yet; use another id"
                 )
             self._streams[request_id] = stream
-            self._command(partial(self._add, submitted))
+            self._command(partial(self._add, submitted, children))
 
     async def _call(self, function: Callable[[], Result]) -> Result:
         """Run a function in the engine thread, between two steps."""
@@ -283,7 +280,9 @@ class AsyncLLM:
             is_idle = False
         return True
 
-    def _add(self, submitted: SubmittedRequest) -> None:
+    def _add(self, submitted: SubmittedRequest, children: Iterator[Request]) -> None:
+        """Add a request. Its children are made here: many of them would hold up other clients in the event loop."""
+        submitted.children.extend(children)
         try:
             self.llm_engine.add(submitted)
         except ValueError as error:  # the core rejects this request; the others go on

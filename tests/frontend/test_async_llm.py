@@ -18,6 +18,8 @@ from engine.sampling_params import RequestOutputKind
 from tests.waiting import one_turn
 
 DELTA = RequestOutputKind.DELTA
+WIDE = 64
+"""Completions of a request that is submitted in one turn of the event loop, as one with n=1 is."""
 
 
 @pytest.fixture
@@ -143,12 +145,13 @@ async def test_leaving_the_loop_aborts_the_request(async_llm: AsyncLLM) -> None:
     await assert_idle(async_llm)
 
 
+@pytest.mark.parametrize("n", [2, WIDE])
 async def test_a_client_cancelled_before_its_first_step_is_never_computed(
-    async_llm: AsyncLLM, gate: Gate
+    async_llm: AsyncLLM, gate: Gate, n: int
 ) -> None:
     stayer = asyncio.create_task(last(async_llm, "the cat", params(3), "stayer"))
     await gate.arrival()
-    early = asyncio.create_task(last(async_llm, "hello", params(100, n=2), "early"))
+    early = asyncio.create_task(last(async_llm, "hello", params(100, n=n), "early"))
     await one_turn()  # it has submitted
     early.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -185,6 +188,17 @@ async def test_abort_ends_a_stream_with_what_it_has(async_llm: AsyncLLM, gate: G
     output = await reader
     assert output.finished and {c.finish_reason for c in output.outputs} == {"abort"}
     assert all(0 < len(c.token_ids) < 100 for c in output.outputs)
+
+
+@pytest.mark.parametrize("n", [1, WIDE])
+async def test_an_abort_reaches_a_request_from_the_first_turn_of_its_client(
+    async_llm: AsyncLLM, gate: Gate, n: int
+) -> None:
+    reader = asyncio.create_task(last(async_llm, "hello", params(40, n=n), "r"))
+    await one_turn()
+    await async_llm.abort("r")
+    gate.open()
+    assert {each.finish_reason for each in (await reader).outputs} == {"abort"}
 
 
 async def test_an_abort_in_the_step_that_finishes_comes_too_late(async_llm: AsyncLLM, gate: Gate) -> None:
@@ -229,6 +243,16 @@ async def test_an_id_in_use_is_refused_and_its_owner_goes_on(async_llm: AsyncLLM
         await last(async_llm, "the cat", params(), "r")
     gate.open()
     assert (await owner).outputs[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("n", [1, WIDE])
+async def test_of_two_requests_with_one_id_the_first_has_it(async_llm: AsyncLLM, gate: Gate, n: int) -> None:
+    owner = asyncio.create_task(last(async_llm, "hello", params(4, n=n), "r"))
+    await one_turn()
+    with pytest.raises(InvalidRequestError, match="'r' is not finished yet"):
+        await last(async_llm, "the cat", params(), "r")
+    gate.open()
+    assert len((await owner).outputs) == n
 
 
 async def test_a_late_farewell_does_not_end_the_next_owner_of_the_id(async_llm: AsyncLLM, gate: Gate) -> None:
@@ -299,6 +323,18 @@ async def test_shutdown_tells_those_who_wait(async_llm: AsyncLLM, gate: Gate) ->
     with pytest.raises(EngineDeadError, match="shut down"):
         await last(async_llm, "hello", params())
     assert not async_llm._thread.is_alive()
+
+
+@pytest.mark.parametrize("n", [1, WIDE])
+async def test_shutdown_tells_a_client_that_has_just_begun(async_llm: AsyncLLM, gate: Gate, n: int) -> None:
+    reader = asyncio.create_task(last(async_llm, "hello", params(100, n=n), "r"))
+    await one_turn()
+    assert list(async_llm._streams) == ["r"]
+    stopping = asyncio.create_task(asyncio.to_thread(async_llm.shutdown))
+    gate.open()
+    with pytest.raises(EngineDeadError, match="shut down"):
+        await reader
+    await stopping
 
 
 def test_one_engine_serves_one_event_loop_after_another(async_llm: AsyncLLM) -> None:

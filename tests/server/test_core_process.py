@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -145,6 +146,21 @@ def test_an_idle_engine_that_is_killed_is_noticed_at_once_and_one_that_sleeps_is
 
     asyncio.run(run())
     llm.shutdown()
+
+
+@pytest.mark.parametrize(("mode", "reason"), [("wait", "length"), ("abort", "abort")])
+def test_an_engine_that_goes_to_sleep_sees_a_wide_request_that_has_just_begun(mode: Any, reason: str) -> None:
+    many = SamplingParams(n=64, max_tokens=40, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY)
+
+    async def run(llm: AsyncLLM) -> None:
+        stream = llm.generate("Hello", many)
+        begun = asyncio.create_task(anext(stream))
+        await one_turn()
+        await llm.sleep(1, mode)
+        assert {each.finish_reason for each in (await begun).outputs} == {reason}
+
+    with AsyncLLM(ARGS, own_process=True) as llm:
+        asyncio.run(run(llm))
 
 
 def test_settings_that_cannot_work_are_the_error_of_the_start() -> None:
