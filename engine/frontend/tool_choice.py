@@ -190,24 +190,6 @@ def _shown(tool: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, An
     return {**tool, "function": complete} if "function" in tool else complete
 
 
-def tools_of_request(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the tools of an HTTP request as vLLM's server gives them to the template.
-
-    `description` and `parameters` are null if absent, and fields that vLLM does not know are left out.
-    """
-    found = []
-    for index, tool in enumerate(tools):
-        function = _function(tool, index)
-        shown_function = {"name": function["name"], **dict.fromkeys(("description", "parameters"))}
-        optional = {"defer_loading": tool.get("defer_loading"), **function}
-        for name in ("description", "parameters", "strict", "defer_loading"):
-            if optional.get(name) is not None:
-                shown_function[name] = optional[name]
-        deferred = {} if tool.get("defer_loading") is None else {"defer_loading": tool["defer_loading"]}
-        found.append({"type": "function", "function": shown_function, **deferred})
-    return found
-
-
 def _named(choice: ToolChoice, names: list[str]) -> str:
     function = choice.get("function") if isinstance(choice, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None

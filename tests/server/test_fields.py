@@ -154,6 +154,14 @@ def test_the_variables_of_a_chat_reach_its_template(llm: AsyncLLM, monkeypatch: 
          {"type": "function",
           "function": {"name": "f", "description": "d", "parameters": None, "defer_loading": True},
           "defer_loading": True}),
+        ({"defer_loading": True, "function": {"name": "f", "defer_loading": None, "strict": "yes"}},
+         {"type": "function",
+          "function": {"name": "f", "description": None, "parameters": None, "strict": True, "defer_loading": True},
+          "defer_loading": True}),
+        ({"defer_loading": True, "function": {"name": "f", "defer_loading": False}},
+         {"type": "function",
+          "function": {"name": "f", "description": None, "parameters": None, "defer_loading": False},
+          "defer_loading": True}),
     ],
 )  # fmt: skip
 def test_templates_see_tools_as_in_vllm(
@@ -165,6 +173,24 @@ def test_templates_see_tools_as_in_vllm(
     monkeypatch.setitem(service.tokenizer.chat_templates, "default", "{{ tools | tojson }}")
     rendered = chats.render(service, ChatCompletionRequest(messages=HELLO, tools=[tool]))["prompt"]
     assert rendered == json.dumps([shown])
+
+
+@pytest.mark.parametrize(
+    ("tool", "place"),
+    [
+        ({"type": "tool", "function": {"name": "f"}}, "tools[0].type"),
+        ({"function": {"name": "f"}, "defer_loading": "abc"}, "tools[0].defer_loading"),
+        ({"function": {"name": "f", "defer_loading": "abc"}}, "tools[0].function.defer_loading"),
+        ({"function": {"name": "f", "description": 5}}, "tools[0].function.description"),
+        ({"function": {"name": "f", "strict": "abc"}}, "tools[0].function.strict"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
+def test_fields_of_tools_have_vllms_types(
+    client: TestClient, path: str, tool: dict[str, Any], place: str
+) -> None:
+    answer = client.post(path, json={"messages": HELLO, "tools": [tool], "max_tokens": 1})
+    assert error(answer, 400)["message"].startswith(f"{place}: must be ")
 
 
 def test_a_chat_may_have_its_special_tokens_twice(llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch) -> None:
