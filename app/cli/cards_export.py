@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli import terminal
-from app.cli.options import TopicOption, option
+from app.cli.options import TopicOption, make_folder_of, option
 from common.text import counted
 from quizzes.topics import ROLES, TOPICS, resolve
 
@@ -79,11 +78,7 @@ def _check(path: Path | None, suffix: str, what: str, library: str, force: bool)
         raise terminal.Problem(f"{shown} does not end in {suffix}", f"use {path.with_suffix(suffix).name}")
     if path.exists() and not force:
         raise terminal.Problem(f"{shown} exists", "use another name, or --force to overwrite it")
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise terminal.Problem(f"there is no folder {folder}", "create it first, or use another path")
-    if not os.access(folder, os.W_OK):
-        raise terminal.Problem(f"cannot write to {folder}", "use another path", code=terminal.ENVIRONMENT)
+    make_folder_of(path)
 
 
 def _entries(topics: list[str], role: str | None, seed: int) -> tuple[list[Entry], list[str]]:

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from app.cli import terminal
+from app.cli.options import remove_empty_folders
 
 
 class Entry(NamedTuple):
@@ -127,6 +128,8 @@ class LazyGroup(TyperGroup):
             if is_usage_error or terminal.debug_wanted():
                 raise
             raise terminal.explain(error) from None
+        finally:
+            remove_empty_folders()
 
 
 def _missing(error: Any) -> terminal.Problem:

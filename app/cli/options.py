@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -37,9 +38,13 @@ def argument(help: str | None = None, **settings: Any) -> Any:
 
 
 def make_folder_of(*files: Path | None) -> None:
-    """Make the folders of files that a command will write; called before its work. Raises Problem if one cannot be."""
+    """Make the folders of files that a command will write; called before its work. Raises Problem if one cannot be.
+
+    `prep` removes those that are still empty when the command ends, such as after an error.
+    """
     for file in filter(None, files):
         folder = file.absolute().parent
+        _NEW_FOLDERS.extend(each for each in (folder, *folder.parents) if not each.exists())
         try:
             folder.mkdir(parents=True, exist_ok=True)
             why = f"{shown(file)} is a folder" if file.is_dir() else why_unwritable(folder)
@@ -49,6 +54,18 @@ def make_folder_of(*files: Path | None) -> None:
             why = error.strerror or str(error)
         if why:
             raise Problem(f"cannot write {shown(file)}: {why}", "use another path", code=ENVIRONMENT)
+
+
+_NEW_FOLDERS: list[Path] = []
+"""Folders that `make_folder_of` made for the command that runs."""
+
+
+def remove_empty_folders() -> None:
+    """Remove the folders that `make_folder_of` made and that hold nothing."""
+    for folder in sorted(_NEW_FOLDERS, reverse=True):  # the innermost first
+        with suppress(OSError):
+            folder.rmdir()
+    _NEW_FOLDERS.clear()
 
 
 JsonOption = Annotated[bool, option("Print JSON for scripts.", "--json")]

@@ -15,7 +15,7 @@ from rich.markup import escape
 from typer.core import TyperCommand
 
 from app.cli import terminal
-from app.cli.options import JsonOption, SetOption, argument, option, parse_settings
+from app.cli.options import JsonOption, SetOption, argument, make_folder_of, option, parse_settings
 from common.text import counted, plain_value
 from common.typed_value import value_text
 from quizzes.experiments import Result, registry
@@ -117,6 +117,7 @@ def run(
     experiment.check(args)
     if trace is not None and trace.exists():
         raise terminal.Problem(f"{trace} exists", "give --trace another name, or remove it first")
+    make_folder_of(trace, plot)
     with Runner() as runner, terminal.loading(name), told():
         outcome = runner.run(name, args, seed=seed, trace=trace, fresh=fresh)
     if plot is not None:

@@ -113,7 +113,6 @@ def test_exports_open_again(tmp_path: Path) -> None:
     [
         ((), "nothing to export"),
         (("--pdf", "x.txt"), "does not end in .pdf"),
-        (("--pdf", "/nowhere/x.pdf"), "there is no folder /nowhere"),
         (("--anki", "x.apkg", "--topic", "memry"), "did you mean 'memory'"),
         (("--anki", "x.apkg", "--role", "cook"), "unknown role"),
     ],

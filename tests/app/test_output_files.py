@@ -21,6 +21,8 @@ COMMANDS = [
     "diagnose http://127.0.0.1:1 --save",
     "sim autoscale --svg",
     "sim fleet --routes",
+    "run batching.static_vs_continuous --trace",
+    "run batching.static_vs_continuous --plot",
 ]
 
 
@@ -49,3 +51,23 @@ def test_a_folder_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
 def test_a_missing_folder_is_made(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["plan", "--interview", "21", "--ics", "new/plan.ics"])
     assert done.exit_code == 0 and (tmp_path / "new" / "plan.ics").is_file()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "capacity nosuch --svg",
+        "mock report nosuch --html",
+        "run batching.static_vs_continuous --set slots=0 --trace",
+    ],
+)
+def test_a_command_that_fails_leaves_no_folder_behind(tmp_path: Path, command: str) -> None:
+    (tmp_path / "kept").mkdir()
+    done = CliRunner().invoke(app, [*command.split(), "kept/new/deep/out"])
+    assert done.exit_code not in (0, 3) and not list((tmp_path / "kept").iterdir())
+
+
+def test_a_cheat_sheet_below_a_file_is_refused_in_the_same_words(tmp_path: Path) -> None:
+    (tmp_path / "note").write_text("kept")
+    done = CliRunner().invoke(app, ["cards", "export", "--pdf", "note/out.pdf"])
+    assert done.exit_code == 3 and "cannot write note/out.pdf: note is not a folder" in done.stderr
