@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
@@ -63,7 +64,9 @@ def plan(
     """
     bank = open_bank()
     with State.open() as state:  # not open_state: a plan without your answers would mislead
-        hour = _hour(at, given=interview, has_date=_has_date(state, dt.date.today()))
+        options = {"interview": interview, "hours": hours, "role": role, "level": level, "all": all_}
+        options |= {"ics": ics, "markdown": markdown, "script": script, "json": json}
+        hour = _hour(at, options, has_date=_has_date(state, dt.date.today()))
         make_folder_of(ics, markdown)
         given = {"role": role, "level": level, "interview_date": interview, "hours_per_week": hours}
         _settle(state, given, Dialogue(script, quiet=json))
@@ -104,16 +107,27 @@ def _has_date(state: State, today: dt.date) -> bool:
     return date is not None and date >= today
 
 
-def _hour(text: str, *, given: str | None, has_date: bool) -> dt.time:
-    """Return the hour of the calendar. Raises Problem, whose next step gives a date if none is saved."""
+def _hour(text: str, options: dict[str, Any], *, has_date: bool) -> dt.time:
+    """Return the hour of the calendar. Raises Problem, whose next step is the command with another hour.
+
+    options: those that were given. The next step has a date if none is given or saved, and a calendar.
+    """
     try:
         return dt.time.fromisoformat(text).replace(tzinfo=None)
     except ValueError:
-        example = f"prep plan{'' if has_date else ' --interview 21'} --ics plan.ics --at 19:00"
         why = f"--at {text!r} is not a time; use HH:MM"
-        if not has_date and given is None:
+        if not has_date and options["interview"] is None:
             why += ". No interview date is set either"
-        raise terminal.Problem(why, example) from None
+            options = {**options, "interview": 21}
+        if options["ics"] is None:
+            options = {**options, "ics": "plan.ics"}
+        words = [
+            word
+            for name, value in options.items()
+            if value is not None and value is not False
+            for word in (f"--{name}", *([] if value is True else [f"{value}"]))
+        ]
+        raise terminal.Problem(why, shlex.join(["prep", "plan", *words, "--at", "19:00"])) from None
 
 
 def as_json(found: Plan) -> dict[str, Any]:

@@ -65,6 +65,21 @@ def test_the_hint_for_an_hour_runs_once_there_is_a_date() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("--hours 5 --role sre --all", "--interview 21 --hours 5.0 --role sre --all --ics plan.ics"),
+        ("--interview 9 --ics 'my plan.ics' --json", "--interview 9 --ics 'my plan.ics' --json"),
+        ("--markdown plan.md", "--interview 21 --ics plan.ics --markdown plan.md"),
+    ],
+)
+def test_the_hint_for_an_hour_keeps_the_options_that_were_given(given: str, kept: str) -> None:
+    done = CliRunner().invoke(app, ["plan", *shlex.split(given), "--at", "25:00"])
+    [hint] = NEXT.findall(done.output)
+    assert hint == f"prep plan {kept} --at 19:00"
+    assert CliRunner().invoke(app, shlex.split(hint)[1:]).exit_code == 0
+
+
+@pytest.mark.parametrize(
     ("words", "meant"),
     [
         ("lesson 6", "prep lesson open 06"),
