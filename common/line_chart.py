@@ -12,6 +12,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("", "7 4", "2 3", "9 3 2 3", "4 4", "1 5")
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, TOP, BOTTOM = 84, 20, 34, 52
+LEAST = 1e-300
+"""Smaller ends of an axis have no power of ten below them."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,12 @@ def draw(
     marks: Sequence[tuple[float, str]] = (),
     title: str = "",
 ) -> str:
-    """Return an SVG of lines over x, from 0 on both axes; marks are vertical lines with a text."""
-    most_x = max(x for line in lines for x, _ in line.points) or 1.0
-    most_y = 1.05 * max(y for line in lines for _, y in line.points) or 1.0
+    """Return an SVG of lines over x, from 0 on both axes; marks are vertical lines with a text.
+
+    Raises ValueError for a number that is not finite.
+    """
+    most_x = _end_of_axis([x for line in lines for x, _ in line.points])
+    most_y = _end_of_axis([1.05 * y for line in lines for _, y in line.points])
 
     def place(x: float, y: float) -> tuple[float, float]:
         across, down = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -67,10 +72,20 @@ def draw(
 
 
 def round_ticks(most: float) -> list[float]:
-    """Return three to six round numbers from 0 to at most `most`."""
+    """Return three to six round numbers from 0 to `most`. Raises ValueError unless that is positive and finite."""
+    if not LEAST <= most < math.inf:
+        raise ValueError(f"the end of an axis must be at least {LEAST:g} and finite, got {most}")
     power = 10.0 ** math.floor(math.log10(most))
     step = next(part * power for part in (0.2, 0.25, 0.5, 1, 2) if most < 6 * part * power)
     return [step * number for number in range(int(most / step * (1 + 1e-9)) + 1)]
+
+
+def _end_of_axis(values: Sequence[float]) -> float:
+    """Return the largest value; 1 if none is positive."""
+    if wrong := [value for value in values if not math.isfinite(value)]:
+        raise ValueError(f"a chart needs finite numbers, got {wrong[0]}")
+    most = max(values)
+    return most if most >= LEAST else 1.0
 
 
 def _path(line: Line) -> list[tuple[float, float]]:
