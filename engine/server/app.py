@@ -235,6 +235,8 @@ def _add_sleep(app: FastAPI, service: Service, metrics: PrometheusLogger) -> Non
             raise ApiError(400, f"level must be 1 or 2, got {level}", param="level")
         service.admission.is_asleep = True
         try:
+            async with service.models.submitting:
+                pass  # a request that is being submitted is aborted or waited for as a whole
             await service.llm.sleep(level, mode)
         finally:
             service.admission.is_asleep = service.llm.is_sleeping

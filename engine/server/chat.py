@@ -52,7 +52,6 @@ class Chat:
     prompt: dict[str, Any]
     plan: ToolPlan
     params: SamplingParams
-    adapter: Any
     role: str
     _calls: dict[int, ToolCallStream] = field(default_factory=dict)
     """Per choice: the tool calls in the text of a stream."""
@@ -110,7 +109,7 @@ class Chat:
             self.prompt,  # type: ignore[arg-type]
             self.params,
             engine_id(self.answer.id),
-            lora_request=self.adapter,
+            lora_request=self.service.models.find(self.answer.model)[1],  # it may be unloaded by now
             priority=self.service.priority(self.request),
             trace_headers=self.answer.trace_headers,
         )
@@ -219,7 +218,7 @@ class Chat:
 
 def prepare(service: Service, request: ChatCompletionRequest, headers: Mapping[str, str]) -> Chat:
     """Check a request and render its messages. Raises ApiError, or ValueError for what is out of range."""
-    name, adapter = service.models.find(request.model)
+    name, _ = service.models.find(request.model)
     check(request)
     if request.top_logprobs and not request.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs=true", param="top_logprobs")
@@ -247,7 +246,7 @@ def prepare(service: Service, request: ChatCompletionRequest, headers: Mapping[s
     role = (
         "assistant" if request.add_generation_prompt else str(request.messages[-1].get("role", "assistant"))
     )
-    return Chat(service, request, answer, prompt, plan, plan.constrain(params), adapter, role)
+    return Chat(service, request, answer, prompt, plan, plan.constrain(params), role)
 
 
 def tool_plan(request: ChatCompletionRequest, parser: str) -> ToolPlan:

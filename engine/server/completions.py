@@ -33,7 +33,6 @@ class Completion:
     texts: list[str]
     """The prompts as text, for `echo`."""
     params: SamplingParams
-    adapter: Any
     _offsets: dict[int, int] = field(default_factory=dict)
     """Characters of each choice that its logprobs have covered."""
 
@@ -85,20 +84,24 @@ class Completion:
         for prompt in prompts:
             if self.request.cache_salt is not None:
                 prompt["cache_salt"] = self.request.cache_salt
-        outputs = [
-            self.service.llm.generate(
-                prompt,
-                self.params,
-                engine_id(self.answer.id, number),
-                lora_request=self.adapter,
-                priority=self.service.priority(self.request),
-                trace_headers=self.answer.trace_headers,
-            )
-            for number, prompt in enumerate(prompts)
-        ]
-        async with aclosing(merged(outputs)) as found:
+        outputs = [self._run(number, prompt) for number, prompt in enumerate(prompts)]
+        async with aclosing(merged(outputs, self.service.models.submitting)) as found:
             async for each in found:
                 yield each
+
+    async def _run(self, number: int, prompt: Any) -> AsyncGenerator[RequestOutput, None]:
+        """Submit a prompt. Its adapter is found here: one that was unloaded since `prepare` must not load again."""
+        found = self.service.llm.generate(
+            prompt,
+            self.params,
+            engine_id(self.answer.id, number),
+            lora_request=self.service.models.find(self.answer.model)[1],
+            priority=self.service.priority(self.request),
+            trace_headers=self.answer.trace_headers,
+        )
+        async with aclosing(found) as outputs:
+            async for output in outputs:
+                yield output
 
     def _choice(
         self, number: int, completion: CompletionOutput, output: RequestOutput, *, is_first: bool
@@ -137,7 +140,7 @@ class Completion:
 
 def prepare(service: Service, request: CompletionRequest, headers: Mapping[str, str]) -> Completion:
     """Check a request and tokenise its prompts. Raises ApiError, or ValueError for parameters out of range."""
-    name, adapter = service.models.find(request.model)
+    name, _ = service.models.find(request.model)
     check(request)
     tokenizer = service.tokenizer
     ids, texts = [], []
@@ -172,7 +175,7 @@ def prepare(service: Service, request: CompletionRequest, headers: Mapping[str, 
         prompt_logprobs=of_prompt,
     )
     answer = service.answer("text_completion", name, "cmpl", request, headers)
-    return Completion(service, request, answer, ids, texts, params, adapter)
+    return Completion(service, request, answer, ids, texts, params)
 
 
 def truncated(token_ids: list[int], request: GenerationRequest, max_model_len: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -20,6 +21,8 @@ class Models:
         self._llm, self.names, self._root = llm, names, root
         self._adapters: dict[str, LoRARequest] = {}
         self._created = int(time.time())
+        self.submitting = asyncio.Lock()
+        """Held while a request submits its prompts in several turns, and while adapters change."""
 
     def find(self, name: str | None) -> tuple[str, LoRARequest | None]:
         """Return the name for the answer, and the adapter if the name is one. Raises ApiError 404."""
@@ -48,7 +51,8 @@ class Models:
         if name in self.names:
             raise ApiError(400, f"{name!r} is the name of the base model; choose another", param="lora_name")
         try:
-            loaded = await self._llm.load_lora_adapter(name, path, load_inplace=request.load_inplace)
+            async with self.submitting:
+                loaded = await self._llm.load_lora_adapter(name, path, load_inplace=request.load_inplace)
         except (LoRAError, OSError, ValueError) as error:
             raise ApiError(400, str(error), param="lora_path") from None
         self._adapters[name] = loaded
@@ -58,8 +62,9 @@ class Models:
         """Unload an adapter; unfinished requests still finish with it. Raises ApiError 404 if it is unknown."""
         if name not in self._adapters:
             raise ApiError(404, f"The lora adapter `{name}` cannot be found.", param="lora_name")
-        await self._llm.unload_lora_adapter(name)
-        del self._adapters[name]
+        async with self.submitting:
+            self._adapters.pop(name, None)  # first: a request that finds it would load it again
+            await self._llm.unload_lora_adapter(name)
         return f"Success: LoRA adapter '{name}' removed successfully."
 
     def _card(self, name: str, root: str, parent: str | None, max_model_len: int | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -266,10 +266,12 @@ async def events(first: dict[str, Any], others: AsyncGenerator[dict[str, Any], N
 
 async def merged(
     outputs: Sequence[AsyncGenerator[RequestOutput, None]],
+    submitting: AbstractAsyncContextManager[Any] | None = None,
 ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
     """Yield the outputs of several requests as they come, each with the number of its request.
 
-    A reader that is slow has at most one output of each waiting here; the engine merges the others.
+    A reader that is slow has at most one output of each waiting here; the engine merges the others. submitting: held
+    until all requests have begun.
     """
     if len(outputs) == 1:
         async with aclosing(outputs[0]) as only:
@@ -289,9 +291,11 @@ async def merged(
 
     tasks: list[asyncio.Task[None]] = []
     try:
-        for number in range(len(outputs)):
-            tasks.append(asyncio.create_task(read(number)))
-            await let_others_run(number)
+        async with submitting or nullcontext():
+            for number in range(len(outputs)):
+                tasks.append(asyncio.create_task(read(number)))
+                await let_others_run(number)
+            await asyncio.sleep(0)  # the last ones begin
         num_open, num_read = len(outputs), count()
         while num_open:
             await let_others_run(next(num_read))  # a queue that holds something does not

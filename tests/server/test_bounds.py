@@ -19,11 +19,13 @@ from engine.async_llm import AsyncLLM
 from engine.config import EngineArgs
 from engine.frontend import parallel_sampling
 from engine.frontend.turns import AT_ONCE
-from engine.server import protocol, service
+from engine.server import chat as chats
+from engine.server import completions, protocol, service
 from engine.server.bodies import parse
 from engine.server.chat import Chat
 from engine.server.completions import Completion
-from engine.server.errors import LONGEST_MESSAGE, LONGEST_PARAM
+from engine.server.errors import LONGEST_MESSAGE, LONGEST_PARAM, ApiError
+from engine.server.protocol import ChatCompletionRequest, CompletionRequest, LoadLoRARequest
 from engine.server.service import LARGE_BODY, merged
 from tests.server.conftest import Start, application
 from tests.server.test_api import HELLO, error
@@ -337,6 +339,57 @@ def test_a_failure_of_one_prompt_ends_the_others() -> None:
     with pytest.raises(ValueError, match="prompt 3"):
         asyncio.run(run())
     assert sorted(ended) == list(range(5))
+
+
+@pytest.fixture
+def with_adapters() -> Iterator[AsyncLLM]:
+    args = EngineArgs(
+        model="shop", max_num_seqs=WIDE, num_gpu_blocks_override=512, enable_lora=True, max_lora_rank=16
+    )
+    with AsyncLLM(args) as llm:
+        yield llm
+
+
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_an_adapter_unloaded_after_a_body_is_prepared_is_not_loaded_again(
+    with_adapters: AsyncLLM, is_chat: bool
+) -> None:
+    """A large body is prepared in a thread, and the event loop unloads the adapter meanwhile."""
+    app_service = application(with_adapters)[1]
+
+    async def run() -> None:
+        await app_service.models.load(LoadLoRARequest(lora_name="x", lora_path="shop-lora-recommend"))
+        if is_chat:
+            prepared: Any = chats.prepare(app_service, ChatCompletionRequest(model="x", messages=HELLO), {})
+        else:
+            prepared = completions.prepare(app_service, CompletionRequest(model="x", prompt="a"), {})
+        await app_service.models.unload("x")
+        with pytest.raises(ApiError, match="`x` does not exist"):
+            await prepared.full()
+        assert await with_adapters.list_lora_adapters() == []
+
+    asyncio.run(run())
+
+
+def test_an_adapter_unloaded_while_prompts_are_submitted_serves_them_all_and_stays_away(
+    with_adapters: AsyncLLM,
+) -> None:
+    async def run(llm: AsyncLLM) -> None:
+        app = application(llm)[0].app
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+            adapter = {"lora_name": "x", "lora_path": "shop-lora-recommend"}
+            assert (await client.post("/v1/load_lora_adapter", json=adapter)).status_code == 200
+            body = {"model": "x", "prompt": [[300]] * 1024, "max_tokens": 1}
+            asking = asyncio.create_task(client.post("/v1/completions", json=body))
+            while not llm._streams:
+                await one_turn()
+            assert (await client.post("/v1/unload_lora_adapter", json=adapter)).status_code == 200
+            answer = await asking
+            assert answer.status_code == 200 and len(answer.json()["choices"]) == 1024
+            assert await llm.list_lora_adapters() == []
+            assert (await client.post("/v1/load_lora_adapter", json=adapter)).status_code == 200
+
+    asyncio.run(run(with_adapters))
 
 
 def test_prompts_and_completions_of_a_request_are_limited(llm: AsyncLLM) -> None:
