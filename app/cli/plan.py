@@ -64,7 +64,13 @@ def plan(
     """
     bank = open_bank()
     with State.open() as state:  # not open_state: a plan without your answers would mislead
-        options = {"interview": interview, "hours": hours, "role": role, "level": level, "all": all_}
+        options: dict[str, Any] = {
+            "interview": interview,
+            "hours": hours,
+            "role": role,
+            "level": level,
+            "all": all_,
+        }
         options |= {"ics": ics, "markdown": markdown, "script": script, "json": json}
         hour = _hour(at, options, has_date=_has_date(state, dt.date.today()))
         make_folder_of(ics, markdown)
