@@ -15,7 +15,7 @@ from engine.server.errors import ApiError
 
 
 class Function(BaseModel):
-    """What a tool calls. Other fields are left out, as in vLLM."""
+    """Function that a tool calls. Other fields are left out, as in vLLM."""
 
     name: str
     description: str | None = None
