@@ -76,8 +76,9 @@ def round_ticks(most: float) -> list[float]:
     if not LEAST <= most < math.inf:
         raise ValueError(f"the end of an axis must be at least {LEAST:g} and finite, got {most}")
     power = 10.0 ** math.floor(math.log10(most))
-    step = next(part * power for part in (0.2, 0.25, 0.5, 1, 2) if most < 6 * part * power)
-    return [step * number for number in range(int(most / step * (1 + 1e-9)) + 1)]
+    above = most * (1 + 1e-9)  # 0.3 is less than 6 * 0.05 in floating point
+    step = next(part * power for part in (0.2, 0.25, 0.5, 1, 2, 5) if above < 6 * part * power)
+    return [step * number for number in range(int(above / step) + 1)]
 
 
 def _end_of_axis(values: Sequence[float]) -> float:

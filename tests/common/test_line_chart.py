@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from common.line_chart import Line, draw, round_ticks
@@ -20,6 +20,9 @@ def test_numbers_of_an_axis_are_round(most: float, ticks: list[float]) -> None:
 
 
 @given(st.floats(1e-300, 1e307))
+@example(0.3)
+@example(0.6)
+@example(1.2)
 def test_an_axis_has_three_to_six_numbers_and_none_beyond_it(most: float) -> None:
     found = round_ticks(most)
     assert 3 <= len(found) <= 6 and found[0] == 0 and found[-1] <= most * (1 + 1e-6)
