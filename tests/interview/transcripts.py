@@ -20,7 +20,7 @@ import yaml
 from interview.mock.coding import check, solution, start
 from interview.mock.scenario_list import Scenarios, load_scenarios
 from interview.mock.session import Session
-from interview.mock.talk import Spec, with_rules
+from interview.mock.talk import Spec
 from interview.mock.turns import Ask, Continue, Form, Mark, Menu, Program, Rate, RunExperiment, Turn
 from quizzes.experiments.registry import Inconclusive, NeedsHardware
 from quizzes.experiments.runner import RunFailed, Runner
@@ -77,7 +77,8 @@ def play(
     name = transcript["scenario"]
     entry = scenarios.entries[name]
     minutes, seed = transcript.get("minutes", 45), transcript["seed"]
-    spec = with_rules(Spec(f"t{seed}", entry.role, entry.level, minutes, seed, (name,), ""))
+    # The labelled sessions end without a return to follow-ups: there are no replies for that.
+    spec = Spec(f"t{seed}", entry.role, entry.level, minutes, seed, (name,), "", skips_said=True)
     with tempfile.TemporaryDirectory() as home, patch.dict(os.environ, {"PREP_HOME": home}):
         if results is not None:
             (Path(home) / "cache").symlink_to(results)
