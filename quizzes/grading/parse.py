@@ -131,7 +131,6 @@ def clean(text: str) -> str:
 
 
 def _int(text: str, answer: Answer) -> Parsed:
-    _not_a_negative_count(text, answer)
     parsed = _quantity(text, answer)
     if parsed.value.denominator != 1:
         of = f" of {answer.unit}: {_figure(float(parsed.value))}" if answer.unit else ""
@@ -161,6 +160,7 @@ def _quantity(text: str, answer: Answer) -> Parsed:
     if number is None:
         where = f" in {answer.unit}" if answer.unit else ""
         raise ParseError(f"{_quote(text)} is not a number", f"type a number{where}: 1536 or 1.5k")
+    _not_a_negative_count(number, asked)
     if not rest:
         _not_a_share_for_percent(number, asked)
         return Parsed(number, face=float(number))
@@ -186,11 +186,10 @@ def _quantity(text: str, answer: Answer) -> Parsed:
     return Parsed(value, found.text, float(typed), remark)
 
 
-def _not_a_negative_count(text: str, answer: Answer) -> None:
+def _not_a_negative_count(number: Fraction, asked: Unit | None) -> None:
     """Raise ParseError for "-5 steps". A difference of bytes or of milliseconds may be negative."""
-    number, _ = _split_number(text)
-    if answer.unit and number is not None and number < 0 and expected_unit(answer.unit).is_count:
-        raise ParseError(f"a number of {answer.unit} is not negative", "type 0 or more")
+    if number < 0 and asked is not None and asked.is_count:
+        raise ParseError(f"a number of {asked.text} is not negative", "type 0 or more")
 
 
 def _not_a_binary_thousand(number: Fraction, rest: str, asked: Unit | None, answer: Answer) -> None:

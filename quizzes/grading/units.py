@@ -67,6 +67,8 @@ SHORT |= {"GBps": "GB/s", "TBps": "TB/s"}
 SYNONYMS = {"iteration": "step"}
 """Words for the same thing, by stem."""
 
+SIGNED = ("point", "degree")
+"""Ends of words, by stem, for what may be negative: percentage points, degrees."""
 EXAMPLES = {
     "bytes": "B, kB, KiB, MB, MiB, GB, GiB, TB, TiB, bits",
     "time": "ns, us, ms, s, min, h",
@@ -100,8 +102,10 @@ class Unit:
 
     @property
     def is_count(self) -> bool:
-        """Return whether it counts things, which cannot be fewer than 0."""
-        return self.kind in ("tokens", "requests") or self.kind not in KINDS and "/" not in self.kind
+        """Return whether it counts things, which cannot be fewer than 0: a word, not a symbol such as °C or dB."""
+        if self.kind in KINDS:
+            return self.kind in ("tokens", "requests")
+        return re.fullmatch("[a-z][a-z -]{2,}", self.kind) is not None and not self.kind.endswith(SIGNED)
 
     def accepted(self) -> str:
         """Return units of the same kind, for a message."""

@@ -238,15 +238,20 @@ def test_the_right_size_with_the_other_sign_is_remarked_upon() -> None:
     assert slip(-3, 3, whole=False, unit="GB") == "the right size with the other sign"
 
 
-@pytest.mark.parametrize("unit", ["steps", "tokens", "requests", "GPUs"])
-@pytest.mark.parametrize("typed", ["-5", "-5 {unit}", "−5", "- 5k", "-5 ms"])
-def test_a_negative_count_is_refused(typed: str, unit: str) -> None:
+@pytest.mark.parametrize("kind", ["int", "float"])
+@pytest.mark.parametrize("unit", ["steps", "tokens", "requests", "GPUs", "GPU hours"])
+@pytest.mark.parametrize("typed", ["-5", "-5 {unit}", "−5", "- 5k", "-5 ms", "about -5"])
+def test_a_negative_count_is_refused(typed: str, unit: str, kind: Any) -> None:
     with pytest.raises(ParseError, match=f"a number of {unit} is not negative; type 0 or more"):
-        parse(typed.format(unit=unit), Answer(id="x", type="int", unit=unit))
+        parse(typed.format(unit=unit), Answer(id="x", type=kind, unit=unit))
 
 
 @pytest.mark.parametrize(
-    ("kind", "unit"), [("int", "B"), ("int", "ms"), ("int", None), ("float", "points"), ("int", "tokens/s")]
+    ("kind", "unit"),
+    [
+        *(("int", "B"), ("int", "ms"), ("int", None), ("float", "points"), ("int", "points")),
+        *(("int", "tokens/s"), ("int", "°C"), ("float", "dB"), ("int", "degrees")),
+    ],
 )
 def test_a_difference_may_be_negative(kind: Any, unit: str | None) -> None:
     assert parse("-5", Answer(id="x", type=kind, unit=unit)).value == -5
