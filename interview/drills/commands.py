@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from interview.drills.drill import Settings, Stage
+from interview.drills.drill import Change, Drill, Settings, Stage
 
 HOOKS_VARIABLE = "PREP_DRILL_HOOKS"
 """Environment variable of a server: a JSON list of hooks, each with a name and arguments (faults.py)."""
@@ -34,3 +34,16 @@ def arguments(stage: Stage, number: int) -> list[str]:
     """Return the arguments of a server of the stage."""
     own = stage.last.set if stage.last is not None and number == stage.replicas - 1 else {}
     return ["serve", stage.model, *options(stage.set | own)]
+
+
+def is_right_fix(drill: Drill, change: Change) -> bool:
+    """Return whether a change does what a right fix of the drill does, also if it was typed as options."""
+    right = [_effect(drill, drill.fixes[number - 1]) for number in drill.right_fixes]
+    return _effect(drill, change) in right
+
+
+def _effect(drill: Drill, change: Change) -> object:
+    """Return stage and load after a change of the faulty stage, with options as the servers read them: "5" is 5."""
+    stage, load = drill.changed(drill.fault, change)
+    read = {name: found for name, value in stage.set.items() if (found := options({name: value}))}
+    return stage.model_copy(update={"set": read}), load

@@ -28,6 +28,7 @@ from common.paths import data_dir
 from engine.config import ConfigError
 from interview.drills import looks
 from interview.drills.applies import figures_of_drill
+from interview.drills.commands import is_right_fix
 from interview.drills.drill import Change, Drill, Fix, Load, Stage, find_drill
 from interview.drills.figures import FIGURES, LOOKS, Figures
 from interview.drills.measure import figures, good_share
@@ -189,12 +190,11 @@ class Session:
         wanted: the number of a fix of the drill, or options such as "max-num-seqs=8". A right fix earns its points
         also if the objective stays missed, as on a busy machine: the drill's proof shows that it helps.
         """
-        words, is_right = self.words_of(wanted), wanted in self.drill.right_fixes
+        change, words = self._change(wanted), self.words_of(wanted)
+        is_right = is_right_fix(self.drill, change)
         self._stopped = time.monotonic()
         try:
-            _, result = self._run(
-                "fix", [self.drill.fault, self._change(wanted)], tell, fix=words, is_right=is_right
-            )
+            _, result = self._run("fix", [self.drill.fault, change], tell, fix=words, is_right=is_right)
         finally:
             if self._deadline is not None:
                 self._deadline += time.monotonic() - self._stopped

@@ -141,6 +141,26 @@ def test_a_busy_machine_takes_no_points_from_a_right_fix(is_right: bool, points:
     assert any("this machine was busy" in reason for reason in lost(drill, read(session.id))) == is_right
 
 
+@pytest.mark.parametrize(
+    ("code", "typed", "points"),
+    [
+        *(("D01", "max-num-seqs=5", 30), ("D01", "--max-num-seqs=5", 30), ("D01", "max-num-seqs=4", 0)),
+        ("D11", "max-num-batched-tokens=128 enable-chunked-prefill=true", 30),
+        *(("D01", "max-num-seqs=5 max-model-len=64", 0), ("D14", "enable-prefix-caching=true", 30)),
+    ],
+)
+def test_a_right_fix_that_is_typed_as_options_is_one_on_a_busy_machine_too(
+    code: str, typed: str, points: int
+) -> None:
+    drill = find_drill(code)
+    session = Session.start(
+        drill, runs=lambda stage, load, tell: late_run(drill.changed(drill.fault)[0], load, tell)
+    )
+    session.run_faulty(print)
+    assert not session.fix(typed, print).is_met
+    assert session.end().fix == points
+
+
 def test_a_cause_that_is_stated_after_the_fix_is_no_forecast() -> None:
     drill = DRILLS.entries["seqs-too-high"]
     session = held(drill, PROOFS[drill.id], ["queue"], drill.cause, ["preemptions"], drill.right_fixes[0])
