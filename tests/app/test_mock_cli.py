@@ -167,6 +167,13 @@ def test_a_number_that_is_not_known_names_the_way_to_pass_in_every_spelling(skip
     assert replies()[-1] == {"pass": True}
 
 
+@pytest.mark.parametrize("typed", ["/h", "/hint", ":h", "/?"])
+def test_help_works_in_prose_in_every_spelling_and_is_no_part_of_the_answer(typed: str) -> None:
+    done = prep(*START, lines=(*WARM, "idle slots", typed, "refill", ".", "q"))
+    assert "/clarify" in done.output
+    assert replies()[-1]["text"].split() == ["idle", "slots", "refill"]
+
+
 def test_the_prompt_for_the_figures_that_decide_names_none_of_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,7 @@ from common.names import closest
 
 COMMANDS = ("clarify", "draw", "editor", "help", "pass", "pause", "q", "quit", "time")
 _COMMAND = re.compile(r"[/:]([a-zA-Z]+|\?)(?:\s+(.*))?$", re.DOTALL)
-SHORT = {"?": "help", "q": "quit", "s": "pass", "skip": "pass", "e": "editor"}
+SHORT = {"?": "help", "h": "help", "hint": "help", "q": "quit", "s": "pass", "skip": "pass", "e": "editor"}
 """Other names of commands, as in a quiz."""
 _LONGEST = 100_000
 
