@@ -46,7 +46,7 @@ OPENING = (
 )
 LATE = "Your last answer took longer than planned."
 TIME_LEFT = "We have time left, so let us come back to an earlier answer."
-CONTRADICTED = "So what you said about it in your answer does not hold either."
+CONTRADICTED = "The run also contradicts your earlier answer on this point."
 OVERTIME = 1.2
 CLASSES = ("contradicted", "missing", "claimed", "no_number", "sure", "missed", "extension")
 """Reasons for a follow-up, the most urgent first. claimed: a point that must be made, and a probe that tests it."""
@@ -72,6 +72,9 @@ def conduct(talk: Talk, scenarios: list[Drawn], warm: Instance | None) -> Conver
             yield from _ask(talk, drawn, step)
     if spec.comes_back:
         yield from _come_back(talk)
+    for unmarked, step, prose in talk.unmarked:
+        yield from mark_points(talk, unmarked, step, prose, is_late=True)
+        judge_prose(talk, unmarked, step, prose)
     talk.evidence += _pace(talk)
     rating = talk.begin("self", None, "self", "rate", "", 2)
     end = "That's the time." if talk.elapsed > 54 * spec.minutes else "Those were my questions."
@@ -130,12 +133,16 @@ def _ask(talk: Talk, drawn: Drawn, step: Step, why: str = "", before: str = "") 
     for follow_up, reason in _chosen(talk, drawn, step, asked):
         yield from _follow_up(talk, LeftOut(drawn, step, asked, follow_up, reason))
     if step.form == "prose":  # after the probes, which the key points would give away
+        if talk.spec.marks_late and any(each.asked is asked and each.is_probe for each in talk.left_out):
+            talk.unmarked.append((drawn, step, asked))
+            return
         yield from mark_points(talk, drawn, step, asked)
         judge_prose(talk, drawn, step, asked)
 
 
 def _follow_up(talk: Talk, each: LeftOut) -> Conversation:
-    """Ask a follow-up, unless the answer says it already, and count it as a probe of its key points."""
+    """Ask a follow-up, unless the answer says it already, and count it as a probe of its key points. It is none once
+    these were shown, as in logs of earlier versions."""
     drawn, step, asked, follow_up, reason = each
     graded = said_already(drawn, asked, follow_up) if talk.spec.skips_said else None
     if graded is not None:
@@ -143,11 +150,12 @@ def _follow_up(talk: Talk, each: LeftOut) -> Conversation:
         result: bool | None = True
     else:
         yield from _ask(talk, drawn, follow_up, reason, quotation(drawn, step, asked, follow_up, reason))
-        result = False if talk.asked[-1].passed else talk.asked[-1].all_right
-    if result is False and reason.startswith("contradicted:"):
-        talk.preface = f"{talk.preface} {CONTRADICTED}".strip()
+        answered = talk.asked[-1]
+        result = False if answered.passed else answered.all_right
+        if answered.all_right is False and "result" in answered.run and reason.startswith("contradicted:"):
+            talk.preface = f"{talk.preface} {CONTRADICTED}".strip()
     for point in step.keypoints:
-        if follow_up.id in point.probes and result is not None:
+        if follow_up.id in point.probes and result is not None and not asked.marks:
             asked.probes.setdefault(point.id, []).append(result)
 
 
@@ -165,9 +173,6 @@ def _come_back(talk: Talk) -> Conversation:
         talk.unreached.remove(_key(each.drawn, each.follow_up))
         talk.preface = f"{talk.preface}\n\n{TIME_LEFT}".strip()
         yield from _follow_up(talk, each)
-        if each.step.form == "prose" and any(each.follow_up.id in p.probes for p in each.step.keypoints):
-            talk.evidence = [e for e in talk.evidence if e.step != each.asked.key or e.kind != "words"]
-            judge_prose(talk, each.drawn, each.step, each.asked)  # again, with one more probe
 
 
 def _most_follow_ups(talk: Talk) -> int:

@@ -16,6 +16,8 @@ from quizzes.free_text.lints import says_opposite
 from quizzes.free_text.sentences import closest, sentences
 
 UNKNOWN = "I leave that to you. State your assumption and go on."
+LATE = "Before we end, back to this question:"
+MARK = "this is what I listened for in your answer. Did you say it?"
 LENGTHS = {"core": (60, 200), "design": (60, 250)}
 NEAR = 0.25
 """Share of words from which a sentence may make a point."""
@@ -56,8 +58,9 @@ def listen(drawn: Drawn, step: Step, asked: Asked) -> None:
             asked.heard[point.id] = "claimed" if is_near else "missing"
 
 
-def mark_points(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversation:
-    """Ask which key points the answer made. Marking is not part of the interview's time."""
+def mark_points(talk: Talk, drawn: Drawn, step: Step, asked: Asked, *, is_late: bool = False) -> Conversation:
+    """Ask which key points the answer made. Marking is not part of the interview's time. is_late: other questions
+    came between."""
     text = asked.replies["text"]
     if not text:
         asked.marks = {point.id: "miss" for point in step.keypoints}
@@ -65,9 +68,11 @@ def mark_points(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversat
     for number, point in enumerate(drawn.key_points(step), 1):
         near = closest(point, text)
         say = (
-            "Before we go on: this is what I listened for in your answer. Did you say it?"
-            if number == 1
-            else ""
+            ""
+            if number > 1
+            else f"{LATE}\n\n{asked.say}\n\n{MARK}"
+            if is_late
+            else f"Before we go on: {MARK}"
         )
         heard = yield talk.turn(asked, f"mark.{point.id}", say, Mark(point, near.sentence if near else ""))
         asked.marks[point.id] = heard.reply["mark"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping
 
 from common.text import figure
@@ -28,10 +30,12 @@ def _of_option(part: Part, texts: Mapping[str, str], ran: bool) -> str:
 
 def _of_number(part: Part, ran: bool) -> str:
     numbers = (part.given, part.expected)
-    if not all(isinstance(each, int | float) for each in numbers) or part.given * part.expected <= 0:
+    if not all(isinstance(each, int | float) and abs(each) <= sys.float_info.max for each in numbers):
+        return ""
+    if part.given * part.expected <= 0:
         return ""
     factor = max(part.given / part.expected, part.expected / part.given)
-    if factor <= FAR:
+    if not FAR < factor < math.inf:
         return ""
     if not ran:
         return f"That figure is off by more than a factor of {FAR:g}. Let us go on."

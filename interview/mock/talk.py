@@ -47,11 +47,14 @@ class Spec:
     """Leave out follow-ups that ask for a number which the answer gives. Logs of earlier versions have their turns."""
     comes_back: bool = False
     """Ask follow-ups at the end for which there was no place. Logs of earlier versions end without them."""
+    marks_late: bool = False
+    """Show the key points of an answer after all its probes, also those at the end. Logs of earlier versions show
+    them after the answer."""
 
 
 def with_rules(spec: Spec) -> Spec:
     """Return the spec of a new session, which follows the rules of this version."""
-    return replace(spec, skips_said=True, comes_back=True)
+    return replace(spec, skips_said=True, comes_back=True, marks_late=True)
 
 
 def warm_key(question_id: str) -> str:
@@ -117,6 +120,11 @@ class LeftOut(NamedTuple):
     follow_up: Step
     why: str
 
+    @property
+    def is_probe(self) -> bool:
+        """Return whether it tests a key point, which shows its answer."""
+        return any(self.follow_up.id in point.probes for point in self.step.keypoints)
+
 
 @dataclass
 class Talk:
@@ -133,6 +141,8 @@ class Talk:
     chart: dict[str, Any] | None = None
     left_out: list[LeftOut] = field(default_factory=list)
     """Follow-ups that the number of follow-ups left out, in the order of their steps."""
+    unmarked: list[tuple[Drawn, Step, Asked]] = field(default_factory=list)
+    """Prose whose key points wait until the interviewer has come back to its probes."""
     unreached: list[str] = field(default_factory=list)
     """Keys of the steps that time, or the choice of follow-ups, left out."""
 

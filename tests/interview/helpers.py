@@ -18,7 +18,8 @@ def sample() -> Scenarios:
 
 def spec(session_id: str = "s1", minutes: int = 45, **more: Any) -> Spec:
     values = {"role": "inference", "level": "mid", "seed": 3, "scenarios": ("inference.slots",), "warm": ""}
-    return Spec(id=session_id, minutes=minutes, **{"skips_said": True, "comes_back": True, **values, **more})
+    rules = {"skips_said": True, "comes_back": True, "marks_late": True}
+    return Spec(id=session_id, minutes=minutes, **{**rules, **values, **more})
 
 
 def start(session_id: str = "s1", minutes: int = 45, **more: Any) -> Session:

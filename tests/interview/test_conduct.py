@@ -196,6 +196,43 @@ def test_an_interviewer_with_time_left_comes_back_to_a_follow_up_that_was_left_o
     assert prose.why.startswith("3 of 3 follow-ups right")
 
 
+def test_key_points_are_shown_after_the_last_probe_also_if_the_interviewer_comes_back_to_it(
+    runner: Runner, tmp_path: Path
+) -> None:
+    session = held_with_three_probes(tmp_path / "s", runner, 20.0)
+    turns = [turn.id.partition("/")[2] for turn, _ in session.past]
+    marks = ["walk#mark.refill", "walk#mark.tail", "walk#mark.idle"]
+    assert turns[turns.index("p_tail#ask") + 1 : -1] == marks
+    say = next(turn.say for turn, _ in session.past if turn.id.endswith("#mark.refill"))
+    walk = next(asked for asked in session.talk.asked if asked.key.endswith("/walk"))
+    assert "Before we end, back to this question:" in say and walk.say in say
+
+
+def test_a_probe_without_place_or_time_leaves_its_point_unproven_and_is_named(
+    runner: Runner, tmp_path: Path
+) -> None:
+    session = held_with_three_probes(tmp_path / "s", runner, 140.0)
+    walk = next(asked for asked in session.talk.asked if asked.key.endswith("/walk"))
+    assert set(walk.probes) == {"refill", "idle"} and set(walk.marks) == {"refill", "tail", "idle"}
+    assert session.talk.unreached == ["inference.slots/p_tail"]
+
+
+def test_the_log_of_a_version_that_came_back_after_the_key_points_is_replayed_and_proves_nothing_by_it(
+    runner: Runner, tmp_path: Path
+) -> None:
+    session = held_with_three_probes(tmp_path / "s", runner, 20.0, marks_late=False)
+    head, *lines = session.path.read_text().splitlines()
+    fields = json.loads(head)
+    del fields["spec"]["marks_late"]
+    session.path.write_text("\n".join([json.dumps(fields), *lines]) + "\n")
+    replayed = Session.replay("s1", load_scenarios(tmp_path / "s"))
+    assert replayed.is_over and keys(replayed)[-1] == "p_tail"
+    turns = [turn.id.partition("/")[2] for turn, _ in replayed.past]
+    assert turns.index("walk#mark.idle") < turns.index("p_tail#ask")
+    [prose] = [e for e in replayed.talk.evidence if e.step.endswith("/walk") and e.axis == "mechanism"]
+    assert prose.why.startswith("2 of 2 follow-ups right")
+
+
 @pytest.mark.parametrize(("seconds", "comes_back"), [(140.0, True), (20.0, False)])
 def test_without_time_or_by_the_rules_of_an_earlier_version_a_follow_up_stays_left_out(
     seconds: float, comes_back: bool, runner: Runner, tmp_path: Path
