@@ -192,7 +192,7 @@ def test_a_number_that_cannot_be_read_is_named_at_its_field(open_page: Opener) -
     key = f"mock {held().turn.id}"
     app.text_input(key=f"{key} least from").set_value("50")
     help_ = app.slider(key=f"{key} sure").help
-    assert "wrong number earns 1 less" in help_ and "assumed" not in help_, "a slider always has a value"
+    assert "counts twice and earns 1 less" in help_ and "assumed" not in help_, "a slider always has a value"
     app.slider(key=f"{key} sure").set_value(70)
     for bad in ("", "a lot 🙂", "\x00", "9" * 20_000):
         app.text_input(key=f"{key} least").set_value(bad)
