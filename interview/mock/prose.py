@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from common.text import counted
+from interview.mock.denying import denied_points, is_denial
 from interview.mock.evidence import PROSE_WEIGHT, Evidence
 from interview.mock.substance import (
     LEAST_SAID,
@@ -24,6 +25,7 @@ from quizzes.free_text.scoring import FreeGraded, Mark, score
 from quizzes.free_text.sentences import sentences
 from quizzes.question import KeyPoint
 
+DENIED = "it denies most of what it says"
 NAMED = 2.0
 """Most that an answer earns on its points if it names one of them but explains nothing."""
 UNPROVEN = 3.0
@@ -47,11 +49,12 @@ def of_prose(
 ) -> list[Evidence]:
     """Return the evidence of prose. marks, probes: by key point. clarified: facts that questions brought. said: what
     the interviewer told before."""
-    graded = score(points, marks, probes, answer=text)
+    denied = {point for point in denied_points(text, points) if marks.get(point) in ("hit", "partial")}
+    graded = score(points, {**marks, **dict.fromkeys(denied, "contradicted")}, probes, answer=text)
     left = len(without_filler(text, points, said).split())
     nothing, is_near = _says_nothing(text, said, graded, left), makes_a_point(text, points, said)
     most_explained = 5.0 if not nothing else NAMED if is_near else 1.0
-    own = f"own marks {_marked(marks)}"
+    own = f"own marks {_marked(marks)}" + (f", but the answer denies {len(denied)} of them" if denied else "")
     found = []
     for axis in axes:
         if axis == "communication":
@@ -84,6 +87,8 @@ def _says_nothing(text: str, said: str, graded: FreeGraded, left: int) -> str:
         return "it repeats the question"
     if is_salad(text):
         return "a list of terms, not sentences"
+    if is_denial(text):
+        return DENIED
     return "" if graded.is_on_topic else "it shares few words with the key points"
 
 
@@ -124,6 +129,8 @@ def _most_told(
         return 1.0, "it repeats the question"
     if len(once(text).split()) < SHORT <= len(text.split()):
         return 1.0, "it says one sentence again and again"
+    if is_denial(text):
+        return NAMED, DENIED
     if not graded.is_on_topic:
         return 2.0, "it shares few words with the key points"
     if not holds_up(probes):

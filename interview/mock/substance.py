@@ -1,7 +1,7 @@
 """Substance of prose: what remains of an answer without repetitions and without the interviewer's own words.
 
 None of it says that an answer is right. It only finds answers that say nothing: too short, a list of terms, an echo of
-the question, one sentence filled with term after term, or sentences far from every key point.
+the question, one sentence filled with term after term, denials, or sentences far from every key point.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from interview.mock.denying import is_denial
 from quizzes.free_text.lints import is_salad
 from quizzes.free_text.sentences import FUNCTION_WORDS, overlap, sentences, stems, words
 from quizzes.question import KeyPoint
@@ -113,7 +114,9 @@ def is_mostly_filler(text: str, left: int) -> bool:
 def explains(text: str, left: int) -> bool:
     """Return whether prose has the length and the sentences of an explanation; not whether it is right. left: its
     words without filler."""
-    return len(once(text).split()) >= SHORT and not is_mostly_filler(text, left) and not is_salad(text)
+    if is_salad(text) or is_denial(text):
+        return False
+    return len(once(text).split()) >= SHORT and not is_mostly_filler(text, left)
 
 
 def is_echo(text: str, said: str) -> bool:
@@ -125,7 +128,7 @@ def is_echo(text: str, said: str) -> bool:
 def makes_a_point(text: str, points: Sequence[KeyPoint], said: str) -> bool:
     """Return whether some sentence comes near a key point with a word that the interviewer did not say. Hollow ones and
     templates do not count: filled with the terms of a point, they are near it."""
-    if is_salad(text) or is_echo(text, said):
+    if is_salad(text) or is_denial(text) or is_echo(text, said):
         return False
     found, heard = sentences(text), stems(said)
     forms = _forms(found)

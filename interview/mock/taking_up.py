@@ -4,6 +4,7 @@ the answer has already."""
 from __future__ import annotations
 
 import re
+from math import isclose
 
 from interview.mock.drawn import Drawn
 from interview.mock.scenario import Step
@@ -13,6 +14,8 @@ from quizzes.free_text.sentences import closest, overlap, sentences, stems
 from quizzes.grading import Graded, ParseError, grade
 
 OPENING = "You said: "
+GIVEN = 0.05
+"""Relative distance up to which a figure of the answer is the number that a follow-up asks for."""
 LONGEST = 140
 """Characters of a quotation."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
@@ -28,13 +31,17 @@ _OPEN = re.compile(
 
 
 def quotation(drawn: Drawn, step: Step, asked: Asked, follow_up: Step, reason: str) -> str:
-    """Return the words of an answer that a follow-up takes up, as a sentence; "" for an answer without words."""
+    """Return the words of an answer that a follow-up takes up, as a sentence; "" for an answer without words,
+    and for one that gives the follow-up's number in every sentence."""
     text = asked.replies.get("text", "")
     if not text:
         given = asked.rows[0][1] if asked.rows else ""
         return f"{OPENING}{_short(given)}." if given else ""
     kind, _, name = reason.partition(":")
-    words = f'{OPENING}"{_short(_nearest(drawn, step, text, follow_up, name))}"'
+    near = _nearest(drawn, step, _without_answer(drawn, text, follow_up), follow_up, name)
+    if not near:
+        return ""
+    words = f'{OPENING}"{_short(near)}"'
     return f"{words}, without a number." if kind == "no_number" else f"{words}."
 
 
@@ -51,6 +58,28 @@ def _nearest(drawn: Drawn, step: Step, text: str, follow_up: Step, name: str) ->
             return near.sentence
     question = stems(drawn.wording(follow_up))
     return max(sentences(text) or [text], key=lambda sentence: overlap(stems(sentence), question))
+
+
+def _without_answer(drawn: Drawn, text: str, follow_up: Step) -> str:
+    """Return a text without the sentences that have a number which the follow-up asks for, in any power of 1,000."""
+    if follow_up.choices or follow_up.experiment or follow_up.picks:
+        return text
+    asks, instance = (
+        [each for each in follow_up.answers if each.type in ("int", "float")],
+        drawn.question(follow_up),
+    )
+    expected = instance.expected(None)
+
+    def gives(figure: str) -> bool:
+        said = float(figure.replace(",", ""))
+        return any(
+            isclose(said * 1000.0**power, float(expected[each.id]), rel_tol=GIVEN)
+            for each in asks
+            for power in (-1, 0, 1)
+        )
+
+    kept = [each for each in sentences(text) if not any(gives(figure) for figure, _ in _figures(each))]
+    return "\n".join(kept)
 
 
 def _short(text: str) -> str:

@@ -4,6 +4,7 @@ nonsense    sentences about something else, with figures        echo    what the
 stuffing    the terms of the key points in one empty sentence, and always the longest option
 framing     the same in a sentence half of whose words are terms
 varying     the same in sentences that all have different function words
+denying     the key points, each of them denied
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from quizzes.experiments.runner import Runner
 from quizzes.free_text.sentences import FUNCTION_WORDS, words
 from quizzes.instance import Instance
 
-CHEATERS = ("nonsense", "echo", "stuffing", "framing", "varying")
+CHEATERS = ("nonsense", "echo", "stuffing", "framing", "varying", "denying")
 FRAMES = {
     "stuffing": ("It is because of the {} that we have a {}, and so it is.",),
     "framing": ("If {} is {}, the {} of {} has {}.",),
@@ -42,6 +43,8 @@ FRAMES = {
     ),
 }
 """Sentences that cheaters fill with terms."""
+DENIALS = ("I would never say that {}.", "I deny that {}.", "It is wrong that {}.")
+"""Frames around key points."""
 TERMS = 24
 NONSENSE = (
     "My grandmother says that soup is best when it is cold and blue. She has 7 umbrellas and took 3 of them to a "
@@ -64,6 +67,14 @@ def filled(frames: Sequence[str], terms: Sequence[str]) -> str:
     return ""
 
 
+def denied(statements: Sequence[str]) -> str:
+    """Return an answer that denies each statement."""
+    return " ".join(
+        frame.format(re.sub(r"[.;:!?]\s", ", ", each[0].lower() + each[1:].rstrip(".")))
+        for frame, each in zip(cycle(DENIALS), statements, strict=False)
+    )
+
+
 class Cheater(Candidate):
     """Replies to every turn without knowing anything."""
 
@@ -84,6 +95,8 @@ class Cheater(Candidate):
             return {"text": NONSENSE}
         if self.kind == "echo":
             return {"text": f"{drawn.text(drawn.scenario.brief)} {drawn.wording(step)}"}
+        if self.kind == "denying":
+            return {"text": denied([point.say for point in drawn.key_points(step)])}
         terms = [w for p in drawn.key_points(step) for w in words(p.say) if w not in FUNCTION_WORDS]
         return {"text": filled(FRAMES[self.kind], terms[:TERMS])}
 

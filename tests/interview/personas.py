@@ -110,6 +110,7 @@ ATTACKERS = {
     "stuffer": "Says the terms of the key points and nothing about them, longest options: communication 1, others 1.",
     "framer": "As the stuffer, in sentences of which half of the words are terms: communication 1, others 1.",
     "varier": "As the stuffer, in sentences with different function words: communication 1, others 1.",
+    "denier": "Denies every key point and ticks all: mechanism 1, communication 1 or 2, others 1.",
     "wide": "Intervals from 0.01 to 100 times a number of the question: quantification 1, others 1.",
     "ticker": "28 words, ticks every point and passes every probe: mechanism 1, others 1.",
     "outside": "Estimates outside of their own intervals, percentages above 100: quantification 1, others 1.",
@@ -117,7 +118,7 @@ ATTACKERS = {
     "yes-sayer": "Agrees with everything, yes and the first option: diagnosis 1, others 1.",
 }
 """Name -> what they do, and the anchors that it should earn."""
-KINDS = {"echo": "echo", "stuffer": "stuffing", "framer": "framing", "varier": "varying"}
+KINDS = {"echo": "echo", "stuffer": "stuffing", "framer": "framing", "varier": "varying", "denier": "denying"}
 """Attackers whose prose is that of a cheater other than nonsense."""
 EVERY_NAME = (*(each.name for each in LADDER), HONEST.name, *ATTACKERS)
 

@@ -3,13 +3,15 @@
 import pytest
 
 from interview.mock.assessment import UNSUPPORTED, supported
+from interview.mock.denying import is_denial
 from interview.mock.evidence import Evidence, Kind
 from interview.mock.prose import NAMED, of_prose
+from interview.mock.scenario_list import load_scenarios
 from interview.mock.substance import SHORT, explains, is_echo, makes_a_point, once
 from interview.mock.talk import Asked
 from quizzes.free_text.sentences import sentences
 from quizzes.question import KeyPoint
-from tests.interview.cheaters import FRAMES, filled
+from tests.interview.cheaters import FRAMES, denied, filled
 from tests.interview.helpers import start
 
 POINTS = [
@@ -184,3 +186,78 @@ def test_sentences_that_come_near_no_point_are_understandable_only_if_their_foll
         clarified=0, lo=60, hi=150, seconds=60.0, minutes=3.0, said=SAID,
     )  # fmt: skip
     assert [each.value for each in found] == [value]
+
+
+CAPACITY = [
+    KeyPoint(id=name, say=say, must=True, good=[say], bad=[bad])
+    for name, say, bad in (
+        (
+            "peak",
+            "Turn users into requests per second at peak: users x active share / interval.",
+            "Size for the mean.",
+        ),
+        (
+            "spare",
+            "Leave headroom for queueing, and check failures: the rest must carry the peak.",
+            "Run at 100 %.",
+        ),
+        ("reuse", "Prefix caching takes the system prompt out of prefill.", "Ignore prefix caching."),
+    )
+]
+DENIED = (
+    "I would never say that 1,920 people are active, and I deny that 1,920 / 60 = 32 requests per second arrive at "
+    "peak. It is not 800 prompt tokens, not 25,600 prompt tokens per second. KV is not 128 KiB per token. Prefix "
+    "caching must be ignored. Do not measure p95 nor p99, do not leave headroom, do not check failures. Bananas."
+)
+AFFIRMED = (
+    "There are 1,920 people active, not 24,000, so 32 requests per second arrive at peak. No request may wait for "
+    "long, so leave headroom for queueing and check failures, and never run at 100 %. Prefix caching takes the 300 "
+    "tokens of the system prompt out of prefill, so do not ignore prefix caching. I "
+    "would size decode from the output tokens, 32 times 200 a second, "
+    "and check the floor of a step against the bandwidth of the card."
+)
+
+
+def judged(text: str) -> dict[str, Evidence]:
+    points = {point.id: "hit" for point in CAPACITY}
+    found = of_prose(
+        text, CAPACITY, points, {"peak": [True, True]}, ["mechanism", "communication"], "s/x",  # type: ignore[arg-type]
+        clarified=0, lo=60, hi=150, seconds=60.0, minutes=3.0,
+    )  # fmt: skip
+    return {each.axis: each for each in found}
+
+
+def test_an_answer_that_denies_what_it_says_explains_nothing_whatever_its_marks_and_probes_say() -> None:
+    found = judged(DENIED)
+    assert (found["mechanism"].value, found["communication"].value) == (1.0, 2.0)
+    assert "it denies most of what it says" in found["mechanism"].why
+    assert not makes_a_point(DENIED, CAPACITY, "") and not explains(DENIED, 60)
+
+
+def test_negations_within_a_right_answer_cost_nothing() -> None:
+    found = judged(AFFIRMED)
+    assert (found["mechanism"].value, found["communication"].value) == (5.0, 4.0)
+    assert makes_a_point(AFFIRMED, CAPACITY, "") and explains(AFFIRMED, 60)
+
+
+def test_admitting_ignorance_is_no_denial() -> None:
+    assert not is_denial(
+        "I don't know how this works inside. I would measure the load first, because without it I could only guess. "
+        "I do not know the rate, and I am not sure about the cache. Until then I would change nothing."
+    )
+
+
+def test_a_hit_does_not_count_if_the_closest_sentence_denies_the_point() -> None:
+    turned = AFFIRMED.replace("leave headroom for queueing and", "do not leave headroom for queueing, never")
+    found = judged(turned)["mechanism"]
+    assert found.value < 5.0 and "own marks 3 of 3, but the answer denies 1 of them" in found.why
+
+
+def test_no_key_point_of_a_scenario_reads_as_denied_and_a_denial_of_it_does() -> None:
+    scenarios = load_scenarios()
+    for name in scenarios.entries:
+        for step in scenarios.scenario(name).steps:
+            if required := [point.say for point in step.keypoints if point.must]:
+                assert not is_denial(". ".join(required)), (name, step.id)
+                assert not is_denial(step.five), (name, step.id)
+                assert is_denial(denied(required)), (name, step.id)

@@ -94,6 +94,25 @@ def test_a_number_that_was_said_with_its_unit_is_not_asked_for_and_counts_as_rig
     assert bool(given) is not asked
 
 
+@pytest.mark.parametrize("shape", ["{}", "{},000", "0.{:03}"])
+def test_a_quotation_does_not_give_the_number_that_its_question_asks_for(shape: str) -> None:
+    with start("numbers") as session:
+        number = total(session)
+    figure = shape.format(number)
+    idle = f"At the tail of the queue some slots stay idle, not for {figure} steps"
+    said, _ = walked(f"{REFILL}. {idle}. The tail is long.")
+    [asked] = [each for each in said if "With one slot, how many" in each]
+    assert asked.startswith('You said: "The tail is long"') and figure not in asked
+
+
+def test_nothing_is_quoted_if_each_sentence_gives_the_number() -> None:
+    with start("numbers") as session:
+        number = total(session)
+    said, _ = walked(f"With one slot it would never take {number} steps.")
+    [asked] = [each for each in said if "With one slot, how many" in each]
+    assert quoted(asked) == ""
+
+
 @pytest.mark.parametrize("gap", [" ", "~"])
 def test_a_long_gap_between_two_figures_is_read_once(gap: str) -> None:
     """If each place in the gap were tried as the end of the list, it would take hours."""

@@ -1,0 +1,76 @@
+"""Prose that denies what it says: "I would never say that 32 requests arrive", "caching must be ignored"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from quizzes.free_text.sentences import closest, nearness, sentences, stems
+from quizzes.question import KeyPoint
+
+MOSTLY = 0.5
+"""Share of an answer's words in denying clauses above which it denies what it says. Key points have at most 0.38."""
+NEAR = 0.25
+"""Nearness of a sentence and a key point from which the sentence may deny the point."""
+_DENIES = re.compile(
+    r"\b(?:not|no|never|neither|nor|cannot|false|wrong|untrue"
+    r"|den(?:y|ies|ied|ying)|(?:ignor|refus|avoid)(?:e|s|es|ed|ing)?)\b(?! (?:know|sure))|n['’]t\b(?! know)",
+    re.IGNORECASE,
+)
+"""Words that deny something; "I do not know" denies nothing."""
+_REFUSES = re.compile(
+    r"\b(?:(?:do|must|should|would|need) ?(?:not|n['’]t)|never|wrong|false|untrue"
+    r"|(?:den(?:y|ies|ied|ying)|(?:ignor|refus|avoid)(?:e|s|es|ed|ing)?))\b(?! know)",
+    re.IGNORECASE,
+)
+"""Words that deny a statement. "Without padding" and "no block is free" are parts of right ones."""
+_BREAK = re.compile(
+    r"[,;:.!?()](?:\s|$)|\n|\b(?:but|because|so|since|while|whereas|if|when|unless|which|or)\b", re.IGNORECASE
+)
+"""End of a clause. "and" continues one: "do not measure p95 and p99"."""
+_STATEMENT = re.compile(
+    r"\b(?:(?:never|not|n['’]t) (?:say|claim|state|think|believe|agree)|den(?:y|ied|ying)|wrong|false|untrue) that\b",
+    re.IGNORECASE,
+)
+"""Beginning of a denial that reaches to the end of its sentence."""
+
+
+def _clauses(text: str) -> list[str]:
+    """Return the clauses. A statement that is denied as a whole is one, with the words that deny it."""
+    found = []
+    for sentence in sentences(text):
+        begin = _STATEMENT.search(sentence)
+        at = begin.start() if begin else len(sentence)
+        found += [*_BREAK.split(sentence[:at]), sentence[at:]]
+    return found
+
+
+def is_denial(text: str) -> bool:
+    """Return whether most words of a text stand in clauses that deny something."""
+    clauses = [(len(each.split()), bool(_DENIES.search(each))) for each in _clauses(text)]
+    return sum(count for count, denies in clauses if denies) > MOSTLY * sum(count for count, _ in clauses)
+
+
+def denied_points(text: str, points: Sequence[KeyPoint]) -> set[str]:
+    """Return the key points whose closest sentence denies most of the words that it shares with them."""
+    return {
+        point.id
+        for point in points
+        if (near := closest(point, text)) is not None and _denies(near.sentence, point)
+    }
+
+
+def _denies(sentence: str, point: KeyPoint) -> bool:
+    """Return whether a sentence denies what a point affirms. Denying a wrong phrasing is right."""
+    right = [point.say, *point.good]
+    near = nearness(sentence, right)
+    if near < NEAR or nearness(sentence, point.bad) > near:
+        return False
+    shared = stems(sentence) & {name for each in right for name in stems(each)}
+    denied = shared & _denied(sentence) - {name for each in right for name in _denied(each)}
+    return 2 * len(denied) > len(shared)
+
+
+def _denied(text: str) -> set[str]:
+    """Return the stems of the clauses that deny a statement."""
+    return {name for each in _clauses(text) if _REFUSES.search(each) for name in stems(each)}
