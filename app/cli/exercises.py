@@ -196,8 +196,9 @@ def read_file(path: Path) -> str:
         raise terminal.Problem(str(error)) from None
 
 
-def print_report(report: Report, command: str) -> None:
-    """Print the verdict, each check, and the smallest example of each failure."""
+def print_report(report: Report, command: str = "") -> None:
+    """Print the verdict, each check, and the smallest example of each failure. command: also say which one shows a
+    hint, if nothing was written yet."""
     from lessons.course.report_text import details, explanation, headline
 
     terminal.say(f"[bold]{terminal.literal(headline(report))}[/]")
@@ -210,5 +211,5 @@ def print_report(report: Report, command: str) -> None:
         terminal.say(terminal.literal(report.output.rstrip()))
     if explained := explanation(report):
         terminal.say(f"[dim]{terminal.literal(explained)}[/]")
-    if report.is_stub:
+    if report.is_stub and command:
         terminal.next_command(f"prep {command} hint {report.exercise}")

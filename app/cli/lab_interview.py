@@ -79,7 +79,7 @@ def _code(lab: Lab, seconds: float) -> tuple[Report, float]:
             except workspace.WorkspaceError as error:
                 terminal.say(terminal.literal(error))
                 continue
-            print_report(report, "lab")
+            print_report(report)
             if is_last:
                 return report, min(used, seconds)
     finally:

@@ -287,6 +287,14 @@ def test_an_interview_ends_with_marks_and_asks_about_cost() -> None:
     assert progress.passed() == {"block-manager"}
 
 
+def test_an_interview_advises_no_hint() -> None:
+    probes = "1\n" * len(LAB.probes)
+    held = lab("interview", "block-manager", typed=f"\nd\n{probes}\n2\n\n2\n\n2\n")
+    assert held.exit_code == 0, held.output
+    assert "Hints are" in held.output and "lab hint" not in held.output
+    assert "prep lab hint block-manager" in lab("check", "block-manager").output
+
+
 @pytest.mark.parametrize(("typed", "said"), [("q\n", "left without marks"), ("", "no marks were kept")])
 def test_an_interview_that_is_left_keeps_the_file_and_no_marks(typed: str, said: str) -> None:
     path = save("mine = 1\n")
