@@ -126,6 +126,17 @@ def test_a_session_is_left_with_q_and_goes_on_at_the_same_prompt() -> None:
     assert read(saved.spec.id).lines[-1]["reply"] == {"text": PROSE[0]}
 
 
+def test_a_mistyped_number_is_typed_again_where_its_interval_disagrees_also_after_a_resume() -> None:
+    left = prep(*START, lines=(*WARM, *PROSE, *PROBE, *MARKS, "999", "50..70"))
+    assert "lies outside of your interval" in left.output and "n: type the number again" in left.output
+    again = prep("resume", lines=("?", "n", "61", "50..70", "70", "q"))
+    assert "you have typed: least steps: 999" in again.output
+    assert "n instead of it asks for the number again" in " ".join(again.output.split())
+    (saved,) = sessions()
+    [bound] = [line["reply"] for line in read(saved.spec.id).lines if line["turn"].endswith("bound#ask")]
+    assert bound == {"replies": {"least": "61", "least.interval": "50..70"}, "confidence": 70}
+
+
 def test_plain_mock_offers_the_open_session_and_else_asks_what_to_begin() -> None:
     first = prep(lines=("inference", "boss", "staff", "20", "", "q"))
     assert (

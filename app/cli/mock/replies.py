@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 ASK_HELP = (
     "For an option type its number. Numbers may be arithmetic (38*32) and have units (1.5 GiB); an interval is "
-    "lo..hi. "
+    "lo..hi; n instead of it asks for the number again. "
     "/clarify QUESTION · /pause · /time · /draw · /pass gives no answer · q leaves (/q where the answer is a word)"
 )
 NO_ANSWER = "/pass gives no answer"
@@ -76,7 +76,11 @@ def read_ask(talk: Conversation, want: Ask) -> dict[str, Any]:
         options(instance)
     known = talk.draft.data.setdefault("replies", {})
     if known:
-        talk.say_note("you have typed: " + " · ".join(f"{key} {text or '-'}" for key, text in known.items()))
+        typed = (
+            f"{'interval' if key.endswith('.interval') else instance.asked(key)}: {text or '-'}"
+            for key, text in known.items()
+        )
+        talk.say_note(f"you have typed: {' · '.join(typed)}")
     try:
         replies, _ = read_replies(
             talk.floor, instance, _say(talk), known=known, keep=talk.keep, help=ASK_HELP, skip=NO_ANSWER

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from quizzes.instance import Instance
 
 Say = Callable[[str | Padding], None]
+AGAIN = "n"
+"""Reply to the prompt for an interval that asks for its number again."""
 
 
 def read_replies(
@@ -32,30 +34,35 @@ def read_replies(
     """Read a parseable reply for every part. Return the replies and the number of hints shown. Raises Skip, Quit.
 
     hint: prints the hint with that number and returns 1, or 0 if there is none. known: replies that were read before;
-    each new one is added to it, then `keep` is called. An interval may be left out: "" in `known`. skip: told after
-    words where a number is asked for, such as "I do not know".
+    each new one is added to it, then `keep` is called. An interval may be left out: "" in `known`; AGAIN instead of it
+    asks for its number again. skip: told after words where a number is asked for, such as "I do not know".
     """
     replies = {} if known is None else known
     hints = 0
     words = {answer.id for answer in instance.question.answers if answer.type in ("word", "words")}
-    for key in asked_keys(instance):
-        while key not in replies:
-            command, line = dialogue.command_or_text(
-                f" {showing.asked(instance, key)} > ", words=key in words, hints=hint is not None
-            )
-            if command == "help":
-                say(showing.note(help))
-            elif command == "hint":
-                hints += hint(hints) if hint is not None else 0
-            else:
-                try:
-                    if line or not key.endswith(".interval"):
-                        check_reply(instance, key, line, replies)
-                    replies[key] = line
-                    keep()
-                except ParseError as error:
-                    has_number = any(letter.isdigit() for letter in line)
-                    say(f" [yellow]{escape(str(error))}{'' if has_number else f'; {skip}'}[/]")
+    while (key := next((each for each in asked_keys(instance) if each not in replies), None)) is not None:
+        command, line = dialogue.command_or_text(
+            f" {showing.asked(instance, key)} > ", words=key in words, hints=hint is not None
+        )
+        number, is_interval = key.removesuffix(".interval"), key.endswith(".interval")
+        if command == "help":
+            say(showing.note(help))
+        elif command == "hint":
+            hints += hint(hints) if hint is not None else 0
+        elif is_interval and line.lower() == AGAIN:
+            del replies[number]
+            keep()
+        else:
+            try:
+                if line or not is_interval:
+                    check_reply(instance, key, line, replies)
+                replies[key] = line
+                keep()
+            except ParseError as error:
+                offers = "" if any(letter.isdigit() for letter in line) else f"; {skip}"
+                if is_interval:
+                    offers += f"; {AGAIN}: type the number again"
+                say(f" [yellow]{escape(str(error))}{offers}[/]")
     left_out = [key for key, text in replies.items() if key.endswith(".interval") and not text]
     return {key: text for key, text in replies.items() if key not in left_out}, hints
 
