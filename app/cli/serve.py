@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from dataclasses import dataclass
@@ -14,6 +15,12 @@ from app.cli.engine_options import engine_options
 from app.cli.options import argument, option, option_groups
 
 KEY_VARIABLE = "PREP_API_KEY"
+HELLO = [{"role": "user", "content": "Hello"}]
+FOR_SHOP = [
+    {"role": "system", "content": "Silver Harbor costs 640 yen."},
+    {"role": "user", "content": "How much is Silver Harbor?"},
+]
+"""`shop` has learnt to answer from the notes in the system message, and knows little else."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +194,7 @@ def _tell(model: str, server: Server, port: int, keys: list[str]) -> None:
         terminal.note("[yellow]other machines can reach it without a key[/]; --api-key sets one")
     key = " -H 'Authorization: Bearer KEY'" if keys else ""
     name = (server.served_model_name or [model])[0]
-    body = f'{{"model": "{name}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+    body = json.dumps({"model": name, "messages": FOR_SHOP if model == "shop" else HELLO, "temperature": 0})
     terminal.note(
         terminal.literal(
             f"try: curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'"

@@ -7,11 +7,13 @@ Exit codes: 0 ok, 1 checks failed, 2 usage, 3 environment, 4 inconclusive, 130 i
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import json
 import math
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -353,6 +355,13 @@ def figure(value: float, digits: int = 1) -> str:
 def as_typed(text: str) -> str:
     """Replace `prep` in hints with what the user typed to start it, such as `./prep` (exported by the start script)."""
     typed = os.environ.get("PREP_COMMAND", "prep")
+    if (
+        "PREP_COMMAND" in os.environ
+    ):  # started from the checkout: pip on PATH installs into another environment
+        python = shlex.quote(sys.executable)
+        text = re.sub(
+            r"(?<!-m )(?<![\w./-])pip install -e", lambda match: f"{python} -m pip install -e", text
+        )
     return re.sub(r"(?<![\w./-])prep (?=[a-z])", lambda match: f"{typed} ", text)
 
 
@@ -365,6 +374,15 @@ def tell_error(message: str, next_step: str = "") -> None:
 
 def debug_wanted() -> bool:
     return os.environ.get("PREP_DEBUG", "") not in ("", "0")
+
+
+_WRITABLE = "change its permissions, or set PREP_HOME and PREP_CACHE to folders that can be written"
+NEXT_STEPS = {
+    errno.ENOSPC: "free some disk space, then run the command again",
+    errno.EROFS: _WRITABLE,
+    errno.EACCES: _WRITABLE,
+}
+"""Cause of an OSError that says nothing more -> what to do. A StateError has its own next step."""
 
 
 def explain(error: BaseException) -> typer.Exit:
@@ -382,7 +400,7 @@ def explain(error: BaseException) -> typer.Exit:
         tell_error(f"{error}", "./prep doctor   (says which parts of the installation are missing)")
         return typer.Exit(ENVIRONMENT)
     if isinstance(error, OSError):
-        tell_error(f"{error}", getattr(error, "next_step", ""))  # a StateError says what to do
+        tell_error(f"{error}", getattr(error, "next_step", NEXT_STEPS.get(error.errno or 0, "")))
         return typer.Exit(ENVIRONMENT)
     frames = traceback.extract_tb(error.__traceback__)
     where = f"  ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -121,10 +123,25 @@ def test_hints_name_the_command_as_the_user_typed_it(
     terminal.next_command("prep quiz", "or prep review")
     terminal.say("read prep answer", terminal.err())
     terminal.tell_error("see prep doctor, or prep-workbench", "prep today")
+    terminal.tell_error("xgrammar is missing: pip install -e '.[structured]'", "pip install -e .")
     shown = capsys.readouterr().err
+    assert f"missing: {shlex.quote(sys.executable)} -m pip install -e '.[structured]'" in shown.replace(
+        "\n", ""
+    )
     assert "next: ./prep quiz  or ./prep review" in shown and "read ./prep answer" in shown
     assert "see ./prep doctor, or prep-workbench" in shown
     assert "next: ./prep today" in shown
+
+
+@pytest.mark.parametrize(
+    ("number", "next_step"),
+    [(errno.ENOSPC, "free some disk space"), (errno.EROFS, "PREP_HOME"), (errno.EACCES, "PREP_HOME")],
+)
+def test_a_disk_that_takes_nothing_is_an_error_with_a_next_step(
+    number: int, next_step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal.explain(OSError(number, os.strerror(number)))
+    assert next_step in capsys.readouterr().err
 
 
 def test_a_misspelt_command_gets_a_suggestion() -> None:
