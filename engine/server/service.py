@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from common.text import counted
 from engine.async_llm import AsyncLLM
 from engine.config import EngineConfig
 from engine.frontend.input_processor import InputProcessor
@@ -92,8 +93,8 @@ class Service:
             raise ApiError(400, message, param="prompt")
         if num_prompts * n > MAX_COMPLETIONS:
             message = (
-                f"n: {num_prompts:,} prompts with n={n:,} are {num_prompts * n:,} completions, and one request may "
-                f"have {MAX_COMPLETIONS:,}; send several requests"
+                f"n: {counted(num_prompts, 'prompt')} with n={n:,} are {num_prompts * n:,} completions, and one "
+                f"request may have {MAX_COMPLETIONS:,}; send several requests"
             )
             raise ApiError(400, message, param="n")
 

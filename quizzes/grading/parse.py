@@ -283,6 +283,8 @@ def _split_number(text: str) -> tuple[Fraction | None, str]:
     if match is None or not (whole or (point and len(point) > 1)):
         return None, text
     rest = text[match.end() :]
+    if re.search(r"\d\s*\.\.\s*[\d+-]", text):
+        raise ParseError(f"{_quote(text)} is an interval", "type one number")
     if (whole or "").startswith("0,") or re.match(r"[\d,._]", rest) or re.match(r"\s+[\d.]", rest):
         raise ParseError(
             f"{_quote(text)} could be read in two ways",

@@ -131,6 +131,12 @@ def test_a_refused_unit_lists_what_is_accepted() -> None:
         parse("3 parsec", Answer(id="x", type="float", unit="GiB"))
 
 
+@pytest.mark.parametrize("text", ["10..20", "1..1000", "1.5..2"])
+def test_an_interval_in_place_of_a_number_is_called_one(text: str) -> None:
+    with pytest.raises(ParseError, match="is an interval; type one number"):
+        parse(text, Answer(id="x", type="float"))
+
+
 def test_compound_units_are_their_parts() -> None:
     assert unit("KiB/token").factor == 1024
     assert unit("TFLOPS").kind == "FLOP/time"
