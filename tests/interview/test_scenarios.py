@@ -146,3 +146,15 @@ def _goes_through_the_page(name: str, typed: Assessment, monkeypatch: pytest.Mon
     assert [(each.axis, each.value) for each in assess(Session.replay("page").talk).marks] == [
         (each.axis, each.value) for each in typed.marks
     ]
+
+
+def test_the_answers_of_json_at_scale_are_as_long_as_the_interviewer_says(runner: Runner) -> None:
+    said = load_scenarios().get("applied.json_at_scale").step("own_limit").say
+    shortest, longest = {pair for text in said for pair in re.findall(r"(\d+) (?:and|to) (\d+) tokens", text)}.pop()
+
+    def valid(max_tokens: int) -> int:
+        args = {"model": "trained", "answers": 16, "max_tokens": max_tokens}
+        return int(runner.run("structured_output.valid_share", args).result.valid_masked)
+
+    assert [valid(int(shortest) - 1), valid(int(longest))] == [0, 16] and valid(int(shortest)) > 0
+    assert valid(int(longest) - 1) < 16
