@@ -1,6 +1,7 @@
 """Every shipped scenario: numbers of each kind, the lint, and whole sessions of five scripted candidates."""
 
 import os
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -149,12 +150,12 @@ def _goes_through_the_page(name: str, typed: Assessment, monkeypatch: pytest.Mon
 
 
 def test_the_answers_of_json_at_scale_are_as_long_as_the_interviewer_says(runner: Runner) -> None:
-    said = load_scenarios().get("applied.json_at_scale").step("own_limit").say
-    shortest, longest = {pair for text in said for pair in re.findall(r"(\d+) (?:and|to) (\d+) tokens", text)}.pop()
+    said = SCENARIOS.scenario("applied.json_at_scale").step("own_limit").say
+    pairs = {pair for text in said for pair in re.findall(r"(\d+) (?:and|to) (\d+) tokens", text)}
+    [(shortest, longest)] = [tuple(map(int, pair)) for pair in pairs]
 
     def valid(max_tokens: int) -> int:
         args = {"model": "trained", "answers": 16, "max_tokens": max_tokens}
-        return int(runner.run("structured_output.valid_share", args).result.valid_masked)
+        return int(runner.run("structured_output.valid_share", args).result["valid_masked"])
 
-    assert [valid(int(shortest) - 1), valid(int(longest))] == [0, 16] and valid(int(shortest)) > 0
-    assert valid(int(longest) - 1) < 16
+    assert valid(shortest - 1) == 0 < valid(shortest) and valid(longest - 1) < 16 == valid(longest)
