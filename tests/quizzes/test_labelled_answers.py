@@ -58,7 +58,7 @@ LABELLED = [
     (STEPS, 98, "97", "wrong"),
     (STEPS, 98, "99", "wrong"),
     (STEPS, 98, "980", "wrong"),
-    (STEPS, 98, "-98", "wrong"),
+    (STEPS, 98, "-98", "refused"),
     (STEPS, 98, "0", "wrong"),
     (STEPS, 98, "62", "wrong"),
     (STEPS, 98, "98k", "wrong"),
