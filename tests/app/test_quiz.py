@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import app
 from quizzes.answering import challenge_reply
+from quizzes.autopsies.programs import LIMITS
 from quizzes.experiments.running import run_here
 from quizzes.expressions import ExpressionError, resolve
 from quizzes.free_text.scoring import key_points
@@ -425,7 +426,7 @@ def test_a_program_that_hangs_is_stopped_and_the_learner_goes_on(home: Path, tmp
     hanging.write_text("while True:\n    pass\n")
     path = script(tmp_path, str(hanging), "/nowhere.py", "g")
     done = prep("quiz", "--question", "code_review.mend_block_manager", "--script", path)
-    assert "stopped after 20 s while loading the file" in " ".join(done.stdout.split())
+    assert f"stopped after {LIMITS.load_seconds:g} s while loading the file" in " ".join(done.stdout.split())
     assert "cannot read /nowhere.py" in done.stdout
     assert "1 partly" in done.stdout or "1 wrong" in done.stdout
 
