@@ -32,11 +32,14 @@ def test_texts_and_code_agree_on_the_limit_of_a_call() -> None:
     slow = checking.SLOW_CALLS
     assert slow.keys() < {each.language for each in labs()} and len(set(slow.values())) == 1
     one, kernels = LIMITS.call_seconds, slow["triton"]
-    said = f"A call that takes longer than {one:g} s is stopped, {kernels:g} s in Triton and on the host shim of CUDA"
+    said = (
+        f"A call that takes longer than {one:g} s is stopped, and so is a file that takes longer than "
+        f"{LIMITS.load_seconds:g} s to load; {kernels:g} s for both in Triton and on the host shim of CUDA"
+    )
     assert MAX_STOPS == 2
     for page in (FOLDER / "README.md", FOLDER / "labs" / "README.md"):
         text = " ".join(page.read_text(encoding="utf-8").split())
-        assert said in text and "after two stops the other checks do not run" in text
+        assert said in text and "After two stops the other checks do not run" in text
 
 
 @pytest.mark.slow
