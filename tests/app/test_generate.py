@@ -211,7 +211,7 @@ def test_ctrl_c_in_a_chat_stops_the_answer_and_keeps_what_was_said(
     [
         (["--regex", "[0-9]{3,4} yen"], "[0-9]{3,4} yen"),
         (["--choice", "packed", "--choice", "shipped"], "packed|shipped"),
-        (["--json-schema", "SCHEMA"], r'\{"copies": [1-9]\}'),
+        (["--json-schema", "SCHEMA"], r'\{"copies":[1-9]\}'),
     ],
 )
 def test_output_has_the_structure_that_was_asked_for(
