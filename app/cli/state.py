@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from app.cli import terminal
-from app.cli.options import JsonOption, argument, make_folder_of, option
+from app.cli.options import JsonOption, argument, option
 from common.paths import state_path
 from common.text import counted
 from quizzes.learning.review import cards
@@ -66,7 +66,6 @@ def export(
 
     if file.exists():
         raise terminal.Problem(f"{file} exists", "choose another name, or remove it first")
-    make_folder_of(file)
     with State.open_to_read() as opened:
         counts = archive.export(opened, file, version_of() or "")
     if json:

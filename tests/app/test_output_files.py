@@ -14,7 +14,6 @@ COMMANDS = [
     "progress --html",
     "plan --interview 21 --ics",
     "plan --interview 21 --markdown",
-    "state export",
     "mock report --html",
     "mock peer --host --out",
     "capacity chat_startup --svg",
