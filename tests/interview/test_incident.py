@@ -223,9 +223,11 @@ def test_a_live_run_takes_the_place_of_the_recorded_figures() -> None:
     assert floor.turn is not None and isinstance(floor.turn.want, RunDrill)
     told: list[str] = []
     reply = live(floor.turn.want, told.append)
-    if BUSY in reply.get("failed", ""):
-        pytest.skip(reply["failed"])
     floor.reply(**reply)
+    if "failed" in reply:  # on a busy machine, and for no other reason, the recorded figures stay
+        assert BUSY in reply["failed"] and reply["failed"] in floor.told[-1]
+        assert "A recorded run" in floor.told[-1]
+        return
     assert {each.partition(":")[0] for each in told} == {"yesterday, 1 of 2", "today, 2 of 2"}
     assert "A run on this machine" in floor.told[-1]
     floor.reply(pick="top")
