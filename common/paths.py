@@ -78,7 +78,7 @@ def write_atomically(path: Path, text: str) -> None:
 
     A link keeps its place, and the file that it names is written. A device or pipe is written as it is.
     """
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for links in a circle
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_text(text, encoding="utf-8")
         return

@@ -353,15 +353,14 @@ def figure(value: float, digits: int = 1) -> str:
 
 
 def as_typed(text: str) -> str:
-    """Replace `prep` in hints with what the user typed to start it, such as `./prep` (exported by the start script)."""
-    typed = os.environ.get("PREP_COMMAND", "prep")
-    if (
-        "PREP_COMMAND" in os.environ
-    ):  # started from the checkout: pip on PATH installs into another environment
-        python = shlex.quote(sys.executable)
-        text = re.sub(
-            r"(?<!-m )(?<![\w./-])pip install -e", lambda match: f"{python} -m pip install -e", text
-        )
+    """Replace `prep` in hints with what the user typed to start it, such as `./prep` (exported by the start script), and
+    `pip` with that of its environment."""
+    typed = os.environ.get("PREP_COMMAND")
+    if typed is None:
+        return text
+    # Started from the checkout: the `pip` on PATH would install into another environment.
+    pip = f"{shlex.quote(sys.executable)} -m pip install -e"
+    text = re.sub(r"(?<!-m )(?<![\w./-])pip install -e", lambda match: pip, text)
     return re.sub(r"(?<![\w./-])prep (?=[a-z])", lambda match: f"{typed} ", text)
 
 

@@ -66,3 +66,10 @@ def test_a_device_is_written_and_not_replaced(tmp_path: Path) -> None:
     os.close(reader)
     with pytest.raises(OSError, match="No space left"):
         write_atomically(Path("/dev/full"), "x")
+
+
+def test_a_link_in_a_circle_names_no_file_and_becomes_one(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    write_atomically(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "new"
