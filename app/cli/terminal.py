@@ -353,8 +353,8 @@ def figure(value: float, digits: int = 1) -> str:
 
 
 def as_typed(text: str) -> str:
-    """Replace `prep` in hints with what the user typed to start it, such as `./prep` (exported by the start script), and
-    `pip` with that of its environment."""
+    """Replace `prep` in hints with what the user typed to start it, such as `./prep` (exported by the start script),
+    and `pip` with that of its environment."""
     typed = os.environ.get("PREP_COMMAND")
     if typed is None:
         return text
