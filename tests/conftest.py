@@ -6,6 +6,7 @@ import os
 import signal
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,11 +67,46 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.option.markexpr == "fast" and is_other else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+REACHED = pytest.StashKey["frozenset[str] | None"]()
+"""Files whose slow tests the push tier runs, because what changed can reach them; None for all."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Find what changed can reach; with xdist, once, before the processes that run tests start."""
+    from_main_process = getattr(config, "workerinput", {}).get("reached", "")
+    if from_main_process != "":
+        config.stash[REACHED] = from_main_process and frozenset(from_main_process)
+    elif "reached" in config.option.markexpr:
+        from tests import reach
+
+        changed = reach.change()
+        config.stash[REACHED] = None if changed is None else reach.reached(changed.files)
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(reach.sentence(changed, config.stash[REACHED]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Hand what was found to a process of xdist."""
+    reached = node.config.stash.get(REACHED, "")
+    node.workerinput["reached"] = sorted(reached) if reached else reached
+
+
+def is_reached(path: Path, config: pytest.Config) -> bool:
+    reached = config.stash.get(REACHED, frozenset())
+    return reached is None or path.relative_to(TESTS.parent).as_posix() in reached
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     for item in items:
-        if is_fast(item.path) and item.get_closest_marker("slow") is None:
+        slow = item.get_closest_marker("slow") is not None
+        if is_fast(item.path) and not slow:
             item.add_marker("fast")
-        if "browser" in getattr(item, "fixturenames", ()):
+        if slow and is_reached(item.path, config):
+            item.add_marker("reached")
+        if {"browser", "chromium"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("browser")
             # A browser on a loaded machine is late now and then. A second failure counts; the first is printed.
             item.add_marker(pytest.mark.flaky(reruns=1))
 

@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +26,9 @@ TOOLS = tuple(
     "pytest xdist pytest_rerunfailures hypothesis transformers peft jsonschema streamlit playwright "
     "ruff importlinter mypy yaml".split()
 )
+FAST, PUSH, ALL = "fast", "not slow or reached", "slow or not slow"
+"""Marks of the tests in a tier; tests/conftest.py gives them."""
+LAST_GREEN = ROOT / "tests" / "last_green.json"
 MAX_WORKERS = 4  # each holds torch and a model: more would exhaust memory before they save time
 
 
@@ -29,20 +36,26 @@ MAX_WORKERS = 4  # each holds torch and a model: more would exhaust memory befor
 def test(
     ctx: typer.Context,
     fast: Annotated[bool, option("Only the fast tier: under a minute.", "--fast")] = False,
-    slow: Annotated[bool, option("Also the slow tier: about 30 minutes in all.", "--slow")] = False,
+    all_: Annotated[bool, option("Everything, with a fresh seed: about 40 minutes.", "--all")] = False,
+    browser: Annotated[bool, option("Also tests in Chromium, as CI does.", "--browser")] = False,
+    seed: Annotated[int | None, option("With --all: the seed of a run to repeat.", min=0)] = None,
     lint: Annotated[bool, option("Run ruff, import-linter and mypy first.")] = True,
 ) -> None:
     """Run the linters and the tests. Other arguments go to pytest.
 
+    Of the slow tests, those run that a change since the last green run of --all can reach.
+
     \b
     Examples:
-      prep test                                     the default tier, under 6 minutes on two cores
+      prep test                                     what a change can reach
       prep test --fast                              before a commit: without mypy, under a minute
-      prep test --slow                              all tiers
+      prep test --all                               all tests; when green, tests/last_green.json says so
       prep test --no-lint tests/core -k preempt     selected tests, without linters
     """
-    if fast and slow:
-        raise terminal.Problem("--fast and --slow exclude each other", "prep test --fast")
+    if fast + all_ + browser > 1:
+        raise terminal.Problem("--fast, --browser and --all exclude each other", "prep test --all")
+    if seed is not None and not all_:
+        raise terminal.Problem("--seed belongs to --all", f"prep test --all --seed {seed}")
     missing = [name for name in TOOLS if find_spec(name) is None]
     if missing or not (ROOT / "tests").is_dir():
         tools = f"the test tools are not installed here: {', '.join(missing)}"
@@ -51,10 +64,16 @@ def test(
             "./prep test   (installs them)   or   pip install -e '.[test]'",
             code=terminal.ENVIRONMENT,
         )
+    before = commit() if all_ and lint and not ctx.args else None
+    started = time.monotonic()
     failed = run_linters(types=not fast) if lint else []
-    tier = ["-m", "fast"] if fast else ["-m", "slow or not slow"] if slow else []
-    arguments = ["-q", "--durations=10", *tier, *workers(ctx.args), *ctx.args]
-    status = run("pytest", [sys.executable, "-m", "pytest", *arguments])
+    tier = FAST if fast else ALL if all_ else PUSH if browser else f"({PUSH}) and not browser"
+    if all_ and seed is None:
+        seed = secrets.randbelow(1_000_000)
+    arguments = ["-q", "--durations=10", "-m", tier, *workers(ctx.args), *ctx.args]
+    status = run("pytest", [sys.executable, "-m", "pytest", *arguments], seed=seed)
+    if before and not failed and not status:
+        record(before, seed or 0, round(time.monotonic() - started))
     if failed:
         # On stderr: pytest's summary must stay the last line of stdout, which tools read.
         terminal.tell_error(f"failed before the tests: {', '.join(failed)}", "scroll up to the first of them")
@@ -82,10 +101,29 @@ def workers(arguments: list[str]) -> list[str]:
     return [] if chosen or count == 1 else ["-n", str(count), "--dist", "worksteal"]
 
 
-def run(name: str, command: list[str]) -> int:
-    print(f"== {name}", flush=True)
+def run(name: str, command: list[str], *, seed: int | None = None) -> int:
+    print(f"== {name}" if seed is None else f"== {name}   (again: prep test --all --seed {seed})", flush=True)
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     # Container images set it; without byte code each of the hundreds of child processes compiles prep again.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    if seed is not None:
+        environment["PREP_TEST_SEED"] = str(seed)
     return subprocess.run(command, cwd=ROOT, env=environment).returncode
+
+
+def commit() -> str | None:
+    """Return the commit that is checked out, or None if files differ from it or git does not know."""
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True)
+    clean = head.returncode == status.returncode == 0 and not status.stdout
+    return head.stdout.strip() if clean else None
+
+
+def record(before: str, seed: int, seconds: int) -> None:
+    """Write the commit whose tests all passed, from which the next `prep test` counts what changed."""
+    if commit() != before:
+        return terminal.tell_error("not recorded as green: files changed while the tests ran")
+    day = datetime.now(UTC).date().isoformat()
+    green = {"commit": before, "date": day, "seed": seed, "seconds": seconds}
+    LAST_GREEN.write_text(json.dumps(green, indent=2) + "\n", encoding="utf-8")

@@ -8,7 +8,6 @@ from playwright.sync_api import Page, expect
 from app.debugger.main import PAGES
 from tests.app.debugger.test_accessibility_browser import opened
 
-pytestmark = pytest.mark.slow
 BEYOND = """() => [...document.querySelectorAll(".stMain :is(canvas, svg, table, img, input)")]
     .map((each) => [each, each.closest(".stColumn") ?? each.closest(".stMainBlockContainer")])
     .filter(([each, column]) => column && each.checkVisibility() && !each.closest("[data-testid=stDataFrame]"))
@@ -34,6 +33,7 @@ def half(tab: Page) -> Page:
 
 
 def test_nothing_sticks_out_of_its_column(app_url: str, half: Page) -> None:
+    """CI's smoke test: every page opens in a browser, and none logs an error."""
     beyond = {}
     for page in PAGES:
         opened(half, app_url, page)
@@ -41,6 +41,7 @@ def test_nothing_sticks_out_of_its_column(app_url: str, half: Page) -> None:
     assert not any(beyond.values()), beyond
 
 
+@pytest.mark.slow
 def test_the_roofline_stays_in_its_column(app_url: str, half: Page) -> None:
     opened(half, app_url, "capacity")
     half.get_by_text("Roofline", exact=True).first.click()
@@ -48,6 +49,7 @@ def test_the_roofline_stays_in_its_column(app_url: str, half: Page) -> None:
     assert half.evaluate(BEYOND) == []
 
 
+@pytest.mark.slow
 def test_the_chart_of_a_wrong_number_stays_in_its_column(app_url: str, half: Page) -> None:
     half.goto(f"{app_url}/questions?question=batching.static_vs_continuous")
     for name in ("static (steps)", "continuous (steps)"):
@@ -58,6 +60,7 @@ def test_the_chart_of_a_wrong_number_stays_in_its_column(app_url: str, half: Pag
     assert half.evaluate(BEYOND) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["request_reasons", "blocks_history"])
 def test_explanations_in_tables_are_seen_without_scrolling(app_url: str, tab: Page, key: str) -> None:
     opened(tab, app_url, "requests" if key == "request_reasons" else "blocks")
