@@ -78,10 +78,10 @@ def write_atomically(path: Path, text: str) -> None:
 
     A link keeps its place, and the file that it names is written. A device or pipe is written as it is.
     """
-    path = Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for links in a circle
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if is_stream(path):
         path.write_text(text, encoding="utf-8")
         return
+    path = Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for links in a circle
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -89,6 +89,11 @@ def write_atomically(path: Path, text: str) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path names a device or pipe, such as /dev/stdout: links below /proc name no file."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def why_unwritable(folder: Path) -> str:

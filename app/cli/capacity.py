@@ -12,6 +12,7 @@ import typer
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, make_folder_of, option
 from common.names import unknown_name
+from common.paths import write_atomically
 from common.text import counted
 
 if TYPE_CHECKING:
@@ -189,15 +190,7 @@ def write_svg(path: Path, bill: Bill, found: Capacity) -> None:
     even = bill.break_even()
     marks = [] if even is None else [(even / 1e6, "break-even")]
     text = draw(lines, "million requests per month", f"{found.scenario.currency} per month", marks)
-    write_text(path, text)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that the user named. Raises Problem if that fails."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise terminal.Problem(f"cannot write {path}: {error.strerror}", "--svg FILE") from None
+    write_atomically(path, text)
 
 
 def show_commands(found: Capacity) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -24,7 +25,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from app.cli.terminal import ENVIRONMENT, Problem, shown
-from common.paths import why_unwritable
+from common.paths import is_stream, why_unwritable
 from common.typed_value import parse_value
 
 
@@ -43,13 +44,15 @@ def make_folder_of(*files: Path | None) -> None:
     `prep` removes those that are still empty when the command ends, such as after an error.
     """
     for file in filter(None, files):
-        folder = file.absolute().parent
+        if is_stream(file):
+            continue
+        folder = Path(os.path.realpath(file)).parent
         _NEW_FOLDERS.extend(each for each in (folder, *folder.parents) if not each.exists())
         try:
             folder.mkdir(parents=True, exist_ok=True)
             why = f"{shown(file)} is a folder" if file.is_dir() else why_unwritable(folder)
         except FileExistsError:
-            why = f"{shown(file.parent)} is not a folder"
+            why = f"{shown(folder)} is not a folder"
         except OSError as error:
             why = error.strerror or str(error)
         if why:

@@ -6,6 +6,7 @@ import json as json_module
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from typer.core import TyperCommand
 
 from app.cli import terminal
 from app.cli.options import JsonOption, SetOption, argument, make_folder_of, option, parse_settings
+from common.paths import write_atomically
 from common.text import counted, plain_value
 from common.typed_value import value_text
 from quizzes.experiments import Result, registry
@@ -118,6 +120,8 @@ def run(
     if trace is not None and trace.exists():
         raise terminal.Problem(f"{trace} exists", "give --trace another name, or remove it first")
     make_folder_of(trace, plot)
+    if plot is not None:
+        check_plot(experiment, plot)
     with Runner() as runner, terminal.loading(name), told():
         outcome = runner.run(name, args, seed=seed, trace=trace, fresh=fresh)
     if plot is not None:
@@ -188,28 +192,31 @@ def plain(value: Any) -> str:
     return escape(plain_value(value))
 
 
-def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:
-    """Write the experiment's chart. Raises Problem if it has none or the drawing library is missing."""
+def check_plot(experiment: Experiment, path: Path) -> None:
+    """Raise Problem if the experiment has no chart, or the file's kind cannot be drawn; called before it runs."""
     if experiment.chart is None:
         raise terminal.Problem(f"{experiment.name} has no chart", "prep run ... --json prints the values")
     if path.suffix not in (".svg", ".png", ".json"):
         raise terminal.Problem(f"--plot writes .svg, .png or .json, not {path.name}")
+    if path.suffix != ".json" and find_spec("vl_convert") is None:
+        raise terminal.Problem(
+            "drawing needs vl-convert",
+            "pip install -e '.[plot]', or --plot FILE.json",
+            code=terminal.ENVIRONMENT,
+        )
+
+
+def draw(experiment: Experiment, result: dict[str, Any], path: Path) -> None:
+    """Write the experiment's chart; `check_plot` says what it needs."""
+    assert experiment.chart is not None
     spec = {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         **experiment.chart(Result(**result)),
     }
     if path.suffix == ".json":
-        path.write_text(json_module.dumps(spec, indent=1))
-        return
-    try:
-        import vl_convert
-    except ImportError:
-        raise terminal.Problem(
-            "drawing needs vl-convert",
-            "pip install vl-convert-python, or --plot FILE.json",
-            code=terminal.ENVIRONMENT,
-        ) from None
+        return write_atomically(path, json_module.dumps(spec, indent=1))
+    import vl_convert
+
     if path.suffix == ".svg":
-        path.write_text(vl_convert.vegalite_to_svg(spec))
-    else:
-        path.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
+        return write_atomically(path, vl_convert.vegalite_to_svg(spec))
+    path.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,39 @@ def test_a_folder_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     done = CliRunner().invoke(app, ["demo", "--svg", "out"])
     assert done.exit_code == 3 and "cannot write out: out is a folder" in done.stderr
+
+
+def test_a_pipe_that_a_shell_names_by_its_descriptor_is_written() -> None:
+    """No file can be made in the folder of such a pipe, nor of a device, except by root."""
+    reader, writer = os.pipe()
+    done = CliRunner().invoke(app, ["plan", "--interview", "21", "--ics", f"/dev/fd/{writer}"])
+    os.close(writer)
+    with open(reader, encoding="utf-8") as calendar:
+        assert calendar.read().startswith("BEGIN:VCALENDAR")
+    assert done.exit_code == 0
+
+
+def test_the_folder_of_the_file_that_a_link_names_is_made(tmp_path: Path) -> None:
+    (tmp_path / "link.ics").symlink_to("new/plan.ics")
+    done = CliRunner().invoke(app, ["plan", "--interview", "0", "--ics", "link.ics"])
+    assert done.exit_code != 0 and not (tmp_path / "new").exists()
+    done = CliRunner().invoke(app, ["plan", "--interview", "21", "--ics", "link.ics"])
+    assert done.exit_code == 0 and (tmp_path / "new" / "plan.ics").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "says"),
+    [
+        ("batching.static_vs_continuous", "a.svg", "has no chart"),
+        ("scheduling.load_sweep", "a.gif", "writes .svg, .png or .json"),
+    ],
+)
+def test_a_chart_that_cannot_be_drawn_is_refused_before_the_work(
+    name: str, file: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quizzes.experiments.runner.Runner.run", lambda *_, **__: pytest.fail("it ran"))
+    done = CliRunner().invoke(app, ["run", name, "--plot", file])
+    assert done.exit_code == 2 and says in done.stderr
 
 
 def test_a_missing_folder_is_made(tmp_path: Path) -> None:

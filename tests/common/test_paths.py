@@ -68,6 +68,15 @@ def test_a_device_is_written_and_not_replaced(tmp_path: Path) -> None:
         write_atomically(Path("/dev/full"), "x")
 
 
+def test_a_pipe_that_a_shell_names_by_its_descriptor_is_written() -> None:
+    """As in `--html >(gzip > page.gz)` and `--html /dev/stdout | less`."""
+    reader, writer = os.pipe()
+    write_atomically(Path(f"/dev/fd/{writer}"), "to the reader")
+    assert os.read(reader, 100) == b"to the reader"
+    os.close(writer)
+    os.close(reader)
+
+
 def test_a_link_in_a_circle_names_no_file_and_becomes_one(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, make_folder_of, option
+from common.paths import write_atomically
 from engine.sim.autoscale_race import AS_GOOD, HIGHER, LOWER, Race, Result, Service, race
 from engine.sim.fluid import DayReport
 
@@ -39,7 +40,7 @@ def autoscale(
       prep sim autoscale
       prep sim autoscale assistant_day --seeds 20 --budget 1.15 --svg day.svg
     """
-    from app.cli.capacity import read_plan, write_text
+    from app.cli.capacity import read_plan
 
     make_folder_of(svg)
     service = service_of(read_plan(plan), days, seed)
@@ -48,7 +49,7 @@ def autoscale(
         found = race(service, seeds, budget, tell=lambda name: tell(f"tuning {name}"))
     took = time.perf_counter() - began
     if svg is not None:
-        write_text(svg, draw_day(found, service))
+        write_atomically(svg, draw_day(found, service))
     if json:
         return terminal.print_json(_as_json(found, took))
     show(found, took, seeds)
