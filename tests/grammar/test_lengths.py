@@ -176,23 +176,32 @@ def test_a_pattern_is_never_shortened(most: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tests", "most"),
+    ("tests", "keyword", "length"),
     [
-        ({"pattern": "^([a-z]+ ?)+$"}, 11_000),
-        ({"pattern": "^.+ .+$"}, 9_000),
-        ({"format": "uri", "minLength": 9}, 2_083),
+        ({"pattern": "^([a-z]+ ?)+$"}, "maxLength", 11_000),
+        ({"pattern": "^.+ .+$"}, "maxLength", 9_000),
+        ({"format": "uri", "minLength": 9}, "maxLength", 2_083),
+        ({"format": "email"}, "minLength", 300),
+        ({"format": "uri-template", "pattern": "a"}, "minLength", 5_000),
+        ({"pattern": r"\w"}, "minLength", 5_000),
     ],
 )
 def test_a_length_that_cannot_be_counted_is_refused_with_one_that_can(
-    tests: dict[str, Any], most: int
+    tests: dict[str, Any], keyword: str, length: int
 ) -> None:
     schema = {"type": "string", **tests}
     with pytest.raises(
-        GrammarError, match=r"'maxLength' (is|makes the schema) too large.*leave it out, or make it at most"
+        GrammarError, match=rf"'{keyword}' (is|makes the schema) too large.*leave it out, or make it at most"
     ) as refused:
-        compiled({**schema, "maxLength": most})
+        compiled({**schema, keyword: length})
     [largest] = re.findall("at most ([0-9,]+)", str(refused.value))
-    assert compiled({**schema, "maxLength": int(largest.replace(",", ""))})
+    assert compiled({**schema, keyword: int(largest.replace(",", ""))})
+
+
+@pytest.mark.parametrize("tests", [{"pattern": "^.+ .+$"}, {"pattern": "[ab]{3}$"}, {"format": "uri"}])
+def test_no_length_is_advised_that_a_least_length_excludes(tests: dict[str, Any]) -> None:
+    with pytest.raises(GrammarError, match="; leave out minLength and maxLength$"):
+        compiled({"type": "string", **tests, "minLength": 1_500, "maxLength": 2_000})
 
 
 def properties(make: Any) -> dict[str, Any]:
@@ -256,3 +265,14 @@ def test_a_pattern_that_only_the_empty_string_or_nothing_fits_has_a_length(
     text = {"string": '""', "object": '{"": 1}'}.get(schema.get("type", ""), "null")
     grammar = compiler(backend).compile(StructuredOutputsParams(json=schema))
     assert grammar.start().accept_tokens([*text.encode(), EOS])
+
+
+@pytest.mark.parametrize("most", [253, 500])
+@pytest.mark.parametrize("beside", [{"pattern": "a"}, {"minLength": 5}])
+def test_a_host_of_any_length_may_have_another_keyword_beside_its_limit(
+    beside: dict[str, Any], most: int
+) -> None:
+    grammar = compiled({"type": "string", "format": "hostname", "maxLength": most, **beside})
+    for host in ("a.example", ".".join(["a" * 60] * 4)):
+        assert accepts(grammar, host)
+    assert not accepts(grammar, "b.c") and not accepts(grammar, "a" * 64)

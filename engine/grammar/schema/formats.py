@@ -6,12 +6,13 @@ offset; leap seconds at offsets other than whole and half hours; A-labels (`xn--
 than 8 labels or of more than 4 long ones. A `maxLength` leaves out more:
 
     all              addresses in brackets (`http://[::1]/`)
-    hostname         above 63 characters: hosts whose labels differ much in length; with minLength, all above 63
+    hostname         above 63 characters and below a limit of 253: hosts whose labels differ much in length, and with
+                     minLength all; from 253 on, beside minLength or another keyword: hosts of more than 8 labels
     email            addresses above 254 characters, which RFC 5321 (section 4.5.3) does not allow
     uri, iri, ...    schemes above 27 characters, ports above 5 digits; texts above 127 characters that come near the
                      limit (references.py); texts above 1,024 characters (iri: 512); user info above about 190
 
-What matches with a limit matches with every larger one.
+What matches with a limit matches with every larger one, but for a hostname beside minLength or another keyword.
 
 The values of some formats are not a regular language: they are refused. A format that is not listed is an annotation.
 """
@@ -90,10 +91,12 @@ def _label(most: int | None) -> str:
     return f"{_ALNUM}(?:{_LDH}{{0,2}}{_ALNUM}|{_LDH}(?:{_ALNUM}{_LDH}|-{_ALNUM}){_LDH}{more}{_ALNUM})?"
 
 
-_HOST = (  # at most 253 characters
+_HOST = (  # at most LONGEST_HOST characters
     rf"(?:{_label(63)}(?:\.{_label(63)}){{0,2}}(?:\.{_label(61)})?|{_label(30)}(?:\.{_label(30)}){{4,7}})"
 )
 _SHORT_HOST = rf"{_label(None)}(?:\.{_label(None)})*"
+LONGEST_HOST = 253
+"""Characters of the longest host; RFC 1035 allows 255 octets."""
 MOST_SHORT = 63
 """Characters of a host without a label that may be too long."""
 
@@ -166,7 +169,7 @@ def format_node(name: str, least: int = 0, most: int | None = None) -> Node:
     if name in MOST:
         return countable(name)
     if name == "hostname":
-        return _host_node(least, most)
+        return parse(_HOST) if most >= LONGEST_HOST else _host_node(least, most)
     return parse(_SHORT_EMAIL if name == "email" else FORMATS[name])
 
 
@@ -188,5 +191,5 @@ def _host_node(least: int, most: int) -> Node:
     short = Language.of(parse(_SHORT_HOST)).of_length(1, MOST_SHORT).node()
     if least > 1:
         return short
-    long = [_HOST] if most >= 253 else []
-    return Choice((short, *map(parse, [_bounded_host(min(most, 253)), *long])))
+    long = [_HOST] if most >= LONGEST_HOST else []
+    return Choice((short, *map(parse, [_bounded_host(min(most, LONGEST_HOST)), *long])))

@@ -92,11 +92,10 @@ def with_usual_limit(shape: String) -> String:
 def _with_length(language: Language, shape: String, loosely: bool) -> Language:
     """Return the texts of a language that have the length of a shape, all of them."""
     least, most = shape.least, shape.most
-    if most is not None:
-        language = language.minimal()
-        longest = language.longest()
-        if longest is not None and longest <= most:
-            most = None
+    language = language.minimal()
+    longest = language.longest()
+    if most is not None and longest is not None and longest <= most:
+        most = None
     if not least and most is None:
         return language
     try:
@@ -110,7 +109,7 @@ def _with_length(language: Language, shape: String, loosely: bool) -> Language:
 
 def _too_long(language: Language, shape: String, keyword: str) -> SchemaError:
     """Return the refusal of a length, with the largest one that is not refused."""
-    ranges = max(1, num_ranges(_inside_json(language.node())))
+    ranges = max(1, num_ranges(_inside_json(language.node())), sum(map(len, language.edges)))
     largest = min(MAX_STATES // len(language.edges), MAX_RANGES // ranges) - 1
     test = shape.tests[0] if shape.tests else Test("length", "", "#")
     beside = (

@@ -137,11 +137,13 @@ class SchemaCompiler:
         if number <= left:
             return
         keyword, fix = shape.tests[0].keyword, "leave it out or make it shorter"
-        if shape.most is not None:
-            keyword, fix = (
-                "maxLength",
-                f"leave it out, or make it at most {shape.most * left * 9 // number // 10:,}",
-            )
+        if shape.least or shape.most is not None:
+            is_least = shape.most is None
+            keyword, length = ("minLength", shape.least) if is_least else ("maxLength", shape.most or 0)
+            largest = length * left * 9 // number // 10
+            fix = f"leave it out, or make it at most {largest:,}"
+            if largest < (1 if is_least else max(1, shape.least)):
+                fix = "leave out minLength and maxLength"
         why = f"the automata of the schema's strings, up to here, need more than {MAX_RANGES:,} ranges of characters"
         raise SchemaError(path, f"{keyword!r} makes the schema too large: {why}; {fix}")
 
