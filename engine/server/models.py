@@ -60,10 +60,10 @@ class Models:
 
     async def unload(self, name: str) -> str:
         """Unload an adapter; unfinished requests still finish with it. Raises ApiError 404 if it is unknown."""
-        if name not in self._adapters:
-            raise ApiError(404, f"The lora adapter `{name}` cannot be found.", param="lora_name")
         async with self.submitting:
-            self._adapters.pop(name, None)  # first: a request that finds it would load it again
+            # Before the engine does: a request that finds it would load it again.
+            if self._adapters.pop(name, None) is None:
+                raise ApiError(404, f"The lora adapter `{name}` cannot be found.", param="lora_name")
             await self._llm.unload_lora_adapter(name)
         return f"Success: LoRA adapter '{name}' removed successfully."
 

@@ -392,6 +392,22 @@ def test_an_adapter_unloaded_while_prompts_are_submitted_serves_them_all_and_sta
     asyncio.run(run(with_adapters))
 
 
+def test_of_two_clients_that_wait_to_unload_an_adapter_one_is_told_that_there_is_none(
+    with_adapters: AsyncLLM,
+) -> None:
+    models = application(with_adapters)[1].models
+
+    async def run() -> None:
+        await models.load(LoadLoRARequest(lora_name="x", lora_path="shop-lora-recommend"))
+        async with models.submitting:
+            clients = [asyncio.create_task(models.unload("x")) for _ in range(2)]
+            await one_turn()
+        done = await asyncio.gather(*clients, return_exceptions=True)
+        assert isinstance(done[1], ApiError) and done[1].status == 404 and "removed" in str(done[0])
+
+    asyncio.run(run())
+
+
 def test_prompts_and_completions_of_a_request_are_limited(llm: AsyncLLM) -> None:
     client, service = application(llm)
     object.__setattr__(service, "max_completion_prompts", 3)
