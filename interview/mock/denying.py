@@ -12,6 +12,8 @@ MOSTLY = 0.5
 """Share of an answer's words in denying clauses above which it denies what it says. Key points have at most 0.38."""
 NEAR = 0.25
 """Nearness of a sentence and a key point from which the sentence may deny the point."""
+SAME = 0.4
+"""Nearness from which a sentence with a denial denies what a key point denies."""
 _DENIES = re.compile(
     r"\b(?:not|no|never|neither|nor|cannot|false|wrong|untrue"
     r"|den(?:y|ies|ied|ying)|(?:ignor|refus|avoid)(?:e|s|es|ed|ing)?)\b(?! (?:know|sure))|n['’]t\b(?! know)",
@@ -45,10 +47,20 @@ def _clauses(text: str) -> list[str]:
     return found
 
 
-def is_denial(text: str) -> bool:
-    """Return whether most words of a text stand in clauses that deny something."""
-    clauses = [(len(each.split()), bool(_DENIES.search(each))) for each in _clauses(text)]
-    return sum(count for count, denies in clauses if denies) > MOSTLY * sum(count for count, _ in clauses)
+def is_denial(text: str, points: Sequence[KeyPoint] = ()) -> bool:
+    """Return whether most words of a text stand in clauses that deny something.
+
+    Sentences that deny what a key point denies, as "KV is never reused for another customer", affirm the point.
+    """
+    right = [each for point in points for each in (point.say, *point.good) if _DENIES.search(each)]
+    num_words = num_denied = 0
+    for sentence in sentences(text):
+        affirms = not _STATEMENT.search(sentence) and nearness(sentence, right) >= SAME
+        for clause in _clauses(sentence):
+            count = len(clause.split())
+            num_words += count
+            num_denied += count * (not affirms and bool(_DENIES.search(clause)))
+    return num_denied > MOSTLY * num_words
 
 
 def denied_points(text: str, points: Sequence[KeyPoint]) -> set[str]:

@@ -96,7 +96,7 @@ def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
     text, points = asked.replies["text"], drawn.key_points(step)
     said = said_before(drawn, asked)
     left = len(without_filler(text, points, said).split())
-    asked.makes_a_point, asked.explains = makes_a_point(text, points, said), explains(text, left)
+    asked.makes_a_point, asked.explains = makes_a_point(text, points, said), explains(text, left, points)
     asked.lacks = lacks(
         left,
         " without repetitions and filler",

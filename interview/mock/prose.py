@@ -52,7 +52,7 @@ def of_prose(
     denied = {point for point in denied_points(text, points) if marks.get(point) in ("hit", "partial")}
     graded = score(points, {**marks, **dict.fromkeys(denied, "contradicted")}, probes, answer=text)
     left = len(without_filler(text, points, said).split())
-    nothing, is_near = _says_nothing(text, said, graded, left), makes_a_point(text, points, said)
+    nothing, is_near = _says_nothing(text, points, said, graded, left), makes_a_point(text, points, said)
     most_explained = 5.0 if not nothing else NAMED if is_near else 1.0
     own = f"own marks {_marked(marks)}" + (f", but the answer denies {len(denied)} of them" if denied else "")
     found = []
@@ -70,14 +70,14 @@ def of_prose(
             found.append(Evidence(axis, 1.0, nothing, step, weight))
     if "communication" in axes:
         value, why = _told(text, left, clarified, lo, hi, seconds, minutes)
-        most, limit = _most_told(text, said, graded, probes, is_near)
+        most, limit = _most_told(text, points, said, graded, probes, is_near)
         if value > most:
             value, why = most, f"{why}, but {limit}"
         found.append(Evidence("communication", value, why, step))
     return found
 
 
-def _says_nothing(text: str, said: str, graded: FreeGraded, left: int) -> str:
+def _says_nothing(text: str, points: Sequence[KeyPoint], said: str, graded: FreeGraded, left: int) -> str:
     """Return why prose explains nothing, "" if it may explain something. left: words without filler."""
     count = len(text.split())
     if len(once(text).split()) < SHORT or left < LEAST_SAID:
@@ -87,7 +87,7 @@ def _says_nothing(text: str, said: str, graded: FreeGraded, left: int) -> str:
         return "it repeats the question"
     if is_salad(text):
         return "a list of terms, not sentences"
-    if is_denial(text):
+    if is_denial(text, points):
         return DENIED
     return "" if graded.is_on_topic else "it shares few words with the key points"
 
@@ -121,7 +121,12 @@ def _told(
 
 
 def _most_told(
-    text: str, said: str, graded: FreeGraded, probes: Mapping[str, Sequence[bool]], is_near: bool
+    text: str,
+    points: Sequence[KeyPoint],
+    said: str,
+    graded: FreeGraded,
+    probes: Mapping[str, Sequence[bool]],
+    is_near: bool,
 ) -> tuple[float, str]:
     """Return the most that prose can earn for its form, and why: fluent sentences may say nothing. is_near: whether it
     comes near a key point."""
@@ -129,7 +134,7 @@ def _most_told(
         return 1.0, "it repeats the question"
     if len(once(text).split()) < SHORT <= len(text.split()):
         return 1.0, "it says one sentence again and again"
-    if is_denial(text):
+    if is_denial(text, points):
         return NAMED, DENIED
     if not graded.is_on_topic:
         return 2.0, "it shares few words with the key points"

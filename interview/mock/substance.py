@@ -111,10 +111,10 @@ def is_mostly_filler(text: str, left: int) -> bool:
     return left < FILLER * len(once(text).split())
 
 
-def explains(text: str, left: int) -> bool:
+def explains(text: str, left: int, points: Sequence[KeyPoint] = ()) -> bool:
     """Return whether prose has the length and the sentences of an explanation; not whether it is right. left: its
     words without filler."""
-    if is_salad(text) or is_denial(text):
+    if is_salad(text) or is_denial(text, points):
         return False
     return len(once(text).split()) >= SHORT and not is_mostly_filler(text, left)
 
@@ -128,7 +128,7 @@ def is_echo(text: str, said: str) -> bool:
 def makes_a_point(text: str, points: Sequence[KeyPoint], said: str) -> bool:
     """Return whether some sentence comes near a key point with a word that the interviewer did not say. Hollow ones and
     templates do not count: filled with the terms of a point, they are near it."""
-    if is_salad(text) or is_denial(text) or is_echo(text, said):
+    if is_salad(text) or is_denial(text, points) or is_echo(text, said):
         return False
     found, heard = sentences(text), stems(said)
     forms = _forms(found)

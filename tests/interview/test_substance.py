@@ -1,5 +1,7 @@
 """Prose that says nothing: repetitions, echoes, terms without a statement."""
 
+from itertools import combinations
+
 import pytest
 
 from interview.mock.assessment import UNSUPPORTED, supported
@@ -260,4 +262,22 @@ def test_no_key_point_of_a_scenario_reads_as_denied_and_a_denial_of_it_does() ->
             if required := [point.say for point in step.keypoints if point.must]:
                 assert not is_denial(". ".join(required)), (name, step.id)
                 assert not is_denial(step.five), (name, step.id)
-                assert is_denial(denied(required)), (name, step.id)
+                assert is_denial(denied(required), step.keypoints), (name, step.id)
+
+
+def test_key_points_that_deny_something_are_no_denial_one_by_one_or_in_pairs() -> None:
+    """No answer has to make all points."""
+    scenarios = load_scenarios()
+    for name in scenarios.entries:
+        for step in scenarios.scenario(name).steps:
+            said = [phrasing for point in step.keypoints for phrasing in (point.say, *point.good)]
+            pairs = [f"{one} {other}" for one, other in combinations(said, 2)]
+            assert not [text for text in said + pairs if is_denial(text, step.keypoints)], (name, step.id)
+
+
+def test_a_statement_of_a_point_that_denies_something_may_use_other_words() -> None:
+    step = load_scenarios().scenario("platform.forty_adapters").steps
+    points = [point for each in step for point in each.keypoints]
+    right = "The prefix cache is keyed by adapter, so the KV of one customer can never be reused for another."
+    assert is_denial(right) and not is_denial(right, points)
+    assert is_denial(f"I would never say that {right}", points)
