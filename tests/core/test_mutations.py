@@ -9,14 +9,16 @@ from tests.core.shadow_kv import failure
 from tests.core.workloads import Workload
 
 WITHIN = 300
-"""Workloads. The slowest mutant needs about 220."""
+"""Workloads. The slowest mutant needs 295."""
+TELLING = (0, 1, 2, 100, 34, 18, 10, 21, 41, 46, 55, 78, 131, 216, 256, 294)
+"""Seeds that together catch every mutant. They come first, so that a mutant costs a few workloads."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_the_oracle_catches(mutation: Mutation) -> None:
     scheduler = load_core(mutation)
-    assert any(failure(Workload.random(seed), scheduler) for seed in range(WITHIN)), (
+    tries = dict.fromkeys([*TELLING, *range(WITHIN)])
+    assert any(failure(Workload.random(seed), scheduler) for seed in tries), (
         f"{mutation.name} survives {WITHIN} workloads"
     )
 

@@ -6,34 +6,25 @@ import pytest
 
 from tests.core.mutants import TRANSFER_MUTATIONS, Mutation, load_core
 from tests.core.shadow_transfer import TransferSimulation, failure_with_network, transfer_workload
+from tests.seeds import seeds
 
-WORKLOADS = 1000
 CHUNK = 250
+"""Workloads of one test: enough to reach every corner."""
 WITHIN = 250
 """Workloads in which every mutant must be caught."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, WORKLOADS, CHUNK))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(CHUNK, 5 * CHUNK, CHUNK))]
+)
 def test_whatever_the_network_does_each_request_gives_what_it_gives_alone(first: int) -> None:
-    for seed in range(first, first + CHUNK):
-        error = failure_with_network(transfer_workload(seed))
-        assert error is None, f"transfer_workload({seed}) breaks the core: {error}"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(WORKLOADS, 7_000, 2000))
-def test_many_more_workloads(first: int) -> None:
-    for seed in range(first, first + 2000):
-        error = failure_with_network(transfer_workload(seed))
-        assert error is None, f"transfer_workload({seed}) breaks the core: {error}"
-
-
-def test_the_workloads_reach_the_corners_they_are_for() -> None:
     loads = short = sends = waits = preempted = aborted = 0
-    for seed in range(150):
+    for seed in seeds(CHUNK, first):
         simulation = TransferSimulation(transfer_workload(seed))
-        summary = simulation.run()
+        try:
+            summary = simulation.run()
+        except Exception as error:
+            pytest.fail(f"transfer_workload({seed}) breaks the core: {error}", pytrace=False)
         loads += simulation.network.num_loads
         short += simulation.network.num_short_loads
         sends += simulation.network.num_sends

@@ -27,6 +27,7 @@ from engine.outputs import RequestOutput
 from engine.sampling_params import RequestOutputKind, StructuredOutputsParams
 from engine.zoo.corpus import draw_cases
 from tests.lora.peft_files import write_adapter
+from tests.seeds import seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 ADAPTERS = (None, "first", "second", "third")
@@ -194,7 +195,7 @@ def check_structure(ask: Ask, output: RequestOutput) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
+@pytest.mark.parametrize("seed", [1, *seeds(6, 2)])
 def test_in_a_crowd_everybody_says_what_he_says_alone(
     plain: LLM, loras: dict[str | None, LoRARequest | None], seed: int
 ) -> None:

@@ -117,8 +117,13 @@ def said(outputs: dict[str, list[EngineCoreOutput]]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def expected(make_engine: MakeEngine) -> dict[str, Any]:
-    return said(run(make_engine(), mixture()))
+def without_drafts(make_engine: MakeEngine) -> dict[str, list[EngineCoreOutput]]:
+    return run(make_engine(), mixture())
+
+
+@pytest.fixture(scope="module")
+def expected(without_drafts: dict[str, list[EngineCoreOutput]]) -> dict[str, Any]:
+    return said(without_drafts)
 
 
 PRESSURE = {
@@ -135,11 +140,15 @@ PRESSURE = {
 @pytest.mark.parametrize("pressure", PRESSURE)
 @pytest.mark.parametrize("wrong_every", [0, 1, 2, 3])
 def test_everything_is_said_as_without_drafts(
-    make_engine: MakeEngine, expected: dict[str, Any], pressure: str, wrong_every: int
+    make_engine: MakeEngine,
+    without_drafts: dict[str, list[EngineCoreOutput]],
+    expected: dict[str, Any],
+    pressure: str,
+    wrong_every: int,
 ) -> None:
     """wrong_every: 0 accepts all drafts, 1 none, the others some."""
     engine = make_engine(speculative_config=SCRIPTED, **PRESSURE[pressure])
-    Scripted.learn(mixture(), run(make_engine(), mixture()))
+    Scripted.learn(mixture(), without_drafts)
     Scripted.wrong_every = wrong_every
     for _ in range(2):  # the second time with the prompts' blocks in the prefix cache
         outputs, counted = counted_run(engine, mixture())

@@ -15,6 +15,7 @@ from engine.sampling_params import SamplingParams
 from engine.worker.batch_state import BatchState
 from engine.worker.model_input import InputBuilder, ModelInput
 from tests.engine.harness import request, run, tokens
+from tests.seeds import seeds
 
 CPU = torch.device("cpu")
 BLOCK = 4
@@ -55,7 +56,7 @@ def test_a_sampled_token_past_the_last_position_is_dropped() -> None:
     assert state.token_ids.tolist() == [[1, 2, 3, 7], [1, 7, 8, 0]]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_the_packed_batch_is_what_the_rows_say(seed: int) -> None:
     rng = random.Random(seed)
     state = BatchState(12, 64, BLOCK)
@@ -111,7 +112,7 @@ def test_the_packed_batch_is_what_the_rows_say(seed: int) -> None:
     }
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_what_a_step_uses_again_is_what_a_fresh_start_would_compute(seed: int) -> None:
     """Requests decode together, sit a step out, go and come back under the same id, perhaps in another slot."""
     rng = random.Random(seed)

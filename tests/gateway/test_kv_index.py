@@ -19,6 +19,7 @@ from engine.core.kv_zmq import ZmqPublisher, decode, encode
 from engine.gateway.kv_index import KVIndex, PromptTokens, follow
 from tests.core.shadow_kv import Simulation
 from tests.core.workloads import Workload
+from tests.seeds import seeds
 from tests.waiting import one_turn, until
 
 
@@ -43,14 +44,15 @@ class IndexedSimulation(Simulation):
             there = next((n for n, each in enumerate(hashes) if each not in cached), len(hashes))
             prompt = PromptTokens(tuple(request.token_ids), request.cache_salt)
             if not request.mm_features:
-                assert self.index.hit(prompt, request.lora_key) == there * self.scheduler.kv.block_size
+                hit = self.index.hit(prompt, request.lora_key)
+                assert hit == there * self.scheduler.kv.block_size, f"seed {self.workload.seed}"
                 self.num_hits += there
                 self.num_misses += len(hashes) - there
 
 
 def test_the_index_knows_what_the_engine_caches_at_every_step_of_any_workload() -> None:
     hits = misses = 0
-    for seed in range(40):
+    for seed in seeds(40):
         simulation = IndexedSimulation(Workload.random(seed))
         simulation.run()
         hits, misses = hits + simulation.num_hits, misses + simulation.num_misses

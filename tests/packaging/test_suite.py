@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import seeds
 from tests.packaging.test_shape import ROOT, python_files
 
 HELPER = "tests/waiting.py"
@@ -259,3 +260,13 @@ def test_programs_get_ctrl_c_though_the_suite_was_started_in_the_background() ->
     found, rest = done.stdout.splitlines()
     assert json.loads(found) == ["[False, False, False]", True, []]
     assert rest == "goes on", "a hangup does not end a suite that nohup started"
+
+
+def test_a_run_repeats_its_seeds_and_each_number_has_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [*seeds.seeds(2), *seeds.seeds(2, first=7)] == [0, 1, 7, 8]
+    of_a_run = []
+    for number in (1, 2):
+        monkeypatch.setattr(seeds, "SEED", number)
+        of_a_run.append(set(seeds.seeds(10_000)))
+        assert of_a_run[-1] == set(seeds.seeds(10_000)), "a number replays its seeds"
+    assert not of_a_run[0] & of_a_run[1]

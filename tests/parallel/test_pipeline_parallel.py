@@ -18,6 +18,7 @@ from tests.core.shadow_kv import Simulation, Summary
 from tests.core.workloads import Workload
 from tests.engine.harness import request, run, tokens
 from tests.parallel import probes
+from tests.seeds import seeds
 
 PROMPTS = ["What do you recommend for a rainy evening?", "Readers of", "Hello", "Good morning"]
 
@@ -55,7 +56,7 @@ class PipelinedSimulation(Simulation):
 @pytest.mark.parametrize("depth", [2, 3])
 def test_any_workload_reads_only_its_own_kv_with_several_steps_under_way(depth: int) -> None:
     total, most = Summary(), 0
-    for seed in range(120):
+    for seed in seeds(120):
         simulation = PipelinedSimulation(Workload.random(seed), depth)
         try:
             summary = simulation.run()

@@ -96,7 +96,7 @@ def test_a_check_compares_the_same_work_in_both_worlds(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Test the mechanism; `prep sim check` measures the error."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
     monkeypatch.setattr(
         calibration, "SMALL_MODEL", [Case(1, 24), Case(4, 200), Case(0, 0, 24), Case(0, 0, 96)]
     )
@@ -114,7 +114,7 @@ def test_a_check_compares_the_same_work_in_both_worlds(
 def test_an_interrupted_check_goes_on_with_the_workloads_that_are_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
     small = [replace(each, num_requests=3) for each in chosen(["bursts", "mixed lengths"])]
     saved = Calibration("shop", "float32", TRUE, 1, 10, 0.05)
 

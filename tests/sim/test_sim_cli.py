@@ -174,7 +174,7 @@ RATES = Rates(1e10, 1e11, 1e10, 1e10, 1e-4, 1e-5, 1e-6, overlaps=False)
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PREP_HOME", str(tmp_path))
     return tmp_path
 
 
@@ -188,7 +188,7 @@ def test_a_calibration_is_kept_beside_others_and_used_by_its_model(cache: Path) 
     assert rates_on_cpu(get_model("shop"), "float32").rates == RATES  # type: ignore[union-attr]
     assert rates_on_cpu(get_model("qwen2.5-0.5b"), "bfloat16").model == "dummy-386m"  # type: ignore[union-attr]
     assert rates_on_cpu(get_model("shop"), "int8") is None
-    assert calibration_file().parent == cache / "prep"
+    assert calibration_file().parent == cache / "cache"
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from engine.trace.reader import TraceReader
 from engine.trace.script import DraftRow, ScriptedRequest, read_script
 from engine.trace.scripted_run import ForkResult, StepTimeLimit
 from engine.trace.writer import TraceWriter
+from tests.seeds import seeds
 from tests.trace.fork_workloads import crowded_run, decisions, first_difference
 from tests.trace.trace_workloads import random_run
 
@@ -33,24 +34,24 @@ def forked(reader: TraceReader, folder: Path, **options: Any) -> tuple[ForkResul
 
 def assert_is_the_recorded_run(a: TraceReader, folder: Path, at: int) -> None:
     result, b = forked(a, folder, at=at)
-    assert result.failure is None
-    assert (b.problems, b.warnings) == ([], []), "the fork's own checks"
-    assert first_difference(a, b) == ""
-    assert a.workload_hash == b.workload_hash
+    assert result.failure is None, a.path
+    assert (b.problems, b.warnings) == ([], []), f"the fork's own checks of {a.path}"
+    assert first_difference(a, b) == "", a.path
+    assert a.workload_hash == b.workload_hash, a.path
 
 
-@pytest.mark.parametrize("first_seed", range(0, 36, 12))
-def test_nothing_changed_is_the_recorded_run_block_for_block(tmp_path: Path, first_seed: int) -> None:
+@pytest.mark.parametrize("first", range(0, 36, 12))
+def test_nothing_changed_is_the_recorded_run_block_for_block(tmp_path: Path, first: int) -> None:
     """Priorities, chunks, prefix hits, preemptions, host tiers, windows, drafts, aborts at any moment, reused names."""
-    for seed in range(first_seed, first_seed + 12):
-        run = random_run(tmp_path / "run.itrace", seed)
+    for seed in seeds(12, first):
+        run = random_run(tmp_path / f"seed-{seed}.itrace", seed)
         assert_is_the_recorded_run(TraceReader(run.path), tmp_path, at=0)
 
 
-@pytest.mark.parametrize("first_seed", range(0, 48, 16))
-def test_so_it_is_among_adapters_lookahead_errors_and_interrupts(tmp_path: Path, first_seed: int) -> None:
-    for seed in range(first_seed, first_seed + 16):
-        reader = crowded_run(tmp_path / "run.itrace", seed)
+@pytest.mark.parametrize("first", range(0, 48, 16))
+def test_so_it_is_among_adapters_lookahead_errors_and_interrupts(tmp_path: Path, first: int) -> None:
+    for seed in seeds(16, first):
+        reader = crowded_run(tmp_path / f"seed-{seed}.itrace", seed)
         assert_is_the_recorded_run(reader, tmp_path, at=reader.num_steps // 2)
 
 

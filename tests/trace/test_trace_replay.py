@@ -13,29 +13,29 @@ from engine.sampling_params import SamplingParams
 from engine.trace.reader import TraceReader
 from engine.trace.why import why, why_spans
 from engine.trace.writer import TraceWriter
+from tests.seeds import seeds
 from tests.trace.trace_workloads import Snapshot, header, make_scheduler, random_run, sample
 
 
 def assert_same(reader: TraceReader, step: int, engine: Snapshot) -> None:
     state = reader.state_at(step)
-    assert list(state.blocks.ref) == engine.refs
-    assert [state.blocks.hash_hex(block) for block in range(reader.num_blocks)] == engine.hashes
-    assert state.block_tables == engine.tables
-    assert state.running == engine.running
-    assert state.waiting == engine.waiting
-    assert state.num_computed == engine.num_computed
-    assert state.num_tokens == engine.num_tokens
-    assert state.blocks.free_queue() == engine.eviction_order
+    where = f"{reader.path} at step {step}"
+    assert list(state.blocks.ref) == engine.refs, where
+    assert [state.blocks.hash_hex(block) for block in range(reader.num_blocks)] == engine.hashes, where
+    assert state.block_tables == engine.tables, where
+    assert (state.running, state.waiting) == (engine.running, engine.waiting), where
+    assert (state.num_computed, state.num_tokens) == (engine.num_computed, engine.num_tokens), where
+    assert state.blocks.free_queue() == engine.eviction_order, where
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first_seed", range(0, 160, 20))
-def test_replay_is_the_engine_at_every_step_of_random_workloads(tmp_path: Path, first_seed: int) -> None:
-    for seed in range(first_seed, first_seed + 20):
-        run = random_run(tmp_path / "run.itrace", seed)
+@pytest.mark.parametrize("first", range(0, 160, 20))
+def test_replay_is_the_engine_at_every_step_of_random_workloads(tmp_path: Path, first: int) -> None:
+    for seed in seeds(20, first):
+        run = random_run(tmp_path / f"seed-{seed}.itrace", seed)
         reader = TraceReader(run.path)
-        assert (reader.problems, reader.warnings) == ([], [])
-        assert reader.num_steps == len(run.snapshots)
+        assert (reader.problems, reader.warnings) == ([], []), reader.path
+        assert reader.num_steps == len(run.snapshots), reader.path
         for step, engine in enumerate(run.snapshots):
             assert_same(reader, step, engine)
 
