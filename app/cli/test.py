@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +23,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.options import option
+from common.text import join_or
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = tuple(
@@ -29,6 +33,10 @@ TOOLS = tuple(
 FAST, PUSH, ALL = "fast", "not slow or reached", "slow or not slow"
 """Marks of the tests in a tier; tests/conftest.py gives them."""
 LAST_GREEN = ROOT / "tests" / "last_green.json"
+FLAGS = re.compile(
+    r"-[xvqsl]+|--(lf|ff|nf|sw|co|pdb|last-failed|exitfirst|collect-only|verbose|quiet|setup-show)"
+)
+"""pytest's usual options without a value: a test may follow. The word after another one is taken for its value."""
 MAX_WORKERS = 4  # each holds torch and a model: more would exhaust memory before they save time
 
 
@@ -64,12 +72,13 @@ def test(
             "./prep test   (installs them)   or   pip install -e '.[test]'",
             code=terminal.ENVIRONMENT,
         )
+    refuse_unknown_tests(ctx.args)
     before = commit() if all_ and lint and not ctx.args else None
     started = time.monotonic()
     failed = run_linters(types=not fast) if lint else []
     tier = FAST if fast else ALL if all_ else PUSH if browser else f"({PUSH}) and not browser"
     if all_ and seed is None:
-        seed = secrets.randbelow(1_000_000)
+        seed = secrets.randbelow(40_000)
     arguments = ["-q", "--durations=10", "-m", tier, *workers(ctx.args), *ctx.args]
     status = run("pytest", [sys.executable, "-m", "pytest", *arguments], seed=seed)
     if before and not failed and not status:
@@ -78,6 +87,49 @@ def test(
         # On stderr: pytest's summary must stay the last line of stdout, which tools read.
         terminal.tell_error(f"failed before the tests: {', '.join(failed)}", "scroll up to the first of them")
     raise typer.Exit(terminal.CHECKS_FAILED if failed or status else 0)
+
+
+def refuse_unknown_tests(arguments: list[str]) -> None:
+    """Raise a Problem for a path or name that is not a test, with the nearest ones, before the linters run."""
+    if "--pyargs" in arguments:
+        return
+    for before, word in pairwise(["", *arguments]):
+        is_value = before.startswith("-") and not FLAGS.fullmatch(before) and "=" not in before
+        if word.startswith("-") or is_value:
+            continue
+        file, *names = word.partition("[")[0].split("::")
+        path = ROOT / file
+        if not path.exists():
+            raise terminal.Problem(f"there is no test {word!r}", _nearest(word))
+        unknown = [
+            name for name in names if not re.search(rf"(def|class) {re.escape(name)}\b", path.read_text())
+        ]
+        if unknown:
+            raise terminal.Problem(f"{file} has no test {unknown[0]!r}", _nearest(unknown[0]))
+
+
+def _nearest(word: str) -> str:
+    """Return the command for the tests whose file, folder or function has the name most similar to `word`."""
+    options = {}
+    for path in sorted((ROOT / "tests").rglob("*")):
+        if path.is_dir() and "__" not in path.name:
+            options[path.name] = f"prep test {path.relative_to(ROOT)}"
+        elif path.match("test_*.py"):
+            options[path.stem] = options[path.stem.removeprefix("test_")] = (
+                f"prep test {path.relative_to(ROOT)}"
+            )
+            options |= {
+                name: f"prep test -k {name}" for name in re.findall(r"def (test_\w+)", path.read_text())
+            }
+    wanted = Path(word).name.removesuffix(".py")
+    close = (
+        get_close_matches(wanted, options, n=3)
+        or [name for name in options if f"_{wanted}" in f"_{name}"][:3]
+    )
+    return (
+        join_or(list(dict.fromkeys(options[name] for name in close)))
+        or "prep test tests/app   (a folder of tests)"
+    )
 
 
 def run_linters(*, types: bool = True) -> list[str]:

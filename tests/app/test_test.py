@@ -135,3 +135,35 @@ def test_missing_tools_are_named_with_the_command_that_installs_them(monkeypatch
     result = CliRunner().invoke(app, ["test"])
     assert result.exit_code == 3
     assert "no_such_tool" in result.stderr and "./prep test" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["nope"], "prep test tests/app"),
+        (["sampler"], "prep test tests/"),
+        (["tests/core/test_schedular.py"], "tests/core/test_scheduler.py"),
+        (["test_linters_come_first"], "prep test -k test_linters_come_first_and_pytest_last"),
+        (
+            ["-x", "tests/app/test_test.py::test_any_failure_is_the_command"],
+            "-k test_any_failure_is_the_commands",
+        ),
+    ],
+)
+def test_a_name_that_is_no_test_is_refused_before_the_linters(
+    ran: list[tuple[str, list[str]]], words: list[str], hint: str
+) -> None:
+    result = CliRunner().invoke(app, ["test", *words])
+    assert result.exit_code == 2 and not ran
+    assert hint in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["tests/core", "-k", "nope"], ["-n", "1", "tests/app/test_test.py::test_any[x]"]]
+)
+def test_values_of_options_and_tests_that_exist_are_not_refused(
+    ran: list[tuple[str, list[str]]], words: list[str]
+) -> None:
+    words = [word.replace("test_any[x]", "test_any_failure_is_the_commands_failure[mypy]") for word in words]
+    assert CliRunner().invoke(app, ["test", "--no-lint", *words]).exit_code == 0
+    assert ran[-1][1][-len(words) :] == words
