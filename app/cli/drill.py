@@ -28,6 +28,8 @@ HELP = {
 }
 """Command -> what it does."""
 WIDTH = 78
+LEAST_WIDTH = 16
+"""Columns beside the head of an item, however narrow the terminal is."""
 COMMANDS = ("look", "l", "looks", "hypothesis", "h", "fix", "help", "?", "done", "quit", "q")
 
 
@@ -344,7 +346,8 @@ class _Floor:
 
     def _item(self, head: str, text: str) -> None:
         """Print an item of a list, wrapped beside its head."""
-        lines = textwrap.wrap(text, WIDTH - len(head), break_on_hyphens=False)
+        width = min(WIDTH, self.console.width) - len(head)
+        lines = textwrap.wrap(text, max(width, LEAST_WIDTH), break_on_hyphens=False)
         for number, line in enumerate(lines):
             self._say((" " * len(head) if number else head) + terminal.literal(line))
 

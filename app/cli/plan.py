@@ -26,6 +26,8 @@ from quizzes.state import State
 from quizzes.topics import ROLES
 
 WIDTH = 79
+LEAST_WIDTH = 16
+"""Columns beside a label, however narrow the terminal is."""
 DETAILED_DAYS = 14
 """Days shown one by one; later weeks have a line each."""
 NAMES = {
@@ -222,7 +224,7 @@ def _sums(days: list[Day]) -> list[str]:
 
 def _print(label: str, parts: list[str]) -> None:
     """Print a label and parts beside it; a line breaks between parts if it can, and within a part that is too long."""
-    width = WIDTH - len(label)
+    width = max(min(WIDTH, terminal.out().width - 1) - len(label), LEAST_WIDTH)
     tight = " · ".join(part if len(part) > width - 2 else part.replace(" ", "\xa0") for part in parts)
     for number, line in enumerate(wrap(tight, width, break_on_hyphens=False) or [""]):
         shown = (label if number == 0 else " " * len(label)) + line.replace("\xa0", " ")
@@ -239,7 +241,7 @@ def _print_questions(plan: QuestionPlan) -> None:
             f"about {plan.recalled:.0f} recalled on the day",
         ],
     )
-    for line in chart(plan):
+    for line in chart(plan, terminal.out().width):
         terminal.out().print(terminal.literal(line), soft_wrap=True)
 
 

@@ -227,15 +227,15 @@ def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> Non
         f"[bold]plan[/]  {plan.minutes_per_day:.0f} min a day: {plan.new_total} new questions{when}, "
         f"about {plan.recalled:.0f} recalled {end}"
     )
-    for line in chart(plan):
+    for line in chart(plan, terminal.out().width):
         terminal.out().print(terminal.literal(line), soft_wrap=True)
     begin = result.begin_with if result is not None else found.topic
     topic = f" --topic {begin}" if begin else ""
     terminal.next_command(f"prep quiz{topic}", "then prep today, once a day")
 
 
-def chart(plan: Plan) -> list[str]:
-    """Return bars of the new questions and reviews of each row of weeks, at most 80 columns; no lines without any."""
+def chart(plan: Plan, columns: int = 80) -> list[str]:
+    """Return bars of the new questions and reviews of each row of weeks, for so many columns; no lines without any."""
     weeks = -(-plan.days // 7)
     each = -(-weeks // ROWS)
     rows = []
@@ -247,7 +247,8 @@ def chart(plan: Plan) -> list[str]:
     if not most:
         return []
     width = max(len(label) for label, _, _ in rows)
+    size = min(18, max(1, (columns - width - 27) // 2))
     return [
-        f" {label:<{width}}  new {new:>4} {bar(new / most, 18)}  reviews {reviews:>4} {bar(reviews / most, 18)}"
+        f" {label:<{width}}  new {new:>4} {bar(new / most, size)}  reviews {reviews:>4} {bar(reviews / most, size)}"
         for label, new, reviews in rows
     ]

@@ -122,10 +122,10 @@ WHOLE = 10_000
 
 def out() -> Console:
     """Console on stdout: results. A pipe cuts and wraps nothing, unless COLUMNS is set."""
-    from rich.console import Console
+    from app.cli.hanging import HangingConsole
 
     # Not cached: a test runner swaps sys.stdout. No highlighting: colour is for meaning, not for every number
-    console = Console(highlight=False, emoji=False)
+    console = HangingConsole(highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WHOLE
     return console
@@ -133,19 +133,23 @@ def out() -> Console:
 
 def err() -> Console:
     """Console on stderr: progress and errors, so that stdout can be piped."""
-    from rich.console import Console
+    from app.cli.hanging import HangingConsole
 
-    return Console(stderr=True, highlight=False, emoji=False)
+    return HangingConsole(stderr=True, highlight=False, emoji=False)
 
 
 def say(text: str, console: Console | None = None, *, whole: bool = False) -> None:
     """Print one logical line, with `prep` in hints as the user typed it.
 
-    A terminal wraps it between words, so no id breaks; a pipe gets it whole. whole: so does a terminal, because the
-    line holds a path or a command to copy.
+    A terminal wraps it between words, so no id breaks; a pipe gets it whole, and stdout only unless COLUMNS is set.
+    whole: a terminal gets it whole, too, because the line holds a path or a command to copy.
     """
     console = console or out()
-    console.print(as_typed(text), soft_wrap=whole or not console.is_terminal)
+    wraps = console.is_terminal or ("COLUMNS" in os.environ and not console.stderr)
+    if whole or not wraps:
+        console.print(as_typed(text), soft_wrap=True)
+    else:
+        console.print(as_typed(text))
 
 
 def note(text: str) -> None:
@@ -324,8 +328,12 @@ def next_command(command: str, why: str = "") -> None:
     """
     if os.environ.get("PREP_HINTS") == "0":
         return
-    reason = f"  [dim]{as_typed(why)}[/]" if why else ""
-    note(f"\n[dim]next:[/] [bold cyan]{literal(as_typed(command))}[/]{reason}")
+    command, why = as_typed(command), as_typed(why)
+    console = err()
+    fits = not console.is_terminal or len(f"next: {command}  {why}") <= console.width
+    gap = "  " if fits else "\n      "
+    reason = f"{gap}[dim]{why}[/]" if why else ""
+    note(f"\n[dim]next:[/] [bold cyan]{literal(command)}[/]{reason}")
 
 
 def print_json(value: Any) -> None:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli import terminal
+from app.cli.hanging import Hung
 from quizzes.answering import reasons, shown
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def prose(text: str, indent: int = 1) -> Padding:
             lines[-1] += " " + line.strip()
         else:
             lines.append(line.rstrip())
-    return Padding(Text.from_markup(inline("\n".join(lines))), (0, 0, 0, indent), expand=False)
+    return Padding(Hung(Text.from_markup(inline("\n".join(lines)))), (0, 0, 0, indent), expand=False)
 
 
 def bullet(text: str, more: str = "") -> Any:
