@@ -8,6 +8,7 @@ what needs a run is run for 2 seeds: goals and refutations come out as declared,
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -136,6 +137,7 @@ def _run(runner: Runner, name: str, args: dict[str, Any]) -> dict[str, Any]:
 def _experiment(drawn: Drawn, step: Step, runner: Runner) -> Iterator[str]:
     assert step.experiment is not None
     kept = dict(drawn.said.get(step.id, {}))
+    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for picks in _ends(step.picks):
         drawn.said[step.id] = {**kept, **picks}
         instance = drawn.question(step)
@@ -144,9 +146,21 @@ def _experiment(drawn: Drawn, step: Step, runner: Runner) -> Iterator[str]:
         if step.choices and not expected["choice"]:
             yield f"step {step.id}: no option is right with {picks}"
         drawn.text(step.explain, result=result)
-        if not picks:
-            yield from _oracles(drawn, step, expected)
+        yield from _oracles(drawn, step, expected)
+        found.append((picks, expected))
     drawn.said[step.id] = kept
+    yield from free_choice(step, found)
+
+
+def free_choice(step: Step, found: list[tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
+    """Yield why the candidate's own numbers make a poor question. found: picks, and the right answers with them."""
+    if not step.picks:
+        return
+    if all(expected == found[0][1] for _, expected in found):
+        yield f"step {step.id}: the picks make no difference, the answer is always {found[0][1]}"
+    for name in (answer.id for answer in step.answers):
+        if all(expected[name] in picks.values() for picks, expected in found):
+            yield f"step {step.id}: {name} is the pick itself, at its start and at both ends"
 
 
 def _ends(picks: list[Pick]) -> list[dict[str, Any]]:
@@ -181,7 +195,8 @@ def _canvas(drawn: Drawn, step: Step, runner: Runner) -> Iterator[str]:
         drawn.text(canvas.formula, **values)
         drawn.value(canvas.cost, result=result, **values)
         for goal in canvas.goals:
-            drawn.text(goal.shows, result=result, **values)
+            if re.fullmatch(r"[\d.,]+", drawn.text(goal.shows, result=result, **values)):
+                yield f"step {step.id}: the figure of {goal.say!r} has no unit"
             if not drawn.holds(goal.holds, result=result, **values):
                 shown = drawn.text(goal.shows, result=result, **values)
                 yield f"step {step.id}: solution {number} misses {drawn.text(goal.say)!r} ({shown})"

@@ -383,6 +383,24 @@ def test_the_sample_passes_the_lint(runner: Runner) -> None:
     assert list(lint(sample().scenario("inference.slots"), runner)) == []
 
 
+@pytest.mark.parametrize(
+    ("right", "problem"),
+    [
+        ({100: 100, 0: 0, 200: 200}, "hit is the pick itself"),
+        ({100: 96, 0: 96, 200: 96}, "the picks make no difference"),
+        ({100: 96, 0: 0, 200: 192}, ""),
+    ],
+)
+def test_the_lint_finds_a_free_choice_that_predicts_itself_or_changes_nothing(
+    right: dict[int, int], problem: str
+) -> None:
+    from interview.mock.lint import free_choice
+
+    step = load_scenarios().scenario("inference.repair_prefix_cache").step("own_position")
+    found = list(free_choice(step, [({"between": pick}, {"hit": hit}) for pick, hit in right.items()]))
+    assert [problem in each for each in found] == [True] * bool(problem)
+
+
 @pytest.mark.slow
 def test_what_a_design_brought_is_shown_with_the_next_question_and_not_lost_in_a_silent_run(
     runner: Runner, home: object
