@@ -14,6 +14,7 @@ from common.text import counted
 from interview.drills.score import MOST_NAMED
 from interview.mock.scenario import Code, Pick
 from quizzes.grading import ParseError, asked_keys, check_reply
+from quizzes.grading.parse import refuse_other_bases
 from quizzes.instance import Instance
 from quizzes.question import KeyPoint
 
@@ -240,6 +241,7 @@ def read_pick(pick: Pick, value: Any) -> Any:
     shown = text if len(text) <= 30 else f"{text[:30]}…"
     if "," in text and not _THOUSANDS.fullmatch(text):
         raise ParseError(f"{shown!r} is ambiguous", "write 1.5 or 1500", pick.id)
+    refuse_other_bases(text, pick.id)
     try:
         number = float(text.replace(",", "").replace("_", ""))
     except ValueError:

@@ -30,6 +30,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from common.names import unknown_name
+from common.text import shown
 
 FOLDER = Path(__file__).resolve().parents[1]
 SUFFIXES = {"python": ".py", "cpp": ".cpp", "cuda": ".cu", "triton": ".py"}
@@ -321,10 +322,13 @@ def find_lesson_exercise(name: str) -> tuple[Lesson, Exercise]:
     lesson = find_lesson(name)
     _, dot, number = name.strip().partition(".")
     wanted = f"{lesson.number}.{number}"
+    if not dot:
+        these = ", ".join(lesson.exercises)
+        raise UnknownLesson(f"{shown(name)} is a whole lesson; name one of its exercises: {these}")
     if wanted not in lesson.exercises:
         it_has = f"it has {', '.join(lesson.exercises)}"
         problem = f"lesson {lesson.number} has no exercise"
-        raise UnknownLesson(unknown_name(problem, wanted if dot else name, lesson.exercises, it_has))
+        raise UnknownLesson(unknown_name(problem, wanted, lesson.exercises, it_has))
     return lesson, lesson.exercises[wanted]
 
 

@@ -143,9 +143,23 @@ def _float(text: str, answer: Answer) -> Parsed:
     return replace(parsed, value=float(parsed.value))
 
 
+def refuse_other_bases(text: str, answer: str = "") -> None:
+    """Raise ParseError for 0x10, 0b101 and 0o17, with the number in decimal: 0x10 would be read as 0 with a unit."""
+    match = re.match(r"0([xbo])([0-9a-f]+)\b", text, re.IGNORECASE)
+    base = {"x": 16, "b": 2, "o": 8}[match[1].lower()] if match else 10
+    try:
+        number = int(match[2], base) if match else None
+    except ValueError:
+        return
+    if match and number is not None:
+        names = {16: "hexadecimal", 2: "binary", 8: "octal"}
+        raise ParseError(f"{match[0]} is {names[base]}", f"type it in decimal: {number}", answer)
+
+
 def _quantity(text: str, answer: Answer) -> Parsed:
     """Return the exact number in the question's unit, a Fraction, and how it was typed."""
     asked = expected_unit(answer.unit) if answer.unit else None
+    refuse_other_bases(text)
     text = _in_digits(HEDGE_AFTER.sub("", HEDGE_BEFORE.sub("", text)))
     text = DOLLARS.sub(r"\1\2\3 $", text)
     number, rest = _split_number(text)

@@ -199,6 +199,13 @@ def test_watch_checks_what_is_saved() -> None:
     assert "solved" in found.output and progress.passed() == {EXERCISE}
 
 
+def test_a_lesson_in_place_of_an_exercise_is_answered_with_its_exercises() -> None:
+    asked = lesson("hint", "06")
+    assert asked.exit_code == 2
+    assert "'06' is a whole lesson; name one of its exercises: 06.1, 06.2, 06.3" in asked.output
+    assert "did you mean" not in asked.output
+
+
 @pytest.mark.parametrize("words", [["check", "99"], ["hint", "07.9"], ["open", "x"], ["reset", "0"]])
 def test_what_does_not_exist_is_named_with_what_does(words: list[str]) -> None:
     found = lesson(*words)

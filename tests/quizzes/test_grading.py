@@ -9,6 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from interview.mock.scenario import Pick
+from interview.mock.turns import read_pick
 from quizzes.grading import ParseError, check_reply, grade, parse, parse_interval, reply_keys
 from quizzes.grading.check import slip
 from quizzes.grading.grade import typed, typed_replies
@@ -129,6 +131,14 @@ def test_a_refused_unit_lists_what_is_accepted() -> None:
         parse("3 ms", Answer(id="x", type="int", unit="steps"))
     with pytest.raises(ParseError, match=r"parsec.*unit is unknown"):
         parse("3 parsec", Answer(id="x", type="float", unit="GiB"))
+
+
+@pytest.mark.parametrize(("text", "decimal"), [("0x10", 16), ("0X1f tokens", 31), ("0b101", 5), ("0o17", 15)])
+def test_a_number_in_another_base_is_named_with_its_decimal_value(text: str, decimal: int) -> None:
+    with pytest.raises(ParseError, match=f"is (hexadecimal|binary|octal); type it in decimal: {decimal}$"):
+        parse(text, Answer(id="x", type="int", unit="tokens"))
+    with pytest.raises(ParseError, match=f"type it in decimal: {decimal}$"):
+        read_pick(Pick(id="x", ask="tokens", lo=0, hi=100), text)
 
 
 @pytest.mark.parametrize("text", ["10..20", "1..1000", "1.5..2"])
