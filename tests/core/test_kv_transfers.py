@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.config import TierConfig
 from engine.core.connector import BlockTransfer, KVConnectorMetadata, KVConnectorOutput
 from engine.core.errors import WorkerContractError
 from engine.core.request import Request
@@ -163,6 +164,24 @@ def test_only_what_the_cache_lacks_is_loaded() -> None:
     driver.step()
     assert [len(load.block_ids) for load in loads(driver)] == [1]
     assert driver.scheduler.stats.external_prefix_cache_queries == 6
+
+
+@pytest.mark.parametrize(("promised", "num_loaded"), [(12, 0), (1000, 0), (16, 1), (1001, 1)])
+def test_a_promise_counts_up_to_the_prompt_and_only_beyond_what_the_host_has(
+    promised: int, num_loaded: int
+) -> None:
+    connector = Elsewhere(num_tokens=0)
+    tiers = TierConfig(20, offload=True)
+    driver = Driver(num_blocks=12, tiers=tiers, resources={"connector": connector})
+    driver.add("a", PROMPT, max_tokens=1)
+    driver.run()
+    driver.add("b", 47, max_tokens=1)  # takes all blocks of the device
+    driver.run()
+    connector.num_tokens = promised
+    driver.add("c", [*PROMPT, *range(num_loaded * 4)])
+    out = driver.step()
+    assert [len(load.block_ids) for load in loads(driver)] == [3 + num_loaded] * bool(num_loaded)
+    assert len(out.copy_in) == (0 if num_loaded else 3)
 
 
 def test_a_request_with_nothing_elsewhere_is_decided_about_once_and_starts_at_once() -> None:

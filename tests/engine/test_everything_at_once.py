@@ -195,7 +195,7 @@ def check_structure(ask: Ask, output: RequestOutput) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, *seeds(6, 2)])
+@pytest.mark.parametrize("seed", [1, *seeds(4, 2)])
 def test_in_a_crowd_everybody_says_what_he_says_alone(
     plain: LLM, loras: dict[str | None, LoRARequest | None], seed: int
 ) -> None:
@@ -222,7 +222,7 @@ def test_in_a_crowd_everybody_says_what_he_says_alone(
 
 
 @pytest.mark.slow
-def test_memory_returns_to_the_start_after_a_thousand_requests(
+def test_memory_returns_to_the_start_after_300_requests(
     loras: dict[str | None, LoRARequest | None],
 ) -> None:
     """In a process of its own: what other tests left in the heap moves it by more than a leak would."""
@@ -236,27 +236,34 @@ def test_memory_returns_to_the_start_after_a_thousand_requests(
     )
     assert done.returncode == 0, done.stderr
     grown = json.loads(done.stdout.splitlines()[-1])
-    assert grown["bytes"] < 32 << 20
-    assert grown["objects"] < 5000
+    assert grown["bytes"] < 4 << 20
+    assert grown["objects"] < 1000
     assert grown["usage"] == 0
 
 
 def growth(folders: dict[str, str]) -> dict[str, float]:
-    """Check that a thousand requests leave nothing behind after the first hundred. folders: adapters by name."""
+    """Count what 300 requests leave behind after the first hundred. folders: adapters by name.
+
+    Bytes are those that the heap holds: the memory of the process swings by 70 MB.
+    """
     loras: dict[str | None, LoRARequest | None] = {None: None}
     loras |= {name: LoRARequest(name, index, path) for index, (name, path) in enumerate(folders.items(), 1)}
-    process = psutil.Process()
     with LLM(**{**CROWDED, "debug_checks": False}) as llm:
         Crowd(llm, loras, 0).run(random_asks(100, 0))  # caches fill, kernels compile
         gc.collect()
-        before, objects = process.memory_info().rss, len(gc.get_objects())
-        for seed in range(1, 11):
+        before, objects = heap_bytes(), len(gc.get_objects())
+        for seed in range(1, 4):
             Crowd(llm, loras, seed).run(random_asks(100, seed))
         gc.collect()
         scheduler = llm.llm_engine.engine_core.scheduler
         scheduler.check_integrity()
         return {
-            "bytes": process.memory_info().rss - before,
+            "bytes": heap_bytes() - before,
             "objects": len(gc.get_objects()) - objects,
             "usage": scheduler.kv.usage,
         }
+
+
+def heap_bytes() -> int:
+    info = psutil.heap_info()
+    return info.heap_used + info.mmap_used
