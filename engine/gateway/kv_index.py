@@ -24,6 +24,8 @@ from engine.core.kv_zmq import decode
 
 logger = logging.getLogger(__name__)
 
+MOST_REMOVED = 10_000
+"""Keys of removed blocks that an index keeps."""
 REPLAY_S = 1.0
 """Time for each batch of a replay."""
 
@@ -55,6 +57,8 @@ class KVIndex:
         self.num_missed = 0
         """Batches that could not be had again: the index then knows too little, and nothing false."""
         self._key_of: dict[Any, bytes] = {}
+        self._removed: dict[Any, bytes] = {}
+        """Keys of blocks that left. A running request may own a copy of such a block, and store what follows it."""
         self._num_cached: Counter[bytes] = Counter()
         self._next_seq, self._last_ts = 0, 0.0
 
@@ -91,7 +95,7 @@ class KVIndex:
                 self._clear()
 
     def _store(self, event: BlockStored) -> None:
-        parent = b"" if event.parent_block_hash is None else self._key_of.get(event.parent_block_hash)
+        parent = b"" if event.parent_block_hash is None else self._key(event.parent_block_hash)
         if parent is None:
             return  # its beginning was missed: no prompt can hit it
         self.block_size = event.block_size
@@ -102,16 +106,23 @@ class KVIndex:
             self._key_of[block_hash] = key
             self._num_cached[key] += 1
 
+    def _key(self, block_hash: Any) -> bytes | None:
+        return self._key_of.get(block_hash) or self._removed.get(block_hash)
+
     def _remove(self, block_hashes: Iterable[Any]) -> None:
         for block_hash in block_hashes:
             key = self._key_of.pop(block_hash, None)
             if key is not None:
+                self._removed[block_hash] = key
+                if len(self._removed) > MOST_REMOVED:
+                    del self._removed[next(iter(self._removed))]
                 self._num_cached[key] -= 1
                 if not self._num_cached[key]:
                     del self._num_cached[key]
 
     def _clear(self) -> None:
         self._key_of.clear()
+        self._removed.clear()
         self._num_cached.clear()
 
     def forget(self) -> None:

@@ -46,6 +46,7 @@ class RequestHistory:
     finish_reason: str | None = None
     aborted: bool = False  # ended between two steps: by a client, or by a stop string in the text
     aborted_late: bool = False  # aborted while a step was in flight, not before it was planned
+    abort_order: int = 0  # number of aborts before its own
     rekeyed: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)  # (step, key): later sort keys
     stays: list[Stay] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)  # steps

@@ -43,6 +43,7 @@ class Replay:
         self.num_free = self.num_blocks - 1
         self.num_cached = 0
         self.num_steps = 0
+        self._num_aborts = 0
         self._on_host: dict[int, int] = {}  # host block -> hash of the device block copied there; 0: none
         self.problems: list[Problem] = []
         self._last_good_check = -1
@@ -70,6 +71,7 @@ class Replay:
         request: RequestHistory = self.requests[record["q"]]
         request.aborted = True
         request.aborted_late = record.get("late", False)
+        request.abort_order, self._num_aborts = self._num_aborts, self._num_aborts + 1
         self._end(request, record["i"], record["ts"], record["why"])
         return request
 

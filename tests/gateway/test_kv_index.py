@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from engine.config import KVEventsConfig
 from engine.core.kv_events import (
@@ -16,6 +19,7 @@ from engine.core.kv_events import (
     MemoryPublisher,
 )
 from engine.core.kv_zmq import ZmqPublisher, decode, encode
+from engine.gateway import kv_index
 from engine.gateway.kv_index import KVIndex, PromptTokens, follow
 from tests.core.shadow_kv import Simulation
 from tests.core.workloads import Workload
@@ -62,6 +66,30 @@ def test_the_index_knows_what_the_engine_caches_at_every_step_of_any_workload() 
 def stored(seq: int, tokens: list[int], parent: bytes | None = None) -> KVEventBatch:
     hashes = [f"h{token}".encode() for token in tokens]
     return KVEventBatch(seq, float(seq), [BlockStored(hashes, parent, tokens, 1, None)])
+
+
+def test_a_block_that_was_stored_behind_a_removed_one_is_hit_when_that_is_back() -> None:
+    """A running request owns a copy of the removed block, and publishes the next one."""
+    index, prompt = KVIndex(), PromptTokens((1, 2))
+    events: list[Any] = [
+        BlockStored([b"h1"], None, [1], 1, None),
+        BlockRemoved([b"h1"]),
+        BlockStored([b"h2"], b"h1", [2], 1, None),
+    ]
+    index.apply(KVEventBatch(0, 0.0, events))
+    assert index.hit(prompt, None) == 0
+    index.apply(KVEventBatch(1, 1.0, events[:1]))
+    assert index.hit(prompt, None) == 2
+
+
+def test_keys_of_removed_blocks_are_forgotten_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_index, "MOST_REMOVED", 3)
+    index = KVIndex()
+    for number in range(100):
+        block = f"h{number}".encode()
+        events = [BlockStored([block], None, [number], 1, None), BlockRemoved([block])]
+        index.apply(KVEventBatch(number, float(number), events))
+    assert len(index._removed) == 3
 
 
 def test_a_gap_empties_the_index_and_what_comes_twice_is_ignored() -> None:

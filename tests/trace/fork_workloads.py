@@ -58,8 +58,12 @@ def crowded_run(path: Path, seed: int) -> TraceReader:
     if workload.draft_length:
         workload.interrupts.clear()
     asks = [replace(ask, compile_steps=None, compile_fails=False) for ask in workload.asks]
+    return traced_run(path, replace(workload, asks=asks))
+
+
+def traced_run(path: Path, workload: Workload) -> TraceReader:
     cls = type("TracedHere", (TracedScheduler,), {"path": path})
-    simulation = TracedSimulation(replace(workload, asks=asks), cls)
+    simulation = TracedSimulation(workload, cls)
     simulation.run()
     simulation.scheduler.tracer.close()
     return TraceReader(path)

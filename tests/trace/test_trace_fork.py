@@ -22,8 +22,9 @@ from engine.trace.reader import TraceReader
 from engine.trace.script import DraftRow, ScriptedRequest, read_script
 from engine.trace.scripted_run import ForkResult, StepTimeLimit
 from engine.trace.writer import TraceWriter
+from tests.core.workloads import Abort, Ask, Workload
 from tests.seeds import seeds
-from tests.trace.fork_workloads import crowded_run, decisions, first_difference
+from tests.trace.fork_workloads import crowded_run, decisions, first_difference, traced_run
 from tests.trace.trace_workloads import random_run
 
 
@@ -53,6 +54,15 @@ def test_so_it_is_among_adapters_lookahead_errors_and_interrupts(tmp_path: Path,
     for seed in seeds(16, first):
         reader = crowded_run(tmp_path / f"seed-{seed}.itrace", seed)
         assert_is_the_recorded_run(reader, tmp_path, at=reader.num_steps // 2)
+
+
+def test_aborts_before_one_step_are_repeated_in_their_order(tmp_path: Path) -> None:
+    asks = [Ask(name, 0, [token] * 9, 20, eos=False) for token, name in enumerate(("first", "second"))]
+    asks.append(Ask("third", 6, [2] * 30))  # gets blocks in the order in which they were freed
+    aborts = [Abort("second", 4, "after"), Abort("first", 5, "before")]
+    limits = SchedulerConfig(max_num_batched_tokens=64, max_num_seqs=4, max_model_len=100)
+    reader = traced_run(tmp_path / "run.itrace", Workload(limits, CacheConfig(20, 4), asks, aborts))
+    assert_is_the_recorded_run(reader, tmp_path, at=0)
 
 
 @pytest.fixture(scope="module")
