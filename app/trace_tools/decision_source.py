@@ -202,6 +202,8 @@ def deciding_line(reader: Trace, step: int) -> SourceLine:
 def reason_line(reader: Trace, request_id: str, step: int) -> SourceLine | None:
     """The line that did not schedule a request in a step; None if the request has no reason there."""
     request, rest = reader.find(request_id, step), None
+    if request.arrived_during(step):
+        return None
     for number, reason, _ in reader.record(step).get("why", ()):
         if number == request.number:
             return _located(reader, _reason_anchor(reader, request, step, Reason(reason)))

@@ -70,6 +70,10 @@ class RequestHistory:
         stay = self.last_stay(step)
         return stay if stay and (stay.left is None or step < stay.left) else None
 
+    def arrived_during(self, step: int) -> bool:
+        """Whether it arrived while the step ran, too late to be scheduled in it."""
+        return self.added == step and bool(self.record.get("late"))
+
     def lives_at(self, step: int) -> bool:
         return self.added <= step and (self.ended is None or step < self.ended)
 

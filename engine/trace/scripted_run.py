@@ -211,15 +211,15 @@ class ScriptedRun:
     def _while_in_flight(self) -> None:
         """Replay the arrivals and aborts after the step was planned."""
         aborts = [r for r in self.aborts.get(self.step, ()) if r.history.aborted_late]
-        self._abort(r for r in aborts if not (r.history.record.get("late") and r.history.added == self.step))
+        self._abort(r for r in aborts if not r.history.arrived_during(self.step))
         self._take_arrivals(late=True)
-        self._abort(r for r in aborts if r.history.record.get("late") and r.history.added == self.step)
+        self._abort(r for r in aborts if r.history.arrived_during(self.step))
 
     def _take_arrivals(self, late: bool) -> None:
         """Replay the arrivals up to this step; without `late`, not those of while it was in flight."""
         while self.arrivals and self.arrivals[-1].history.added <= self.step:
             history = self.arrivals[-1].history
-            if history.added == self.step and history.record.get("late") and not late:
+            if history.arrived_during(self.step) and not late:
                 return
             self._arrive(self.arrivals.pop())
 

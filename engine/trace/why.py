@@ -59,7 +59,7 @@ def why_spans(reader: Trace, request_id: str, step: int | None = None) -> list[W
     for step in range(request.added, last + 1):
         kind: tuple[str, Reason | None] = ("scheduled" if step in scheduled else "ended", None)
         if step not in scheduled and request.lives_at(step):
-            entry = _entry_for(request.request_id, reader.reasons(step))
+            entry = _entry_for(request, step, reader.reasons(step))
             kind = ("not_scheduled", entry.reason if entry else None)
         if kind == before:
             spans[-1] = WhySpan(spans[-1].first, step, spans[-1].why)
@@ -102,7 +102,7 @@ def _why_not(reader: Trace, request: RequestHistory, record: StepRecord) -> Why:
     name, step = request.request_id, record.step
     waiting = [] if request.stay_at(step) else reader.state_at(step).waiting
     position = waiting.index(name) + 1 if waiting else None
-    entry = _entry_for(name, record.not_scheduled)
+    entry = _entry_for(request, step, record.not_scheduled)
     if entry is None:
         sentence = f"Request {name} arrived while step {step} ran, too late to be scheduled in it."
         return Why(name, step, "not_scheduled", sentence, None, None, position, len(waiting))
@@ -132,9 +132,11 @@ def victim_rule(reader: Trace, step: int) -> str:
     return _LEAST_IMPORTANT.get(str(policy), "")
 
 
-def _entry_for(name: str, entries: list[NotScheduled]) -> NotScheduled | None:
-    """The request's own entry, or the one for all requests not named."""
-    own = next((entry for entry in entries if entry.request_id == name), None)
+def _entry_for(request: RequestHistory, step: int, entries: list[NotScheduled]) -> NotScheduled | None:
+    """The request's own entry, or the one for all requests not named; None if it arrived while the step ran."""
+    if request.arrived_during(step):
+        return None
+    own = next((entry for entry in entries if entry.request_id == request.request_id), None)
     return own or next((entry for entry in entries if entry.request_id is None), None)
 
 

@@ -14,6 +14,7 @@ from engine import LLM, SamplingParams
 from engine.frontend.tool_choice import ToolCallStream, ToolChoice, ToolError, ToolPlan, parse_tool_calls
 from engine.outputs import RequestOutput
 from engine.zoo.dialogue import TOOLS, tool_call
+from tests.seeds import seeds
 
 NO_PARAMETERS = {"type": "function", "function": {"name": "open_today"}}
 MESSAGES = [{"role": "user", "content": "Where is my order 12345?"}]
@@ -55,7 +56,7 @@ def test_a_call_whose_end_tag_was_cut_off_is_a_call_if_its_json_is_whole() -> No
     assert calls(ORDER.removesuffix("</tool_call>")) == [("get_order_status", {"order_id": "12345"})]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_calls_and_content_are_those_of_a_reader_tag_by_tag(seed: int) -> None:
     rng = random.Random(seed)
     parts = ["Yes.", ORDER, "<tool", "<tool_call>{", "</tool_call>", "<", tool_call("f"), "東京", " "]

@@ -17,6 +17,7 @@ from engine.sample.sampler import Sampler
 from kernels.reference.sampling import gumbel_noise
 from tests.sample import oracle
 from tests.sample.harness import Row, assert_distributed_as, batch_of, params, sample
+from tests.seeds import seeds
 
 VOCAB = 16
 DRAWS = 100_000
@@ -96,7 +97,7 @@ def mixed_batch(seed: int, size: int = 64) -> tuple[Tensor, list[Row]]:
     return torch.randn(size, VOCAB, generator=generator) * 3, [random_row(rng) for _ in range(size)]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_every_row_of_a_mixed_batch_is_what_the_rules_and_the_noise_say(seed: int) -> None:
     logits, rows = mixed_batch(seed)
     output = sample(logits, rows)

@@ -10,6 +10,7 @@ from engine.core.sched_output import NotScheduled, Reason
 from engine.trace.adapters import adapter_of, slot_users
 from engine.trace.reader import TraceReader
 from engine.trace.why import why
+from tests.seeds import seeds
 from tests.trace.fork_workloads import crowded_run
 
 RECORDED = Path(__file__).parents[2] / "app" / "debugger" / "recorded" / "lora.itrace"
@@ -25,7 +26,7 @@ def waits(reader: TraceReader) -> list[tuple[int, NotScheduled]]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_every_slot_has_users_while_a_request_waits_for_one(tmp_path: Path, seed: int) -> None:
     """Those of the trace are at least those that the scheduler counted; later ones of the step join adapters on the
     device."""

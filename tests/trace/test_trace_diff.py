@@ -20,6 +20,7 @@ from engine.trace.divergence import describe
 from engine.trace.fork import fork
 from engine.trace.reader import TraceReader
 from engine.trace.writer import TraceWriter
+from tests.seeds import seeds
 from tests.trace.fork_workloads import crowded_run
 from tests.trace.trace_workloads import random_run
 
@@ -89,7 +90,7 @@ def test_a_run_beside_itself_differs_in_nothing(tmp_path: Path) -> None:
     assert {delta.tokens for delta in found.requests} == {"same"}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_so_does_a_fork_without_a_change(tmp_path: Path, seed: int) -> None:
     reader = crowded_run(tmp_path / "a.itrace", seed)
     fork(reader, tmp_path / "b.itrace")
@@ -281,7 +282,7 @@ def test_times_are_compared_only_where_both_runs_had_a_clock(tmp_path: Path) -> 
     assert half.clocks == ("wall", "steps") and "ITL, p50" not in {figure.name for figure in half.figures}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_sums_are_those_of_the_steps(tmp_path: Path, seed: int) -> None:
     """Each figure against the slow way: record by record, token by token."""
     reader = TraceReader(random_run(tmp_path / "run.itrace", seed).path)

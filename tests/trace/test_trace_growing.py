@@ -11,12 +11,13 @@ import pytest
 from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError
 from engine.trace.reader import TraceReader
 from engine.trace.writer import TraceWriter
+from tests.seeds import seeds
 from tests.trace.test_trace_file import endless_steps
 from tests.trace.test_trace_replay import assert_same
 from tests.trace.trace_workloads import header, make_scheduler, random_run
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_a_growing_trace_is_the_engine_after_each_line(tmp_path: Path, seed: int) -> None:
     run = random_run(tmp_path / "run.itrace", seed)
     first, *lines = gzip.decompress(run.path.read_bytes()).splitlines(keepends=True)

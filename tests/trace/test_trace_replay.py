@@ -57,7 +57,7 @@ def test_the_random_workloads_meet_what_a_trace_must_tell(tmp_path: Path) -> Non
     assert min(*kinds.values(), num_drafted, num_idle, num_reused_names, num_copied) > 5, kinds
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_steps_hold_the_rows_tokens_and_reasons_of_the_scheduler(tmp_path: Path, seed: int) -> None:
     run = random_run(tmp_path / "run.itrace", seed)
     reader = TraceReader(run.path)
@@ -82,16 +82,12 @@ def test_steps_hold_the_rows_tokens_and_reasons_of_the_scheduler(tmp_path: Path,
         assert spoken[name] == run.tokens[name] == [token for _, token in reader.tokens(name)]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_every_request_that_waits_has_exactly_one_reason_with_figures(tmp_path: Path, seed: int) -> None:
     run = random_run(tmp_path / "run.itrace", seed)
     reader = TraceReader(run.path)
     for step, engine in enumerate(run.snapshots):
-        arrived_late = {
-            request.request_id
-            for request in reader.requests
-            if request.added == step and reason_of(run.outputs[step], request.request_id) is None
-        }
+        arrived_late = {request.request_id for request in reader.requests if request.arrived_during(step)}
         for position, name in enumerate(engine.waiting, start=1):
             answer = why(reader, name, step)
             assert answer.answer == "not_scheduled"
@@ -118,7 +114,7 @@ def test_a_request_that_does_not_wait_has_an_answer_too(tmp_path: Path) -> None:
                     assert answer.answer == ("aborted" if request.aborted else "finished")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_the_spans_of_a_life_agree_with_each_of_its_steps(tmp_path: Path, seed: int) -> None:
     reader = TraceReader(random_run(tmp_path / "run.itrace", seed).path)
     for name in {request.request_id for request in reader.requests}:

@@ -25,6 +25,7 @@ from engine.trace.preemption_cost import preemption_cost, released
 from engine.trace.reader import TraceReader
 from engine.trace.sentence import LIMIT, sentence
 from engine.trace.why import victim_rule, why
+from tests.seeds import seeds
 from tests.trace.trace_workloads import Run, random_run
 
 ABORTED = RequestStatus.FINISHED_ABORTED
@@ -287,7 +288,7 @@ def test_a_request_that_computes_its_tokens_again_is_not_said_to_compute_its_pro
     assert again and all("its recomputation is not finished" in text for text in again)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_victims_are_those_that_the_named_policy_says(tmp_path: Path, seed: int) -> None:
     reader = TraceReader(random_run(tmp_path / "run.itrace", seed).path)
     named = {"fcfs": "the last to arrive", "priority": "the lowest priority, among equals the last to arrive"}
