@@ -221,4 +221,13 @@ def _positions(bank: Any) -> dict[int, int]:
 
 
 HELP = "Maintain the question bank: list, lint, preview, new, stats, schema."
-bank = terminal.command_app(list_, lint, preview, new, stats, schema, help=HELP)
+
+
+def _question_id(word: str) -> str:
+    """Return the id of the question that `word` names. Raises KeyError."""
+    return str(load_bank().entries[word].id)
+
+
+bank = terminal.command_app(
+    list_, lint, preview, new, stats, schema, help=HELP, shows=("preview", _question_id)
+)

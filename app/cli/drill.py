@@ -389,6 +389,13 @@ def _finish(session: Session, json: bool) -> None:
     terminal.next_command(f"prep drill report {session.id} --markdown", "the post-mortem")
 
 
+def _code(word: str) -> str:
+    """Return the code of the drill that `word` names."""
+    from interview.drills.drill import find_drill
+
+    return find_drill(word).code
+
+
 drill = terminal.command_app(
     list_,
     start,
@@ -402,4 +409,5 @@ drill = terminal.command_app(
       prep drill start random --level 1
       prep drill report D04 --markdown
     """,
+    shows=("start", _code),
 )

@@ -57,6 +57,27 @@ def test_the_command_of_a_hint_runs(words: str) -> None:
             assert again.exit_code in ENDS_OK, f"{command}\n{again.output}"
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("quiz memory", "prep quiz --topic memory"),
+        ("quiz SRE", "prep quiz --role sre"),
+        ("quiz memory.paged_attention", "prep quiz --question memory.paged_attention"),
+        ("quiz nothing", "prep quiz --help"),
+        ("claims s0-01", "prep claims show S0-01"),
+        ("drill d4", "prep drill start D04"),
+        ("bank memory.paged_attention", "prep bank preview memory.paged_attention"),
+        ("lab swap-tier", "prep lab new swap-tier"),
+    ],
+)
+def test_a_name_in_place_of_a_command_or_option_is_answered_with_what_takes_it(
+    words: str, meant: str
+) -> None:
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 2
+    assert meant in done.stderr
+
+
 def test_the_hint_for_an_hour_runs_once_there_is_a_date() -> None:
     assert CliRunner().invoke(app, ["plan", "--interview", "21"]).exit_code == 0
     done = CliRunner().invoke(app, ["plan", "--ics", "plan.ics", "--at", "25:00"])

@@ -14,7 +14,10 @@ showing.py    renders questions, verdicts and explanations
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Annotated, Any
+
+import typer
 
 from app.cli import terminal
 from app.cli.options import JsonOption, ScriptOption, option
@@ -27,7 +30,28 @@ from quizzes.topics import KINDS, ROLES, STAGES, TOPICS, resolve
 MAX_ITEMS = 200
 
 
+def _unlocked(lesson: str) -> list[str]:
+    """Return the ids of the questions that a lesson prepares for."""
+    from lessons.course.lesson_files import find_lesson
+
+    return list(find_lesson(lesson).unlocks)
+
+
+def _refuse_words(words: list[str]) -> None:
+    """Raise a Problem for a word without an option, with the option that takes it."""
+    if not words:
+        return
+    word = words[0]
+    way = f"--question {word}" if "." in word else "--help"
+    for name, values in (("topic", TOPICS), ("role", ROLES), ("kind", KINDS), ("stage", STAGES)):
+        with suppress(ValueError):
+            way = f"--{name} {resolve(name, word, values)}"
+    raise terminal.Problem(f"prep quiz takes {word!r} only behind an option", f"prep quiz {way}")
+
+
+@terminal.context(allow_extra_args=True)
 def quiz(
+    ctx: typer.Context,
     topic: Annotated[str | None, option("Only this topic; prep bank stats lists them.")] = None,
     role: Annotated[str | None, option("Only for: inference, kernel, platform, sre or applied.")] = None,
     stage: Annotated[
@@ -59,10 +83,9 @@ def quiz(
       prep quiz --question batching.static_vs_continuous --seed 7
       prep quiz --seed 7 -n 2 --script answers.txt --json
     """
+    _refuse_words(ctx.args)
     if stage and re.fullmatch(r"[lL]\d{1,2}", stage):
-        from lessons.course.lesson_files import find_lesson
-
-        question, stage = [*(question or []), *find_lesson(stage).unlocks], None
+        question, stage = [*(question or []), *_unlocked(stage)], None
     wanted: dict[str, Any] = {
         name: resolve(name, value, known) if value else None
         for name, value, known in (
