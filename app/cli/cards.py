@@ -81,7 +81,7 @@ def matrix(json: JsonOption = False) -> None:
 
     Example: prep cards matrix
     """
-    from quizzes.cards.card import FEATURES
+    from quizzes.cards.card import FEATURES, feature_label
 
     cards = load()
     engines: list[EngineCard] = [cards.card(entry.id) for entry in cards if entry.kind == "engine"]
@@ -91,7 +91,7 @@ def matrix(json: JsonOption = False) -> None:
         )
     rows = [
         [
-            name.replace("_", " "),
+            feature_label(name),
             *(card.features[name].has if name in card.features else "" for card in engines),
         ]
         for name in FEATURES
@@ -202,16 +202,14 @@ def source_line(source: Any) -> str:
 
 def _engine(card: EngineCard) -> None:
     from app.cli.quiz import showing
-    from quizzes.cards.card import FEATURES
+    from quizzes.cards.card import FEATURES, feature_label
 
     terminal.say(f" [dim]{escape(card.languages)}; {escape(card.licence)}[/]\n")
     table = terminal.table("feature", "", "as its documents say", left=("", "as its documents say"))
     for name, cell in card.features.items():
-        table.add_row(
-            name.replace("_", " "), cell.has, f"{escape(cell.note)} [dim]\\[{cell.source}][/]".strip()
-        )
+        table.add_row(feature_label(name), cell.has, f"{escape(cell.note)} [dim]\\[{cell.source}][/]".strip())
     showing.console().print(table)
-    missing = [name.replace("_", " ") for name in FEATURES if name not in card.features]
+    missing = [feature_label(name) for name in FEATURES if name not in card.features]
     if missing:
         showing.console().print(showing.note(f"not verified: {', '.join(missing)}"))
 

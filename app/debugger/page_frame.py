@@ -207,7 +207,7 @@ def row_table(
         row_height=None if row_height == 36 else row_height,
         on_select="rerun",
         selection_mode="single-row",
-        **options,
+        **{"placeholder": "–", **options},
     )
     marked = list(event.selection.rows)
     return marked[0] if newly(key, marked) and marked and marked[0] < len(frame) else None

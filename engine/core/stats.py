@@ -22,6 +22,7 @@ class StepStats:
     num_drafts: int = 0
     """Rows whose drafts were verified."""
     num_draft_tokens: int = 0
+    """Drafts that the model verified."""
     num_accepted_tokens: int = 0
     """Drafts accepted by the model."""
     num_accepted_tokens_per_pos: list[int] = field(default_factory=list)

@@ -42,6 +42,22 @@ FEATURES = {
     "apple": "Apple GPUs",
 }
 """Rows of the feature matrix."""
+_LABELS = {
+    "paged_kv": "paged KV",
+    "lora": "LoRA",
+    "weights_4bit": "4-bit weights",
+    "kv_quantized": "quantised KV",
+    "openai_api": "OpenAI API",
+    "nvidia": "NVIDIA GPUs",
+    "amd": "AMD GPUs",
+    "cpu": "CPUs",
+    "apple": "Apple GPUs",
+}
+
+
+def feature_label(name: str) -> str:
+    """Return a feature as a reader sees it: "paged KV"."""
+    return _LABELS.get(name, name.replace("_", " "))
 
 
 class Fact(Strict):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quizzes.cards.card import Card, EngineCard, HardwareCard, PaperCard, ReleaseCard
+from quizzes.cards.card import Card, EngineCard, HardwareCard, PaperCard, ReleaseCard, feature_label
 from quizzes.cards.card_list import Cards
 from quizzes.cards.hardware import MODEL, figures
 from quizzes.cards.miniature import Run, reproduce
@@ -139,7 +139,7 @@ def of_card(card: Card, topic: str, run: Run) -> Entry:
     elif isinstance(card, EngineCard):
         front = f"{card.title}: what would you say about it, and as of when?"
         partly = [
-            f"{name.replace('_', ' ')} ({cell.note})"
+            f"{feature_label(name)} ({cell.note})"
             for name, cell in card.features.items()
             if cell.has == "partly"
         ]

@@ -115,9 +115,13 @@ def random_scheduler(rng: random.Random, seed: int) -> Scheduler:
 
 
 def random_run(
-    path: Path, seed: int, num_requests: int = 14, on_step: Callable[[int], None] | None = None
+    path: Path,
+    seed: int,
+    num_requests: int = 14,
+    on_step: Callable[[int], None] | None = None,
+    prefix: str = "r",
 ) -> Run:
-    """Arrivals, prefix hits, preemptions, aborts at any moment, reused names, drafts and cache resets."""
+    """Arrivals, prefix hits, preemptions, aborts at any moment, drafts, resets, reused ids; `prefix` begins each id."""
     rng = random.Random(seed)
     scheduler = random_scheduler(rng, seed)
     cache = scheduler.cache_config
@@ -132,7 +136,7 @@ def random_run(
         same = rng.randint(0, length)
         prompt = shared[:same] + [rng.randrange(50) for _ in range(length - same)]
         limit = min(40, most - length)
-        name = f"r{index}"
+        name = f"{prefix}{index}"
         if run.aborted and rng.random() < 0.3 and run.aborted[-1] not in scheduler.requests:
             name = run.aborted[-1]
         request = Request(

@@ -75,8 +75,21 @@ export function onCurve(points, x, axes) {
   return y0 * (y1 / y0) ** part;
 }
 
-/** Places for the labels of points, none over another: [x, y, anchor] by point, null where there is no room. */
-export function labelPlaces(points, width, height, taken = []) {
+/** Small boxes along curves in pixels, which labels avoid where they can. */
+export function boxesAlong(curves) {
+  return curves.flatMap((points) => points.slice(1).flatMap(([x, y], index) => {
+    const [fromX, fromY] = points[index];
+    const count = Math.min(200, Math.ceil(Math.hypot(x - fromX, y - fromY) / 4));
+    return Array.from({ length: count + 1 }, (_, at) => {
+      const part = count ? at / count : 0;
+      const [here, level] = [fromX + part * (x - fromX), fromY + part * (y - fromY)];
+      return [here - 1, level - 1, here + 1, level + 1];
+    });
+  }));
+}
+
+/** Places for the labels of points, none over another: [x, y, anchor] by point, null where there is no room. A label covers a curve only if no other place is free. */
+export function labelPlaces(points, width, height, taken = [], along = []) {
   const boxes = [...points.map(({ x, y }) => [x - 7, y - 7, x + 7, y + 7]), ...taken];
   return points.map(({ x, y, label }) => {
     if (!label) return null;
@@ -86,11 +99,11 @@ export function labelPlaces(points, width, height, taken = []) {
     for (const away of [12, 26, 40, 54, 68]) {
       for (const [[at, anchor], up] of [[left, away], [right, -away], [right, away], [left, -away]]) ways.push([at, y - up + 4, anchor]);
     }
-    for (const [at, base, anchor] of ways) {
+    for (const [at, base, anchor, avoided] of [...ways.map((way) => [...way, along]), ...ways.map((way) => [...way, []])]) {
       const from = anchor === "start" ? at : at - long;
       const box = [from, base - 10, from + long, base + 2];
       if (box[0] < LEFT || box[2] > width - 4 || box[1] < 0 || box[3] > height - BOTTOM) continue;
-      if (boxes.some((other) => box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3])) continue;
+      if ([...boxes, ...avoided].some((other) => box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3])) continue;
       boxes.push(box);
       return [at, base, anchor];
     }
@@ -119,11 +132,19 @@ function drawAxes(layer, data, to, width, height) {
   made("text", { x: width - RIGHT, y: height - 4, "text-anchor": "end", class: "loud" }, layer, below);
 }
 
-/** Draw limits, and return the boxes of their labels. */
+/** The left end of a label of a horizontal rule: the first place where no vertical rule crosses it. */
+export function clearOf(verticals, long, width) {
+  const starts = [LEFT + 6, ...verticals.map((x) => x + 6), width - RIGHT - 6 - long];
+  const isClear = (from) => from >= LEFT && from + long <= width - RIGHT && verticals.every((x) => x < from - 3 || x > from + long + 3);
+  return starts.find(isClear) ?? LEFT + 6;
+}
+
+/** Draw limits, and return the boxes of their lines and labels, which no other label may cover. */
 function drawRules(layer, data, to, width, height) {
   const boxes = [];
   const bottom = height - BOTTOM;
   let row = 0;
+  const verticals = data.rules.filter((rule) => rule.axis === "x").map((rule) => to.x(rule.at)).sort((a, b) => a - b);
   for (const rule of data.rules) {
     const place = share(data[rule.axis], rule.at);
     if (place < 0 || place > 1) continue;
@@ -133,12 +154,15 @@ function drawRules(layer, data, to, width, height) {
       if (rule.beyond) made("rect", { class: "beyond", x: LEFT, y: TOP, width: width - RIGHT - LEFT, height: y - TOP }, layer);
       made("line", { class: `rule ${rule.style}`, x1: LEFT, x2: width - RIGHT, y1: y, y2: y }, layer);
       const base = y - TOP > 16 ? y - 4 : y + 12;
-      made("text", { x: LEFT + 6, y: base, class: colour }, layer, rule.label);
-      boxes.push([LEFT + 6, base - 10, LEFT + 6 + 6.4 * rule.label.length, base + 2]);
+      const long = 6.4 * rule.label.length;
+      const from = clearOf(verticals, long, width);
+      made("text", { x: from, y: base, class: colour }, layer, rule.label);
+      boxes.push([from, base - 10, from + long, base + 2], [LEFT, y - 2, width - RIGHT, y + 2]);
     } else {
       const x = to.x(rule.at);
       if (rule.beyond) made("rect", { class: "beyond", x, y: TOP, width: width - RIGHT - x, height: bottom - TOP }, layer);
       made("line", { class: `rule ${rule.style}`, x1: x, x2: x, y1: TOP, y2: bottom }, layer);
+      boxes.push([x - 2, TOP, x + 2, bottom]);
       if (rule.label.includes("|")) { // words for both sides
         const [before, after] = rule.label.split("|");
         for (const [text, anchor, at] of [[before, "end", x - 8], [after, "start", x + 8]]) {
@@ -170,7 +194,8 @@ function drawCurves(layer, data, to) {
 function drawMarks(layer, data, to, width, height, taken) {
   const kept = new Map([...layer.querySelectorAll(".mark")].map((node) => [node.dataset.name, node]));
   const places = labelPlaces(
-    data.marks.map((mark) => ({ x: to.x(mark.x), y: to.y(mark.y), label: mark.label ?? mark.name })), width, height, taken);
+    data.marks.map((mark) => ({ x: to.x(mark.x), y: to.y(mark.y), label: mark.label ?? mark.name })), width, height, taken,
+    boxesAlong(data.curves.map((curve) => curve.points.map(([x, y]) => [to.x(x), to.y(y)]))));
   layer.querySelectorAll(".label, .lead").forEach((node) => node.remove());
   const nodes = data.marks.map((mark, index) => {
     let node = kept.get(mark.name);

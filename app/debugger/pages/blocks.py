@@ -215,11 +215,12 @@ def _show_history(contents: Contents, block: int) -> None:
     ]
     alt = f"{counted(len(rows), 'event')} of block {block} with steps and requests"
     columns = {
-        name: st.column_config.Column(width=72) for name in ("step", "event", "request", "refs", "hash")
+        name: st.column_config.Column(width=width)
+        for name, width in (("step", 48), ("event", 52), ("request", 80), ("refs", 40), ("hash", 76))
     }
-    columns["meaning"] = st.column_config.TextColumn(width=170)
+    columns["meaning"] = st.column_config.TextColumn(width=250)
     key = f"blocks_history_{block}"
-    row = row_table(rows, key, alt, max_height=360, row_height=56, column_config=columns)
+    row = row_table(rows, key, alt, max_height=360, column_config=columns)
     if row is not None:
         choose(step=events[row].step)
 

@@ -9,8 +9,18 @@ import streamlit as st
 
 from app.debugger import session
 from app.debugger.page_frame import link_is_wrong, told
+from app.debugger.questions.held import bank
 from common.text import figure
-from quizzes.cards.card import FEATURES, KINDS, Card, EngineCard, HardwareCard, PaperCard, ReleaseCard
+from quizzes.cards.card import (
+    FEATURES,
+    KINDS,
+    Card,
+    EngineCard,
+    HardwareCard,
+    PaperCard,
+    ReleaseCard,
+    feature_label,
+)
 from quizzes.cards.card_list import Cards, load_cards
 from quizzes.cards.hardware import MODEL, figures
 from quizzes.claims.claim_list import Claims, load_claims
@@ -37,7 +47,7 @@ def show() -> None:
     )  # fmt: skip
     if kind and kind != chosen.kind:
         _go_to(next(entry.id for entry in cards if entry.kind == kind))
-    st.caption(KINDS[chosen.kind])
+    st.caption(KINDS[chosen.kind][0].upper() + KINDS[chosen.kind][1:])
     of_kind: list[Any] = [cards.card(entry.id) for entry in cards if entry.kind == chosen.kind]
     if chosen.kind == "engine":
         st.html(_matrix(of_kind))
@@ -47,7 +57,7 @@ def show() -> None:
     elif chosen.kind == "hardware":
         st.html(_devices(of_kind))
         st.caption(
-            "Dense TFLOP/s; ridge of the 16-bit type, or of fp32 without one. The step is the least time for one "
+            "Dense arithmetic; ridge of the 16-bit type, or of fp32 without one. The step is the least time for one "
             "request with 16-bit weights. The CPU is this machine, estimated."
         )
     names, body = st.columns([1, 2.6], gap="medium")
@@ -116,7 +126,7 @@ def _cell(text: str) -> str:
 def _matrix(engines: list[EngineCard]) -> str:
     """Return the feature matrix."""
     rows = [
-        [name.replace("_", " ")]
+        [feature_label(name)]
         + [MARKS[card.features[name].has if name in card.features else ""] for card in engines]
         for name in FEATURES
     ]
@@ -125,7 +135,16 @@ def _matrix(engines: list[EngineCard]) -> str:
 
 def _devices(cards: list[HardwareCard]) -> str:
     """Return all devices as a table; every figure comes from engine/sim."""
-    headings = ["device", "GiB", "GB/s", "fp32", "16 bits", "fp8", "ridge, FLOP/B", f"step of {MODEL}"]
+    headings = [
+        "device",
+        "GiB",
+        "GB/s",
+        "fp32, TFLOP/s",
+        "16 bits, TFLOP/s",
+        "fp8, TFLOP/s",
+        "ridge, FLOP/B",
+        f"step of {MODEL}",
+    ]
     rows = []
     for found in (figures(device) for card in cards for device in card.devices):
         rates = {rate.dtype: rate for rate in found.rates}
@@ -148,7 +167,7 @@ def _show_card(card: Card) -> None:
     elif isinstance(card, EngineCard):
         lines.append(f"{told(card.languages)}; {told(card.licence)}\n")
         lines += [
-            f"- **{name.replace('_', ' ')}**: {cell.has}{f', {told(cell.note)}' if cell.note else ''} `{cell.source}`"
+            f"- **{feature_label(name)}**: {cell.has}{f', {told(cell.note)}' if cell.note else ''} `{cell.source}`"
             for name, cell in card.features.items()
         ]
     lines += [f"- {told(fact.says)} `{fact.source}`" for fact in card.facts]
@@ -161,7 +180,8 @@ def _show_card(card: Card) -> None:
     if card.questions:
         st.markdown("**Questions**")
         for name in card.questions:
-            if st.button(name, key=f"card_question_{name}", type="tertiary", icon=":material/quiz:"):
+            title = bank().entries[name].title if name in bank() else name
+            if st.button(title, key=f"card_question_{name}", type="tertiary", icon=":material/quiz:"):
                 session.go("questions", {"question": name})
     st.markdown("**Sources**")
     st.markdown("\n".join(f"- `{name}` {_source(source)}" for name, source in card.sources.items()))

@@ -329,5 +329,6 @@ def _show_requests(found: TraceDiff, with_equal: bool) -> None:
         hide_index=True,
         height=min(35 * (len(rows) + 1) + 3, 360),
         column_config={"request": st.column_config.TextColumn("request", pinned=True)},
+        placeholder="–",
         alt=f"{counted(len(rows), 'request')} in A and in B",
     )

@@ -124,18 +124,18 @@ def _distribution(run: Run, found: Latencies, kind: Kind, limit: float, unit: Un
         return
     highest = float(np.nanmax(values))
     shown = percentiles(values)
-    note = " ".join(f"p{percent} {_short(value)}" for percent, value in shown.items())
+    note = ", ".join(f"p{percent} {_short(value)}" for percent, value in shown.items()) + f" {unit}"
     picked = plot(
         TITLES[kind],
         Axis(kind, unit, 0, 1.08 * max(highest, limit)),
         Axis("share", "% of requests", 0, 122),
         note=note,
         curves=[Curve("at or below", points)],
-        rules=[Rule("x", limit, f"limit {figure(limit)}", "alarm", beyond=True)],
+        rules=[Rule("x", limit, f"limit {figure(limit)} {unit}", "alarm", beyond=True)],
         marks=_marks(run, found, kind, limit, unit) if len(values) <= MOST_MARKS else [],
         height=170,
         key=f"latency {kind}",
-        alt=f"{TITLES[kind]} of {counted(len(values), 'request')}, share at or below each latency: {note} {unit}",
+        alt=f"{TITLES[kind]} of {counted(len(values), 'request')}, share at or below each latency: {note}",
     )
     if picked is not None:
         _open(run, int(picked))
@@ -160,10 +160,15 @@ def _marks(run: Run, found: Latencies, kind: Kind, limit: float, unit: Unit) -> 
                 f"{kind} {figure(value)} {unit}, {'outside' if is_outside else 'within'} the limit of {figure(limit)}\n"
                 "click: open on the page Requests",
                 f"--request-{colours[number]}", "hollow" if is_outside else "circle",
-                label=name[:16] if is_outside else "", id=number,
+                label=_brief(name, 16) if is_outside else "", id=number,
             )
         )  # fmt: skip
     return marks
+
+
+def _brief(name: str, most: int) -> str:
+    """Return a name, or both of its ends: ids of one client often begin alike."""
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
 
 
 def _outside(run: Run, good: Goodput) -> None:
@@ -175,7 +180,7 @@ def _outside(run: Run, good: Goodput) -> None:
         for number, missed in good.outside[:MOST_NAMES]:
             name = run.index.requests[number].request_id
             help_text = f"Misses {', '.join(missed)}. Open on the page Requests"
-            if st.button(plain(name[:24]), key=f"outside {number}", help=help_text):
+            if st.button(plain(_brief(name, 32)), key=f"outside {number}", help=help_text):
                 _open(run, number)
         if len(good.outside) > MOST_NAMES:
             st.caption(f"and {len(good.outside) - MOST_NAMES:,} more", width="content")

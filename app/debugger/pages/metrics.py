@@ -44,7 +44,7 @@ def _show(run: Run) -> None:
     rows = counter_rows(_totals(run.run_id, index.num_steps, id(run), run))
     if rows:
         st.dataframe(
-            pd.DataFrame(rows),
+            pd.DataFrame(rows).replace({"vllm": {"": "–"}}),
             hide_index=True,
             column_config={
                 "total": st.column_config.NumberColumn("total", format="localized"),

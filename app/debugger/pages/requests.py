@@ -60,7 +60,7 @@ SWATCHES = [
 ]
 COLUMNS: dict[str, tuple[str, str | None, str]] = {
     "request": ("request", None, ""),
-    "arrived": ("arrived", None, "Before this step"),
+    "arrived": ("arrived, step", None, "Before this step"),
     "queue_steps": ("queue, steps", None, "Waited before its first admission"),
     "ttft_steps": (
         "TTFT, steps", None, "From arrival to first token, including the step of the token; at least 1"
@@ -73,7 +73,7 @@ COLUMNS: dict[str, tuple[str, str | None, str]] = {
     "prompt_tokens": ("prompt, tokens", "localized", ""),
     "prefix_hit_tokens": ("prefix hit, tokens", None, "Found in the prefix cache at the first admission"),
     "output_tokens": ("output, tokens", "localized", ""),
-    "preemptions": ("preempted", None, "Number of preemptions"),
+    "preemptions": ("preempted, times", None, "Number of preemptions"),
     "finish": ("end", None, "Finish reason, or the state at the end of the run"),
     "priority": ("priority", None, "Smaller is more important"),
     "lora": ("LoRA", None, ""),

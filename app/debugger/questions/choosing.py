@@ -151,7 +151,7 @@ def _recent(state: State) -> Choice | None:
     st.header("Your last answers")
     attempts = [each for each in state.attempts() if each.question_id in bank()][-LISTED:]
     if not attempts:
-        st.caption("None yet.")
+        st.caption("None yet. Choose a question of the list, or *Next question*.")
     opened = None
     with st.container(key="questions_recent"):
         for attempt in reversed(attempts):

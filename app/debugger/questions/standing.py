@@ -19,4 +19,6 @@ def show_readiness(topics: Iterable[TopicProgress]) -> None:
         st.progress(
             readiness, f"{name}: readiness {readiness} of 100; {each.seen} of {each.available} seen{right}"
         )
-    st.caption(f"Readiness: {FORMULA}." if seen else "No answers yet.")
+    st.caption(
+        f"Readiness: {FORMULA}." if seen else "No answers yet. Answer a question, and its topic appears here."
+    )

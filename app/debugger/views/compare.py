@@ -27,12 +27,12 @@ SAME = 0.38
 
 FIGURES: dict[str, str] = {
     "end_step": "last step",
-    "first_token_step": "first token",
+    "first_token_step": "first token, step",
     "waiting_steps": "steps waited",
     "computed_tokens": "tokens computed",
-    "preemptions": "preemptions",
-    "cached_tokens": "prefix hit",
-    "recomputed_tokens": "recomputed",
+    "preemptions": "preempted, times",
+    "cached_tokens": "prefix hit, tokens",
+    "recomputed_tokens": "recomputed, tokens",
 }
 """The figures of a request, by field of RequestDelta."""
 

@@ -11,7 +11,7 @@ const load = (name, folder = "charts") => {
 const { inset, neighbour, shortened, ticks, wrapped } = await load("rects.js");
 const { columnsFor, nextFrame, stripesOf } = await load("tour_view.js", "tour_view");
 const { brief, ceiling, columnOf, describe, withUnit } = await load("lines.js");
-const { labelPlaces, onCurve, roundValues, share, short, valueAt } = await load("plot.js");
+const { boxesAlong, clearOf, labelPlaces, onCurve, roundValues, share, short, valueAt } = await load("plot.js");
 const routes = await load("router_map.js", "capacity");
 
 test("ticks are round, inside, and no more than wanted", () => {
@@ -138,6 +138,25 @@ test("no label of a point covers another label or point", () => {
   boxes.forEach((box, index) => boxes.slice(index + 1).forEach((other) => {
     assert.ok(box[2] <= other[0] || other[2] <= box[0] || box[3] <= other[1] || other[3] <= box[1]);
   }));
+});
+
+test("a label of a point crosses no rule, and that of a horizontal rule no vertical one", () => {
+  const rule = [155, 12, 159, 140]; // 2 pixels at each side of its line
+  for (const [x, label] of [[176, "ana"], [165, "a long name"], [148, "eve"]]) {
+    const [place] = labelPlaces([{ x, y: 70, label }], 200, 172, [rule]);
+    if (!place) continue;
+    const left = place[2] === "start" ? place[0] : place[0] - 6.4 * label.length;
+    assert.ok(left + 6.4 * label.length <= 155 || left >= 159 || place[1] - 10 >= 140, `${label} at ${place}`);
+  }
+  const along = boxesAlong([[[60, 130], [180, 60]], [[60, 150], [180, 80]]]);
+  const [[at, base, anchor]] = labelPlaces([{ x: 120, y: 95, label: "MLP" }], 600, 300, [], along);
+  const left = anchor === "start" ? at : at - 19.2;
+  assert.ok(!along.some((box) => box[0] < left + 19.2 && left < box[2] && box[1] < base + 2 && base - 10 < box[3]), "a place beside the curves is free");
+  assert.ok(labelPlaces([{ x: 120, y: 95, label: "MLP" }], 600, 300, [], [[0, 0, 600, 300]])[0], "else over a curve");
+  assert.equal(clearOf([], 80, 300), 62);
+  assert.equal(clearOf([120], 80, 300), 126, "behind the line that would cross it");
+  assert.equal(clearOf([120, 150], 80, 300), 156);
+  assert.equal(clearOf([90, 150, 210, 270], 80, 300), 62, "no room is clear");
 });
 
 test("a decision is found by time and replica, and told with what the router saw", () => {

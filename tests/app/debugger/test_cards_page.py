@@ -6,7 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.sim.hardware import GPUS
-from quizzes.cards.card import FEATURES
+from quizzes.cards.card import FEATURES, feature_label
 from quizzes.cards.card_list import load_cards
 from tests.app.debugger.pages import Opener
 
@@ -20,7 +20,8 @@ def text(app: AppTest) -> str:
 
 def test_the_page_opens_with_the_matrix_of_engines(open_page: Opener) -> None:
     shown = text(open_page("cards"))
-    assert all(f">{name.replace('_', ' ')}</th>" in shown for name in FEATURES)
+    assert all(f">{feature_label(name)}</th>" in shown for name in FEATURES)
+    assert not any(key in shown for key in ("paged kv", "weights 4bit", "openai api", ">lora<"))
     assert shown.count("scope='col'") == 1 + sum(entry.kind == "engine" for entry in load_cards())
 
 

@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 
 from app.debugger.main import PAGES
 from tests.app.debugger.test_accessibility_browser import opened
+from tests.trace.trace_workloads import random_run
 
 BEYOND = """() => [...document.querySelectorAll(".stMain :is(canvas, svg, table, img, input)")]
     .map((each) => [each, each.closest(".stColumn") ?? each.closest(".stMainBlockContainer")])
@@ -39,6 +40,38 @@ def test_nothing_sticks_out_of_its_column(app_url: str, half: Page) -> None:
         opened(half, app_url, page)
         beyond[page] = half.evaluate(BEYOND)
     assert not any(beyond.values()), beyond
+
+
+OPEN_FRAMES = """() => [...document.querySelectorAll("[data-testid=stButtonGroup] button")]
+    .filter((each) => ["Left", "Right"].some((side) => getComputedStyle(each)[`border${side}Color`].endsWith(", 0)")))
+    .map((each) => each.textContent)"""
+"""Choices without a line at one of their sides."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "most"), [("learn", 2), ("compare", 2), ("requests", 1)])
+def test_choices_that_wrap_keep_their_frames(app_url: str, half: Page, page: str, most: int) -> None:
+    opened(half, app_url, page)
+    assert half.evaluate(OPEN_FRAMES) == []
+    rows = half.get_by_test_id("stButtonGroup").first.evaluate(
+        "(each) => new Set([...each.querySelectorAll('button')].map((b) => b.getBoundingClientRect().top)).size"
+    )
+    assert rows <= most
+
+
+@pytest.mark.slow
+def test_long_ids_leave_room_for_the_figures_of_a_step(
+    app_url: str, half: Page, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = random_run(
+        tmp_path_factory.mktemp("long") / "run.itrace", 7, 24, prefix="chatcmpl-0f3c9a7e52b84d1d"
+    ).path
+    half.goto(f"{app_url}/step?run=file:{path}&step=30")
+    half.locator('.step-view[data-details="ready"][data-map="ready"]').wait_for()
+    reason = half.locator(".queue td:nth-child(4)").first
+    box, panel = reason.bounding_box(), half.locator(".right").bounding_box()
+    assert box is not None and panel is not None
+    assert box["x"] + box["width"] <= panel["x"] + panel["width"] and box["width"] > 90
 
 
 @pytest.mark.slow
