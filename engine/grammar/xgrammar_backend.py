@@ -1,8 +1,9 @@
 """Grammar backend xgrammar: a library with a pushdown automaton in C++.
 
-Its grammars are context-free, so JSON of any depth and recursive schemas work. It builds most of a mask when it
-compiles a grammar; a step checks only tokens that depend on the stack. It needs `pip install -e '.[structured]'`.
-Loading takes seconds and happens in the compile thread, for the first grammar that needs it.
+Its grammars are context-free, so JSON of any depth and recursive schemas work. It builds most of a mask once for each
+place of a grammar, where a text first reaches it; a step checks only tokens that depend on the stack. It needs
+`pip install -e '.[structured]'`. Loading takes seconds and happens in the compile thread, for the first grammar that
+needs it.
 
 Sources: Dong et al. 2024, "XGrammar" (sections 3.1 to 3.3); vLLM v1/structured_output/backend_xgrammar.py.
 """
@@ -23,6 +24,13 @@ from engine.grammar.vocabulary import Vocabulary, pack_bits
 
 if TYPE_CHECKING:
     import xgrammar
+
+
+MAX_LITERALS = 80_000
+"""Characters of literal texts up to which masks are made on first use. For an automaton of more than about 100,000
+states, such as an enum of 10,000 words, the library (0.2.9) needs minutes to prepare that, and a second to make all."""
+MAX_RULE = 100_000
+"""Characters of the longest rule, likewise."""
 
 
 def is_installed() -> bool:
@@ -52,17 +60,21 @@ class XGrammarCompiler:
             vocab_size=len(vocabulary),
             stop_token_ids=sorted(vocabulary.eos_token_ids),
         )
-        self._compiler = xgrammar.GrammarCompiler(tokenizer, max_threads=1, cache_enabled=False)
+        self._compilers = [
+            xgrammar.GrammarCompiler(
+                tokenizer, max_threads=1, cache_enabled=False, enable_dynamic_compilation=is_lazy
+            )
+            for is_lazy in (False, True)
+        ]
 
     def compile(self, grammar: str) -> CompiledXGrammar:
         """Compile a grammar in EBNF. Raises GrammarError."""
-        return self._compiled(self._compiler.compile_grammar, grammar)
+        return self._compiled(self._compilers[is_small(grammar)].compile_grammar, grammar)
 
     def compile_tag(self, tag: str, grammar_of: Callable[[Any], str]) -> CompiledXGrammar:
         """Compile a structural tag. grammar_of: the grammar of a JSON schema, which stands in for the library's own."""
-        return self._compiled(
-            self._compiler.compile_structural_tag, json.dumps(_with(grammar_of, _read(tag)))
-        )
+        text = json.dumps(_with(grammar_of, _read(tag)))
+        return self._compiled(self._compilers[len(text) <= MAX_RULE].compile_structural_tag, text)
 
     def _compiled(self, compile_: Callable[[str], Any], text: str) -> CompiledXGrammar:
         try:
@@ -71,6 +83,12 @@ class XGrammarCompiler:
             # "[20:50:14] /project/cpp/file.cc:83: what was wrong": only the last part is for users
             message = re.sub(r"^\[[\d:]+\] \S+:\d+: ", "", str(error).strip())
             raise GrammarError(f"xgrammar: {message}") from error
+
+
+def is_small(grammar: str) -> bool:
+    """Whether masks may be made on first use."""
+    num_literals = sum(len(text) - 2 for text in re.findall(r'"(?:[^"\\]|\\.)*"', grammar))
+    return num_literals <= MAX_LITERALS and max(map(len, grammar.splitlines()), default=0) <= MAX_RULE
 
 
 def _read(tag: str) -> Any:
