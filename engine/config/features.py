@@ -152,6 +152,8 @@ class StructuredOutputsConfig(ObjectSettings):
     max_whitespace: int = 20
     """Maximum whitespace between two JSON tokens: one space, or a line break and up to this many spaces or tabs less
     one. Ours; vLLM has no limit."""
+    max_digits: int = 19
+    """Maximum digits of a number before its point, unless `minimum` or `maximum` has more. Ours; vLLM has no limit."""
     finish_json: bool = False
     """Close JSON that `max_tokens` would cut off: in the last tokens before the limit, only a short way to the end is
     allowed, and finish_reason is "stop" (`engine/grammar/closing.py`). Ours; vLLM cuts it off."""
@@ -162,10 +164,11 @@ class StructuredOutputsConfig(ObjectSettings):
     def __post_init__(self) -> None:
         check_types(self, self.argument)
         require_one_of(("auto", "xgrammar", "dfa"), **{"structured_outputs_config: backend": self.backend})
-        if not 0 <= self.max_whitespace <= 1000:
-            raise ConfigError(
-                f"structured_outputs_config: max_whitespace must be from 0 to 1000, got {self.max_whitespace}"
-            )
+        for name, low, high in (("max_whitespace", 0, 1000), ("max_digits", 1, 100)):
+            if not low <= getattr(self, name) <= high:
+                raise ConfigError(
+                    f"{self.argument}: {name} must be from {low} to {high}, got {getattr(self, name)}"
+                )
 
 
 @dataclass(frozen=True)

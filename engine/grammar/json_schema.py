@@ -26,7 +26,7 @@ from typing import Any
 
 from engine.grammar.regex import Node
 from engine.grammar.rules import ROOT, RecursionFoundError, Rules, inlined, named
-from engine.grammar.schema.layout import MAX_WHITESPACE, Layout
+from engine.grammar.schema.layout import MAX_DIGITS, MAX_WHITESPACE, Layout
 from engine.grammar.schema.places import SchemaError
 from engine.grammar.schema.texts import SchemaCompiler
 from engine.grammar.size import MAX_NFA_STATES, Sizes, too_large
@@ -49,13 +49,15 @@ def schema_tree(
     compact: bool = False,
     any_depth: int = ANY_DEPTH,
     max_whitespace: int = MAX_WHITESPACE,
+    max_digits: int = MAX_DIGITS,
     is_closed: bool = True,
 ) -> Node:
     """Return the pattern of a schema's JSON texts. compact: without whitespace between tokens, else with some.
 
     any_depth: maximum nesting of a value of any type. is_closed: see above, objects that list properties.
     """
-    compiler = SchemaCompiler(schema, Layout(compact, max_whitespace), any_depth, is_closed=is_closed)
+    layout = Layout(compact, max_whitespace, max_digits)
+    compiler = SchemaCompiler(schema, layout, any_depth, is_closed=is_closed)
     rules = compiler.rules()
     try:
         tree = inlined(rules)

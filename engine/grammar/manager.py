@@ -41,7 +41,7 @@ from engine.grammar.ebnf import ebnf
 from engine.grammar.json_schema import ANY_DEPTH, schema_rules, schema_tree
 from engine.grammar.regex import Choice, Node, literal, parse
 from engine.grammar.rules import ROOT, cleaned
-from engine.grammar.schema.layout import MAX_WHITESPACE, Layout
+from engine.grammar.schema.layout import Layout
 from engine.grammar.vocabulary import Vocabulary
 from engine.grammar.xgrammar_backend import XGrammarCompiler, how_to_use, is_installed
 from engine.sampling_params import StructuredOutputsParams
@@ -185,15 +185,11 @@ class GrammarCompiler:
         """Return the compiled grammar. Raises GrammarError."""
         config = self._config
         _check_alternatives(params)
-        layout = Layout(params.disable_any_whitespace or config.disable_any_whitespace, config.max_whitespace)
+        is_compact = params.disable_any_whitespace or config.disable_any_whitespace
+        layout = Layout(is_compact, config.max_whitespace, config.max_digits)
         is_closed = config.disable_additional_properties
         if choose_backend(params.kind, config.backend) == "dfa":
-            tree = pattern_tree(
-                params,
-                compact=layout.is_compact,
-                max_whitespace=layout.max_whitespace,
-                is_closed=is_closed,
-            )
+            tree = pattern_tree(params, layout, is_closed=is_closed)
             try:
                 return CompiledDFA(tree, self.vocabulary)
             except GrammarError as error:
@@ -242,18 +238,17 @@ def _ebnf(params: StructuredOutputsParams, layout: Layout, is_closed: bool) -> s
             return ebnf(schema_rules(params.json_schema, layout, is_closed=is_closed))
         case "json_object":
             return ebnf(schema_rules({"type": "object"}, layout))
-    return ebnf(cleaned({ROOT: pattern_tree(params, compact=True)}))
+    return ebnf(cleaned({ROOT: pattern_tree(params, layout)}))
 
 
-def pattern_tree(
-    params: StructuredOutputsParams,
-    *,
-    compact: bool,
-    max_whitespace: int = MAX_WHITESPACE,
-    is_closed: bool = True,
-) -> Node:
+def pattern_tree(params: StructuredOutputsParams, layout: Layout, *, is_closed: bool = True) -> Node:
     """Return an equivalent regular expression."""
-    to_tree = partial(schema_tree, compact=compact, max_whitespace=max_whitespace)
+    to_tree = partial(
+        schema_tree,
+        compact=layout.is_compact,
+        max_whitespace=layout.max_whitespace,
+        max_digits=layout.max_digits,
+    )
     match params.kind:
         case "regex":
             return parse(params.regex or "")

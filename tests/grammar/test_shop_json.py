@@ -14,8 +14,11 @@ import pytest
 from engine import LLM, SamplingParams
 from engine.config import ConfigError, StructuredOutputsConfig
 from engine.grammar.json_schema import schema_tree
+from engine.sampling_params import StructuredOutputsParams
 from engine.trace.reader import TraceReader
 from tests.grammar.test_json_schema import accepts, compiled
+from tests.grammar.test_schema_suite import accepts as accepts_value
+from tests.grammar.test_schema_suite import compiler as schema_compiler
 
 QUESTIONS = (
     "What is the price of Silver Harbor?",
@@ -147,3 +150,21 @@ def test_whitespace_has_the_length_of_the_setting() -> None:
     with pytest.raises(ConfigError, match="max_whitespace must be from 0 to 1000"):
         StructuredOutputsConfig(max_whitespace=-1)
     assert schema_tree({"const": [1]}, compact=True, max_whitespace=8)
+
+
+@pytest.mark.parametrize("backend", ["dfa", "auto"])
+@pytest.mark.parametrize(
+    "schema", [{"type": "integer"}, {"type": "number"}, {}, {"minimum": 1}, {"type": "integer", "minimum": 1}]
+)
+def test_numbers_have_the_digits_of_the_setting(schema: dict[str, Any], backend: str) -> None:
+    for most in (1, 19, 60, 100):
+        grammar = schema_compiler(backend, max_digits=most).compile(StructuredOutputsParams(json=schema))
+        for digits in (1, 18, 19, 20, 60, 61, 100):
+            assert accepts_value(grammar, int("7" * digits)) is (digits <= most), (most, digits)
+        if schema in ({}, {"type": "number"}):
+            for exponent in (308 - most, 309 - most):
+                text = f"1e{exponent}".encode()
+                assert grammar.start().accept_tokens([*text, 256]) is (exponent == 308 - most)
+    assert StructuredOutputsConfig().max_digits == 19
+    with pytest.raises(ConfigError, match="max_digits must be from 1 to 100, got 0"):
+        StructuredOutputsConfig(max_digits=0)

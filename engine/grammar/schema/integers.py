@@ -7,24 +7,25 @@
 from __future__ import annotations
 
 from engine.grammar.regex import Characters, Choice, Node, Repeat, Sequence, literal
+from engine.grammar.schema.layout import MAX_DIGITS
 
 DIGIT, FIRST_DIGIT = Characters(((48, 57),)), Characters(((49, 57),))
 
-MAX_INTEGER_DIGITS = 19  # Of an integer without a bound
 
-
-def integers(low: int | None, high: int | None) -> Node:
-    """Return the pattern of the integers from `low` to `high`, both included; None: unbounded."""
+def integers(low: int | None, high: int | None, most_digits: int = MAX_DIGITS) -> Node:
+    """Return the pattern of the integers from `low` to `high`, both included; None: up to that many digits."""
     options = []
     if high is None or high >= 0:
-        options.append(naturals(max(0, low or 0) if low is not None else 0, high))
+        options.append(naturals(max(0, low or 0), high, most_digits))
     if low is None or low < 0:
         most = None if low is None else -low
-        options.append(Sequence((literal("-"), naturals(max(1, -high) if high is not None else 1, most))))
+        options.append(
+            Sequence((literal("-"), naturals(max(1, -high) if high is not None else 1, most, most_digits)))
+        )
     return Choice(tuple(options))
 
 
-def naturals(low: int, high: int | None, most_digits: int = MAX_INTEGER_DIGITS) -> Node:
+def naturals(low: int, high: int | None, most_digits: int) -> Node:
     """Return patterns of integers of at least 0, by number of digits; without `high` up to `most_digits`."""
     if high is not None and low > high:
         return Choice(())

@@ -1,4 +1,4 @@
-r"""Punctuation of JSON texts: where whitespace may stand, and how much.
+r"""Layout of JSON texts: where whitespace may stand and how much, and how many digits a number may have.
 
 A model that may write whitespace without end often does. So between two tokens there is at most one line break and
 `most_spaces` spaces or tabs after it, or a few spaces without one: what `json.dumps` writes with any indentation.
@@ -12,6 +12,8 @@ from engine.grammar.regex import EMPTY, Characters, Graph, Node, Rule, Sequence,
 
 MAX_WHITESPACE = 20
 """Spaces and tabs after a line break, by default."""
+MAX_DIGITS, MOST_DIGITS = 19, 100
+"""Digits of a number before its point: by default, and at most."""
 SPACE_RULE = "space"
 
 
@@ -21,6 +23,7 @@ class Layout:
 
     is_compact: bool = False
     max_whitespace: int = MAX_WHITESPACE
+    max_digits: int = MAX_DIGITS
 
     @property
     def between(self) -> Node:

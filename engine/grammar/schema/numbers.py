@@ -2,10 +2,10 @@ r"""Texts of numbers: a shape as a node.
 
     at least 1.25    [2-9] | [1-9][0-9]+, with any fraction  |  1 \. ( 25 any | 2[6-9] any | [3-9] any )
 
-A number has at most 19 digits before its point and no exponent that overflows a double (RFC 8259, section 6), for a
-small model may write digits without end. Numbers with limits come in plain decimals of few digits, so that no reader
-rounds one across a bound. Each limit is a pattern, or an automaton that carries the remainder; together they are
-intersected.
+A number has at most 19 digits before its point (`max_digits`) and no exponent that overflows a double (RFC 8259,
+section 6), for a small model may write digits without end. Numbers with limits come in plain decimals of few digits, so
+that no reader rounds one across a bound. Each limit is a pattern, or an automaton that carries the remainder; together
+they are intersected.
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ from engine.grammar.regex import (
     optional,
     parse,
 )
-from engine.grammar.schema.integers import DIGIT, FIRST_DIGIT, MAX_INTEGER_DIGITS, integers, naturals
+from engine.grammar.schema.integers import DIGIT, FIRST_DIGIT, integers, naturals
+from engine.grammar.schema.layout import MAX_DIGITS, MOST_DIGITS
 from engine.grammar.schema.shapes import Number
 
-MAX_DIGITS = 18  # Digits of a bound or a factor on either side of the point
+MAX_BOUND_DIGITS = 18  # Of a bound or a factor on either side of the point
 MAX_WHOLE_DIGITS = 40  # Digits of a bound without a fraction: those of 64 and 128 bits are usual
+LARGEST_EXPONENT = 308  # Of a double
 MAX_REMAINDERS = 5_000  # States of the automaton for `multipleOf`
-INTEGER = parse("0|-?[1-9][0-9]{0,18}")
-ANY_NUMBER = parse(
-    r"-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?(?:[eE][+-]?(?:[1-9]?[0-9]|1[0-9]{2}|2[0-8][0-9]))?"
-)
 _DIGITS = Repeat(DIGIT, 0, None)
 _FRACTION = optional(Sequence((literal("."), DIGIT, _DIGITS)))
 _ZEROS = Repeat(literal("0"), 0, None)
 _MINUS = literal("-")
 
 
-def number_node(shape: Number) -> Node:
-    """Return the texts of a number. Raises GrammarError if a limit has too many digits."""
+def number_node(shape: Number, most_digits: int = MAX_DIGITS) -> Node:
+    """Return the texts of a number. Raises GrammarError if a limit has too many digits.
+
+    most_digits: of a number without a limit, before its point.
+    """
     if shape.among is not None:
         values = sorted(filter(shape.holds, shape.among))
         return Choice(tuple(literal(_shown(value)) for value in values)) if values else NEVER
     if shape == Number(is_whole=shape.is_whole):
-        return INTEGER if shape.is_whole else ANY_NUMBER
+        return _integer(most_digits) if shape.is_whole else any_number(most_digits)
     if shape == Number(shape.low, shape.high, shape.without_low, shape.without_high, is_whole=True):
-        return _whole(shape)
-    digits = _digits_of(shape)
+        return _whole(shape, most_digits)
+    digits = _digits_of(shape, most_digits)
     plain = rf"-?[1-9][0-9]{{0,{digits - 1}}}|-?0"
     fractions = r"|-?(?:0|[1-9][0-9]{0,8})\.[0-9]{1,6}"
     language = Language.of(parse(plain if shape.is_whole else plain + fractions))
@@ -68,6 +69,18 @@ def number_node(shape: Number) -> Node:
     if shape.excluded:
         language -= Language.of(Choice(tuple(map(_every_spelling, sorted(shape.excluded)))))
     return language.node()
+
+
+def _integer(most_digits: int) -> Node:
+    return parse(f"0|-?[1-9][0-9]{{0,{most_digits - 1}}}")
+
+
+def any_number(most_digits: int) -> Node:
+    """Return the numbers without a limit: at most 308 digits with their exponent."""
+    fraction = parse(r"(?:\.[0-9]{1,18})?")
+    exponent = Sequence((parse("[eE][+-]?"), naturals(0, LARGEST_EXPONENT - most_digits, most_digits)))
+    whole = parse(f"-?(?:0|[1-9][0-9]{{0,{most_digits - 1}}})")
+    return Sequence((whole, fraction, optional(exponent)))
 
 
 def at_least(bound: Fraction, is_open: bool = False) -> Node:
@@ -135,7 +148,7 @@ def multiples(factor: Fraction) -> Language:
     return Language(edges, ends)
 
 
-def _whole(shape: Number) -> Node:
+def _whole(shape: Number, most_digits: int) -> Node:
     low = high = None
     if shape.low is not None:
         low = -(-shape.low.numerator // shape.low.denominator)
@@ -146,21 +159,22 @@ def _whole(shape: Number) -> Node:
     for bound, keyword in ((low, "minimum"), (high, "maximum")):
         if bound is not None:
             _check_digits(Fraction(bound), keyword, MAX_WHOLE_DIGITS)
-    return NEVER if low is not None and high is not None and low > high else integers(low, high)
+    is_empty = low is not None and high is not None and low > high
+    return NEVER if is_empty else integers(low, high, most_digits)
 
 
 def _from(bound: Fraction, is_open: bool) -> Node:
     """Return decimals without a sign of at least a bound."""
     whole, digits = _parts(bound)
     same = Sequence((literal(whole), _fraction_from(digits, is_open)))
-    return Choice((same, Sequence((naturals(int(whole) + 1, None, MAX_WHOLE_DIGITS + 1), _FRACTION))))
+    return Choice((same, Sequence((naturals(int(whole) + 1, None, MOST_DIGITS + 1), _FRACTION))))
 
 
 def _to(bound: Fraction, is_open: bool) -> Node:
     """Return decimals without a sign of at most a bound."""
     whole, digits = _parts(bound)
     same = Sequence((literal(whole), _fraction_to(digits, is_open)))
-    return Choice((same, Sequence((naturals(0, int(whole) - 1), _FRACTION))))
+    return Choice((same, Sequence((naturals(0, int(whole) - 1, MAX_WHOLE_DIGITS), _FRACTION))))
 
 
 def _fraction_from(digits: str, is_open: bool) -> Node:
@@ -203,18 +217,18 @@ def _parts(value: Fraction) -> tuple[str, str]:
     return whole, digits
 
 
-def _digits_of(shape: Number) -> int:
-    """Return the digits before the point that a number may have: 19, or as many as a bound has."""
+def _digits_of(shape: Number, most_digits: int) -> int:
+    """Return the digits before the point that a number may have: as many as a bound has, if those are more."""
     bounds = [abs(int(bound)) for bound in (shape.low, shape.high) if bound is not None]
     sizes = [len(str(bound)) for bound in bounds if bound < 10**MAX_WHOLE_DIGITS]
-    return max([MAX_INTEGER_DIGITS, *sizes])
+    return max([most_digits, *sizes])
 
 
 def _check_bound(bound: Fraction, keyword: str) -> None:
-    _check_digits(bound, keyword, MAX_WHOLE_DIGITS if bound.denominator == 1 else MAX_DIGITS)
+    _check_digits(bound, keyword, MAX_WHOLE_DIGITS if bound.denominator == 1 else MAX_BOUND_DIGITS)
 
 
-def _check_digits(value: Fraction, keyword: str, most: int = MAX_DIGITS) -> None:
+def _check_digits(value: Fraction, keyword: str, most: int = MAX_BOUND_DIGITS) -> None:
     if max(map(len, _parts(value))) > most:
         digits = f"more than {most} digits before or after the point; round it"
         raise GrammarError(f"{keyword} {_shown(value)} has {digits}")
@@ -233,4 +247,4 @@ def _plain(value: Fraction) -> str:
 def _shown(value: Fraction) -> str:
     """Return how a constant is written: as `json.dumps` does where that is exact."""
     plain = _plain(value)
-    return plain if len(plain) <= 2 * MAX_DIGITS else repr(float(value))
+    return plain if len(plain) <= 2 * MAX_BOUND_DIGITS else repr(float(value))

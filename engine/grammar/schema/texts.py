@@ -19,7 +19,7 @@ from engine.grammar.schema.apart import are_apart
 from engine.grammar.schema.arrays import array_node
 from engine.grammar.schema.forms import Expander
 from engine.grammar.schema.layout import Layout
-from engine.grammar.schema.numbers import ANY_NUMBER, number_node
+from engine.grammar.schema.numbers import any_number, number_node
 from engine.grammar.schema.objects import object_node
 from engine.grammar.schema.places import SchemaError, UnsupportedError
 from engine.grammar.schema.shapes import Array, Boolean, Null, Number, Object, Places, Shape, String, together
@@ -96,7 +96,7 @@ class SchemaCompiler:
                         tuple(literal("true" if value else "false") for value in sorted(shape.values))
                     )
                 case Number():
-                    return number_node(shape)
+                    return number_node(shape, self.layout.max_digits)
                 case String():
                     return self._string(shape, path)
                 case Array():
@@ -179,7 +179,8 @@ class SchemaCompiler:
     def _anything(self, depth: int | None) -> Node:
         name = "any" if depth is None else f"any{depth}"
         if name not in self._rules:
-            options: list[Node] = [ANY_STRING, ANY_NUMBER, literal("true"), literal("false"), literal("null")]
+            number = any_number(self.layout.max_digits)
+            options: list[Node] = [ANY_STRING, number, literal("true"), literal("false"), literal("null")]
             self._rules[name] = Choice(tuple(options))  # known before its items are
             if depth != 0:
                 inner = self._anything(None if depth is None else depth - 1)
