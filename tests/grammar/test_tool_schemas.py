@@ -15,6 +15,7 @@ from tests.grammar.test_schema_suite import accepts, compiler
 from tests.grammar.tool_schemas import Order, schemas
 
 SCHEMAS = schemas()
+DATE_TIME = {"type": "string", "format": "date-time"}
 RECURSIVE = {"pydantic_Node", "pydantic_sum", "tree"}
 ADDRESS = {"street": "1-2", "city": "Kyoto", "postcode": "600-8216"}
 CUSTOMER = {"id": "123e4567-e89b-12d3-a456-426614174000", "address": ADDRESS, "billing": None}
@@ -51,6 +52,33 @@ def test_a_tool_compiles_alone(name: str) -> None:
     if name in RECURSIVE:
         with pytest.raises(GrammarError, match=r"'\$ref' is not supported by the backend dfa"):
             compiled(forced(name), "dfa")
+
+
+def test_options_of_one_of_that_cannot_be_negated_are_told_apart_by_what_they_require() -> None:
+    """As Google's calendar has them: a time or a date, both objects open."""
+    when = {
+        "oneOf": [
+            {"type": "object", "required": ["dateTime"], "properties": {"dateTime": DATE_TIME, "zone": {}}},
+            {
+                "type": "object",
+                "required": ["date"],
+                "properties": {"date": {"type": "string", "format": "date"}},
+            },
+        ]
+    }
+    both = {"dateTime": "2026-11-24T10:17:00Z", "date": "2026-11-24"}
+    for schema in (when, {"allOf": [when, {"properties": {"date": {}, "dateTime": {}}}]}):
+        for settings in ({}, {"disable_additional_properties": False}):
+            grammar = compiler("auto", **settings).compile(StructuredOutputsParams(json=schema))
+            assert accepts(grammar, {"dateTime": both["dateTime"]}) and accepts(
+                grammar, {"date": both["date"]}
+            )
+            assert not any(
+                accepts(grammar, value) for value in (both, {}, {"date": "2026-02-30"}, {"dateTime": "x"})
+            )
+    same = {"oneOf": [{"type": "object", "required": ["a"], "properties": {"a": {"format": "date"}}}] * 2}
+    with pytest.raises(GrammarError, match="'format' is not supported by any backend"):
+        compiled(same)
 
 
 @pytest.mark.parametrize("first", range(0, 68, 6))

@@ -161,9 +161,38 @@ class Expander:
             forms = self._both(place, self.positive(option, counts), self.all_of(tag))
             for other in options:
                 if other is not option and not self.is_apart(together((option,), (other,), tag)):
-                    forms = self._both(place, forms, self.negative(other))
+                    forms = self._both(place, forms, self._outside(place, option, other))
             found.append(forms)
         return either(found)
+
+    def _outside(self, place: Place, option: Place, other: Place) -> Forms:
+        """Return the values that another option rejects; if it cannot be negated, those without what it requires."""
+        if not self._has_opposite(other):
+            forms = self.positive(other, False)
+            required = [frozenset(shape.required) for shape in forms.get("object", ())]
+            own = [shape.required for shape in self.positive(option, False).get("object", ())]
+            names = sorted(frozenset.intersection(*required).difference(*own)) if required else []
+            if names and forms.keys() == {"object"}:
+                return self._without(place, names[0])
+        return self.negative(other)
+
+    def _has_opposite(self, place: Place, depth: int = 8) -> bool:
+        """Whether a schema can be negated, the schemas in it too."""
+        if not isinstance(place.schema, Mapping) or not depth:
+            return True
+        try:
+            self.negative(place)
+            inner = [self.references.resolve(place)] if "$ref" in place.schema else []
+        except UnsupportedError:
+            return False
+        inner += [place.at("properties", name) for name in place.schema.get("properties", ())]
+        inner += [place.at(name) for name in ("items", "additionalProperties") if name in place.schema]
+        for name in ("allOf", "anyOf", "oneOf"):
+            inner += place.all_at(name) if name in place.schema else []
+        return all(self._has_opposite(each, depth - 1) for each in inner)
+
+    def _without(self, place: Place, name: str) -> Forms:
+        return self.positive(place.made(f"without {name}", {"properties": {name: False}}), False)
 
     def _dependents(self, place: Place, counts: bool) -> list[Forms]:
         """Return the forms of what a property demands of the others: it is absent, or the demand is met."""
@@ -180,7 +209,7 @@ class Expander:
                     demands.append((name, self.positive(place.at(keyword, name), counts)))
         parts = []
         for name, forms in demands:
-            absent = self.positive(place.made(f"without {name}", {"properties": {name: False}}), False)
+            absent = self._without(place, name)
             present = self.positive(place.made(f"with {name}", {"required": [name]}), False)
             parts.append(either([absent, both(present, forms)]))
         return parts
