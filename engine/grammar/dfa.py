@@ -13,8 +13,8 @@ DFA states are built when they are first left: a pattern such as "(a|b)*a(a|b){3
 visits a few. Parts of the NFA that cannot reach the end are removed first, so every possible step can be completed.
 
 All requests with one pattern share its DFA. When its table is full, all states are dropped and built again as texts
-reach them, so no text takes room from another. A state's number ends with the table; its place, the set of its NFA
-states, stays valid.
+reach them, so no text takes room from another, and none is refused: a mask whose states do not fit is made in parts. A
+state's number ends with the table; its place, the set of its NFA states, stays valid.
 
 Sources: Thompson 1968 (regex to NFA), Rabin and Scott 1959 (subsets), RE2 (states on demand, dropped when full).
 """
@@ -186,6 +186,7 @@ class DFA:
         self._num_classes = max(self._class_of_byte) + 1
         self.start: Place = _packed(nfa.closure([0]))
         """Place before the first byte."""
+        self._may_overflow = False  # In a single step, whose states are few
         self._empty_table()
 
     def _empty_table(self) -> None:
@@ -217,18 +218,33 @@ class DFA:
         return work(self._number(place))
 
     def after(self, place: Place, text: bytes) -> Place:
-        """Return the place after some bytes; an empty one if no continuation matches."""
+        """Return the place after some bytes; an empty one if no continuation matches. The table has room for a step."""
         for byte in text:
-            place = self.run(place, lambda state, byte=byte: self._places[self.step(state, byte)])  # type: ignore[misc]
+            try:
+                place = self._place_after(place, byte)
+            except TableFullError:
+                self._empty_table()
+                self._may_overflow = True
+                try:
+                    place = self._place_after(place, byte)
+                finally:
+                    self._may_overflow = False
         return place
+
+    def _place_after(self, place: Place, byte: int) -> Place:
+        return self._places[self.step(self._number(place), byte)]
 
     def matches(self, text: bytes) -> bool:
         """Whether a whole text is a match."""
-        return self.run(self.after(self.start, text), self.is_accepting)
+        return self.is_end(self.after(self.start, text))
 
     def is_accepting(self, state: int) -> bool:
         """Whether the text read so far is a whole match."""
-        return self._nfa.end in array("i", self._places[state])
+        return self.is_end(self._places[state])
+
+    def is_end(self, place: Place) -> bool:
+        """Whether the text before a place is a whole match."""
+        return self._nfa.end in array("i", place)
 
     def step(self, state: int, byte: int) -> int:
         """Return the state after a byte; DEAD if no continuation matches."""
@@ -268,7 +284,7 @@ class DFA:
         number = self._number_of.get(place)
         if number is None:
             number, num_members = len(self._places), self._num_members + len(place) // array("i").itemsize
-            if number >= MAX_DFA_STATES or num_members > MAX_MEMBERS:
+            if (number >= MAX_DFA_STATES or num_members > MAX_MEMBERS) and not self._may_overflow:
                 raise TableFullError(
                     f"the pattern needs more than {MAX_DFA_STATES:,} states at once, or states of more than "
                     f"{MAX_MEMBERS:,} positions in all: too much of it can overlap; lower the counts in {{m,n}}"

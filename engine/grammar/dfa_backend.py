@@ -8,6 +8,8 @@ along the trie of the vocabulary:
                                               \\ a       \\ e --> 11
                                                dead      ...                      tokens "a", "ab", "abc" not
 
+If the states of all tokens fill the automaton's table, those of each first byte are followed on their own, and so on.
+
 The mask of a state never changes, so it is built once and cached. Most states of a request repeat: a string loops in
 one state, keys and brackets recur with the next object.
 
@@ -24,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.core.grammar_protocol import GrammarError
-from engine.grammar.dfa import DEAD, DFA, Place
+from engine.grammar.dfa import DEAD, DFA, Place, TableFullError
 from engine.grammar.regex import Node
 from engine.grammar.vocabulary import Vocabulary, pack_bits
 
@@ -62,21 +63,37 @@ class CompiledDFA:
             return mask
 
     def _make_mask(self, place: Place) -> np.ndarray:
-        return self.dfa.run(place, self._mask_of)
+        trie = self.vocabulary.trie
+        alive = np.zeros(trie.num_nodes, bool)
+        self._mark(alive, place, 0, 0)
+        mask = pack_bits(len(self.vocabulary), trie.token_ids[alive[trie.node_of]])
+        return mask | self.vocabulary.eos_mask if self.dfa.is_end(place) else mask
 
-    def _mask_of(self, state: int) -> np.ndarray:
+    def _mark(self, alive: np.ndarray, place: Place, node: int, depth: int) -> None:
+        """Mark the nodes below one that a place lets live; each child on its own if all fill the table."""
+        try:
+            alive |= self.dfa.run(place, lambda state: self._alive_below(state, node, depth))
+        except TableFullError:
+            level = self.vocabulary.trie.levels[depth]
+            for child in np.flatnonzero(level.parents == node).tolist():
+                if after := self.dfa.after(place, bytes([level.labels[child]])):
+                    alive[level.first + child] = True
+                    if depth + 1 < len(self.vocabulary.trie.levels):
+                        self._mark(alive, after, level.first + child, depth + 1)
+
+    def _alive_below(self, state: int, node: int, depth: int) -> np.ndarray:
+        """Return bool [nodes]: the nodes below one of a depth, and itself, that its state lets live."""
         trie = self.vocabulary.trie
         states = np.zeros(trie.num_nodes, np.int32)  # DEAD, unless a live state is found
-        states[0] = state
-        for level in trie.levels:
+        states[node] = state
+        for level in trie.levels[depth:]:
             before = states[level.parents]
             alive = np.flatnonzero(before)
             if not len(alive):
                 break
             byte_classes = self.dfa.class_of_byte[level.labels[alive]]
             states[level.first + alive] = self.dfa.step_many(before[alive], byte_classes)
-        mask = pack_bits(len(self.vocabulary), trie.token_ids[states[trie.node_of] != DEAD])
-        return mask | self.vocabulary.eos_mask if self.dfa.is_accepting(state) else mask
+        return states != DEAD
 
     def place_after(self, place: Place | None, token_id: int) -> Place | None:
         """Return the place after a token; an empty one if it is not allowed."""
@@ -84,7 +101,7 @@ class CompiledDFA:
             return b""
         with self._lock:
             if token_id in self.vocabulary.eos_token_ids:
-                return ENDED if self.dfa.run(place, self.dfa.is_accepting) else b""
+                return ENDED if self.dfa.is_end(place) else b""
             spelled = self.vocabulary.token_bytes[token_id] if 0 <= token_id < len(self.vocabulary) else b""
             return self.dfa.after(place, spelled) if spelled else b""
 
@@ -126,10 +143,7 @@ class DFAGrammar:
         """Return the places after each token, up to the first that is not allowed."""
         place, places = self._places[-1], list[Place | None]()
         for token_id in token_ids:
-            try:
-                place = self._compiled.place_after(place, token_id)
-            except GrammarError:  # only after a draft: a chosen token's bytes were in the mask before it
-                break
+            place = self._compiled.place_after(place, token_id)
             if place == b"":
                 break
             places.append(place)
