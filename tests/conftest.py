@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+from tests.seeds import SEED
 
 # Tensors in tests are tiny, and test processes run in parallel: more threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,6 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Tests of the C++ kernels never run without them.
 os.environ["PREP_KERNELS_BUILD"] = "wait"
+# Tests have a home and a cache of their own.
+os.environ.pop("PREP_HOME", None)
 # `./prep test` exports how it was typed, and hints repeat it: the tests expect the plain name.
 os.environ.pop("PREP_COMMAND", None)
 
@@ -36,6 +41,9 @@ def restore_signals() -> None:
 
 
 restore_signals()
+# Examples are the same in every run, but for `prep test --all`, which draws fresh ones from its seed.
+settings.register_profile("prep", derandomize=not SEED)
+settings.load_profile("prep")
 pytest_plugins = ["tests.browser"]
 TESTS = Path(__file__).parent
 FAST = (

@@ -9,7 +9,7 @@ A file leads to
   that it names;
 - the commands of `prep` that it names, if it or what it leads to starts `prep`; a test also the fixtures of its folder.
 A file to which nothing leads (data, the solution of a lab) belongs to the modules of the nearest folder above it that
-has any. What all tests share (`SHARED`) leads everywhere.
+has any, and to those above that. What all tests share (`SHARED`) leads everywhere.
 
 This is read from the source, so a test that puts a name together can be missed: `prep test --all` runs everything, and
 writes its commit to `last_green.json`, from which the next change counts.
@@ -93,13 +93,14 @@ def reached(files: Iterable[str], graph: Graph | None = None) -> frozenset[str] 
 
 
 def _starts(file: str, graph: Graph, back: Graph) -> set[str]:
-    """Return the file, its package, and if nothing leads to it, the modules of the nearest folder that has any."""
+    """Return the file, its package, and if nothing leads to it, the modules of the nearest folders with any."""
     found = {file, around(file)}
     if Path(file).name.startswith("test_") or file in back and file in graph:
         return found
     for folder in list(Path(file).parents)[:-1]:
         if near := {each for each in back.keys() & graph.keys() if Path(each).parent == folder}:
-            return found | near
+            above = {each for each in back.keys() & graph.keys() if Path(each).parent == folder.parent}
+            return found | near | above
     return found
 
 
@@ -123,6 +124,7 @@ class Source:
         self.words = {
             node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
         }
+        self.words |= {path for node in nodes if (path := _path(node))}
         attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
         texts = [node for node in nodes if isinstance(node, ast.JoinedStr)]
         self.patterns = {pattern for text in texts if re.fullmatch(PATTERN, pattern := _pattern(text))}
@@ -138,6 +140,15 @@ def _pattern(text: ast.JoinedStr) -> str:
     """Return a pattern of the names that an f-string can make."""
     parts = (part.value if isinstance(part, ast.Constant) else None for part in text.values)
     return "".join(".+" if part is None else str(part).replace(".", "[.]") for part in parts)
+
+
+def _path(node: ast.AST) -> str:
+    """Return the end of a path that is put together: "guest/main.py" for `HERE / "guest" / "main.py"`."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
+        return ""
+    end = node.right.value if isinstance(node.right, ast.Constant) else None
+    start = _path(node.left)
+    return f"{start}/{end}".lstrip("/") if isinstance(end, str) else ""
 
 
 def leads(root: Path = ROOT) -> Graph:
@@ -170,7 +181,7 @@ class Tree:
         """Return the files to which a file leads, but for the commands that it names."""
         found = self.imports(source.imports)
         if source.file != PREP:  # its table names every command
-            found |= {file for word in source.words for file in self._named(word)}
+            found |= {file for word in source.words for file in self._named(word, source.folder)}
         if source.starts_prep:
             found.add(PREP)
         if source.is_test:
@@ -205,10 +216,10 @@ class Tree:
         words = {word for text in source.words for word in text.split()[:3]}
         return {self.files[name] for word in words if (name := f"app.cli.{word}") in self.files}
 
-    def _named(self, word: str) -> Iterator[str]:
-        """Yield the modules and the file that a string names: "engine.core", "docs/answers.md"."""
+    def _named(self, word: str, folder: str) -> Iterator[str]:
+        """Yield the modules and the files that a string names: "engine.core", "docs/answers.md", "main.py" beside."""
         name = word.partition(":")[0]
         if "." in name and name in self.paths:
             yield from self.imports([name])
-        elif word.isprintable() and "." in word and len(word) < 200 and (self.root / word).is_file():
-            yield word
+        elif word.isprintable() and "." in word and len(word) < 200:
+            yield from (file for file in (word, f"{folder}/{word}") if (self.root / file).is_file())

@@ -78,8 +78,9 @@ def test(
     failed = run_linters(types=not fast) if lint else []
     tier = FAST if fast else ALL if all_ else PUSH if browser else f"({PUSH}) and not browser"
     if all_ and seed is None:
-        seed = secrets.randbelow(40_000)
-    arguments = ["-q", "--durations=10", "-m", tier, *workers(ctx.args), *ctx.args]
+        seed = 1 + secrets.randbelow(40_000)
+    examples = [] if seed is None else [f"--hypothesis-seed={seed}"]
+    arguments = ["-q", "--durations=10", "-m", tier, *examples, *workers(ctx.args), *ctx.args]
     status = run("pytest", [sys.executable, "-m", "pytest", *arguments], seed=seed)
     if before and not failed and not status:
         record(before, seed or 0, round(time.monotonic() - started))

@@ -153,7 +153,7 @@ SCHEMAS = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(SCHEMAS, st.integers(0, 2**32), st.booleans())
 def test_every_text_that_matches_is_json_that_validates(
     schema: dict[str, Any], seed: int, compact: bool

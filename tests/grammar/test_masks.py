@@ -17,7 +17,7 @@ from engine.grammar.vocabulary import TokenTrie, Vocabulary
 from tests.grammar.vocabularies import EOS, VOCABULARY, allowed, said
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=4), max_size=40))
 def test_every_token_is_found_at_the_end_of_its_bytes_in_the_trie(token_bytes: list[bytes]) -> None:
     trie = TokenTrie(token_bytes)

@@ -70,7 +70,7 @@ PAIRS = st.recursive(
 )
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(PAIRS, st.lists(st.text(ALPHABET, max_size=6), max_size=6), st.integers(0, 2**32))
 @example(("(a*)*b", "aab"), ["b", "", "aa"], 0)
 @example(("(|a)+", ""), ["a", "aa", "b"], 0)
@@ -157,7 +157,7 @@ def test_a_dead_branch_is_never_entered() -> None:
     assert dfa.step(dfa.step(1, ord("a")), ord("c")) == 0
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None)
 @given(
     *[
         st.sampled_from([0, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF])
