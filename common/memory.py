@@ -1,7 +1,8 @@
-"""Memory that this process may still take."""
+"""Memory that this process may still take, and how often it looks for garbage."""
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import psutil
@@ -26,3 +27,14 @@ def total_host_bytes() -> int:
     except OSError:
         return total
     return total if limit == "max" else min(total, int(limit))
+
+
+def collect_rarely() -> None:
+    """Collect garbage now, and later only what a burst of requests leaves.
+
+    A large body is hundreds of thousands of objects, and by default Python visits all objects again and again while
+    they are made: most of the time that such a body takes, with the event loop held up.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)

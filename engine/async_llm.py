@@ -26,13 +26,13 @@ from typing import Any, Literal, Self, TypeVar
 from common.text import shown
 from engine.config import EngineArgs
 from engine.core.errors import EngineDeadError
-from engine.core.request import Request
 from engine.engine_core import EngineCore
 from engine.exec.core_process import CoreProcess
 from engine.frontend.input_processor import InvalidRequestError, Prompt
 from engine.frontend.llm_engine import LLMEngine
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.tokenizer import Tokenizer
+from engine.frontend.turns import BetweenSteps
 from engine.lora.request import LoRARequest
 from engine.outputs import RequestOutput
 from engine.sampling_params import RequestOutputKind, SamplingParams, list_of
@@ -63,6 +63,7 @@ class AsyncLLM:
         self._request_ids = (f"request-{number}" for number in count())
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         """Functions that the engine thread runs between two steps; None ends it."""
+        self._between = BetweenSteps(self.llm_engine.engine_core.config.scheduler.max_num_seqs)
         self._lock = threading.Lock()
         """Orders "a client starts to wait" and "the engine ends", so that no client waits for a dead engine."""
         self._streams: dict[str, OutputStream] = {}
@@ -92,14 +93,15 @@ class AsyncLLM:
     ) -> AsyncGenerator[RequestOutput, None]:
         """Complete a prompt and yield its outputs, of the kind `output_kind`.
 
-        Leaving the loop or cancelling the task aborts the request: its blocks are free before the next step. A slow
+        Leaving the loop or cancelling the task aborts the request: its blocks are free before the next step, those of
+        more than PORTION completions some steps later. Many completions are queued over several steps as well. A slow
         reader delays no other client: outputs it has missed are merged into one.
         """
         request_id = next(self._request_ids) if request_id is None else request_id
         if lora_request is not None and not self.llm_engine.is_loaded(lora_request):
             await self.add_lora(lora_request)
         params = SamplingParams() if sampling_params is None else sampling_params
-        submitted, children = self.llm_engine.input_processor.begin(
+        submitted = self.llm_engine.input_processor.begin(
             request_id,
             prompt,
             params,
@@ -108,7 +110,7 @@ class AsyncLLM:
             trace_headers=trace_headers,
         )
         stream = OutputStream(asyncio.get_running_loop(), submitted.params.output_kind)
-        self._submit(submitted, children, stream)
+        self._submit(submitted, stream)
         is_finished = False
         try:
             while not is_finished:
@@ -120,14 +122,17 @@ class AsyncLLM:
                 self._command(partial(self._drop, request_id, stream))
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
-        """Abort requests: their streams end with the tokens so far and finish_reason "abort"."""
+        """Abort requests: their streams end with the tokens so far and finish_reason "abort".
+
+        A request whose completions are not all queued yet ends with those that are.
+        """
         request_ids = [request_id] if isinstance(request_id, str) else list_of(request_id)
         if request_ids is None or not all(isinstance(each, str) for each in request_ids):
             # Here: in the engine's thread an error would end the engine for all clients.
             raise InvalidRequestError(
                 f"request_id must be the id of a request or a list of ids, got {shown(request_id)}"
             )
-        self._command(lambda: self._deliver(self.llm_engine.abort(request_ids)))
+        self._command(partial(self._abort, request_ids))
 
     async def sleep(self, level: int = 1, mode: Literal["abort", "wait"] = "abort") -> None:
         """End the engine's process, which gives its memory back, after aborting its requests or waiting for them.
@@ -211,7 +216,7 @@ class AsyncLLM:
         self._commands.put(command)
         self.llm_engine.wake()
 
-    def _submit(self, submitted: SubmittedRequest, children: Iterator[Request], stream: OutputStream) -> None:
+    def _submit(self, submitted: SubmittedRequest, stream: OutputStream) -> None:
         with self._lock:
             self._check_alive()
             if (request_id := submitted.request_id) in self._streams:
@@ -219,23 +224,24 @@ class AsyncLLM:
                     f"a request with id {request_id!r} is not finished yet; use another id"
                 )
             self._streams[request_id] = stream
-            self._command(partial(self._add, submitted, children))
+            self._command(lambda: self._between.append(self._add(submitted, stream)))
 
     async def _call(self, function: Callable[[], Result]) -> Result:
         """Run a function in the engine thread, between two steps."""
         future: Future[Result] = Future()
 
-        def run() -> None:
+        def run() -> Iterator[int]:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(function())
                 except Exception as error:
                     future.set_exception(error)
+            yield 0
 
         with self._lock:
             self._check_alive()
             self._calls.add(future)
-            self._command(run)
+            self._command(lambda: self._between.append(run()))
         future.add_done_callback(self._calls.discard)
         return await asyncio.wrap_future(future)
 
@@ -259,8 +265,11 @@ class AsyncLLM:
         end = EngineDeadError("the engine was shut down")
         try:
             while self._execute_commands():
-                if self.llm_engine.has_unfinished():
+                self._between.run()
+                if is_busy := self.llm_engine.has_unfinished():
                     self._deliver(self.llm_engine.step())
+                if not is_busy or self.llm_engine.ran_step:
+                    self._between.refill()
         except EngineDeadError as error:
             end = error
         except Exception as error:
@@ -272,7 +281,7 @@ class AsyncLLM:
 
     def _execute_commands(self) -> bool:
         """Run the commands since the last step; without work, wait for one. Return False to stop."""
-        is_idle = not self.llm_engine.has_unfinished()
+        is_idle = not (self._between or self.llm_engine.has_unfinished())
         while is_idle or not self._commands.empty():
             if (command := self._commands.get()) is None:
                 return False
@@ -280,19 +289,34 @@ class AsyncLLM:
             is_idle = False
         return True
 
-    def _add(self, submitted: SubmittedRequest, children: Iterator[Request]) -> None:
-        """Add a request. Its children are made here: many of them would hold up other clients in the event loop."""
-        submitted.children.extend(children)
+    def _add(self, submitted: SubmittedRequest, stream: OutputStream) -> Iterator[int]:
+        """Queue a request, unless its client has left."""
+        if self._streams.get(submitted.request_id) is not stream:
+            return
         try:
-            self.llm_engine.add(submitted)
+            yield from self.llm_engine.add_in_parts(submitted)
         except ValueError as error:  # the core rejects this request; the others go on
-            self._streams.pop(submitted.request_id).fail(error)
+            if self._streams.get(submitted.request_id) is stream:
+                del self._streams[submitted.request_id]
+                stream.fail(error)
+
+    def _abort(self, request_ids: list[str]) -> None:
+        """Abort requests; those that wait to be queued after that."""
+        processor = self.llm_engine.output_processor
+        self._between.abort(self._abort_parts([each for each in request_ids if each in processor]))
+        if later := [each for each in request_ids if each not in processor and each in self._streams]:
+            self._between.append(self._abort_parts(later))
+
+    def _abort_parts(self, request_ids: list[str]) -> Iterator[int]:
+        for cost, outputs in self.llm_engine.abort_in_parts(request_ids):
+            self._deliver(outputs)
+            yield cost
 
     def _drop(self, request_id: str, stream: OutputStream) -> None:
         """Abort the request of a client that left, unless a new client uses its id by now."""
         if self._streams.get(request_id) is stream:
             del self._streams[request_id]
-            self.llm_engine.abort([request_id])
+            self._between.abort(self._abort_parts([request_id]))
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
         to_wake: dict[asyncio.AbstractEventLoop, list[OutputStream]] = {}

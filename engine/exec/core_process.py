@@ -23,6 +23,7 @@ from threading import Thread
 from typing import Any
 
 from common.child_process import PipeChild, ProcessEnded
+from common.memory import collect_rarely
 from common.parent_link import serve_pipe
 from common.stages import Stages, process_began
 from common.text import counted
@@ -73,6 +74,8 @@ class CoreProcess:
         """Folders of the loaded adapters, by key."""
         self._requests: dict[str, tuple[Request, int]] = {}
         """Unfinished requests, each with the number of the message that added it."""
+        self._unsent: list[Request] = []
+        """Requests for the next message: what they share, such as a long prompt, is sent once."""
         self._late: list[StepDone] = []
         """Steps that ended while `_call` waited for its answer."""
         self._wake_reader, self._wake_writer = Pipe(duplex=False)
@@ -149,8 +152,9 @@ class CoreProcess:
         if request.request_id in self._requests:
             raise RequestRejected(request.request_id, "duplicate_id", "it is unfinished; use another id")
         check_can_run(request, self.config.scheduler, self.config.cache)
-        self._send("add", request)
-        self._requests[request.request_id] = (request, self._num_sent)
+        self._check_awake()
+        self._unsent.append(request)
+        self._requests[request.request_id] = (request, self._num_sent + 1)
 
     def abort(self, request_ids: Iterable[str]) -> list[EngineCoreOutput]:
         """End requests now. Return the last output of each unfinished one; ignore other ids."""
@@ -176,6 +180,7 @@ class CoreProcess:
         """Wait for a step of the child, or for `wake`; return the step's outputs."""
         self.check_alive()
         self.last_step = None
+        self._send_requests()
         if self._late:
             return self._apply(self._late.pop(0))
         ready = wait([self._child.connection, self._wake_reader])
@@ -243,9 +248,18 @@ class CoreProcess:
                 logger.debug("the engine's process was gone already")
         self._child.close()
 
-    def _send(self, kind: str, *content: Any) -> None:
+    def _check_awake(self) -> None:
         if self.is_asleep:
             raise ValueError("the engine sleeps; wake it up first")
+
+    def _send_requests(self) -> None:
+        if self._unsent:
+            requests, self._unsent = self._unsent, []
+            self._send("add", requests)
+
+    def _send(self, kind: str, *content: Any) -> None:
+        self._check_awake()
+        self._send_requests()
         try:
             self._child.write((kind, *content))
         except ProcessEnded as ended:
@@ -342,13 +356,14 @@ class CoreServer:
             return self._inbox.get_nowait()
         return self._inbox.get(timeout=None if self.core.debug is None else DEBUG_POLL_S)
 
-    def _add(self, request: Request) -> None:
-        try:
-            self.core.add_request(request)
-        except ValueError as error:
-            self.num_handled += 1  # its own message is handled when its output is sent
-            self._tell([last_output(request, error=str(error))], None)
-            self.num_handled -= 1
+    def _add(self, requests: list[Request]) -> None:
+        for request in requests:
+            try:
+                self.core.add_request(request)
+            except ValueError as error:
+                self.num_handled += 1  # its own message is handled when its output is sent
+                self._tell([last_output(request, error=str(error))], None)
+                self.num_handled -= 1
 
     def _abort(self, request_ids: list[str]) -> None:
         self.core.abort(request_ids)  # the parent has returned their last outputs
@@ -378,6 +393,7 @@ def serve(connection: Connection) -> None:
         connection.send(portable(error))
         return
     description = core.executor.collective_rpc("describe")[0]
+    collect_rarely()  # many requests of one client are hundreds of thousands of objects here, too
     connection.send((core.config, description, stages.seconds | core.start_seconds))
     CoreServer(connection, core).run()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, TypedDict
@@ -69,8 +69,8 @@ class InputProcessor:
         self, request_id: str, prompt: Prompt, params: SamplingParams, **options: Any
     ) -> SubmittedRequest:
         """Validate a request and split it into requests of the core; `options`: those of `begin`."""
-        submitted, children = self.begin(request_id, prompt, params, **options)
-        submitted.children.extend(children)
+        submitted = self.begin(request_id, prompt, params, **options)
+        submitted.children.extend(submitted.rest)
         return submitted
 
     def begin(
@@ -83,8 +83,8 @@ class InputProcessor:
         priority: int = 0,
         arrival_time: float | None = None,
         trace_headers: Mapping[str, str] | None = None,
-    ) -> tuple[SubmittedRequest, Iterator[Request]]:
-        """Validate a request. Return it without its children, and the children, each made when it is read.
+    ) -> SubmittedRequest:
+        """Validate a request. Its children are not made yet: each is when `rest` is read.
 
         The adapter of `lora_request` must be loaded (`LLMEngine.add_lora`).
         """
@@ -116,10 +116,10 @@ class InputProcessor:
             cache_salt=cache_salt,
             mm_features=features,
         )
-        submitted = SubmittedRequest(
-            request_id, text, token_ids, params, request.arrival_time, [], lora_request, trace_headers
+        arrived, children = request.arrival_time, fan_out(request, params.num_completions)
+        return SubmittedRequest(
+            request_id, text, token_ids, params, arrived, [], lora_request, trace_headers, children
         )
-        return submitted, fan_out(request, params.num_completions)
 
     def process_embedding(self, request_id: str, prompt: Prompt, **options: Any) -> SubmittedRequest:
         """Return a request for the embedding of a prompt. It generates one token, so that the core ends it."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from engine.frontend.output_processor import OutputProcessor
 from engine.frontend.parallel_sampling import SubmittedRequest
 from engine.frontend.stat_logger import StatLogger
 from engine.frontend.tokenizer import Tokenizer
+from engine.frontend.turns import AT_ONCE, PORTION, QUEUED, TOKENS
 from engine.lora.request import LoRARegistry, LoRARequest
 from engine.models.hf_config import find_model
 from engine.outputs import RequestOutput
@@ -68,24 +70,39 @@ class LLMEngine:
 
     def add(self, submitted: SubmittedRequest) -> None:
         """Queue a request with all its completions, or raise and queue none of them."""
+        submitted.children, submitted.rest = [], iter(submitted.children)
+        for _ in self.add_in_parts(submitted):
+            pass
+
+    def add_in_parts(self, submitted: SubmittedRequest) -> Iterator[int]:
+        """Queue a request, and yield the cost after some completions: steps may run between them (`BetweenSteps`).
+
+        It ends early if the request is aborted meanwhile. Raises as `add` does; then what was queued is aborted.
+        """
         if submitted.request_id in self.output_processor:
             raise InvalidRequestError(
                 f"a request with id {submitted.request_id!r} is not finished yet; use another id"
             )
+        key = None
         if submitted.lora_request is not None:  # its weights may have been replaced since it was processed
             key = self.input_processor.lora_key(submitted.lora_request)
-            for child in submitted.children:
+        cost = QUEUED + len(submitted.prompt_token_ids) // TOKENS
+        at_once = max(1, min(AT_ONCE, PORTION // cost))
+        while children := list(islice(submitted.rest, at_once)):
+            for index, child in enumerate(children):
                 child.lora_key = key
-        added: list[str] = []
-        try:
-            for child in submitted.children:
-                self.engine_core.add_request(child)
-                added.append(child.request_id)
-        except ValueError:
-            self.engine_core.abort(added)
-            raise
-        self.output_processor.add(submitted)
-        self._tell(lambda each: each.add(submitted))
+                try:
+                    self.engine_core.add_request(child)
+                except ValueError:
+                    self.engine_core.abort([each.request_id for each in children[:index]])
+                    self.abort([submitted.request_id])
+                    raise
+            submitted.children += children
+            self.output_processor.add(submitted)
+            self._tell(lambda each: each.add(submitted))
+            yield len(children) * cost
+            if not self.output_processor.is_open(submitted):
+                return
 
     def step(self) -> list[RequestOutput]:
         """Run one step of the core and return its outputs. Raises EngineDeadError if the engine is dead."""
@@ -136,6 +153,11 @@ class LLMEngine:
             self.engine_core.wake()
 
     @property
+    def ran_step(self) -> bool:
+        """Whether the last call of `step` ran one; a core in another process may only have been woken."""
+        return not isinstance(self.engine_core, CoreProcess) or self.engine_core.last_step is not None
+
+    @property
     def has_own_process(self) -> bool:
         return isinstance(self.engine_core, CoreProcess)
 
@@ -164,11 +186,21 @@ class LLMEngine:
 
     def abort(self, request_ids: Iterable[str]) -> list[RequestOutput]:
         """End requests with their tokens so far. Ignore unknown and finished ids."""
+        return [output for _, outputs in self.abort_in_parts(request_ids) for output in outputs]
+
+    def abort_in_parts(self, request_ids: Iterable[str]) -> Iterator[tuple[int, list[RequestOutput]]]:
+        """End requests, and yield the cost and the outputs after some completions: steps may run between them.
+
+        A request whose completions are not all queued ends with those that are.
+        """
         processor = self.output_processor
-        processor.update(self.engine_core.abort(processor.core_ids(request_ids)))
-        outputs = processor.take_outputs()
-        self._tell_levels(outputs)
-        return outputs
+        core_ids = processor.close(request_ids)
+        for start in range(0, max(1, len(core_ids)), PORTION):
+            aborted = self.engine_core.abort(core_ids[start : start + PORTION])
+            processor.update(aborted)
+            outputs = processor.take_outputs()
+            self._tell_levels(outputs)
+            yield QUEUED + len(aborted), outputs
 
     def add_lora(self, request: LoRARequest) -> bool:
         """Load an adapter. Return False if it is loaded already; raise InvalidRequestError if it cannot be served.

@@ -45,9 +45,26 @@ class OutputProcessor:
         return request_id in self._requests
 
     def add(self, submitted: SubmittedRequest) -> None:
-        state = self._requests[submitted.request_id] = _RequestState(submitted, self._tokenizer)
-        for child, completion in zip(submitted.children, state.completions, strict=True):
-            self._completions[child.request_id] = (state, completion)
+        """Track a request, and the children that it has got since the last call."""
+        if (state := self._requests.get(submitted.request_id)) is None:
+            state = self._requests[submitted.request_id] = _RequestState(submitted, self._tokenizer)
+        for child in submitted.children[len(state.completions) :]:
+            self._completions[child.request_id] = (state, state.add(child))
+
+    def is_open(self, submitted: SubmittedRequest) -> bool:
+        """Whether the request may get more children: it is unfinished and not closed."""
+        state = self._requests.get(submitted.request_id)
+        return state is not None and state.submitted is submitted and not state.is_closed
+
+    def close(self, request_ids: Iterable[str]) -> list[str]:
+        """End requests with the children that they have; return the core's ids of those that are unfinished."""
+        request_ids = list(request_ids)
+        for name in request_ids:
+            if (state := self._requests.get(name)) is not None:
+                state.close()
+                if state.is_finished:
+                    self._changed[name] = state
+        return self.core_ids(request_ids)
 
     def clear(self) -> None:
         """Forget every request."""
@@ -98,13 +115,17 @@ class _RequestState:
 
     def __init__(self, submitted: SubmittedRequest, tokenizer: Tokenizer | None) -> None:
         self.request_id = submitted.request_id
-        children = enumerate(submitted.children)
-        self.completions = [_CompletionState(index, child, tokenizer) for index, child in children]
+        self.completions: list[_CompletionState] = []
         self.submitted = submitted
+        self._fresh: dict[int, _CompletionState] = {}
+        """Completions that were updated since the last output, by index."""
+        self.is_closed = False
+        """Whether it ends with fewer completions than it was to have."""
         self._tokenizer = tokenizer
-        self._num_unfinished = len(self.completions)
+        self._num_unfinished = submitted.params.num_completions
         self._ranks = submitted.params.num_completions > submitted.params.n
         self._waits_for_end = self._ranks or submitted.params.output_kind is RequestOutputKind.FINAL_ONLY
+        self._waits_for_all = submitted.params.output_kind is not RequestOutputKind.DELTA
         self._metrics = RequestMetrics(arrival_time=submitted.arrival_time)
         self._num_cached_tokens = 0
         self._cached_by_source: dict[str, int] = {}
@@ -121,7 +142,21 @@ class _RequestState:
     @property
     def is_due(self) -> bool:
         """Whether an output is due now, by `output_kind`."""
+        if self._waits_for_all and len(self.completions) < self.submitted.params.num_completions:
+            return self._num_unfinished == 0
         return self._num_unfinished == 0 or not self._waits_for_end
+
+    def add(self, child: Request) -> _CompletionState:
+        completion = _CompletionState(len(self.completions), child, self._tokenizer)
+        self.completions.append(completion)
+        return completion
+
+    def close(self) -> None:
+        """Take no more children."""
+        if not self.is_closed:
+            missing = self.submitted.params.num_completions - len(self.completions)
+            self.is_closed = True
+            self._num_unfinished -= missing
 
     def update(self, completion: _CompletionState, output: EngineCoreOutput, now: float) -> None:
         if completion.index == 0:
@@ -132,6 +167,7 @@ class _RequestState:
         if output.prompt_logprobs is not None and self._prompt_logprobs is not None:
             self._prompt_logprobs += [_logprobs_by_id(p, self._tokenizer) for p in output.prompt_logprobs]
         num_new_tokens = completion.update(output)
+        self._fresh[completion.index] = completion
         if num_new_tokens and not self._metrics.num_generation_tokens:
             self._metrics.first_token_latency = now - self._metrics.arrival_time
         self._metrics.num_generation_tokens += num_new_tokens
@@ -150,12 +186,16 @@ class _RequestState:
 
     def output(self) -> RequestOutput | None:
         """Return the output that is due now, if any."""
-        if not self.is_due or not any(completion.has_news for completion in self.completions):
+        if not self.is_due:
+            return None
+        news = [self._fresh[index] for index in sorted(self._fresh) if self._fresh[index].has_news]
+        self._fresh.clear()
+        if not news and not self.is_closed:
             return None
         if self._ranks:
             outputs = self._best()
         elif self.submitted.params.output_kind is RequestOutputKind.DELTA:
-            outputs = [completion.delta() for completion in self.completions if completion.has_news]
+            outputs = [completion.delta() for completion in news]
         else:
             outputs = [completion.snapshot() for completion in self.completions]
         return RequestOutput(

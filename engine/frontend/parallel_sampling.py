@@ -7,7 +7,7 @@ wait while another one computes its prefix. Source: vLLM v1/engine/parallel_samp
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from engine.core.request import Request
 from engine.lora.request import LoRARequest
@@ -28,6 +28,8 @@ class SubmittedRequest:
     children: list[Request]  # Requests of the core, one per completion, by index
     lora_request: LoRARequest | None = None
     trace_headers: Mapping[str, str] | None = None  # The caller's span, in W3C's headers
+    rest: Iterator[Request] = field(default_factory=lambda: iter(()))
+    """Further children, each made when it is read: `LLMEngine.add_in_parts` moves them to `children`."""
 
 
 def fan_out(request: Request, n: int) -> Iterator[Request]:

@@ -18,7 +18,7 @@ class StatLogger(Protocol):
     """One of `LLMEngine.stat_loggers`. The engine thread calls it, between two steps; one that raises is removed."""
 
     def add(self, submitted: SubmittedRequest) -> None:
-        """A request was queued."""
+        """A request was queued, or more of its `children` were."""
 
     def step(
         self,

@@ -110,6 +110,8 @@ class _Tracked:
     """An unfinished request."""
 
     submitted: SubmittedRequest
+    num_known: int = 0
+    """Its children that `_owner` has."""
     last_token: dict[str, float] = field(default_factory=dict)
     """Completion -> when its last token came."""
     num_generated: Count[str] = field(default_factory=Count)
@@ -207,10 +209,11 @@ class PrometheusLogger:
             self._start.labels(name).set(seconds)
 
     def add(self, submitted: SubmittedRequest) -> None:
-        """A request was queued."""
-        tracked = self._requests[submitted.request_id] = _Tracked(submitted)
-        for child in submitted.children:
+        """A request was queued, or more of its children were."""
+        tracked = self._requests.setdefault(submitted.request_id, _Tracked(submitted))
+        for child in submitted.children[tracked.num_known :]:
             self._owner[child.request_id] = tracked
+        tracked.num_known = len(submitted.children)
 
     def tell_sleep(self, level: int) -> None:
         """Set the state of the engine. level: 0 is awake."""

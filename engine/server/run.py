@@ -8,7 +8,6 @@ the engine dies     its requests end with an error, the server stops with exit c
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import socket
 import time
@@ -22,6 +21,7 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
+from common.memory import collect_rarely
 from common.stages import Stages, process_began
 from engine.async_llm import AsyncLLM
 from engine.config import EngineArgs
@@ -120,17 +120,6 @@ def serve(
         stages.end("rest of the engine", getattr(llm.llm_engine.engine_core, "start_seconds", None))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(model, llm, listener, args, ready, stages))
-
-
-def collect_rarely() -> None:
-    """Collect garbage now, and later only what a burst of requests leaves.
-
-    A large body is hundreds of thousands of objects, and by default Python visits all objects again and again while
-    they are made: most of the time that such a body takes, with the event loop held up.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 async def _serve(

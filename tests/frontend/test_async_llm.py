@@ -12,8 +12,10 @@ import pytest
 from engine import LLM, AsyncLLM, EngineArgs, RequestOutput, SamplingParams
 from engine.async_llm import OutputStream
 from engine.core.errors import EngineDeadError
-from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
+from engine.core.request import Request
+from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from engine.frontend.input_processor import InvalidRequestError
+from engine.frontend.turns import AT_ONCE, PORTION, QUEUED, TOKENS
 from engine.sampling_params import RequestOutputKind
 from tests.waiting import one_turn
 
@@ -209,6 +211,94 @@ async def test_an_abort_in_the_step_that_finishes_comes_too_late(async_llm: Asyn
     await async_llm.abort("r")
     gate.open()
     assert (await reader).outputs[0].finish_reason == "length"
+
+
+def counts_between_steps(async_llm: AsyncLLM, patch: pytest.MonkeyPatch) -> dict[str, list[int]]:
+    """Return, growing, how many completions the core queued and aborted before each of its steps."""
+    core = async_llm.llm_engine.engine_core
+    add, abort, step = core.add_request, core.abort, core.step
+    found = {"queued": [0], "aborted": [0]}
+
+    def count_step() -> list[EngineCoreOutput]:
+        for counts in found.values():
+            counts.append(0)
+        return step()
+
+    def count_add(request: Request) -> None:
+        found["queued"][-1] += 1
+        add(request)
+
+    def count_abort(request_ids: list[str]) -> list[EngineCoreOutput]:
+        found["aborted"][-1] += len(outputs := abort(request_ids))
+        return outputs
+
+    for name, function in (("step", count_step), ("add_request", count_add), ("abort", count_abort)):
+        patch.setattr(core, name, function)
+    return found
+
+
+MOST_QUEUED = PORTION // QUEUED
+MANY = 6 * MOST_QUEUED + 5
+
+
+async def test_steps_run_while_many_completions_of_one_request_are_queued(
+    async_llm: AsyncLLM, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """n=16384 once kept the engine's thread for 0.5 to 9 s, in which other streams got no token."""
+    counts = counts_between_steps(async_llm, monkeypatch)["queued"]
+    others = asyncio.create_task(last(async_llm, "the cat", params(40, seed=2), "other"))
+    wide = await last(async_llm, "hello", params(2, n=MANY, seed=1))
+    assert sum(counts) == MANY + 1 and max(counts) <= MOST_QUEUED + AT_ONCE
+    with LLM(**settings) as llm:
+        assert wide.outputs == llm.generate(["hello"], params(2, n=MANY, seed=1))[0].outputs
+        assert (await others).outputs == llm.generate(["the cat"], params(40, seed=2))[0].outputs
+
+
+async def test_steps_run_while_many_prompts_are_queued_and_long_ones_count_more(
+    async_llm: AsyncLLM, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = counts_between_steps(async_llm, monkeypatch)["queued"]
+    first = asyncio.create_task(last(async_llm, "the cat", params(1)))
+    await gate.arrival()  # all others are submitted while it is computed
+    long = [5] * 2 * TOKENS
+    many = [asyncio.create_task(last(async_llm, long, params(1, seed=i))) for i in range(MOST_QUEUED + 50)]
+    await one_turn()
+    gate.open()
+    await asyncio.gather(first, *many)
+    assert sum(counts) == MOST_QUEUED + 51 and max(counts) == -(-PORTION // (QUEUED + 2))
+
+
+async def test_an_abort_ends_what_is_queued_and_keeps_the_rest_out(async_llm: AsyncLLM, gate: Gate) -> None:
+    requests = async_llm.llm_engine.engine_core.scheduler.requests
+    reader = asyncio.create_task(last(async_llm, "hello", params(40, n=MANY), "r"))
+    await gate.arrival()
+    num_queued = len(requests)
+    await async_llm.abort("r")
+    gate.open()
+    output = await reader
+    assert {each.finish_reason for each in output.outputs} == {"abort"}
+    assert len(output.outputs) == num_queued <= MOST_QUEUED + AT_ONCE
+    assert (await last(async_llm, "hello", params(3), "r")).outputs[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_steps_run_while_many_completions_are_aborted(
+    async_llm: AsyncLLM, gate: Gate, monkeypatch: pytest.MonkeyPatch, leaves: bool
+) -> None:
+    counts = counts_between_steps(async_llm, monkeypatch)
+    number = 3 * PORTION
+    reader = asyncio.create_task(last(async_llm, "hello", params(200, n=number), "r"))
+    while sum(counts["queued"]) < number:
+        await gate.arrival()
+        gate.let_pass()
+    if leaves:
+        reader.cancel()
+    else:
+        await async_llm.abort("r")
+    gate.open()
+    await asyncio.gather(reader, return_exceptions=True)
+    await assert_idle(async_llm)
+    assert max(counts["aborted"]) <= PORTION and sum(counts["aborted"]) > 2 * PORTION
 
 
 async def test_abort_of_what_has_ended_or_never_was_does_nothing(async_llm: AsyncLLM) -> None:

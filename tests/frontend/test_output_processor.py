@@ -22,13 +22,13 @@ KINDS = list(RequestOutputKind)
 class Script:
     """An output processor, one request in it, and a core that says what the test tells it to."""
 
-    def __init__(self, tokenizer: Tokenizer | None, **params: Any) -> None:
+    def __init__(self, tokenizer: Tokenizer | None, num_queued: int | None = None, **params: Any) -> None:
         self.tokenizer = tokenizer
         self.now = 100.0
         self.processor = OutputProcessor(tokenizer, clock=lambda: self.now)
         self.params = SamplingParams(**params)
         request = Request("r", [5, 6], self.params)
-        children = list(fan_out(request, self.params.n))
+        children = list(fan_out(request, self.params.n))[:num_queued]
         self.processor.add(SubmittedRequest("r", "prompt", [5, 6], self.params, 90.0, children))
 
     def step(self, *outputs: EngineCoreOutput) -> list[RequestOutput]:
@@ -56,6 +56,19 @@ def test_a_cumulative_stream_has_everything_so_far_and_deltas_what_is_new(byte_l
         steps = [script.say("a"), script.say("b"), script.say("c", finish_reason="length")]
         seen[kind.name] = [output.outputs[0].text for step in steps for output in step]
     assert seen == {"CUMULATIVE": ["a", "ab", "abc"], "DELTA": ["a", "b", "c"], "FINAL_ONLY": ["abc"]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_completions_may_be_queued_later_and_a_request_that_is_closed_ends_without_the_rest(
+    byte_level: Tokenizer, kind: RequestOutputKind
+) -> None:
+    script = Script(byte_level, n=3, num_queued=1, output_kind=kind, temperature=1)
+    begun = script.say("a", "0_r", finish_reason="length")
+    assert len(begun) == (kind is RequestOutputKind.DELTA), "an output with all completions waits for all"
+    assert script.processor.close(["r"]) == []
+    (output,) = script.processor.take_outputs()
+    assert output.finished and not len(script.processor)
+    assert [each.text for each in (begun or [output])[0].outputs] == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from engine.async_llm import AsyncLLM
 from engine.config import EngineArgs
 from engine.frontend import parallel_sampling
 from engine.frontend.turns import AT_ONCE
+from engine.sampling_params import RequestOutputKind, SamplingParams
 from engine.server import chat as chats
 from engine.server import completions, protocol, service
 from engine.server.bodies import parse
@@ -406,6 +407,21 @@ def test_of_two_clients_that_wait_to_unload_an_adapter_one_is_told_that_there_is
         assert isinstance(done[1], ApiError) and done[1].status == 404 and "removed" in str(done[0])
 
     asyncio.run(run())
+
+
+def test_an_adapter_unloaded_while_completions_are_queued_serves_them_all(with_adapters: AsyncLLM) -> None:
+    """The first ones end before the last ones are queued: the adapter must not go between them."""
+
+    async def run(llm: AsyncLLM) -> None:
+        lora = await llm.load_lora_adapter("x", "shop-lora-recommend")
+        one = SamplingParams(n=8 * WIDE, max_tokens=1, output_kind=RequestOutputKind.FINAL_ONLY)
+        asking = asyncio.create_task(anext(llm.generate([300], one, lora_request=lora)))
+        await one_turn()
+        await llm.unload_lora_adapter("x")
+        assert {each.finish_reason for each in (await asking).outputs} == {"length"}
+        assert await llm.list_lora_adapters() == []
+
+    asyncio.run(run(with_adapters))
 
 
 def test_prompts_and_completions_of_a_request_are_limited(llm: AsyncLLM) -> None:

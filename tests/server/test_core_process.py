@@ -14,8 +14,11 @@ import pytest
 from engine.async_llm import AsyncLLM
 from engine.config import EngineArgs
 from engine.core.errors import EngineDeadError
+from engine.core.request import Request
+from engine.core.sched_output import EngineCoreOutput
 from engine.exec.core_process import CoreProcess
 from engine.frontend.llm_engine import LLMEngine
+from engine.frontend.turns import AT_ONCE, PORTION, QUEUED
 from engine.sampling_params import RequestOutputKind, SamplingParams
 from tests.waiting import one_turn, until
 
@@ -177,6 +180,7 @@ def test_more_requests_than_a_pipe_holds_are_taken_while_outputs_wait() -> None:
         def submit() -> None:
             for number in range(1500):
                 engine.add(engine.input_processor.process(f"r{number}", prompt, params(4)))
+                engine.engine_core._send_requests()  # as `step` would, which reads outputs, too
 
         submitting = Thread(target=submit, daemon=True)
         submitting.start()
@@ -188,6 +192,37 @@ def test_more_requests_than_a_pipe_holds_are_taken_while_outputs_wait() -> None:
         assert ended == 1500
     finally:
         engine.engine_core.shutdown()
+
+
+def test_steps_run_while_many_completions_of_one_request_are_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    number, queued = 8 * PORTION // QUEUED, [0]
+    with AsyncLLM(EngineArgs(model="shop", max_num_seqs=64), own_process=True) as llm:
+        core = llm.llm_engine.engine_core
+        add, step = core.add_request, core.step
+
+        def count_add(request: Request) -> None:
+            queued[-1] += 1
+            add(request)
+
+        def count_step() -> list[EngineCoreOutput]:
+            outputs = step()
+            if core.last_step is not None:  # not only woken by a command
+                queued.append(0)
+            return outputs
+
+        monkeypatch.setattr(core, "add_request", count_add)
+        monkeypatch.setattr(core, "step", count_step)
+
+        async def run() -> None:
+            many = SamplingParams(n=number, max_tokens=2, output_kind=RequestOutputKind.FINAL_ONLY)
+            wide = asyncio.create_task(anext(llm.generate("Hello", many)))
+            await asyncio.gather(
+                *(tokens(llm, f"Order {each}") for each in range(40))
+            )  # commands wake the thread
+            assert len((await wide).outputs) == number
+
+        asyncio.run(run())
+    assert sum(queued) == number + 40 and max(queued) <= PORTION // QUEUED + AT_ONCE
 
 
 def test_the_parent_logs_the_backend_that_the_child_chose_and_why(caplog: pytest.LogCaptureFixture) -> None:
