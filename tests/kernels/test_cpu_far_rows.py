@@ -83,7 +83,8 @@ def products() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[int,
     found: dict[str, Any] = {}
     codes, scale = torch.randint(-127, 128, (64, HIDDEN), dtype=torch.int8), drawn(64).abs()
     nibbles = torch.randint(0, 256, (64, HIDDEN // 2), dtype=torch.uint8)
-    groups, zeros = drawn(64, 3).abs(), torch.full((64, 3), 8, dtype=torch.uint8)
+    # Zero points other than 8: with it, the sums of x that they are multiplied with would not count.
+    groups, zeros = drawn(64, 3).abs(), torch.arange(192).view(64, 3).remainder(8).to(torch.uint8)
     for dtype in (torch.float32, torch.bfloat16):
         weight = drawn(64, HIDDEN, dtype=dtype)
         plain, gated = linear.pack_weight(weight), gated_linear.pack_weight(weight)
@@ -149,7 +150,7 @@ def others() -> dict[str, Any]:
     kv, kv_scale, slots = torch.zeros(2, 2, 2, 16, 16), torch.zeros(2, 2, 2, 16), torch.arange(32)
     stored, stored_scale = torch.zeros(kv.shape, dtype=torch.int8), kv_scale.clone()
     kv_write.reshape_and_cache(keys, values, stored, slots, stored_scale)
-    table = torch.tensor([[1], [0]]).int()
+    table = torch.tensor([[0], [1]]).int()  # a read beside it finds 0: memory that was not written
     rows, draws = drawn(3, 64), (torch.ones(3), torch.zeros(3).int(), torch.ones(3), torch.zeros(3))
     draws = (*draws, torch.arange(6).view(3, 2).int())
     masks = torch.tensor([[1, 2], [3, 4], [5, 6]]).int()
