@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from common.text_file import why_unreadable
+
 
 class YamlError(ValueError):
     """A file that cannot be read or is not valid YAML."""
@@ -23,14 +25,10 @@ class YamlFile:
         import yaml
 
         try:
-            self._text = path.read_text(encoding="utf-8")
+            self._text = path.read_text(encoding="utf-8-sig")
             self.value: Any = yaml.load(self._text, Loader=_loader())
-        except OSError as error:
-            raise YamlError(f"cannot be read: {error.strerror or error}") from None
-        except UnicodeDecodeError as error:
-            raise YamlError(
-                f"is not a text in UTF-8: byte {error.start} is {error.object[error.start]:#x}"
-            ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise YamlError(f"cannot be read: {why_unreadable(path, error)}") from None
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             problem = getattr(error, "problem", None) or str(error).splitlines()[0]

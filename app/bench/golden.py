@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from common.text_file import read_text
 from engine.config import ConfigError
 from engine.server.load_client import LOWEST_ID
 
@@ -113,11 +114,8 @@ def write_golden(
 
 
 def read_golden(path: Path) -> tuple[list[GoldenRequest], list[GoldenAnswer]]:
-    """Read a golden trace. Raises ConfigError with file and line for anything else."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    """Read a golden trace. Raises UnreadableFile, and ConfigError with file and line for anything else."""
+    lines = read_text(path).splitlines()
     requests, answers = [], []
     for number, line in enumerate(lines, 1):
         try:

@@ -13,6 +13,7 @@ from app.cli import terminal
 from app.cli.options import JsonOption, TopicOption, argument, option
 from app.cli.quiz.start import open_bank
 from app.cli.run import plain, told
+from common.names import unknown_name
 from common.text import counted
 from quizzes.question_bank import BANK, load_bank
 from quizzes.topics import KINDS, TOPICS, resolve
@@ -28,7 +29,12 @@ def list_(
     Example: prep bank list --topic memory
     """
     wanted = resolve("topic", topic, TOPICS) if topic else None
-    found = [entry for entry in open_bank() if wanted in (None, entry.topic)]
+    bank = list(open_bank())
+    numbers = {number for entry in bank for number in entry.covers}
+    if covers is not None and covers.upper() not in numbers:
+        example = "prep bank list --covers Q021"
+        raise terminal.Problem(unknown_name("no question covers", covers, numbers, "use a number"), example)
+    found = [entry for entry in bank if wanted in (None, entry.topic)]
     found = [entry for entry in found if covers is None or covers.upper() in entry.covers]
     if json:
         return terminal.print_json([asdict(entry) for entry in found])

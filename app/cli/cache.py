@@ -13,6 +13,7 @@ from rich.markup import escape
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from common.text import counted
+from common.text_file import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,7 @@ def lint(
     try:
         prompts = read_prompts(file, tokenizer)
     except OSError as error:
-        raise terminal.Problem(f"cannot read {file}: {error.strerror}", "prep cache lint --help") from None
+        raise terminal.Problem(str(unreadable(file, error)), "prep cache lint --help") from None
     with terminal.progress(len(prompts), "prompts") as advance:
         audit = audit_prompts(_counted(prompts, advance), tokenizer.decode, block_size)
     if json:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, make_folder_of, option
 from app.cli.serve import KEY_VARIABLE
+from common.text_file import unreadable
 
 if TYPE_CHECKING:
     from engine.server.diagnosis.collect import Sources
@@ -117,7 +118,7 @@ def _read(path: Path) -> Evidence:
     try:
         return load(path)
     except OSError as error:
-        raise terminal.Problem(f"cannot read {path}: {error.strerror}") from None
+        raise unreadable(path, error) from None
     except EvidenceError as error:
         raise terminal.Problem(
             f"{path} holds no evidence: {error}", "prep diagnose URL --save FILE   writes some"
@@ -133,9 +134,7 @@ def _watch(sources: Sources) -> Evidence:
         with terminal.stages("looking for the server") as tell:
             return told(lambda: collect(sources, lambda spent: tell(f"watching: {spent:.0f} of {total} s")))
     except OSError as error:
-        raise terminal.Problem(
-            f"cannot read {error.filename}: {error.strerror}", "--request-log FILE or --server-log FILE"
-        ) from None
+        raise unreadable(error.filename, error) from None
 
 
 def show(found: Diagnosis) -> None:

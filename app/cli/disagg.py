@@ -12,6 +12,8 @@ from app.cli import terminal
 from app.cli.engine_options import engine_options
 from app.cli.options import JsonOption, ModelArgument, option
 from app.disagg.experiment import Load, Report, measure
+from engine.config.model import ModelArgs
+from engine.models.hf_config import find_model
 
 
 @engine_options
@@ -54,6 +56,7 @@ def disagg(
     load = Load(writers, prompts, prompt_len, output_len, interval)
     settings = {name: value for name, value in engine.items() if name != "kv_transfer_config"}
     settings |= {"model": model, "skip_tokenizer_init": True}
+    find_model(ModelArgs(model=model))  # a wrong name is an error here, and not in both engines
     try:
         with terminal.status() as tell:
             report = measure(tell, settings, transport, load)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import JsonOption, ScriptOption, argument, option
+from common.text_file import read_text
 
 if TYPE_CHECKING:
     from interview.drills.checking import Proof
@@ -227,11 +228,9 @@ def _script(path: Path) -> list[str]:
     """Return the commands of a script; raises Problem for one that cannot be read, or an unknown command or look."""
     from interview.drills.figures import LOOKS
 
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise terminal.Problem(f"cannot read {path}: {error}") from None
-    lines = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    lines = [
+        line.strip() for line in read_text(path).splitlines() if line.strip() and not line.startswith("#")
+    ]
     for number, line in enumerate(lines, 1):  # now, rather than after two runs of a server
         if (word := line.split()[0]) not in COMMANDS:
             raise terminal.Problem(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli import terminal
-from app.cli.options import JsonOption, argument, option
+from app.cli.options import JsonOption, argument, option, with_example
 from common.child_process import ProcessEnded
 from common.text import counted, duration, gib, join_and, rough_duration
 from engine.fleet import start_time
@@ -109,7 +109,7 @@ def up(
     from engine.fleet.config import check_fits, read_settings
     from engine.fleet.run import serve
 
-    settings = read_settings(file)
+    settings = with_example(read_settings, file, "prep fleet up engine/fleet/example.yaml")
     if port is not None:
         settings = settings.model_copy(update={"port": port})
     check_fits(settings)

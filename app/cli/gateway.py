@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from app.cli import terminal
-from app.cli.options import JsonOption, argument, option
+from app.cli.options import JsonOption, argument, option, with_example
 from app.cli.serve import KEY_VARIABLE
 
 SettingsArgument = Annotated[Path, argument("Settings of the gateway, YAML.", metavar="FILE")]
@@ -45,7 +45,7 @@ def run(
     from engine.gateway.config import read_settings
     from engine.gateway.run import serve
 
-    settings = read_settings(file)
+    settings = with_example(read_settings, file, "prep gateway run engine/gateway/example.yaml")
 
     def ready(port: int) -> None:
         names = ", ".join(backend.name for backend in settings.backends)
@@ -70,7 +70,7 @@ def check(file: SettingsArgument, json: JsonOption = False) -> None:
     """
     from engine.gateway.config import read_settings
 
-    settings = read_settings(file)
+    settings = with_example(read_settings, file, "prep gateway check engine/gateway/example.yaml")
     if json:
         key = {"api_key"}
         keys: Any = {

@@ -14,6 +14,7 @@ from app.cli import terminal
 from app.cli.engine_options import Lora, engine_options, open_llm, show_bar, speed_line
 from app.cli.options import argument, option, option_groups
 from common.text import counted
+from common.text_file import UnreadableFile, read_text
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams, StructuredOutputsParams
 from engine.zoo.shop import is_shop_model, open_shop
@@ -63,17 +64,11 @@ class StructureOptions:
         if self.json_schema is None:
             return StructuredOutputsParams(**chosen) if chosen else None
         try:  # whitespace disabled: a small model may generate it without end
-            schema = self.json_schema.read_text(encoding="utf-8")
+            schema = read_text(self.json_schema)
             return StructuredOutputsParams(json=schema, disable_any_whitespace=True)
-        except OSError as error:
+        except UnreadableFile as error:
             raise terminal.Problem(
-                f"--json-schema {self.json_schema} cannot be read: {error.strerror}",
-                "--json-schema must name a file with a JSON schema",
-            ) from None
-        except UnicodeDecodeError as error:
-            raise terminal.Problem(
-                f"--json-schema {self.json_schema} is not UTF-8 (byte {error.start})",
-                "save the file as UTF-8",
+                f"--json-schema: {error}", "--json-schema must name a file with a JSON schema"
             ) from None
         except ValueError as error:
             raise terminal.Problem(

@@ -43,12 +43,9 @@ class Traffic(DrawnRequests):
     ] = None
 
     def requests(self) -> list[SimRequest]:
-        """Return the requests in order of arrival. Raises ConfigError for wrong settings or a wrong file."""
+        """Return the requests in order of arrival. Raises ValueError for wrong settings or a wrong file."""
         if self.replay is not None:
-            try:
-                return read_trace(self.replay)
-            except OSError as error:
-                raise terminal.Problem(f"cannot read {self.replay}: {error.strerror}") from None
+            return read_trace(self.replay)
         return list(self.draw(max(1, round(self.rate * self.duration))))
 
 

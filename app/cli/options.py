@@ -20,13 +20,15 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from app.cli.terminal import ENVIRONMENT, Problem, shown
 from common.paths import is_stream, why_unwritable
 from common.typed_value import parse_value
+
+Settings = TypeVar("Settings")
 
 
 def option(help: str | None = None, *flags: str, **settings: Any) -> Any:
@@ -69,6 +71,16 @@ def remove_empty_folders() -> None:
         with suppress(OSError):
             folder.rmdir()
     _NEW_FOLDERS.clear()
+
+
+def with_example(read: Callable[[Path], Settings], file: Path, example: str) -> Settings:
+    """Return the settings of a file. Raises Problem that names an example for one that cannot be found."""
+    try:
+        return read(file)
+    except ValueError as error:
+        if file.exists():
+            raise
+        raise Problem(str(error), f"{example}   is one to start with") from None
 
 
 JsonOption = Annotated[bool, option("Print JSON for scripts.", "--json")]

@@ -13,6 +13,7 @@ from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from common.paths import state_path
 from common.text import counted
+from common.text_file import unreadable
 from quizzes.learning.review import cards
 from quizzes.state import State, StateDamaged, StateError, archive
 from quizzes.state.backup import backups, by_hand, is_sound, set_aside
@@ -83,6 +84,12 @@ def import_(
 
     Example: prep state import my-answers.zip
     """
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        raise terminal.Problem(
+            str(unreadable(file, error)), "prep state export FILE   makes an export"
+        ) from None
     with State.open() as opened:
         imported = archive.import_(opened, file)
         known = cards(opened)

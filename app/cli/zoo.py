@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from app.cli import terminal
+from app.cli.engine_options import model_folder
 from app.cli.options import JsonOption, argument, option
 from app.cli.zoo_eval import eval_
 from app.cli.zoo_quantize import formats, quantize, size
 from common.text import counted
+from common.text_file import read_text
 from engine.zoo.manifest import ManifestError, check_manifest, manifest_of
-from engine.zoo.registry import MODELS, list_models, resolve
+from engine.zoo.registry import MODELS, list_models
 
 HEADS = {"shop-eagle": "eagle", "shop-medusa": "medusa"}
 """Recipes of heads, which draft for `shop` and answer nothing themselves, and their speculative methods."""
@@ -54,13 +56,14 @@ def manifest(
       prep zoo manifest shop > shop.sha256
       prep zoo manifest shop --check shop.sha256
     """
-    folder = resolve(model)
+    folder = model_folder(model)
     if check is None:
         print(manifest_of(folder), end="")
         return
+    text = read_text(check)
     try:
-        count = check_manifest(folder, check.read_text(encoding="utf-8"))
-    except (ManifestError, UnicodeDecodeError) as error:
+        count = check_manifest(folder, text)
+    except ManifestError as error:
         raise terminal.Problem(
             str(error),
             f"restore the files, or write a new manifest: prep zoo manifest {model}",

@@ -60,7 +60,8 @@ def eval_(
     """
     from engine.zoo.evaluate import evaluate
 
-    model_folder(model)
+    for name in (model, reference):
+        model_folder(name)
     if is_adapter(model):
         eval_adapter(model, engine, n=n, seed=seed, split=split, misses=misses, as_json=json)
         return

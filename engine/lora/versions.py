@@ -24,7 +24,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from common.complaints import complain
+from common.names import unknown_name
 from common.paths import write_atomically
+from common.text_file import UnreadableFile, read_text
 from engine.lora.request import LoRAError
 from engine.zoo.manifest import manifest_of
 
@@ -64,14 +66,13 @@ class VersionRegistry:
     def read(self) -> dict[str, AdapterVersions]:
         """Return all adapters by name. Raises LoRAError for a file that is missing or malformed."""
         try:
-            adapters = _File.model_validate(json.loads(self.file.read_text(encoding="utf-8"))).adapters
-        except FileNotFoundError:
+            adapters = _File.model_validate(json.loads(read_text(self.file))).adapters
+        except UnreadableFile as error:
+            if self.file.exists():
+                raise LoRAError(str(error)) from None
             raise LoRAError(
-                f"there is no adapter registry {self.file}; create it with: prep adapter add NAME FOLDER "
-                f"--registry {self.file}"
+                f"there is no adapter registry {self.file}; create it with: {self._to_add('NAME')}"
             ) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise LoRAError(f"cannot read {self.file}: {getattr(error, 'strerror', None) or error}") from None
         except ValidationError as error:
             raise LoRAError(f"{self.file}: {complain(error.errors(), _File)}") from None
         except (ValueError, RecursionError) as error:
@@ -146,14 +147,19 @@ class VersionRegistry:
                 f"{folder} lies outside {self._root}, the folder of {self.file.name}; copy it there"
             )
         if not resolved.is_dir():
-            raise LoRAError(f"{folder} is not a folder")
+            why = "is not a folder" if folder.exists() else "does not exist"
+            raise LoRAError(f"{folder} {why}; name the folder of an adapter in PEFT's layout")
         return resolved
 
     def _find(self, adapters: dict[str, AdapterVersions], name: str) -> AdapterVersions:
         if name not in adapters or not adapters[name].versions:
-            known = ", ".join(sorted(adapters)) or "none"
-            raise LoRAError(f"there is no adapter {name!r} in {self.file}; it has: {known}")
+            listed = sorted(each for each, found in adapters.items() if found.versions)
+            hint = "" if listed else f"it is empty; add one with: {self._to_add(name)}"
+            raise LoRAError(unknown_name(f"{self.file} has no adapter", name, listed, hint))
         return adapters[name]
+
+    def _to_add(self, name: str) -> str:
+        return f"prep adapter add {name} FOLDER --registry {self.file}"
 
     def _version(self, found: AdapterVersions, name: str, number: int) -> Version:
         if number not in found.versions:

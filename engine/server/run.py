@@ -24,13 +24,14 @@ from fastapi import FastAPI
 from common.memory import collect_rarely
 from common.stages import Stages, process_began
 from engine.async_llm import AsyncLLM
-from engine.config import EngineArgs
+from engine.config import ConfigError, EngineArgs
 from engine.frontend.tool_parsers import check_tool_parser
 from engine.sampling_params import SamplingParams
 from engine.server.adapter_versions import PromotedAdapters
 from engine.server.admission import Admission
 from engine.server.app import create_app
 from engine.server.connection import server_config
+from engine.server.errors import ApiError
 from engine.server.listen import listen
 from engine.server.metrics import PrometheusLogger
 from engine.server.models import Models
@@ -185,7 +186,10 @@ async def building(
         version=args.version,
     )
     for name, path in args.lora_modules:
-        await service.models.load(LoadLoRARequest(lora_name=name, lora_path=path))
+        try:
+            await service.models.load(LoadLoRARequest(lora_name=name, lora_path=path))
+        except ApiError as error:
+            raise ConfigError(f"--lora-modules {name}={path}: {error}") from None
     promoted = None
     if args.lora_registry is not None:
         promoted = PromotedAdapters(service.models, args.lora_registry)

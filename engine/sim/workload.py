@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, Self
 
+from common.text_file import read_text
 from engine.config import ConfigError
 from engine.core.request import Request
 from engine.sampling_params import SamplingParams
@@ -216,13 +217,12 @@ def read_trace(path: str | Path) -> list[SimRequest]:
     """Read JSON lines: arrival (seconds), prompt, output (tokens); optional prefix, prefix_len, priority.
 
     The first request arrives at 0; the log of `prep serve --request-log` counts from 1970.
-    Raises ConfigError with the line's number for any other content.
+    Raises UnreadableFile, and ConfigError with the line's number for any other content.
     """
     requests: list[SimRequest] = []
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip() and (request := _traced(line, len(requests), f"{path}, line {number}")):
-                requests.append(request)
+    for number, line in enumerate(read_text(Path(path)).splitlines(), 1):
+        if line.strip() and (request := _traced(line, len(requests), f"{path}, line {number}")):
+            requests.append(request)
     if not requests:
         raise ConfigError(f"{path} holds no requests")
     requests.sort(key=lambda request: request.arrival)

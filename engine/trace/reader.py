@@ -22,6 +22,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
+from common.text_file import unreadable
 from engine.core.sched_output import Reason
 from engine.trace.blocks import BlockColumns, Blocks
 from engine.trace.format import (
@@ -163,7 +164,7 @@ class TraceReader(Trace):
         try:
             data = self.path.read_bytes()
         except OSError as error:
-            raise TraceError(f"cannot read {self.path}: {error.strerror or error}") from error
+            raise TraceError(f"{unreadable(self.path, error)} (`prep trace record` makes traces)") from error
         if data[:2] != b"\x1f\x8b":
             what = "is empty" if not data else "does not begin like a gzip file"
             raise TraceError(f"{self.path} is not a trace: it {what}. `prep trace record` makes traces")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from common.paths import data_dir, write_atomically
+from common.text_file import UnreadableFile, read_text, unreadable
 from interview.mock.case import Case
 from interview.mock.drawn import Drawn, draw_scenario
 from interview.mock.explaining import explain_step
@@ -82,9 +83,11 @@ def read(path: Path) -> Round:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise SessionError(f"{path} is too large for a round", "ask for the file again")
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path))
     except OSError as error:
-        raise SessionError(f"cannot read {path}: {error.strerror}", "check the name") from None
+        raise SessionError(str(unreadable(path, error)), "ask for the file") from None
+    except UnreadableFile as error:
+        raise SessionError(str(error), "ask for the file again") from None
     except (ValueError, RecursionError):
         raise SessionError(f"{path} is damaged, or is not a round", "ask for the file again") from None
     if not isinstance(data, dict) or data.get("prep") != KIND:

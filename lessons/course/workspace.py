@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from common.paths import data_dir, write_atomically
+from common.text_file import UnreadableFile, read_text, unreadable
 from lessons.course.lesson_files import Lab, Lesson, exercise_cell, exercise_of, lessons, stub
 
 MOST_BYTES = 1 << 20
@@ -204,17 +205,15 @@ def lab_source(lab: Lab) -> str:
 def read_source(path: Path) -> str:
     """Return a learner's file as text, without a byte order mark. Raises WorkspaceError if it is no text."""
     try:
-        if not path.is_file():
-            raise WorkspaceError(
-                f"cannot read {path}: {'not a file' if path.exists() else 'it does not exist'}"
-            )
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise WorkspaceError(f"cannot read {path}: it is not a file; use another one")
         if (size := path.stat().st_size) > MOST_BYTES:
             raise WorkspaceError(f"{path} has {size:,} bytes; a file of code has at most {MOST_BYTES:,}")
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise WorkspaceError(f"{path} is not a UTF-8 text file; save it as UTF-8") from None
+        return read_text(path)
+    except UnreadableFile as error:
+        raise WorkspaceError(str(error)) from None
     except OSError as error:
-        raise WorkspaceError(f"cannot read {path}: {error.strerror or error}") from None
+        raise WorkspaceError(str(unreadable(path, error))) from None
 
 
 def _contract_path(lab: Lab) -> Path:

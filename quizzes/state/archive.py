@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.text_file import unreadable
 from quizzes.state import database, records
 from quizzes.state.database import ArchiveRefused, StateError, StateUnavailable
 from quizzes.state.schema import FACTS, MIGRATIONS, REFERENCES, SCHEMA
@@ -128,7 +129,7 @@ def _is_sqlite(source: Path) -> bool:
         with source.open("rb") as file:
             return file.read(15) == b"SQLite format 3"
     except OSError as error:
-        raise ArchiveRefused(f"cannot read {source}: {error.strerror or error}") from error
+        raise ArchiveRefused(str(unreadable(source, error))) from error
 
 
 def _from_copy(source: Path) -> Tables:

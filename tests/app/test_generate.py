@@ -233,9 +233,9 @@ def test_output_has_the_structure_that_was_asked_for(
     ("arguments", "code", "complaint"),
     [
         (["--regex", "a", "--choice", "b"], 2, "exclude each other"),
-        (["--json-schema", "nowhere.json"], 2, "cannot be read"),
+        (["--json-schema", "nowhere.json"], 2, "cannot read nowhere.json: it does not exist"),
         (["--json-schema", "broken.json"], 2, "--json-schema broken.json is not valid JSON: Expecting"),
-        (["--json-schema", "latin1.json"], 2, "--json-schema latin1.json is not UTF-8 (byte 11)"),
+        (["--json-schema", "latin1.json"], 2, "cannot read latin1.json: it is not text in UTF-8 (byte 11"),
         (["--regex", "(a"], 2, "never closed"),
     ],
 )

@@ -17,6 +17,7 @@ from app.bench.golden import (
     write_golden,
 )
 from app.bench.upgrade_verdict import Check, Limits, SideFigures, checks_of, overall
+from common.text_file import UnreadableFile
 from engine.config import ConfigError
 
 SOUND: dict[str, Any] = {
@@ -128,5 +129,5 @@ def test_a_wrong_file_is_an_error_with_its_line(text: str, message: str, tmp_pat
     (tmp_path / "golden").write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_golden(tmp_path / "golden")
-    with pytest.raises(ConfigError, match="cannot read"):
+    with pytest.raises(UnreadableFile, match="cannot read"):
         read_golden(tmp_path / "none")

@@ -248,7 +248,7 @@ def test_the_wait_for_a_verdict_is_measured_for_each_lab() -> None:
 
 def test_watch_says_why_a_file_is_unreadable() -> None:
     save(b"\xff\xfe")
-    assert "is not a UTF-8 text file" in " ".join(
+    assert "it is not text in UTF-8" in " ".join(
         lab("watch", "block-manager", "--seconds", "0.1").output.split()
     )
 

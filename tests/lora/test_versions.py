@@ -99,7 +99,7 @@ def test_wrong_names_folders_and_numbers_say_what_there_is(registry: VersionRegi
     (root / "empty").mkdir()
     with pytest.raises(LoRAError, match="no adapter_config.json"):
         registry.add("help", root / "empty")
-    with pytest.raises(LoRAError, match="no adapter 'other'.*it has: help"):
+    with pytest.raises(LoRAError, match="no adapter 'other'; known: help"):
         registry.promote("other")
     with pytest.raises(LoRAError, match="no version 9; it has: 1, 2"):
         registry.promote("help", 9)
@@ -107,7 +107,7 @@ def test_wrong_names_folders_and_numbers_say_what_there_is(registry: VersionRegi
         LoRAError, match="no adapter registry .*none.json; create it with: prep adapter add NAME"
     ):
         VersionRegistry(root / "none.json").promoted()
-    with pytest.raises(LoRAError, match="cannot read .*: Is a directory"):
+    with pytest.raises(LoRAError, match="cannot read .*: it is a folder"):
         VersionRegistry(root).promoted()
 
 

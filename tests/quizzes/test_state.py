@@ -382,7 +382,7 @@ def test_a_damaged_archive_is_refused_before_anything_is_written(path: Path, tmp
         good = export(other, tmp_path / "good.zip")
         content = good.read_bytes()
         bad = tmp_path / "bad.zip"
-        refused(state, tmp_path / "none.zip", "No such file")
+        refused(state, tmp_path / "none.zip", "it does not exist")
         for broken in (b"", b"hello", content[: len(content) // 2], content[:-30]):
             bad.write_bytes(broken)
             refused(state, bad, "refused")

@@ -124,7 +124,7 @@ def test_list_names_every_model_and_card() -> None:
         (["run", "--gpu", "h10"], "did you mean 'h100'"),
         (["kv", "--model", "llama-3-70b"], "short by"),
         (["run", "--rate", "0"], "rate must be positive"),
-        (["run", "--requests", "-3"], "cannot read -3: No such file or directory"),
+        (["run", "--requests", "-3"], "cannot read -3: it does not exist; "),
         (["run", "--requests", "3"], "--num-requests is their number"),
         (["run", "--prompt", "many"], "expected a number of tokens"),
         (["run", "--dtype", "fp9"], "did you mean 'fp8'"),

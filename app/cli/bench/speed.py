@@ -222,7 +222,10 @@ def startup(
         )
         return
     from app.bench.startup import measure
+    from engine.config.model import ModelArgs
+    from engine.models.hf_config import find_model
 
+    find_model(ModelArgs(model=model))  # a wrong name is an error here, not in the process that is measured
     run(lambda tell: measure(tell, model, runs=runs), show_startup, json=json, then=then)
 
 

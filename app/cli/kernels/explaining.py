@@ -81,6 +81,10 @@ def explain(
         implementations = _chosen(name, source)
         arches = _arches(arch or ["all"])
     reports = _all_compiled(name, focus, arches, kernel, every)
+    if kernel and arches and not reports:
+        raise terminal.Problem(
+            f"no kernel of {name} has {kernel!r} in its name", f"prep kernels explain {name}"
+        )
     if ptx:
         return _print_ptx(name, reports, kernel)
     contract = inspect.getdoc(getattr(ops, name)) or ""

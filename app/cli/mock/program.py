@@ -13,6 +13,7 @@ from app.cli.quiz.editor import edit_file
 from app.cli.quiz.showing import console
 from common.paths import write_atomically
 from common.text import counted
+from common.text_file import UnreadableFile, read_text
 from interview.mock import coding
 from interview.mock.coding import Checked
 from interview.mock.turns import Program
@@ -93,9 +94,9 @@ def _check(talk: Conversation, want: Program, path: Path, *, tell: bool = True) 
 
 def _read(path: Path) -> str | None:
     try:
-        source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        showing.warning(f"cannot read {path}: {error}")
+        source = read_text(path)
+    except UnreadableFile as error:
+        showing.warning(str(error))
         return None
     if not source.strip():
         showing.warning(f"{path} is empty; r starts over")

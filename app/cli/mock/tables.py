@@ -128,7 +128,10 @@ def lint(
     Example: prep mock lint sre.noon_cliff --play
     """
     from interview.mock.lint import main
+    from interview.mock.scenario_list import load_scenarios
 
+    for name in ids or ():
+        load_scenarios().scenario(name)  # an unknown name is an error, not a finding
     flags = [*(["--play"] if play else []), *(["--no-runs"] if no_runs else [])]
     if main([*(ids or []), *flags]):
         raise typer.Exit(terminal.CHECKS_FAILED)

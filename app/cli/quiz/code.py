@@ -14,6 +14,7 @@ from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit, Skip
 from common.sandbox import Limits
+from common.text_file import UnreadableFile, read_text
 from quizzes.answering import keep
 from quizzes.autopsies.programs import LIMITS, CheckResult, read, run_checks
 from quizzes.grading import Graded, Part
@@ -104,9 +105,9 @@ def _limits(code: Code) -> Limits:
 def _check(sitting: Sitting, code: Code, path: Path) -> list[CheckResult] | None:
     """Run the checks and print the results. Return None if nothing could be run."""
     try:
-        source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        sitting.say(f" [yellow]cannot read {escape(str(path))}: {escape(str(error))}[/]")
+        source = read_text(path)
+    except UnreadableFile as error:
+        sitting.say(f" [yellow]{escape(str(error))}[/]")
         return None
     if not source.strip():
         sitting.say(f" [yellow]{escape(str(path))} is empty; r restores the given program[/]")

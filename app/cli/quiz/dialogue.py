@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.cli import terminal
+from common.text_file import read_text
 
 MAX_CHARACTERS = 20_000
 _CONTROL = re.compile(
@@ -117,11 +117,7 @@ def printable(text: str) -> str:
 
 
 def _script_lines(path: Path) -> Iterator[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise terminal.Problem(f"cannot read the script {path}: {error}") from None
-    return iter([line for line in lines if not line.startswith("#")])
+    return iter([line for line in read_text(path).splitlines() if not line.startswith("#")])
 
 
 def _from_terminal(prompt: str) -> str | None:

@@ -69,9 +69,8 @@ class ScalingOptions:
     def config(self) -> AutoscalerConfig | None:
         settings: dict[str, Any] = dict(vars(self))
         signal, schedules = settings.pop("autoscale"), settings.pop("schedule")
-        if not signal:
-            return None
-        return AutoscalerConfig(signal, **settings, schedules=tuple(map(_schedule, schedules or ())))
+        parsed = tuple(map(_schedule, schedules or ()))
+        return AutoscalerConfig(signal, **settings, schedules=parsed) if signal else None
 
 
 @option_groups
@@ -155,11 +154,12 @@ def fleet(
 def _build(
     engine: Callable[[], SimEngine], pools: PoolOptions, scaling: ScalingOptions, log: RouteLog | None
 ) -> Fleet | DisaggregatedFleet:
+    link = get_link(pools.link)
     if not pools.prefill_replicas:
         return Fleet(engine, pools.replicas, make_router(pools.router), scaling.config(), log=log)
     sizes = (pools.prefill_replicas, pools.decode_replicas)
     routers = (make_router(pools.router), make_router(pools.router))
-    return DisaggregatedFleet(engine, engine, *sizes, *routers, get_link(pools.link))
+    return DisaggregatedFleet(engine, engine, *sizes, *routers, link)
 
 
 def _run(

@@ -12,6 +12,7 @@ from app.cli import terminal
 from app.cli.options import option
 from app.cli.traffic_options import DrawnRequests
 from common.text import counted
+from common.text_file import UnreadableFile
 from engine.sim.calibration import rates_on_cpu
 from engine.sim.cost import Rates
 from engine.sim.memory import Deployment, make_deployment
@@ -86,11 +87,10 @@ class WorkOptions(DrawnRequests):
         """Requests of the file, if given."""
         try:
             return read_trace(self.requests) if self.requests else None
-        except OSError as error:
+        except UnreadableFile as error:
             is_number = str(self.requests).lstrip("-").isdigit()
             raise terminal.Problem(
-                f"cannot read {self.requests}: {error.strerror}",
-                "--requests is a file; --num-requests is their number" if is_number else "",
+                str(error), "--requests is a file; --num-requests is their number" if is_number else ""
             ) from None
 
     @property

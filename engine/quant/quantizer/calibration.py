@@ -23,6 +23,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from common.text_file import UnreadableFile, read_text
 from engine.config import ConfigError
 from engine.zoo.corpus import conversations, to_text
 from engine.zoo.tokenizer import render_chat
@@ -100,11 +101,9 @@ def calibration_texts(source: str | Path, count: int) -> list[str]:
         return [to_text(conversation) for conversation in conversations("train", CORPUS_SEED, count)]
     path = Path(source)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"calibration {str(source)!r} cannot be read ({error}); give a text or JSONL file, or in-domain"
-        ) from None
+        lines = read_text(path).splitlines()
+    except UnreadableFile as error:
+        raise ConfigError(f"calibration: {error} (a text or JSONL file, or in-domain)") from None
     texts = [
         _text_of(line, f"{path}, line {number}") if path.suffix == ".jsonl" else line
         for number, line in enumerate(lines, start=1)
