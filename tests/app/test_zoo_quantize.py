@@ -83,7 +83,7 @@ def test_outliers_alone_leave_the_checkpoint_float(tmp_path: Path) -> None:
         (("--method", "nf4"), "there are rtn, gptq"),
         (("--method", "awq", "--bits", "8"), "awq has 4 bits"),
         (("--method", "none"), "changes nothing"),
-        (("--calibration", "nowhere.txt"), "cannot be read"),
+        (("--calibration", "nowhere.txt"), "cannot read nowhere.txt: it does not exist"),
         (("--output", "/proc/x"), "cannot create the folder /proc/x"),
         (("--output", "README.md/x"), "cannot create the folder README.md/x"),
         (("--group", "96"), "do not divide"),

@@ -468,7 +468,7 @@ def test_a_submitted_trace_finds_a_part_that_decides_otherwise(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("scheduler-fcfs", "missing.itrace"), "No such file"),
+        (("scheduler-fcfs", "missing.itrace"), "it does not exist"),
         (("scheduler-fcfs", __file__), "is not a trace"),
         (("fair-share", __file__), "takes no trace"),
     ],

@@ -274,7 +274,7 @@ def test_another_file_is_not_a_trace_and_says_so(tmp_path: Path, content: bytes,
 
 
 def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="cannot read .*No such file"):
+    with pytest.raises(TraceError, match="cannot read .*it does not exist"):
         TraceReader(tmp_path / "none.itrace")
     with pytest.raises(TraceError, match="cannot read"):
         TraceReader(tmp_path)
