@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kernels.cpu import build
 from kernels.reference import int4 as reference
+from kernels.reference.nibbles import unpack_int4
 
 if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
@@ -167,3 +168,14 @@ def test_subnormal_numbers_are_the_same_alone_and_where_rows_are_moved_apart() -
     packed = int4.pack_int4_weight(*weights(40, 2048, 128))
     together = int4.int4_linear(x, packed, out_dtype=torch.float32)
     assert torch.equal(int4.int4_linear(x[:1], packed, out_dtype=torch.float32), together[:1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_nibble_is_decoded_exactly_beside_every_other(dtype: torch.dtype) -> None:
+    """Rows of the identity return the weights: a wrong entry of a look-up table hides in a sum of many products."""
+    nibbles = torch.arange(256, dtype=torch.uint8).repeat(32).view(256, 32)
+    nibbles = nibbles ^ torch.arange(256, dtype=torch.uint8)[:, None]
+    scale, zero = torch.full((256, 1), 0.5), torch.full((256, 1), 3, dtype=torch.uint8)
+    got = int4.int4_linear(torch.eye(64, dtype=dtype), nibbles, scale, zero, 64)
+    wanted = (unpack_int4(nibbles).float() - 3) * 0.5
+    assert torch.equal(got.float(), wanted.T)
