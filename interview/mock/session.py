@@ -15,6 +15,7 @@ import datetime as dt
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,6 +34,8 @@ from quizzes.question_bank import Bank, load_bank
 from quizzes.yaml_files import Index
 
 FORMAT = 1
+_UNTIMED = re.compile(r"#(?:mark\.|run)")
+"""Turns during which the candidate's clock stands still."""
 UNFIT, FIT = "unfit", "fit"
 """Notes of a session that a version could not replay, and of one that a later attempt could."""
 
@@ -59,6 +62,12 @@ class Saved:
     @property
     def is_over(self) -> bool:
         return bool(self.lines) and self.lines[-1]["turn"].startswith("self#")
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the candidate's time, as in the report: without marks and runs."""
+        counted = (line for line in self.lines if not _UNTIMED.search(line["turn"]))
+        return sum(float(line.get("seconds", 0.0)) for line in counted)
 
     @property
     def can_go_on(self) -> bool:

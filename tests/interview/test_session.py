@@ -40,6 +40,7 @@ def test_every_prompt_is_the_same_after_opening_again(runner: Runner) -> None:
     assert seen == turns
     assert session.talk.evidence == whole.talk.evidence
     assert session.elapsed == pytest.approx(whole.elapsed)
+    assert read("parts").elapsed == pytest.approx(session.elapsed), "as lists show it, without marks and runs"
 
 
 def test_a_line_that_was_cut_off_is_asked_again(home: Path) -> None:

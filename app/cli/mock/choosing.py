@@ -131,10 +131,9 @@ def describe(saved: Saved) -> str:
     from interview.mock.scenario import role_name
 
     spec = saved.spec
-    spent = sum(float(line.get("seconds", 0.0)) for line in saved.lines)
     when = dt.datetime.fromisoformat(spec.started).astimezone()
     who = f"{role_name(spec.role)}, {spec.level}"
-    return f"{when:%d %b %H:%M}, {who}, {clock_time(spent)} of {spec.minutes}:00 (session {short(spec.id)})"
+    return f"{when:%d %b %H:%M}, {who}, {clock_time(saved.elapsed)} of {spec.minutes}:00 (session {short(spec.id)})"
 
 
 def defaults() -> tuple[str, str]:

@@ -74,7 +74,7 @@ def _sessions() -> list[dict[str, Any]]:
                 **terminal.pick(spec, "started role level minutes seed coach"),
                 "scenarios": list(spec.scenarios),
                 "state": "over" if saved.is_over else "open" if saved.can_go_on else "unfit",
-                "elapsed_s": round(sum(float(line.get("seconds", 0)) for line in saved.lines), 1),
+                "elapsed_s": round(saved.elapsed, 1),
                 "recommendation": recommendation,
                 "marks": marks,
             }

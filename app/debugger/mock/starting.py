@@ -152,7 +152,7 @@ def _earlier(found: list[Saved], scenarios: Scenarios) -> str | None:
 
 def _line(saved: Saved, scenarios: Scenarios | None = None) -> str:
     spec = saved.spec
-    spent = clock_time(sum(float(line.get("seconds", 0.0)) for line in saved.lines))
+    spent = clock_time(saved.elapsed)
     when = dt.datetime.fromisoformat(spec.started).astimezone()
     names = [
         scenarios.entries[name].title if scenarios is not None and name in scenarios.entries else name
