@@ -127,8 +127,9 @@ def lack_of(asked: Sequence[Asked]) -> str:
 
 def supported(talk: Talk) -> list[Evidence]:
     """Return the evidence, each at most UNSUPPORTED if nothing supports it: no explanation comes near a key point, and
-    at most half of the numbers and programs are right. Right numbers, programs and designs count even then, because a
-    guess rarely hits them."""
+    at most half of the numbers and programs are right. Right numbers, programs, designs and solved incidents count even
+    then, because a guess rarely hits them: to solve an incident is to take the look that decides, and to name its
+    figure, the cause and the repair."""
     prose = [asked for asked in talk.asked if asked.form == "prose"]
     if not prose or any(asked.makes_a_point for asked in prose):
         return list(talk.evidence)
@@ -143,7 +144,7 @@ def supported(talk: Talk) -> list[Evidence]:
         replace(each, value=UNSUPPORTED, why=f"{each.why}; a guess, as nothing was explained")
         if each.axis != "communication"
         and each.value > UNSUPPORTED
-        and each.kind not in ("program", "design")
+        and each.kind not in ("program", "design", "incident")
         and (each.kind == "option" or (each.value < RIGHT and each.step not in right))
         else each
         for each in talk.evidence

@@ -46,7 +46,7 @@ VAIN = 0.25
 COSTS = ((1.3, 5.0), (2.0, 4.0), (4.0, 3.0))
 """Cost of a design that meets its goals, relative to the reference -> its value. One that buys more earns LAVISH."""
 LAVISH = 2.0
-Kind = Literal["words", "option", "number", "program", "design"]
+Kind = Literal["words", "option", "number", "program", "design", "incident"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class Evidence:
     """Scenario and step: "inference.stalled_streams/path"."""
     weight: float = 1.0
     kind: Kind = "words"
-    """Source of it. An option is one of a few, which a guess may find."""
+    """Source of it. An option is one of a few, which a guess may find; so is the cause of an incident that was not
+    solved."""
 
     @property
     def observations(self) -> int:
@@ -191,6 +192,7 @@ def of_drill(
     looks = f"looks cost {score.cost}" + (f" where {least} would do" if vain else "")
     why = f"{named}, {decided}, {ended}, {looks}: {score.total} of 100 points"
     most = max(MORE_THAN_NEEDED, 5.0 - VAIN * vain)
+    kind: Kind = "incident" if score.is_solved else "option"
     found = []
     for axis in axes:
         value, words = min(most, 1.0 + score.total / 25), why
@@ -199,7 +201,7 @@ def of_drill(
         if axis == "correctness":
             value, words = 5.0 if score.cause else 1.0, named
         weight, twice = (1.0, "") if score.cause else _surprise(value, confidence)
-        found.append(Evidence(axis, value, f"{words}{twice}", step, weight, "option"))
+        found.append(Evidence(axis, value, f"{words}{twice}", step, weight, kind))
     return found
 
 

@@ -298,6 +298,7 @@ def test_looks_beyond_the_cheapest_that_decide_lower_the_mark(
     found = score(drill, looks, [Guess(drill.cause, 80, ["waiting_mean", "running_mean"])], 1, 60.0)
     [observed] = ev.of_drill(found, 1, ["diagnosis"], "s/x", least=least_cost(drill))
     assert observed.value == value and why in observed.why
+    assert observed.kind == "incident", "solved, which no guess does"
 
 
 @pytest.mark.parametrize(("drill", "cost"), [("seqs-too-low", 1), ("never-fits", 3), ("noisy-neighbour", 2)])
@@ -315,6 +316,7 @@ def test_a_wrong_cause_of_an_incident_counts_twice_and_says_so(cause: str, sure:
     found = score(drill, ["queue"], [Guess(cause, sure, ["kv_mean"])], None, 60.0)
     observed = ev.of_drill(found, 2, ["diagnosis", "correctness"], "s/x", sure, least=1)
     assert [each.weight for each in observed] == [weight] * 2
+    assert {each.kind for each in observed} == {"option"}, "not solved: no repair helped"
     assert [each.why.endswith(f"; {sure} % sure, so it counts twice") for each in observed] == [
         weight == 2
     ] * 2
