@@ -9,7 +9,7 @@ from interview.mock import prose
 from interview.mock.drawn import Drawn
 from interview.mock.evidence import RESCUED
 from interview.mock.scenario import Step
-from interview.mock.substance import LEAST_FOR_YES, explains, makes_a_point, without_filler
+from interview.mock.substance import LEAST_FOR_YES, explains
 from interview.mock.talk import Asked, Conversation, Talk
 from interview.mock.turns import Mark, Prose
 from quizzes.free_text.lints import says_opposite
@@ -65,6 +65,7 @@ def mark_points(talk: Talk, drawn: Drawn, step: Step, asked: Asked, *, is_late: 
     if not text:
         asked.marks = {point.id: "miss" for point in step.keypoints}
         return
+    doubts = prose.doubts(text, drawn.key_points(step))
     for number, point in enumerate(drawn.key_points(step), 1):
         near = closest(point, text)
         say = (
@@ -74,7 +75,13 @@ def mark_points(talk: Talk, drawn: Drawn, step: Step, asked: Asked, *, is_late: 
             if is_late
             else f"Before we go on: {MARK}"
         )
-        heard = yield talk.turn(asked, f"mark.{point.id}", say, Mark(point, near.sentence if near else ""))
+        want = Mark(
+            point,
+            near.sentence if near else "",
+            doubts.get(point.id, ""),
+            text if is_late and number == 1 else "",
+        )
+        heard = yield talk.turn(asked, f"mark.{point.id}", say, want)
         asked.marks[point.id] = heard.reply["mark"]
 
 
@@ -95,12 +102,16 @@ def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
     lo, hi = LENGTHS.get(step.stage, (40, 150))
     text, points = asked.replies["text"], drawn.key_points(step)
     said = said_before(drawn, asked)
-    left = len(without_filler(text, points, said).split())
-    asked.makes_a_point, asked.explains = makes_a_point(text, points, said), explains(text, left, points)
+    read = prose.substance(text, points, asked.marks, asked.probes, said)  # type: ignore[arg-type]
+    is_void = read.nothing in prose.VOID
+    asked.makes_a_point, asked.explains = (
+        read.makes_a_point,
+        not is_void and explains(read.own, read.left, points),
+    )
     asked.lacks = lacks(
-        left,
+        read.left,
         " without repetitions and filler",
-        "" if asked.makes_a_point else "it came near no key point",
+        "" if asked.makes_a_point else read.nothing if is_void else "it came near no key point",
         "" if prose.holds_up(asked.probes) else "most of its follow-ups went wrong",
     )
     found = prose.of_prose(

@@ -6,8 +6,9 @@ the question, one sentence filled with term after term, denials, or sentences fa
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import re
+from collections import Counter, deque
+from collections.abc import Sequence, Set
 
 from interview.mock.denying import is_denial
 from quizzes.free_text.lints import is_salad
@@ -33,6 +34,19 @@ OFTEN = 4
 """Sentences with one form from which all but the first are repetitions."""
 HOLLOW = 0.75
 """Share of function words from which a sentence says too little to make a point. Ordinary prose has 35 to 50 %."""
+SAME, RECENT, FEW = 0.8, 20, 4
+"""Share of stems from which a sentence repeats one of the RECENT ones before it, whatever its function words are; both
+have at least FEW."""
+NUMBERS = 0.35
+"""Share of numbers among the words of a list of numbers."""
+SCRAMBLED = 0.2
+"""Share of sentences in no order of English from which a text is none."""
+_NO_ORDER = re.compile(
+    r"\b(?:the|an?) (?:of|to|and|or|is|are|in|at|for|with|from|by|on|the|an?|as|that|it|its|if|so|but|than|not|has)\b"
+    r"|\b(?:of|to|from) (?:is|are|has|of|and|or)\b|\b(?:the|an?|of|to|and|or|with|from|its|if|than)\W*$",
+    re.IGNORECASE,
+)
+"""Pairs of function words, and ends of a sentence, that English does not have."""
 ANY_HOLLOW = ("",) * TEMPLATE
 """Form of hollow sentences in a text that consists mostly of them."""
 SHARED, BRIEF = 2, 3
@@ -48,10 +62,13 @@ def once(text: str) -> str:
     templates, kept = _templates(found, forms), []
     earlier: dict[Form, list[frozenset[str]]] = {}
     seen: set[tuple[Form, frozenset[str]]] = set()
+    recent: deque[frozenset[str]] = deque(maxlen=RECENT)
     for sentence, form in zip(found, forms, strict=True):
         own, before = frozenset(stems(sentence)), earlier.setdefault(form, [])
-        if (form, own) not in seen and not (before and form in templates) and not _repeats(form, own, before):
+        repeats = (form, own) in seen or before and form in templates or _repeats(form, own, before)
+        if not repeats and not any(_is_same(own, each) for each in recent):
             kept.append(sentence)
+            recent.append(own)
         before.append(own)
         seen.add((form, own))
     return " ".join(kept)
@@ -85,6 +102,18 @@ def _is_hollow(sentence: str) -> bool:
     return len(_form(sentence)) >= HOLLOW * len(words(sentence))
 
 
+def _is_same(own: frozenset[str], other: frozenset[str]) -> bool:
+    return min(len(own), len(other)) >= FEW and len(own & other) >= SAME * max(len(own), len(other))
+
+
+def is_scrambled(text: str) -> bool:
+    """Return whether the words of many sentences stand in no order of English, or many words are numbers."""
+    found, heard = sentences(text), words(text)
+    if sum(word[0].isdigit() for word in heard) > NUMBERS * len(heard):
+        return True
+    return sum(bool(_NO_ORDER.search(each)) for each in found) > SCRAMBLED * len(found)
+
+
 def _repeats(form: Form, own: frozenset[str], before: Sequence[frozenset[str]]) -> bool:
     """Return whether a sentence repeats one of those with its form. Parallel sentences about different things, or two
     that share a word, do not repeat each other. before: fewer than OFTEN different ones if the form is long enough."""
@@ -95,15 +124,26 @@ def _repeats(form: Form, own: frozenset[str], before: Sequence[frozenset[str]]) 
 
 
 def without_filler(text: str, points: Sequence[KeyPoint], said: str) -> str:
-    """Return what remains of a text without repetitions and without sentences that could answer any question."""
+    """Return what remains of a text without repetitions, without sentences that could answer any question, and without
+    those that the interviewer said."""
     phrasings = [each for point in points for each in (point.say, *point.good, *point.bad)]
     known = {name for each in (said, *phrasings) for name in stems(each)}
-    kept = []
+    kept, heard = [], set(_runs_of_words(said))
     for sentence in sentences(once(text)):
-        own = stems(sentence)
+        own_words = _without_echo(sentence, heard)
+        own = stems(own_words)
         if len(own & known) >= (SHARED if len(own) > BRIEF else 1):
-            kept.append(sentence)
+            kept.append(own_words)
     return " ".join(kept)
+
+
+def _without_echo(sentence: str, heard: Set[tuple[str, ...]]) -> str:
+    """Return a sentence, or its other words if it has runs of words that were heard."""
+    runs = _runs_of_words(sentence)
+    echoed = {at + each for at, run in enumerate(runs) if run in heard for each in range(RUN)}
+    return (
+        " ".join(word for at, word in enumerate(words(sentence)) if at not in echoed) if echoed else sentence
+    )
 
 
 def is_mostly_filler(text: str, left: int) -> bool:
@@ -114,7 +154,7 @@ def is_mostly_filler(text: str, left: int) -> bool:
 def explains(text: str, left: int, points: Sequence[KeyPoint] = ()) -> bool:
     """Return whether prose has the length and the sentences of an explanation; not whether it is right. left: its
     words without filler."""
-    if is_salad(text) or is_denial(text, points):
+    if is_salad(text) or is_scrambled(text) or is_denial(text, points):
         return False
     return len(once(text).split()) >= SHORT and not is_mostly_filler(text, left)
 
@@ -128,7 +168,7 @@ def is_echo(text: str, said: str) -> bool:
 def makes_a_point(text: str, points: Sequence[KeyPoint], said: str) -> bool:
     """Return whether some sentence comes near a key point with a word that the interviewer did not say. Hollow ones and
     templates do not count: filled with the terms of a point, they are near it."""
-    if is_salad(text) or is_denial(text, points) or is_echo(text, said):
+    if is_salad(text) or is_scrambled(text) or is_denial(text, points) or is_echo(text, said):
         return False
     found, heard = sentences(text), stems(said)
     forms = _forms(found)

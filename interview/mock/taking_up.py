@@ -8,6 +8,7 @@ from math import isclose
 
 from interview.mock.drawn import Drawn
 from interview.mock.scenario import Step
+from interview.mock.stance import stances
 from interview.mock.substance import SHARED
 from interview.mock.talk import Asked
 from quizzes.free_text.sentences import closest, overlap, sentences, stems
@@ -103,13 +104,12 @@ def said_already(drawn: Drawn, asked: Asked, follow_up: Step) -> Graded | None:
         return None
     asks = stems(f"{drawn.wording(follow_up)} {answer.ask or ''}")
     found = None
-    for sentence in sentences(asked.replies.get("text", "").replace(";", ",")):
+    for sentence, stance in stances(asked.replies.get("text", "").replace(";", ",")):
         is_about = len(stems(sentence) & asks) >= SHARED
         figures = _figures(sentence)
         said = {number for number, unit in figures if is_unit(unit, answer.unit)}
-        if said and (
-            _OPEN.search(sentence) or any(not unit and number not in said for number, unit in figures)
-        ):
+        is_open = stance != "affirmed" or bool(_OPEN.search(sentence))
+        if said and (is_open or any(not unit and number not in said for number, unit in figures)):
             return None
         for number, unit in figures:
             if not is_unit(unit, answer.unit):

@@ -130,6 +130,10 @@ class Mark(Want):
     point: KeyPoint
     closest: str
     """The sentence of the answer that is nearest to it, which may say the opposite; "" if none is near."""
+    doubt: str = ""
+    """Reason for which a hit would not count: the answer denies the point, as it reads, or comes nowhere near it."""
+    answer: str = ""
+    """The whole answer, where other questions came between it and its first mark."""
 
     def check(self, reply: dict[str, Any]) -> None:
         if reply.get("mark") not in MARKS:

@@ -21,10 +21,10 @@ SAME = 0.9
 CONFLICTS = 2
 """Words with the other sign that make a sentence an opposite; a direction word counts twice."""
 _NEGATORS = frozenset("not no nor never neither nothing none cannot without".split())
-_PAIRS = """more/fewer more/less higher/lower faster/slower longer/shorter larger/smaller large/small raise/lower
+PAIRS = """more/fewer more/less higher/lower faster/slower longer/shorter larger/smaller large/small raise/lower
     increase/reduce lengthen/shorten maximise/minimise coarsen/refine gain/lose first/last most/least
     before/past hardware/software""".split()
-_OPPOSITE = {stem(pair.split("/")[1]): stem(pair.split("/")[0]) for pair in _PAIRS}
+_OPPOSITE = {stem(pair.split("/")[1]): stem(pair.split("/")[0]) for pair in PAIRS}
 _DIRECTIONS = frozenset((*_OPPOSITE.values(), "only"))
 _BREAK = re.compile(
     r"[,;:.!?()](?:\s|$)|\b(?:and|as|but|so|since|because|which|while|whereas|if|when|that|unless)\b"

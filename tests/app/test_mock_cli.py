@@ -197,6 +197,14 @@ def test_the_prompt_for_the_figures_that_decide_names_none_of_them(
     assert "_mean" not in prompt.partition(">")[0]
 
 
+def test_a_mark_that_does_not_count_says_so_before_it_is_given() -> None:
+    denied = "None of the following is true. A slot that becomes free is given to a waiting request in the next step."
+    left = prep(*START, lines=(*WARM, denied, ".", *PROBE, "h", "q"))
+    told = " ".join(left.output.split())
+    assert "your answer denies this point, as it reads: h and p do not count" in told
+    assert read(sessions()[0].spec.id).lines[-1]["reply"] == {"mark": "hit"}
+
+
 def test_silence_and_20_000_characters_are_told_and_cost_nothing() -> None:
     done = prep(*START, lines=(*WARM, ".", "word " * 4100, ".", "q"))
     assert "you have not said anything yet" in done.output

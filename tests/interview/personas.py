@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,6 +37,7 @@ from quizzes.grading.grade import typed, typed_replies
 from quizzes.instance import Instance
 from quizzes.question import Answer, KeyPoint
 from tests.interview.cheaters import Cheater
+from tests.interview.strangers import ATTACKS, MANNERS, beginning
 
 MOCK = Path(interview.mock.__file__).parent
 TICKED = (
@@ -44,6 +45,7 @@ TICKED = (
     "I would watch tokens and blocks, then change one limit."
 )
 """28 words that name things and explain none."""
+SCENARIOS = load_scenarios()
 _RESULTS: dict[str, dict[str, Any]] = {}
 """Results of experiments, which all sessions of a process share."""
 
@@ -103,6 +105,19 @@ HONEST = Persona(
     knows=0.3, off=2.0, width=4.0, says="none", confidence=20, rating=2, pace=0.5, asks=True, looks=2, tries=0,
 )  # fmt: skip
 LADDER = (EXCELLENT, GOOD, MIDDLING, WEAK)
+PEOPLE = {
+    "terse": (replace(EXCELLENT, name="terse", says="terse", asks=False), MIDDLING),
+    "learner": (replace(GOOD, name="learner", says="learner"), MIDDLING),
+    "corrector": (replace(GOOD, name="corrector", says="corrector"), MIDDLING),
+    "myth-buster": (replace(GOOD, name="myth-buster", says="myth-buster"), MIDDLING),
+    "measurer": (
+        replace(
+            HONEST, name="measurer", says="measurer", knows=0.5, finds=True, confidence=45, looks=1, tries=5
+        ),
+        WEAK,
+    ),
+}
+"""Honest people who speak in a manner of MANNERS, and the person of the ladder below whom each never is."""
 
 ATTACKERS = {
     "bluffer": "Fluent nonsense with figures, all points ticked, 95 % sure, random options: 1 everywhere.",
@@ -116,11 +131,12 @@ ATTACKERS = {
     "outside": "Estimates outside of their own intervals, percentages above 100: quantification 1, others 1.",
     "rusher": "Takes the first option and a number of the question within 2 s: communication 1 or 2, others 1.",
     "yes-sayer": "Agrees with everything, yes and the first option: diagnosis 1, others 1.",
+    **{name: what for name, (what, _) in ATTACKS.items()},
 }
 """Name -> what they do, and the anchors that it should earn."""
 KINDS = {"echo": "echo", "stuffer": "stuffing", "framer": "framing", "varier": "varying", "denier": "denying"}
 """Attackers whose prose is that of a cheater other than nonsense."""
-EVERY_NAME = (*(each.name for each in LADDER), HONEST.name, *ATTACKERS)
+EVERY_NAME = (*(each.name for each in LADDER), HONEST.name, *PEOPLE, *ATTACKERS)
 
 
 class Person(Candidate):
@@ -188,8 +204,10 @@ class Player(Person):
         if self.who.says == "required":
             return {point.id: point.say for point in required}
         if self.who.says == "half":
-            return {point.id: _beginning(point.say) for point in points[: (len(points) + 1) // 2]}
-        return {required[0].id: _beginning(required[0].say)} if self.who.says == "one" else {}
+            return {point.id: beginning(point.say) for point in points[: (len(points) + 1) // 2]}
+        if self.who.says in MANNERS:
+            return {each.id: each.say for each in (required[:1] if self.who.says == "measurer" else required)}
+        return {required[0].id: beginning(required[0].say)} if self.who.says == "one" else {}
 
     def _own_mark(self, turn: Turn, want: Mark) -> str:
         drawn, step = self._step(turn)
@@ -201,6 +219,8 @@ class Player(Person):
         if self.who.asks and step.id not in self._clarified and step.stage == "core":
             self._clarified.add(step.id)
             return {"clarify": f"What about the {drawn.scenario.clarifications[0].words[0]}?"}
+        if self.who.says in MANNERS:
+            return {"text": MANNERS[self.who.says][1](drawn, step, self.rng)}
         told = " ".join(f"{each.rstrip('.')}." for each in self._said(drawn.key_points(step)).values())
         if self.who.says == "one":
             told += f" {VAGUE}"
@@ -302,6 +322,8 @@ class Attacker(Person, Cheater):
 
     def _prose(self, turn: Turn) -> dict[str, Any]:
         told = super()._prose(turn)
+        if self.name in ATTACKS and "text" in told:
+            return {"text": ATTACKS[self.name][1](*self._step(turn), self.rng)}
         if self.name == "ticker":
             return {"text": TICKED}
         if self.name == "yes-sayer":
@@ -342,14 +364,8 @@ class Attacker(Person, Cheater):
 
 def person(name: str, session: Session, runner: Runner) -> Person:
     """Return the candidate of a name in EVERY_NAME."""
-    players = {each.name: each for each in (*LADDER, HONEST)}
+    players = {each.name: each for each in (*LADDER, HONEST, *(each for each, _ in PEOPLE.values()))}
     return Player(players[name], session, runner) if name in players else Attacker(name, session, runner)
-
-
-def _beginning(text: str) -> str:
-    """Return a sentence up to its first comma, colon or semicolon: what is named before it is explained."""
-    ends = [at for mark in ",:;" if (at := text.find(mark)) > 0]
-    return text[: min(ends)] if ends else " ".join(text.split()[: (len(text.split()) + 1) // 2])
 
 
 @dataclass(frozen=True)
@@ -377,7 +393,7 @@ def outcome(name: str, scenario: str, level: str, runner: Runner) -> Outcome:
     """Hold a session of one scenario, and return what its report says."""
     role, started = scenario.partition(".")[0], "2026-01-05T09:00:00+00:00"
     spec = with_rules(Spec(f"{name}-{scenario}", role, level, 45, 3, (scenario,), "", started=started))
-    with Session.start(spec, load_scenarios()) as session:
+    with Session.start(spec, SCENARIOS) as session:
         person(name, session, runner).hold()
         report = make(session)
     return Outcome(
@@ -396,7 +412,7 @@ def scenarios(level: str) -> list[str]:
 def violations(level: str, chosen: Sequence[str] = ()) -> list[str]:
     """Hold scenarios of a level, print a table of the outcomes, and return what the rubric does not allow.
 
-    chosen: ids; by default all. Each violation begins with its kind: order, attacker, honest or unobserved."""
+    chosen: ids; by default all. Each violation begins with its kind: order, attacker, people, honest or unobserved."""
     found: list[str] = []
     with Runner() as runner:
         for scenario in chosen or scenarios(level):
@@ -422,6 +438,9 @@ def compared(marks: dict[str, Outcome]) -> Iterator[str]:
     for name in ATTACKERS:
         if marks[name].key > marks["weak"].key:
             yield f"attacker: {words(name)}; {words('weak')}"
+    for name, (_, below) in PEOPLE.items():
+        if marks[name].key < marks[below.name].key:
+            yield f"people: {words(name)}; {words(below.name)}"
     if marks["honest"].key < marks["bluffer"].key:
         yield f"honest: {words('honest')}; {words('bluffer')}"
     for name, mark in marks.items():
@@ -433,6 +452,6 @@ def compared(marks: dict[str, Outcome]) -> Iterator[str]:
             yield f"unobserved: {name} lacks {missing}, and has marks without observations for {unmarked}"
 
 
-if __name__ == "__main__":  # python -m tests.interview.personas LEVEL: half an hour for all scenarios
+if __name__ == "__main__":  # python -m tests.interview.personas LEVEL: an hour for all scenarios
     for violation in violations(*sys.argv[1:2], sys.argv[2:]):
         print(violation)

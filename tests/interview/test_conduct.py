@@ -14,7 +14,7 @@ from interview.mock.candidates import PERSONAS, Candidate
 from interview.mock.conduct import TIME_LEFT
 from interview.mock.scenario import Pick
 from interview.mock.scenario_list import Scenarios, load_scenarios
-from interview.mock.session import Session
+from interview.mock.session import Session, read
 from interview.mock.turns import (
     Ask,
     Continue,
@@ -206,6 +206,15 @@ def test_key_points_are_shown_after_the_last_probe_also_if_the_interviewer_comes
     say = next(turn.say for turn, _ in session.past if turn.id.endswith("#mark.refill"))
     walk = next(asked for asked in session.talk.asked if asked.key.endswith("/walk"))
     assert "Before we end, back to this question:" in say and walk.say in say
+    answers = [turn.want.answer for turn, _ in session.past if isinstance(turn.want, Mark)]
+    assert answers == [walk.replies["text"], "", ""], "minutes after the answer was given"
+
+
+def test_lists_count_the_minutes_that_the_report_counts(runner: Runner, tmp_path: Path) -> None:
+    session = held_with_three_probes(tmp_path / "s", runner, 20.0)
+    assert {"mark", "run"} <= {turn.id.partition("#")[2].partition(".")[0] for turn, _ in session.past}
+    assert read("s1").elapsed == pytest.approx(session.elapsed)
+    assert session.elapsed < 20.0 * len(session.past)
 
 
 def test_a_probe_without_place_or_time_leaves_its_point_unproven_and_is_named(

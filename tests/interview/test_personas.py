@@ -15,7 +15,7 @@ CHECKED = {
     "inference.repair_prefix_cache": "senior",
     "kernel.fp8_kv": "senior",
 }
-"""Scenario -> level: each kind, and the one in which filler once made weak as good as middling; two minutes in all. All
+"""Scenario -> level: each kind, and the one in which filler once made weak as good as middling; five minutes. All
 scenarios of a level:
 
     python -m tests.interview.personas LEVEL

@@ -1,13 +1,15 @@
 """Prose that says nothing: repetitions, echoes, terms without a statement."""
 
 from itertools import combinations
+from random import Random
 
 import pytest
 
 from interview.mock.assessment import UNSUPPORTED, supported
 from interview.mock.denying import is_denial
+from interview.mock.drawn import draw_scenario
 from interview.mock.evidence import Evidence, Kind
-from interview.mock.prose import NAMED, of_prose
+from interview.mock.prose import FAR, NAMED, TURNED, doubts, of_prose
 from interview.mock.scenario_list import load_scenarios
 from interview.mock.substance import SHORT, explains, is_echo, makes_a_point, once
 from interview.mock.talk import Asked
@@ -15,6 +17,7 @@ from quizzes.free_text.sentences import sentences
 from quizzes.question import KeyPoint
 from tests.interview.cheaters import FRAMES, denied, filled
 from tests.interview.helpers import start
+from tests.interview.strangers import ATTACKS, MANNERS, Say
 
 POINTS = [
     KeyPoint(
@@ -72,7 +75,7 @@ def test_each_sentence_is_compared_with_few_others() -> None:
         (
             "If the pool is full, the scheduler preempts. If the pool is full, then the scheduler preempts. If the "
             "pool is low, the scheduler preempts.",
-            2,
+            1,
         ),
         (
             " ".join(
@@ -163,9 +166,10 @@ def test_a_right_number_without_an_interval_is_no_guess(all_right: bool | None, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"), [("option", UNSUPPORTED), ("number", UNSUPPORTED), ("program", 4.5), ("design", 4.5)]
+    ("kind", "value"),
+    [("option", UNSUPPORTED), ("number", UNSUPPORTED), ("program", 4.5), ("design", 4.5), ("incident", 4.5)],
 )
-def test_no_program_and_no_design_is_a_guess(kind: Kind, value: float) -> None:
+def test_no_program_no_design_and_no_solved_incident_is_a_guess(kind: Kind, value: float) -> None:
     with start() as session:
         talk = session.talk
     talk.asked.append(Asked("s/why", "core", "prose", "", 3.0))
@@ -255,6 +259,75 @@ def test_a_hit_does_not_count_if_the_closest_sentence_denies_the_point() -> None
     assert found.value < 5.0 and "own marks 3 of 3, but the answer denies 1 of them" in found.why
 
 
+def test_a_hit_counts_only_for_a_point_that_some_sentence_comes_near() -> None:
+    found = judged(f"{CAPACITY[0].say} {AFFIRMED.partition('Prefix')[0]}")["mechanism"]
+    assert found.value < 5.0 and "own marks 3 of 3, but no sentence is near 1 of them" in found.why
+    assert doubts(CAPACITY[0].say, CAPACITY) == {"spare": FAR, "reuse": FAR}
+    assert (
+        doubts("I deny that prefix caching takes the system prompt out of prefill.", CAPACITY)["reuse"]
+        == TURNED
+    )
+
+
+def test_who_takes_a_wrong_beginning_back_denies_nothing() -> None:
+    said = [f"{point.bad[0]} No, wait, that is wrong: {point.say}" for point in CAPACITY]
+    assert doubts(" ".join(said), CAPACITY) == {}
+    assert judged(" ".join(said))["mechanism"].value == 5.0
+
+
+STEPS = [
+    (draw_scenario(load_scenarios().scenario(entry.id), 3), step.id)
+    for entry in load_scenarios()
+    for step in load_scenarios().scenario(entry.id).steps
+    if step.form == "prose"
+]
+LUCKIEST = 0.15
+"""Share of scenarios in which the attacks of CLOSE may earn more than NAMED."""
+CLOSE = ("foreigner", "swapper", "shuffler", "copier")
+"""Attacks whose sentences are near the points: true ones about something near, or a point with one word turned."""
+
+
+def earned(say: Say, *, marked: int | None = None) -> list[tuple[float, float]]:
+    """Return (mechanism, communication) of prose in every scenario, if all probes are right. marked: number of required
+    points that are marked as hits; all points by default."""
+    found = []
+    for drawn, name in STEPS:
+        step = drawn.scenario.step(name)
+        points = drawn.key_points(step)
+        hits = points if marked is None else [point for point in points if point.must][:marked]
+        by_axis = of_prose(
+            say(drawn, step, Random(name)), points, {point.id: "hit" for point in hits},
+            {point.id: [True] * len(point.probes) for point in points if point.probes},
+            ["mechanism", "communication"], "s/x", clarified=0, lo=60, hi=200, seconds=60.0, minutes=5.0,
+            said=f"{drawn.scenario.title} {drawn.text(drawn.scenario.brief)} {drawn.wording(step)}",
+        )  # fmt: skip
+        found.append((by_axis[0].value, by_axis[1].value))
+    return found
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_prose_of_an_attacker_earns_no_more_than_a_name_even_if_every_probe_is_right(name: str) -> None:
+    found = earned(ATTACKS[name][1])
+    above = [values for values in found if max(values) > NAMED]
+    assert len(above) <= LUCKIEST * len(found) if name in CLOSE else not above
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "marked"),
+    [
+        ("learner", 4.0, 9),
+        ("corrector", 4.0, 9),
+        ("myth-buster", 4.0, 9),
+        ("terse", 4.0, 9),
+        ("measurer", 3.0, 1),
+    ],
+)
+def test_honest_prose_earns_what_it_says_in_whatever_manner(name: str, least: float, marked: int) -> None:
+    found = earned(MANNERS[name][1], marked=marked)
+    below = [values for values in found if values[0] < least or values[1] < 3.0]
+    assert len(below) <= 2, "of 41, in which it is shorter than an explanation"
+
+
 def test_no_key_point_of_a_scenario_reads_as_denied_and_a_denial_of_it_does() -> None:
     scenarios = load_scenarios()
     for name in scenarios.entries:
@@ -263,6 +336,9 @@ def test_no_key_point_of_a_scenario_reads_as_denied_and_a_denial_of_it_does() ->
                 assert not is_denial(". ".join(required)), (name, step.id)
                 assert not is_denial(step.five), (name, step.id)
                 assert is_denial(denied(required), step.keypoints), (name, step.id)
+                assert doubts(" ".join(f"{each}." for each in required), step.keypoints).keys() <= {
+                    point.id for point in step.keypoints if not point.must
+                }, (name, step.id)
 
 
 def test_key_points_that_deny_something_are_no_denial_one_by_one_or_in_pairs() -> None:

@@ -77,6 +77,8 @@ def test_silence_is_not_quoted() -> None:
         ("With one slot it would take {total} steps, or 860 perhaps.", True),
         ("With one slot it would take {total} steps; the queue is not empty before.", True),
         ("With one slot it would take {total} steps. That is not fast.", False),
+        ("I deny all of the following. With one slot it would take {total} steps.", True),
+        ("With one slot it would take {total} steps. No, that is wrong.", True),
     ],
 )
 def test_a_number_that_was_said_with_its_unit_is_not_asked_for_and_counts_as_right(

@@ -118,9 +118,14 @@ def read_menu(talk: Conversation, want: Menu) -> dict[str, Any]:
 
 def read_mark(talk: Conversation, want: Mark) -> dict[str, Any]:
     where = console()
+    if want.answer:
+        talk.say_note("you said:")
+        showing.quote(want.answer)
     where.print(bullet(want.point.say))
     said = f'closest: "{want.closest}"' if want.closest else "none of your sentences shares a word with it"
     showing.quote(said)
+    if want.doubt:
+        talk.say_note(f"{want.doubt}: h and p do not count")
     while True:
         try:
             key = talk.floor.read(f"   {MARK_HELP} > ").lower()

@@ -112,6 +112,8 @@ def mark(held: Held, want: Mark) -> None:
             st.html(f"<blockquote class='mock-quote'>{_plain(want.closest)}</blockquote>")
         else:
             st.caption("None of your sentences shares a word with it.")
+        if want.doubt:
+            st.caption(f"{want.doubt.capitalize()}. A mark that you said it does not count.")
         with st.container(horizontal=True, key="mock_marks"):
             for place, (name, words) in enumerate(MARKS, 1):
                 if st.button(words, key=f"mock {held.turn.id} {name}", shortcut=str(place)):

@@ -8,6 +8,7 @@ from typing import Any
 
 from common.typed_value import value_text
 from interview.drills.post_mortem import post_mortem
+from interview.mock import prose
 from interview.mock.assessment import STRONG, WEAK, Assessment, anchor, assess, supported, titles
 from interview.mock.case import Case
 from interview.mock.drawn import Drawn
@@ -110,9 +111,11 @@ def _step(asked: Asked, drawn: Mapping[str, Drawn], talk: Talk, judged: Verdicts
     points, found = [], supported(talk)
     if step is not None:
         verdicts = judged.get(asked.key, {})
+        text = asked.replies.get("text", "")
+        doubts = prose.doubts(text, drawn[scenario].key_points(step)) if text else {}
         for point in drawn[scenario].key_points(step):
             probes = asked.probes.get(point.id)
-            near = closest(point, asked.replies.get("text", ""))
+            near = closest(point, text)
             points.append(
                 PointRow(
                     point.say,
@@ -120,6 +123,7 @@ def _step(asked: Asked, drawn: Mapping[str, Drawn], talk: Talk, judged: Verdicts
                     all(probes) if probes else None,
                     verdicts.get(point.id, ""),
                     near.sentence if near else "",
+                    doubts.get(point.id, "") if asked.marks.get(point.id) in ("hit", "partial") else "",
                 )
             )
     return StepRow(

@@ -99,7 +99,14 @@ def _step(number: int, step: StepRow) -> Iterator[str]:
     if step.points:
         by_judge = any(point.judge for point in step.points)
         rows = [
-            [p.say, p.own, _probe(p.probe), *([p.judge] * by_judge), literal(p.quote)] for p in step.points
+            [
+                p.say,
+                f"{p.own}; {p.doubt}" if p.doubt else p.own,
+                _probe(p.probe),
+                *([p.judge] * by_judge),
+                literal(p.quote),
+            ]
+            for p in step.points
         ]
         yield from table(
             ["key point", "you", "follow-up", *(["judge"] * by_judge), "nearest words of yours"], rows

@@ -39,6 +39,8 @@ class PointRow:
     judge: str
     quote: str
     """The nearest sentence of the answer, which may say the opposite."""
+    doubt: str = ""
+    """Reason for which the own mark does not count, "" if it does."""
 
 
 @dataclass(frozen=True)
