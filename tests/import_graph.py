@@ -1,4 +1,4 @@
-"""Which module imports which, read from the source: also imports inside functions and behind TYPE_CHECKING."""
+"""Read from the source which module imports which, also inside functions and behind TYPE_CHECKING."""
 
 from __future__ import annotations
 

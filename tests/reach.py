@@ -1,4 +1,4 @@
-"""Which tests can a change reach? Those whose source leads to a changed file, by imports, names and folders.
+"""Find the tests that a change can reach: their source leads to a changed file by imports, names and folders.
 
 A file leads to
 - what it imports. Of a package around that, only what it imports at once: `engine/__init__.py` knows `LLM`, and who
@@ -33,20 +33,20 @@ LAST_GREEN = Path(__file__).with_name("last_green.json")
 """Written by `prep test --all`: commit, date, seed and seconds of its last green run."""
 SHARED = ("pyproject.toml", "prep", ".ci/*", "environment.yml", "tests/*.py", "tests/*/conftest.py")
 SELECTS = ("tests/conftest.py", "tests/reach.py", "tests/import_graph.py")
-"""What selects tests names every part, and uses none."""
+"""They name every part, and use none."""
 SILENT = ("CHANGELOG.md", "LICENSE", "tests/last_green.json", ".gitignore")
 """Files that no slow test reads."""
 LOOKS = frozenset({"glob", "rglob", "iterdir"})
-"""What finds files by their names at run time."""
+"""Calls that find files by their names at run time."""
 STARTS = ("subprocess", "common.child_process", "multiprocessing")
 """Modules that start processes."""
 PREP = "app/cli/main.py"
 PATTERN = r"[a-z_]+\[\.\][\w\[\].+]*"
-"""How the pattern of a dotted name looks."""
+"""Matches the pattern of a dotted name."""
 
 
 class Change(NamedTuple):
-    """What differs from the last green run of everything."""
+    """The files that differ from those of the last green run of everything."""
 
     since: str
     files: frozenset[str]
@@ -110,7 +110,7 @@ def around(file: str) -> str:
 
 
 class Source:
-    """What the source of a file names."""
+    """The modules, files and patterns that the source of a file names."""
 
     def __init__(self, path: Path, root: Path) -> None:
         tree = ast.parse(path.read_text(encoding="utf-8"))
