@@ -150,6 +150,15 @@ def test_rows_of_a_large_batch_are_the_same_alone(cache: torch.dtype) -> None:
     assert_rows_are_the_same_alone(requests, query_lens, query, kv.to(cache), kv_scale)
 
 
+@pytest.mark.parametrize("group", [1, 6, 8])
+def test_many_rows_of_a_model_with_as_many_heads_as_a_task_holds_and_with_more(group: int) -> None:
+    heads = 8
+    assert constant("attention.cpp", "MAX_QUERIES") == 6 * heads
+    requests = [Request(5 + 17 * row, kv_heads=heads, group=group) for row in range(20)]
+    query, kv = torch.randn(20, heads * group, 32), torch.cat([request.kv for request in requests])
+    assert_rows_are_the_same_alone(requests, [1] * 20, query, kv)
+
+
 @pytest.mark.parametrize("more", [0, 1])
 def test_more_tasks_than_are_taken_one_by_one(more: int) -> None:
     """As many rows as still are one task for each head of the cache."""
