@@ -24,7 +24,7 @@ def replicas_of(records: list[RequestRecord]) -> list[int]:
 
 
 def run(requests: list[SimRequest], replicas: int, policy: str, **so_far: object) -> list[int]:
-    router = GatewayRouter(policy, **so_far)  # type: ignore[arg-type]
+    router = GatewayRouter(policy, **so_far)
     return replicas_of(paced().run(requests, replicas, router))
 
 
@@ -52,7 +52,7 @@ def test_the_live_pace_is_the_simulated_one(
     monkeypatch.setattr(EngineCore, "step", lambda _: "outputs")
     monkeypatch.setattr(faults, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=slept.append))
     faults.pace(PACE.step_ms, PACE.token_ms, PACE.token_ms)
-    assert EngineCore.step(core) == "outputs"  # type: ignore[arg-type, comparison-overlap]
+    assert EngineCore.step(core) == "outputs"
     assert slept == [pytest.approx(PACE.seconds(prompt + decodes))]
 
 

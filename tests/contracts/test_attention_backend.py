@@ -328,7 +328,7 @@ def test_the_choice_names_the_faster_backends_that_cannot_serve_and_why() -> Non
 
 def forms_of(backend: object) -> tuple[str, str]:
     """The modules of the functions that attend and write."""
-    return backend._attend.__module__, backend._write.__module__  # type: ignore[attr-defined]
+    return backend._attend.__module__, backend._write.__module__
 
 
 @needs_cpp

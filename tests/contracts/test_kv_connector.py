@@ -42,7 +42,7 @@ class Side:
     worker: Any
     scheduler: Any
 
-    def tell(self, loads: list[BlockTransfer] = (), saves: list[BlockTransfer] = ()) -> None:  # type: ignore[assignment]
+    def tell(self, loads: list[BlockTransfer] = (), saves: list[BlockTransfer] = ()) -> None:
         metadata = self.scheduler.build_connector_meta(list(loads), list(saves))
         if metadata is not None:
             metadata = pickle.loads(pickle.dumps(metadata))
@@ -76,7 +76,7 @@ class Pair:
         self.sides = []
         for role, its_identity in (("kv_producer", IDENTITY), ("kv_consumer", identity)):
             name = f"{cls.__module__}:{cls.__name__}"
-            config = KVTransferConfig(name, role, extra)  # type: ignore[arg-type]
+            config = KVTransferConfig(name, role, extra)
             assert connector_class(config) is cls
             cache = torch.rand(12, *SHAPE)
             worker = cls.make_worker(config, its_identity, KVBlocks(cache))

@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def hashes(hasher: BlockHasher, prompt: list[int], **keys: str | None) -> list[bytes]:
-    request = make_request("r", prompt, **keys)  # type: ignore[arg-type]
+    request = make_request("r", prompt, **keys)
     hasher.extend(request)
     return request.block_hashes
 

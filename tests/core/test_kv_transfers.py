@@ -138,7 +138,7 @@ def test_a_request_may_use_the_id_of_one_whose_load_still_runs() -> None:
     driver.step()
     driver.scheduler.abort(["a"])
     driver.add("a", PROMPT)
-    assert reason_of(driver.step(), "a").reason is Reason.KV_TRANSFER  # type: ignore[union-attr]
+    assert reason_of(driver.step(), "a").reason is Reason.KV_TRANSFER
     assert len(loads(driver)) == 1, "the blocks are on their way already"
     end(driver, finished_recving={0: 3})
     assert rows(driver.step()) == {"a": (12, 2)}

@@ -43,7 +43,7 @@ def test_the_batches_of_several_versions_of_vllm_are_read(style: str) -> None:
     read = decode((9).to_bytes(8, "big"), msgspec.msgpack.encode(raw))
     assert read == KVEventBatch(
         9, 2.5, [BlockStored([17, 18], 16, [1, 2, 3, 4], 2, "ad"), AllBlocksCleared()]
-    )  # type: ignore[list-item, arg-type]
+    )
 
 
 @pytest.mark.parametrize(

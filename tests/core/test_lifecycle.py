@@ -246,6 +246,6 @@ def test_check_integrity_names_what_is_broken(corrupt: object) -> None:
     driver.add("a", 9)
     driver.add("b", 9)
     driver.step()
-    corrupt(driver)  # type: ignore[operator]
+    corrupt(driver)
     with pytest.raises(IntegrityError, match="inconsistent"):
         driver.scheduler.check_integrity()

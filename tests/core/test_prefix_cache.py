@@ -10,7 +10,7 @@ from tests.core.driver import Driver, rows
 
 def hit_of(driver: Driver, request_id: str, prompt: list[int], **options: object) -> int:
     """Run a request alone to its end and return its prefix hit in tokens."""
-    driver.add(request_id, prompt, **options)  # type: ignore[arg-type]
+    driver.add(request_id, prompt, **options)
     driver.run()
     return driver.outputs[request_id][-1].num_cached_tokens
 
@@ -66,7 +66,7 @@ def test_of_n_samples_of_one_prompt_one_computes_it_and_the_others_wait_a_step()
         driver.add(f"{index}_r", PROMPT + [99])
     first = driver.step()
     assert rows(first) == {"0_r": (0, 13)}
-    assert reason_of(first, "7_r").reason is Reason.PREFIX_IN_FLIGHT  # type: ignore[union-attr]
+    assert reason_of(first, "7_r").reason is Reason.PREFIX_IN_FLIGHT
     second = driver.step()
     assert rows(second) == {"0_r": (13, 1)} | {f"{i}_r": (12, 1) for i in range(1, 8)}
     prefill = 13 + 7 * 1
@@ -223,7 +223,7 @@ def test_requests_that_were_not_admitted_are_not_counted() -> None:
     driver.step()
     driver.add("waits", PROMPT, max_tokens=4)
     out = driver.step()
-    assert reason_of(out, "waits").reason is Reason.NO_BLOCKS  # type: ignore[union-attr]
+    assert reason_of(out, "waits").reason is Reason.NO_BLOCKS
     assert driver.scheduler.stats.prefix_cache_queries == 0
     assert driver.scheduler.requests["waits"].num_cached_tokens == -1
 

@@ -21,9 +21,7 @@ def test_all_who_were_not_looked_at_share_one_entry() -> None:
         driver.add(f"r{index}", 4)
     out = driver.step()
     assert len(out.not_scheduled) == 1 and out.not_scheduled[0].request_id is None
-    assert {reason_of(out, f"r{index}").reason for index in range(1, 1000)} == {  # type: ignore[union-attr]
-        Reason.MAX_NUM_SEQS
-    }
+    assert {reason_of(out, f"r{index}").reason for index in range(1, 1000)} == {Reason.MAX_NUM_SEQS}
 
 
 def test_a_used_up_budget_is_the_reason_of_those_who_wait() -> None:

@@ -64,7 +64,7 @@ def test_never_more_requests_run_than_max_num_seqs() -> None:
         driver.add(request_id, 3)
     out = driver.step()
     assert set(rows(out)) == {"a", "b"}
-    assert reason_of(out, "c").reason is Reason.MAX_NUM_SEQS  # type: ignore[union-attr]
+    assert reason_of(out, "c").reason is Reason.MAX_NUM_SEQS
     driver.run()
     assert all(len(out.scheduled) <= 2 for out in driver.steps)
 
@@ -82,7 +82,7 @@ def test_without_chunked_prefill_a_prompt_waits_until_it_fits_whole() -> None:
     blocked = reason_of(out, "b")
     assert blocked is not None and blocked.reason is Reason.BUDGET_EXHAUSTED
     assert blocked.details == {"need": 12, "left": 8}
-    assert reason_of(out, "c").reason is Reason.BEHIND_IN_QUEUE  # type: ignore[union-attr]
+    assert reason_of(out, "c").reason is Reason.BEHIND_IN_QUEUE
     assert rows(driver.step()) == {"a": (12, 1), "b": (0, 12), "c": (0, 2)}
 
 
@@ -100,18 +100,18 @@ def test_without_chunked_prefill_the_budget_must_hold_the_longest_sequence() -> 
         lambda: SchedulerConfig(8, 0, 100),
         lambda: SchedulerConfig(8, 8, 1),
         lambda: SchedulerConfig(8, 8, 100, long_prefill_token_threshold=-1),
-        lambda: SchedulerConfig(8, 8, 100, policy="sjf"),  # type: ignore[arg-type]
+        lambda: SchedulerConfig(8, 8, 100, policy="sjf"),
         lambda: CacheConfig(1),
         lambda: CacheConfig(10, block_size=0),
         lambda: CacheConfig(10, watermark=1.0),
         lambda: CacheConfig(10, watermark=-0.1),
         lambda: CacheConfig(10, watermark=float("nan")),
-        lambda: CacheConfig(10, watermark="0.1"),  # type: ignore[arg-type]
+        lambda: CacheConfig(10, watermark="0.1"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(make: object) -> None:
     with pytest.raises(ConfigError):
-        make()  # type: ignore[operator]
+        make()
 
 
 # -- rejected requests
@@ -201,8 +201,8 @@ def test_no_request_overtakes_a_head_that_does_not_fit_so_it_cannot_starve() -> 
     for index in range(20):
         driver.add(f"small {index}", 4, max_tokens=2)
     out = driver.step()
-    assert reason_of(out, "large").reason is Reason.NO_BLOCKS  # type: ignore[union-attr]
-    assert reason_of(out, "small 3").reason is Reason.BEHIND_IN_QUEUE  # type: ignore[union-attr]
+    assert reason_of(out, "large").reason is Reason.NO_BLOCKS
+    assert reason_of(out, "small 3").reason is Reason.BEHIND_IN_QUEUE
     driver.run()
     order = [row.request_id for out in driver.steps for row in out.scheduled if row.init]
     assert order[:3] == ["runs", "large", "small 0"]
@@ -229,7 +229,7 @@ def test_the_hit_is_not_counted_twice_when_its_blocks_are_free() -> None:
 
 
 def two_that_do_not_fit_together(**options: object) -> Driver:
-    driver = Driver(num_blocks=8, **options)  # type: ignore[arg-type]
+    driver = Driver(num_blocks=8, **options)
     driver.add("a", 8, max_tokens=20)
     driver.add("b", 8, max_tokens=20)
     return driver
@@ -263,7 +263,7 @@ def test_the_victim_and_all_behind_it_have_a_reason() -> None:
     lost = reason_of(out, "b")
     assert lost is not None and lost.reason in (Reason.LOWER_PRIORITY, Reason.NO_BLOCKS)
     assert lost.details["need"] == 1 and lost.details["free"] == 0
-    assert reason_of(out, "c").reason is Reason.PREEMPTING  # type: ignore[union-attr]
+    assert reason_of(out, "c").reason is Reason.PREEMPTING
 
 
 def test_a_preempted_request_keeps_its_output_and_resumes_with_it() -> None:
@@ -316,7 +316,7 @@ def test_a_waiting_request_never_takes_blocks_from_a_running_one() -> None:
     driver.add("high", 16, priority=0, max_tokens=4)
     out = driver.step()
     assert set(rows(out)) == {"low"} and not out.preempted_request_ids
-    assert reason_of(out, "high").reason is Reason.NO_BLOCKS  # type: ignore[union-attr]
+    assert reason_of(out, "high").reason is Reason.NO_BLOCKS
 
 
 def test_a_request_can_be_preempted_twice_in_a_row() -> None:
@@ -435,7 +435,7 @@ def test_max_tokens_none_runs_to_max_model_len() -> None:
 def speculate(drafts: list[int], sampled_ids: list[int], **options: object) -> Driver:
     """One request that has its first token and is offered drafts, of which the model confirms some."""
     driver = Driver()
-    driver.add("a", 6, **({"max_tokens": 20} | options))  # type: ignore[arg-type]
+    driver.add("a", 6, **({"max_tokens": 20} | options))
     driver.drafts = {"a": drafts}
     driver.step()
     driver.drafts = {}

@@ -78,7 +78,7 @@ def test_a_wrong_value_is_refused_with_the_field_and_the_range(name: str, value:
 
 def test_an_unknown_name_is_refused_with_the_closest_one() -> None:
     with pytest.raises(ValueError, match="'temprature'; did you mean 'temperature'"):
-        SamplingParams(temprature=0.5)  # type: ignore[call-arg]
+        SamplingParams(temprature=0.5)
     with pytest.raises(ValueError, match="'guided_grammar'; known: n, best_of, presence_penalty"):
         SamplingParams.create(guided_grammar="x")
 
@@ -92,7 +92,7 @@ def test_combinations_that_cannot_work_are_refused() -> None:
 
 def test_stop_may_be_one_string_and_json_may_write_token_ids_as_strings() -> None:
     assert SamplingParams(stop="end").stop == ["end"]
-    assert SamplingParams(logit_bias={"7": 1}).logit_bias == {7: 1.0}  # type: ignore[dict-item]
+    assert SamplingParams(logit_bias={"7": 1}).logit_bias == {7: 1.0}
 
 
 def test_minus_one_means_a_drawn_seed() -> None:

@@ -57,7 +57,7 @@ def test_a_load_counts_an_answer_that_is_not_whole_as_an_error(name: str) -> Non
 @pytest.mark.parametrize("framing", ["chunked", "close", "length"])
 @pytest.mark.parametrize("missing", [0, 9])
 def test_a_load_counts_an_answer_as_whole_however_its_connection_ends(framing: str, missing: int) -> None:
-    report = load(Script(WHOLE, framing=framing, missing=missing))  # type: ignore[arg-type]
+    report = load(Script(WHOLE, framing=framing, missing=missing))
     assert report.errors == {} and report.num_done == 2 and report.output_tokens == 4
 
 

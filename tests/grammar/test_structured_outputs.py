@@ -139,7 +139,7 @@ def test_the_mask_leaves_replayed_decode_steps_as_they_are(make_llm: MakeLLM) ->
     sampling = [params(seed, regex="[a-z ]{20,30}", max_tokens=40) for seed in range(5)]
     wide = {"hf_overrides": {"head_dim": 16}}  # what the C++ kernels take
     replayed, eager = make_llm(**wide), make_llm(**wide, enforce_eager=True)
-    assert replayed.llm_engine.engine_core.executor.worker.runner.replays  # type: ignore[attr-defined]
+    assert replayed.llm_engine.engine_core.executor.worker.runner.replays
     assert texts(replayed.generate(["x"] * 5, sampling)) == texts(eager.generate(["x"] * 5, sampling))
 
 
@@ -199,8 +199,8 @@ def test_logprobs_are_those_of_the_model_without_the_mask(llm: LLM) -> None:
     sampling.temperature, sampling.logprobs = 0.0, 1
     masked = llm.generate("hello", sampling)[0].outputs[0]
     free = llm.generate("hello", SamplingParams(temperature=0, max_tokens=1, logprobs=20))[0].outputs[0]
-    chosen = masked.logprobs[0][masked.token_ids[0]]  # type: ignore[index]
-    best = max(free.logprobs[0].values(), key=lambda entry: entry.logprob)  # type: ignore[index]
+    chosen = masked.logprobs[0][masked.token_ids[0]]
+    best = max(free.logprobs[0].values(), key=lambda entry: entry.logprob)
     assert chosen.rank is not None and chosen.rank > 1 and chosen.logprob < best.logprob < 0
 
 
@@ -254,7 +254,7 @@ def test_wrong_values_are_refused_by_name() -> None:
     refuse("json_object must be True", json_object=False)
     refuse("disable_any_whitespace must be True or False", json={}, disable_any_whitespace="no")
     with pytest.raises(ValueError, match="must be StructuredOutputsParams"):
-        SamplingParams(structured_outputs="json")  # type: ignore[arg-type]
+        SamplingParams(structured_outputs="json")
     assert StructuredOutputsParams(json='{"type": "null"}').json_schema == {"type": "null"}
 
 

@@ -170,7 +170,7 @@ def test_a_closure_visits_each_state_once() -> None:
     class Moves(list[list[int]]):
         num_reads = 0
 
-        def __getitem__(self, index: int) -> list[int]:  # type: ignore[override]
+        def __getitem__(self, index: int) -> list[int]:
             self.num_reads += 1
             return super().__getitem__(index)
 

@@ -101,7 +101,7 @@ def test_an_interval_of_a_share_is_narrow_by_its_percentage_points(
 
 def prose(text: str, marks: dict[str, Mark], probes: dict[str, list[bool]], **more: Any) -> dict[str, float]:
     given = {"clarified": 0, "lo": 60, "hi": 150, "seconds": 60.0, "minutes": 3.0, "said": BRIEF, **more}
-    found = of_prose(text, POINTS, marks, probes, ["mechanism", "communication"], "s/x", **given)  # type: ignore[arg-type]
+    found = of_prose(text, POINTS, marks, probes, ["mechanism", "communication"], "s/x", **given)
     return {each.axis: each.value for each in found}
 
 

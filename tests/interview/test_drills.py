@@ -193,7 +193,7 @@ def test_a_healthy_run_that_misses_its_objective_is_repeated_then_ends_the_drill
 ) -> None:
     session = Session.start(DRILLS.entries["overload"])
     shares = [0.1, 1.0]
-    session._runs = lambda stage, load, tell: None  # type: ignore[assignment, return-value]
+    session._runs = lambda stage, load, tell: None
     monkeypatch.setattr("interview.drills.session.figures", lambda record, load: {})
     monkeypatch.setattr("interview.drills.session.good_share", lambda *given: shares.pop(0))
     told: list[str] = []

@@ -145,16 +145,16 @@ def spec_of(past: list[object], seed: int = 1, minutes: int = 45) -> object:
         role="inference",
         level="senior",
         minutes=minutes,
-        seed=seed,  # type: ignore[arg-type]
+        seed=seed,
     )
 
 
 def test_nothing_comes_twice_within_thirty_days_unless_nothing_is_left() -> None:
     first = spec_of([])
-    Session.start(first, sample()).close()  # type: ignore[arg-type]
-    second = spec_of(sessions())  # type: ignore[arg-type]
-    assert is_repeat(second, sessions()) and not is_repeat(first, [])  # type: ignore[arg-type]
-    assert second.warm != first.warm  # type: ignore[attr-defined]
+    Session.start(first, sample()).close()
+    second = spec_of(sessions())
+    assert is_repeat(second, sessions()) and not is_repeat(first, [])
+    assert second.warm != first.warm
     late = dt.datetime.now(dt.UTC) + dt.timedelta(days=31)
     third = choose(sample(), load_bank(), sessions(), role="sre", level="mid", minutes=20, seed=1, now=late)
     assert not is_repeat(third, sessions())

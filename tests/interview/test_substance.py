@@ -227,7 +227,7 @@ AFFIRMED = (
 def judged(text: str) -> dict[str, Evidence]:
     points = {point.id: "hit" for point in CAPACITY}
     found = of_prose(
-        text, CAPACITY, points, {"peak": [True, True]}, ["mechanism", "communication"], "s/x",  # type: ignore[arg-type]
+        text, CAPACITY, points, {"peak": [True, True]}, ["mechanism", "communication"], "s/x",
         clarified=0, lo=60, hi=150, seconds=60.0, minutes=3.0,
     )  # fmt: skip
     return {each.axis: each for each in found}

@@ -118,7 +118,7 @@ def test_without_a_compiler_the_next_step_is_told(lab: Lab, monkeypatch: pytest.
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lab", [CUDA, TRITON], ids=lambda lab: lab.number)
-def test_the_report_of_the_reference(lab) -> None:  # type: ignore[no-untyped-def]
+def test_the_report_of_the_reference(lab) -> None:
     run = CliRunner().invoke(app, ["kernels", "lab", lab.number, "--solution", "--json"])
     assert run.exit_code == 0, run.output
     reports = json.loads(run.stdout)["gpu"]

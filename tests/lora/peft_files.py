@@ -24,7 +24,7 @@ def matrices(targets: Sequence[str]) -> dict[str, tuple[int, int]]:
     """[out, in] of every matrix of `shop` that these modules name, by its name there."""
     stored = load_file(str(SHOP / "model.safetensors"))
     return {
-        name.removesuffix(".weight"): tuple(weight.shape)  # type: ignore[misc]
+        name.removesuffix(".weight"): tuple(weight.shape)
         for name, weight in stored.items()
         if name.split(".")[-2] in targets
     }

@@ -37,7 +37,7 @@ class Steps:
             self.num_accepted += core.scheduler.stats.num_accepted_tokens
             return outputs
 
-        core.step = counted  # type: ignore[method-assign]
+        core.step = counted
 
 
 def answers(llm: LLM, adapters: list[Path], params: SamplingParams) -> list[RequestOutput]:

@@ -122,7 +122,7 @@ def needed() -> list[tuple[str, tuple[str, ...], str, str]]:
             _, names, command, extra = node.args
             libraries = (
                 known.get(names.id, LIBRARIES) if isinstance(names, ast.Name)
-                else [each.value for each in names.elts if isinstance(each, ast.Constant)]  # type: ignore[attr-defined]
+                else [each.value for each in names.elts if isinstance(each, ast.Constant)]
             )  # fmt: skip
             found.append((str(path), tuple(libraries), ast.literal_eval(command), ast.literal_eval(extra)))
     return found

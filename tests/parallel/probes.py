@@ -22,19 +22,19 @@ def watch_rows(worker: Worker) -> None:
     """From here on, remember the rows of every batch in their order."""
     inputs = worker.runner._inputs
     build = inputs.build
-    worker.seen_rows = []  # type: ignore[attr-defined]
+    worker.seen_rows = []
 
     def remember(rows: list[Scheduled], *rest: object) -> ModelInput:
-        batch = build(rows, *rest)  # type: ignore[arg-type]
+        batch = build(rows, *rest)
         order = [(row.request_id, row.start, row.num_tokens) for row in batch.rows]
-        worker.seen_rows.append((order, batch.input_ids.tolist()))  # type: ignore[attr-defined]
+        worker.seen_rows.append((order, batch.input_ids.tolist()))
         return batch
 
-    inputs.build = remember  # type: ignore[method-assign]
+    inputs.build = remember
 
 
 def seen_rows(worker: Worker) -> list[object]:
-    return worker.seen_rows  # type: ignore[attr-defined]
+    return worker.seen_rows
 
 
 def traffic(worker: Worker) -> dict[str, dict[str, int]]:
@@ -59,4 +59,4 @@ def arm(worker: Worker, rank: int, what: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         raise ArithmeticError("planted")
 
-    worker.execute = disaster  # type: ignore[assignment, method-assign]
+    worker.execute = disaster

@@ -33,7 +33,7 @@ def core_of(llm: LLM | AsyncLLM) -> DataParallelCore:
 
 
 def pids(core: DataParallelCore) -> list[int]:
-    return [link.remote.pid for link in core._links]  # type: ignore[attr-defined]
+    return [link.remote.pid for link in core._links]
 
 
 def test_two_replicas_say_what_one_engine_says_and_share_the_work(

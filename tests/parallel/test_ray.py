@@ -45,7 +45,7 @@ def core_of(llm: LLM) -> DataParallelCore:
 
 
 def pids(core: DataParallelCore) -> list[int]:
-    return [link.remote.pid for link in core._links]  # type: ignore[attr-defined]
+    return [link.remote.pid for link in core._links]
 
 
 def processes_of_ray() -> set[int]:

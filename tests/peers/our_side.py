@@ -47,5 +47,5 @@ def _count_steps(llm: LLM) -> dict[str, int]:
             counters[name] += getattr(core.scheduler.stats, ours)
         return outputs
 
-    core.step = counted  # type: ignore[method-assign]
+    core.step = counted
     return counters

@@ -103,7 +103,7 @@ class _AbsentModules(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self, is_package=True) if fullname.split(".")[0] == "vllm" else None
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__getattr__ = absent  # type: ignore[method-assign]
+        module.__getattr__ = absent
 
 
 def absent(name: str) -> Any:
@@ -130,7 +130,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, content in replaced.items():
         parent, _, last = name.rpartition(".")
         if parent == "tests":
-            sys.modules.setdefault(parent, ModuleType(parent)).__path__ = []  # type: ignore[attr-defined]
+            sys.modules.setdefault(parent, ModuleType(parent)).__path__ = []
         module = sys.modules[name] = ModuleType(name)
         vars(module).update(content, __path__=[])
         setattr(import_module(parent), last, module)

@@ -559,7 +559,7 @@ def mutated(mutation: Mutation | None, test_file: str) -> Iterator[ModuleType]:
         del sys.modules[name]
     finder = _Finder(mutation) if mutation is not None else None
     if finder is not None:
-        sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, finder)
     try:
         tests = importlib.import_module(f"tests.quizzes.{test_file}")
         if finder is not None:
@@ -567,7 +567,7 @@ def mutated(mutation: Mutation | None, test_file: str) -> Iterator[ModuleType]:
         yield tests
     finally:
         if finder is not None:
-            sys.meta_path.remove(finder)  # type: ignore[arg-type]
+            sys.meta_path.remove(finder)
         for name in [name for name in sys.modules if _is_fresh(name)]:
             del sys.modules[name]
         sys.modules.update(before)

@@ -43,7 +43,7 @@ def in_a_mock_round_on_a_program(folder: Path) -> list[str]:
 def in_a_quiz(folder: Path) -> list[str]:
     path = folder / "program.py"
     path.write_text("def f(): pass", encoding="utf-8")
-    found = quiz._check(SimpleNamespace(quiet=True), Program(folder="block_manager"), path)  # type: ignore[arg-type]
+    found = quiz._check(SimpleNamespace(quiet=True), Program(folder="block_manager"), path)
     assert found is not None
     return [result.why for result in found]
 

@@ -120,7 +120,7 @@ def test_no_alert_for_a_backend_that_is_drained_or_for_what_no_backend_has() -> 
     class Leaving:
         name, is_healthy, is_draining, breaker, load = "a", False, True, Breaker(), 0
 
-    registry = GatewayMetrics([Leaving()]).registry  # type: ignore[list-item]
+    registry = GatewayMetrics([Leaving()]).registry
     found = {metric.name: metric.samples for metric in registry.collect()}
     assert not found["gateway_backend_up"] and len(found["gateway_backend_load"]) == 1
     assert [status_class(status) for status in (200, 404, 499, 500, 501, 503)] == [

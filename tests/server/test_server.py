@@ -113,7 +113,7 @@ def test_the_official_client_uses_every_endpoint(client: openai.OpenAI) -> None:
         messages=messages,
         response_format={"type": "json_schema", "json_schema": schema},
         max_tokens=9,
-    )  # type: ignore[call-overload]
+    )
     assert forced.choices[0].message.content in ('"yes"', '"no"')
     adapted = client.chat.completions.create(model="recommend", messages=messages, max_tokens=4)
     assert adapted.model == "recommend"

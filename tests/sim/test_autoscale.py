@@ -53,7 +53,7 @@ def look(now: float = 0.0, ready: int = 10, starting: int = 0, load: float = 0.0
 
 
 def hpa(**settings: object) -> Hpa:
-    return Hpa(lambda seen: seen.unfinished, 10.0, **settings)  # type: ignore[arg-type]
+    return Hpa(lambda seen: seen.unfinished, 10.0, **settings)
 
 
 # -- Kubernetes
@@ -236,7 +236,7 @@ def test_a_verdict_follows_from_the_settings_next_to_ours(
 ) -> None:
     def result(name: str, hours: float, violated: float) -> Result:
         day = SimpleNamespace(violated=violated, replica_hours=hours)
-        return Result(name, "", Tried(hours, violated, 0, 0), True, [], [day, day])  # type: ignore[list-item]
+        return Result(name, "", Tried(hours, violated, 0, 0), True, [], [day, day])
 
     assert (
         verdict(result("ours", 1.0, 0.2), {role: result("HPA", *each) for role, each in rivals.items()})

@@ -27,7 +27,7 @@ from engine.sim.models import get_model
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def prep(*arguments: str):  # type: ignore[no-untyped-def]
+def prep(*arguments: str):
     return CliRunner().invoke(app, ["sim", *arguments])
 
 
@@ -184,9 +184,9 @@ def test_a_calibration_is_kept_beside_others_and_used_by_its_model(cache: Path) 
         save_calibration(Calibration(name, "bfloat16", rates, 1, 10, 0.05))
     save_calibration(Calibration("shop", "float32", RATES, 1, 10, 0.05))
     assert len(load_calibrations()) == 3
-    assert rates_on_cpu(get_model("shop"), "bfloat16").rates.flops == 1.0  # type: ignore[union-attr]
-    assert rates_on_cpu(get_model("shop"), "float32").rates == RATES  # type: ignore[union-attr]
-    assert rates_on_cpu(get_model("qwen2.5-0.5b"), "bfloat16").model == "dummy-386m"  # type: ignore[union-attr]
+    assert rates_on_cpu(get_model("shop"), "bfloat16").rates.flops == 1.0
+    assert rates_on_cpu(get_model("shop"), "float32").rates == RATES
+    assert rates_on_cpu(get_model("qwen2.5-0.5b"), "bfloat16").model == "dummy-386m"
     assert rates_on_cpu(get_model("shop"), "int8") is None
     assert calibration_file().parent == cache / "cache"
 

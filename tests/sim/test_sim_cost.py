@@ -38,7 +38,7 @@ loads = st.one_of(
 
 
 def ideal(model: str, gpu: str, dtype: str = "bfloat16", **more: object) -> CostModel:
-    asked = Deployment(get_model(model), get_hardware(gpu), dtype=dtype, **more)  # type: ignore[arg-type]
+    asked = Deployment(get_model(model), get_hardware(gpu), dtype=dtype, **more)
     return CostModel(asked, Rates.of(asked.hardware, asked.precision.compute_dtype(asked.hardware), IDEAL))
 
 

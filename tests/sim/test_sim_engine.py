@@ -42,7 +42,7 @@ class ConstantCost:
 
 
 def small(**more: object) -> Deployment:
-    return Deployment(get_model("llama-3-8b"), get_hardware("h100"), **more)  # type: ignore[arg-type]
+    return Deployment(get_model("llama-3-8b"), get_hardware("h100"), **more)
 
 
 def test_every_request_finishes_and_every_token_is_counted() -> None:
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_run_and_another_a_different_one() -> None:
 def test_a_single_server_queue_waits_as_long_as_pollaczek_and_khinchine_say() -> None:
     """M/D/1: one request at a time, constant service S, load rho: mean wait rho S / (2 (1 - rho))."""
     service, load = 1.0, 0.7
-    engine = SimEngine(SchedulerConfig(64, 1, 64), CacheConfig(10), ConstantCost(service / 4))  # type: ignore[arg-type]
+    engine = SimEngine(SchedulerConfig(64, 1, 64), CacheConfig(10), ConstantCost(service / 4))
     report = simulate(engine, Workload(10_000, load / service, FIXED("8"), FIXED("4")))
     assert report.queue is not None
     assert report.queue.mean == pytest.approx(load * service / (2 * (1 - load)), rel=0.08)
@@ -103,14 +103,14 @@ def test_littles_law_holds_for_the_queue_and_for_the_batch() -> None:
 
 
 def test_a_step_under_way_does_not_see_who_arrives() -> None:
-    engine = SimEngine(SchedulerConfig(64, 4, 64), CacheConfig(40), ConstantCost(1.0))  # type: ignore[arg-type]
+    engine = SimEngine(SchedulerConfig(64, 4, 64), CacheConfig(40), ConstantCost(1.0))
     engine.run([SimRequest(0, 0.0, 8, 5), SimRequest(1, 2.5, 8, 1)])
     late = next(record for record in engine.recorder.finished if record.request.index == 1)
     assert (late.scheduled, late.first_token) == (3.0, 4.0)
 
 
 def test_idle_time_passes_at_no_cost() -> None:
-    engine = SimEngine(SchedulerConfig(64, 4, 64), CacheConfig(40), ConstantCost(1.0))  # type: ignore[arg-type]
+    engine = SimEngine(SchedulerConfig(64, 4, 64), CacheConfig(40), ConstantCost(1.0))
     engine.run([SimRequest(0, 0.0, 8, 2), SimRequest(1, 1e6, 8, 2)])
     assert engine.now == 1e6 + 2
     assert engine.recorder.num_steps == 4
@@ -135,7 +135,7 @@ def test_a_smaller_budget_shortens_the_worst_gap_and_lengthens_the_first_token()
     """E15: a long prompt beside decodes."""
     work = [SimRequest(0, 0.0, 50, 200), SimRequest(1, 0.5, 8000, 2)]
     reports = [simulate(make_engine(small(max_num_batched_tokens=budget)), work) for budget in (512, 8192)]
-    (small_gap, small_ttft), (large_gap, large_ttft) = ((r.itl.max, r.ttft.max) for r in reports)  # type: ignore[union-attr]
+    (small_gap, small_ttft), (large_gap, large_ttft) = ((r.itl.max, r.ttft.max) for r in reports)
     assert small_gap < large_gap / 4
     assert small_ttft > large_ttft
 
@@ -144,7 +144,7 @@ def test_fewer_seats_mean_faster_tokens_and_longer_waits() -> None:
     """E16."""
     work = list(Workload(400, 40, FIXED("400"), FIXED("100")))
     few, many = (simulate(make_engine(small(max_num_seqs=seats)), work) for seats in (8, 256))
-    assert few.itl.mean < many.itl.mean and few.ttft.mean > many.ttft.mean  # type: ignore[union-attr]
+    assert few.itl.mean < many.itl.mean and few.ttft.mean > many.ttft.mean
     assert few.output_tokens_per_s < many.output_tokens_per_s
 
 
@@ -183,7 +183,7 @@ def test_the_simulator_decides_what_the_live_engine_decides() -> None:
     engine = SimEngine(
         core.config.scheduler,
         core.config.cache,
-        ConstantCost(1.0),  # type: ignore[arg-type]
+        ConstantCost(1.0),
         on_step=lambda out, load, seconds: simulated.append(decisions(out)),
     )
     work = [
@@ -198,7 +198,7 @@ def test_the_simulator_decides_what_the_live_engine_decides() -> None:
         live.append(decisions(out))
         return out
 
-    core.scheduler.schedule = noted  # type: ignore[method-assign]
+    core.scheduler.schedule = noted
     try:
         step = 0
         while work or core.has_unfinished():
@@ -249,7 +249,7 @@ def test_offloading_brings_evicted_prefixes_back_from_the_host() -> None:
     without = simulate(make_engine(small(), num_blocks=150), work)
     with_host = simulate(make_engine(small(), num_blocks=150, kv_offloading_size=4.0), work)
     assert without.prefix_cache_hit_rate < 0.1 < with_host.prefix_cache_hit_rate
-    assert with_host.ttft.p50 < without.ttft.p50  # type: ignore[union-attr]
+    assert with_host.ttft.p50 < without.ttft.p50
 
 
 # -- workloads
@@ -257,7 +257,7 @@ def test_offloading_brings_evicted_prefixes_back_from_the_host() -> None:
 
 def test_arrivals_have_the_rate_and_the_burstiness_that_were_asked_for() -> None:
     for arrivals, cv, expected in (("poisson", 1, 1), ("gamma", 3, 3), ("constant", 1, 0)):
-        work = list(Workload(20_000, 5, FIXED("1"), FIXED("1"), arrivals, cv))  # type: ignore[arg-type]
+        work = list(Workload(20_000, 5, FIXED("1"), FIXED("1"), arrivals, cv))
         gaps = [b.arrival - a.arrival for a, b in zip(work, work[1:], strict=False)]
         mean = sum(gaps) / len(gaps)
         spread = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps))

@@ -32,12 +32,12 @@ SCALING = AutoscalerConfig(
 )
 
 
-def engine_with(num_blocks: int = 3000):  # type: ignore[no-untyped-def]
+def engine_with(num_blocks: int = 3000):
     return lambda: make_engine(DEPLOYMENT, num_blocks=num_blocks)
 
 
 def serve(router: str, work: object, replicas: int = 4, num_blocks: int = 3000) -> FleetReport:
-    return Fleet(engine_with(num_blocks), replicas, make_router(router)).run(work)  # type: ignore[arg-type]
+    return Fleet(engine_with(num_blocks), replicas, make_router(router)).run(work)
 
 
 SHARED = list(Workload(600, 30, Lengths(700, 700), Lengths(20, 60), num_prefixes=30, prefix_len=640, seed=2))
@@ -71,14 +71,14 @@ def test_affinity_hits_more_and_balances_less_than_taking_turns() -> None:
     assert hits["prefix-affinity"] > hits["round-robin"] + 0.2
     assert hits["consistent-hash"] > hits["round-robin"] + 0.2
     assert by_router["consistent-hash"].balance > by_router["bounded-load"].balance >= 1
-    assert by_router["round-robin"].run.ttft.mean > by_router["prefix-affinity"].run.ttft.mean  # type: ignore[union-attr]
+    assert by_router["round-robin"].run.ttft.mean > by_router["prefix-affinity"].run.ttft.mean
 
 
 def test_least_loaded_beats_turns_when_some_requests_are_huge() -> None:
     work = [SimRequest(i, 0.05 * i, 4000 if i % 4 == 0 else 50, 200 if i % 4 == 0 else 5) for i in range(200)]
     turns, least, tokens = (serve(name, work) for name in ("round-robin", "least-loaded", "token-aware"))
-    assert least.run.ttft.p90 < turns.run.ttft.p90  # type: ignore[union-attr]
-    assert tokens.run.ttft.p90 < turns.run.ttft.p90  # type: ignore[union-attr]
+    assert least.run.ttft.p90 < turns.run.ttft.p90
+    assert tokens.run.ttft.p90 < turns.run.ttft.p90
 
 
 def test_a_replica_that_leaves_the_ring_moves_only_its_own_keys() -> None:
@@ -166,7 +166,7 @@ def test_overload_that_cannot_be_answered_is_counted() -> None:
 def test_thrash_is_a_change_undone_soon() -> None:
     events = [
         ScaleEvent(t, kind, 0, 0, 0) for t, kind in ((0, "out"), (100, "in"), (2000, "out"), (2100, "out"))
-    ]  # type: ignore[arg-type]
+    ]
     assert count_thrash(events) == 1
 
 
@@ -176,7 +176,7 @@ def test_thrash_is_a_change_undone_soon() -> None:
 )
 def test_rules_that_cannot_work_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
-        replace(SCALING, **change)  # type: ignore[arg-type]
+        replace(SCALING, **change)
 
 
 # -- autoscaler: in a fleet
@@ -268,9 +268,9 @@ def test_long_prompts_disturb_decodes_less_when_apart_and_a_slow_link_costs_the_
         ).run(work)
         for name in ("nvlink4", "ethernet-100g")
     }
-    assert fleet["nvlink4"].run.itl.p99 < together.itl.p99  # type: ignore[union-attr]
+    assert fleet["nvlink4"].run.itl.p99 < together.itl.p99
     assert fleet["ethernet-100g"].mean_transfer_seconds > 10 * fleet["nvlink4"].mean_transfer_seconds
-    assert fleet["ethernet-100g"].run.itl.max > fleet["nvlink4"].run.itl.max  # type: ignore[union-attr]
+    assert fleet["ethernet-100g"].run.itl.max > fleet["nvlink4"].run.itl.max
 
 
 def test_kv_that_does_not_fit_is_computed_again() -> None:

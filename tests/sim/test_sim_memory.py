@@ -15,7 +15,7 @@ from engine.sim.models import get_model
 
 
 def deployment(model: str = "llama-3-8b", gpu: str = "h100", **more: object) -> Deployment:
-    return Deployment(get_model(model), get_hardware(gpu), **more)  # type: ignore[arg-type]
+    return Deployment(get_model(model), get_hardware(gpu), **more)
 
 
 def test_the_parts_of_the_memory_add_up() -> None:
@@ -76,7 +76,7 @@ def test_a_model_that_is_too_large_says_by_how_much_and_what_would_fit() -> None
     message = str(caught.value)
     assert caught.value.short_by / GIB == pytest.approx(
         float(re.search(r"short by ([\d.]+)", message)[1]), abs=0.06
-    )  # type: ignore[index]
+    )
     assert "--tp 2" in message and "--dtype fp8" in message and "--gpu b200" in message
 
 
@@ -105,8 +105,8 @@ def test_every_remedy_that_is_named_works(model: str) -> None:
             "--max-model-len": {"max_model_len": value},
             "--gpu": {"hardware": get_hardware(value) if flag == "--gpu" else None},
         }[flag]
-        change = {key: int(entry) if str(entry).isdigit() else entry for key, entry in change.items()}  # type: ignore[union-attr, attr-defined]
-        plan_memory(replace(asked, **change))  # type: ignore[arg-type]
+        change = {key: int(entry) if str(entry).isdigit() else entry for key, entry in change.items()}
+        plan_memory(replace(asked, **change))
 
 
 @pytest.mark.parametrize(

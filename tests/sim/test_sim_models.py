@@ -138,7 +138,7 @@ def test_a_window_bounds_the_kv_of_a_sequence() -> None:
 )
 def test_an_unknown_name_gets_the_closest_one_and_the_list(lookup: object, wrong: str, right: str) -> None:
     with pytest.raises(ConfigError, match=f"did you mean '{right}'.*known: ") as caught:
-        lookup(wrong)  # type: ignore[operator]
+        lookup(wrong)
     assert all(name in str(caught.value) for name in (MODELS if lookup is get_model else GPUS))
 
 

@@ -91,7 +91,7 @@ def test_a_faster_link_makes_swapping_win_sooner() -> None:
 @pytest.mark.parametrize("bad", [{"rate": 0}, {"prompt": 0}, {"utilisation": 1.5}])
 def test_sums_without_a_meaning_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
-        size(DEPLOYMENT, **{"rate": 1, "prompt": 10, "output": 10, **bad})  # type: ignore[arg-type]
+        size(DEPLOYMENT, **{"rate": 1, "prompt": 10, "output": 10, **bad})
 
 
 def test_the_command_prints_the_same_for_people_and_scripts() -> None:

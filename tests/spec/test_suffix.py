@@ -121,7 +121,7 @@ def test_a_second_sample_is_drafted_from_the_first_ones_answer() -> None:
         with LLM("shop", max_num_seqs=1, num_gpu_blocks_override=64, speculative_config=config) as llm:
             core = llm.llm_engine.engine_core
             step, counted = core.step, []
-            core.step = lambda step=step, counted=counted: (counted.append(1), step())[1]  # type: ignore[method-assign]
+            core.step = lambda step=step, counted=counted: (counted.append(1), step())[1]
             outputs = llm.generate(prompts, params, use_tqdm=False)
             answers[name] = [list(output.outputs[0].token_ids) for output in outputs]
             steps[name] = len(counted)

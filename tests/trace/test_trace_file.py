@@ -360,7 +360,7 @@ def test_a_scheduler_without_a_block_pool_is_refused_by_name(tmp_path: Path) -> 
         requests: dict[str, Request] = {}
 
     with pytest.raises(TraceError, match="Mine cannot be traced: it has no kv.pool"):
-        TraceWriter(tmp_path / "run.itrace", header(), Mine())  # type: ignore[arg-type]
+        TraceWriter(tmp_path / "run.itrace", header(), Mine())
 
 
 def test_a_step_without_work_is_recorded_too(tmp_path: Path) -> None:

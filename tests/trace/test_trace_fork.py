@@ -212,7 +212,7 @@ def test_headers_hold_nested_settings_as_objects(tmp_path: Path) -> None:
 
 
 def test_drafts_are_replayed_by_position() -> None:
-    request = ScriptedRequest(None, "length", list(range(20)))  # type: ignore[arg-type]
+    request = ScriptedRequest(None, "length", list(range(20)))
     assert request.drafts_at(3) == (0, 0)
     request.rows = {5: DraftRow(4, 2, 3), 8: DraftRow(3, 0, 1)}
     assert [request.drafts_at(n) for n in range(4, 10)] == [(0, 0), (4, 2), (3, 1), (2, 0), (3, 0), (0, 0)]
@@ -258,7 +258,7 @@ def test_what_cannot_be_repeated_is_said() -> None:
         def events(self, kind: str) -> list[Any]:
             return []
 
-    warnings = " ".join(read_script(Recorded()).warnings)  # type: ignore[arg-type]
+    warnings = " ".join(read_script(Recorded()).warnings)
     assert "grammar" in warnings and "connector" in warnings and "images" in warnings
 
 
@@ -374,7 +374,7 @@ class Thrashes(Scheduler):
 
 class Mute(Scheduler):
     def schedule(self) -> SchedulerOutput:
-        return None  # type: ignore[return-value]
+        return None
 
 
 BROKEN = {

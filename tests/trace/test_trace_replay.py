@@ -199,7 +199,7 @@ def test_owners_of_a_shared_block_are_all_named(tmp_path: Path) -> None:
     assert [event.request_id for event in reader.events("hit")] == ["r1", "r2"]
 
 
-def step(scheduler, tracer: TraceWriter) -> SchedulerOutput:  # type: ignore[no-untyped-def]
+def step(scheduler, tracer: TraceWriter) -> SchedulerOutput:
     out = scheduler.schedule()
     result = sample(scheduler, out, random.Random(0)) if out.scheduled else ModelRunnerOutput()
     tracer.step(out, result, scheduler.update(out, result), 0.001)

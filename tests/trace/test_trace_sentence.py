@@ -97,7 +97,7 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
     def spy_finish(self: Scheduler, request: Request, status: object) -> None:
         held = sum(block is not self.kv.pool.null_block for block in request.blocks)
         seen.returned[self.stats.step, request.request_id] = held + (0 if status is ABORTED else seen.slid)
-        finish(self, request, status)  # type: ignore[arg-type]
+        finish(self, request, status)
 
     monkeypatch.setattr(KVManager, "free_behind_window", spy_slide)
     monkeypatch.setattr(KVManager, "describe", spy_stats)

@@ -97,7 +97,7 @@ class Totals:
     def __init__(self, engine: EngineCore) -> None:
         self.sums: dict[str, int] = {}
         self._update = engine.scheduler.update
-        engine.scheduler.update = self._counted  # type: ignore[method-assign]
+        engine.scheduler.update = self._counted
         self._scheduler = engine.scheduler
 
     def _counted(self, *arguments: Any) -> list[EngineCoreOutput]:

@@ -59,7 +59,7 @@ def test_axe_finds_nothing_and_there_is_one_h1(app_url: str, tab: Page, axe: str
     title = opened(tab, app_url, page)
     expect(title).to_have_count(1)
     for scheme in ("dark", "light"):
-        tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        tab.emulate_media(color_scheme=scheme)
         tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         tab.evaluate(axe)
         assert not tab.evaluate(FIND, OF_STREAMLIT), scheme
@@ -83,7 +83,7 @@ def test_the_block_map_follows_the_systems_theme_at_once(app_url: str, tab: Page
     opened(tab, app_url, "step")
     expect(tab.locator(".step-view[data-details=ready]")).to_be_visible()
     for scheme, ground in (("light", [255, 255, 255]), ("dark", [11, 16, 32])):
-        tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        tab.emulate_media(color_scheme=scheme)
         corner = """async (canvas) => {
             for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
             const at = [canvas.width - 1, canvas.height - 1, 1, 1];

@@ -45,7 +45,7 @@ def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple
 
 def focus_and_press(tab: Page, role: str, name: str, key: str = "Enter") -> None:
     """Press a key on a control, which the Tab key reaches."""
-    control = tab.get_by_role(role, name=name)  # type: ignore[arg-type]
+    control = tab.get_by_role(role, name=name)
     control.wait_for()
     tab.locator(AT_REST).wait_for()
     control.focus()

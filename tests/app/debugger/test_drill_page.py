@@ -164,7 +164,7 @@ def test_each_look_shows_its_figures_beside_those_of_yesterday(open_page: Opener
     for name in LOOKS:
         press(app, f"drill_look_{name}")
         assert f"{name}: {LOOKS[name].shows}" in said(app)
-        charts = charts_of(name, session.record, session.before)  # type: ignore[arg-type]
+        charts = charts_of(name, session.record, session.before)
         assert bool(charts.pairs) == bool(
             [each for each in app.get("bidi_component") if "lines" in str(each.proto)]
         )

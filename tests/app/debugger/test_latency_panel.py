@@ -78,7 +78,7 @@ def test_a_request_is_outside_by_the_limits_that_it_misses_and_one_token_has_no_
         "TPOT": np.array([2.0, math.nan, 4.0]),
         "E2E": np.array([9.0, 9.0, 90.0]),
     }
-    good = within_limits(Latencies([4, 5, 7], values, 0), {"TTFT": 5.0, "TPOT": 3.0, "E2E": 50.0})  # type: ignore[arg-type]
+    good = within_limits(Latencies([4, 5, 7], values, 0), {"TTFT": 5.0, "TPOT": 3.0, "E2E": 50.0})
     assert good.outside == [(5, ["TTFT"]), (7, ["TPOT", "E2E"])]
     assert good.within == {"TTFT": 2, "TPOT": 2, "E2E": 2} and good.all == 1
 

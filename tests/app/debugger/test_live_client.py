@@ -148,7 +148,7 @@ def test_nobody_there_a_wrong_token_and_addresses_of_something_else(engine: Smal
         with pytest.raises(LiveError, match=words):
             registry.attach(url)
     server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
-    server.RequestHandlerClass.log_message = lambda *_: None  # type: ignore[method-assign]
+    server.RequestHandlerClass.log_message = lambda *_: None
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     with pytest.raises(LiveError, match="is not a debug port"):
         registry.attach(f"http://127.0.0.1:{server.server_port}/?token=x")

@@ -156,7 +156,7 @@ def test_what_cannot_be_served_is_refused_at_the_door_and_the_rest_goes_on(start
     ],
 )
 def test_every_knob_starts_runs_and_replays(started: list[LiveRun], changes: dict[str, object]) -> None:
-    settings = LiveSettings(**{"num_blocks": 48, **changes})  # type: ignore[arg-type]
+    settings = LiveSettings(**{"num_blocks": 48, **changes})
     important = settings.policy == "priority"
     traffic = TRAFFIC._replace(answer_tokens=80, priorities=important, adapters=settings.adapters)
     run = registry.start(settings, workloads.make("bursts", traffic), "knob")

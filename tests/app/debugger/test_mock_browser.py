@@ -210,7 +210,7 @@ def test_an_interview_by_keyboard(
             if kind == "menu" and "reloaded" not in pictured:
                 pictured.add("reloaded")
                 tab.reload()
-                assert shown(tab).turn.id == session.turn.id  # type: ignore[union-attr]
+                assert shown(tab).turn.id == session.turn.id
             type_reply(tab, session.turn, candidate.reply(session.turn)[0])
             _until_answered(session)
     tab.get_by_role("button", name="Download as HTML").wait_for()
@@ -229,9 +229,9 @@ def test_a_draft_survives_a_reload_and_the_clock_ticks_alone(url: str, tab: Page
     with Runner() as runner:
         session = shown(tab)
         candidate = Candidate("excellent", session, runner)
-        while not isinstance(session.turn.want, Prose):  # type: ignore[union-attr]
+        while not isinstance(session.turn.want, Prose):
             candidate.session = session
-            type_reply(tab, session.turn, candidate.reply(session.turn)[0])  # type: ignore[arg-type]
+            type_reply(tab, session.turn, candidate.reply(session.turn)[0])
             _until_answered(session)
             session = shown(tab)
     tab.keyboard.type("Slots are refilled")

@@ -298,7 +298,7 @@ def test_checks_of_a_program_are_listed_and_its_file_is_the_terminals(
     results = [Checked(["fills"], ["stops"], ["stops: <it> runs on"]), Checked(["fills", "stops"], [])]
     monkeypatch.setattr(coding, "check", lambda code, source: results.pop(0))
     app = open_page(begun("program#code"))
-    assert app.text_area[0].value.strip() == coding.start(held().turn.want.code).strip()  # type: ignore[attr-defined]
+    assert app.text_area[0].value.strip() == coding.start(held().turn.want.code).strip()
     app.text_area[0].set_value("   ")
     button(app, "Check").click().run()
     assert "The program is empty." in said(app)
@@ -417,6 +417,6 @@ def test_only_the_stages_of_a_session_are_listed(tmp_path: Path, monkeypatch: py
     shown = {}
     for minutes in (20, 45):
         with start(f"s{minutes}", minutes) as session:
-            shown[minutes] = stages(SimpleNamespace(session=session, turn=session.turn))  # type: ignore[arg-type]
+            shown[minutes] = stages(SimpleNamespace(session=session, turn=session.turn))
     assert "Refute it" in shown[45] and "Refute it" not in shown[20]
     assert "Experiment" in shown[20] and "Warm-up" not in shown[20]

@@ -112,7 +112,7 @@ def test_the_answer_is_in_the_file_before_the_experiment_runs(
     def looked(runner: Runner, *args: object, **more: object) -> object:
         with State.open() as state:
             seen.append([each.answer for each in state.predictions()])
-        return run(runner, *args, **more)  # type: ignore[arg-type]
+        return run(runner, *args, **more)
 
     monkeypatch.setattr(Runner, "run", looked)
     commit(app, {"static": "100", "continuous": "7*9"})

@@ -45,7 +45,7 @@ def test_a_recording_says_nothing_of_the_machine_it_was_made_on(run_id: str) -> 
 
 @pytest.mark.parametrize("entry", load_catalogue().values(), ids=lambda entry: entry.id)
 def test_what_to_look_at_happens(entry: object) -> None:
-    found = load_catalogue()[entry.id]  # type: ignore[attr-defined]
+    found = load_catalogue()[entry.id]
     assert found.look.step(open_run(found.id).index) is not None
     assert set(found.topics) <= set(TOPICS)
 

@@ -181,7 +181,7 @@ def test_bars_are_the_phases_cut_to_the_window(
     for number, (start, stretches) in enumerate(drawn):
         life, at = [], start
         for phase, steps in stretches:
-            life.append(PhaseSpan(phase, at, at + steps - 1))  # type: ignore[arg-type]
+            life.append(PhaseSpan(phase, at, at + steps - 1))
             at += steps
         all_lives.append((number, life))
     last = first + length
