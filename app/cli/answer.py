@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from rich.markup import escape
@@ -10,6 +11,9 @@ from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from app.cli.quiz.start import open_bank
 from quizzes.question_bank import Bank, codes
+
+_CODE = re.compile(r"([QXY])0*([0-9]+)", re.IGNORECASE)
+"""A numbered question or a contradiction."""
 
 
 def answer(
@@ -34,6 +38,7 @@ def answer(
     from app.cli.quiz import showing
     from quizzes.instance import draw
 
+    which = _as_listed(which)
     bank = open_bank()
     if list_ or not which:
         return _list(bank, json)
@@ -52,9 +57,9 @@ def answer(
         if json:
             continue
         if question_id != which:
-            listed = codes()[which.upper()]
+            listed = codes()[which]
             if listed.casefold() != question.title.casefold():
-                heading = f"{which.upper()} {escape(listed)} Answered by {question_id}."
+                heading = f"{which} {escape(listed)} Answered by {question_id}."
                 terminal.out().print(f"\n[dim]{heading}[/]")
         showing.console().print(f"\n[bold]{question_id}[/]")
         showing.body(instance)
@@ -107,17 +112,24 @@ def _show_cards(name: str, json: bool) -> bool:
     return bool(found)
 
 
+def _as_listed(which: str) -> str:
+    """Return a code as --list shows it: Q021 for q21, X5 for x05. Another text is returned as it is."""
+    if not (code := _CODE.fullmatch(which)):
+        return which
+    letter = code[1].upper()
+    return letter + code[2].zfill(3 if letter == "Q" else 1)
+
+
 def _is_code(which: str) -> bool:
-    return which[:1].upper() in ("Q", "X", "Y") and which[1:].isdigit()
+    return _CODE.fullmatch(which) is not None
 
 
 def _find(bank: Bank, which: str) -> list[str]:
     """Return the ids of one question, or of all that cover a code, those with an interview answer first."""
-    code = which.upper()
-    if not _is_code(code):
+    if not _is_code(which):
         bank.question(which)
         return [which]
-    found = bank.covering(code)
+    found = bank.covering(which)
     if not found:
-        raise terminal.Problem(f"no question covers {code}", "prep answer --list")
+        raise terminal.Problem(f"no question covers {which}", "prep answer --list")
     return found

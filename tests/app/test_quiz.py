@@ -501,6 +501,8 @@ def test_answer_lists_the_numbered_questions_with_the_items_that_cover_them(home
     ask = load_bank().question(load_bank().covering("Q128")[0])
     prompt = " ".join(draw(ask, 0).prompt.replace("`", "").replace("*", "").split())
     assert text.index(f"Answered by {ask.id}") < text.index(prompt[:60]) < text.index("in 30 seconds")
+    assert prep("answer", "q21").stdout == prep("answer", "Q021").stdout != ""
+    assert prep("answer", "x005").stdout == prep("answer", "X5").stdout != ""
     unknown = prep("answer", "Q999")
     assert unknown.exit_code == 2 and "prep answer --list" in unknown.stderr
 
