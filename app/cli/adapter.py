@@ -82,7 +82,7 @@ Examples:
   prep adapter add support adapters/support-2 --registry adapters/adapters.json
   prep adapter promote support --registry adapters/adapters.json
   prep adapter list --registry adapters/adapters.json
-  prep serve shop --lora-registry adapters/adapters.json   follows the versions in use
+  prep serve shop --lora-registry adapters/adapters.json  follows promotions
 """
 
 adapter = terminal.command_app(list_, add, promote, rollback, help=HELP)

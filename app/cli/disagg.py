@@ -50,7 +50,7 @@ def disagg(
     Examples:
       prep disagg
       prep disagg shop --transport tcp --json
-      prep disagg --max-num-batched-tokens 256      prompts in chunks, on both sides
+      prep disagg --max-num-batched-tokens 256  prompts in chunks, on both sides
     """
     signal.signal(signal.SIGTERM, terminal.interrupt)
     load = Load(writers, prompts, prompt_len, output_len, interval)

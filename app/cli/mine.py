@@ -75,8 +75,8 @@ def chat(
     \b
     Examples:
       prep mine chat
-      prep mine chat --temperature 0.8 --top-p 0.9      through your sampler
-      prep mine chat --trace mine.itrace                then: prep app --trace mine.itrace
+      prep mine chat --temperature 0.8 --top-p 0.9  through your sampler
+      prep mine chat --trace mine.itrace  then: prep app --trace mine.itrace
     """
     from app.cli.chat import Conversation, converse, shop_notes
 

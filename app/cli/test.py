@@ -55,10 +55,10 @@ def test(
 
     \b
     Examples:
-      prep test                                     what a change can reach
-      prep test --fast                              before a commit: without mypy, under a minute
-      prep test --all                               all tests; when green, tests/last_green.json says so
-      prep test --no-lint tests/core -k preempt     selected tests, without linters
+      prep test           what a change can reach
+      prep test --fast    before a commit: without mypy, under a minute
+      prep test --all     all tests; when green, tests/last_green.json says so
+      prep test --no-lint tests/core -k preempt  without linters
     """
     if fast + all_ + browser > 1:
         raise terminal.Problem("--fast, --browser and --all exclude each other", "prep test --all")

@@ -217,10 +217,10 @@ HELP = """Compare two versions of a server on a golden trace: pass, fail or inco
 
 \b
 Examples:
-  prep upgrade check --base HEAD~1 --new .             two versions of this repository
+  prep upgrade check --base HEAD~1 --new .  two versions of this repository
   prep upgrade check --base . --new . --set kv_cache_dtype=fp8
   prep upgrade record --server http://127.0.0.1:8000 -o golden.jsonl
-  prep upgrade check --golden golden.jsonl --new .     a version against recorded answers
+  prep upgrade check --golden golden.jsonl --new .  against recorded answers
 """
 
 upgrade = terminal.command_app(check, record, help=HELP)

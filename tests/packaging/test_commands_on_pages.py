@@ -100,6 +100,14 @@ def test_examples_are_found_in_every_form_that_help_pages_use(monkeypatch: pytes
     assert examples("any") == [f"prep {line}" for line in expected]
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_with_a_comment_fit_a_terminal(name: str) -> None:
+    for text in _help_texts(_command(name)):
+        shown = re.split(r"Examples?:", text, maxsplit=1)[1:]
+        lines = [line for line in "".join(shown).splitlines() if re.search(r"prep .*\S  +\S", line)]
+        assert not [line for line in lines if len(line.strip()) > 80 - len("    ")]
+
+
 def _command(name: str) -> Any:
     group = typer.main.get_command(app)
     context = group.make_context("prep", [name, "--help"], resilient_parsing=True)

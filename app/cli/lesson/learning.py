@@ -110,7 +110,7 @@ def open_(
     \b
     Examples:
       prep lesson open 07
-      prep lesson open 07 --path      print the notebook's path, to open it in another editor
+      prep lesson open 07 --path  print the path, to open it in another editor
     """
     found = find_lesson(lesson) if lesson else _current(progress.exercise_progress())
     if not path_only:
