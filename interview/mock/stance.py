@@ -53,6 +53,9 @@ _AHEAD = _any(
     r"\bbelow\b(?! (?:the|a|\d))",
     rf"\b(?:these|such|each|every|all|any|both|no) (?:\w+ )?{_STATEMENTS}\b",
     r"\b(?:all|each|any|every one|none|not one|both|neither) of (?:these|those|them)\b",
+    r"\bnothing of (?:this|that|it|what)\b",
+    r"\b(?:here|this) is what (?:is|would be) (?:not|untrue|false|wrong)\b",
+    r"\beverything (?:that )?(?:I (?:say|write) (?:next|now|here)|comes next)\b",
 )
 """Words that announce statements."""
 _DENIAL, _AHEAD_OF = (re.compile(each, re.IGNORECASE) for each in (rf"{_FALSE}|\b{_OPPOSITE} of\b", _AHEAD))
