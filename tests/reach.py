@@ -1,4 +1,4 @@
-"""Find the tests that a change can reach: their source leads to a changed file by imports, names and folders.
+"""Find the tests that a change can reach: their source leads to a changed file, by imports, names and folders.
 
 A file leads to
 - what it imports. Of a package around that, only what it imports at once: `engine/__init__.py` knows `LLM`, and who
@@ -23,7 +23,6 @@ import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,22 +30,22 @@ from tests.import_graph import PACKAGES, ROOT, Graph, imported, module_of, modul
 
 LAST_GREEN = Path(__file__).with_name("last_green.json")
 """Written by `prep test --all`: commit, date, seed and seconds of its last green run."""
-SHARED = ("pyproject.toml", "prep", ".ci/*", "environment.yml", "tests/*.py", "tests/*/conftest.py")
+SHARED = re.compile(r"pyproject\.toml|prep|\.ci/.*|environment\.yml|tests/[^/]*\.py|tests/.*/conftest\.py")
 SELECTS = ("tests/conftest.py", "tests/reach.py", "tests/import_graph.py")
-"""They name every part, and use none."""
+"""Files that select tests: they name every part, and use none."""
 SILENT = ("CHANGELOG.md", "LICENSE", "tests/last_green.json", ".gitignore")
 """Files that no slow test reads."""
 LOOKS = frozenset({"glob", "rglob", "iterdir"})
-"""Calls that find files by their names at run time."""
+"""Methods that find files by their names at run time."""
 STARTS = ("subprocess", "common.child_process", "multiprocessing")
 """Modules that start processes."""
 PREP = "app/cli/main.py"
 PATTERN = r"[a-z_]+\[\.\][\w\[\].+]*"
-"""Matches the pattern of a dotted name."""
+"""Pattern of the patterns of dotted names."""
 
 
 class Change(NamedTuple):
-    """The files that differ from those of the last green run of everything."""
+    """Files that differ from the last green run of everything."""
 
     since: str
     files: frozenset[str]
@@ -82,14 +81,14 @@ def _git(root: Path, *arguments: str) -> list[str]:
 
 def reached(files: Iterable[str], graph: Graph | None = None) -> frozenset[str] | None:
     """Return the test files, relative to the project, that lead to one of these files; None if all do."""
-    if any(fnmatch(file, pattern) for file in files for pattern in SHARED):
+    if any(map(SHARED.fullmatch, files)):
         return None
     graph = leads() if graph is None else graph
     back = reversed_graph(graph)
     found = {
         test for file in files for start in _starts(file, graph, back) for test in reachable(back, start)
     }
-    return frozenset(file for file in found if fnmatch(file, "tests/*test_*.py"))
+    return frozenset(file for file in found if Path(file).name.startswith("test_") and file.endswith(".py"))
 
 
 def _starts(file: str, graph: Graph, back: Graph) -> set[str]:
@@ -110,10 +109,13 @@ def around(file: str) -> str:
 
 
 class Source:
-    """The modules, files and patterns that the source of a file names."""
+    """Names in the source of a file."""
 
     def __init__(self, path: Path, root: Path) -> None:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        try:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+        except (SyntaxError, UnicodeDecodeError):  # ruff, and pytest where a test imports it, say so
+            tree = ast.Module([], [])
         nodes = list(ast.walk(tree))
         self.file = path.relative_to(root).as_posix()
         self.folder = str(Path(self.file).parent)

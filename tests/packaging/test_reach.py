@@ -40,10 +40,24 @@ def test_a_change_selects_the_slow_tests_that_it_can_reach(graph: Graph, file: s
     assert not {f"tests/{test}.py" for test in tests.split()} - found
 
 
-def test_a_change_of_one_part_leaves_others_out(graph: Graph) -> None:
-    found = reached(["app/debugger/step_view/block_map.js"], graph)
+@pytest.mark.parametrize(
+    "file",
+    ["app/debugger/step_view/block_map.js", "tests/kernels/test_cpu_norm.py", "tests/sample/harness.py"],
+)
+def test_a_change_of_one_part_leaves_others_out(graph: Graph, file: str) -> None:
+    found = reached([file], graph)
     assert found is not None
     assert not {"tests/core/test_mutations.py", "tests/quizzes/test_claims_bank.py"} & found
+
+
+def test_a_file_that_is_not_python_yet_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "engine" / "core.py").write_text("def (")
+    (tmp_path / "tests" / "test_core.py").write_text("import engine.core")
+    graph = leads(tmp_path)
+    assert graph["engine/core.py"] == set()
+    assert reached(["engine/core.py"], graph) == {"tests/test_core.py"}
 
 
 @pytest.mark.parametrize(
