@@ -208,7 +208,7 @@ def test_only_the_export_of_cards_installs_its_libraries(machine: Machine) -> No
 
 
 @pytest.mark.parametrize(
-    "arguments", [("app", "-h"), ("test", "--help"), ("test", "--slow", "-h"), ("cards", "export", "-h")]
+    "arguments", [("app", "-h"), ("test", "--help"), ("test", "--all", "-h"), ("cards", "export", "-h")]
 )
 def test_a_help_page_installs_no_extra(machine: Machine, arguments: tuple[str, ...]) -> None:
     machine.run("demo")
