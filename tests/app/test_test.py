@@ -148,6 +148,7 @@ def test_missing_tools_are_named_with_the_command_that_installs_them(monkeypatch
             ["-x", "tests/app/test_test.py::test_any_failure_is_the_command"],
             "-k test_any_failure_is_the_commands",
         ),
+        (["tests/core::test_any"], "prep test"),
     ],
 )
 def test_a_name_that_is_no_test_is_refused_before_the_linters(
@@ -159,7 +160,14 @@ def test_a_name_that_is_no_test_is_refused_before_the_linters(
 
 
 @pytest.mark.parametrize(
-    "words", [["tests/core", "-k", "nope"], ["-n", "1", "tests/app/test_test.py::test_any[x]"]]
+    "words",
+    [
+        ["tests/core", "-k", "nope"],
+        ["-n", "1", "tests/app/test_test.py::test_any[x]"],
+        ["tests/core/test_blocks.py::TestFreeQueue::runTest"],
+        ["-x", "@tests.txt"],
+        ["-o", "addopts=-q", "--deselect", "no/test.py::test_x", "--ignore=no"],
+    ],
 )
 def test_values_of_options_and_tests_that_exist_are_not_refused(
     ran: list[tuple[str, list[str]]], words: list[str]
