@@ -103,6 +103,7 @@ class KVIndex:
         keys = chain(parent, event.token_ids, event.block_size, event.lora_name, extra)
         for block_hash, key in zip(event.block_hashes, keys, strict=False):
             self._remove([block_hash])
+            self._removed.pop(block_hash, None)
             self._key_of[block_hash] = key
             self._num_cached[key] += 1
 

@@ -92,6 +92,20 @@ def test_keys_of_removed_blocks_are_forgotten_in_turn(monkeypatch: pytest.Monkey
     assert len(index._removed) == 3
 
 
+def test_a_block_that_was_stored_again_is_forgotten_by_its_last_removal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kv_index, "MOST_REMOVED", 2)
+    index = KVIndex()
+    for number, block in enumerate([b"a", b"b", b"a", b"c"]):
+        events = [BlockStored([block], None, [block[0]], 1, None), BlockRemoved([block])]
+        index.apply(KVEventBatch(number, float(number), events))
+    child = BlockStored([b"d"], b"a", [9], 1, None)
+    index.apply(KVEventBatch(4, 4.0, [child, BlockStored([b"a"], None, [b"a"[0]], 1, None)]))
+    assert index.hit(PromptTokens((b"a"[0], 9)), None) == 2
+    assert b"a" not in index._removed, "it takes no room while it is cached"
+
+
 def test_a_gap_empties_the_index_and_what_comes_twice_is_ignored() -> None:
     index, prompt = KVIndex(), PromptTokens((1, 2, 3))
     index.apply(stored(0, [1, 2]))
