@@ -31,6 +31,9 @@ MAX_LITERALS = 80_000
 states, such as an enum of 10,000 words, the library (0.2.9) needs minutes to prepare that, and a second to make all."""
 MAX_RULE = 100_000
 """Characters of the longest rule, likewise."""
+_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*+)"?|\[(?:[^\]\\]|\\.)*+|#.*')
+"""A literal text, a class or a comment. A client's grammar may leave one open: the match then takes the rest, since a
+search from each quote to the end would take quadratic time."""
 
 
 def is_installed() -> bool:
@@ -87,7 +90,7 @@ class XGrammarCompiler:
 
 def is_small(grammar: str) -> bool:
     """Whether masks may be made on first use."""
-    num_literals = sum(len(text) - 2 for text in re.findall(r'"(?:[^"\\]|\\.)*"', grammar))
+    num_literals = sum(map(len, _LITERAL.findall(grammar)))
     return num_literals <= MAX_LITERALS and max(map(len, grammar.splitlines()), default=0) <= MAX_RULE
 
 

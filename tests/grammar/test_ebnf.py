@@ -116,3 +116,14 @@ def test_many_words_are_compiled_ahead() -> None:
     pytest.importorskip("xgrammar")
     compile_ = GrammarCompiler(VOCABULARY, StructuredOutputsConfig("xgrammar")).compile
     assert allowed(compile_(StructuredOutputsParams(json={"enum": words})).start())
+
+
+@pytest.mark.parametrize("before", ['[^"] x', '[^\\]"] x', '"\\"" x', 'x # a "'])
+def test_quotes_in_classes_and_comments_of_a_clients_grammar_open_no_literal(before: str) -> None:
+    assert not is_small(f'root ::= {before}\nx ::= "{"a" * MAX_LITERALS}" "a"')
+    assert is_small(f'root ::= {before}\nx ::= "{"a" * (MAX_LITERALS // 2)}"')
+
+
+def test_quotes_that_stay_open_are_searched_once() -> None:
+    """A search from each of them to the end takes hours for this text, and stops the server meanwhile."""
+    assert not is_small("root ::= " + '\\"' * 1_000_000)
