@@ -10,6 +10,9 @@ import pytest
 
 from engine.core.grammar_protocol import GrammarError
 from engine.frontend.tool_choice import ToolPlan
+from engine.grammar.schema.forms import Expander
+from engine.grammar.schema.places import Place
+from engine.grammar.schema.shapes import Forms
 from engine.sampling_params import StructuredOutputsParams
 from tests.grammar.test_schema_suite import accepts, compiler
 from tests.grammar.tool_schemas import Order, schemas
@@ -79,6 +82,31 @@ def test_options_of_one_of_that_cannot_be_negated_are_told_apart_by_what_they_re
     same = {"oneOf": [{"type": "object", "required": ["a"], "properties": {"a": {"format": "date"}}}] * 2}
     with pytest.raises(GrammarError, match="'format' is not supported by any backend"):
         compiled(same)
+
+
+def test_a_recursive_option_is_searched_once_for_what_cannot_be_negated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+    negative = Expander.negative
+
+    def counted(self: Expander, place: Place) -> Forms:
+        calls.append(place.path)
+        return negative(self, place)
+
+    monkeypatch.setattr(Expander, "negative", counted)
+
+    def num_calls(children: int) -> int:
+        node = {"type": "object", "properties": {f"p{i}": {"$ref": "#/$defs/n"} for i in range(children)}}
+        options = [
+            {"type": "object", "required": ["a"], "properties": {"a": DATE_TIME}},
+            {"type": "object", "required": ["b"], "properties": {"b": {"$ref": "#/$defs/n"}, "c": DATE_TIME}},
+        ]
+        del calls[:]
+        compiled({"$defs": {"n": node}, "oneOf": options})
+        return len(calls)
+
+    assert num_calls(12) < 3 * num_calls(6)
 
 
 @pytest.mark.parametrize("first", range(0, 68, 6))

@@ -36,6 +36,8 @@ CHOICES = ("anyOf", "oneOf", "if", "dependentRequired", "dependentSchemas", "not
 MAX_SHAPES = 256
 """Shapes of one type in one schema. Choices at once multiply: three `anyOf` of 8 schemas each have 512."""
 
+MAX_DEPTH = 8
+"""Levels of an option of `oneOf` that are searched for what cannot be negated."""
 MAX_COMBINED = 4
 """Options of `anyOf` whose combinations are told apart for `unevaluatedProperties` and `unevaluatedItems`."""
 
@@ -176,20 +178,29 @@ class Expander:
                 return self._without(place, names[0])
         return self.negative(other)
 
-    def _has_opposite(self, place: Place, depth: int = 8) -> bool:
-        """Whether a schema can be negated, the schemas in it too."""
-        if not isinstance(place.schema, Mapping) or not depth:
-            return True
-        try:
-            self.negative(place)
-            inner = [self.references.resolve(place)] if "$ref" in place.schema else []
-        except UnsupportedError:
-            return False
-        inner += [place.at("properties", name) for name in place.schema.get("properties", ())]
-        inner += [place.at(name) for name in ("items", "additionalProperties") if name in place.schema]
+    def _has_opposite(self, place: Place) -> bool:
+        """Whether a schema can be negated, the schemas in it too, to a depth of MAX_DEPTH."""
+        level, seen = {place.path: place}, set[str]()
+        for _ in range(MAX_DEPTH):
+            try:
+                inner = [each for outer in level.values() for each in self._inside(outer)]
+            except UnsupportedError:
+                return False
+            seen |= level.keys()
+            level = {each.path: each for each in inner if each.path not in seen}
+        return True
+
+    def _inside(self, place: Place) -> list[Place]:
+        """Return the schemas in a schema. Raises UnsupportedError if it cannot be negated itself."""
+        if not isinstance(place.schema, Mapping):
+            return []
+        self.negative(place)
+        found = [self.references.resolve(place)] if "$ref" in place.schema else []
+        found += [place.at("properties", name) for name in place.schema.get("properties", ())]
+        found += [place.at(name) for name in ("items", "additionalProperties") if name in place.schema]
         for name in ("allOf", "anyOf", "oneOf"):
-            inner += place.all_at(name) if name in place.schema else []
-        return all(self._has_opposite(each, depth - 1) for each in inner)
+            found += place.all_at(name) if name in place.schema else []
+        return found
 
     def _without(self, place: Place, name: str) -> Forms:
         return self.positive(place.made(f"without {name}", {"properties": {name: False}}), False)
