@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
@@ -48,16 +49,17 @@ def hung(text: Text, console: Console, width: int) -> Text:
 
 
 def _wrapped(line: Text, console: Console, width: int) -> list[Text]:
-    indent = _indent(line.plain, width)
-    first, *rest = line[indent:].wrap(console, width - indent)
-    return [line[:indent] + first, *(Text(" " * indent) + each for each in rest)]
+    start = _start(line.plain, width)
+    indent = cell_len(line.plain[:start])
+    first, *rest = line[start:].wrap(console, width - indent)
+    return [line[:start] + first, *(Text(" " * indent) + each for each in rest)]
 
 
-def _indent(line: str, width: int) -> int:
-    """Return the column of the continuation.
+def _start(line: str, width: int) -> int:
+    """Return the index of the character below which the line continues.
 
     Columns of a row are separated by two spaces or more. One in the right half leaves too little room for text: the
     column before it is used.
     """
     starts = [match.end() for match in _COLUMNS.finditer(line)]
-    return max((start for start in starts if start <= width // 2), default=0)
+    return max((start for start in starts if cell_len(line[:start]) <= width // 2), default=0)

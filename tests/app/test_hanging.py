@@ -53,6 +53,12 @@ def test_markup_and_padding_keep_the_indentation() -> None:
     assert lines_of(showing.prose("- one two three four"), 12)[1].startswith("   three")
 
 
+def test_characters_of_two_columns_count_twice() -> None:
+    text = "  東京東京  text that is wrapped over lines"
+    assert lines_of(text, 26) == ["  東京東京  text that is", "            wrapped over", "            lines"]
+    assert lines_of("  東京東京東京  text that is wrapped", 26)[1] == "  is wrapped"
+
+
 def test_a_pipe_wraps_only_where_columns_is_set(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
