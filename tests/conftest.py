@@ -23,6 +23,8 @@ os.environ["PREP_KERNELS_BUILD"] = "wait"
 os.environ.pop("PREP_HOME", None)
 # `./prep test` exports how it was typed, and hints repeat it: the tests expect the plain name.
 os.environ.pop("PREP_COMMAND", None)
+# Processes of xdist have COLUMNS, and pipes wrap where it is set.
+os.environ.pop("COLUMNS", None)
 
 
 def restore_signals() -> None:

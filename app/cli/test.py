@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +22,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.options import option
-from common.text import join_or
+from common.names import closest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = tuple(
@@ -73,7 +72,7 @@ def test(
             code=terminal.ENVIRONMENT,
         )
     refuse_unknown_tests(ctx.args)
-    before = commit() if all_ and lint and not ctx.args else None
+    before = commit()
     started = time.monotonic()
     failed = run_linters(types=not fast) if lint else []
     tier = FAST if fast else ALL if all_ else PUSH if browser else f"({PUSH}) and not browser"
@@ -82,7 +81,7 @@ def test(
     examples = [] if seed is None else [f"--hypothesis-seed={seed}"]
     arguments = ["-q", "--durations=10", "-m", tier, *examples, *workers(ctx.args), *ctx.args]
     status = run("pytest", [sys.executable, "-m", "pytest", *arguments], seed=seed)
-    if before and not failed and not status:
+    if all_ and lint and not ctx.args and not failed and not status:
         record(before, seed or 0, round(time.monotonic() - started))
     if failed:
         # On stderr: pytest's summary must stay the last line of stdout, which tools read.
@@ -110,26 +109,19 @@ def refuse_unknown_tests(arguments: list[str]) -> None:
 
 def _nearest(word: str) -> str:
     """Return the command for the tests whose file, folder or function has the name most similar to `word`."""
+    wanted = Path(word).name.removesuffix(".py")
     options = {}
     for path in sorted((ROOT / "tests").rglob("*")):
         if path.is_dir() and "__" not in path.name:
             options[path.name] = f"prep test {path.relative_to(ROOT)}"
         elif path.match("test_*.py"):
-            options[path.stem] = options[path.stem.removeprefix("test_")] = (
-                f"prep test {path.relative_to(ROOT)}"
-            )
-            options |= {
-                name: f"prep test -k {name}" for name in re.findall(r"def (test_\w+)", path.read_text())
-            }
-    wanted = Path(word).name.removesuffix(".py")
-    close = (
-        get_close_matches(wanted, options, n=3)
-        or [name for name in options if f"_{wanted}" in f"_{name}"][:3]
-    )
-    return (
-        join_or(list(dict.fromkeys(options[name] for name in close)))
-        or "prep test tests/app   (a folder of tests)"
-    )
+            options[path.stem.removeprefix("test_")] = f"prep test {path.relative_to(ROOT)}"
+            if wanted.startswith("test_"):
+                names = re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))
+                options |= {path.stem: f"prep test {path.relative_to(ROOT)}"}
+                options |= {name: f"prep test -k {name}" for name in names}
+    close = closest(wanted, options)
+    return options[close] if close else "prep test tests/app   (a folder of tests)"
 
 
 def run_linters(*, types: bool = True) -> list[str]:
@@ -172,10 +164,10 @@ def commit() -> str | None:
     return head.stdout.strip() if clean else None
 
 
-def record(before: str, seed: int, seconds: int) -> None:
+def record(before: str | None, seed: int, seconds: int) -> None:
     """Write the commit whose tests all passed, from which the next `prep test` counts what changed."""
-    if commit() != before:
-        return terminal.tell_error("not recorded as green: files changed while the tests ran")
+    if before is None or commit() != before:
+        return terminal.tell_error("not recorded as green: files differ from the commit", "commit them first")
     day = datetime.now(UTC).date().isoformat()
     green = {"commit": before, "date": day, "seed": seed, "seconds": seconds}
     LAST_GREEN.write_text(json.dumps(green, indent=2) + "\n", encoding="utf-8")

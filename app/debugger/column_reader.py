@@ -207,7 +207,9 @@ class _Histories(Sequence[RequestHistory]):
         self._rekeyed: dict[int, list[tuple[int, tuple[float, ...]]]] = {}
         for step, number, key in columns.facts["rekeyed"]:
             self._rekeyed.setdefault(number, []).append((step, tuple(key)))
-        self._late = {record["q"] for record in columns.facts["aborts"] if record.get("late", False)}
+        aborts = columns.facts["aborts"]
+        self._late = {record["q"] for record in aborts if record.get("late", False)}
+        self._abort_order = {record["q"]: order for order, record in enumerate(aborts)}
 
     def __len__(self) -> int:
         return len(self._columns.added)
@@ -245,6 +247,7 @@ class _Histories(Sequence[RequestHistory]):
             finish_reason=columns.facts["finish_reasons"][number],
             aborted=bool(columns.aborted[number]),
             aborted_late=number in self._late,
+            abort_order=self._abort_order.get(number, 0),
             rekeyed=self._rekeyed.get(number, []),
             stays=self._stays(number),
             preempted=columns.preempt_step[columns.preempt_request == number].tolist(),
