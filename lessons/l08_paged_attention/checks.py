@@ -380,14 +380,15 @@ def sixty_four_rows_are_fast(learner: Learner) -> None:
     case = make_case([Row(243 + row % 8) for row in range(64)], Shape(8, 2, 64, 16), filler=0.0)
     there = case._replace(**{name: learner.put(getattr(case, name)) for name in ("query", "cache", "table")})
     mine, loop = [], []
-    for _ in range(9):
+    for turn in range(36):  # a busy machine needs more turns
         for times, run in ((mine, lambda: attended(learner, there)), (loop, lambda: loop_over_rows(case))):
             began = perf_counter()
             run()
             times.append(perf_counter() - began)
-    if min(mine) > 0.8 * min(loop):
-        raise Failed(
-            f"it takes {min(mine) / min(loop):.2f} times as long as the plain loop over the rows: copy each page "
-            "once, as it lies, into memory that is used again, and leave out the mask where nothing is hidden",
-            example="64 rows of 243 to 250 tokens, block size 16",
-        )
+        if turn >= 8 and min(mine) <= 0.8 * min(loop):
+            return
+    raise Failed(
+        f"it takes {min(mine) / min(loop):.2f} times as long as the plain loop over the rows: copy each page "
+        "once, as it lies, into memory that is used again, and leave out the mask where nothing is hidden",
+        example="64 rows of 243 to 250 tokens, block size 16",
+    )

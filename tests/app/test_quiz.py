@@ -191,7 +191,7 @@ def test_ascii_terminals_get_ascii(home: Path, tmp_path: Path) -> None:
         (("--role", "boss"), "known: inference, kernel, platform, sre"),
         (("--kind", "essay"), "known: predict"),
         (("--question", "batching.nothing"), "no question is called"),
-        (("--script", "/nowhere/answers.txt"), "cannot read the script"),
+        (("--script", "/nowhere/answers.txt"), "there is no folder /nowhere"),
     ],
 )
 def test_what_does_not_exist_is_told_with_what_does(home: Path, args: tuple[str, ...], words: str) -> None:

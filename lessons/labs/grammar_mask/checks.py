@@ -13,6 +13,7 @@ from common.sandbox.handle import Handle
 from engine.grammar.dfa import DEAD, DFA, START
 from engine.grammar.manager import GrammarCompiler, pattern_tree
 from engine.grammar.regex import Node, parse
+from engine.grammar.schema.layout import Layout
 from engine.sampling_params import StructuredOutputsParams
 from lessons.course.checking import Failed, Learner, check, run_fewest, smallest
 
@@ -456,7 +457,7 @@ class LabCompiler(GrammarCompiler):
     lock: Lock
 
     def compile(self, params: StructuredOutputsParams) -> LabCompiled:
-        return LabCompiled(partial(self.make, pattern_tree(params, compact=True)), self.lock)
+        return LabCompiled(partial(self.make, pattern_tree(params, Layout(is_compact=True))), self.lock)
 
     def make(self, tree: Node) -> Any:
         state, words = self.learner.callback(Automaton(tree).state), self.vocabulary
