@@ -43,7 +43,7 @@ MAX_WORKERS = 4  # each holds torch and a model: more would exhaust memory befor
 def test(
     ctx: typer.Context,
     fast: Annotated[bool, option("Only the fast tier: under a minute.", "--fast")] = False,
-    all_: Annotated[bool, option("Everything, with a fresh seed: about 40 minutes.", "--all")] = False,
+    all_: Annotated[bool, option("Everything, with a fresh seed: about 50 minutes.", "--all")] = False,
     browser: Annotated[bool, option("Also tests in Chromium, as CI does.", "--browser")] = False,
     seed: Annotated[int | None, option("With --all: the seed of a run to repeat.", min=0)] = None,
     lint: Annotated[bool, option("Run ruff, import-linter and mypy first.")] = True,
