@@ -19,6 +19,8 @@ from app.debugger.step_view.envelope import envelope
 KEY = "step_view"
 _JUMP = "step_view.jump"
 _SHOWN = "step_view.shown"
+_FOLLOWED = "step_view.followed"
+"""Session key: the live run whose last step this tab shows. The browser tells other steps than that one late."""
 _LEAVING = "step_view.leaving"
 """Session key: the step of a live run at which the fork form opens next."""
 FOLLOW_S = 0.25
@@ -69,7 +71,8 @@ def _view(run: Run) -> None:
             st.session_state.pop(_LEAVING, None)
         _take_over(said)
         wanted = said.get("need", [])
-    elif st.session_state.get(_SHOWN) != key:
+    _follow_to_the_end(run, key, said)
+    if not said and st.session_state.get(_SHOWN) != key:
         wanted = parts.first_keys(run, cut, selection().step)
     st.session_state[_SHOWN] = key
     make = parts.make if run.is_live else partial(_part, key)
@@ -121,6 +124,20 @@ def _take_over(said: dict[str, Any]) -> None:
     after = select(step=said["step"], request=said["request"], block=said["block"])
     st.session_state[_JUMP] = (st.session_state.get(_JUMP, (0, None))[0], after)
     write_url()
+
+
+def _follow_to_the_end(run: Run, key: str, said: dict[str, Any] | None) -> None:
+    """Show the last step when a run ends that was followed: it can end before the browser has told where it is, or
+    before the browser has shown it at all."""
+    if said:
+        follows = said["follows"]
+    elif st.session_state.get(_SHOWN) != key:
+        follows = run.is_live or (run.run_id.startswith("live:") and selection().step == 0)
+    else:
+        follows = st.session_state.get(_FOLLOWED) == key
+    st.session_state[_FOLLOWED] = key if follows and run.is_live else None
+    if follows and not run.is_live and not is_open(run):
+        select(step=max(0, run.index.num_steps - 1))
 
 
 def _jump() -> dict[str, Any]:

@@ -148,7 +148,7 @@ class StepView {
   }
 
   follow() {
-    if (!this.head.live || !this.store.ready || !this.find(".follow input").checked) return;
+    if (!this.follows || !this.store.ready) return;
     clearInterval(this.followTimer);
     this.walking = false;
     if (this.playing) return;
@@ -530,14 +530,18 @@ class StepView {
   }
 
   get place() {
-    return JSON.stringify([this.step, this.request, this.block]);
+    return JSON.stringify([this.step, this.request, this.block, this.follows]);
+  }
+
+  get follows() {
+    return this.head.live && this.find(".follow input").checked;
   }
 
   send(message) {
     clearTimeout(this.reportTimer);
     const { step, request, block } = this;
     this.told = this.place;
-    this.say({ run: this.store.run, step, request, block, ...message });
+    this.say({ run: this.store.run, step, request, block, follows: this.follows, ...message });
   }
 
   // ---------------------------------------------------------------- user input
@@ -558,7 +562,7 @@ class StepView {
     on(this.find(".find"), "keydown", (event) => event.key === "Escape" && event.target.blur());
     on(this.find(".find"), "focus", () => this.offerRequests());
     on(this.find("details.text"), "toggle", () => this.store?.ready && this.showText());
-    on(this.find(".follow input"), "change", () => this.refresh());
+    on(this.find(".follow input"), "change", () => (this.refresh(), this.report()));
     this.listenToTimeline(on);
     const redraw = () => {
       this.layOut();

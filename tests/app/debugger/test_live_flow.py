@@ -85,6 +85,34 @@ def test_start_watch_pause_inject_abort_rewind_stop(app_url: str, tab: Page) -> 
     tab.locator('.step-view[data-step="6"]').wait_for()
 
 
+CLICK_STOP = """() => {
+    let clicked = -5000;  // a click on a button that is being replaced is lost
+    const timer = setInterval(() => {
+        const status = document.querySelector(".live-status")?.textContent ?? "";
+        const stop = [...document.querySelectorAll("button")].find((each) => each.innerText.trim() === "Stop");
+        if (status.includes("ended")) clearInterval(timer);
+        else if (stop && performance.now() - clicked > 5000) { clicked = performance.now(); stop.click(); }
+    }, 5);
+}"""
+
+
+def test_a_run_that_is_stopped_before_its_view_is_there_shows_its_last_step(app_url: str, tab: Page) -> None:
+    tab.goto(f"{app_url}/live")
+    press(tab, "Start the engine")
+    tab.wait_for_function("() => Number(document.querySelector('.live-status')?.dataset.step) > 3")
+    press(tab, "Pause")
+    run = re.match(r"live:\d+", wait_for(tab, "paused: a user asked for it"))
+    step = engine_step(tab)
+    assert run
+    slowed = tab.context.new_cdp_session(tab)
+    slowed.send("Emulation.setCPUThrottlingRate", {"rate": 10})  # the view takes seconds to be there
+    tab.goto(f"{app_url}/live?run={run[0]}")
+    tab.evaluate(CLICK_STOP)
+    wait_for(tab, "ended: the engine was shut down")
+    slowed.send("Emulation.setCPUThrottlingRate", {"rate": 1})
+    tab.locator(f'.step-view[data-step="{step}"]').wait_for()
+
+
 RUN_IS = """isBlue => {
     const button = (name) => [...document.querySelectorAll("button")].filter((each) => each.innerText.trim() === name);
     const [[run, ...others], [pause]] = [button("Run"), button("Pause")];
