@@ -23,7 +23,6 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any, Literal, Self, TypeVar
 
-from common.text import shown
 from engine.config import EngineArgs
 from engine.core.errors import EngineDeadError
 from engine.engine_core import EngineCore
@@ -36,6 +35,7 @@ from engine.frontend.turns import BetweenSteps
 from engine.lora.request import LoRARequest
 from engine.outputs import RequestOutput
 from engine.sampling_params import RequestOutputKind, SamplingParams, list_of
+from prep_common.text import shown
 
 logger = logging.getLogger(__name__)
 

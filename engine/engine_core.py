@@ -21,8 +21,6 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from common.memory import free_host_bytes
-from common.stages import Stages
 from engine.config import ConfigError, EngineArgs, EngineConfig, TierConfig
 from engine.core.errors import EngineDeadError, RequestRejected
 from engine.core.kv_events import KVEventBatch, KVEventFeed, MemoryPublisher
@@ -41,6 +39,8 @@ from engine.grammar.vocabulary import TokenSource, Vocabulary
 from engine.resolve import resolve, trace_path
 from engine.trace.format import TraceError
 from engine.transfer import connector_class
+from prep_common.memory import free_host_bytes
+from prep_common.stages import Stages
 
 if TYPE_CHECKING:
     from engine.debug.port import DebugPort

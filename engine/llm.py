@@ -16,7 +16,6 @@ from typing import Any, Self, cast
 
 from tqdm import tqdm
 
-from common.text import counted, shown
 from engine.config import ConfigError, EngineArgs
 from engine.core.kv_events import KVEventBatch
 from engine.engine_core import EngineCore
@@ -31,6 +30,7 @@ from engine.frontend.tool_choice import ToolChoice, ToolPlan
 from engine.lora.request import LoRARequest
 from engine.outputs import EmbeddingRequestOutput, RequestOutput
 from engine.sampling_params import RequestOutputKind, SamplingParams, list_of
+from prep_common.text import counted, shown
 
 _QUIET_S = 2.0
 """Calls that take longer show a progress bar by default."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from common.text import counted
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from engine.lora.request import LoRARequest

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from common.text import GIB, shown
 from engine.config import (
     CacheConfig,
     ConfigError,
@@ -37,6 +36,7 @@ from engine.models.hf_config import load_model_config
 from engine.spec.draft_loading import load_draft_config, refuse_head
 from engine.transfer import connector_class
 from engine.worker.worker import resolve_device
+from prep_common.text import GIB, shown
 
 _LEAST = {
     "max_model_len": 2,

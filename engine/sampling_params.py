@@ -14,8 +14,8 @@ from math import inf, isfinite
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
-from common.names import unknown_name
-from common.text import shown
+from prep_common.names import unknown_name
+from prep_common.text import shown
 
 GREEDY_BELOW = 1e-5
 """Temperatures below it are greedy: the softmax is one-hot in float32 (vLLM's _SAMPLING_EPS)."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from common.dotted_path import load_object
+from prep_common.dotted_path import load_object
 
 BACKENDS = ("reference", "cpu", "triton", "cuda")
 PREFERENCE = {"cpu": ("cpu", "reference"), "cuda": ("triton", "cuda", "reference")}

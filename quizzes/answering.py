@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.text import plain_value
-from common.typed_value import parse_value
+from prep_common.text import plain_value
+from prep_common.typed_value import parse_value
 from quizzes.expressions import ExpressionError, evaluate, resolve
 from quizzes.grading import Graded, Part
 from quizzes.instance import Instance

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import StrictUndefined, Template
 from jinja2.sandbox import SandboxedEnvironment
 
-from common.text import counted, gib
+from prep_common.text import counted, gib
 from quizzes.expressions import dotted, evaluate, is_expression, resolve
 from quizzes.question import Choice, Param, Question
 

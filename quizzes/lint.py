@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-from common.paths import write_atomically
+from prep_common.paths import write_atomically
 from quizzes.experiments.registry import get, source_file
 from quizzes.expressions import dotted, evaluate, is_expression, resolve
 from quizzes.grading import ParseError, grade, reply_keys

@@ -1,6 +1,6 @@
 """Topics, roles, stages and kinds of questions. Folders and ids use these names."""
 
-from common.names import unknown_name
+from prep_common.names import unknown_name
 
 TOPICS = {
     "memory": "KV cache bytes, paging, block tables, allocators, fragmentation",

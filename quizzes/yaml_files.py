@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from common.complaints import Complaint, complaints
-from common.names import unknown_name
-from common.paths import built_dir, cache_dir, write_atomically
-from common.yaml_text import YamlError, YamlFile
+from prep_common.complaints import Complaint, complaints
+from prep_common.names import unknown_name
+from prep_common.paths import built_dir, cache_dir, write_atomically
+from prep_common.yaml_text import YamlError, YamlFile
 
 logger = logging.getLogger(__name__)
 _FORMAT = 1

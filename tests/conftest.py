@@ -49,7 +49,7 @@ settings.load_profile("prep")
 pytest_plugins = ["tests.browser"]
 TESTS = Path(__file__).parent
 FAST = (
-    "common",
+    "prep_common",
     "core/test_admission*.py", "core/test_blocks.py", "core/test_hashing.py", "core/test_kv_events.py",
     "core/test_lifecycle.py", "core/test_passed_over.py", "core/test_prefix_cache.py", "core/test_queues.py",
     "core/test_reasons.py", "core/test_router.py", "core/test_scheduler.py", "core/test_stats.py",

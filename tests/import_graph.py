@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("common", "kernels", "engine", "quizzes", "lessons", "interview", "app")
+PACKAGES = ("prep_common", "kernels", "engine", "quizzes", "lessons", "interview", "app")
 
 Graph = dict[str, set[str]]
 

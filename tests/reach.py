@@ -37,7 +37,7 @@ SILENT = ("CHANGELOG.md", "LICENSE", "tests/last_green.json", ".gitignore")
 """Files that no slow test reads."""
 LOOKS = frozenset({"glob", "rglob", "iterdir"})
 """Methods that find files by their names at run time."""
-STARTS = ("subprocess", "common.child_process", "multiprocessing")
+STARTS = ("subprocess", "prep_common.child_process", "multiprocessing")
 """Modules that start processes."""
 PREP = "app/cli/main.py"
 PATTERN = r"[a-z_]+\[\.\][\w\[\].+]*"

@@ -19,8 +19,8 @@ from app.bench.side import Side, SideSpec
 from app.bench.timing import Tell, machine_busy_seconds, partial_results
 from app.bench.turns import SideReport, Turns, generate
 from app.bench.workload import Lengths, Work, draw_work
-from common.processors import num_processors
-from common.text import counted
+from prep_common.processors import num_processors
+from prep_common.text import counted
 
 WARM_UPS = 2
 """Uncounted rounds at the start: vLLM compiles again when it first runs another kind of batch."""

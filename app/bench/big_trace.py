@@ -7,13 +7,13 @@ from itertools import count
 from pathlib import Path
 
 from app.bench.timing import Tell
-from common.text import counted
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.sampling_params import SamplingParams
 from engine.trace.writer import TraceWriter
+from prep_common.text import counted
 
 VOCABULARY = 128_000
 MAX_NUM_SEQS = 128

@@ -24,11 +24,11 @@ import httpx
 import yaml
 
 from app.bench.timing import Tell, partial_results
-from common.child_process import ProcessEnded
 from engine.config import ConfigError
 from engine.fleet.folder import Address, ask, find
 from engine.server.answers import EventStream
 from engine.server.child_server import PREP, ChildServer
+from prep_common.child_process import ProcessEnded
 
 ENGINE = {"max_model_len": 512, "max_num_seqs": 16}
 NEVER_IN = {"signal": "load", "out_above": 1000.0, "in_below": 0.001, "sustain_in": 3600.0, "interval": 1.0}

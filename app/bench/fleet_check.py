@@ -20,10 +20,10 @@ from app.bench.comparison import as_json as figure_json
 from app.bench.fleet_model import MODELS, GatewayRouter, Model
 from app.bench.live_fleet import LiveFleet, live_fleet
 from app.bench.timing import Tell, partial_results
-from common.percentile import percentile
 from engine.server.load_client import Objective, Sent
 from engine.sim.shared_cores import Change, Slowdown
 from engine.sim.workload import Lengths, SimRequest, Workload
+from prep_common.percentile import percentile
 
 GOOD = {True: Objective(ttft=0.2, e2e=0.6), False: Objective(ttft=0.3, e2e=0.75)}
 """Limits of a good request, by whether the fleet is paced: most requests meet them, and some do not."""

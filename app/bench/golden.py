@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from common.text_file import read_text
 from engine.config import ConfigError
 from engine.server.load_client import LOWEST_ID
+from prep_common.text_file import read_text
 
 FORMAT = 1
 PREFIX_LEN = 96

@@ -18,13 +18,13 @@ from safetensors.torch import save_file
 
 from app.bench.models import bench_model
 from app.bench.timing import Tell
-from common.text import counted
 from engine.config import EngineArgs
 from engine.exec.uniproc import worker_of
 from engine.frontend.llm_engine import LLMEngine
 from engine.lora.manager import LoRAManager
 from engine.lora.request import LoRARequest
 from engine.sampling_params import SamplingParams
+from prep_common.text import counted
 
 PROMPT_LEN = 8
 

@@ -25,12 +25,12 @@ from app.bench.side import Side, SideDied, SideSpec, prep_spec
 from app.bench.timing import Tell, partial_results, watch_other_programs
 from app.bench.turns import SideReport, Turns
 from app.bench.workload import Lengths, Work, draw_work
-from common.busy import busy_programs
-from common.paths import write_atomically
 from engine.models.loader import checkpoint_tensors, create_model
 from kernels.bench.limits import Limits, Machine, measure_limits
 from kernels.bench.limits import describe as describe_machine
 from kernels.registry import preferred
+from prep_common.busy import busy_programs
+from prep_common.paths import write_atomically
 
 OURS, ONE_THREAD = "prep", "prep, 1 thread"
 ENGINES = (OURS, *OTHER_ENGINES)

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from app.bench.sides.side_protocol import peak_rss_bytes
-from common.child_process import JsonChild, ProcessEnded, describe_exit
+from prep_common.child_process import JsonChild, ProcessEnded, describe_exit
 
 SIDES = Path(__file__).parent / "sides"
 ERROR_LINES = 12

@@ -28,8 +28,6 @@ from app.bench.comparison import as_json as figure_json
 from app.bench.sim_workloads import ALL_AT_ONCE, APART, CheckWorkload
 from app.bench.timing import Tell
 from app.bench.workload import StepClock, TimedStep, Timer
-from common.paths import cache_dir, write_atomically
-from common.text import duration
 from engine.config import ConfigError
 from engine.core.request import Request
 from engine.core.stats import StepStats
@@ -45,6 +43,8 @@ from engine.sim.report import RunReport, summarise
 from engine.sim.run import make_engine
 from engine.sim.speculation import Speculation
 from engine.sim.workload import SimRequest, make_request
+from prep_common.paths import cache_dir, write_atomically
+from prep_common.text import duration
 
 PACE = [Case(1, 24), Case(8, 24), Case(24, 100), Case(0, 0, 96), Case(0, 0, 240), Case(8, 60, 200)]
 """Kinds of steps around the live rounds."""

@@ -22,13 +22,13 @@ from time import perf_counter
 from typing import Any
 
 from app.bench.timing import Tell, partial_results
-from common.text import GIB, counted
 from engine.config import ConfigError, EngineArgs
 from engine.core.request import Request
 from engine.core.sched_output import SchedulerOutput
 from engine.engine_core import EngineCore
 from engine.exec.uniproc import worker_of
 from engine.sampling_params import SamplingParams
+from prep_common.text import GIB, counted
 
 SOURCES = ("computed", "device", "host", "disk")
 

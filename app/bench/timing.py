@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from common.percentile import percentile
+from prep_common.percentile import percentile
 
 Tell = Callable[[str], None]
 """Function that shows the current activity of a benchmark, for example in a status line."""

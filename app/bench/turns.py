@@ -19,7 +19,7 @@ from typing import Any
 
 from app.bench.side import Answer, Side, SideSpec
 from app.bench.workload import Work
-from common.text import counted
+from prep_common.text import counted
 
 
 @dataclass

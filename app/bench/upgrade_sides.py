@@ -25,9 +25,9 @@ from typing import Any
 import psutil
 
 from app.bench.sides.server_side import flags
-from common.child_process import ROOT
 from engine.config import ConfigError
 from engine.server.child_server import ChildServer
+from prep_common.child_process import ROOT
 
 PATIENCE_S = 300.0
 """A checkout with other kernels compiles them at its start."""

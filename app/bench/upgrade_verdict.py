@@ -2,7 +2,7 @@
 
 A time fails only if the whole confidence interval of its ratio lies above the limit, and passes only if the whole
 interval lies below; in between, the rounds do not decide. The interval is that of the median of the rounds' ratios
-(`common.intervals`): both sides of a round run one after the other, so load on the machine affects both.
+(`prep_common.intervals`): both sides of a round run one after the other, so load on the machine affects both.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from statistics import median
 from typing import Literal
 
 from app.bench.golden import Divergence
-from common.intervals import quantile_interval
-from common.text import counted
+from prep_common.intervals import quantile_interval
+from prep_common.text import counted
 
 Verdict = Literal["pass", "fail", "inconclusive", "not measured"]
 CONFIDENCE = 0.95

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from app.cli import terminal
 from app.cli.options import option
-from common.child_process import ChildProcess
+from prep_common.child_process import ChildProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "app" / "debugger" / "entry" / "workbench.py"

@@ -13,8 +13,8 @@ from app.cli import terminal
 from app.cli.options import JsonOption, TopicOption, argument, option
 from app.cli.quiz.start import open_bank
 from app.cli.run import plain, told
-from common.names import unknown_name
-from common.text import counted
+from prep_common.names import unknown_name
+from prep_common.text import counted
 from quizzes.question_bank import BANK, load_bank
 from quizzes.topics import KINDS, TOPICS, resolve
 

@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
-from common.text import counted
-from common.text_file import unreadable
+from prep_common.text import counted
+from prep_common.text_file import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,9 +11,9 @@ import typer
 
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, make_folder_of, option
-from common.names import unknown_name
-from common.paths import write_atomically
-from common.text import counted
+from prep_common.names import unknown_name
+from prep_common.paths import write_atomically
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from app.debugger.capacity.check import Gap
@@ -180,7 +180,7 @@ def show_bill(bill: Bill, found: Capacity) -> None:
 
 def write_svg(path: Path, bill: Bill, found: Capacity) -> None:
     """Draw own and managed costs over the volume, with the break-even."""
-    from common.line_chart import Line, draw
+    from prep_common.line_chart import Line, draw
 
     points = volumes(bill, found, 200)
     lines = [

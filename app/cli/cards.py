@@ -12,8 +12,8 @@ from rich.markup import escape
 from app.cli import terminal
 from app.cli.cards_export import export
 from app.cli.options import JsonOption, TopicOption, argument, option
-from common.text import counted
-from common.typed_value import value_text
+from prep_common.text import counted
+from prep_common.typed_value import value_text
 from quizzes.cards.card_list import Cards, load_cards
 from quizzes.topics import TOPICS, resolve
 

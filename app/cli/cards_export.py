@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import TopicOption, make_folder_of, option
-from common.text import counted
+from prep_common.text import counted
 from quizzes.topics import ROLES, TOPICS, resolve
 
 if TYPE_CHECKING:

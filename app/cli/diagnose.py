@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, make_folder_of, option
 from app.cli.serve import KEY_VARIABLE
-from common.text_file import unreadable
+from prep_common.text_file import unreadable
 
 if TYPE_CHECKING:
     from engine.server.diagnosis.collect import Sources

@@ -24,7 +24,7 @@ from rich.markup import escape
 from app.cli import terminal
 from app.cli.options import JsonOption
 from app.cli.test import TOOLS
-from common.text import counted
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from engine.llm import LLM
@@ -228,7 +228,7 @@ def _claims() -> Check:
 
 def _state() -> Check:
     """Check the learner's file, without creating it."""
-    from common.paths import state_path, why_unwritable
+    from prep_common.paths import state_path, why_unwritable
     from quizzes.state import State, StateError
     from quizzes.state.backup import backups
     from quizzes.state.schema import SCHEMA
@@ -280,7 +280,7 @@ def _worker() -> Check:
 
 def _sandbox() -> Check:
     """Name the layers that confine learner code; without those of the kernel it could read the solutions."""
-    from common.sandbox import confinement
+    from prep_common.sandbox import confinement
 
     layers = confinement()
     text = f"programs to mend run confined: {', '.join(layers)}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import JsonOption, ScriptOption, argument, option
-from common.text_file import read_text
+from prep_common.text_file import read_text
 
 if TYPE_CHECKING:
     from interview.drills.checking import Proof

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from app.cli import terminal
 from app.cli.options import keyword, option, parse_json_object, with_parameters
 from app.cli.terminal import Problem
-from common.text import counted
 from engine.config import EngineArgs
 from engine.outputs import RequestOutput
 from engine.zoo.registry import MODELS, resolve
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from engine.llm import LLM

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from app.cli import terminal
 from app.cli.options import JsonOption, TopicOption, argument, option
 from app.cli.run import as_list, plain, resolve_name, type_name
-from common.text import counted
+from prep_common.text import counted
 from quizzes.experiments import registry
 from quizzes.topics import TOPICS, resolve
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option, with_example
-from common.child_process import ProcessEnded
-from common.text import counted, duration, gib, join_and, rough_duration
 from engine.fleet import start_time
+from prep_common.child_process import ProcessEnded
+from prep_common.text import counted, duration, gib, join_and, rough_duration
 
 if TYPE_CHECKING:
     from engine.fleet.config import FleetSettings

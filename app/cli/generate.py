@@ -13,11 +13,11 @@ from rich.markup import escape
 from app.cli import terminal
 from app.cli.engine_options import Lora, engine_options, open_llm, show_bar, speed_line
 from app.cli.options import argument, option, option_groups
-from common.text import counted
-from common.text_file import UnreadableFile, read_text
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams, StructuredOutputsParams
 from engine.zoo.shop import is_shop_model, open_shop
+from prep_common.text import counted
+from prep_common.text_file import UnreadableFile, read_text
 
 if TYPE_CHECKING:
     from engine.llm import LLM

@@ -11,9 +11,9 @@ import typer
 from app.cli import terminal
 from app.cli.exercises import check_source, is_recorded
 from app.cli.options import JsonOption, argument, option
-from common.text import counted
 from lessons.course import progress, workspace
 from lessons.course.lesson_files import Lab, find_lab, labs, solution
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from lessons.labs.racing import Race
@@ -81,8 +81,8 @@ def _with_race(name: str | None) -> Lab:
 
 def _run(found: Lab, source: str, seed: int) -> Race:
     """Check the file, then race it. Raises Problem for a file that does not pass, or fails in the race."""
-    from common.sandbox import GuestError, GuestStopped
     from lessons.course.checking import Failed
+    from prep_common.sandbox import GuestError, GuestStopped
 
     _must_pass(found, source)
     try:
@@ -153,8 +153,8 @@ def submit_trace(
       prep trace record -o run.itrace generate shop --chat -p "What do you recommend?"
       prep lab submit-trace scheduler-fcfs run.itrace
     """
-    from common.sandbox import GuestError, GuestStopped
     from lessons.labs.submission import has_seam, submit
+    from prep_common.sandbox import GuestError, GuestStopped
 
     found = find_lab(lab)
     if not has_seam(found):

@@ -14,8 +14,8 @@ from app.cli import terminal
 from app.cli.options import JsonOption, argument, option, option_groups
 from app.cli.serve import KEY_VARIABLE
 from app.cli.traffic_options import DrawnRequests
-from common.text import counted, duration
 from engine.sim.workload import SimRequest, read_trace
+from prep_common.text import counted, duration
 
 if TYPE_CHECKING:
     from engine.server.load_client import Load, LoadReport

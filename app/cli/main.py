@@ -122,7 +122,7 @@ class LazyGroup(TyperGroup):
                 raise terminal.explain(_missing(error)) from None
             is_usage_error = hasattr(error, "format_message")  # typer prints it
             if is_usage_error and hasattr(error.__cause__, "errors"):  # in pydantic's words
-                from common.complaints import complain
+                from prep_common.complaints import complain
 
                 error.message = complain(error.__cause__.errors())  # type: ignore[union-attr]
             if is_usage_error or terminal.debug_wanted():

@@ -15,8 +15,8 @@ from app.cli import terminal
 from app.cli.mine_race import bench, race
 from app.cli.mine_shared import SolutionsOption, load, pieces_explained
 from app.cli.options import JsonOption, option
-from common.text import counted
 from engine.sampling_params import SamplingParams
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from engine.llm import LLM

@@ -10,7 +10,7 @@ from typing import Annotated
 from app.cli import terminal
 from app.cli.mine_shared import SolutionsOption, load, pieces_explained
 from app.cli.options import JsonOption, option
-from common.text import counted
+from prep_common.text import counted
 
 PICTURES = (".png", ".svg")
 

@@ -25,8 +25,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from app.cli.terminal import ENVIRONMENT, Problem, shown
-from common.paths import is_stream, why_unwritable
-from common.typed_value import parse_value
+from prep_common.paths import is_stream, why_unwritable
+from prep_common.typed_value import parse_value
 
 Settings = TypeVar("Settings")
 

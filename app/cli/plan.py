@@ -14,13 +14,13 @@ from app.cli.options import JsonOption, ScriptOption, make_folder_of, option
 from app.cli.quiz.dialogue import Dialogue
 from app.cli.quiz.start import open_bank
 from app.cli.start import change_settings, chart
-from common.paths import write_atomically
-from common.text import counted, join_and
 from interview.plan.layout import Day
 from interview.plan.learner import Learner
 from interview.plan.make import Plan, make_plan
 from interview.plan.writing import by_week, calendar, check_list
 from lessons.course.lesson_files import lessons
+from prep_common.paths import write_atomically
+from prep_common.text import counted, join_and
 from quizzes.learning.plan import Plan as QuestionPlan
 from quizzes.state import State
 from quizzes.topics import ROLES

@@ -9,7 +9,7 @@ from typing import Annotated
 from app.cli import terminal
 from app.cli.options import JsonOption, make_folder_of, option
 from app.cli.quiz.start import open_bank
-from common.paths import write_atomically
+from prep_common.paths import write_atomically
 from quizzes.learning.calibration import LEAST, Calibration, OwnMarks, own_marks
 from quizzes.learning.calibration import calibration as calibrate
 from quizzes.learning.progress import FORMULA, TopicProgress

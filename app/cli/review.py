@@ -9,7 +9,7 @@ from app.cli import terminal
 from app.cli.options import JsonOption, ScriptOption, option
 from app.cli.quiz.dialogue import Dialogue
 from app.cli.quiz.start import drawn, hold, open_bank, open_state
-from common.text import counted
+from prep_common.text import counted
 from quizzes.learning.review import NAMES, again_in_words, cards
 from quizzes.learning.selection import due, local_now
 from quizzes.question_bank import Bank

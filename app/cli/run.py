@@ -17,9 +17,9 @@ from typer.core import TyperCommand
 
 from app.cli import terminal
 from app.cli.options import JsonOption, SetOption, argument, make_folder_of, option, parse_settings
-from common.paths import write_atomically
-from common.text import counted, plain_value
-from common.typed_value import value_text
+from prep_common.paths import write_atomically
+from prep_common.text import counted, plain_value
+from prep_common.typed_value import value_text
 from quizzes.experiments import Result, registry
 from quizzes.experiments.registry import Experiment, Inconclusive, NeedsHardware, get
 

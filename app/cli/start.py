@@ -13,7 +13,7 @@ from app.cli.progress import bar
 from app.cli.quiz.dialogue import Dialogue, EndOfInput, Quit
 from app.cli.quiz.start import drawn, hold, open_bank, open_state
 from app.cli.today import as_json, overview
-from common.text import counted
+from prep_common.text import counted
 from quizzes.learning.placement import ITEMS, LEVELS, Placement, Result
 from quizzes.learning.plan import Plan
 from quizzes.question_bank import Bank

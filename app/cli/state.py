@@ -11,9 +11,9 @@ import typer
 
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
-from common.paths import state_path
-from common.text import counted
-from common.text_file import unreadable
+from prep_common.paths import state_path
+from prep_common.text import counted
+from prep_common.text_file import unreadable
 from quizzes.learning.review import cards
 from quizzes.state import State, StateDamaged, StateError, archive
 from quizzes.state.backup import backups, by_hand, is_sound, set_aside

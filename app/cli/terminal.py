@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from common.text import PLAIN, rough_duration
+from prep_common.text import PLAIN, rough_duration
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod

@@ -22,7 +22,7 @@ import typer
 
 from app.cli import terminal
 from app.cli.options import option
-from common.names import closest
+from prep_common.names import closest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = tuple(

@@ -14,10 +14,10 @@ from app.cli.progress import show as show_progress
 from app.cli.quiz.dialogue import Dialogue, Quit
 from app.cli.quiz.start import drawn, hold, open_bank, open_state
 from app.cli.review import run
-from common.text import counted
 from interview.plan.layout import Day
 from interview.plan.learner import Learner
 from interview.plan.make import make_plan, plan_without_date
+from prep_common.text import counted
 from quizzes.learning.calibration import Calibration, calibration
 from quizzes.learning.plan import Plan
 from quizzes.learning.progress import Progress, asked, progress

@@ -11,7 +11,7 @@ from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from app.cli.progress import bar
 from app.cli.serve import KEY_VARIABLE
-from common.text import duration
+from prep_common.text import duration
 
 if TYPE_CHECKING:
     from engine.server.scrape import Activity, Scrape

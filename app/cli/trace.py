@@ -15,14 +15,14 @@ from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from app.cli.trace_compare import diff, fork, open_trace
 from app.trace_tools.perfetto import export_perfetto
-from common.child_process import ChildProcess
-from common.paths import why_unwritable
-from common.text import counted
 from engine.trace.files import unused_path
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 from engine.trace.why import Why, why_spans
 from engine.trace.why import why as explain
+from prep_common.child_process import ChildProcess
+from prep_common.paths import why_unwritable
+from prep_common.text import counted
 
 File = Annotated[Path, argument("A trace (*.itrace).", metavar="FILE")]
 

@@ -12,13 +12,13 @@ import typer
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
 from app.debugger.fork_process import ForkOutcome, ForkProcess
-from common.text import counted
 from engine.trace.diff import Figure, RequestDelta, TraceDiff
 from engine.trace.diff import diff as compare
 from engine.trace.divergence import Divergence
 from engine.trace.files import unused_path
 from engine.trace.protocol import Trace
 from engine.trace.reader import TraceReader
+from prep_common.text import counted
 
 SHOW_PROGRESS_AFTER_S = 2.0
 MAX_ROWS = 12

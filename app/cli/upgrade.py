@@ -12,7 +12,7 @@ import typer
 from app.cli import terminal
 from app.cli.options import JsonOption, option, option_groups, parse_settings
 from app.cli.serve import KEY_VARIABLE
-from common.text import counted, rough_duration
+from prep_common.text import counted, rough_duration
 
 if TYPE_CHECKING:
     from app.bench.upgrade import UpgradeReport
@@ -181,7 +181,7 @@ def _with_servers(measure: Any) -> Any:
     """Run a measurement; servers end with it, also at SIGTERM and SIGHUP. Raises a Problem for a server that fails."""
     import httpx
 
-    from common.child_process import ProcessEnded
+    from prep_common.child_process import ProcessEnded
 
     try:
         with terminal.signals_interrupt(), terminal.status(lines_in_pipe=True) as tell:

@@ -12,10 +12,10 @@ from app.cli.engine_options import model_folder
 from app.cli.options import JsonOption, argument, option
 from app.cli.zoo_eval import eval_
 from app.cli.zoo_quantize import formats, quantize, size
-from common.text import counted
-from common.text_file import read_text
 from engine.zoo.manifest import ManifestError, check_manifest, manifest_of
 from engine.zoo.registry import MODELS, list_models
+from prep_common.text import counted
+from prep_common.text_file import read_text
 
 HEADS = {"shop-eagle": "eagle", "shop-medusa": "medusa"}
 """Recipes of heads, which draft for `shop` and answer nothing themselves, and their speculative methods."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from app.cli import terminal
 from app.cli.engine_options import model_folder
 from app.cli.options import JsonOption, ModelArgument, argument, option, option_groups
-from common.text import counted
 from engine.config import EngineArgs
 from engine.models.hf_config import load_model_config
 from engine.quant.quantizer.recipe import METHODS, Recipe
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     import torch

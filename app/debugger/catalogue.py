@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from app.debugger.runs import RECORDED, Run
 from app.debugger.thumbnail import thumbnail
 from app.debugger.trace_index import TraceIndex
-from common.text import counted
 from engine.core.sched_output import Reason
+from prep_common.text import counted
 
 EventKind = Literal["add", "admit", "hit", "preempt", "resume", "finish", "abort", "evict"]
 HERO = "Watch memory run out"

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.child_process import JsonChild, ProcessEnded, describe_exit
 from engine.trace.format import TraceError
+from prep_common.child_process import JsonChild, ProcessEnded, describe_exit
 
 STEP_LIMIT_S = 10.0
 """Seconds for one step of the scheduler under test; ours takes microseconds."""

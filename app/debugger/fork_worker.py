@@ -17,11 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from common.parent_link import JsonLink
 from engine.trace.fork import fork
 from engine.trace.format import TraceError
 from engine.trace.reader import TraceReader
 from engine.trace.scripted_run import StepTimeLimit
+from prep_common.parent_link import JsonLink
 
 REPORT_EVERY_S = 0.1
 DEAF_S = 15.0

@@ -20,7 +20,7 @@ from traitlets import Bytes
 from app.debugger.runs import RecordedRun, open_run
 from app.debugger.step_view import FOLDER, parts, script
 from app.debugger.step_view.envelope import envelope
-from common.text import counted
+from prep_common.text import counted
 
 _RENDER = """
 const MARKUP = %s;

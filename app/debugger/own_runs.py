@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from app.debugger.runs import open_run, path_of, runs_dir
-from common.child_process import ChildProcess
 from engine.trace.files import unused_path
 from engine.trace.format import TraceError
+from prep_common.child_process import ChildProcess
 
 GZIP = b"\x1f\x8b"
 

@@ -18,10 +18,10 @@ from app.debugger.column_index import ColumnIndex
 from app.debugger.column_reader import read_columns
 from app.debugger.trace_index import TraceIndex
 from app.debugger.trace_scan import ContradictionError
-from common.paths import data_dir
 from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
 from engine.trace.reader import TraceReader
+from prep_common.paths import data_dir
 
 RECORDED = Path(__file__).parent / "recorded"
 REPLAY_BYTES = 2 << 20

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from app.debugger.next_step import REASON_WORDS, NextStep, next_step, token_limit
-from common.text import counted, join_and
 from engine.core.sched_output import Reason
 from engine.trace.blocks import NULL_BLOCK
 from engine.trace.protocol import Trace
 from engine.trace.records import TraceState
+from prep_common.text import counted, join_and
 
 NO_REQUEST = "none"
 MOST_CHOICES = 5

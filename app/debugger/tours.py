@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict
 from app.debugger.catalogue import Look
 from app.debugger.runs import Run
 from app.debugger.trace_columns import CACHED, SHARED
-from common.text import join_and
 from engine.trace.preemption_cost import preemption_cost
 from engine.trace.why import why
+from prep_common.text import join_and
 from quizzes.expressions import evaluate
 
 FILE = Path(__file__).with_name("tours.yaml")

@@ -27,9 +27,9 @@ import numpy as np
 from app.debugger.trace_columns import Columns, make_columns
 from app.debugger.trace_scan import ContradictionError, scan_file
 from app.debugger.trace_text import first_line
-from common.child_process import JsonChild, ProcessEnded
-from common.paths import cache_dir
 from engine.trace.format import TraceError
+from prep_common.child_process import JsonChild, ProcessEnded
+from prep_common.paths import cache_dir
 
 MAGIC = b"prepcol1"
 """Changes with the layout or meaning of the columns."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, cast
 
-from common.child_process import PipeChild
-from common.parent_link import serve_pipe
+from prep_common.child_process import PipeChild
+from prep_common.parent_link import serve_pipe
 
 if TYPE_CHECKING:
     from engine.engine_core import EngineCore

@@ -18,11 +18,11 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from common.dotted_path import load_object
 from engine.config import ConfigError
 from engine.config.settings import load_class
 from kernels import registry
 from kernels.ops import AttentionBatch
+from prep_common.dotted_path import load_object
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.text import GIB
 from engine.config.combinations import check_combinations
 from engine.config.settings import ConfigError, require_at_least
+from prep_common.text import GIB
 
 SWAP_SPACE_BYTES = 4 * GIB
 """Default of swap_space, limited to a quarter of the free host memory."""

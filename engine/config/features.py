@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
-from common.names import unknown_name
 from engine.config.settings import ConfigError, ObjectSettings, check_types, require_at_least, require_one_of
+from prep_common.names import unknown_name
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Allowed values of `max_lora_rank`, as in vLLM."""

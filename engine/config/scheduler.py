@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from common.text import GIB
 from engine.config.combinations import check_combinations
 from engine.config.settings import ConfigError, require_at_least
+from prep_common.text import GIB
 
 
 class BatchSizes(NamedTuple):

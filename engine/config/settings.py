@@ -10,9 +10,9 @@ from os import PathLike
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from common.dotted_path import load_object
-from common.names import unknown_name
-from common.text import shown
+from prep_common.dotted_path import load_object
+from prep_common.names import unknown_name
+from prep_common.text import shown
 
 
 class ConfigError(ValueError):

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from common.complaints import complaints, path_of
-from common.yaml_text import YamlError, YamlFile
 from engine.config.settings import ConfigError
+from prep_common.complaints import complaints, path_of
+from prep_common.yaml_text import YamlError, YamlFile
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from common.text import counted
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.errors import RequestRejected
 from engine.core.kv_manager import max_blocks_held
 from engine.core.request import Request
+from prep_common.text import counted
 
 
 def max_num_tokens(request: Request, max_model_len: int) -> int:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Protocol
 
-from common.text import counted
 from engine.config import SchedulerConfig
 from engine.core.admission_resource import AdmissionResource
 from engine.core.kv_manager import KVManager
 from engine.core.queues import HeapQueue
 from engine.core.request import Request
+from prep_common.text import counted
 
 
 class CoreState(Protocol):

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 
-from common.text import counted
 from engine.core.admission_resource import AdmissionResource
 from engine.core.lora_host import HostAdapters, WaitingAdapters
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, NotScheduled, Reason, SchedulerOutput
 from engine.core.stats import StepStats
+from prep_common.text import counted
 
 
 class LoRASlots(AdmissionResource):

@@ -17,9 +17,9 @@ import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 
-from common.text import counted
 from engine.config.settings import ConfigError, require_at_least
 from engine.core.kv_events import PrefixIndex
+from prep_common.text import counted
 
 
 class PrefixRouter:

@@ -22,11 +22,6 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-from common.child_process import PipeChild, ProcessEnded
-from common.memory import collect_rarely
-from common.parent_link import serve_pipe
-from common.stages import Stages, process_began
-from common.text import counted
 from engine.config import EngineConfig
 from engine.core.admission_checks import check_can_run
 from engine.core.errors import EngineDeadError, RequestRejected
@@ -38,6 +33,11 @@ from engine.engine_core import EngineCore
 from engine.exec.multiproc import threads_per_worker
 from engine.exec.process import portable
 from engine.grammar.vocabulary import TokenSource
+from prep_common.child_process import PipeChild, ProcessEnded
+from prep_common.memory import collect_rarely
+from prep_common.parent_link import serve_pipe
+from prep_common.stages import Stages, process_began
+from prep_common.text import counted
 
 logger = logging.getLogger(__name__)
 

@@ -24,8 +24,6 @@ from typing import Any, ClassVar, Literal
 import torch
 import torch.distributed as dist
 
-from common.child_process import ProcessEnded
-from common.processors import num_processors
 from engine.config import ConfigError, EngineConfig
 from engine.core.errors import EngineDeadError
 from engine.core.sched_output import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
@@ -34,6 +32,8 @@ from engine.exec.process import Channel, RemoteProcess
 from engine.parallel import join_world
 from engine.worker.worker import Worker, call_worker, resolve_device
 from kernels.registry import environment_of_ranks
+from prep_common.child_process import ProcessEnded
+from prep_common.processors import num_processors
 
 logger = logging.getLogger(__name__)
 

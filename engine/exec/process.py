@@ -6,7 +6,7 @@
     .receive()                     <-------   (1, result or exception)
 
 Calls are answered in order. When one end is gone, the child ends by itself and the parent raises `ProcessEnded`
-(`common.child_process`). Source: WorkerProc in vLLM v1/executor/multiproc_executor.py.
+(`prep_common.child_process`). Source: WorkerProc in vLLM v1/executor/multiproc_executor.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from itertools import count
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
-from common.child_process import PipeChild
-from common.parent_link import serve_pipe
+from prep_common.child_process import PipeChild
+from prep_common.parent_link import serve_pipe
 
 
 class RemoteProcess(PipeChild):

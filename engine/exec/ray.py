@@ -27,11 +27,11 @@ from weakref import WeakSet
 
 import torch.distributed as dist
 
-from common.child_process import ProcessEnded
 from engine.config import ConfigError, EngineConfig
 from engine.core.sched_output import GrammarBitmask, SchedulerOutput
 from engine.exec.base import PendingStep
 from engine.exec.multiproc import MultiprocExecutor, RankWorker, threads_per_worker
+from prep_common.child_process import ProcessEnded
 
 logger = logging.getLogger(__name__)
 

@@ -20,15 +20,15 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from common.memory import free_host_bytes
-from common.processors import num_processors
-from common.text import counted, gib
 from engine.config import ConfigError, EngineArgs, ModelArgs
 from engine.config.settings_file import read_yaml
 from engine.gateway.config import HoldSettings, Policy, Seconds, StrictModel, TenantSettings
 from engine.models.hf_config import load_model_config, local_folder
 from engine.sim.autoscaler import AutoscalerConfig
 from engine.zoo.registry import count_parameters, resolve
+from prep_common.memory import free_host_bytes
+from prep_common.processors import num_processors
+from prep_common.text import counted, gib
 
 BASE_BYTES = 500 << 20
 """Memory of a replica without weights and KV: two Python processes that import torch. Measured: 440 MB with shop."""

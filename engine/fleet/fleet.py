@@ -17,9 +17,6 @@ from typing import Any
 
 import httpx
 
-from common.child_process import ProcessEnded, describe_exit
-from common.memory import free_host_bytes
-from common.text import gib
 from engine.config import ConfigError
 from engine.fleet.config import FleetSettings, memory_of_replica, serve_words
 from engine.fleet.events import EventLog
@@ -31,6 +28,9 @@ from engine.gateway.proxy import Gateway
 from engine.server.child_server import PREP
 from engine.server.errors import ApiError
 from engine.sim.autoscaler import Autoscaler
+from prep_common.child_process import ProcessEnded, describe_exit
+from prep_common.memory import free_host_bytes
+from prep_common.text import gib
 
 TICK_S = 0.1
 REFUSED = 2

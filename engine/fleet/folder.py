@@ -20,9 +20,9 @@ from typing import Any
 import httpx
 import psutil
 
-from common.child_process import ChildProcess
-from common.paths import data_dir
 from engine.config import ConfigError
+from prep_common.child_process import ChildProcess
+from prep_common.paths import data_dir
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ POST /fleet/roll                   replace all, one at a time
 POST /fleet/down                   end
 
 The routes are the gateway's further ones, under its key. One process holds everything but the replicas, so that its
-end is the end of all: a replica ends when its parent does (`common.parent_link`).
+end is the end of all: a replica ends when its parent does (`prep_common.parent_link`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from common.paths import cache_dir, write_atomically
+from prep_common.paths import cache_dir, write_atomically
 
 
 def last(model: str) -> float | None:

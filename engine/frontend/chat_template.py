@@ -17,7 +17,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from common.text import shown
+from prep_common.text import shown
 
 ChatMessage = dict[str, Any]  # A message with "role", and usually "content"
 

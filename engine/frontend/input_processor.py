@@ -12,7 +12,6 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Any, TypedDict
 
-from common.text import counted, shown
 from engine.config import EngineConfig
 from engine.config.settings import InvalidRequestError as InvalidRequestError
 from engine.core.request import MultiModalFeature, Request
@@ -22,6 +21,7 @@ from engine.frontend.tokenizer import Tokenizer
 from engine.lora.request import LoRARegistry, LoRARequest
 from engine.multimodal.inputs import MARKER, place_images
 from engine.sampling_params import RequestOutputKind, SamplingParams, list_of
+from prep_common.text import counted, shown
 
 MAX_BAD_WORDS = 128
 MAX_BAD_WORDS_TOKENS = 1024

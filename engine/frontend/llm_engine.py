@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from common.paths import expanded
 from engine.config import EngineArgs
 from engine.core.request import Request
 from engine.core.stats import StepStats
@@ -31,6 +30,7 @@ from engine.models.hf_config import find_model
 from engine.outputs import RequestOutput
 from engine.resolve import resolve
 from engine.sampling_params import SamplingParams
+from prep_common.paths import expanded
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
-from common.text import counted, shown
 from engine.config import ConfigError
 from engine.frontend.chat_template import ChatMessage, ChatTemplateError, render_chat
+from prep_common.text import counted, shown
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 LONG_TEXT = 10_000

@@ -25,11 +25,11 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from common.text import shown
 from engine.frontend.tool_parsers import make_tool_parser, read_calls
 from engine.frontend.tool_parsers.formats import BEGIN
 from engine.outputs import CompletionOutput
 from engine.sampling_params import SamplingParams, StructuredOutputsParams
+from prep_common.text import shown
 
 ToolChoice = str | Mapping[str, Any]
 

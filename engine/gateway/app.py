@@ -30,8 +30,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from common.complaints import complaints, path_of
-from common.text import shown
 from engine.gateway.backend import GatewayRequest
 from engine.gateway.config import BackendSettings
 from engine.gateway.kv_index import KVIndex
@@ -41,6 +39,8 @@ from engine.server.bodies import parse
 from engine.server.connection import CLIENT_LEFT, until_hang_up
 from engine.server.errors import ApiError
 from engine.server.middleware import BodyLimit, sound_id
+from prep_common.complaints import complaints, path_of
+from prep_common.text import shown
 
 MOST_DECISIONS = 100
 FORWARDED = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")

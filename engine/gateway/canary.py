@@ -4,7 +4,8 @@
     alpha of the look        a/2     a/6      a/12     a/20           a/(k(k+1)): all looks together at most a
 
 Looking again and again at data with one fixed level would alarm on a healthy canary sooner or later. Half of a look's
-alpha is for the error rate (Newcombe's interval), half for a latency quantile (order statistics): `common.intervals`.
+alpha is for the error rate (Newcombe's interval), half for a latency quantile (order statistics):
+`prep_common.intervals`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from common.intervals import newcombe, quantile_interval, requests_needed
 from engine.gateway.config import WatchSettings
+from prep_common.intervals import newcombe, quantile_interval, requests_needed
 
 KEPT = 10_000
 """Latest latencies of a version in memory."""

@@ -17,7 +17,6 @@ from typing import Any
 
 import httpx
 
-from common.text import counted
 from engine.gateway.backend import Backend, GatewayRequest, by_name
 from engine.gateway.budgeter import Trimmed, estimated_tokens, trim
 from engine.gateway.canary import CanaryWatch, share_of
@@ -30,6 +29,7 @@ from engine.gateway.sending import UNANSWERED, Failure, Sending, encoded, header
 from engine.server.answers import body_fault, json_object
 from engine.server.errors import ApiError
 from engine.server.pools import Pools
+from prep_common.text import counted
 
 logger = logging.getLogger(__name__)
 

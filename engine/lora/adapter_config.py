@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.patterns import pattern_fault
 from engine.lora.request import LoRAError
+from prep_common.patterns import pattern_fault
 
 logger = logging.getLogger(__name__)
 

@@ -23,12 +23,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from common.complaints import complain
-from common.names import unknown_name
-from common.paths import write_atomically
-from common.text_file import UnreadableFile, read_text
 from engine.lora.request import LoRAError
 from engine.zoo.manifest import manifest_of
+from prep_common.complaints import complain
+from prep_common.names import unknown_name
+from prep_common.paths import write_atomically
+from prep_common.text_file import UnreadableFile, read_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

@@ -19,9 +19,6 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from common.names import unknown_name
-from common.paths import expanded
-from common.text import counted
 from engine.config import ConfigError, ModelArgs, ModelConfig, MoEConfig
 from engine.config.model import CHECKPOINT_FORMATS, ONLINE_SCHEMES, ExpertNames
 from engine.models.checkpoint import (
@@ -36,6 +33,9 @@ from engine.models.checkpoint import (
 from engine.models.config_fields import MOST, Fields, check_fields
 from engine.models.rope_config import parse_rope
 from engine.zoo import registry as zoo
+from prep_common.names import unknown_name
+from prep_common.paths import expanded
+from prep_common.text import counted
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,6 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from common.dotted_path import load_object
-from common.memory import total_host_bytes
-from common.text import GIB
 from engine.config import ConfigError, MedusaConfig, ModelConfig
 from engine.layers.embedding import VocabParallelEmbedding
 from engine.layers.linear import Linear, LinearMethod
@@ -26,6 +23,9 @@ from engine.layers.moe import FusedMoE
 from engine.models.checkpoint import StoredTensor, read_headers
 from engine.parallel import ALONE, Ranks, Shard, use_ranks
 from engine.quant.base import QuantizationConfig, parse_quantization
+from prep_common.dotted_path import load_object
+from prep_common.memory import total_host_bytes
+from prep_common.text import GIB
 
 _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 _QUANTISED_DTYPES = {

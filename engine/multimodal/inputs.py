@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from common.text import counted
 from engine.core.request import MultiModalFeature
 from engine.multimodal.encoder import NUM_TOKENS, as_pixels
+from prep_common.text import counted
 
 MARKER = "<image>"
 PLACEHOLDER_ID = 0

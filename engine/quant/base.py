@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Protocol
 
-from common.dotted_path import load_object
-from common.patterns import pattern_fault
 from engine.config import ConfigError
 from engine.config.model import CHECKPOINT_FORMATS
 from engine.layers.linear import Linear, LinearMethod, UnquantizedLinearMethod
+from prep_common.dotted_path import load_object
+from prep_common.patterns import pattern_fault
 
 FORMATS = {
     "awq": "engine.quant.formats:awq",

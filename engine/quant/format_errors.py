@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from common.text import counted
 from engine.layers.linear import Linear
 from engine.quant.fp4 import FP4_BLOCKS, quantise_fp4
 from engine.quant.online import OnlineConfig
 from engine.quant.quantizer.calibration import watch_inputs
 from engine.quant.size import layer_bytes
 from engine.zoo.model import ShopModel
+from prep_common.text import counted
 
 Tell = Callable[[str], None]
 Change = Callable[[Tensor], Tensor]

@@ -23,7 +23,6 @@ from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
-from common.complaints import complaints, path_of
 from engine.core.errors import EngineDeadError
 from engine.server import chat, completions, text
 from engine.server.bodies import parse
@@ -41,6 +40,7 @@ from engine.server.protocol import (
     UnloadLoRARequest,
 )
 from engine.server.service import Service, encoded, events
+from prep_common.complaints import complaints, path_of
 
 logger = logging.getLogger(__name__)
 

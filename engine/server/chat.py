@@ -12,7 +12,6 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from common.text import shown
 from engine.frontend.tool_choice import ToolCallStream, ToolPlan
 from engine.frontend.turns import let_others_run
 from engine.outputs import CompletionOutput, RequestOutput
@@ -24,6 +23,7 @@ from engine.server.params import check, check_room, sampling_params
 from engine.server.protocol import ChatCompletionRequest, ChatTemplateFields
 from engine.server.service import Answer, Service, UsageChunks, engine_id, raise_if_failed
 from engine.server.tools import tools_of_request
+from prep_common.text import shown
 
 NO_VARIABLES = frozenset(
     {

@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 
-from common.child_process import ChildProcess, ProcessEnded
+from prep_common.child_process import ChildProcess, ProcessEnded
 
 PREP = "app.cli.main"
 """Module of the `prep` command."""
@@ -69,7 +69,7 @@ class ChildServer(ChildProcess):
         address = ["--port", str(self.port)]
         if isinstance(command, str):
             options |= {"args": [command, *args, *address], "stdin": subprocess.PIPE}
-            command = "common.parent_link"
+            command = "prep_common.parent_link"
         else:
             command = [*command, *address]
         defaults: dict[str, Any] = {"stop_signal": signal.SIGTERM, "stdin": subprocess.DEVNULL}

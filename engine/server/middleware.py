@@ -16,8 +16,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from common.text import counted
 from engine.server.errors import ApiError
+from prep_common.text import counted
 
 OPEN_PATHS = ("/health", "/ping")
 """Answered without a key: probes of an orchestrator have none. vLLM guards /v1 only."""

@@ -20,10 +20,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from common.complaints import complain
 from engine.async_llm import AsyncLLM
 from engine.config import ConfigError, EngineArgs
 from engine.server.run import ServerArgs, building
+from prep_common.complaints import complain
 
 UNDER_WAY = 1000
 """Requests that Ray Serve sends to one replica at once; the replica's own queue decides earlier."""

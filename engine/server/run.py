@@ -21,8 +21,6 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
-from common.memory import collect_rarely
-from common.stages import Stages, process_began
 from engine.async_llm import AsyncLLM
 from engine.config import ConfigError, EngineArgs
 from engine.frontend.tool_parsers import check_tool_parser
@@ -39,6 +37,8 @@ from engine.server.protocol import LoadLoRARequest
 from engine.server.request_log import RequestLog
 from engine.server.service import MAX_COMPLETION_PROMPTS, Service
 from engine.server.stat_line import log_stats
+from prep_common.memory import collect_rarely
+from prep_common.stages import Stages, process_began
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from common.text import counted
 from engine.async_llm import AsyncLLM
 from engine.config import EngineConfig
 from engine.frontend.input_processor import InputProcessor
@@ -26,6 +25,7 @@ from engine.server.errors import ApiError, api_error, is_of_the_request
 from engine.server.middleware import sound_id
 from engine.server.models import Models
 from engine.server.protocol import GenerationRequest, StreamOptions
+from prep_common.text import counted
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from common.complaints import complain
 from engine.server.errors import ApiError
+from prep_common.complaints import complain
 
 
 class Function(BaseModel):

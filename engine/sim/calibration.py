@@ -12,10 +12,10 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from common.paths import cache_dir, write_atomically
 from engine.sim.cost import Rates
 from engine.sim.memory import Deployment
 from engine.sim.models import MODELS, ModelShape
+from prep_common.paths import cache_dir, write_atomically
 
 FORMAT = 2
 

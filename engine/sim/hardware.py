@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
 
-from common.names import unknown_name
-from common.processors import num_processors
-from common.text import GIB
 from engine.config import ConfigError
+from prep_common.names import unknown_name
+from prep_common.processors import num_processors
+from prep_common.text import GIB
 
 T = TypeVar("T")
 TERA = 1e12

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from common.text import GIB
 from engine.config import ConfigError
 from engine.config.scheduler import default_batch_sizes
 from engine.sim.hardware import GPUS, Hardware, get_hardware
 from engine.sim.models import ModelShape, get_model
 from engine.sim.precision import KV_SCALE_BYTES, Precision, get_precision, kv_bytes
+from prep_common.text import GIB
 
 GPU_RUNTIME_BYTES = 1.0 * GIB  # CUDA context, NCCL buffers and graphs, as in vLLM's boot log on any card
 _TP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import fsum
 
-from common.percentile import percentile
 from engine.sim.recorder import Recorder, RequestRecord
+from prep_common.percentile import percentile
 
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Summary of a time in seconds; the percentiles are those of `common.percentile`."""
+    """Summary of a time in seconds; the percentiles are those of `prep_common.percentile`."""
 
     count: int
     mean: float

@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from common.paths import write_atomically
-from common.text import counted
 from engine.config import ConfigError
 from engine.core.request import Request
 from engine.sim.router import BoundedLoad, PrefixAffinity, Replica, Router, bound
 from engine.sim.workload import SimRequest
+from prep_common.paths import write_atomically
+from prep_common.text import counted
 
 FORMAT = "prep routes 1"
 MAX_SAMPLES = 2000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from common.text import GIB
 from engine.config import CacheConfig, ConfigError, SchedulerConfig
 from engine.config.cache import TierConfig
 from engine.sim.cost import CostModel, Rates
@@ -13,6 +12,7 @@ from engine.sim.memory import Deployment, MemoryPlan, divide_memory, plan_memory
 from engine.sim.report import RunReport, summarise
 from engine.sim.speculation import Speculation
 from engine.sim.workload import SimRequest, Tell
+from prep_common.text import GIB
 
 
 def scheduler_config(deployment: Deployment, policy: str = "fcfs", long_prefill: int = 0) -> SchedulerConfig:

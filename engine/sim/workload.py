@@ -17,10 +17,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, Self
 
-from common.text_file import read_text
 from engine.config import ConfigError
 from engine.core.request import Request
 from engine.sampling_params import SamplingParams
+from prep_common.text_file import read_text
 
 Arrivals = Literal["poisson", "gamma", "constant"]
 Tell = Callable[[int], None]  # called with the number of requests that have arrived

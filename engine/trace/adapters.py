@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from common.text import join_and
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 from engine.trace.records import StepRecord
+from prep_common.text import join_and
 
 
 def adapter_of(request: RequestHistory) -> str:

@@ -15,13 +15,13 @@ from dataclasses import MISSING, dataclass, fields
 from itertools import pairwise
 from typing import Any, Literal
 
-from common.percentile import percentile_or_none
 from engine.config import CacheConfig, SchedulerConfig, TierConfig
 from engine.core.sched_output import Reason
 from engine.trace.divergence import Divergence, describe, divergences_of, first_difference, join_names
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 from engine.trace.run_totals import Clock, RunTotals, clock
+from prep_common.percentile import percentile_or_none
 
 Better = Literal["lower", "higher", ""]
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.text import counted
 from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
 from engine.trace.run_totals import Copies, Mark, budgets_of, copies_of, keys_by_name, name_of
 from engine.trace.why import why
+from prep_common.text import counted
 
 MOST_REASONS = 4  # requests whose reasons a divergence holds: preempted ones first, then admitted ones
 

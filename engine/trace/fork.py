@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from common.dotted_path import load_object
 from engine.core.scheduler import Scheduler
 from engine.trace.format import TraceError
 from engine.trace.header import class_path
 from engine.trace.knobs import parse_knobs, read_settings
 from engine.trace.protocol import Trace
 from engine.trace.scripted_run import ForkResult, ScriptedRun
+from prep_common.dotted_path import load_object
 
 _TRUSTED = ("engine.", "app.", "quizzes.")  # only from here: opening a file must not run foreign code
 INTERFACE = ("add", "abort", "schedule", "update", "has_unfinished")

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from common.names import unknown_name
-from common.text import GIB
 from engine.config import CacheConfig, ConfigError, SchedulerConfig, TierConfig
 from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
+from prep_common.names import unknown_name
+from prep_common.text import GIB
 
 
 @dataclass(frozen=True)

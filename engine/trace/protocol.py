@@ -18,13 +18,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
-from common.names import unknown_name
 from engine.core.sched_output import NotScheduled, Reason
 from engine.trace.blocks import NO_REQUEST, Blocks
 from engine.trace.format import BLOCK_EVENTS, REQUEST_EVENTS, TraceError, parse_line
 from engine.trace.history import RequestHistory
 from engine.trace.records import Content, Event, Row, StepRecord, StepSeries, TraceState, accepted_tokens
 from engine.trace.replay import Problem
+from prep_common.names import unknown_name
 
 
 class Trace(Protocol):

@@ -22,7 +22,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from common.text_file import unreadable
 from engine.core.sched_output import Reason
 from engine.trace.blocks import BlockColumns, Blocks
 from engine.trace.format import (
@@ -39,6 +38,7 @@ from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 from engine.trace.records import Content, Event, StepSeries
 from engine.trace.replay import Problem, Replay
+from prep_common.text_file import unreadable
 
 _CHUNK_BYTES = 1 << 16
 _MAX_RATIO, _LEAST_BYTES = 100, 1 << 28

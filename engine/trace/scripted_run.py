@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from common.text import counted
 from engine.core.errors import RequestRejected
 from engine.core.queues import HeapQueue
 from engine.core.request import Request
@@ -23,6 +22,7 @@ from engine.trace.protocol import Trace
 from engine.trace.script import Script, ScriptedRequest, read_script
 from engine.trace.watch import Breach, Watch
 from engine.trace.writer import TraceWriter
+from prep_common.text import counted
 
 STEP_S = 0.001  # a fork has no clock: in its file, steps are a millisecond apart and take no time
 

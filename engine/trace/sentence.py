@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
-from common.text import counted, join_and
 from engine.core.sched_output import Reason
 from engine.trace.format import shown_name
 from engine.trace.preemption_cost import FREEING, PreemptionCost, cost_of, released
 from engine.trace.protocol import Trace
 from engine.trace.why import Figures, singular
+from prep_common.text import counted, join_and
 
 LIMIT = 220  # characters; clauses without a change of a request's state are omitted beyond it
 LONGEST_NAME = 24  # characters of a request id; a server's ids are long, and differ at their ends

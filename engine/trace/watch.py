@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from common.text import counted
 from engine.core.integrity import find_problems
 from engine.core.sched_output import Scheduled, SchedulerOutput
 from engine.core.scheduler import Scheduler
 from engine.trace.script import Script
+from prep_common.text import counted
 
 PATIENCE = 200  # steps without a row, while requests wait and none will arrive, until it counts as stuck
 CHECKED_EACH_STEP = 1_000  # blocks; a larger pool is checked less often: checking costs more than the step

@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from common.text import counted
 from engine.core.sched_output import PASSED_OVER, NotScheduled, Reason
 from engine.trace.adapters import why_no_slot
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 from engine.trace.records import Row, StepRecord
+from prep_common.text import counted
 
 Answer = Literal["not_arrived", "scheduled", "not_scheduled", "finished", "aborted"]
 

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.text import counted
 from engine.core.connector import KVIdentity
+from prep_common.text import counted
 
 MAGIC = b"PKV1"
 _HEADER = struct.Struct("<4s32s32sIQ")

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from common.memory import free_host_bytes
-from common.text import counted
 from engine.config import CacheConfig, ConfigError, EngineConfig, ModelConfig
 from engine.core.kv_manager import max_blocks_held
 from engine.core.sched_output import SchedulerOutput
 from engine.quant.kv_cache import KVCache, KVCacheLayout, cache_dtype
 from kernels import ops
+from prep_common.memory import free_host_bytes
+from prep_common.text import counted
 
 CPU_CACHE_CAP = 1 << 30
 """Maximum bytes of the cache on a CPU by default: the machine runs other programs too."""

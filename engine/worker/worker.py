@@ -15,7 +15,6 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from common.text import counted
 from engine.attention.backend import AttentionMetadata, AttentionShape, get_backend, why_chosen
 from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ConfigError, EngineConfig, ModelConfig
@@ -36,6 +35,7 @@ from engine.worker.model_runner import ModelRunner
 from engine.worker.speculator import Speculator
 from kernels import registry
 from kernels.ops import keep_freed_memory, release_freed_memory
+from prep_common.text import counted
 
 IDLE_WAIT_S = 0.005
 """Longest wait of a step without rows for a KV transfer; a new request may arrive meanwhile."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from tokenizers import Tokenizer
 
-from common.paths import cache_dir
+from prep_common.paths import cache_dir
 
 from .corpus import tokenizer_texts
 from .eagle import EagleTrainer

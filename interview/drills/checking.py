@@ -12,9 +12,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.paths import write_atomically
 from interview.drills.drill import Drill
 from interview.drills.figures import FIGURES, Figures, Signature, signature
+from prep_common.paths import write_atomically
 
 if TYPE_CHECKING:
     from interview.drills.running import Tell

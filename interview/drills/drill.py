@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from common.text import counted
 from engine.sim.workload import Lengths
 from interview.drills.figures import FIGURES, LOOKS
+from prep_common.text import counted
 from quizzes import yaml_files
 from quizzes.yaml_files import Index, UnknownId
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from common.parent_link import serve_pipe
 from engine.exec.core_process import serve
 from interview.drills import faults
+from prep_common.parent_link import serve_pipe
 
 if __name__ == "__main__":
     faults.apply("core")

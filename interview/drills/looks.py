@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from common.text import counted
 from interview.drills.applies import NOTHING
 from interview.drills.figures import FIGURES, Figures, shown
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from interview.drills.running import Record

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from common.percentile import percentile
 from engine.server.load_client import LEFT, Sent
 from interview.drills.drill import Load, Objective
 from interview.drills.figures import FIGURES, Figures
 from interview.drills.platform_figures import platform_figures
 from interview.drills.quality import marks, quality_figures
 from interview.drills.running import Record
+from prep_common.percentile import percentile
 
 
 def figures(record: Record, load: Load) -> Figures:

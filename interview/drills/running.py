@@ -22,8 +22,6 @@ import httpx
 import uvloop
 import yaml
 
-from common.child_process import ROOT, ProcessEnded
-from common.paths import data_dir
 from engine.config import ConfigError
 from engine.gateway.config import GatewaySettings
 from engine.server.child_server import ChildServer
@@ -32,6 +30,8 @@ from engine.server.scrape import Activity, Scrape
 from interview.drills import drill as files
 from interview.drills.commands import HOOKS_VARIABLE, arguments, commands
 from interview.drills.work import requests
+from prep_common.child_process import ROOT, ProcessEnded
+from prep_common.paths import data_dir
 
 EVERY_S = 0.25
 """Seconds between two scrapes."""

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.text import counted
 from interview.drills.drill import Drill
 from interview.drills.figures import LOOKS
 from interview.drills.looks import figures_of
+from prep_common.text import counted
 from quizzes.learning.calibration import Forecast, brier_score
 
 MOST = {"cause": 40, "evidence": 20, "fix": 30, "looks": 10}

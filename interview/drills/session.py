@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from common.paths import data_dir
 from engine.config import ConfigError
 from interview.drills import looks
 from interview.drills.applies import figures_of_drill
@@ -34,6 +33,7 @@ from interview.drills.figures import FIGURES, LOOKS, Figures
 from interview.drills.measure import figures, good_share
 from interview.drills.running import Record, Tell, run
 from interview.drills.score import MOST_NAMED, Guess, Score, score
+from prep_common.paths import data_dir
 from quizzes.yaml_files import UnknownId
 
 FORMAT = 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from common.text import figure
 from interview.mock import evidence
 from interview.mock.drawn import Drawn
 from interview.mock.estimates import is_boundless
@@ -13,6 +12,7 @@ from interview.mock.reacting import reaction
 from interview.mock.scenario import Step
 from interview.mock.talk import Asked, Conversation, Heard, Talk
 from interview.mock.turns import Ask, Form, RunExperiment, Turn, read_pick
+from prep_common.text import figure
 from quizzes.grading import Graded, grade
 from quizzes.instance import Instance
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import yaml
 
-from common.text import join_and
 from interview.mock.evidence import UNSURE, Evidence, value_of
 from interview.mock.scenario import AXES
 from interview.mock.substance import LEAST_FOR_YES
 from interview.mock.talk import Asked, Talk
+from prep_common.text import join_and
 
 LEAST = 2
 """Observations that an axis needs. An explanation with its probes counts as two."""

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from common.text import counted, figure
 from interview.mock.estimates import closeness, interval_value
+from prep_common.text import counted, figure
 from quizzes.grading import Graded, Part
 from quizzes.question import Answer
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from common.text import counted
 from interview.mock import prose
 from interview.mock.drawn import Drawn
 from interview.mock.evidence import RESCUED
@@ -12,6 +11,7 @@ from interview.mock.scenario import Step
 from interview.mock.substance import LEAST_FOR_YES, explains
 from interview.mock.talk import Asked, Conversation, Talk
 from interview.mock.turns import Mark, Prose
+from prep_common.text import counted
 from quizzes.free_text.lints import says_opposite
 from quizzes.free_text.sentences import closest, sentences
 

@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from common.text import counted
 from interview.mock.drawn import Drawn, draw_scenario
 from interview.mock.scenario import AXES, Pick, Scenario, Step
 from interview.mock.scenario_list import Scenarios, load_scenarios
+from prep_common.text import counted
 from quizzes.experiments.registry import Inconclusive, NeedsHardware
 from quizzes.experiments.runner import RunFailed, Runner
 from quizzes.lint import agree, ask_oracle

@@ -16,8 +16,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.paths import data_dir, write_atomically
-from common.text_file import UnreadableFile, read_text, unreadable
 from interview.mock.case import Case
 from interview.mock.drawn import Drawn, draw_scenario
 from interview.mock.explaining import explain_step
@@ -26,6 +24,8 @@ from interview.mock.scenario_list import Scenarios, load_scenarios
 from interview.mock.session import SessionError
 from interview.mock.talk import Asked, Conversation, Heard, Spec, Talk
 from interview.mock.turns import Ask, Continue, Form, Menu, Program, Turn, read_pick
+from prep_common.paths import data_dir, write_atomically
+from prep_common.text_file import UnreadableFile, read_text, unreadable
 from quizzes.grading import ParseError
 from quizzes.state.records import new_id
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from common.text import figure
 from interview.drills.figures import FIGURES
 from interview.mock import evidence
 from interview.mock.asking import tell, texts_of
@@ -20,6 +19,7 @@ from interview.mock.peer import PeerSession, steps_of
 from interview.mock.prose import of_prose
 from interview.mock.scenario import Step, role_name
 from interview.mock.talk import Asked, Talk
+from prep_common.text import figure
 from quizzes.free_text.scoring import score
 from quizzes.grading import grade
 from quizzes.question import KeyPoint, Run

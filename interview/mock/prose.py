@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from common.text import counted
 from interview.mock.denying import affirmed_points, denied_points, is_denial, misled_points
 from interview.mock.evidence import PROSE_WEIGHT, Evidence
 from interview.mock.stance import affirmed
@@ -24,6 +23,7 @@ from interview.mock.substance import (
     once,
     without_filler,
 )
+from prep_common.text import counted
 from quizzes.free_text.lints import is_salad
 from quizzes.free_text.scoring import FreeGraded, Mark, score
 from quizzes.free_text.sentences import sentences

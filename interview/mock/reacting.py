@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Mapping
 
-from common.text import figure
+from prep_common.text import figure
 from quizzes.grading import Graded, Part
 
 FAR = 5.0

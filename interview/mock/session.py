@@ -23,12 +23,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from common.paths import data_dir
 from interview.mock.conduct import conduct
 from interview.mock.drawn import draw_scenario
 from interview.mock.scenario_list import Scenarios, load_scenarios
 from interview.mock.talk import Heard, Spec, Talk, warm_key
 from interview.mock.turns import Turn
+from prep_common.paths import data_dir
 from quizzes.instance import draw
 from quizzes.question_bank import Bank, load_bank
 from quizzes.yaml_files import Index

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.text import counted
 from interview.drills.score import MOST_NAMED
 from interview.mock.scenario import Code, Pick
+from prep_common.text import counted
 from quizzes.grading import ParseError, asked_keys, check_reply
 from quizzes.grading.parse import refuse_other_bases
 from quizzes.instance import Instance

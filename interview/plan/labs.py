@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from common.text import counted
 from interview.plan.layout import Activity, Item, LeftOut, Task
 from interview.plan.learner import Learner
 from interview.plan.sources import last_day, values
 from lessons.course.lesson_files import Lab, labs
+from prep_common.text import counted
 
 
 class Labs:

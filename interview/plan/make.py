@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 from fsrs import Card as FsrsCard
 
-from common.text import counted
 from interview.plan.labs import Labs
 from interview.plan.layout import Activity, Day, LeftOut, Session, Task, lay_out
 from interview.plan.learner import Learner
 from interview.plan.mocks import mock_interviews
 from interview.plan.sources import ClaimVotes, Lessons, NewQuestions, Source, plan_questions
+from prep_common.text import counted
 from quizzes.learning.plan import HORIZON, REVIEW_TIME, as_laid_out, new_card_reviews, review_days
 from quizzes.learning.plan import Plan as QuestionPlan
 

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from common.text import counted
 from interview.plan.layout import Activity, Item, LeftOut, Task
 from interview.plan.learner import CLAIM_MINUTES, Learner, parts
 from lessons.course.lesson_files import Lab, Lesson, lessons
+from prep_common.text import counted
 from quizzes.learning.plan import LAST_DAYS, REVIEW_TIME, Plan, plan
 from quizzes.topics import ROLES
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from common.child_process import JsonChild, ProcessEnded
-from common.parent_link import JsonLink
 from kernels.check.cases import Size
 from kernels.check.run import CaseResult, CheckReport, results
+from prep_common.child_process import JsonChild, ProcessEnded
+from prep_common.parent_link import JsonLink
 
 
 @dataclass(frozen=True, slots=True)

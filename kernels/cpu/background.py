@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from common.processors import num_processors
 from kernels.cpu.compile import BuildError, Target, no_place
+from prep_common.processors import num_processors
 
 if sys.platform != "win32":
     import fcntl

@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 
-from common.paths import built_dir
 from kernels.cpu import background
 from kernels.cpu.compile import (
     FLAGS,
@@ -35,6 +34,7 @@ from kernels.cpu.compile import (
     no_place,
     sha256,
 )
+from prep_common.paths import built_dir
 
 SOURCES = Path(__file__).parent
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from common.processors import num_processors
+from prep_common.processors import num_processors
 
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wall")
 UNROLLED = frozenset({"attention.cpp", "gemm.cpp", "gemm_bf16.cpp", "int4.cpp", "int8.cpp"})

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from common.text import counted
 from kernels.cuda.launch import FLOATS, kernel, launch
+from prep_common.text import counted
 
 WARP = 32
 WARPS = 4

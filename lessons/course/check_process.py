@@ -5,8 +5,8 @@ Reads {"exercise": id, "source": text} records, answers each with a report.
 
 from __future__ import annotations
 
-from common.parent_link import JsonLink
 from lessons.course.checking import run_checks
+from prep_common.parent_link import JsonLink
 
 
 def main() -> None:

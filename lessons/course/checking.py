@@ -1,4 +1,4 @@
-"""Check a learner's code: named checks in this process, the code in a process of its own (`common/sandbox`).
+"""Check a learner's code: named checks in this process, the code in a process of its own (`prep_common/sandbox`).
 
     @check("07.1")
     def blocks_are_distinct(learner: Learner) -> None:
@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from common.sandbox import Guest, GuestError, GuestStopped, Limits
-from common.sandbox import callback as host_callback
 from lessons.course.lesson_files import BugHunt, Exercise, Lab, Lesson, find_exercise
 from lessons.course.native_guest import NotCompiled, compiled_guest
+from prep_common.sandbox import Guest, GuestError, GuestStopped, Limits
+from prep_common.sandbox import callback as host_callback
 from quizzes.autopsies.programs import LIMITS, MAX_STOPS
 
 MEGABYTES = 1_536

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from common.child_process import ROOT
-from common.sandbox import places
-from common.sandbox.compiler import CompilerRefused, compiled
 from kernels.compile_report import KernelReport
 from kernels.outside_sources import BuildError, cuda_reports
 from lessons.course.lesson_files import Lab
+from prep_common.child_process import ROOT
+from prep_common.sandbox import places
+from prep_common.sandbox.compiler import CompilerRefused, compiled
 
 SMS = {80: 108, 90: 132}
 """Streaming multiprocessors of an A100 and of an H100 SXM (NVIDIA Ampere and Hopper architecture white papers)."""
@@ -83,7 +83,7 @@ def gpu_reports(lab: Lab, source: str, work: GpuWork) -> list[KernelReport]:
 def _triton(source: str, name: str, work: GpuWork) -> list[KernelReport]:
     args = [list(arg) if isinstance(arg, tuple) else arg for arg in work.args]
     script = _COMPILE_TRITON.format(root=str(ROOT), args=repr(args), name=name)
-    readable, _ = places.readable(("common", "kernels"))
+    readable, _ = places.readable(("prep_common", "kernels"))
     text = compiled(
         [sys.executable, "main.py"],
         {"learner.py": source, "main.py": script},

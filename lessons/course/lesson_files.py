@@ -29,8 +29,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from common.names import unknown_name
-from common.text import shown
+from prep_common.names import unknown_name
+from prep_common.text import shown
 
 FOLDER = Path(__file__).resolve().parents[1]
 SUFFIXES = {"python": ".py", "cpp": ".cpp", "cuda": ".cu", "triton": ".py"}

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sandbox import Guest, GuestError
 from lessons.course.checking import Failed, Learner
+from prep_common.sandbox import Guest, GuestError
 
 BACKWARDS, WATCHED, NO_RACES = 1, 2, 4
 """Options of a launch: kernels/cuda/shim/export.h."""

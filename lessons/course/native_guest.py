@@ -4,7 +4,7 @@
     cuda    the same with the host shim of kernels/cuda    --g++--> kernel.so
     triton  a Python file, in Triton's interpreter
 
-The compiler runs confined (`common/sandbox/compiler.py`), the library in a guest. Registers and occupancy on GPUs:
+The compiler runs confined (`prep_common/sandbox/compiler.py`), the library in a guest. Registers and occupancy on GPUs:
 `gpu_report.py`.
 """
 
@@ -15,10 +15,10 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from common.sandbox import Guest, Limits
-from common.sandbox.compiler import CompilerRefused, compiled
 from kernels import INSTALL_COMPILERS
 from lessons.course.lesson_files import Lab
+from prep_common.sandbox import Guest, Limits
+from prep_common.sandbox.compiler import CompilerRefused, compiled
 
 _GUEST = """from pathlib import Path
 

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from common.child_process import JsonChild, ProcessEnded
 from lessons.course import progress
 from lessons.course.checking import Report
 from lessons.course.lesson_files import (
@@ -33,6 +32,7 @@ from lessons.course.plots import png
 from lessons.course.report_text import as_html, as_text
 from lessons.course.widgets import Control, Draw, Explorer
 from lessons.course.workspace import WorkspaceError, digest, learner_source
+from prep_common.child_process import JsonChild, ProcessEnded
 from quizzes.state import StateError
 
 CHECK_SECONDS = 300.0

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.child_process import ROOT
 from lessons.course.lesson_files import Lesson, cells, solution
 from lessons.course.workspace import digest, source_of
+from prep_common.child_process import ROOT
 
 CELL_SECONDS = 240
 VARIES = "varies"

@@ -15,9 +15,9 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-from common.paths import data_dir, write_atomically
-from common.text_file import UnreadableFile, read_text, unreadable
 from lessons.course.lesson_files import Lab, Lesson, exercise_cell, exercise_of, lessons, stub
+from prep_common.paths import data_dir, write_atomically
+from prep_common.text_file import UnreadableFile, read_text, unreadable
 
 MOST_BYTES = 1 << 20
 """Maximum size of a learner's file of code."""

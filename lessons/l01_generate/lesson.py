@@ -385,7 +385,7 @@ print(f"repeated work: {found['again'] / naive_median.sum():.0%} of the naive ru
 import subprocess
 import sys
 
-from common.child_process import ROOT
+from prep_common.child_process import ROOT
 
 CHILD = """
 from time import perf_counter

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from common.sandbox import expose
 from lessons.course.checking import Failed, Learner, check, smallest
+from prep_common.sandbox import expose
 
 Op = tuple[str, Any]
 """("take", 3), ("share", 5), ("release", [5, 2]): what a random test asks of a pool."""

@@ -248,7 +248,7 @@ this.holds("the holes remain for first_fit", holes["first_fit"] > 0 and empty["f
 # need not lie together: the block table says where they are.
 
 # %% name="draw-pool"
-from common.text import counted
+from prep_common.text import counted
 
 
 def pool_picture(block_size, prompt, generated):

@@ -473,7 +473,7 @@ else:
 import os
 import sys
 
-from common.child_process import ROOT
+from prep_common.child_process import ROOT
 
 
 def check_form(name):

@@ -295,7 +295,7 @@ this.holds("the long prompt pays for a cap", capped.ttft > 1.1 * uncapped.ttft)
 this.holds("a cap at the budget changes nothing", at_budget.short_ttft == uncapped.short_ttft)
 
 # %% name="draw-serving"
-from common.text import counted
+from prep_common.text import counted
 
 
 def draw_serving(budget, threshold, prompt, decodes):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from common.sandbox import Guest
-from common.text import counted
 from engine.core.sched_output import SchedulerOutput
 from engine.core.scheduler import Scheduler
 from lessons.course.checking import Failed, Learner
 from lessons.course.lesson_files import find_lab
+from prep_common.sandbox import Guest
+from prep_common.text import counted
 
 PROMPTS = tuple(f"Order {number} of the shop has {number + 3} volumes." for number in range(1, 9))
 SETTINGS: dict[str, Any] = {

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from common.sandbox import Limits
 from lessons.course.lesson_files import find_lab
 from lessons.course.native import median_seconds, seconds_per_call
 from lessons.course.native_guest import compiled_guest
 from lessons.labs.racing import CALL_SECONDS, Race
+from prep_common.sandbox import Limits
 
 ROUNDS = 3
 LIMITS = Limits(seconds=60.0, call_seconds=CALL_SECONDS, load_seconds=5.0, megabytes=1_024)

@@ -10,12 +10,12 @@ from itertools import zip_longest
 from pathlib import Path
 from textwrap import shorten
 
-from common.sandbox import Guest
 from engine.sim.recorder import RequestRecord
 from engine.sim.report import RunReport
 from engine.sim.workload import SimRequest
 from lessons.course.checking import MEGABYTES, Failed
 from lessons.labs.recording import record_both
+from prep_common.sandbox import Guest
 from quizzes.autopsies.programs import LIMITS
 
 SAME_TOKENS = "every contestant gave each finished request all the tokens that it asked for"

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from common.sandbox import GuestError
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.request import Request
 from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
@@ -21,6 +20,7 @@ from engine.sim.recorder import RequestRecord
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Failed, fewest
 from lessons.labs.recording import record_both, recorded, recorded_engine
+from prep_common.sandbox import GuestError
 
 MAX_STEPS = 400
 Wish = TypeVar("Wish")

@@ -15,7 +15,6 @@ from os.path import commonprefix
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from common.text import counted
 from engine.core.errors import EngineDeadError
 from engine.core.observer import StepObserver
 from engine.core.sched_output import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
@@ -23,6 +22,7 @@ from engine.sampling_params import SamplingParams
 from lessons.mine.engine import WHOLE_PROMPTS, open_mine
 from lessons.mine.errors import piece_error
 from lessons.mine.pieces import Pieces
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from engine.llm import LLM

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from common.sandbox import Guest, GuestError, GuestNotStarted, GuestStopped, Limits
-from common.text import counted
+from prep_common.sandbox import Guest, GuestError, GuestNotStarted, GuestStopped, Limits
+from prep_common.text import counted
 from quizzes.autopsies.mutants import MUTANTS
 from quizzes.mutant_diffs import Mutant, apply_diffs
 

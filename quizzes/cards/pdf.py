@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-from common.text import PLAIN
+from prep_common.text import PLAIN
 from quizzes.cards.sheets import Entry, lines
 from quizzes.topics import TOPICS
 

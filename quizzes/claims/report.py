@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from common.text import figure
+from prep_common.text import figure
 from quizzes.claims.claim import Claim
 from quizzes.claims.court import FigureOutcome, Ruling
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from common.paths import cache_dir, write_atomically
+from prep_common.paths import cache_dir, write_atomically
 from quizzes.claims.court import Ruling
 from quizzes.experiments.results_cache import source_revision
 

@@ -27,8 +27,8 @@ from pathlib import Path
 from types import NoneType, SimpleNamespace
 from typing import Annotated, Any, Literal, NamedTuple
 
-from common.complaints import complain
-from common.names import unknown_name
+from prep_common.complaints import complain
+from prep_common.names import unknown_name
 
 FOLDER = Path(__file__).parent
 EXTRA = "PREP_EXPERIMENTS"

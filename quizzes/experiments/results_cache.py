@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from common.paths import cache_dir, write_atomically
+from prep_common.paths import cache_dir, write_atomically
 from quizzes.experiments.registry import Experiment
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import psutil
 
-from common.child_process import JsonChild, ProcessEnded, describe_exit
+from prep_common.child_process import JsonChild, ProcessEnded, describe_exit
 from quizzes.experiments import results_cache
 from quizzes.experiments.registry import BadArguments, Inconclusive, NeedsHardware, UnknownExperiment, get
 

@@ -17,8 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from common.parent_link import JsonLink
 from engine.config import ConfigError
+from prep_common.parent_link import JsonLink
 from quizzes.experiments import registry
 from quizzes.experiments.context import Context
 from quizzes.experiments.registry import BadArguments, Result

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from common.paths import data_dir, write_atomically
+from prep_common.paths import data_dir, write_atomically
 from quizzes.free_text.canaries import GateResult
 from quizzes.free_text.endpoint import Endpoint, JudgeError, checked_url
 from quizzes.free_text.judge import prompt_hash

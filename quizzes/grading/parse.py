@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from common.text import figure
+from prep_common.text import figure
 from quizzes.expressions import ExpressionError, evaluate
 from quizzes.grading.units import KINDS, SUFFIXES, Unit, expected_unit, unit
 from quizzes.question import Answer

@@ -17,7 +17,7 @@ from typing import Any
 from fsrs import Card as FsrsCard
 from fsrs import Rating, Scheduler
 
-from common.text import counted
+from prep_common.text import counted
 from quizzes.state import Attempt, State, StateUnavailable
 
 AGAIN, HARD, GOOD, EASY = 1, 2, 3, 4

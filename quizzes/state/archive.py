@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.text_file import unreadable
+from prep_common.text_file import unreadable
 from quizzes.state import database, records
 from quizzes.state.database import ArchiveRefused, StateError, StateUnavailable
 from quizzes.state.schema import FACTS, MIGRATIONS, REFERENCES, SCHEMA

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from common.paths import backup_folder
+from prep_common.paths import backup_folder
 from quizzes.state.database import StateUnavailable, connect_to_read
 
 DAILY_KEPT = 7

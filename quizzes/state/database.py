@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from common.paths import why_unwritable
+from prep_common.paths import why_unwritable
 
 BUSY_SECONDS = 10.0
 """Timeout for another terminal's transaction, which takes milliseconds."""

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
 
-from common.paths import state_path
+from prep_common.paths import state_path
 from quizzes.state import backup, database, records
 from quizzes.state.database import StateError, StateUnavailable
 from quizzes.state.records import Attempt, Prediction, Session, Settings, Vote, new_id, to_record, to_row

@@ -7,11 +7,11 @@ from typing import Any
 
 from app.cli.mock.floor import Floor
 from app.cli.mock.starting import hold
-from common.paths import write_atomically
 from interview.mock.candidates import Candidate
 from interview.mock.coding import name_of
 from interview.mock.session import Session
 from interview.mock.turns import Ask, Continue, Form, Hypothesis, Mark, Menu, Program, Prose, Rate, Turn
+from prep_common.paths import write_atomically
 from quizzes.experiments.runner import Runner
 
 KEYS = {"hit": "h", "partial": "p", "miss": "m", "contradicted": "x"}

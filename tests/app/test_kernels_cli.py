@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 from app.cli import terminal
 from app.cli.kernels import checking, names
 from app.cli.main import app
-from common.child_process import ProcessEnded
 from kernels import INSTALL_COMPILERS as INSTALL
 from kernels import compile_report, registry
 from kernels.bench import limits, results
 from kernels.check.jobs import Job, run_jobs
 from kernels.cuda import compile as nvrtc
+from prep_common.child_process import ProcessEnded
 
 needs_compiler = pytest.mark.skipif(registry.unavailable("cpu") is not None, reason="no C++ compiler")
 needs_triton = pytest.mark.skipif(compile_report.cannot_compile("triton") is not None, reason="no Triton")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import app
 from app.cli.mock.choosing import Wanted, specify
-from common.paths import state_path
+from prep_common.paths import state_path
 from quizzes.question_bank import load_bank
 from quizzes.state import Attempt, State
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import app
 from app.cli.start import read_date, read_hours
-from common.paths import state_path
+from prep_common.paths import state_path
 from quizzes.experiments.running import run_here
 from quizzes.instance import draw
 from quizzes.learning.review import AGAIN, GOOD, cards

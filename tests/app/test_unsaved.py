@@ -15,11 +15,11 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from app.cli.main import app
-from common.paths import backup_folder, state_path
 from lessons.course.lesson_files import find_lesson, solution
 from lessons.course.notebook import ThisLesson
 from lessons.course.questions import InlineQuestion
 from lessons.course.say import SayIt
+from prep_common.paths import backup_folder, state_path
 from quizzes.state import Attempt, State, StateError, StateUnavailable
 
 FILE_BYTES = 20_000

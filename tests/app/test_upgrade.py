@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from app.cli.main import app
 from app.cli.upgrade import _with_servers
-from common.child_process import ROOT
 from engine.zoo.registry import resolve
+from prep_common.child_process import ROOT
 from tests.waiting import has_ended, wait_until
 
 PREP = [sys.executable, "-m", "app.cli.main", "upgrade"]

@@ -17,8 +17,8 @@ from app.bench.golden import (
     write_golden,
 )
 from app.bench.upgrade_verdict import Check, Limits, SideFigures, checks_of, overall
-from common.text_file import UnreadableFile
 from engine.config import ConfigError
+from prep_common.text_file import UnreadableFile
 
 SOUND: dict[str, Any] = {
     "hit_rate": 0.5,

@@ -16,8 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from common.child_process import ROOT
 from engine.server.child_server import ChildServer
+from prep_common.child_process import ROOT
 
 pytestmark = pytest.mark.slow
 

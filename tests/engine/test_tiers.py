@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.text import GIB
 from engine.config import ConfigError, EngineArgs
 from engine.config.cache import TierConfig
 from engine.engine_core import EngineCore
 from engine.resolve import resolve
 from engine.trace.reader import TraceReader
+from prep_common.text import GIB
 from tests.engine.harness import request, run, tokens
 
 MakeEngine = Callable[..., EngineCore]

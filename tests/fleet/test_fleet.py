@@ -13,7 +13,6 @@ import httpx
 import psutil
 import pytest
 
-from common.child_process import ProcessEnded
 from engine.config import ConfigError
 from engine.fleet.config import FleetSettings
 from engine.fleet.events import EventLog
@@ -22,6 +21,7 @@ from engine.fleet.run import gateway_settings, routes
 from engine.gateway.app import create_app
 from engine.gateway.proxy import Gateway
 from engine.server.errors import ApiError
+from prep_common.child_process import ProcessEnded
 from tests.waiting import until
 
 TINY = "tests.fleet.tiny_server"

@@ -15,10 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import app
-from common.child_process import ROOT
 from engine.config import ConfigError
 from engine.fleet.folder import Address, ask, choose, find, running, state_folder
 from engine.server.listen import listen
+from prep_common.child_process import ROOT
 from tests.waiting import has_ended, wait_until
 
 PROGRAM = """

@@ -49,7 +49,7 @@ def is_clear(error: Exception) -> bool:
         trace = trace.tb_next
     assert trace is not None
     file = Path(trace.tb_frame.f_code.co_filename)
-    is_ours = file.is_relative_to(ROOT / "engine") or file.is_relative_to(ROOT / "common")
+    is_ours = file.is_relative_to(ROOT / "engine") or file.is_relative_to(ROOT / "prep_common")
     return (
         is_ours and isinstance(error, ValueError) and not isinstance(error, UnicodeError) and bool(str(error))
     )

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from common.child_process import ROOT
 from lessons.course import checking, progress
 from lessons.course.lesson_files import FOLDER, Lab, find_exercise, find_lab, labs
+from prep_common.child_process import ROOT
 from quizzes.autopsies.programs import LIMITS, MAX_STOPS
 from tests.sandbox.hostile import AGAINST_A_LAB, AS_A_LAB, IS_STOPPED, PRELUDE, RETURNS_SOMETHING_ELSE
 

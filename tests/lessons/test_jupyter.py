@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from common.child_process import ROOT
 from lessons.course.lesson_files import find_lesson, solution
+from prep_common.child_process import ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

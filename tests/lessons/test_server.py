@@ -15,11 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import app
-from common.child_process import ROOT
 from engine import EngineArgs
 from engine.async_llm import AsyncLLM
 from lessons.l15_serving.solution import AdmissionControl, SSEParser
 from lessons.mine.server import serving
+from prep_common.child_process import ROOT
 from tests.waiting import until
 
 CHAT = "/v1/chat/completions"

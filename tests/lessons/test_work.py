@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.sandbox import Guest
 from lessons.course.checking import Failed, Learner, constant
+from prep_common.sandbox import Guest
 
 CODE = """
 import heapq

@@ -11,11 +11,11 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
 
-from common.child_process import ROOT
 from lessons.course import workspace
 from lessons.course.lesson_files import Lesson, find_lesson, lessons, stub
 from lessons.course.notebook import open_lesson
 from lessons.course.notebook_build import build
+from prep_common.child_process import ROOT
 
 LESSON = find_lesson("07")
 

@@ -36,7 +36,7 @@ UNCOUNTED = re.compile(
     r"(?<!of )\{(?:len|sum)\([^{}]*\)(?::,)?\} (?:requests|blocks|tokens|steps|questions|rows|prompts|answers|cards"
     r"|pages|events|characters|adapters|replicas|experiments|images|layers|rounds|charts|problems|words|entries)\b"
 )
-"""A count that may be 1 beside a plural, in a message: `common.text.counted` writes both forms."""
+"""A count that may be 1 beside a plural, in a message: `prep_common.text.counted` writes both forms."""
 FRAGMENT = re.compile(r"(Of|That|Why|How|Who|Whose|Whom|What|Where|Which|With|To|By|Not|Nothing) ")
 """A docstring starts with a verb or a noun phrase."""
 
@@ -77,7 +77,7 @@ def all_findings(folders: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "folder", ["common", "kernels", "engine", "quizzes", "lessons", "interview", "app", "tests", "docs"]
+    "folder", ["prep_common", "kernels", "engine", "quizzes", "lessons", "interview", "app", "tests", "docs"]
 )
 def test_texts_avoid_the_worst_habits(folder: str) -> None:
     found = all_findings([folder])
@@ -89,7 +89,7 @@ def test_pages_at_the_top_avoid_the_worst_habits() -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("folder", ["app", "common", "engine", "interview"])
+@pytest.mark.parametrize("folder", ["app", "prep_common", "engine", "interview"])
 def test_messages_write_one_as_a_singular(folder: str) -> None:
     lines = [
         f"{name}:{number}: {line.strip()}"

@@ -87,7 +87,9 @@ def test_our_version_is_outside_the_window_that_transformers_accepts() -> None:
     assert not low <= ours < high
 
 
-@pytest.mark.parametrize("folder", ["common", "kernels", "engine", "quizzes", "lessons", "interview", "app"])
+@pytest.mark.parametrize(
+    "folder", ["prep_common", "kernels", "engine", "quizzes", "lessons", "interview", "app"]
+)
 def test_every_top_level_package_is_installed(folder: str) -> None:
     patterns = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
     assert (ROOT / folder / "__init__.py").exists()

@@ -13,7 +13,7 @@ PAGES = sorted(
     subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True).stdout.split()
 )
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-TREE_PATH = re.compile(r"`((?:common|kernels|engine|quizzes|app|tests|docs)/[\w./*<>-]+)`")
+TREE_PATH = re.compile(r"`((?:prep_common|kernels|engine|quizzes|app|tests|docs)/[\w./*<>-]+)`")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -45,7 +45,7 @@ def test_the_sizes_in_the_readme_are_true() -> None:
         lines(*reading),
         lines("engine/core"),
         lines("engine", "kernels"),
-        lines("quizzes", "app", "common", "lessons", "interview"),
+        lines("quizzes", "app", "prep_common", "lessons", "interview"),
         lines("tests"),
     ]
     table = readme.split("How much there is to read:")[1].split("\n\n## ")[0]
@@ -56,7 +56,7 @@ def test_the_sizes_in_the_readme_are_true() -> None:
 
 
 def grep(pattern: str) -> str:
-    folders = ["prep", "app", "interview", "lessons", "engine", "kernels", "quizzes", "common"]
+    folders = ["prep", "app", "interview", "lessons", "engine", "kernels", "quizzes", "prep_common"]
     command = ["git", "grep", "-hoE", pattern, "--", *folders]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
 

@@ -23,7 +23,7 @@ def python_files(*folders: str) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    "folder", ["common", "kernels", "engine", "quizzes", "lessons", "interview", "app", "tests"]
+    "folder", ["prep_common", "kernels", "engine", "quizzes", "lessons", "interview", "app", "tests"]
 )
 def test_a_function_fits_on_a_screen(folder: str) -> None:
     long = [

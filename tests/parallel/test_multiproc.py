@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from common.child_process import ProcessEnded
 from engine.config import ConfigError, EngineArgs
 from engine.core.errors import EngineDeadError
 from engine.engine_core import EngineCore
 from engine.exec.multiproc import MultiprocExecutor, threads_per_worker
 from engine.exec.process import RemoteProcess
+from prep_common.child_process import ProcessEnded
 from tests.engine.harness import TINY_LLAMA, request, run, tokens
 from tests.parallel import probes
 from tests.waiting import has_ended, wait_until

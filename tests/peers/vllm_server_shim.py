@@ -24,7 +24,7 @@ import openai
 import pytest
 from transformers import AutoTokenizer
 
-from common.child_process import ROOT
+from prep_common.child_process import ROOT
 from tests.server.processes import start_server
 
 WITH_VALUE = ("--max-model-len", "--max-num-seqs", "--max-logprobs", "--tool-call-parser")

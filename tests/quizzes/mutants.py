@@ -19,7 +19,7 @@ from tests.mutation import Mutation, read_mutations
 ROOT = Path(__file__).resolve().parents[2]
 FRESH = ("quizzes", "tests.quizzes", "app")
 """Packages that are imported anew."""
-SHARED = ("quizzes.question", "quizzes.topics", "common.paths", "quizzes.state", "tests.quizzes.mutants")
+SHARED = ("quizzes.question", "quizzes.topics", "prep_common.paths", "quizzes.state", "tests.quizzes.mutants")
 """Except these: nothing in them is mutated, and building their models takes most of the time."""
 
 MUTATIONS = read_mutations(r"""

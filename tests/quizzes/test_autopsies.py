@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.sandbox import Limits
+from prep_common.sandbox import Limits
 from quizzes.autopsies.programs import (
     Mutant,
     Program,

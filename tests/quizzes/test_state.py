@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from common.paths import state_path
+from prep_common.paths import state_path
 from quizzes.state import (
     ArchiveRefused,
     Attempt,

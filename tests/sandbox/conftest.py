@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.sandbox import process
+from prep_common.sandbox import process
 
 
 @pytest.fixture

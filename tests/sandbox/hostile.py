@@ -171,13 +171,13 @@ def total(numbers): raise Bad
     "an assertion of the checker": "def total(numbers): raise AssertionError",
     "recursion": "def total(numbers): return total(numbers)",
     "the checker's classes, patched": """
-import common.sandbox, common.guest.server, common.guest.codec
-import common.sandbox.guest
-common.sandbox.guest.Guest.ask = lambda *args: 12
+import prep_common.sandbox, prep_common.guest.server, prep_common.guest.codec
+import prep_common.sandbox.guest
+prep_common.sandbox.guest.Guest.ask = lambda *args: 12
 def total(numbers): return None
 """,
     "the guest's server, patched": """
-from common.guest import codec, server
+from prep_common.guest import codec, server
 codec.encode = None
 def total(numbers): return None
 """,

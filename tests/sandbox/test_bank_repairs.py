@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from common.paths import cache_dir
-from common.sandbox import Limits
+from prep_common.paths import cache_dir
+from prep_common.sandbox import Limits
 from quizzes.autopsies.programs import CheckResult, read, run_checks
 
 SOLUTION = "from quizzes.autopsies.block_manager.solution import *\n"
 PATCHES = """
 import sys
-for name in ("quizzes.autopsies.programs", "common.sandbox", "common.sandbox.guest"):
+for name in ("quizzes.autopsies.programs", "prep_common.sandbox", "prep_common.sandbox.guest"):
     try:
         module = __import__(name, fromlist=["x"])
     except Exception:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from common.sandbox import (
+from prep_common.sandbox import (
     Guest,
     GuestError,
     GuestNotStarted,
@@ -26,7 +26,7 @@ from common.sandbox import (
     expose,
     process,
 )
-from common.sandbox.nursery import START_SECONDS
+from prep_common.sandbox.nursery import START_SECONDS
 from tests.counting import peak_bytes
 
 SOURCE = """
@@ -286,11 +286,11 @@ def test_endless_calls_of_the_checker_are_stopped() -> None:
 
 
 def test_files_may_import_each_other_and_given_packages() -> None:
-    files = {"learner.py": "from parts.b import x\nimport common.percentile", "parts/b.py": "x = 3"}
+    files = {"learner.py": "from parts.b import x\nimport prep_common.percentile", "parts/b.py": "x = 3"}
     with Guest(files) as guest:
         assert guest.get("x") == 3
     with pytest.raises(GuestError):
-        Guest({"learner.py": "import common.percentile"}, own=())
+        Guest({"learner.py": "import prep_common.percentile"}, own=())
 
 
 def test_layers_are_reported() -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from common.child_process import ROOT
-from common.sandbox import Guest, GuestError, GuestStopped, Handle, Limits
-from common.sandbox.process import MARKER, MOST_CREDIT, GuestProcess, _megabytes_of
+from prep_common.child_process import ROOT
+from prep_common.sandbox import Guest, GuestError, GuestStopped, Handle, Limits
+from prep_common.sandbox.process import MARKER, MOST_CREDIT, GuestProcess, _megabytes_of
 from tests.sandbox.hostile import IS_STOPPED, PRELUDE, RETURNS_SOMETHING_ELSE
 from tests.waiting import ends_within
 
@@ -78,7 +78,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         return ready
 
     monkeypatch.setattr(GuestProcess, "start_clock", start)
-    monkeypatch.setattr("common.sandbox.process.select", SimpleNamespace(select=wait))
+    monkeypatch.setattr("prep_common.sandbox.process.select", SimpleNamespace(select=wait))
     return seconds
 
 

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from app.cli.quiz import code as quiz
-from common.sandbox.nursery import START_SECONDS
 from interview.mock import coding
 from interview.mock.scenario import Code
 from lessons.course.checking import run_checks
 from lessons.labs.racing import racer
+from prep_common.sandbox.nursery import START_SECONDS
 from quizzes.question import Code as Program
 
 NO_START = f"the process for your code did not start within {START_SECONDS:g} s; none of your code ran"

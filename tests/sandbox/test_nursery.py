@@ -9,9 +9,9 @@ from threading import Thread
 import psutil
 import pytest
 
-from common.guest import seccomp
-from common.sandbox import Guest, GuestError, GuestStopped, Limits
-from common.sandbox.nursery import nursery
+from prep_common.guest import seccomp
+from prep_common.sandbox import Guest, GuestError, GuestStopped, Limits
+from prep_common.sandbox.nursery import nursery
 
 pytestmark = pytest.mark.skipif(
     not seccomp.is_available(), reason="guests come from a nursery only with seccomp"

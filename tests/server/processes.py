@@ -6,8 +6,8 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from common.child_process import ROOT as ROOT
 from engine.server.child_server import PREP, ChildServer
+from prep_common.child_process import ROOT as ROOT
 
 
 def start_server(stack: ExitStack, folder: Path, *options: str, port: int = 0) -> ChildServer:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from common.text import GIB
 from engine.config import ConfigError
 from engine.sim.hardware import get_hardware
 from engine.sim.memory import Deployment, DoesNotFit, plan_memory, remedies
 from engine.sim.models import get_model
+from prep_common.text import GIB
 
 
 def deployment(model: str = "llama-3-8b", gpu: str = "h100", **more: object) -> Deployment:

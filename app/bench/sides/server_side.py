@@ -16,10 +16,10 @@ import httpx
 import uvloop
 
 from app.bench.sides.side_protocol import serve
-from common.child_process import ProcessEnded
 from engine.server.child_server import ChildServer
 from engine.server.load_client import Due, Load, Objective
 from engine.sim.report import percentiles
+from prep_common.child_process import ProcessEnded
 
 PATIENCE_S = 600.0
 """vLLM compiles the model at its start."""

@@ -14,7 +14,7 @@ from app.bench.timing import Tell
 from app.cli import terminal
 from app.cli.bench.common import run
 from app.cli.options import option, parse_json_object
-from common.text import counted
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from app.bench.against import Comparison, Pair

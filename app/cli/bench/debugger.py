@@ -12,7 +12,7 @@ from app.bench.timing import Spread, Tell
 from app.cli import terminal
 from app.cli.bench.common import run
 from app.cli.options import JsonOption, option
-from common.text import counted
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from app.bench.debugger import DebuggerReport

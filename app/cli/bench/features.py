@@ -8,8 +8,8 @@ from app.cli import terminal
 from app.cli.bench.common import run
 from app.cli.engine_options import engine_options
 from app.cli.options import JsonOption, ModelArgument, option, parse_numbers
-from common.text import counted, duration, gib
 from engine.config import SpeculativeConfig
+from prep_common.text import counted, duration, gib
 
 if TYPE_CHECKING:
     from app.bench.grammar import GrammarReport

@@ -9,7 +9,7 @@ import typer
 from app.cli import terminal
 from app.cli.bench import common
 from app.cli.options import JsonOption, argument, option
-from common.text import duration
+from prep_common.text import duration
 
 
 def fleet(

@@ -12,7 +12,7 @@ from app.cli.bench.against import Peer, compare, parse_lengths, show_shares
 from app.cli.bench.common import run
 from app.cli.engine_options import engine_options
 from app.cli.options import JsonOption, ModelArgument, option, option_groups, parse_numbers
-from common.text import counted, duration
+from prep_common.text import counted, duration
 
 if TYPE_CHECKING:
     from app.bench.first_served import FirstServed
@@ -65,7 +65,7 @@ def throughput(
       prep bench throughput --against server --threads 1   what HTTP costs
       prep bench throughput --beside 1       while another program takes a core
     """
-    from common.busy import busy_programs
+    from prep_common.busy import busy_programs
 
     work: dict[str, Any] = {
         "num_prompts": num_prompts,

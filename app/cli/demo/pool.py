@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import cast
 
-from common.text import counted
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.request import Request, RequestStatus
 from engine.core.sched_output import (
@@ -25,6 +24,7 @@ from engine.core.scheduler import Scheduler
 from engine.core.stats import StepStats
 from engine.engine_core import EngineCore
 from engine.sampling_params import SamplingParams
+from prep_common.text import counted
 
 BLOCK_SIZE = 8
 STEP_TOKENS = 64

@@ -29,7 +29,6 @@ from app.cli.demo.pool import (
     WatchedScheduler,
     choose_pool,
 )
-from common.text import counted
 from engine.config import EngineArgs
 from engine.core.request import Request
 from engine.engine_core import EngineCore
@@ -37,6 +36,7 @@ from engine.frontend.tokenizer import Tokenizer
 from engine.sampling_params import SamplingParams
 from engine.zoo.registry import count_parameters
 from engine.zoo.shop import open_shop
+from prep_common.text import counted
 
 OnToken = Callable[[int, float], None]
 """Called after each token with the number of tokens and the seconds so far."""

@@ -139,8 +139,8 @@ def _nothing_to_do(chosen: list[str], ops: Sequence[str], skipped: dict[str, str
 
 def _run(jobs: list[Job], workers: int) -> tuple[list[CheckReport], bool]:
     """(a report for each job that was begun, whether Ctrl-C ended it)"""
-    from common.child_process import ProcessEnded
     from kernels.check.jobs import run_jobs
+    from prep_common.child_process import ProcessEnded
 
     reports: dict[Job, CheckReport] = {}
     try:

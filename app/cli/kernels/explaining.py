@@ -20,7 +20,7 @@ from rich.text import Text
 from app.cli import terminal
 from app.cli.kernels.names import backends, operation
 from app.cli.options import JsonOption, argument, option
-from common.text import counted
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from kernels.compile_report import KernelReport

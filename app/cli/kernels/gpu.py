@@ -12,7 +12,7 @@ import typer
 from app.cli import terminal
 from app.cli.kernels.checking import plan as check_plan
 from app.cli.options import option
-from common.text import counted
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from app.bench.timing import Tell

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from app.cli import terminal
 from app.cli.options import JsonOption
-from common.names import unknown_name
+from prep_common.names import unknown_name
 
 ALIASES = {
     "attention": "paged_attention",

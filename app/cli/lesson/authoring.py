@@ -10,8 +10,8 @@ import typer
 from app.cli import terminal
 from app.cli.lesson.jupyter import check_installed
 from app.cli.options import argument, option
-from common.paths import write_atomically
 from lessons.course.lesson_files import Lesson, find_lesson, lessons
+from prep_common.paths import write_atomically
 
 LessonsArgument = Annotated[
     list[str] | None, argument("Numbers of lessons; all without.", metavar="[LESSON]...")

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import psutil
 
 from app.cli import terminal
-from common.child_process import ROOT, ChildProcess
-from common.paths import data_dir
+from prep_common.child_process import ROOT, ChildProcess
+from prep_common.paths import data_dir
 
 SETTINGS = {
     "apputils-extension/notification": {

@@ -17,11 +17,11 @@ from app.cli.mock import showing
 from app.cli.mock.floor import Clock, Floor, clock_time
 from app.cli.quiz.dialogue import Dialogue, Quit
 from app.cli.quiz.editor import edit
-from common.paths import write_atomically
-from common.text import counted
 from interview.mock.conduct import LATE
 from interview.mock.explaining import UNKNOWN
 from interview.mock.turns import Ask, Continue, Mark, Rate, RunExperiment
+from prep_common.paths import write_atomically
+from prep_common.text import counted
 from quizzes.grading import ParseError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.cli import terminal
 from app.cli.quiz.dialogue import Dialogue, Quit, Skip
-from common.names import closest
+from prep_common.names import closest
 
 COMMANDS = ("clarify", "draw", "editor", "help", "pass", "pause", "q", "quit", "time")
 _COMMAND = re.compile(r"[/:]([a-zA-Z]+|\?)(?:\s+(.*))?$", re.DOTALL)

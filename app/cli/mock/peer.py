@@ -19,7 +19,7 @@ from app.cli.options import ScriptOption, make_folder_of, option
 from app.cli.quiz.dialogue import Quit, Skip, printable
 from app.cli.quiz.free_text import MARK_HELP, MARKS
 from app.cli.quiz.showing import bullet, prose
-from common.paths import write_atomically
+from prep_common.paths import write_atomically
 from quizzes.experiments.registry import Inconclusive, NeedsHardware
 from quizzes.experiments.runner import RunFailed, Runner
 

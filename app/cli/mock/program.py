@@ -11,12 +11,12 @@ from app.cli.mock.conversation import Conversation
 from app.cli.quiz.dialogue import Quit, Skip
 from app.cli.quiz.editor import edit_file
 from app.cli.quiz.showing import console
-from common.paths import write_atomically
-from common.text import counted
-from common.text_file import UnreadableFile, read_text
 from interview.mock import coding
 from interview.mock.coding import Checked
 from interview.mock.turns import Program
+from prep_common.paths import write_atomically
+from prep_common.text import counted
+from prep_common.text_file import UnreadableFile, read_text
 
 KEYS = "Enter check · e editor · c show · r start over · done · ? help · q leave"
 HELP = (

@@ -14,8 +14,8 @@ from app.cli.mock.floor import clock_time
 from app.cli.options import JsonOption, make_folder_of, option
 from app.cli.quiz import showing
 from app.cli.quiz.start import open_state
-from common.paths import write_atomically
-from common.text import counted
+from prep_common.paths import write_atomically
+from prep_common.text import counted
 
 if TYPE_CHECKING:
     from interview.mock.report import Report

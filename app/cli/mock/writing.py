@@ -9,8 +9,8 @@ from app.cli.mock.conversation import Conversation, command
 from app.cli.quiz.dialogue import Quit, Skip
 from app.cli.quiz.editor import edit
 from app.cli.quiz.free_text import END
-from common.text import counted
 from interview.mock.turns import Prose
+from prep_common.text import counted
 from quizzes.grading import ParseError
 
 KEYS = "'.' ends · /clarify · /editor · /draw · /pause · /pass · q"

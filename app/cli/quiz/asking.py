@@ -17,7 +17,7 @@ from app.cli.quiz.free_text import ask_free
 from app.cli.quiz.menu import Menu
 from app.cli.quiz.sitting import Sitting
 from app.cli.run import plain
-from common.text import counted
+from prep_common.text import counted
 from quizzes.answering import Record
 from quizzes.instance import QuestionError, draw
 from quizzes.learning.calibration import Forecast, brier_score

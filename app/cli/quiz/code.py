@@ -13,8 +13,8 @@ from rich.padding import Padding
 from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit, Skip
-from common.sandbox import Limits
-from common.text_file import UnreadableFile, read_text
+from prep_common.sandbox import Limits
+from prep_common.text_file import UnreadableFile, read_text
 from quizzes.answering import keep
 from quizzes.autopsies.programs import LIMITS, CheckResult, read, run_checks
 from quizzes.grading import Graded, Part

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.text_file import read_text
+from prep_common.text_file import read_text
 
 MAX_CHARACTERS = 20_000
 _CONTROL = re.compile(

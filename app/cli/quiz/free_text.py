@@ -18,7 +18,7 @@ from app.cli import terminal
 from app.cli.quiz import showing
 from app.cli.quiz.dialogue import Quit, Skip, command_of
 from app.cli.quiz.editor import edit
-from common.text import counted
+from prep_common.text import counted
 from quizzes.answering import keep
 from quizzes.free_text.lints import lints
 from quizzes.free_text.scoring import SHORTEST, FreeGraded, Mark, key_points, model_answer, score

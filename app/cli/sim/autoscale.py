@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, make_folder_of, option
-from common.paths import write_atomically
 from engine.sim.autoscale_race import AS_GOOD, HIGHER, LOWER, Race, Result, Service, race
 from engine.sim.fluid import DayReport
+from prep_common.paths import write_atomically
 
 
 def autoscale(
@@ -152,7 +152,7 @@ def _hours(report: DayReport) -> float:
 
 def draw_day(found: Race, service: Service) -> str:
     """Draw the replicas of the first seed over the day, with each policy's figures in its name."""
-    from common.line_chart import Line, draw
+    from prep_common.line_chart import Line, draw
 
     shown = [
         each for each in found.results if each.name in ("asymmetric", "HPA queue", "HPA load", "predictive")

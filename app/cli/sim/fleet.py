@@ -12,7 +12,6 @@ from app.cli import terminal
 from app.cli.options import JsonOption, make_folder_of, option, option_groups
 from app.cli.sim.options import DeploymentOptions, WorkOptions, describe, rates_of
 from app.cli.sim.run import show_report
-from common.text import duration, gib
 from engine.sim.autoscaler import AutoscalerConfig, Schedule
 from engine.sim.disaggregation import DisaggregatedFleet, DisaggregatedReport
 from engine.sim.engine import SimEngine
@@ -23,6 +22,7 @@ from engine.sim.route_log import RouteLog
 from engine.sim.router import ReplicaReport, make_router
 from engine.sim.run import make_engine
 from engine.sim.workload import SimRequest, Tell
+from prep_common.text import duration, gib
 
 INTERVAL = 0.05
 """Seconds between looks at the replicas for --routes, at first."""

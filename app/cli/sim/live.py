@@ -11,9 +11,9 @@ import typer
 
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
-from common.text import counted, duration
 from engine.sim.calibration import Calibration, calibration_file, load_calibrations, save_calibration
 from engine.sim.precision import get_precision
+from prep_common.text import counted, duration
 
 if TYPE_CHECKING:
     from app.bench.sim_check import CheckReport

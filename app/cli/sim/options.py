@@ -11,12 +11,12 @@ from typing import Annotated
 from app.cli import terminal
 from app.cli.options import option
 from app.cli.traffic_options import DrawnRequests
-from common.text import counted
-from common.text_file import UnreadableFile
 from engine.sim.calibration import rates_on_cpu
 from engine.sim.cost import Rates
 from engine.sim.memory import Deployment, make_deployment
 from engine.sim.workload import SimRequest, Workload, parse_phases, read_trace
+from prep_common.text import counted
+from prep_common.text_file import UnreadableFile
 
 
 @dataclass(frozen=True)

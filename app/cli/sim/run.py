@@ -9,7 +9,6 @@ from typing import Annotated
 from app.cli import terminal
 from app.cli.options import JsonOption, option, option_groups
 from app.cli.sim.options import DeploymentOptions, WorkOptions, describe, rates_of
-from common.text import counted, duration, gib
 from engine.sim.calibration import calibrated_rates
 from engine.sim.cost import CostModel
 from engine.sim.engine import SimEngine
@@ -18,6 +17,7 @@ from engine.sim.models import get_model
 from engine.sim.report import RunReport
 from engine.sim.run import make_engine, scheduler_config, simulate
 from engine.sim.speculation import Speculation
+from prep_common.text import counted, duration, gib
 
 
 @dataclass(frozen=True)

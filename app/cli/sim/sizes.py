@@ -10,13 +10,13 @@ from rich.table import Table
 from app.cli import terminal
 from app.cli.options import JsonOption, option, option_groups, parse_numbers
 from app.cli.sim.options import DeploymentOptions, ModelOptions, check_context, describe, rates_of
-from common.text import counted, duration, gib
 from engine.sim.cost import CostModel, StepLoad, pairs_of
 from engine.sim.hardware import GPUS, this_cpu
 from engine.sim.memory import Deployment, MemoryPlan, plan_memory
 from engine.sim.models import MODELS
 from engine.sim.sizing import Sizing, SwapOrRecompute, slo_budget, swap_or_recompute
 from engine.sim.sizing import size as calculate
+from prep_common.text import counted, duration, gib
 
 
 @option_groups

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from app.debugger.capacity.figure import Capacity, ms
 from app.debugger.capacity.scenario import Scenario
-from common.text import counted
 from engine.sim.report import Percentiles, RunReport, summarise
 from engine.sim.run import make_engine
 from engine.sim.steady_state import SteadyState
+from prep_common.text import counted
 
 FEWEST, MOST = 200, 3000
 """Requests of a run."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from app.debugger.capacity.scenario import Scenario
 from app.debugger.source_lines import definition_of, find_line
-from common.text import GIB, gib
 from engine.sim.plan.quantity import CURRENCIES
 from engine.sim.steady_state import SteadyState
+from prep_common.text import GIB, gib
 
 
 @dataclass(frozen=True)

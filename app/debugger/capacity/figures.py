@@ -12,7 +12,6 @@ import math
 
 from app.debugger.capacity.figure import Capacity, gb, money, ms
 from app.debugger.capacity.scenario import Scenario
-from common.text import counted, gib
 from engine.core.kv_manager import KVManager
 from engine.sim.cost import CostModel, Rates, StepLoad
 from engine.sim.memory import Deployment, DoesNotFit, divide_memory, plan_memory, remedies
@@ -20,6 +19,7 @@ from engine.sim.models import ModelShape
 from engine.sim.precision import KV_BYTES, KV_SCALE_BYTES
 from engine.sim.sizing import size
 from engine.sim.steady_state import Replica
+from prep_common.text import counted, gib
 
 MOST_REPLICAS = 100_000
 

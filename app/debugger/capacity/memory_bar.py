@@ -6,8 +6,8 @@ from html import escape
 from typing import NamedTuple
 
 from app.debugger.capacity.figure import Capacity
-from common.text import gib
 from engine.sim.memory import divide_memory
+from prep_common.text import gib
 
 
 class Part(NamedTuple):

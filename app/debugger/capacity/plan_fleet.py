@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from app.debugger.capacity.check import Gap, compare, sensible_count
 from app.debugger.capacity.figure import Capacity, ms
-from common.text import counted
 from engine.sim.calibration import calibrated_rates
 from engine.sim.engine import SimEngine
 from engine.sim.fleet import Fleet, FleetReport
 from engine.sim.memory import plan_memory
 from engine.sim.router import make_router
 from engine.sim.run import make_engine
+from prep_common.text import counted
 
 MOST_REPLICAS = 8
 """Replicas of the slice."""

@@ -20,7 +20,7 @@ from app.debugger.capacity.remedies import Remedy, missed, remedies
 from app.debugger.charts import mount
 from app.debugger.charts.plot import Axis, Curve, Mark, Rule, plot
 from app.debugger.page_frame import in_words
-from common.text import counted
+from prep_common.text import counted
 
 HERE = Path(__file__).parent
 _CHECK = "capacity check"

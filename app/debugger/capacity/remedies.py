@@ -9,13 +9,13 @@ from typing import Any
 from app.debugger.capacity.figure import Capacity, money, ms
 from app.debugger.capacity.figures import work_out
 from app.debugger.capacity.scenario import Scenario
-from common.text import counted, gib
 from engine.config import ConfigError
 from engine.sim.hardware import GPUS
 from engine.sim.memory import divide_memory
 from engine.sim.models import get_model
 from engine.sim.precision import get_precision, kv_bytes
 from engine.sim.sizing import ASSUMED_PRICES
+from prep_common.text import counted, gib
 
 NOTICEABLE = 0.01
 """A change of a figure below this share is not an improvement."""

@@ -14,7 +14,7 @@ from app.debugger.capacity.figure import Capacity, ms
 from app.debugger.capacity.roofline import Operation, Roofline, first_compute_bound, operations
 from app.debugger.capacity.scenario import Scenario
 from app.debugger.charts.plot import Axis, Curve, Mark, Rule, plot
-from common.text import join_and
+from prep_common.text import join_and
 
 BATCHES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 CONTEXTS = [128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072]

@@ -12,7 +12,6 @@ from app.debugger.capacity.figure import Capacity, ms
 from app.debugger.capacity.scenario import Scenario
 from app.debugger.charts import mount
 from app.debugger.page_frame import legend, told
-from common.text import counted
 from engine.config import ConfigError
 from engine.gateway.route_map import routes_of_decisions
 from engine.sim.calibration import calibrated_rates
@@ -23,6 +22,7 @@ from engine.sim.route_log import RouteLog, read_routes
 from engine.sim.router import ROUTERS, make_router
 from engine.sim.run import make_engine
 from engine.trace.format import shown_name
+from prep_common.text import counted
 
 NUM_REQUESTS = 600
 MOST_REPLICAS = 8

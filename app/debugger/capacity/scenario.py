@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from common.paths import data_dir, write_atomically
 from engine.config import ConfigError
 from engine.sim.memory import Deployment, make_deployment
 from engine.sim.sizing import ASSUMED_PRICES
 from engine.sim.workload import Lengths, Workload
+from prep_common.paths import data_dir, write_atomically
 
 _LIMITS: dict[str, tuple[float, float]] = {
     "tp": (1, 64),

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
-from common.text import counted
 from engine.server.diagnosis.options import LOOKS
 from engine.server.diagnosis.verdict import Diagnosis, Step
+from prep_common.text import counted
 
 MARKS = {True: ("yes", "● yes"), False: ("no", "○ no"), None: ("open", "? not known")}
 """Answer -> CSS class, words. "yes" keeps the cause possible."""

@@ -12,12 +12,12 @@ from app.debugger.drill import looking, running
 from app.debugger.drill.held import Held
 from app.debugger.drill.parts import Bar, bars, sentence
 from app.debugger.page_frame import told
-from common.text import counted
 from engine.config import ConfigError
 from interview.drills.debrief import named
 from interview.drills.drill import causes
 from interview.drills.figures import FIGURES
 from interview.drills.score import CHEAP, MOST, MOST_NAMED
+from prep_common.text import counted
 
 OWN = 0
 """The option for a fix of the learner's own."""

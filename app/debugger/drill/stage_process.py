@@ -6,10 +6,10 @@ import signal
 import time
 from threading import Lock
 
-from common.child_process import PipeChild, ProcessEnded
 from engine.config import ConfigError
 from interview.drills.drill import Load, Stage
 from interview.drills.running import Record, Tell
+from prep_common.child_process import PipeChild, ProcessEnded
 
 GRACE_S = 4.0
 """Seconds for a worker to end its servers before it is killed; they then end by themselves."""

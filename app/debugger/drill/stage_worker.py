@@ -11,9 +11,9 @@ import signal
 from multiprocessing.connection import Connection
 from threading import Thread
 
-from common.parent_link import serve_pipe
 from engine.config import ConfigError
 from interview.drills.running import run
+from prep_common.parent_link import serve_pipe
 
 
 def _serve(connection: Connection) -> None:

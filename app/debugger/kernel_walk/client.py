@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.debugger.kernel_walk.question import Question
-from common.child_process import JsonChild, ProcessEnded
+from prep_common.child_process import JsonChild, ProcessEnded
 
 LIMIT_S = 120.0
 """Maximum seconds for an answer, including the import of torch and loading the model."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.debugger.kernel_walk.table import Table
-from common.text import counted
 from engine.trace.protocol import Trace
+from prep_common.text import counted
 
 LOADING_ARGS = (
     "model", "dtype", "seed", "max_model_len", "load_format", "hf_overrides", "revision", "download_dir",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.text import counted
 from engine.sim.precision import KV_SCALE_BYTES
 from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
+from prep_common.text import counted
 
 TABLE_ENTRY_BYTES = 4
 """Block ids are int32."""

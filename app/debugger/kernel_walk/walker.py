@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from app.debugger.kernel_walk.page_walk import PageWalk, walk_pages
-from common.text import counted
 from engine.attention.backend import AttentionBackend, AttentionMetadata
 from engine.attention.forward_context import ForwardContext, set_forward_context
 from engine.config import ConfigError, EngineArgs
@@ -21,6 +20,7 @@ from engine.resolve import resolve
 from engine.trace.blocks import NULL_BLOCK
 from engine.worker import kv_cache
 from engine.worker.worker import Worker
+from prep_common.text import counted
 
 Tell = Callable[[str], None]
 """Reports progress as a sentence."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.parent_link import JsonLink
+from prep_common.parent_link import JsonLink
 
 
 def main() -> None:

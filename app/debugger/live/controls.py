@@ -14,8 +14,8 @@ from app.debugger.live.client import LiveError, LiveRun, LiveView
 from app.debugger.live.start_form import PACES
 from app.debugger.page_frame import in_words, plain, told
 from app.debugger.session import select, selection
-from common.text import counted
 from engine.debug.breakpoints import EVENTS
+from prep_common.text import counted
 
 STATUS_EVERY_S = 0.5
 LINES_S = 0.2

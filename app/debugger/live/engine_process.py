@@ -23,7 +23,6 @@ from collections import defaultdict
 from typing import Any
 
 from app.debugger.live.settings import Arrival, LiveSettings
-from common.parent_link import JsonLink
 from engine.config import ConfigError, EngineArgs
 from engine.core.request import Request
 from engine.core.sched_output import EngineCoreOutput
@@ -31,6 +30,7 @@ from engine.debug.port import DebugPort
 from engine.engine_core import EngineCore
 from engine.frontend.llm_engine import LLMEngine
 from engine.trace.format import TraceError
+from prep_common.parent_link import JsonLink
 
 IDLE_S = 0.5
 

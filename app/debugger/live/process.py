@@ -11,7 +11,7 @@ from typing import Any
 
 from app.debugger.live.client import LiveError
 from app.debugger.live.settings import Arrival, LiveSettings
-from common.child_process import JsonChild, ProcessEnded
+from prep_common.child_process import JsonChild, ProcessEnded
 
 START_S = 120.0
 NUM_THREADS = "1"

@@ -10,7 +10,7 @@ from app.debugger.live import registry, workloads
 from app.debugger.live.client import LiveError, LiveRun
 from app.debugger.live.settings import ADAPTERS, KV_DTYPES, QUANTIZATION, SPECULATION, LiveSettings
 from app.debugger.page_frame import told
-from common.text import counted
+from prep_common.text import counted
 
 PACES: dict[str, float | None] = {
     **{f"{count} step{'s' * (count > 1)}/s": float(count) for count in (1, 2, 5, 10, 20, 50)},

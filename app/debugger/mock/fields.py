@@ -11,10 +11,10 @@ from app.debugger.mock.sending import panel, send
 from app.debugger.mock.texts import markdown
 from app.debugger.page_frame import told
 from app.debugger.reply_fields import confidence, problems_of, reply_fields
-from common.text import figure
 from interview.mock.evidence import STAKES
 from interview.mock.scenario import Pick
 from interview.mock.turns import Ask, Form
+from prep_common.text import figure
 
 COLUMNS = 3
 """Fields side by side."""

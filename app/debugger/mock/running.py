@@ -13,11 +13,11 @@ from app.debugger.mock.sending import panel, send
 from app.debugger.mock.texts import markdown, plain
 from app.debugger.page_frame import in_words, told
 from app.debugger.tabs import Job
-from common.paths import write_atomically
-from common.text import counted, figure
 from interview.mock import coding
 from interview.mock.coding import Checked
 from interview.mock.turns import Program, RunExperiment
+from prep_common.paths import write_atomically
+from prep_common.text import counted, figure
 from quizzes.experiments.runner import Outcome
 
 USUAL_S = 4.0

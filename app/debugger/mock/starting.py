@@ -11,12 +11,12 @@ from app.debugger.mock import held as interviews
 from app.debugger.mock.texts import clock_time, markdown
 from app.debugger.page_frame import told
 from app.debugger.tabs import tab_id
-from common.paths import state_path
 from interview.mock.choose import DAYS, MINUTES, choose, is_repeat
 from interview.mock.scenario import LEVELS, role_name
 from interview.mock.scenario_list import Scenarios
 from interview.mock.session import Saved, SessionError, sessions
 from interview.mock.talk import Spec
+from prep_common.paths import state_path
 from quizzes.question_bank import load_bank
 from quizzes.state import State, StateError
 from quizzes.topics import ROLES

@@ -9,7 +9,6 @@ import streamlit as st
 from app.debugger.mock import charts
 from app.debugger.mock.held import Held
 from app.debugger.mock.texts import STAGES, markdown, plain
-from common.text import figure
 from interview.mock.turns import (
     Ask,
     Continue,
@@ -23,6 +22,7 @@ from interview.mock.turns import (
     RunExperiment,
     Turn,
 )
+from prep_common.text import figure
 
 KEPT = 2
 """Exchanges before the present turn that stay readable, beside the question of the step."""

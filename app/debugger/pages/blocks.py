@@ -14,9 +14,9 @@ from app.debugger.views.contents import Contents, Place, short
 from app.debugger.views.one_block import MEANING, Chain, chain, history, last_touch
 from app.debugger.views.prefix_tree import Box, Node, icicle, prefix_tree
 from app.debugger.views.texts import Speller, shortened, speller, text_of
-from common.text import counted
 from engine.trace.blocks import NULL_BLOCK
 from engine.trace.format import shown_name
+from prep_common.text import counted
 
 MAX_ROWS = 70
 MAX_QUEUE = 500

@@ -10,7 +10,7 @@ import streamlit as st
 from app.debugger import session
 from app.debugger.page_frame import link_is_wrong, told
 from app.debugger.questions.held import bank
-from common.text import figure
+from prep_common.text import figure
 from quizzes.cards.card import (
     FEATURES,
     KINDS,

@@ -19,11 +19,11 @@ from app.debugger.pages.paired_lives import show_lives
 from app.debugger.runs import Run, list_runs
 from app.debugger.views import compare as view
 from app.debugger.views.paired import pairs
-from common.text import counted
 from engine.trace.diff import TraceDiff, diff
 from engine.trace.divergence import Divergence, describe
 from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
+from prep_common.text import counted
 
 BLUE, ORANGE = "var(--blue)", "var(--orange)"
 MAP_WIDTH_REM = 22

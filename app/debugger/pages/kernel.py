@@ -28,10 +28,10 @@ from app.debugger.kernel_walk.table import (
 from app.debugger.page_frame import choose, in_words, opened, run_page, told
 from app.debugger.runs import Run
 from app.debugger.views.texts import speller, visible
-from common.text import counted
 from engine.sim.models import MODELS
 from engine.trace.format import TraceError
 from engine.trace.protocol import Trace
+from prep_common.text import counted
 
 _VIEW = "kernel walk"
 STEM = Path(__file__).resolve().parents[1] / "kernel_walk" / "walk"

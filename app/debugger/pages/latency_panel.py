@@ -23,8 +23,8 @@ from app.debugger.views.latency import (
     percentiles,
     within_limits,
 )
-from common.text import counted, figure
 from engine.trace.format import shown_name
+from prep_common.text import counted, figure
 
 MOST_MARKS = 60
 """Requests drawn as points; with more, the curves alone."""

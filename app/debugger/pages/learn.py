@@ -16,9 +16,9 @@ from app.debugger.runs import Run
 from app.debugger.tour_view import FOLDER
 from app.debugger.tour_view.frames import animation
 from app.debugger.tours import Stop, Tour, caption, load_tours, step_of
-from common.paths import state_path
-from common.text import counted
 from engine.trace.sentence import sentence
+from prep_common.paths import state_path
+from prep_common.text import counted
 from quizzes.learning.progress import Progress, progress
 from quizzes.state import State, StateError
 

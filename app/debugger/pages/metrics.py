@@ -13,7 +13,7 @@ from app.debugger.pages.latency_panel import show_latencies
 from app.debugger.runs import Run
 from app.debugger.views.figures import EVENTS, Metric, counter_rows, metrics
 from app.debugger.views.requests import has_clock
-from common.text import counted, figure
+from prep_common.text import counted, figure
 
 MAX_MARKS = 250
 """Maximum marks per kind of event."""

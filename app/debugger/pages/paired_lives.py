@@ -12,10 +12,10 @@ from app.debugger.colours import HERE_SWATCH, PHASE_SWATCHES
 from app.debugger.page_frame import choose, legend
 from app.debugger.views.paired import Pair, fitting
 from app.debugger.views.phases import MAX_BARS, window
-from common.text import counted
 from engine.trace.diff import TraceDiff
 from engine.trace.divergence import Divergence
 from engine.trace.run_totals import name_of
+from prep_common.text import counted
 
 LONG = 600
 """Steps; the chart of longer runs shows a window."""

@@ -22,11 +22,11 @@ from app.debugger.views.requests import (
 )
 from app.debugger.views.texts import Speller, speller, visible
 from app.debugger.views.waits import WORDS
-from common.text import counted
 from engine.trace.format import TraceError
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 from engine.trace.why import why, why_spans
+from prep_common.text import counted
 
 MAX_CELLS = 400
 

@@ -39,7 +39,7 @@ from app.debugger.views.phases import (
 )
 from app.debugger.views.requests import RequestRow, has_clock, request_rows
 from app.debugger.views.waits import MAX_STEPS, WORDS, Reasons, Wait, hits, reasons_in
-from common.text import counted
+from prep_common.text import counted
 
 LONG = 600
 """Steps; the chart of a longer run shows a window."""

@@ -13,8 +13,8 @@ from app.debugger.charts.lines import time_charts
 from app.debugger.diagnosis import section as diagnosis
 from app.debugger.page_frame import in_words, told
 from app.debugger.views.server_history import COLUMN_S, History, lines_of, times_of
-from common.text import counted, duration
 from engine.server.scrape import PERCENTILES, Activity, ScrapeError, base_of, fetch
+from prep_common.text import counted, duration
 
 EVERY_S = 1.0
 TIMEOUT_S = 3.0

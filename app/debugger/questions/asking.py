@@ -12,7 +12,7 @@ from app.debugger.page_frame import in_words, told
 from app.debugger.questions.held import STOPPED, Held
 from app.debugger.reply_fields import confidence, problems_of, reply_fields
 from app.debugger.tabs import Job
-from common.text import counted, plain_value, rough_duration
+from prep_common.text import counted, plain_value, rough_duration
 from quizzes.experiments.registry import get
 from quizzes.experiments.results_cache import last_seconds
 from quizzes.grading import asked_keys

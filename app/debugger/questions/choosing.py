@@ -11,8 +11,8 @@ import streamlit as st
 from app.debugger.page_frame import plain, row_table, told
 from app.debugger.questions.held import bank
 from app.debugger.questions.standing import show_readiness
-from common.paths import state_path
-from common.text import counted
+from prep_common.paths import state_path
+from prep_common.text import counted
 from quizzes.learning.progress import progress
 from quizzes.learning.review import Card, again_in_words, cards
 from quizzes.learning.selection import Picked, due, figures_seed, is_ready, local_now, pick

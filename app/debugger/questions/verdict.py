@@ -12,8 +12,8 @@ from app.debugger.mock.texts import markdown, plain
 from app.debugger.page_frame import told
 from app.debugger.questions.asking import hints_used, watch
 from app.debugger.questions.held import Aside, Held
-from common.text import plain_value
-from common.typed_value import parse_value, value_text
+from prep_common.text import plain_value
+from prep_common.typed_value import parse_value, value_text
 from quizzes.answering import is_surprise, reasons, shown
 from quizzes.experiments.registry import BadArguments, get, source_file
 from quizzes.grading import Graded, Part

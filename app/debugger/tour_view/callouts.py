@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from app.debugger.runs import Run
-from common.text import counted, join_and
 from engine.core.sched_output import Reason
 from engine.trace.records import StepRecord, TraceState
 from engine.trace.why import why
+from prep_common.text import counted, join_and
 
 MOST = 4
 """Call-outs of a stop."""

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from app.debugger import colours
 from app.debugger.trace_index import BLOCK_STATES, TraceIndex
 from app.debugger.views.waits import WORDS
-from common.text import counted, join_and
 from engine.trace.diff import Figure, RequestDelta, TraceDiff
 from engine.trace.protocol import Trace
+from prep_common.text import counted, join_and
 
 COLOURS = (colours.FREE, colours.CACHED, colours.USED, colours.SHARED)
 """Colours by block state, as on the page Step: free, cached, used, shared."""

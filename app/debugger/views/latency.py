@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.debugger.trace_index import RequestSummary
-from common.percentile import percentile
+from prep_common.percentile import percentile
 
 Kind = Literal["TTFT", "TPOT", "E2E"]
 Unit = Literal["ms", "steps"]

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from app.debugger.trace_index import RequestSummary, Series, TraceIndex
 from app.debugger.views.phases import PhaseSpan, phases, steps_in
-from common.percentile import percentile_or_none
 from engine.trace.blocks import NULL_BLOCK
 from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 from engine.trace.records import StepSeries
+from prep_common.percentile import percentile_or_none
 
 
 @dataclass(frozen=True)

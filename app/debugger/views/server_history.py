@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.text import duration
 from engine.server.scrape import Activity, Scrape, ScrapeError, is_restart
+from prep_common.text import duration
 
 KEPT_S = 300.0
 SLACK_S = 1.5

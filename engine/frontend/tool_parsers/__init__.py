@@ -16,11 +16,11 @@ import json
 from collections.abc import Callable
 from typing import Protocol
 
-from common.names import unknown_name
 from engine.config.settings import ConfigError
 from engine.frontend.tool_parsers.formats import hermes, llama3_json, mistral
 from engine.frontend.tool_parsers.pythonic import pythonic
 from engine.frontend.tool_parsers.source import Piece, Source, Waiting
+from prep_common.names import unknown_name
 
 __all__ = ["FORMATS", "Piece", "ToolParser", "check_tool_parser", "make_tool_parser", "read_calls"]
 

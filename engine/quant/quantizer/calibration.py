@@ -23,10 +23,10 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from common.text_file import UnreadableFile, read_text
 from engine.config import ConfigError
 from engine.zoo.corpus import conversations, to_text
 from engine.zoo.tokenizer import render_chat
+from prep_common.text_file import UnreadableFile, read_text
 
 CORPUS_SEED = 7
 MAX_TOKENS = 512  # Tokens of one sample; longer texts are cut

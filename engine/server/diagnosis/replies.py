@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from inspect import cleandoc
 from typing import NamedTuple
 
-from common.text import duration
 from engine.server.diagnosis.inputs import Case
+from prep_common.text import duration
 
 Show = Callable[[float], str]
 seconds: Show = duration

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from common.names import unknown_name
+from prep_common.names import unknown_name
 
 _TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": 86_400.0}
 _REQUESTS = ("req", "requests", "request")

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from common.names import unknown_name
 from engine.config import ConfigError
 from engine.sim.memory import Deployment
+from prep_common.names import unknown_name
 
 OPTIONS_FILE = Path(__file__).with_name("vllm_options.txt")
 _SOURCES = ("engine/arg_utils.py", "entrypoints/launchers/cli_args.py")

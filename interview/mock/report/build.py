@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any
 
-from common.typed_value import value_text
 from interview.drills.post_mortem import post_mortem
 from interview.mock import prose
 from interview.mock.assessment import STRONG, WEAK, Assessment, anchor, assess, supported, titles
@@ -18,6 +17,7 @@ from interview.mock.report.model import AxisRow, PointRow, Report, StepRow, load
 from interview.mock.scenario import AXES, STAGE_NAMES, Step
 from interview.mock.session import Saved, Session, SessionError
 from interview.mock.talk import Asked, Talk
+from prep_common.typed_value import value_text
 from quizzes.free_text.sentences import closest
 
 REASONS = {

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from common.text import counted
 from interview.mock.assessment import FAR_OFF, titles
 from interview.mock.report.model import Report, StepRow
 from interview.mock.scenario import STAGE_NAMES, role_name
 from interview.mock.taking_up import literal
+from prep_common.text import counted
 
 AXES_CHART, TREND_CHART = "[chart: axes]", "[chart: trend]"
 """Lines that the HTML page replaces by drawings; in Markdown a table says the same."""

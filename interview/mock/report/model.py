@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.paths import write_atomically
 from interview.mock.session import SessionError, folder
+from prep_common.paths import write_atomically
 
 FORMAT = 1
 

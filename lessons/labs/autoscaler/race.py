@@ -9,12 +9,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from common.sandbox import Guest
 from engine.sim.autoscaler import AutoscalerConfig
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
 from lessons.labs.autoscaler.checks import CONFIG, fleet, settings_of, wave
 from lessons.labs.racing import Differences, Race, all_generated, racer
+from prep_common.sandbox import Guest
 
 Track = tuple[str, AutoscalerConfig, list[SimRequest]]
 

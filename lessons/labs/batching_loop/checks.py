@@ -8,8 +8,8 @@ from random import Random
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from common.sandbox import GuestError, GuestStopped
 from lessons.course.checking import Failed, Learner, check, refused, run_fewest
+from prep_common.sandbox import GuestError, GuestStopped
 
 LAB = "batching-loop"
 VOCAB = 40

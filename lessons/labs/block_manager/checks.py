@@ -7,13 +7,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from common.sandbox import GuestError
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.blocks import Block, BlockPool
 from engine.core.kv_manager import KVManager
 from engine.core.scheduler import Scheduler
 from lessons.course.checking import Failed, Learner, check, constant, fewest
 from lessons.labs.serving import Ask, LabScheduler, Service, decide_the_same, requests_of
+from prep_common.sandbox import GuestError
 
 LAB = "block-manager"
 Tables = dict[str, list[int]]

@@ -8,12 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from common.sandbox import Guest
 from engine.sim.report import percentiles
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
 from lessons.labs.chunked_prefill.checks import TARGET, serve
 from lessons.labs.racing import Differences, Race, all_served, racer
+from prep_common.sandbox import Guest
 
 Span = tuple[int, int]
 

@@ -7,7 +7,6 @@ from functools import cache, partial
 from random import Random
 from typing import Any, NamedTuple
 
-from common.sandbox import GuestError, GuestStopped
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.encoder_cache import EncoderCache
 from engine.core.observer import StepObserver
@@ -16,6 +15,7 @@ from engine.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from engine.core.scheduler import Scheduler, StepPlan
 from engine.core.stats import StepStats
 from lessons.course.checking import Failed, Learner, check, constant, refused, run_fewest
+from prep_common.sandbox import GuestError, GuestStopped
 
 LAB = "encoder-cache"
 Image = tuple[str, int, int]

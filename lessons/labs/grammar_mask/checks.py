@@ -8,14 +8,14 @@ from random import Random
 from threading import Lock
 from typing import Any
 
-from common.sandbox import GuestError, GuestStopped
-from common.sandbox.handle import Handle
 from engine.grammar.dfa import DEAD, DFA, START
 from engine.grammar.manager import GrammarCompiler, pattern_tree
 from engine.grammar.regex import Node, parse
 from engine.grammar.schema.layout import Layout
 from engine.sampling_params import StructuredOutputsParams
 from lessons.course.checking import Failed, Learner, check, run_fewest, smallest
+from prep_common.sandbox import GuestError, GuestStopped
+from prep_common.sandbox.handle import Handle
 
 LAB = "grammar-mask"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from common.sandbox import Guest
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.lora_slots import LoRASlots
 from engine.core.request import Request
@@ -23,6 +22,7 @@ from lessons.course.checking import Learner
 from lessons.labs.lora_batching.checks import Book, LabSlots, Plan
 from lessons.labs.racing import Differences, Race, racer
 from lessons.labs.serving import record_in_virtual_time
+from prep_common.sandbox import Guest
 
 ADAPTER_BYTES = 2 * 16 * 32 * 81_920
 """Rank 16 on all matrices of llama-3-8b, in 2 bytes: rank x (in + out) summed over a layer is 16 x 81,920."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from common.sandbox import GuestError, GuestStopped
 from engine.core.errors import EngineDeadError
 from engine.core.sched_output import RequestInit
 from engine.llm import LLM
@@ -17,6 +16,7 @@ from engine.spec.base import DrafterContext, DraftStep
 from engine.spec.ngram import continuation
 from lessons.course.checking import Failed, Learner, check, constant, refused, run_fewest, smallest
 from lessons.mine.identity import quiet_engine
+from prep_common.sandbox import GuestError, GuestStopped
 
 LAB = "ngram-drafter"
 

@@ -8,7 +8,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from common.sandbox import GuestError
 from engine.config import CacheConfig, SchedulerConfig
 from engine.core.blocks import Block, BlockPool
 from engine.core.kv_manager import KVManager, PrefixHit
@@ -16,6 +15,7 @@ from engine.core.request import Request
 from engine.core.scheduler import Scheduler
 from lessons.course.checking import Failed, Learner, check, fewest
 from lessons.labs.serving import Ask, LabScheduler, Service, decide_the_same, requests_of
+from prep_common.sandbox import GuestError
 
 LAB = "prefix-cache"
 Call = tuple[Any, ...]

@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from common.sandbox import Guest
 from engine.sim.memory import Deployment
 from engine.sim.recorder import RequestRecord
 from engine.sim.report import percentiles
@@ -17,6 +16,7 @@ from lessons.course.checking import Learner
 from lessons.labs.priority_aging.checks import Line, serve
 from lessons.labs.racing import Differences, Race, all_served, racer
 from lessons.labs.serving import h100
+from prep_common.sandbox import Guest
 
 Span = tuple[int, int]
 SETTINGS = {"level": 3.0, "token": 0.0005, "longest": 9.0}

@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from common.sandbox import Guest
 from engine.core.request import Request
 from engine.sim.report import Percentiles
 from engine.sim.router import ConsistentHash, LeastLoaded, Replica, RoundRobin
@@ -19,6 +18,7 @@ from engine.sim.workload import Lengths, SimRequest, Workload
 from lessons.course.checking import Learner
 from lessons.labs.racing import Differences, Race, all_generated, racer
 from lessons.labs.router_affinity.checks import LabRouter, fleet
+from prep_common.sandbox import Guest
 
 REPLICAS = 4
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from common.sandbox import Guest
 from engine.sim.cost import CostModel, StepLoad, pairs_of
 from engine.sim.memory import make_deployment
 from engine.sim.report import percentiles
@@ -17,6 +16,7 @@ from lessons.labs.identity import same_tokens
 from lessons.labs.racing import Differences, Race, racer
 from lessons.labs.scheduler_fcfs.checks import Ask, Book, Limits, Row, plan_of, service
 from lessons.labs.serving import record_in_virtual_time
+from prep_common.sandbox import Guest
 
 SIZE = 16
 

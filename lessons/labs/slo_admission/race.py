@@ -8,12 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from common.sandbox import Guest
 from engine.sim.report import percentiles
 from engine.sim.workload import SimRequest
 from lessons.course.checking import Learner
 from lessons.labs.racing import Differences, Race, all_served, racer
 from lessons.labs.slo_admission.checks import SEATS, in_time, service
+from prep_common.sandbox import Guest
 
 Span = tuple[int, int]
 Track = tuple[str, list[SimRequest], list[float]]

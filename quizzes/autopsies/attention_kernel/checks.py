@@ -5,7 +5,7 @@ import math
 from operator import mul
 from typing import Any
 
-from common.sandbox import expose
+from prep_common.sandbox import expose
 from quizzes.autopsies.attention_kernel.probes import case
 from quizzes.autopsies.programs import Program
 

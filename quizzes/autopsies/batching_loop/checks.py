@@ -3,7 +3,7 @@
 model.forward(batch) -> {name: token or None when it was the last}. memory.release(requests) gives blocks back.
 """
 
-from common.sandbox import expose
+from prep_common.sandbox import expose
 from quizzes.autopsies.batching_loop.probes import Memory, Model, Request
 from quizzes.autopsies.programs import Program
 

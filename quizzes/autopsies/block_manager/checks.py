@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common.sandbox import expose
+from prep_common.sandbox import expose
 from quizzes.autopsies.programs import Program, refused
 
 BLOCK_SIZE = 4

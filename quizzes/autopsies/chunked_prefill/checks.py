@@ -6,7 +6,7 @@ model.step(rows) with rows (name, start, tokens): the prompt is "prompt", at mos
 
 from typing import Any
 
-from common.sandbox import callback, expose
+from prep_common.sandbox import callback, expose
 from quizzes.autopsies.chunked_prefill.probes import digest
 from quizzes.autopsies.programs import Program, refused
 

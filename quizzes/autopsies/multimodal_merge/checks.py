@@ -5,7 +5,7 @@ vision_encoder(images) -> a list of features per image. The input is a list of t
 
 from typing import Any
 
-from common.sandbox import callback, expose
+from prep_common.sandbox import callback, expose
 from quizzes.autopsies.multimodal_merge.probes import PLACEHOLDER, Tokenizer, encoder
 from quizzes.autopsies.programs import Program
 

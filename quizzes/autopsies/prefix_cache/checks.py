@@ -6,7 +6,7 @@ prompt; hit says how many of them came from the cache.
 
 from typing import Any
 
-from common.sandbox import callback
+from prep_common.sandbox import callback
 from quizzes.autopsies.programs import Program
 
 BLOCK_SIZE = 4

@@ -12,7 +12,6 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from common.percentile import percentile
 from engine.config import ConfigError, SchedulerConfig
 from engine.sim.autoscaler import AutoscalerConfig, count_thrash
 from engine.sim.clients import Patience, Service, User
@@ -30,6 +29,7 @@ from engine.sim.sizing import ASSUMED_PRICES, size
 from engine.sim.speculation import Speculation
 from engine.sim.steady_state import Replica as SteadyReplica
 from engine.sim.workload import Lengths, SimRequest, Workload
+from prep_common.percentile import percentile
 
 NEVER = 1e9
 """Milliseconds that stand for a time without end; JSON has no infinity."""

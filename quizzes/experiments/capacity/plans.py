@@ -2,8 +2,8 @@
 
 from typing import Any, Literal
 
-from common.text import GIB
 from engine.sim.memory import divide_memory
+from prep_common.text import GIB
 from quizzes.experiments import Result, arg, deploy, experiment
 
 Gpu = Literal["a10g", "l4", "a100-40", "a100-80", "h100", "h200", "b200"]

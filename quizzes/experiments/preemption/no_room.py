@@ -2,13 +2,13 @@
 
 from typing import Any, Literal
 
-from common.text import GIB
 from engine.core.errors import RequestRejected
 from engine.sim.hardware import get_link
 from engine.sim.memory import plan_memory
 from engine.sim.run import make_engine, simulate
 from engine.sim.sizing import swap_or_recompute as compare
 from engine.sim.workload import Lengths, Workload
+from prep_common.text import GIB
 from quizzes.experiments import Ask, Context, Result, arg, deploy, experiment
 
 

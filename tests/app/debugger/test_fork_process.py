@@ -12,10 +12,10 @@ import pytest
 from app.debugger.fork_process import ForkOutcome, ForkProcess
 from app.debugger.own_runs import twin_of
 from app.debugger.runs import RECORDED
-from common.child_process import ROOT
 from engine.trace.fork import fork
 from engine.trace.format import TraceError
 from engine.trace.reader import TraceReader
+from prep_common.child_process import ROOT
 from tests.trace.fork_workloads import first_difference
 from tests.trace.trace_workloads import random_run
 from tests.waiting import wait_until

@@ -15,7 +15,7 @@ from app.cli.main import app as cli
 from app.debugger.questions import held as questions
 from app.debugger.questions.choosing import IN_A_TERMINAL
 from app.debugger.questions.held import Held
-from common.paths import state_path
+from prep_common.paths import state_path
 from quizzes.experiments.runner import Runner
 from quizzes.instance import draw
 from quizzes.learning.progress import progress
