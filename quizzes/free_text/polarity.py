@@ -3,8 +3,9 @@
 Each content word counts as affirmed or negated: `not`, `never`, `without` and `rather than` negate the words behind
 them in their clause. A direction word is its opposite negated: `fewer` is `more` negated. A sentence near to a point is
 its opposite if several words have the other sign than in every right phrasing, if the same words stand in another order
-("prefill is bandwidth-bound and decode compute-bound"), or if it is close to a wrong phrasing and nearer
-to it. A wrong statement in words far from the point's is not recognised.
+("prefill is bandwidth-bound and decode compute-bound"), or if it is close to a wrong phrasing and nearer to it. In a
+sentence very near to a point, one word of a clause is enough. "Less of one, so less of the other" is taken for the
+opposite of "more of one, so more of the other". A wrong statement in words far from the point's is not recognised.
 """
 
 import re
@@ -20,6 +21,10 @@ SAME = 0.9
 """Nearness from which the order of the words is compared."""
 CONFLICTS = 2
 """Words with the other sign that make a sentence an opposite; a direction word counts twice."""
+SAME_CLAUSE = 0.8
+"""Share of the content words of two clauses that both have, from which their signs are compared."""
+CLAUSE_WORDS = 2
+"""Content words that such a clause has at least."""
 _NEGATORS = frozenset("not no nor never neither nothing none cannot without".split())
 PAIRS = """more/fewer more/less higher/lower faster/slower longer/shorter larger/smaller large/small raise/lower
     increase/reduce lengthen/shorten maximise/minimise coarsen/refine gain/lose first/last most/least
@@ -42,6 +47,8 @@ def is_opposite(sentence: str, point: KeyPoint) -> bool:
     if near < NEAR:
         return False
     conflicts = _conflicts(sentence, right)
+    if near >= CLOSE and _has_turned_clause(sentence, right):
+        return True
     cost = sum(2 if word in _DIRECTIONS else 1 for word in conflicts)
     needed = 1 if near >= CLOSE else CONFLICTS
     return cost >= needed or (near >= SAME and _is_reordered(sentence, right))
@@ -60,6 +67,30 @@ def _conflicts(sentence: str, right: list[str]) -> set[str]:
         if known.get(verb) == {False}:  # "A is not shared with B" says what "B does not share A" says
             found -= of_clause.keys()
     return found
+
+
+def _has_turned_clause(sentence: str, right: list[str]) -> bool:
+    """Return whether a clause has the words of one or more right clauses, and in each of them a word has another sign.
+
+    A point that says "more of this and less of that" has both signs of `more`, so only its clauses show what is turned.
+    """
+    known = [_signs(clause) for phrasing in right for clause in _BREAK.split(phrasing)]
+    for clause in _BREAK.split(sentence):
+        said = _signs(clause)
+        if len(said) < CLAUSE_WORDS:
+            continue
+        alike = [other for other in known if _overlap(said, other) >= SAME_CLAUSE]
+        if alike and all(_differs(said, each) for each in alike):
+            return True
+    return False
+
+
+def _overlap(one: dict[str, set[bool]], other: dict[str, set[bool]]) -> float:
+    return len(one.keys() & other.keys()) / len(one.keys() | other.keys())
+
+
+def _differs(one: dict[str, set[bool]], other: dict[str, set[bool]]) -> bool:
+    return any(not one[word] & other[word] for word in one.keys() & other.keys())
 
 
 def _signs(text: str) -> dict[str, set[bool]]:

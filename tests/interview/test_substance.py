@@ -281,10 +281,9 @@ STEPS = [
     for step in load_scenarios().scenario(entry.id).steps
     if step.form == "prose"
 ]
-LUCKIEST = 0.15
-"""Share of scenarios in which the attacks of CLOSE may earn more than NAMED."""
-CLOSE = ("foreigner", "swapper", "shuffler", "copier")
-"""Attacks whose sentences are near the points: true ones about something near, or a point with one word turned."""
+LUCKIEST = {"foreigner": 4, "swapper": 1}
+"""Scenarios in which an attack may earn more than NAMED: its sentences are true ones about something near,
+or points with one word turned, and some points have no such word."""
 
 
 def earned(say: Say, *, marked: int | None = None) -> list[tuple[float, float]]:
@@ -309,7 +308,7 @@ def earned(say: Say, *, marked: int | None = None) -> list[tuple[float, float]]:
 def test_prose_of_an_attacker_earns_no_more_than_a_name_even_if_every_probe_is_right(name: str) -> None:
     found = earned(ATTACKS[name][1])
     above = [values for values in found if max(values) > NAMED]
-    assert len(above) <= LUCKIEST * len(found) if name in CLOSE else not above
+    assert len(above) <= LUCKIEST.get(name, 0)
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,11 @@ free_text.polarity
     test_prose_answers.test_the_question_about_the_opposite_finds_negations_and_leaves_true_sentences_alone
         every_sentence_is_near_enough in the module
             NEAR = _ => NEAR = 0.1
+    test_prose_answers.test_a_point_with_both_directions_is_compared_clause_by_clause
+        directions_of_a_clause_are_those_of_the_sentence in is_opposite
+            _has_turned_clause(sentence, right) => False
+        clauses_of_two_words_are_not_compared in the module
+            CLAUSE_WORDS = 2 => CLAUSE_WORDS = 6
 
 claims.court
     test_court.test_the_engine_decides

@@ -115,3 +115,20 @@ def test_the_question_about_the_opposite_finds_negations_and_leaves_true_sentenc
     ]
     flagged = [each for each, points in true if any(says_opposite(each, point) for point in points)]
     assert len(flagged) <= 0.05 * len(true), flagged
+
+
+@pytest.mark.parametrize(
+    ("sentence", "is_turned"),
+    [
+        ("Longer answers count twice: a request holds less KV, so fewer of them run at once.", True),
+        ("Longer answers count twice: a request holds more KV, so more of them run at once.", True),
+        ("Longer answers count twice: a request holds more KV, so fewer of them run at once.", False),
+        ("Longer answers count twice: a request holds more KV, and fewer requests run.", False),
+    ],
+)
+def test_a_point_with_both_directions_is_compared_clause_by_clause(sentence: str, is_turned: bool) -> None:
+    say = "Longer answers count twice: a request holds more KV, so fewer of them run at once."
+    point = KeyPoint(
+        id="twice", say=say, good=["long answers hold more KV and fewer run"], bad=["it is the price"]
+    )
+    assert says_opposite(sentence, point) == is_turned
