@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from engine.sim.workload import Lengths
 from interview.drills.figures import FIGURES, LOOKS
+from prep_common.names import unknown_name
 from prep_common.text import counted
 from quizzes import yaml_files
 from quizzes.yaml_files import Index, UnknownId
@@ -287,14 +288,19 @@ def load_drills(folder: Path = FOLDER) -> Index[Drill]:
     return Index({name: Drill.model_validate(d.data) for name, d in kept.items()}, problems, kept)
 
 
+SAME_ID = 0.85
+"""Similarity from which a word is a mistyped id."""
+
+
 def find_drill(drill_id: str) -> Drill:
-    """Return a drill by its code, D04, or its id. Raises UnknownId, which names a similar one."""
+    """Return a drill by its code, D04, or its id. Raises UnknownId, which names a very similar id: ids tell causes, and
+    only who knows one already should read it."""
     drills = load_drills()
+    if drill_id in drills.entries:
+        return drills.entries[drill_id]
     if re.fullmatch(r"[dD]?\d{1,2}", drill_id):
-        wanted = int(drill_id.lstrip("dD"))
         for drill in drills:
-            if drill.number == wanted:
+            if drill.number == int(drill_id.lstrip("dD")):
                 return drill
-        raise UnknownId(f"no drill is called {drill_id!r}; prep drill list shows all of them")
-    drills.data(drill_id, "no drill is called", "prep drill list")
-    return drills.entries[drill_id]
+    lists = "prep drill list shows all of them"
+    raise UnknownId(unknown_name("no drill is called", drill_id, drills.entries, lists, cutoff=SAME_ID))

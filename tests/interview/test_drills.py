@@ -228,6 +228,7 @@ def test_counts_have_no_decimals_and_every_figure_has_its_name_for_readers() -> 
     ("arguments", "says"),
     [
         (["start", "seqs-to-high", "--script", "x"], "did you mean 'seqs-too-high'?"),
+        (["start", "nope", "--script", "x"], "no drill is called 'nope'; prep drill list"),
         (["list", "--level", "4"], "levels are 1 to 3, got 4"),
         (["start", "seqs-too-high"], "needs a terminal, or its commands in a file"),
         (["start", "seqs-too-high", "--script", "none.txt"], "cannot read none.txt"),
