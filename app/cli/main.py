@@ -180,7 +180,7 @@ def with_home(word: str) -> str:
 
 
 def main() -> None:
-    """Entry point of the `prep` console script."""
+    """Run the command of `sys.argv`, and end with its exit code."""
     terminal.prepare_streams()
     try:
         try:

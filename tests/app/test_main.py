@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,14 @@ def test_no_help_page_imports_torch() -> None:
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("Usage: prep") >= len(COMMANDS) + 2
+
+
+def test_ctrl_c_during_the_imports_shows_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    program = "from app.entry import main; main()"
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    result = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_a_narrow_terminal_gets_a_path_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
