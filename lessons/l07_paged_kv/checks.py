@@ -241,9 +241,11 @@ def random_operations(learner: Learner) -> None:
         wrong = first_difference(learner, ops, num_blocks)
         if wrong is None:
             continue
-        ops = shrink(
-            ops[: wrong[0] + 1], lambda ops, size=num_blocks: first_difference(learner, ops, size) is not None
-        )
+
+        def still_fails(ops: list[Op], size: int = num_blocks) -> bool:
+            return first_difference(learner, ops, size) is not None
+
+        ops = shrink(ops[: wrong[0] + 1], still_fails)
         index, words = first_difference(learner, ops, num_blocks) or wrong
         raise Failed(words, example=f"BlockAllocator({num_blocks}): {as_code(ops[: index + 1])}")
 

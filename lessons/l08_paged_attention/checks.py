@@ -379,7 +379,8 @@ def sixty_four_rows_are_fast(learner: Learner) -> None:
     """64 decode rows take less than 0.8 times as long as gathering blocks, permuting and calling SDPA row by row."""
     case = make_case([Row(243 + row % 8) for row in range(64)], Shape(8, 2, 64, 16), filler=0.0)
     there = case._replace(**{name: learner.put(getattr(case, name)) for name in ("query", "cache", "table")})
-    mine, loop = [], []
+    mine: list[float] = []
+    loop: list[float] = []
     for turn in range(36):  # a busy machine needs more turns
         for times, run in ((mine, lambda: attended(learner, there)), (loop, lambda: loop_over_rows(case))):
             began = perf_counter()

@@ -233,7 +233,7 @@ def plans_equal_the_engines(learner: Learner) -> None:
             for index in range(2 + case // 2)
         ]
         asks.sort(key=lambda ask: ask.arrival)
-        limits = {"max_num_seqs": min(seqs, budget), "max_num_batched_tokens": budget}
+        limits: dict[str, Any] = {"max_num_seqs": min(seqs, budget), "max_num_batched_tokens": budget}
         engine = Context().core(
             block_size=BLOCK, num_blocks=num_blocks, enable_prefix_caching=False, **limits
         )

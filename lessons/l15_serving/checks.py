@@ -241,7 +241,8 @@ def events_have_the_format(learner: Learner) -> None:
             if not block.startswith("data: ") or "\n" in block or json.loads(block[6:]) != event:
                 raise Failed(f"the event became {block!r}")
 
-    smallest([[], [{"a": 1}], [{"text": "two\n\nlines"}, {"text": "マンガ"}]], run)
+    cases: list[list[dict]] = [[], [{"a": 1}], [{"text": "two\n\nlines"}, {"text": "マンガ"}]]
+    smallest(cases, run)
 
 
 def feeds(learner: Learner, pieces: list[bytes], expected: list[str]) -> None:

@@ -30,7 +30,7 @@ _FIGURE = re.compile(r"[\d,]+(?:\.\d+)?")
 class Race:
     columns: tuple[str, ...]
     """The workload, the contestant, then figures."""
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     ratio: float
     """The learner's figure over ours, from one run."""
     says: str
@@ -106,7 +106,7 @@ class Differences:
     def race(
         self,
         columns: tuple[str, ...],
-        rows: list[tuple[str, ...]],
+        rows: Sequence[tuple[str, ...]],
         ratio: float,
         says: str,
         chart: str,

@@ -243,7 +243,8 @@ def wave(
     phases: Sequence[tuple[float, float]], prompt: tuple[int, int], output: tuple[int, int], seed: int = 0
 ) -> list[SimRequest]:
     """Return requests of a load in phases: (seconds, requests per second)."""
-    rng, found, now, end = Random(f"wave-{seed}"), [], 0.0, 0.0
+    rng, now, end = Random(f"wave-{seed}"), 0.0, 0.0
+    found: list[SimRequest] = []
     for seconds, rate in phases:
         end += seconds
         while (now := now + rng.expovariate(rate)) < end:

@@ -65,6 +65,7 @@ def race(yours: str, ours: str, seed: int = 0) -> Race:
                 report, told[name] = fleet(scaler, settings, requests)
                 all_generated(name, report.run, requests)
                 ttft = report.run.ttft
+                assert ttft is not None, "a first token in each load"
                 worst[name] = ttft.p99
                 rows.append(
                     (

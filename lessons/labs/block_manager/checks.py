@@ -288,7 +288,11 @@ def random_ops(rng: Random, count: int) -> list[Op]:
     for _ in range(count):
         name = rng.choices(["allocate", "fork", "write", "free"], [4, 3, 4, 2])[0]
         request = rng.choice("abcde")
-        last = {"allocate": rng.randint(0, 12), "fork": rng.choice("abcde"), "write": rng.randint(0, 9)}
+        last: dict[str, int | str] = {
+            "allocate": rng.randint(0, 12),
+            "fork": rng.choice("abcde"),
+            "write": rng.randint(0, 9),
+        }
         ops.append((name, request, last.get(name, 0)))
     return ops
 

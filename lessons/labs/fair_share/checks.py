@@ -167,7 +167,8 @@ def random_traffic(learner: Learner) -> None:
     rng = Random(3)
 
     def run(count: int) -> None:
-        ops, open_ids = [], []
+        ops: list[Op] = []
+        open_ids: list[str] = []
         for at in range(count):
             if open_ids and rng.random() < 0.45:
                 ops.append(("finish", open_ids.pop(rng.randrange(len(open_ids))), 0))
@@ -218,7 +219,8 @@ def serve(
     """
     engine = make_engine(slots or h100(8), enable_prefix_caching=False)
     if policy is not None:
-        engine.scheduler.sort_key = Keys(policy, engine, requests, tenants)
+        keys = Keys(policy, engine, requests, tenants)
+        setattr(engine.scheduler, "sort_key", keys)  # noqa: B010  a method, for mypy
     return admissions(engine, requests, path)
 
 

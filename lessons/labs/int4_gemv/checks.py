@@ -90,7 +90,7 @@ def nibbles_have_no_sign(learner: Learner) -> None:
     """Nibbles from 8 to 15 are as large as they look; so are zero points."""
     case = Case(2, 32, 8)
     x, qweight, scale, zero = make(case)
-    compare(learner, case, (x, qweight | 0x88, scale, zero | 8))
+    compare(learner, case, (x, qweight | np.uint8(0x88), scale, zero | np.uint8(8)))
 
 
 @check(LAB)
@@ -109,7 +109,7 @@ def each_group_has_its_own_zero_point(learner: Learner) -> None:
     """A group whose nibbles all are its zero point adds nothing."""
     case = Case(2, 64, 8)
     x, _, scale, zero = make(case)
-    both = (zero | zero << 4).repeat(4, axis=1)
+    both = (zero | zero << np.uint8(4)).repeat(4, axis=1)
     compare(learner, case, (x, both, scale, zero))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from random import Random
 
 import torch
@@ -46,7 +47,7 @@ def tracks(seed: int) -> Iterator[Track]:
         yield Track(
             name,
             arguments(case, key, value, kv, where),
-            lambda t=tensors: ops.reshape_and_cache(*t),
+            partial(ops.reshape_and_cache, *tensors),
             16 * len(slots) * case.kv_heads * case.head_dim,
         )
 

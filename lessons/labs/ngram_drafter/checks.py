@@ -208,7 +208,12 @@ def a_step_costs_the_same_in_a_long_text(learner: Learner) -> None:
                 "propose: its cost does not depend on the text",
             )
         ):
-            constant(lambda length, place=place: work_at(length)[place], contract, shown, SIZES)
+
+            def work_of(length: int, work_at: Any = work_at, place: int = place) -> list[int]:
+                work: list[list[int]] = work_at(length)
+                return work[place]
+
+            constant(work_of, contract, shown, SIZES)
 
 
 # -- the engine

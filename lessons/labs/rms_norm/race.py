@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -36,10 +37,9 @@ def tracks(seed: int) -> Iterator[Track]:
     ):
         x, residual, weight = arguments(rows, hidden)
         args = [x, residual, weight, np.empty_like(x), np.empty_like(x), rows, hidden, EPS]
-        tensors = [torch.from_numpy(each) for each in (x, residual, weight)]
-        yield Track(
-            f"{name} of {hidden}", args, lambda t=tensors: ops.fused_add_rms_norm(*t, EPS), 16 * rows * hidden
-        )
+        x_too, residual_too, weight_too = map(torch.from_numpy, (x, residual, weight))
+        engine = partial(ops.fused_add_rms_norm, x_too, residual_too, weight_too, EPS)
+        yield Track(f"{name} of {hidden}", args, engine, 16 * rows * hidden)
 
 
 def race(yours: str, ours: str, seed: int = 0) -> Race:

@@ -24,7 +24,7 @@ LAB = "router-affinity"
 class Seen(NamedTuple):
     """A replica in the moment of a decision; `hit` in KV blocks."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # as the contract has it; a tuple has a method of that name
     load: int
     tokens: int
     hit: int

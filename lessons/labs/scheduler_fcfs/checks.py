@@ -142,7 +142,7 @@ def plan_of(answer: Any) -> tuple[list[Row], list[str]]:
 def compare(learner: Learner, asks: Sequence[Ask], limits: Limits) -> None:
     """Serve requests on the learner's scheduler and in the book; raise Failed at the first difference."""
     book, yours = Book(limits), learner.new("Scheduler", *limits)
-    example = f"Scheduler{tuple(limits)}; {', '.join(map(_shown, asks))}"
+    example = _all_shown(limits, asks)
     step = 0
     while (book.entries or any(each.step >= step for each in asks)) and step < MAX_STEPS:
         for each in asks:
@@ -167,6 +167,10 @@ def compare(learner: Learner, asks: Sequence[Ask], limits: Limits) -> None:
 def _difference(step: int, found: tuple[list[Row], list[str]], right: tuple[list[Row], list[str]]) -> str:
     said = [f"rows {rows}{f', preempted {names}' if names else ''}" for rows, names in (found, right)]
     return f"step {step} has {said[0]}; by the rules it has {said[1]}"
+
+
+def _all_shown(limits: Limits, asks: Sequence[Ask]) -> str:
+    return f"Scheduler{tuple(limits)}; {', '.join(map(_shown, asks))}"
 
 
 def _shown(ask: Ask) -> str:
@@ -409,5 +413,5 @@ def the_engine_decides_the_same(learner: Learner) -> None:
             partial(service, limits=limits),
             partial(service, limits=limits, learner=learner),
             "by the engine's own plan",
-            lambda some, limits=limits: f"Scheduler{tuple(limits)}; {', '.join(map(_shown, some))}",
+            partial(_all_shown, limits),
         )

@@ -220,5 +220,5 @@ def the_scheduler_runs_on_it(learner: Learner) -> None:
             partial(service, window=window),
             partial(service, window=window, learner=learner),
             "with ours",
-            lambda some, window=window: f"window {window}: {some}",
+            f"window {window}: {{}}".format,
         )

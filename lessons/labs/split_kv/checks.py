@@ -232,10 +232,14 @@ def the_batch_changes_no_bit(learner: Learner) -> None:
         for row, length in enumerate(case.seq_lens):
             rows = slice(row, row + 1)
             alone = replace(case, seq_lens=(length,))
-            parts = data.query[rows], data.kv, data.table[rows], data.seq_lens[rows], data.dense[rows]
-            state = decode(
-                learner, alone, Data(*(np.ascontiguousarray(each) for each in parts[:4]), parts[4])
+            only = Data(
+                np.ascontiguousarray(data.query[rows]),
+                data.kv,
+                np.ascontiguousarray(data.table[rows]),
+                np.ascontiguousarray(data.seq_lens[rows]),
+                data.dense[rows],
             )
+            state = decode(learner, alone, only)
             expect_shapes(alone, state)
             for name, mine, batched in zip(("peak", "mass", "acc"), state, together, strict=True):
                 if not np.array_equal(mine[0], batched[row, :, : alone.splits]):

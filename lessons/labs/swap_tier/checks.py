@@ -466,5 +466,5 @@ def the_kv_manager_runs_on_it(learner: Learner) -> None:
             partial(service, num_host=num_host),
             partial(service, num_host=num_host, learner=learner),
             "on the engine's tier",
-            lambda some, num_host=num_host: f"{num_host} host blocks, 9 device blocks of 4 tokens; {some}",
+            f"{num_host} host blocks, 9 device blocks of 4 tokens; {{}}".format,
         )
