@@ -1,1 +1,1 @@
-"""Sixteen lessons in which the reader builds an inference engine. Start with README.md."""
+"""Lessons in which the reader builds an inference engine. Start with README.md."""

@@ -1,10 +1,13 @@
-"""Numbers as text for people: sizes, durations, counts."""
+"""Numbers as text for people: sizes, durations, counts. Texts that are still to be written."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 GIB = 1 << 30
+UNFILLED = re.compile(r"FILL IN:? ([^\n\"]+)")
+"""A place that `prep new` leaves to the author."""
 MOST_SHOWN = 60
 """Characters of a value in a message."""
 
@@ -112,3 +115,8 @@ def join_or(words: Sequence[str]) -> str:
 
 def _join(words: Sequence[str], last: str) -> str:
     return last.join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def unfilled(text: str) -> list[str]:
+    """Return what an author of a skeleton has not written yet: "fill in the title"."""
+    return [f"fill in {what.strip()}" for what in UNFILLED.findall(text)]

@@ -26,6 +26,8 @@ from typing import Any
 import yaml
 
 from prep_common.paths import write_atomically
+from prep_common.text import unfilled
+from quizzes.autopsies.programs import programs
 from quizzes.experiments.registry import get, source_file
 from quizzes.expressions import dotted, evaluate, is_expression, resolve
 from quizzes.grading import ParseError, grade, reply_keys
@@ -70,6 +72,12 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
     def found(message: str) -> Finding:
         return Finding(question.id, None, message)
 
+    for place, text in _texts(question.model_dump(by_alias=True)):
+        yield from (found(f"{place}: {what}") for what in unfilled(text))
+    if question.code is not None and question.code.folder not in programs():
+        yield found(
+            f"there is no program quizzes/autopsies/{question.code.folder}: given.py, solution.py, checks.py"
+        )
     words = len(question.prompt.split()) + len(question.exhibit.split())
     if words / WORDS_PER_MINUTE > question.minutes:
         yield found(f"{words} words cannot be read in {question.minutes:g} min")
@@ -113,6 +121,18 @@ def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]
                     yield found(f"key point {point.id}: the probe {probe} is itself free text")
             if point.must and not point.probes:
                 yield found(f"key point {point.id} must be there and has no probe")
+
+
+def _texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the texts in the fields of a question, each with its path, such as hints[0].text."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(inner, f"{place}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _texts(inner, f"{place}[{number}]")
 
 
 def _oracles(question: Question) -> Iterator[str]:

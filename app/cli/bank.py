@@ -1,4 +1,4 @@
-"""`prep bank`: list, check, preview and write questions."""
+"""`prep bank`: list, check and preview questions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.cli.run import plain, told
 from prep_common.names import unknown_name
 from prep_common.text import counted
 from quizzes.question_bank import BANK, load_bank
-from quizzes.topics import KINDS, TOPICS, resolve
+from quizzes.topics import TOPICS, resolve
 
 
 def list_(
@@ -136,31 +136,6 @@ def preview(
     terminal.next_command(f"prep quiz --question {question_id} --seed {seed}", "to answer it")
 
 
-def new(
-    question_id: Annotated[str, argument("topic.name, for example memory.my_question", metavar="ID")],
-    kind: Annotated[str, option("predict, numeric, choice ...")] = "predict",
-) -> None:
-    """Write the skeleton of a new question into the bank.
-
-    Example: prep bank new memory.block_count --kind numeric
-    """
-    from quizzes.skeleton import skeleton
-
-    topic, dot, name = question_id.partition(".")
-    if not dot or not name.isidentifier():
-        raise terminal.Problem(
-            f"{question_id!r} is not an id; use topic.name", "prep bank new memory.my_question"
-        )
-    resolve("topic", topic, TOPICS)
-    path = BANK / topic / f"{name}.yaml"
-    if path.exists():
-        raise terminal.Problem(f"{path} exists", "choose another name")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(skeleton(question_id, resolve("kind", kind, KINDS)), encoding="utf-8")
-    terminal.say(str(path), whole=True)
-    terminal.next_command(f"prep bank lint --run {question_id}", "once you have filled it in")
-
-
 def stats(
     covers: Annotated[bool, option("Count the items per numbered question.", "--covers")] = False,
     json: JsonOption = False,
@@ -226,7 +201,7 @@ def _positions(bank: Any) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
-HELP = "Maintain the question bank: list, lint, preview, new, stats, schema."
+HELP = "Maintain the question bank: list, lint, preview, stats, schema."
 
 
 def _question_id(word: str) -> str:
@@ -234,6 +209,4 @@ def _question_id(word: str) -> str:
     return str(load_bank().entries[word].id)
 
 
-bank = terminal.command_app(
-    list_, lint, preview, new, stats, schema, help=HELP, shows=("preview", _question_id)
-)
+bank = terminal.command_app(list_, lint, preview, stats, schema, help=HELP, shows=("preview", _question_id))

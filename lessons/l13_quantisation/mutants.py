@@ -63,4 +63,10 @@ MUTANTS = """
 13.3 bytes_count_the_scales: counts one scale for keys and values together
 -    return 2 * num_layers * num_kv_heads * (head_dim + 4)
 +    return num_layers * num_kv_heads * (2 * head_dim + 4)
+13.1 error_is_at_most_half_a_step: leaves the outermost step unused
+-    steps = (groups / scales.float()[..., None]).round().clamp(-largest, largest)
++    steps = (groups / scales.float()[..., None]).round().clamp(1 - largest, largest - 1)
+13.2 the_round_trip_is_exact: takes the lowest value for one outside of the grid
+-    return nibbles.to(torch.int8) - 8
++    return (nibbles.to(torch.int8) - 8).clamp_min(-7)
 """

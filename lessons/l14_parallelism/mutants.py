@@ -61,4 +61,7 @@ MUTANTS = """
 14.3 a_slow_link_queues: starts sending before the first layer is computed
 -    return send if send <= compute else send + (num_layers - 1) * (send - compute)
 +    return send if send <= compute else transfer_s - prefill_s
+14.3 random_links_agree: lets the first layer queue, too
+-    return send if send <= compute else send + (num_layers - 1) * (send - compute)
++    return send if send <= compute else send + num_layers * (send - compute)
 """

@@ -51,4 +51,10 @@ MUTANTS = """
 16.3 zeros_do_no_harm: divides by yesterday
 -        return today[name] / max(yesterday[name], 1e-9)
 +        return today[name] / yesterday[name]
+16.1 random_plans_agree: rounds up the parts instead of their sum
+-    return math.ceil((prefill_busy + decode_busy) / utilisation)
++    return math.ceil(prefill_busy / utilisation) + math.ceil(decode_busy / utilisation)
+16.3 other_days_agree: compares the gap between tokens with a limit of another machine
+-    if grew("itl_p50") > 1.5:
++    if today["itl_p50"] > 0.05:
 """

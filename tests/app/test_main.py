@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -75,6 +76,23 @@ def test_the_overview_imports_no_command() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_every_module_with_a_command_is_in_the_table() -> None:
+    """A module or package defines a command if it has a function or an app of its own name."""
+    folder = ROOT / "app" / "cli"
+    stems = {path.stem: path for path in folder.glob("[a-z]*.py")}
+    stems |= {path.parent.name: path for path in folder.glob("[a-z]*/__init__.py")}
+    listed = {entry.module for entry in COMMANDS.values()}
+    code = "\n".join(path.read_text() for path in (ROOT / "app").rglob("*.py"))
+    missing = [
+        f"{path.relative_to(ROOT)}: no row in COMMANDS of app/cli/main.py"
+        for stem, path in stems.items()
+        if re.search(rf"^(def {stem}_?\(|{stem} = )", path.read_text(), re.MULTILINE)
+        and f"app.cli.{stem}" not in listed
+        and f"from app.cli.{stem} import" not in code
+    ]
+    assert not missing, "\n".join(missing)
 
 
 def test_every_command_has_an_example_in_its_help() -> None:

@@ -37,6 +37,7 @@ from quizzes.question_bank import load_bank
 from quizzes.topics import TOPICS
 from tests.lessons.test_lesson_files import shapes
 from tests.quizzes.repairs import repairs
+from tests.unfilled import left_to_fill
 
 WRITTEN = [each for each in labs() if each.track != HUNTS]
 HUNTS_ONLY = [each for each in labs() if each.track == HUNTS]
@@ -69,20 +70,40 @@ def seams(each: Lab, text: str) -> list[object]:
     ]
 
 
+def missing(each: Lab) -> list[str]:
+    """Return what the files of a lab lack, with the file in which it belongs."""
+    bank, found, exercise = load_bank(), mutants(each), each.exercise
+    given, ours = (seams(each, text) for text in (stub(each, each.number), solution(each.number)))
+    explains_race = not (each.has_race and each.track == "policies") or (
+        each.follow_ups[0][0] == "Explain the race."
+    )
+    parts = {
+        f"meta.yaml: unknown in unlocks: {[name for name in each.unlocks if name not in bank]}": all(
+            name in bank for name in each.unlocks
+        ),
+        "meta.yaml: unlocks names no question of the bank": each.unlocks,
+        "meta.yaml: topics names no topic of the bank": each.topics and set(each.topics) <= set(TOPICS),
+        f"meta.yaml: {len(exercise.hints)} hints of 3": len(exercise.hints) == 3,
+        f"meta.yaml: {len(each.probes)} probes, at least 2": len(each.probes) >= 2,
+        f"follow_ups.md: {len(each.follow_ups)} questions with a text below, at least 5": (
+            len(each.follow_ups) >= 5 and all(question and more for question, more in each.follow_ups)
+        ),
+        "follow_ups.md: the first is not 'Explain the race.', the order of the baselines": explains_race,
+        f"solution: its signatures are {ours}, those of the stub {given}": given == ours,
+        f"stub: it does not define all of {exercise.objects}": len(given) == len(exercise.objects),
+        f"mutants.py: {len(found)} wrong files, at least 5": len(found) >= 5,
+        "mutants.py: two wrong files have the same words": len({one.why for one in found}) == len(found),
+        f"{each.file_name}: not a name that every file system takes": re.fullmatch(
+            r"[a-z0-9_]+\.(py|cpp|cu)", each.file_name
+        ),
+    }
+    return [*(part for part, is_there in parts.items() if not is_there), *left_to_fill(each.folder)]
+
+
 @EVERY
 def test_its_files_are_complete(each: Lab) -> None:
-    bank = load_bank()
-    assert [name for name in each.unlocks if name not in bank] == []
-    assert [topic for topic in each.topics if topic not in TOPICS] == []
-    assert len(each.follow_ups) >= 5 and all(question and more for question, more in each.follow_ups)
-    given, ours = (seams(each, text) for text in (stub(each, each.number), solution(each.number)))
-    assert given == ours and len(given) == len(each.exercise.objects)
-    found = mutants(each)
-    assert len(found) >= 5 and len({mutant.why for mutant in found}) == len(found)
-    assert len(each.exercise.hints) == 3 and len(each.probes) >= 2
-    assert re.fullmatch(r"[a-z0-9_]+\.(py|cpp|cu)", each.file_name), "a name that every file system takes"
-    if each.has_race and each.track == "policies":
-        assert each.follow_ups[0][0] == "Explain the race.", "the text explains the order of the baselines"
+    found = missing(each)
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("each", HUNTS_ONLY, ids=lambda each: each.number)

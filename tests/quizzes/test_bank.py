@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from app.new.question import skeleton
 from quizzes import lint
 from quizzes.experiments import registry
 from quizzes.expressions import is_expression
@@ -148,7 +150,8 @@ def test_every_contradiction_has_a_question() -> None:
 
 @pytest.mark.parametrize("question_id", sorted(BANK.entries))
 def test_the_form_is_sound(question_id: str) -> None:
-    assert list(lint.lint_form(BANK.question(question_id), BANK)) == []
+    found = list(lint.lint_form(BANK.question(question_id), BANK))
+    assert not found, "\n".join(map(str, found))
 
 
 def counts_only(question_id: str) -> bool:
@@ -246,22 +249,24 @@ def test_a_question_with_an_error_names_its_line_and_the_rest_goes_on(tmp_path: 
 @pytest.mark.parametrize(
     "kind", ["predict", "numeric", "choice", "multi", "order", "debug", "free", "design", "code"]
 )
-def test_a_new_question_is_complete_in_form(kind: str) -> None:
-    import yaml
-
-    from quizzes.skeleton import skeleton
-
-    question = Question.model_validate(yaml.safe_load(skeleton("memory.my_question", kind)))
+def test_a_new_question_has_its_form_and_lint_names_each_text_that_is_not_written(kind: str) -> None:
+    [text] = skeleton("memory.my_question", kind).values()
+    question = Question.model_validate(yaml.safe_load(text))
     assert question.kind == kind
+    found = [finding.message for finding in lint.lint_form(question) if "fill in" in finding.message]
+    assert len(found) == text.count("FILL IN") and "title: fill in the topic in one line" in found
+    no_program = "there is no program quizzes/autopsies/my_question: given.py, solution.py, checks.py"
+    assert [f.message for f in lint.lint_form(new_question(kind))] == ([no_program] if kind == "code" else [])
+
+
+def new_question(kind: str, /, **changed: Any) -> Question:
+    """Return a question of `prep new` with all of its texts written."""
+    [text] = skeleton("memory.my_question", kind).values()
+    return Question.model_validate({**yaml.safe_load(text.replace("FILL IN ", "")), **changed})
 
 
 def test_lint_finds_what_it_is_for() -> None:
     """A question with one fault of each kind: each is found."""
-    import yaml
-
-    from quizzes.skeleton import skeleton
-
-    sound = yaml.safe_load(skeleton("memory.my_question", "predict"))
     faults: dict[str, dict[str, Any]] = {
         "oracle says": {"oracle": {"steps": "=max(lens)"}},
         "no oracle": {"oracle": {}},
@@ -301,10 +306,10 @@ def test_lint_finds_what_it_is_for() -> None:
         },
     }
     for words, change in faults.items():
-        question = Question.model_validate({**sound, **change})
+        question = new_question("predict", **change)
         found = [*lint.lint_form(question), *lint.lint_truth(question, run_once, range(6))]
         assert any(words in str(finding) for finding in found), (words, found)
-    question = Question.model_validate(sound)
+    question = new_question("predict")
     assert [*lint.lint_form(question), *lint.lint_truth(question, run_once, range(6))] == []
 
 
@@ -367,13 +372,7 @@ def test_things_to_order_are_never_shown_in_the_order_in_which_they_are_written(
 
 def test_lint_finds_faults_of_options_and_of_right_answers_that_are_refused() -> None:
     """Faults that only a draw shows."""
-    import yaml
-
-    from quizzes.skeleton import skeleton
-
-    base = yaml.safe_load(skeleton("memory.my_question", "choice"))
-    base |= {"params": {"n": {"int": {"lo": 1, "hi": 9}}}, "mistakes": [], "oracle": {}, "answers": []}
-    base.pop("experiment", None)
+    base = {"params": {"n": {"int": {"lo": 1, "hi": 9}}}}
     options = [
         {"id": letter, "text": letter, "why": "it is not", "right": letter == "b"} for letter in "abcd"
     ]
@@ -385,10 +384,10 @@ def test_lint_finds_faults_of_options_and_of_right_answers_that_are_refused() ->
         "2 choices are right": {"choices": two},
         "is refused": word,
     }.items():
-        question = Question.model_validate({**base, "choices": options, **change})
+        question = new_question("choice", **{**base, "choices": options, **change})
         found = [str(finding) for finding in lint.lint_truth(question, run_once, range(3))]
         assert any(words in finding for finding in found), (words, found)
-    sound = Question.model_validate({**base, "choices": options})
+    sound = new_question("choice", **base, choices=options)
     found = [
         finding.message for finding in lint.lint_truth(sound, run_once, range(3)) if finding.seed is not None
     ]
@@ -397,18 +396,14 @@ def test_lint_finds_faults_of_options_and_of_right_answers_that_are_refused() ->
 
 def test_lint_says_how_often_a_mistake_or_a_witness_fails() -> None:
     """The bounds themselves: one wrong oracle in six seeds is told, and a witness that misses."""
-    import yaml
 
-    from quizzes.skeleton import skeleton
-
-    sound = yaml.safe_load(skeleton("memory.my_question", "predict"))
     follow_up = {
         "ask": "x",
         "experiment": {"run": "batching.static_vs_continuous", "args": {"slots": 1, "lens": [4, 4]}},
         "pass": "result.speedup > 100",
         "witness": {"n": 1},
     }
-    question = Question.model_validate({**sound, "followups": [follow_up]})
+    question = new_question("predict", followups=[follow_up])
     found = [str(finding) for finding in lint.lint_truth(question, run_once, range(2))]
     assert sum("witness does not meet" in finding for finding in found) == 2, found
     assert not lint.agree(100, 101) and lint.agree(100.0, 100.00001) and not lint.agree(1, True)

@@ -15,7 +15,7 @@ from quizzes.experiments.quantization.grids import (
     kv_bytes,
     kv_scales,
 )
-from quizzes.experiments.quantization.layouts import Layout, packed_layout
+from quizzes.experiments.quantization.layouts import Layout, marlin_tile, packed_layout
 from quizzes.experiments.quantization.shop import answers, calibration_shift, int4_methods, outliers
 from quizzes.experiments.registry import BadArguments
 
@@ -118,3 +118,16 @@ def test_the_next_word_continues_along_the_outputs_in_gptq_and_along_the_inputs_
         packed_layout(rows=16, columns=24, word=48)
     with pytest.raises(BadArguments, match="multiples of 64 and columns in multiples of 16, got 16 x 16"):
         packed_layout(layout="marlin")
+
+
+@pytest.mark.parametrize(("lane", "instruction", "tile"), [(0, 0, 0), (5, 3, 1), (31, 7, 3), (18, 4, 2)])
+def test_a_lane_of_marlin_holds_the_b_fragment_of_its_instruction(
+    lane: int, instruction: int, tile: int
+) -> None:
+    """PTX ISA, mma.m16n8k16: b0 to b3 are the inputs 2 (lane % 4) + 0, 1, 8, 9 of the output lane / 4."""
+    found = marlin_tile(rows=128, columns=32, lane=lane, instruction=instruction, tile=tile)
+    along_inputs, along_outputs = divmod(tile, 128 // 64)
+    assert found.inputs_of_lane == [16 * along_inputs + 2 * (lane % 4) + place for place in (0, 1, 8, 9)]
+    assert found.outputs_of_lane == [64 * along_outputs + 8 * instruction + lane // 4] * 4
+    assert found.words_of_lane == [128 * tile + 4 * lane + word for word in range(4)]
+    assert found.tiles == 4 and found.is_round_trip

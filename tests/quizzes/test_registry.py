@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quizzes.experiments import Context, Result, arg, experiment
-from quizzes.experiments.registry import BadArguments, Experiment, ResultField, UnknownExperiment, get, names
+from quizzes.experiments.registry import (
+    BadArguments,
+    Experiment,
+    ResultField,
+    UnknownExperiment,
+    get,
+    names,
+    source_file,
+)
 from quizzes.lint import needs_model
+from quizzes.question_bank import load_bank
+from tests.unfilled import left_to_fill
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -149,3 +162,28 @@ def test_the_context_is_known_by_its_type_too(own: Path) -> None:
 )
 def test_only_experiments_with_tensors_count_as_slow(name: str, wanted: bool) -> None:
     assert needs_model(name) == wanted
+
+
+@cache
+def cited() -> dict[str, str]:
+    """Return the texts that may use an experiment: those of questions with oracles, of claims and cards, of tests."""
+    bank, oracles = load_bank(), ""
+    for question in map(bank.question, bank.entries):
+        if question.experiment is not None and question.oracle:
+            oracles += f"{question.experiment.run}\n"
+    yaml = [file for folder in ("claims", "cards") for file in (ROOT / "quizzes" / folder).rglob("*.yaml")]
+    tests = (ROOT / "tests" / "quizzes").glob("*.py")
+    claims, named = ("\n".join(file.read_text() for file in files) for files in (yaml, tests))
+    return {"oracles": oracles, "claims": claims, "tests": named}
+
+
+@pytest.mark.parametrize("name", names())
+def test_it_says_what_it_measures_and_its_result_is_checked(name: str) -> None:
+    """An exact result needs a second opinion: an oracle of a question, the test of a claim, or a test."""
+    found, texts, short = get(name), cited(), name.partition(".")[2]
+    is_checked = any(re.search(rf"\b{name}\b", texts[kind]) for kind in ("oracles", "claims"))
+    is_checked = is_checked or re.search(rf"\b{short}\b", texts["tests"]) is not None
+    missing = left_to_fill(source_file(name))
+    if found.determinism == "exact" and not is_checked:
+        missing.append("no oracle of a question, no claim and no test in tests/quizzes checks its result")
+    assert not missing, "\n".join(missing)

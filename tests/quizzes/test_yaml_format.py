@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from app.new.question import skeleton
 from quizzes.lint import bank_files, fix_format, lint_format
-from quizzes.skeleton import skeleton
 from quizzes.topics import KINDS
 from quizzes.yaml_format import WIDTH, formatted, long_lines
 
@@ -89,12 +89,12 @@ def test_formatting_twice_changes_nothing() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_question_is_formatted(kind: str) -> None:
-    assert formatted(skeleton("memory.my_question", kind)) == skeleton("memory.my_question", kind)
+    [text] = skeleton("memory.my_question", kind).values()
+    assert formatted(text) == text
 
 
 def test_every_question_and_claim_is_formatted() -> None:
     files = bank_files()
-    assert len(files) > 400
     assert [finding for path in files for finding in lint_format(path)] == []
 
 

@@ -1,4 +1,4 @@
-"""`prep lesson`: sixteen notebooks in which the reader builds an inference engine.
+"""`prep lesson`: notebooks in which the reader builds an inference engine.
 
 learning.py  what is next, list, open, check, watch, hint, solution, reset, diff
 jupyter.py   JupyterLab on this machine: start, find one that runs
@@ -22,7 +22,7 @@ lesson = terminal.command_app(
     run,
     build,
     mutants,
-    help="Build an inference engine in sixteen notebooks. Without a subcommand: show what is next.",
+    help="Build an inference engine in notebooks. Without a subcommand: show what is next.",
     shows=("open", lambda word: find_lesson(word).number),
 )
 lesson.info.no_args_is_help = False

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.debugger import main
 from app.debugger.main import PAGES
 from tests.app.debugger.pages import Opener, said
 
+FOLDER = Path(main.__file__).parent
 RUN = {"run": "memory-pressure", "step": "34"}
 STATES: list[tuple[str, dict[str, str], str]] = [
     ("runs", RUN, "The prefix cache"),
@@ -63,8 +65,16 @@ def told(app: AppTest) -> str:
     return "\n".join([said(app), toasts, titles]).replace("\\", "")
 
 
-def test_the_states_cover_every_page() -> None:
-    assert {page for page, *_ in STATES} >= set(PAGES)
+def test_every_page_is_in_the_list_and_has_a_state() -> None:
+    listed, covered = {entry.module for entry in PAGES.values()}, {page for page, *_ in STATES}
+    pages = [path for path in (FOLDER / "pages").glob("*.py") if "\ndef show() -> None:" in path.read_text()]
+    missing = [
+        f"pages/{path.name}: no row in PAGES of app/debugger/main.py"
+        for path in pages
+        if f"app.debugger.pages.{path.stem}" not in listed
+    ]
+    missing += [f"{page}: no state in STATES of this file" for page in PAGES if page not in covered]
+    assert not missing, "\n".join(missing)
 
 
 @pytest.mark.parametrize(("page", "parameters", "words"), STATES)

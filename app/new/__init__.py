@@ -1,0 +1,114 @@
+"""Skeletons of new items. Each module here is a kind, `prep new KIND NAME`, and defines
+
+    def skeleton(name: str) -> dict[str, str]     path of each file, relative to the root -> its text
+    NEXT: str                                     what to do next, in at most six lines: a command, two spaces, why
+    NAMED = "TOPIC.NAME"                          form of the name, if it has two parts
+    FORMS = ("predict", "choice")                 kinds of the kind, the first is the default: skeleton(name, form)
+
+In NEXT, NAME stands for the name, HYPHENED for the name with hyphens, and FOLDER for the folder of the first file.
+"FILL IN ..." stands where the author writes. `skeleton` raises ValueError for a name that is taken. Until the item is
+complete, its tests fail and name what is missing.
+"""
+
+from __future__ import annotations
+
+import keyword
+import os
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from prep_common.names import unknown_name
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = tuple(sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py")))
+
+
+class NotPossible(ValueError):
+    """The item cannot be written; the message says why. next_step: what to do."""
+
+    def __init__(self, why: str, next_step: str) -> None:
+        super().__init__(why)
+        self.next_step = next_step
+
+
+@dataclass(frozen=True)
+class Item:
+    """A skeleton: files by path, relative to the root, and what to do next."""
+
+    files: dict[str, str]
+    next_steps: list[str]
+
+
+def make(kind: str, name: str, form: str | None = None) -> Item:
+    """Return the skeleton of an item. Raises NotPossible for an unknown kind, a bad name, or an unknown form."""
+    if kind not in KINDS:
+        raise NotPossible(
+            unknown_name("unknown kind", kind, KINDS, f"known: {', '.join(KINDS)}"), "prep new --help"
+        )
+    module = import_module(f"{__name__}.{kind}")
+    name = _checked(name, getattr(module, "NAMED", "NAME"), kind)
+    forms = getattr(module, "FORMS", ())
+    if form is not None and form not in forms:
+        known = f"known: {', '.join(forms) or 'none'}"
+        raise NotPossible(
+            unknown_name(f"a {kind} has no form", form, forms, known), f"prep new {kind} {name}"
+        )
+    try:
+        files = module.skeleton(name, form or forms[0]) if forms else module.skeleton(name)
+    except ValueError as error:
+        raise NotPossible(str(error), "choose another name") from None
+    return Item(files, _next_steps(module.NEXT, name, files))
+
+
+def _next_steps(text: str, name: str, files: dict[str, str]) -> list[str]:
+    """Return the lines of NEXT with the names in place, and the reasons below each other."""
+    places = {"NAME": name, "HYPHENED": name.replace("_", "-"), "FOLDER": Path(next(iter(files))).parent.name}
+    for place, value in places.items():
+        text = re.sub(rf"\b{place}\b|(?<=_){place}(?=_)", value, text)
+    rows = [re.split(r"  +", line, maxsplit=1) for line in text.splitlines()]
+    width = max((len(row[0]) for row in rows if len(row) > 1), default=0)
+    return [f"{row[0]:{width}}  {row[1]}" if len(row) > 1 else row[0] for row in rows]
+
+
+def _checked(name: str, named: str, kind: str) -> str:
+    """Return a name in lower case with underscores. Raises NotPossible."""
+    parts = name.lower().replace("-", "_").split(".")
+    right = len(parts) == len(named.split("."))
+    if not right or not all(re.fullmatch(r"[a-z][a-z0-9_]*", part) for part in parts):
+        rule = "lower-case letters, digits and underscores, a letter first"
+        example = f"prep new {kind} {'memory.' * named.count('.')}my_{kind}"
+        raise NotPossible(f"{name!r} is not a name; use {named}: {rule}", example)
+    if reserved := [part for part in parts if keyword.iskeyword(part)]:
+        raise NotPossible(f"{reserved[0]!r} is a word of Python's", "choose another name")
+    return ".".join(parts)
+
+
+def check_room(item: Item, root: Path = ROOT) -> None:
+    """Raise NotPossible if a file of an item exists or `root` is not a checkout."""
+    if not ((root / "pyproject.toml").is_file() and (root / "tests").is_dir()):
+        where = "git clone the repository, and run ./prep new there"
+        raise NotPossible(f"prep is installed without its source tree: {root} is not a checkout", where)
+    if existing := [path for path in item.files if os.path.lexists(root / path)]:
+        raise NotPossible(f"already there: {', '.join(existing)}; nothing was written", "choose another name")
+
+
+def write(item: Item, root: Path = ROOT) -> None:
+    """Write all files of an item, or none. Raises NotPossible as `check_room`, OSError if one cannot be written."""
+    check_room(item, root)
+    written: list[Path] = []
+    folders = {folder for path in item.files for folder in (root / path).parents if not folder.exists()}
+    try:
+        for path, text in item.files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            with open(root / path, "x", encoding="utf-8") as file:
+                written.append(root / path)
+                file.write(text)
+    except OSError:
+        for made in written:
+            made.unlink()
+        for folder in sorted(folders, reverse=True):
+            if folder.is_dir():
+                folder.rmdir()
+        raise
