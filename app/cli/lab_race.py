@@ -145,8 +145,7 @@ def submit_trace(
     """Serve the requests of a recorded run with your part behind the engine, and compare all decisions.
 
     The trace gives the requests, their steps of arrival and the engine's settings. Your file must pass its checks. Labs
-    of a part that the engine's scheduler uses take traces: scheduler-fcfs, block-manager, prefix-cache, swap-tier,
-    sliding-window.
+    of a part that the engine's scheduler uses take traces, such as scheduler-fcfs.
 
     \b
     Examples:

@@ -182,7 +182,8 @@ UNFILLED = {
     "lesson": (
         "tests/lessons/test_lesson_files.py -k complete",
         ["lesson.ipynb: prep lesson build 17", "no row | [17]", "coverage.yaml: no row of features for 17"]
-        + ["mutants.py: 17.1 has 1 wrong solutions, at least 4", "meta.yaml: fewer than 2 exercises"],
+        + ["mutants.py: 17.1 has 1 wrong solutions, at least 4", "meta.yaml: fewer than 2 exercises"]
+        + ["lesson.py: this.plot(...) occurs 0 times", "lesson.py: this.explore(...) occurs 0 times"],
     ),
     "page": (
         "tests/app/debugger/test_my_page_page.py tests/app/debugger/test_addresses.py -k list_or_complete",

@@ -77,7 +77,9 @@ def missing(each: Lab) -> list[str]:
     explains_race = not (each.has_race and each.track == "policies") or (
         each.follow_ups[0][0] == "Explain the race."
     )
+    places = {other.folder for other in WRITTEN if (other.track, other.order) == (each.track, each.order)}
     parts = {
+        f"meta.yaml: order {each.order} is that of another lab of the track {each.track}": len(places) == 1,
         f"meta.yaml: unknown in unlocks: {[name for name in each.unlocks if name not in bank]}": all(
             name in bank for name in each.unlocks
         ),

@@ -85,6 +85,12 @@ def test_its_files_are_complete(lesson: Lesson) -> None:
         f"lessons/README.md: no row {row}": row in (FOLDER / "README.md").read_text(),
         f"lesson.ipynb: prep lesson build {lesson.number}": lesson.notebook.exists(),
     }
+    text = "\n".join(cell.text for cell in cells(lesson) if cell.kind == "code")
+    predicted, exercises = text.count("this.predict("), len(lesson.exercises)
+    least = {"predict": 2, "reveal": predicted, "check": exercises, "piece": 1, "plot": 1, "explore": 1}
+    for name, count in {**least, "holds": 1, "say": 1, "questions": 1}.items():
+        used = text.count(f"this.{name}(")
+        parts[f"lesson.py: this.{name}(...) occurs {used} times, at least {count}"] = used >= count
     wrong = mutants(lesson)
     for exercise in lesson.exercises:
         count = sum(mutant.exercise == exercise for mutant in wrong)

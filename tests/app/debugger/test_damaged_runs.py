@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.debugger import main
 from app.debugger.main import PAGES
 from app.debugger.runs import RECORDED
 from tests.app.debugger.pages import Opener, said
@@ -22,7 +23,9 @@ DAMAGE = {
 }
 """Name of the run -> its bytes."""
 UNREADABLE = [name for name in DAMAGE if name != "truncated"]
-OF_A_RUN = ("step", "requests", "blocks", "metrics", "compare", "kernel")
+SOURCES = {page: Path(main.__file__).parent / "pages" / f"{page}.py" for page in PAGES}
+OF_A_RUN = [*(page for page, source in SOURCES.items() if "run_page(" in source.read_text()), "compare"]
+"""Pages that show the selected run."""
 
 
 @pytest.fixture
