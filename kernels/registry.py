@@ -18,9 +18,11 @@ from typing import Any
 
 import torch
 
+from kernels.operation import BACKENDS as BACKENDS
+from kernels.operation import MissingPart
+from kernels.operations import OPERATIONS
 from prep_common.dotted_path import load_object
 
-BACKENDS = ("reference", "cpu", "triton", "cuda")
 PREFERENCE = {"cpu": ("cpu", "reference"), "cuda": ("triton", "cuda", "reference")}
 """Backends by device type in order of preference. On another device a backend runs only when requested by name.
 
@@ -54,58 +56,24 @@ class Implementation:
         return check(*args, **kwargs) if check else None
 
 
-_FOLDERS = {"reference": "reference", "cpu": "cpu", "triton": "triton_ops", "cuda": "cuda"}
-_FILES = {
-    "gated_linear": ("activation.py", "gemm.h activation.h gated_linear.py", "", ""),
-    "norm_linear": ("norm_linear.py", "norm_gemm.h norm.h rotary.h gemm.h norm_linear.py", "", ""),
-    "embedding": ("embedding.py", "embedding.cpp embedding.py", "", ""),
-    "linear": ("linear.py", "gemm.cpp gemm_bf16.cpp linear.py", "", ""),
-    "rms_norm": ("norm.py", "norm.cpp norm.h norm.py", "norm.py", "norm.cu norm.py"),
-    "fused_add_rms_norm": ("norm.py", "norm.cpp norm.h norm.py", "norm.py", "norm.cu norm.py"),
-    "rotary_embedding": ("rotary.py", "rotary.cpp rotary.h rotary.py", "rotary.py", ""),
-    "silu_and_mul": ("activation.py", "activation.cpp activation.py", "activation.py", ""),
-    "reshape_and_cache": (
-        "kv_write.py",
-        "kv_write.cpp kv_write.py",
-        "kv_write.py quantise.py",
-        "kv_write.cu kv_write.py",
-    ),
-    "paged_attention": (
-        "attention.py",
-        "attention.cpp attention_products.h attention.py",
-        "attention.py unified_attention.py split_kv_decode.py paged_tile.py",
-        "paged_decode.cu paged_decode_split.cu paged_problem.cuh paged_mma.cuh mma.cuh paged_fma.cuh attention.py",
-    ),
-    "copy_blocks": ("copy.py", "", "copy.py", "copy.cu copy.py"),
-    "int4_linear": ("int4.py", "int4.cpp int4.py", "int4.py split_k.py", "int4_gemv.cu int4.py"),
-    "int8_linear": ("int8.py", "int8.cpp int8.py", "int8.py w8a8.py split_k.py", ""),
-    "fp8_linear": ("fp8.py", "", "fp8.py w8a8.py split_k.py", ""),
-    "lora_shrink": ("lora.py", "lora.cpp lora.py", "lora.py", ""),
-    "lora_expand": ("lora.py", "lora.cpp lora.py", "lora.py", ""),
-    "sample": ("sampling.py", "sampling.cpp sampling.py", "sampling.py", "sampling.cu sampling.py"),
-    "apply_penalties": ("penalties.py", "", "penalties.py", ""),
-    "gather_logprobs": ("logprobs.py", "", "logprobs.py", ""),
-    "apply_token_bitmask": ("bitmask.py", "sampling.cpp sampling.py", "bitmask.py", ""),
-    "grouped_linear": ("moe.py", "", "moe.py", ""),
-}
-"""Files of every operation in the order of `BACKENDS`, the kernel first; the first .py holds the function called."""
+FOLDERS = {"reference": "reference", "cpu": "cpu", "triton": "triton_ops", "cuda": "cuda"}
 
 
 def _implementation(op: str, backend: str, files: list[str]) -> Implementation:
-    folder = _FOLDERS[backend]
-    module = next(file for file in files if file.endswith(".py")).removesuffix(".py")
+    folder = FOLDERS[backend]
+    if not (modules := [file.removesuffix(".py") for file in files if file.endswith(".py")]):
+        raise MissingPart(f"{op} has no .py among its files for {backend} ({' '.join(files)})")
     sources = tuple(f"{folder}/{file}" for file in files)
-    return Implementation(op, backend, f"kernels.{folder}.{module}:{op}", sources)
+    return Implementation(op, backend, f"kernels.{folder}.{modules[0]}:{op}", sources)
 
 
 BY_NAME = {
     (op, backend): _implementation(op, backend, files.split())
-    for op, forms in _FILES.items()
-    for backend, files in zip(BACKENDS, forms, strict=True)
-    if files
+    for op, entry in OPERATIONS.items()
+    for backend, files in entry.forms.items()
 }
 IMPLEMENTATIONS = tuple(BY_NAME.values())
-OPS = tuple(_FILES)
+OPS = tuple(OPERATIONS)
 
 _chosen: dict[tuple[str, Hashable], Callable[..., Any]] = {}
 _forced: dict[str, str] = {}
@@ -136,7 +104,7 @@ def unavailable(backend: str) -> str | None:
     _read_environment()
     if backend == "reference":
         return None
-    return import_module(f"kernels.{_FOLDERS[backend]}").unavailable()
+    return import_module(f"kernels.{FOLDERS[backend]}").unavailable()
 
 
 def environment_of_ranks() -> dict[str, str]:
@@ -199,19 +167,10 @@ def _check(op: str, backend: str) -> None:
         raise UnsupportedInput(f"unknown backend {backend!r}; there are: {', '.join(BACKENDS)}")
 
 
-FUSED = {
-    "gated_linear": {"linear", "silu_and_mul"},
-    "norm_linear": {
-        *("rms_norm", "fused_add_rms_norm", "linear", "gated_linear", "silu_and_mul", "rotary_embedding"),
-    },
-}
-"""Operations that do in one pass what others do one after the other."""
-
-
 def fuses(op: str) -> bool:
     """Whether to compute a fused operation in one pass: not while one of its parts is asked for in some form."""
     _read_environment()
-    return FUSED[op].isdisjoint(_forced)
+    return _forced.keys().isdisjoint(OPERATIONS[op].fuses)
 
 
 def call(op: str, key: Hashable, *args: Any, **kwargs: Any) -> Any:

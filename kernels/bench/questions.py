@@ -11,9 +11,12 @@ import torch
 
 from kernels.bench.run import BenchReport, Tell, implementation_on, on_copies
 from kernels.bench.timing import Call, interleaved
-from kernels.bench.workloads import LLAMA, Maker, Model, attention, int4, sampling
+from kernels.bench.workloads import LLAMA, Maker, Model
 from kernels.bench.yardsticks import yardsticks
 from kernels.check.case import Case
+from kernels.operations.cache import attention
+from kernels.operations.choosing import sampling
+from kernels.operations.quantised import int4
 from kernels.registry import UnsupportedInput
 
 SPLITS = (128, 256, 512, 1024, 2048)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
@@ -12,11 +12,13 @@ import torch
 
 from kernels import registry
 from kernels.bench.limits import Limits, Machine, cache_bytes, describe, measure_limits
-from kernels.bench.roofline import Limit, Work, limit, work
+from kernels.bench.roofline import Limit, limit, work
 from kernels.bench.timing import Call, interleaved
-from kernels.bench.workloads import Workload, workloads
+from kernels.bench.workloads import Maker, Workload, of_recipes
 from kernels.bench.yardsticks import one_line, yardsticks
 from kernels.check.case import Case
+from kernels.operation import Work
+from kernels.operations import OPERATIONS
 
 Tell = Callable[[str], None]
 MAX_COPIES = 32
@@ -103,6 +105,13 @@ def new_report(device: str, tell: Tell) -> BenchReport:
 def measure_limits_again(report: BenchReport, tell: Tell) -> None:
     """The better of two measurements, one at the beginning and one at the end: other programs disturb each."""
     report.limits = report.limits.or_better(measure_limits(report.device, tell))
+
+
+def workloads(op: str, device: str) -> Iterator[Workload]:
+    """Yield the workloads of an operation on a kind of device."""
+    maker = Maker(device, torch.bfloat16 if device == "cuda" else torch.float32)
+    for each in OPERATIONS[op].part("workloads")(maker):
+        yield each if isinstance(each, Workload) else of_recipes(op, *each)
 
 
 def measure_ops(

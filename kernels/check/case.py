@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels import ops
 from kernels.attention_batch import AttentionBatch
 
 WIDENED = (torch.float32, torch.float16, torch.bfloat16)
@@ -29,6 +28,8 @@ class Case:
 
     def arguments(self) -> dict[str, Any]:
         """Return all arguments by name, as in the signature in `ops.py`; a batch counts as its fields."""
+        from kernels import ops  # which imports the registry, and that the cases of every operation
+
         bound = inspect.signature(getattr(ops, self.op)).bind(*self.args, **self.kwargs).arguments
         batch = bound.pop("batch", None)
         return bound if batch is None else {**bound, **_fields(batch)}

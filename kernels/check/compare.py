@@ -10,20 +10,8 @@ from torch import Tensor
 
 from kernels.check.case import Case, copy_of, whole
 from kernels.check.tolerance import FP8_MAX, allowed, borders
+from kernels.operations import OPERATIONS
 from kernels.registry import get
-
-IN_PLACE: dict[str, tuple[str, ...]] = {
-    "reshape_and_cache": ("kv", "kv_scale"),
-    "copy_blocks": ("target",),
-    "lora_expand": ("y",),
-    "apply_penalties": ("logits",),
-    "apply_token_bitmask": ("logits",),
-}
-"""Arguments that an operation writes to; all others must keep their bits."""
-
-EXACT = ("embedding", "reshape_and_cache", "copy_blocks", "apply_token_bitmask")
-"""Operations without arithmetic, or with arithmetic that the contract fixes: the reference runs in the given types."""
-
 
 SUM_ERROR = 1e-5
 """Error of a probability summed in fp32 over a vocabulary."""
@@ -50,7 +38,7 @@ def compare(before: Case, after: Case, got: Any, reference: Case, want: Any, lik
     else:
         for number, (one, other) in enumerate(zip(_tensors(got), _tensors(want), strict=True)):
             shares.append(_close(before, f"result {number}" if number else "result", one, other))
-    for name in IN_PLACE.get(before.op, ()):
+    for name in OPERATIONS[before.op].in_place:
         old, new, wanted = (case.arguments().get(name) for case in (before, after, reference))
         if old is not None and new is not None and wanted is not None:
             shares.append(_target(before, name, old, new, wanted))
@@ -74,7 +62,7 @@ def _inputs_untouched(before: Case, after: Case) -> None:
     targets = {
         value.untyped_storage().data_ptr()
         for name, value in after.arguments().items()
-        if name in IN_PLACE.get(after.op, ()) and value is not None
+        if name in OPERATIONS[after.op].in_place and value is not None
     }
     for name, old in before.arguments().items():
         new = after.arguments()[name]
@@ -127,7 +115,7 @@ def _target(case: Case, name: str, old: Tensor, got: Tensor, want: Tensor) -> fl
     _untouched_outside(name, old, got, want)
     if case.op == "reshape_and_cache":
         _compare_cache(case, name, got, want)
-    elif case.op in EXACT:
+    elif OPERATIONS[case.op].exact:
         _require(_same(got, want), name, got, want)
     else:
         return _close(case, name, got, want)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernels.check.cases import Size
+from kernels.check.draw import Size
 from kernels.check.run import CaseResult, CheckReport, results
 from prep_common.child_process import JsonChild, ProcessEnded
 from prep_common.parent_link import JsonLink

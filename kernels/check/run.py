@@ -18,9 +18,11 @@ from typing import Any
 import torch
 
 from kernels.check.case import Case, copy_of, widened
-from kernels.check.cases import Size, cases
-from kernels.check.compare import EXACT, IN_PLACE, Mismatch, compare
-from kernels.check.invariance import alone, equal_bits, num_rows, row_of
+from kernels.check.cases import cases
+from kernels.check.compare import Mismatch, compare
+from kernels.check.draw import Size
+from kernels.check.invariance import Rows, equal_bits
+from kernels.operations import OPERATIONS
 from kernels.registry import get, unavailable
 
 Function = Callable[..., Any]
@@ -132,8 +134,8 @@ def _check_case(case: Case, function: Function, unsupported: Function, lonely_ro
         return CaseResult(case.name, "unsupported", reason)
     try:
         share = _run(case, function)
-        if lonely_row is not None and num_rows(case):
-            _same_alone(case, lonely_row % num_rows(case), function)
+        if lonely_row is not None:
+            _same_alone(case, lonely_row, function)
     except Mismatch as mismatch:
         return CaseResult(case.name, "failed", str(mismatch), arguments=case.describe())
     except Exception as error:
@@ -146,9 +148,10 @@ def _check_case(case: Case, function: Function, unsupported: Function, lonely_ro
 def _run(case: Case, function: Function) -> float:
     reference = get(case.op, "reference").load()
     given, native = copy_of(case), copy_of(case)
-    wide = native if case.op in EXACT else widened(case)
+    exact = OPERATIONS[case.op].exact
+    wide = native if exact else widened(case)
     like = reference(*native.args, **native.kwargs)
-    want = like if case.op in EXACT else reference(*wide.args, **wide.kwargs)
+    want = like if exact else reference(*wide.args, **wide.kwargs)
     with poisoned_memory():
         got = function(*given.args, **given.kwargs)
     return compare(case, given, got, wide, want, like)
@@ -169,12 +172,18 @@ def poisoned_memory() -> Iterator[None]:
 
 
 def _same_alone(case: Case, row: int, function: Function) -> None:
-    if row in case.free_rows:
+    """Raise Mismatch if a row has other bits than in the batch: `row`, counted round the rows of the case."""
+    rows = OPERATIONS[case.op].part("rows")
+    if (
+        not isinstance(rows, Rows)
+        or not (count := rows.count(case))
+        or (row := row % count) in case.free_rows
+    ):
         return
-    batch, single = copy_of(case), copy_of(alone(case, row))
+    batch, single = copy_of(case), copy_of(rows.alone(case, row))
     of_batch, of_single = _result(batch, function), _result(single, function)
     of_single = of_single if isinstance(of_single, tuple) else (of_single,)
-    if not equal_bits(row_of(case, row, of_batch), of_single):
+    if not equal_bits(rows.of(case, row, of_batch), of_single):
         what = f"row {row} alone differs from row {row} in the batch"
         raise Mismatch(f"{what}: a result may depend on its row only")
 
@@ -182,7 +191,7 @@ def _same_alone(case: Case, row: int, function: Function) -> None:
 def _result(case: Case, function: Function) -> Any:
     """Return the call's result, or the argument it wrote to."""
     result = function(*case.args, **case.kwargs)
-    targets = IN_PLACE.get(case.op, ())
+    targets = OPERATIONS[case.op].in_place
     return result if not targets else case.arguments()[targets[0]]
 
 

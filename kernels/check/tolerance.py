@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from kernels.check.case import Case
+from kernels.operations import OPERATIONS
 
 ROUNDINGS = 4
 TERMS = 8
@@ -33,19 +34,12 @@ def allowed(case: Case, want: Tensor, stored: torch.dtype) -> Tensor:
     magnitude = finite.abs()
     if want.dim() and want.numel():
         magnitude = magnitude + finite.square().mean(-1, keepdim=True).sqrt()
-    relative = (TERMS + 2 * math.sqrt(_num_terms(case))) * torch.finfo(torch.float32).eps
+    terms = OPERATIONS[case.op].terms
+    longest = 1 if terms is None else terms(*case.args, **case.kwargs)
+    relative = (TERMS + 2 * math.sqrt(longest)) * torch.finfo(torch.float32).eps
     if stored != torch.float32:
         relative += ROUNDINGS * torch.finfo(stored).eps
     return relative * magnitude + border_slack(case)
-
-
-def _num_terms(case: Case) -> int:
-    """The length of the longest sum behind one element."""
-    first = case.args[0]
-    if case.op == "paged_attention":
-        seq_lens = case.args[2].seq_lens
-        return first.shape[-1] + int(seq_lens.max() if seq_lens.numel() else 0)
-    return first.shape[-1] if case.op not in ("rotary_embedding", "silu_and_mul", "apply_penalties") else 1
 
 
 def border_slack(case: Case) -> Tensor | float:

@@ -10,100 +10,12 @@ import torch
 
 from kernels import registry
 from kernels.check.case import Case, copy_of, whole, widened
-from kernels.check.cases import GENERATORS, cases
+from kernels.check.cases import cases
 from kernels.check.compare import token_is_a_near_tie
 from kernels.check.run import check
+from kernels.operations import OPERATIONS
 
 KERNELS = Path(registry.__file__).parent
-
-MUTANTS = [
-    # operation, what is wrong, text of the reference, what it becomes
-    ("linear", "the bias is forgotten", "F.linear(x, weight, bias)", "F.linear(x, weight)"),
-    ("gated_linear", "the bias is forgotten", "linear(x, weight, bias)", "linear(x, weight)"),
-    ("norm_linear", "the product of the input", "linear(hidden, weight, bias)\n", "linear(x, weight, bias)\n"),
-    ("norm_linear", "the residual is not returned", "weight, eps), x\n", "weight, eps), x * 2\n"),
-    ("norm_linear", "the values get another sign", "(turned, rest), dim=1)", "(turned, -rest), dim=1)"),
-    ("embedding", "the row before", "table[ids]", "table[ids - 1]"),
-    ("rms_norm", "eps is ten times as large", "keepdim=True) + eps", "keepdim=True) + eps * 1e5"),
-    ("rms_norm", "the input is overwritten", "x32 = wide(x)", "x32 = wide(x).mul_(1.0000001)"),
-    ("rms_norm", "rows share a mean", "mean(dim=-1, keepdim=True)", "mean()"),
-    ("fused_add_rms_norm", "the residual is added in place", "total = x + residual", "total = residual.add_(x)"),
-    ("fused_add_rms_norm", "the sum is not returned", "weight, eps), total", "weight, eps), x"),
-    ("rotary_embedding", "turns the other way", "first * cos - second * sin", "first * cos + second * sin"),
-    ("rotary_embedding", "the rest is rotated away", "x[..., rotary_dim:]),", "x[..., rotary_dim:] * 0),"),
-    ("silu_and_mul", "the halves are swapped", "F.silu(gate) * up", "F.silu(up) * gate"),
-    ("reshape_and_cache", "padding is written", "(slot_mapping >= 0)", "(slot_mapping >= -1)"),
-    ("reshape_and_cache", "one slot further", "slots % block_size", "(slots + 1) % block_size"),
-    ("reshape_and_cache", "the next page", "slots // block_size", "(slots + 1) // block_size"),
-    ("reshape_and_cache", "values for keys", "(key[real], value[real])", "(value[real], value[real])"),
-    ("reshape_and_cache", "fp8 does not saturate", ".clamp(-most, most)", ".clamp(-400.0, 400.0)"),
-    ("reshape_and_cache", "int8 truncates", "[..., None]).round()", "[..., None]).trunc()"),
-    ("reshape_and_cache", "the scale is not stored", "kv_scale[blocks, part, :, offsets] = scale", "pass"),
-    ("paged_attention", "one page too few", "-(-seq_len // block_size)", "max(1, (seq_len - 1) // block_size)"),
-    (
-        "paged_attention",
-        "sees the next token",
-        "key_position <= query_position",
-        "key_position <= query_position + 1",
-    ),
-    ("paged_attention", "the window is one longer", "> query_position - sliding", ">= query_position - sliding"),
-    ("paged_attention", "no scale", "query, key) * scale", "query, key)"),
-    (
-        "paged_attention",
-        "heads in the wrong groups",
-        "key.repeat_interleave(num_heads // num_kv_heads, dim=0)",
-        "key.repeat(num_heads // num_kv_heads, 1, 1)",
-    ),
-    ("paged_attention", "padding is not zero", "zeros_like(query)", "ones_like(query)"),
-    (
-        "copy_blocks",
-        "the wrong way round",
-        "target[destination].copy_(source[origin])",
-        "source[origin].copy_(target[destination])",
-    ),
-    ("copy_blocks", "the last pair is forgotten", "block_pairs.tolist()", "block_pairs.tolist()[:-1]"),
-    ("int4_linear", "high nibble first", "unpack_int4(qweight)", "unpack_int4((qweight >> 4) | (qweight << 4))"),
-    (
-        "int4_linear",
-        "zero points off by one",
-        "- zero[..., None].to(torch.int16)",
-        "- zero[..., None].to(torch.int16) - 1",
-    ),
-    ("int8_linear", "one scale for all rows", "rows.abs().amax(-1)", "rows.abs().amax(-1).amax().expand(len(rows))"),
-    ("int8_linear", "truncates", ".round().clamp", ".trunc().clamp"),
-    ("fp8_linear", "does not saturate at 448", "x.clamp(-FP8_MAX, FP8_MAX)", "x.clamp(-240.0, 240.0)"),
-    ("fp8_linear", "no rounding", "rounded.double()", "(x / row_scale.clamp_min(1e-9)[:, None]).double()"),
-    (
-        "grouped_linear",
-        "the last row of a group in the next",
-        "enumerate(group_ends.tolist())",
-        "enumerate([max(0, e - 1) for e in group_ends.tolist()[:-1]] + group_ends.tolist()[-1:])",
-    ),
-    ("lora_shrink", "rows without adapter get the first", "if adapter >= 0:", "if True:"),
-    ("lora_expand", "no scaling", "added = scaling[adapter] * ", "added = "),
-    ("lora_expand", "replaces in place of adding", "wide(y[tokens, start:end]) + added", "added"),
-    (
-        "sample",
-        "top_k lets one more through",
-        "top_k[:, None].long() - 1",
-        "top_k[:, None].long().clamp_max(x.shape[-1] - 1)",
-    ),
-    (
-        "sample",
-        "top_p stops one early",
-        "mass < top_p[:, None]).sum(-1, keepdim=True)",
-        "mass < top_p[:, None]).sum(-1, keepdim=True).sub(1).clamp_min(0)",
-    ),
-    ("sample", "min_p is ignored", "min_p.to(x.dtype).log()[:, None]", "min_p.to(x.dtype).mul(0).log()[:, None]"),
-    ("sample", "temperature multiplies", "/ torch.where(random", "* torch.where(random"),
-    ("sample", "the second key is ignored", ">> 13)) + second)", ">> 13)))"),
-    ("apply_penalties", "prompt tokens go free", "in_prompt | in_output, repetition", "in_output, repetition"),
-    ("apply_penalties", "presence counts", "presence[:, None] * in_output", "presence[:, None] * output_counts"),
-    ("gather_logprobs", "ties push down", "(logits > chosen)", "(logits >= chosen)"),
-    ("gather_logprobs", "rank counts from 0", ".sum(-1) + 1", ".sum(-1)"),
-    ("apply_token_bitmask", "allows what is forbidden", "masked_fill_(~allowed", "masked_fill_(allowed"),
-    ("apply_token_bitmask", "bits from the other end", ">> bits", ">> (31 - bits)"),
-]  # fmt: skip
 
 
 def reference_module(op: str, old: str = "", new: str = "") -> types.ModuleType:
@@ -116,14 +28,15 @@ def reference_module(op: str, old: str = "", new: str = "") -> types.ModuleType:
     return module
 
 
-@pytest.mark.parametrize(("op", "wrong", "old", "new"), MUTANTS, ids=[f"{m[0]}: {m[1]}" for m in MUTANTS])
+MUTANTS = {
+    f"{op}: {mutant[0]}": (op, *mutant) for op, entry in OPERATIONS.items() for mutant in entry.mutants
+}
+
+
+@pytest.mark.parametrize(("op", "wrong", "old", "new"), MUTANTS.values(), ids=MUTANTS)
 def test_a_mutated_implementation_is_caught(op: str, wrong: str, old: str, new: str) -> None:
     mutant = getattr(reference_module(op, old, new), op)
     assert check(op, mutant, size="tiny").failures, f"{wrong}, and the check sees nothing"
-
-
-def test_every_operation_has_cases_and_a_mutant() -> None:
-    assert set(GENERATORS) == set(registry.OPS) == {mutant[0] for mutant in MUTANTS}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from kernels.attention_batch import AttentionBatch
-from kernels.check.run import check
 from kernels.cpu import build
 from kernels.reference import attention as reference
 from tests.kernels.cpu_constants import constant
-from tests.kernels.cpu_mutants import FLOATS, SIZES, assert_noticed, same_with_any_number_of_threads
+from tests.kernels.cpu_mutants import FLOATS, assert_noticed, same_with_any_number_of_threads
 
 if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
@@ -23,13 +22,6 @@ from kernels.cpu.linear import _LANES as LANES
 
 CHUNK = 4 * LANES
 STALE = 2**20
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_random_cases_agree_with_the_reference(dtype: torch.dtype, size: str) -> None:
-    report = check("paged_attention", "cpu", dtype=dtype, size=size)
-    assert report.ok, report
 
 
 def batch(query_start_loc: list[int], seq_lens: list[int], table: Tensor) -> AttentionBatch:

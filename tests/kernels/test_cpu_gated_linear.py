@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from kernels import ops
-from kernels.check.run import check
 from kernels.cpu import build
-from tests.kernels.cpu_mutants import SIZES, assert_noticed, same_with_any_number_of_threads
+from tests.kernels.cpu_mutants import assert_noticed, same_with_any_number_of_threads
 
 if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
@@ -28,13 +27,6 @@ def drawn(rows: int, size: int, width: int, dtype: torch.dtype) -> tuple[Tensor,
         torch.randn(2 * size, width).to(dtype),
         torch.randn(2 * size).to(dtype),
     )
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_random_cases_agree_with_the_reference(dtype: torch.dtype, size: str) -> None:
-    report = check("gated_linear", "cpu", dtype=dtype, size=size)
-    assert report.ok and not report.count("unsupported"), report
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from kernels import ops
-from kernels.check.run import check
 from kernels.cpu import build
-from tests.kernels.cpu_mutants import SIZES, assert_noticed, same_with_any_number_of_threads
+from tests.kernels.cpu_mutants import assert_noticed, same_with_any_number_of_threads
 
 if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
@@ -32,12 +31,6 @@ def exact(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def rounded(*shape: int) -> Tensor:
     """Numbers that are bf16 numbers as well, so that the panels take half the space."""
     return torch.randn(*shape).bfloat16().float()
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_random_cases_agree_with_the_reference(size: str) -> None:
-    report = check("linear", "cpu", size=size)
-    assert report.ok, report
 
 
 @pytest.mark.parametrize("make", [torch.randn, rounded], ids=["fp32 panels", "bf16 panels"])

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from kernels import ops
-from kernels.check.run import check
 from kernels.cpu import build
-from tests.kernels.cpu_mutants import SIZES, assert_noticed, same_with_any_number_of_threads
+from tests.kernels.cpu_mutants import assert_noticed, same_with_any_number_of_threads
 
 if problem := build.load_library().problem:
     pytest.skip(problem, allow_module_level=True)
@@ -31,13 +30,6 @@ def drawn(rows: int, columns: int, dtype: torch.dtype, width: int = 96) -> list[
 def angles(rows: int, half: int) -> tuple[Tensor, Tensor]:
     angle = torch.rand(rows, half) * 6
     return angle.cos(), angle.sin()
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_random_cases_agree_with_the_reference(dtype: torch.dtype, size: str) -> None:
-    report = check("norm_linear", "cpu", dtype=dtype, size=size)
-    assert report.ok and not report.count("unsupported"), report
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "bf16 in fp32"], ids=str)

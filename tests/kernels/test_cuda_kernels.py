@@ -13,20 +13,13 @@ from kernels.check.cases import cases
 from kernels.check.run import check
 from kernels.cuda import attention, launch
 from kernels.cuda.shim import build as shim
+from kernels.operations import OPERATIONS
 from kernels.reference.copy import contiguous_runs
 from kernels.registry import get
 
 pytestmark = pytest.mark.skipif(shim.problem() is not None, reason=str(shim.problem()))
 
-OPS = (
-    "rms_norm",
-    "fused_add_rms_norm",
-    "reshape_and_cache",
-    "paged_attention",
-    "copy_blocks",
-    "int4_linear",
-    "sample",
-)
+OPS = [op for op, entry in OPERATIONS.items() if "cuda" in entry.forms]
 IN_HALF = {  # a few cases of each: what differs is the type of loads and stores
     "rms_norm": "heads of 80*",
     "fused_add_rms_norm": "residual in fp32",

@@ -42,24 +42,6 @@ def test_every_implementation_loads_or_says_what_is_missing() -> None:
             assert callable(each.load()), each
 
 
-def test_every_operation_is_a_function_behind_the_door_and_has_a_reference() -> None:
-    for op, forms in registry.table():
-        assert callable(getattr(ops, op)) and "reference" in forms
-        assert (ROOT / "kernels" / forms["reference"].sources[0]).is_file()
-
-
-def test_the_table_in_the_readme_names_the_files_of_every_form() -> None:
-    lines = (ROOT / "kernels" / "README.md").read_text().splitlines()
-    for op, forms in registry.table():
-        (row,) = [line.split("|")[2:6] for line in lines if line.startswith(f"| `{op}` |")]
-        for cell, backend in zip(row, registry.BACKENDS, strict=True):
-            assert bool(cell.strip()) == (backend in forms), f"{op}, {backend}"
-            for source in forms[backend].sources if backend in forms else ():
-                assert (
-                    f"`{Path(source).name}`" in cell or source.endswith(".py") and backend in ("cpu", "cuda")
-                )
-
-
 def test_the_reference_runs_where_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         registry, "unavailable", lambda backend: None if backend == "reference" else "not here"

@@ -17,6 +17,7 @@ from engine.layers.rope import RotaryTable, attention_factor, inverse_frequencie
 from engine.models.config_fields import Fields
 from engine.models.rope_config import parse_rope
 from kernels import ops, registry
+from kernels.operations import OPERATIONS
 from tests.differential.harness import make_metadata
 
 
@@ -47,7 +48,7 @@ def test_rms_norm_module_with_a_residual_is_norm_of_the_sum() -> None:
     assert torch.equal(norm.add_and_norm(x, residual)[0], norm(x + residual))
 
 
-@pytest.mark.parametrize("op", sorted(registry.FUSED["norm_linear"]))
+@pytest.mark.parametrize("op", sorted(OPERATIONS["norm_linear"].fuses))
 def test_a_form_asked_for_by_name_is_not_fused_away(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     norm, layer = RMSNorm(8, 1e-6, dtype=torch.float32), GatedLinear(8, 16, bias=False, dtype=torch.float32)
     layer.create_weights()

@@ -16,7 +16,7 @@ from app.cli.kernels.names import How, backends, how, not_written, operation
 from app.cli.options import JsonOption, argument, option
 
 if TYPE_CHECKING:
-    from kernels.check.cases import Size
+    from kernels.check.draw import Size
     from kernels.check.jobs import Job
     from kernels.check.run import CheckReport
 

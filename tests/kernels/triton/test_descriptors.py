@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.check.cases import Draw, _attention
+from kernels.check.draw import Draw
+from kernels.operations.cache import _attention
 from kernels.reference.attention import paged_attention as reference
 from kernels.triton_ops import unified_attention as prefill
 from kernels.triton_ops.attention import paged_attention
