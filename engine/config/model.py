@@ -125,6 +125,8 @@ class ModelConfig:
     sliding_window: tuple[int | None, ...] = ()
     """Positions that a token sees in each layer, its own included; None means all."""
     moe: MoEConfig | None = None
+    extras: dict[str, Any] = field(default_factory=dict)
+    """Values that only the module of its family reads (`engine/models/families`)."""
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
     quantization: dict[str, Any] | None = None

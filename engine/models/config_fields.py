@@ -1,6 +1,6 @@
 """Every field of a checkpoint's config.json: read, harmless, or refused unless it has the value that we compute.
 
-    read       `hf_config.py` and `rope_config.py` compute with it, after a check of its type (`Fields`)
+    read       `hf_config.py`, `rope_config.py` and the families compute with it, after a check of its type (`Fields`)
     HARMLESS   no logit depends on it: names, training, formats of outputs, settings of generation
     NEUTRAL    other values change what the model computes, in a way that this engine does not compute
 
@@ -14,46 +14,14 @@ from __future__ import annotations
 import logging
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.config import ConfigError
 
+if TYPE_CHECKING:
+    from engine.models.family import Family
+
 logger = logging.getLogger(__name__)
-
-_EVERY_MODEL = (
-    "architectures", "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-    "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps", "max_position_embeddings",
-    "tie_word_embeddings", "rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor", "sliding_window",
-    "original_max_position_embeddings", "layer_types", "quantization_config", "bos_token_id", "eos_token_id", "dtype",
-    "torch_dtype",
-)  # fmt: skip
-_LLAMA = (*_EVERY_MODEL, "attention_bias", "mlp_bias", "use_sliding_window")
-_QWEN = (*_EVERY_MODEL, "use_sliding_window", "max_window_layers")
-_EXPERTS = ("num_local_experts", "num_experts", "num_experts_per_tok")
-READ: dict[str, tuple[str, ...]] = {
-    "LlamaForCausalLM": _LLAMA,
-    "EagleLlamaForCausalLM": _LLAMA,
-    "MistralForCausalLM": _EVERY_MODEL,
-    "MixtralForCausalLM": (*_EVERY_MODEL, *_EXPERTS),
-    "Qwen2ForCausalLM": _QWEN,
-    "Qwen3ForCausalLM": (*_QWEN, "attention_bias"),
-    "Qwen3MoeForCausalLM": (
-        *_QWEN, *_EXPERTS, "attention_bias", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers",
-        "decoder_sparse_step",
-    ),
-}  # fmt: skip
-"""Fields that are read, by architecture."""
-
-MODEL_TYPES = {
-    "LlamaForCausalLM": "llama",
-    "EagleLlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "MixtralForCausalLM": "mixtral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "Qwen3MoeForCausalLM": "qwen3_moe",
-}
-"""`model_type` of each architecture. transformers chooses the class by it, vLLM by `architectures`."""
 
 HARMLESS = frozenset(
     # Training
@@ -122,8 +90,8 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "routed_scaling_factor": ((1, None), "the experts' outputs are not scaled"),
     "scoring_func": (("softmax", None), "experts are chosen by softmax"),
 }
-"""Fields that load with these values only, and what the engine computes instead of other values. None of them is a
-field of a supported family: they are those by which other families of transformers and vLLM compute something else."""
+"""Fields that load with these values only, and what the engine computes instead of other values, except for a family
+that reads them. By others of them, families of transformers and vLLM that are not supported compute something else."""
 
 MOST = {
     "num_hidden_layers": 1024,
@@ -137,21 +105,21 @@ exists, so that a damaged number is refused before memory for it is taken."""
 _MOST = 2**31 - 1
 
 
-def check_fields(raw: dict[str, Any], architecture: str, source: Path | str) -> None:
+def check_fields(raw: dict[str, Any], family: Family, source: Path | str) -> None:
     """Raise ConfigError for a field whose value this engine does not compute; warn of unknown fields."""
-    model_type = raw.get("model_type") or MODEL_TYPES[architecture]
-    if model_type != MODEL_TYPES[architecture]:
+    model_type = raw.get("model_type") or family.model_type
+    if model_type != family.model_type:
         raise ConfigError(
-            f"{source}: model_type {model_type!r} is not that of {architecture} ({MODEL_TYPES[architecture]!r}), so "
+            f"{source}: model_type {model_type!r} is not that of {family.architecture} ({family.model_type!r}), so "
             "transformers would load another model; correct one of the two, or override it with hf_overrides"
         )
     for name, (values, instead) in NEUTRAL.items():
-        if name in raw and raw[name] not in values:
+        if name in raw and name not in family.reads and raw[name] not in values:
             raise ConfigError(
                 f"{source}: {name} {_short(raw[name])} is not supported: {instead}; use a checkpoint without it, or "
                 f"compute as if it were absent with hf_overrides={{{name!r}: {values[0]!r}}}"
             )
-    known = {*READ[architecture], *HARMLESS, *NEUTRAL}
+    known = {*family.all_reads, *HARMLESS, *NEUTRAL}
     if unknown := [str(name) for name in raw if name not in known and not str(name).startswith("_")]:
         more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
         logger.warning("%s: unknown fields are ignored: %s%s", source, ", ".join(unknown[:8]), more)

@@ -19,8 +19,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from engine.config import ConfigError, ModelArgs, ModelConfig, MoEConfig
-from engine.config.model import CHECKPOINT_FORMATS, ONLINE_SCHEMES, ExpertNames
+from engine.config import ConfigError, ModelArgs, ModelConfig
+from engine.config.model import CHECKPOINT_FORMATS, ONLINE_SCHEMES
 from engine.models.checkpoint import (
     StoredTensor,
     content_hash,
@@ -31,56 +31,16 @@ from engine.models.checkpoint import (
     weight_files,
 )
 from engine.models.config_fields import MOST, Fields, check_fields
+from engine.models.families import FAMILIES
 from engine.models.rope_config import parse_rope
 from engine.zoo import registry as zoo
 from prep_common.names import unknown_name
 from prep_common.paths import expanded
-from prep_common.text import counted
 
 logger = logging.getLogger(__name__)
 
 DTYPES = ("float32", "bfloat16", "float16")
 _ALIASES = {"float": "float32", "fp32": "float32", "bf16": "bfloat16", "half": "float16", "fp16": "float16"}
-
-
-def _defaults(
-    positions: int, kv_heads: int | None = None, window: int | None = None, **others: Any
-) -> dict[str, Any]:
-    """Return the defaults that most families share, less those in `others`."""
-    return {
-        "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": False,
-        "hidden_act": "silu",
-        "max_position_embeddings": positions,
-        "num_key_value_heads": kv_heads,
-        "sliding_window": window,
-        "max_window_layers": 28,
-        "rope_theta": 1e4,
-        **others,
-    }
-
-
-_MOE = {
-    "num_local_experts": 128,
-    "moe_intermediate_size": 768,
-    "decoder_sparse_step": 1,
-    "norm_topk_prob": False,
-    "max_window_layers": None,
-}
-_CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
-    "LlamaForCausalLM": _defaults(2048),
-    "EagleLlamaForCausalLM": _defaults(2048),
-    "MistralForCausalLM": _defaults(131072, 8, 4096),
-    "Qwen2ForCausalLM": _defaults(32768, 32, 4096),
-    "MixtralForCausalLM": _defaults(
-        131072, 8, num_local_experts=8, num_experts_per_tok=2, rms_norm_eps=1e-5, rope_theta=1e6
-    ),
-    "Qwen3MoeForCausalLM": _defaults(32768, 4, 4096, num_experts_per_tok=8, **_MOE),
-    "Qwen3ForCausalLM": _defaults(32768, 32, 4096, head_dim=128),
-}
-"""Supported architectures, with the defaults of their config classes in transformers."""
-_LLAMAS = ("LlamaForCausalLM", "EagleLlamaForCausalLM")
-_WITH_ATTENTION_BIAS = (*_LLAMAS, "Qwen3ForCausalLM", "Qwen3MoeForCausalLM")
 
 
 def load_model_config(args: ModelArgs) -> ModelConfig:
@@ -185,8 +145,9 @@ def parse_config(
     Errors name `source`. max_model_len extends the context of some rope rules, see `rope_config.py`.
     """
     architecture = _architecture(raw, source)
-    check_fields(raw, architecture, source)
-    return read_fields(Fields({**_CLASS_DEFAULTS[architecture], **raw}, source), architecture, max_model_len)
+    family = FAMILIES[architecture]
+    check_fields(raw, family, source)
+    return read_fields(Fields({**family.defaults, **raw}, source), architecture, max_model_len)
 
 
 def read_fields(fields: Fields, architecture: str, max_model_len: int | None = None) -> ModelConfig:
@@ -213,9 +174,8 @@ def read_fields(fields: Fields, architecture: str, max_model_len: int | None = N
         )
     most = fields.count("max_position_embeddings")
     rope, positions = parse_rope(fields, head_dim=head_dim, positions=most, max_model_len=max_model_len)
-    has_bias = architecture in _WITH_ATTENTION_BIAS and fields.flag("attention_bias")
     bos_token_id = fields.token_ids("bos_token_id")
-    return ModelConfig(
+    config = ModelConfig(
         model="",
         path=Path(),
         architecture=architecture,
@@ -231,16 +191,12 @@ def read_fields(fields: Fields, architecture: str, max_model_len: int | None = N
         rope=rope,
         max_position_embeddings=positions,
         tie_word_embeddings=fields.flag("tie_word_embeddings"),
-        # Qwen2 always has biases on q, k and v and never on o; Mistral has none; the others say so.
-        attention_bias=has_bias or architecture == "Qwen2ForCausalLM",
-        attention_output_bias=has_bias,
-        mlp_bias=architecture in _LLAMAS and fields.flag("mlp_bias"),
-        qk_norm=architecture in ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
-        moe=_mixture(architecture, fields, num_layers),
-        sliding_window=_sliding_windows(architecture, fields, num_layers),
+        sliding_window=(None,) * num_layers,
         bos_token_id=bos_token_id[0] if bos_token_id else None,
         quantization=quantization,
     )
+    configure = FAMILIES[architecture].configure
+    return config if configure is None else replace(config, **configure(fields, config))
 
 
 def _check_quantization(quantization: Any, source: Path | str) -> None:
@@ -293,7 +249,7 @@ def _architecture(raw: dict[str, Any], source: Path | str) -> str:
         raise ConfigError(
             f"{source}: 'architectures' is {names!r}, expected a list of names; fetch the file again"
         )
-    if known := [name for name in names if name in _CLASS_DEFAULTS]:
+    if known := [name for name in names if name in FAMILIES]:
         return known[0]
     if "MedusaModel" in names:
         raise ConfigError(
@@ -302,30 +258,7 @@ def _architecture(raw: dict[str, Any], source: Path | str) -> str:
         )
     listed = ", ".join(names)
     found = f"architecture {listed} is not supported" if names else "no architecture is named"
-    raise ConfigError(f"{source}: {found}; supported: {', '.join(_CLASS_DEFAULTS)}")
-
-
-def _mixture(architecture: str, fields: Fields, num_layers: int) -> MoEConfig | None:
-    """Experts, if the family has them. Qwen3: in every `decoder_sparse_step`-th layer that `mlp_only_layers` does not
-    name."""
-    if architecture == "MixtralForCausalLM":
-        names = ExpertNames("block_sparse_moe", gate="w1", up="w3", down="w2")
-        size, normalises, layers = fields.count("intermediate_size"), True, (True,) * num_layers
-    elif architecture == "Qwen3MoeForCausalLM":
-        names = ExpertNames("mlp", gate="gate_proj", up="up_proj", down="down_proj")
-        size, normalises = fields.count("moe_intermediate_size"), fields.flag("norm_topk_prob")
-        dense, every = fields.counts("mlp_only_layers"), fields.count("decoder_sparse_step")
-        layers = tuple(index not in dense and (index + 1) % every == 0 for index in range(num_layers))
-    else:
-        return None
-    # `num_experts` in older files of Qwen3; transformers 5 reads either name.
-    num_experts = fields.count("num_local_experts" if fields.get("num_experts") is None else "num_experts")
-    num_chosen = fields.count("num_experts_per_tok")
-    if num_chosen > num_experts:
-        raise ConfigError(
-            f"{fields.source}: num_experts_per_tok ({num_chosen}) is more than {num_experts} experts"
-        )
-    return MoEConfig(num_experts, num_chosen, size, normalises, layers, names)
+    raise ConfigError(f"{source}: {found}; supported: {', '.join(FAMILIES)}")
 
 
 def _share_out_experts(config: ModelConfig, args: ModelArgs) -> ModelConfig:
@@ -348,75 +281,6 @@ def _share_out_experts(config: ModelConfig, args: ModelArgs) -> ModelConfig:
             "set enable_expert_parallel to give each rank whole experts"
         )
     return replace(config, moe=replace(moe, expert_parallel=args.enable_expert_parallel))
-
-
-def _sliding_windows(architecture: str, fields: Fields, num_layers: int) -> tuple[int | None, ...]:
-    """Return the window of every layer. Raises ConfigError for windows that a family does not compute.
-
-    Mistral               every layer, or those that `layer_types` names (transformers' Ministral)
-    Mixtral               every layer
-    Qwen2, Qwen3          with `use_sliding_window`: layers that `layer_types` names, or from `max_window_layers` on
-    Qwen3 MoE             with `use_sliding_window`: every layer
-    Llama                 none
-    """
-    window, kinds = fields.optional_count("sliding_window"), _layer_types(fields, num_layers)
-    by_kind = [window if kind == "sliding_attention" else None for kind in kinds]
-    everywhere: list[int | None] = [window] * num_layers
-    nowhere: list[int | None] = [None] * num_layers
-    if architecture == "MistralForCausalLM":
-        return tuple(by_kind or everywhere)
-    if architecture == "MixtralForCausalLM":
-        found = everywhere
-    elif architecture in _LLAMAS:
-        found = nowhere
-        _check_window_is_off(fields, window)
-    else:
-        is_used = fields.flag("use_sliding_window") and window is not None
-        first = fields.optional_count("max_window_layers") or 0
-        if architecture != "Qwen3MoeForCausalLM":
-            later = [window if index >= first else None for index in range(num_layers)]
-            return tuple((by_kind or later) if is_used else nowhere)
-        if is_used and first:
-            raise ConfigError(
-                f"{fields.source}: use_sliding_window with max_window_layers {first} is not supported for "
-                f"{architecture}: transformers gives every layer the window; set max_window_layers to 0 with "
-                "hf_overrides to do that"
-            )
-        found = everywhere if is_used else nowhere
-    if kinds and by_kind != found:
-        raise ConfigError(
-            f"{fields.source}: layer_types {sorted(set(kinds))} is not supported for {architecture}, whose layers "
-            f"{'all have the window sliding_window' if any(found) else 'have no window'}; use another checkpoint"
-        )
-    return tuple(found)
-
-
-def _check_window_is_off(fields: Fields, window: int | None) -> None:
-    """Raise ConfigError for a Llama with a window: transformers' forward pass ignores it, its cache and vLLM do not."""
-    is_off = fields.get("use_sliding_window") is not None and not fields.flag("use_sliding_window")
-    if window is not None and not is_off and window < fields.count("max_position_embeddings"):
-        raise ConfigError(
-            f"{fields.source}: sliding_window {window} is not supported for Llama, whose layers see all tokens; use "
-            "a checkpoint of Mistral, or compute without it with hf_overrides={'sliding_window': None}"
-        )
-
-
-def _layer_types(fields: Fields, num_layers: int) -> list[str]:
-    """Return `layer_types`, checked; empty if there is no such field."""
-    kinds = fields.get("layer_types", default=[])
-    known = ("full_attention", "sliding_attention")
-    if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
-        raise fields.error("layer_types", f"a list of {' and '.join(known)}, one for each layer")
-    if kinds and len(kinds) != num_layers:
-        raise ConfigError(
-            f"{fields.source}: layer_types names {counted(len(kinds), 'layer')}, and num_hidden_layers is "
-            f"{num_layers}; correct the file or fetch it again"
-        )
-    if "sliding_attention" in kinds and fields.optional_count("sliding_window") is None:
-        raise ConfigError(
-            f"{fields.source}: layer_types has sliding_attention, and there is no sliding_window; correct the file"
-        )
-    return kinds
 
 
 def _resolve_dtype(args: ModelArgs, raw: dict[str, Any]) -> str:

@@ -108,13 +108,16 @@ class LlamaDecoderLayer(nn.Module):
         return self.mlp(hidden), residual
 
 
+Layer = type[LlamaDecoderLayer]
+
+
 class LlamaLayers(nn.Module):
     """The layers of this pipeline stage, named by their number in the whole model, and the last one's norm."""
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, layer: Layer = LlamaDecoderLayer) -> None:
         super().__init__()
         layers = current_ranks().layers(config.num_hidden_layers)
-        self.layers = nn.ModuleDict({str(index): LlamaDecoderLayer(config, index, dtype) for index in layers})
+        self.layers = nn.ModuleDict({str(index): layer(config, index, dtype) for index in layers})
         if current_ranks().pipeline.is_last:
             self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
         self.rotary = RotaryTable(config.rope, config.head_dim, config.max_position_embeddings)
@@ -134,20 +137,19 @@ class LlamaModel(LlamaLayers):
     Between two stages travel the last layer's output and the residual stream.
     """
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
-        super().__init__(config, dtype)
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, layer: Layer) -> None:
+        super().__init__(config, dtype, layer)
         self.stage = current_ranks().pipeline
         self.hidden_size, self.dtype = config.hidden_size, dtype
         if self.stage.is_first or (self.stage.is_last and config.tie_word_embeddings):
             self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size, dtype=dtype)
 
-    def forward(self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None) -> Tensor | None:
-        residual = None
-        if self.stage.is_first:
-            hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        else:
-            shape = (2, len(input_ids), self.hidden_size)
-            received = torch.empty(shape, dtype=self.dtype, device=input_ids.device)
+    def forward(self, embedded: Tensor | None, positions: Tensor) -> Tensor | None:
+        """embedded [T, hidden], None in all stages but the first; positions int64 [T]."""
+        hidden, residual = embedded, None
+        if hidden is None:
+            shape = (2, len(positions), self.hidden_size)
+            received = torch.empty(shape, dtype=self.dtype, device=positions.device)
             hidden, residual = self.stage.receive_previous(received)
         hidden, residual = self.run_layers(hidden, residual, positions)
         if self.stage.is_last:
@@ -157,13 +159,18 @@ class LlamaModel(LlamaLayers):
 
 
 class LlamaForCausalLM(nn.Module):
-    """A decoder with its output head, see `loader.CausalLM`. Call it inside `set_forward_context`."""
+    """A decoder with its output head, see `loader.CausalLM`. Call it inside `set_forward_context`.
+
+    A family with other layers derives from this class, and sets `layer` to its own.
+    """
+
+    layer: Layer = LlamaDecoderLayer
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         dtype = getattr(torch, config.dtype)
         self.config = config
-        self.model = LlamaModel(config, dtype)
+        self.model = LlamaModel(config, dtype, self.layer)
         if current_ranks().pipeline.is_last:
             tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
             self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size, dtype=dtype, tied_to=tied_to)
@@ -171,7 +178,10 @@ class LlamaForCausalLM(nn.Module):
     def forward(
         self, input_ids: Tensor, positions: Tensor, inputs_embeds: Tensor | None = None
     ) -> Tensor | None:
-        return self.model(input_ids, positions, inputs_embeds)
+        if not self.model.stage.is_first:
+            return self.model(None, positions)
+        embedded = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        return self.model(embedded, positions)
 
     def embed_tokens(self, input_ids: Tensor) -> Tensor:
         return self.model.embed_tokens(input_ids)

@@ -21,6 +21,7 @@ from engine.layers.embedding import VocabParallelEmbedding
 from engine.layers.linear import Linear, LinearMethod
 from engine.layers.moe import FusedMoE
 from engine.models.checkpoint import StoredTensor, read_headers
+from engine.models.families import FAMILIES
 from engine.parallel import ALONE, Ranks, Shard, use_ranks
 from engine.quant.base import QuantizationConfig, parse_quantization
 from prep_common.dotted_path import load_object
@@ -37,18 +38,6 @@ _QUANTISED_DTYPES = {
 }
 _DUMMY_STD = 0.02
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-
-MODELS: dict[str, str] = {
-    "LlamaForCausalLM": "engine.models.llama:LlamaForCausalLM",
-    "MistralForCausalLM": "engine.models.llama:LlamaForCausalLM",
-    "Qwen2ForCausalLM": "engine.models.llama:LlamaForCausalLM",
-    "Qwen3ForCausalLM": "engine.models.llama:LlamaForCausalLM",
-    "MixtralForCausalLM": "engine.models.llama:LlamaForCausalLM",
-    "Qwen3MoeForCausalLM": "engine.models.llama:LlamaForCausalLM",
-    "EagleLlamaForCausalLM": "engine.models.llama:EagleLlamaForCausalLM",
-}
-"""They differ in biases, head norms, windows, rope and experts only, and ModelConfig says which apply."""
 
 
 class CausalLM(Protocol):
@@ -75,11 +64,13 @@ class CausalLM(Protocol):
 
 def create_model(config: ModelConfig, device: torch.device | str, ranks: Ranks = ALONE) -> nn.Module:
     """The model, or what `ranks` has of it, with storage for weights not yet filled (see `loader.load_model`)."""
-    if config.architecture not in MODELS:
-        raise ConfigError(f"unsupported architecture {config.architecture!r}; supported: {', '.join(MODELS)}")
+    if config.architecture not in FAMILIES:
+        raise ConfigError(
+            f"unsupported architecture {config.architecture!r}; supported: {', '.join(FAMILIES)}"
+        )
     quantization = None if config.quantization is None else parse_quantization(config.quantization)
     with torch.device(device), use_ranks(ranks):
-        model = load_object(MODELS[config.architecture])(config)
+        model = load_object(FAMILIES[config.architecture].model)(config)
         for name, module in model.named_modules():
             if isinstance(module, Linear):
                 if quantization is not None:

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from engine.config import ConfigError, EngineArgs
-from engine.models.config_fields import HARMLESS, MODEL_TYPES, NEUTRAL, READ
+from engine.models.config_fields import HARMLESS, NEUTRAL
+from engine.models.families import FAMILIES as ENTRIES
 from engine.models.hf_config import load_model_config
 from engine.models.loader import load_model
 from tests.differential.harness import PagedModel, Sequence
 from tests.differential.test_logits import LLAMA3_ROPE, LONGROPE, SHAPE, YARN
 
-FAMILIES = {name: kind for name, kind in MODEL_TYPES.items() if name != "EagleLlamaForCausalLM"}
+FAMILIES = {name: entry.model_type for name, entry in ENTRIES.items() if isinstance(entry.tiny, dict)}
 TINY: dict[str, dict[str, Any]] = {
     "MistralForCausalLM": {"sliding_window": 8, "head_dim": 16},
     "MixtralForCausalLM": {"num_local_experts": 4, "num_experts_per_tok": 2},
@@ -83,7 +84,9 @@ def field_names(architecture: str) -> list[str]:
 
     names = {name for each in FAMILIES for name in AutoConfig.for_model(FAMILIES[each]).to_dict()}
     names |= (
-        {name for each in READ.values() for name in each} | NEUTRAL.keys() | {"num_experts", "_name_or_path"}
+        {name for each in ENTRIES.values() for name in each.all_reads}
+        | NEUTRAL.keys()
+        | {"num_experts", "_name_or_path"}
     )
     return sorted(names - {"transformers_version"})
 
@@ -186,7 +189,7 @@ def test_a_head_stored_beside_a_tied_embedding_is_used_as_transformers_does(tmp_
 def test_every_field_of_the_transformers_class_is_in_the_table(architecture: str) -> None:
     from transformers import AutoConfig
 
-    known = {*READ[architecture], *HARMLESS, *NEUTRAL}
+    known = {*ENTRIES[architecture].all_reads, *HARMLESS, *NEUTRAL}
     config = AutoConfig.for_model(FAMILIES[architecture])
     names = {*config.to_dict(), *config.attribute_map, *vars(config)}
     assert not {name for name in names if name not in known and not name.startswith("_")}
@@ -200,7 +203,7 @@ def test_an_absent_key_has_the_default_of_the_transformers_class(tmp_path: Path,
     sizes = {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}
     defaults = AutoConfig.for_model(FAMILIES[architecture]).to_dict()
     raw = {"architectures": [architecture], **{name: defaults[name] for name in sizes}}
-    written = {name: value for name, value in defaults.items() if name in READ[architecture]}
+    written = {name: value for name, value in defaults.items() if name in ENTRIES[architecture].all_reads}
     configs = []
     for number, content in enumerate((raw, {**written, **raw, "head_dim": defaults.get("head_dim")})):
         folder = tmp_path / str(number)
@@ -214,7 +217,7 @@ def test_an_absent_key_has_the_default_of_the_transformers_class(tmp_path: Path,
 
 ModelConfigFields = (
     "head_dim", "num_key_value_heads", "rms_norm_eps", "rope", "max_position_embeddings", "tie_word_embeddings",
-    "attention_bias", "attention_output_bias", "mlp_bias", "qk_norm", "sliding_window", "moe",
+    "attention_bias", "attention_output_bias", "mlp_bias", "qk_norm", "sliding_window", "moe", "extras",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.config import ConfigError, EngineArgs, ModelConfig
+from engine.models.families import FAMILIES
 from engine.models.hf_config import load_model_config
 from engine.models.loader import load_model
 from tests.differential.harness import PagedModel, Sequence
@@ -51,10 +52,12 @@ LONGROPE = {
     "original_max_position_embeddings": 64,
 }
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("Llama", {}),
-    "llama, heads of 8": ("Llama", {"head_dim": 8}),
-    "llama tied": ("Llama", {"tie_word_embeddings": True}),
-    "llama with biases": ("Llama", {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 6}),
+    **{
+        name: (family.architecture.removesuffix("ForCausalLM"), fields)
+        for family in FAMILIES.values()
+        if isinstance(family.tiny, dict)
+        for name, fields in family.tiny.items()
+    },
     "llama 3 rope": ("Llama", {"rope_parameters": LLAMA3_ROPE}),
     "llama linear rope": (
         "Llama",
@@ -66,36 +69,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "llama longrope": ("Llama", {"rope_parameters": LONGROPE}),
     "qwen2 yarn": ("Qwen2", {"rope_parameters": YARN}),
-    "mistral, window of 8": ("Mistral", {"sliding_window": 8, "head_dim": 32}),
-    "mistral, no window": ("Mistral", {"sliding_window": None, "num_key_value_heads": 1}),
-    "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
-    "qwen2, window from layer 1 on": (
-        "Qwen2",
-        {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
-    ),
-    "qwen3": ("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
-    "mixtral": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 8}),
-    "qwen3 moe": (
-        "Qwen3Moe",
-        {
-            "head_dim": 16,
-            "num_experts": 6,
-            "num_experts_per_tok": 3,
-            "moe_intermediate_size": 40,
-            "mlp_only_layers": [1],
-            "norm_topk_prob": True,
-        },
-    ),
-    "qwen3, window in layer 1": (
-        "Qwen3",
-        {
-            "head_dim": 16,
-            "attention_bias": True,
-            "use_sliding_window": True,
-            "sliding_window": 8,
-            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
-        },
-    ),
 }
 PROMPT_LENGTHS = (37, 12, 25)
 NUM_DECODES = 20

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from engine.config import ConfigError
-from engine.models.config_fields import HARMLESS, NEUTRAL, READ, Fields
+from engine.models.config_fields import HARMLESS, NEUTRAL, Fields
+from engine.models.families import FAMILIES
+from engine.models.family import READ_ALWAYS
 from engine.models.hf_config import parse_config, read_fields
 from tests.models.checkpoints import LLAMA
 
@@ -88,19 +90,19 @@ AS_ON_THE_HUB: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("architecture", READ)
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_every_field_that_the_table_calls_read_is_read(architecture: str) -> None:
-    raw = {**EVERYTHING, "architectures": [architecture]}
+    raw = {**FAMILIES[architecture].defaults, **EVERYTHING, "architectures": [architecture]}
     fields = Fields(raw, "config.json")
     read_fields(fields, architecture)
-    assert fields.seen == {*READ[architecture]} - READ_BEFORE
+    assert fields.seen == FAMILIES[architecture].all_reads - READ_BEFORE
 
 
 def test_no_field_is_in_two_lists_but_those_that_only_some_families_read() -> None:
     some = {"attention_bias", "mlp_bias", "max_window_layers", "use_sliding_window"}
-    everywhere = {name for names in READ.values() for name in names}
+    everywhere = {name for family in FAMILIES.values() for name in family.all_reads}
     assert everywhere & HARMLESS == some
-    assert not (everywhere | HARMLESS) & NEUTRAL.keys()
+    assert not (HARMLESS | {*READ_ALWAYS}) & NEUTRAL.keys()
 
 
 @pytest.mark.parametrize("name", AS_ON_THE_HUB)

@@ -1,0 +1,16 @@
+"""The entries of all model families. A module of this folder needs no registration: each `Family` in it is one."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from engine.models.family import Family
+
+FAMILIES: dict[str, Family] = {
+    entry.architecture: entry
+    for module in sorted(each.name for each in iter_modules(__path__))
+    for entry in vars(import_module(f"{__name__}.{module}")).values()
+    if isinstance(entry, Family)
+}
+"""Families by architecture: module by module, in each in the order of the source."""
