@@ -13,7 +13,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import kernels  # noqa: F401  before torch: it says how OpenMP's threads wait
+from prep_common.own_packages import check_installation, enter
+
+_of_others = enter(__name__)
+check_installation("kernels")  # before torch: it says how OpenMP's threads wait
 
 if TYPE_CHECKING:
     from engine.async_llm import AsyncLLM as AsyncLLM
@@ -40,7 +43,7 @@ __all__ = list(_HOME)  # noqa: PLE0605
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'engine' has no attribute {name!r}")
+    return _of_others(name)
 
 
 def __dir__() -> list[str]:

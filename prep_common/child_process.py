@@ -32,6 +32,8 @@ from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[1]
 GRACE_S = 5.0  # time a child has to end by itself after its pipe was closed
+PYTHON_M = (sys.executable, "-P", "-m")
+"""Start of a command that runs a module. -P: a file in the current folder does not hide one of ours."""
 _LAST_BYTES = 20_000
 
 
@@ -97,7 +99,7 @@ class ChildProcess:
             popen["stderr"] = self._stderr
         variables = dict(os.environ) if inherit_environment else {}
         if isinstance(command, str):
-            command = [sys.executable, "-m", command, *args]
+            command = [*PYTHON_M, command, *args]
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         variables |= environment or {}
         self._process: subprocess.Popen[bytes] = subprocess.Popen(
@@ -208,7 +210,7 @@ class PipeChild(ChildProcess):
         python_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # pickles name our modules
         environment = {"PYTHONPATH": python_path, **(options.pop("environment", None) or {})}
         super().__init__(
-            [sys.executable, "-m", module, str(theirs.fileno())],
+            [*PYTHON_M, "prep_common.own_packages", module, str(theirs.fileno())],
             environment=environment,
             own_group=False,
             connection=self.connection,

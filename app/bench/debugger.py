@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from app.bench.timing import Spread, Tell, partial_results, spread
+from prep_common.child_process import PYTHON_M
 
 if TYPE_CHECKING:
     from engine.trace.protocol import Trace
@@ -92,7 +93,7 @@ def _measure_file(tell: Tell, path: Path, seeks: int) -> RunCost:
 
 def _in_process(path: Path, seeks: int, home: str) -> dict[str, Any]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PREP_HOME": home}
-    command = [sys.executable, "-m", __name__, str(path), str(seeks)]
+    command = [*PYTHON_M, __name__, str(path), str(seeks)]
     process = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if process.returncode != 0:
         raise RuntimeError(

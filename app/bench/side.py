@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from app.bench.sides.side_protocol import peak_rss_bytes
-from prep_common.child_process import JsonChild, ProcessEnded, describe_exit
+from prep_common.child_process import PYTHON_M, JsonChild, ProcessEnded, describe_exit
 
 SIDES = Path(__file__).parent / "sides"
 ERROR_LINES = 12
@@ -73,7 +73,7 @@ def server_spec(command: Sequence[str], engine: dict[str, Any], *, name: str) ->
     return SideSpec(name, sys.executable, SIDES / "server_side.py", {**engine, "server": list(command)}, True)
 
 
-PREP_SERVER = (sys.executable, "-m", "app.cli.main", "serve")
+PREP_SERVER = (*PYTHON_M, "app.cli.main", "serve")
 
 
 class Side(JsonChild):

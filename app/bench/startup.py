@@ -71,7 +71,7 @@ def measure(tell: Tell, model: str, *, runs: int = 3) -> StartupReport:
 def _one_process(model: str, **environment: str) -> list[float]:
     start = time()
     process = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(model=model)],
+        [sys.executable, "-P", "-c", PROGRAM.format(model=model)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},

@@ -20,7 +20,7 @@ from engine.trace.history import RequestHistory
 from engine.trace.protocol import Trace
 from engine.trace.why import Why, why_spans
 from engine.trace.why import why as explain
-from prep_common.child_process import ChildProcess
+from prep_common.child_process import PYTHON_M, ChildProcess
 from prep_common.paths import why_unwritable
 from prep_common.text import counted
 
@@ -201,7 +201,7 @@ def _program(command: list[str]) -> list[str]:
 
     words = command[1:] if command[0] == "prep" and len(command) > 1 else command
     if words[0] in COMMANDS:
-        return [sys.executable, "-m", "app.cli.main", *words]
+        return [*PYTHON_M, "app.cli.main", *words]
     if words[0] in ("python", "python3"):
         return [sys.executable, *words[1:]]
     return words

@@ -38,7 +38,12 @@ def serve(read: int, write: int) -> None:
     link = Link(read, write)
     link.objects = server = Server(link)
     [number, _, _, setup] = link.read()
-    sys.path[:] = [setup["scratch"], *_libraries(), *setup["path"], sys.argv[1]]
+    sys.path[:] = [
+        setup["scratch"],
+        *_libraries(),
+        sys.argv[1],
+        *setup["path"],
+    ]  # ours, then installed packages
     layers = _confine(setup)
     for name in setup["imports"]:
         try:

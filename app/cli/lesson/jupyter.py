@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import webbrowser
 from pathlib import Path
 from urllib.parse import quote
@@ -15,7 +14,7 @@ from urllib.parse import quote
 import psutil
 
 from app.cli import terminal
-from prep_common.child_process import ROOT, ChildProcess
+from prep_common.child_process import PYTHON_M, ROOT, ChildProcess
 from prep_common.paths import data_dir
 
 SETTINGS = {
@@ -64,7 +63,7 @@ def serve(notebook: Path, *, port: int, browser: bool) -> None:
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
     server = ChildProcess(
-        [sys.executable, "-m", "jupyter", *args],
+        [*PYTHON_M, "jupyter", *args],
         name="JupyterLab",
         environment=environment,
         stop_signal=signal.SIGTERM,
