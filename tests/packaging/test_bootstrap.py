@@ -15,7 +15,9 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SHELLS = [name for name in ("sh", "dash", "bash", "busybox", "zsh") if shutil.which(name)]
-TOOLS = "sh cat cksum cp cut grep mkdir mv ps readlink rm rmdir sed sleep stty tail tr uname chmod".split()
+TOOLS = (
+    "sh cat cksum cp cut env grep mkdir mv ps readlink rm rmdir sed sleep stty tail tr uname chmod".split()
+)
 
 # Answers as Python, venv and pip would; what it was asked for goes to $FAKE_LOG.
 FAKE_PYTHON = r"""#!/bin/sh
@@ -49,6 +51,19 @@ case "$*" in
 esac
 """
 
+FAKE_UV = r"""#!/bin/sh
+for last; do :; done
+echo "uv $1 $last" >>"$FAKE_LOG"
+case "$1 $2" in
+    'venv '*) mkdir -p "$last/bin" && cp "${0%/*}/python" "$last/bin/python" ;;
+    'pip install')
+        case "$*" in *"--constraint $FAKE_LOCK "*) ;; *) exit 2 ;; esac
+        case "$last" in ${FAKE_FAIL:-nothing}) echo "error sending request for url" >&2; exit 1 ;; esac
+        printf '#!/bin/sh\necho "prep ran: $*"\n' >"${4%/*}/prep" && chmod +x "${4%/*}/prep"
+        ;;
+esac
+"""
+
 
 class Machine:
     """A folder with a checkout's two files, and a PATH on which nothing else is installed."""
@@ -59,7 +74,7 @@ class Machine:
         self.log = folder / "asked.txt"
         self.checkout.mkdir()
         self.bin.mkdir()
-        for name in ("prep", "pyproject.toml"):
+        for name in ("prep", "pyproject.toml", "requirements.lock"):
             shutil.copy(ROOT / name, self.checkout)
         for tool in TOOLS:
             if found := shutil.which(tool):
@@ -113,6 +128,49 @@ def machine(tmp_path: Path) -> Machine:
     machine = Machine(tmp_path)
     machine.add_python()
     return machine
+
+
+@pytest.fixture
+def with_uv(machine: Machine) -> Machine:
+    machine.add_python("python")
+    machine.add("uv", FAKE_UV)
+    machine.env["FAKE_LOCK"] = str(machine.checkout / "requirements.lock")
+    return machine
+
+
+def test_uv_installs_the_versions_of_the_lock_after_pytorch(with_uv: Machine) -> None:
+    result = with_uv.run("test", "x")
+    assert result.stdout == "prep ran: test x\n", result.stderr
+    checkout = with_uv.checkout
+    assert with_uv.asked() == [
+        f"uv venv {checkout}/.venv",
+        "uv pip torch==2.13.0+cpu",
+        f"uv pip {checkout}[test]",
+    ]
+    with_uv.run("test")
+    assert with_uv.asked() == []
+    with (checkout / "requirements.lock").open("a") as file:
+        file.write("new==1\n")
+    assert "updating" in with_uv.run("demo").stderr
+    assert with_uv.asked() == ["uv pip torch==2.13.0+cpu", f"uv pip {checkout}"]
+
+
+def test_uv_needs_no_python_and_no_module_venv(with_uv: Machine) -> None:
+    assert with_uv.run("demo", FAKE_NO_VENV="1").stdout == "prep ran: demo\n"
+    (with_uv.bin / "python3.12").unlink()
+    shutil.rmtree(with_uv.checkout / ".venv")
+    assert "Python 3.12 (3.12, uv)" in with_uv.run("demo", FAKE_VERSION="3.9.2").stderr
+
+
+def test_pip_can_be_asked_for_where_uv_is(with_uv: Machine) -> None:
+    with_uv.run("demo", PREP_INSTALLER="pip")
+    assert with_uv.asked() == ["venv", "pip torch==2.13.0+cpu", f"pip {with_uv.checkout}"]
+
+
+def test_no_network_is_called_by_its_name_with_uv_too(with_uv: Machine) -> None:
+    result = with_uv.run(FAKE_FAIL="*")
+    assert result.returncode == 3
+    assert "HTTPS_PROXY or UV_DEFAULT_INDEX" in result.stderr
 
 
 @pytest.mark.parametrize("shell", SHELLS)
