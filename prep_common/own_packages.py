@@ -141,7 +141,9 @@ def run_command() -> None:
     except ImportError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(3)  # the environment, as in every command
-    import_module(f"{PACKAGES[-1]}.cli.main").main()  # no name that tests/reach.py would follow from this floor
+    import_module(
+        f"{PACKAGES[-1]}.cli.main"
+    ).main()  # no name that tests/reach.py would follow from this floor
 
 
 if __name__ == "__main__":
