@@ -54,6 +54,29 @@ def test_the_pinned_cpu_build_is_one_that_pyproject_accepts() -> None:
     assert SpecifierSet(requirements()["torch"]).contains(pin[1].removesuffix("+cpu"))
 
 
+def test_the_lock_has_a_version_of_every_requirement_but_pytorch_and_names_no_place() -> None:
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    pinned = [Requirement(line) for line in lines if not line.startswith("#")]
+    assert all(pin.url is None and str(pin.specifier).startswith("==") for pin in pinned)
+    wanted = [
+        *PROJECT["project"]["dependencies"],
+        *sum(PROJECT["project"]["optional-dependencies"].values(), []),
+    ]
+    of_pytorch = {"torch", "triton", "nvidia-cuda-nvrtc"}  # its builds choose their versions
+    for requirement in map(Requirement, wanted):
+        versions = [
+            pin for pin in pinned if canonicalize_name(pin.name) == canonicalize_name(requirement.name)
+        ]
+        assert bool(versions) == (requirement.name not in of_pytorch), requirement
+        for pin in versions:
+            assert requirement.specifier.contains(str(pin.specifier).removeprefix("==")), (
+                f"{pin}: {requirement}"
+            )
+
+
 def test_the_licence_is_apache() -> None:
     text = (ROOT / "LICENSE").read_text()
     assert "Apache License" in text and "Version 2.0, January 2004" in text
