@@ -21,7 +21,7 @@ HUB_NAMES = """
     CUDAProperties Device KernelizeFallback LayerRepository LocalLayerRepository ROCMProperties get_kernel kernelize
     register_kernel_mapping replace_kernel_forward_from_hub use_kernel_mapping
 """
-"""What transformers imports from Hugging Face's package `kernels`."""
+"""Names that transformers imports from Hugging Face's package `kernels`."""
 
 
 @pytest.fixture
