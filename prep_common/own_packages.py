@@ -14,6 +14,7 @@ beside it. docs/installation.md lists the cases.
 from __future__ import annotations
 
 import runpy
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -134,7 +135,13 @@ def run_module() -> None:
 
 
 def run_command() -> None:
-    """Run the `prep` command. Entry point of the console script, since no file can hide prep_common."""
+    """Run the `prep` command. Entry point of the console script, since no file can hide prep_common.
+
+    Until the modules of the command line are imported, Ctrl-C ends the process without a traceback.
+    """
+    interrupted = signal.getsignal(signal.SIGINT)
+    if interrupted is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     claim(*PACKAGES)
     try:
         check_installation("kernels")

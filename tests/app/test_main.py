@@ -51,7 +51,7 @@ def test_no_help_page_imports_torch() -> None:
 
 def test_ctrl_c_during_the_imports_shows_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    program = "from app.entry import main; main()"
+    program = "from prep_common.own_packages import run_command; run_command()"
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     result = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
     assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
