@@ -74,6 +74,7 @@ COMMANDS = {
     "new": Entry("app.cli.new", "Write the skeleton of a question, a lab, a command ...", CARE),
     "state": Entry("app.cli.state", "Export, import, back up or reset your answers.", CARE),
     "doctor": Entry("app.cli.doctor", "Check this installation and machine.", CARE),
+    "site": Entry("app.cli.site", "Build and show the documentation as a site.", CARE),
     "test": Entry("app.cli.test", "Run the linters and the tests.", CARE),
     "version": Entry("app.cli.doctor", "Print the versions of prep, Python and PyTorch.", CARE),
 }

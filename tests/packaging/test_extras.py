@@ -54,6 +54,7 @@ PROMISES = {
     "cards": ["genanki", "fpdf", "quizzes.cards.anki", "quizzes.cards.pdf"],
     "otel": ["engine.server.tracing"],
     "plot": ["vl_convert"],
+    "site": ["app.site.build", "app.site.settings", "material", "mkdocstrings_handlers.python"],
     "structured": ["engine.grammar.xgrammar_backend", "xgrammar"],
 }  # fmt: skip
 """Extra -> modules that its commands import, besides those of app/cli."""

@@ -1,0 +1,1 @@
+"""Documentation site: the pages, lessons with their outputs, sources, API reference. `prep site` builds it."""
