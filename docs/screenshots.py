@@ -1,4 +1,4 @@
-"""The pictures of the workbench in the README, taken from it:
+"""The pictures of the workbench in README.md and docs/debugger_tour.md, taken from it:
 
     python docs/screenshots.py            all of them, into docs/
     python docs/screenshots.py kernel     one of them
@@ -69,7 +69,7 @@ SHOTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Take the README's pictures of the workbench.")
+    parser = argparse.ArgumentParser(description="Take the pictures of the workbench.")
     parser.add_argument("names", nargs="*", help=f"which: {', '.join(SHOTS)} (all)")
     parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder (docs/)")
     wanted = parser.parse_args()

@@ -1,7 +1,7 @@
 """Commands that pages and help texts show: all of them parse, and (slow) those of the pages run.
 
-A page shows commands to run in fences that start with ```sh: one per line, a comment after two spaces. The README also
-shows some in the last column of its table of features. Other fences hold transcripts and templates.
+A page shows commands to run in fences that start with ```sh: one per line, a comment after two spaces. Two pages
+also show some in the last column of a table. Other fences hold transcripts and templates.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def commands(page: str) -> list[str]:
     found = []
     for fence in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         found += [re.split(r"  +|\s#\s", line.strip())[0] for line in fence.splitlines() if line.strip()]
-    if page == "README.md":
-        found += re.findall(r"\| `(prep [^`]+)` \|$", text, re.MULTILINE)
+    if page in ("README.md", "docs/features.md"):
+        found += re.findall(r"\| `((?:\./)?prep [^`]+)` \|$", text, re.MULTILINE)
     return [command for command in found if not any(mark in command for mark in ELSEWHERE)]
 
 

@@ -46,9 +46,20 @@ def lines(*patterns: str) -> int:
     return sum(file.read_text().count("\n") for file in files)
 
 
-def test_the_sizes_in_the_readme_are_true() -> None:
+MOST_LINES = 180
+
+
+def test_the_readme_is_short_and_leads_to_every_page() -> None:
+    """It links the pages of docs/ and of the folders at the top; each of these leads to the pages below it."""
     readme = (ROOT / "README.md").read_text()
-    order = readme.split("Then read in this order")[1].split("The code is organised in layers")[0]
+    assert readme.count("\n") <= MOST_LINES
+    top = [page for page in PAGES if re.fullmatch(r"docs/[^/]+|\w+/README\.md|[A-Z]+\.md", page)]
+    assert len(top) > 12 and set(top) - {"README.md"} <= set(LINK.findall(readme))
+
+
+def test_the_sizes_on_the_page_of_the_reading_order_are_true() -> None:
+    readme = (ROOT / "docs" / "reading_the_code.md").read_text()
+    order = readme.split("Then read in this order")[1].split("How much there is to read")[0]
     reading = re.findall(r"`([\w/]+\.(?:py|cpp))`", order)
     assert len(reading) >= 15
     true = [
@@ -62,7 +73,7 @@ def test_the_sizes_in_the_readme_are_true() -> None:
     told = [int(number.replace(",", "")) for number in re.findall(r"\| ([\d,]+) \|", table)]
     assert len(told) == len(true)
     for said, counted in zip(told, true, strict=True):
-        assert said == pytest.approx(counted, rel=0.05), f"README says {said:,}, the tree has {counted:,}"
+        assert said == pytest.approx(counted, rel=0.05), f"the page says {said:,}, the tree has {counted:,}"
 
 
 def grep(pattern: str) -> str:

@@ -1,4 +1,4 @@
-"""The README's pictures: there, taken by the script, small enough for a slow line."""
+"""The pictures of the README and of the debugger's tour: there, taken by the script, small enough for a slow line."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def size_of(picture: Path) -> tuple[int, int]:
         return image.size
 
 
-def test_every_picture_of_the_readme_is_one_that_the_script_takes() -> None:
-    readme = (ROOT / "README.md").read_text()
-    shown = dict(re.findall(r"!\[([^\]]+)\]\(docs/(\w+\.(?:png|webp))\)", readme))
+def test_every_picture_of_the_pages_is_one_that_the_script_takes() -> None:
+    pages = "".join((ROOT / name).read_text() for name in ("README.md", "docs/debugger_tour.md"))
+    shown = dict(re.findall(r"!\[([^\]]+)\]\((?:docs/)?(\w+\.(?:png|webp))\)", pages))
     shots = script().SHOTS
     assert set(shown.values()) == {f"{name}{shot.suffix}" for name, shot in shots.items()}
     assert all(len(alt) > 40 for alt in shown), "who cannot see a picture is told what it shows"
