@@ -40,6 +40,8 @@ FRAME_MS = 850
 WORDS = "words"
 """Key of the words of the page in a PNG; a WebP has them as XMP."""
 SCRIPT_IS_DONE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+OPAQUE = "[data-stale] { opacity: 1 !important; transition: none !important; }"
+"""Streamlit dims parts of a page whose script runs again, which would flicker in the animation."""
 
 
 class Shot(NamedTuple):
@@ -110,6 +112,7 @@ def frame(page: Page) -> tuple[Image.Image, str]:
 
 def film(page: Page, middle: int, steps: range, target: Path) -> None:
     """Take one picture per step, from the one at `middle`, and save them as an animation."""
+    page.add_style_tag(content=OPAQUE)
     for _ in range(-steps.start):
         page.keyboard.press("ArrowLeft")
     frames, words = [], []

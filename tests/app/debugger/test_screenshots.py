@@ -48,6 +48,18 @@ def test_every_picture_of_the_pages_is_one_that_the_script_takes() -> None:
         assert picture.stat().st_size <= script().MOST_BYTES[shot.suffix]
 
 
+def test_no_frame_of_the_animation_is_dimmed() -> None:
+    """Streamlit dims a page whose script runs again; a reader sees that as flicker."""
+    from PIL import ImageStat
+
+    with Image.open(ROOT / "docs" / "step.webp") as film:
+        shades = []
+        for index in range(film.n_frames):
+            film.seek(index)
+            shades.append(ImageStat.Stat(film.convert("L")).mean[0])
+    assert len(shades) == 20 and max(shades) < 1.2 * min(shades), shades
+
+
 ROUNDING = re.compile(r"\d(\.\d+)?e-\d+")
 """Differences of two ways to compute the same, which depend on the processor."""
 
