@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import subprocess
 import tempfile
@@ -16,7 +17,7 @@ from typing import Any
 
 from app.site.lessons import notebook_page
 from app.site.pages import PICTURES, Tree, source_page, title, translate
-from app.site.reference import reference_pages
+from app.site.reference import PACKAGES, reference_pages
 
 STYLE = Path(__file__).with_name("style.css")
 LISTING = ".prep-site.json"
@@ -98,11 +99,17 @@ def write(path: Path, text: str) -> None:
 def navigation(pages: Path) -> list[dict[str, Any]]:
     """Return the navigation for mkdocs: sections, and pages in them by folder. Pages of sources are not in it."""
     names = (str(path.relative_to(pages).with_suffix("")) for path in pages.rglob("*.md"))
-    listed = [f"{name}.md" for name in sorted(names) if not name.startswith("source/")]
+    listed = [f"{name}.md" for name in sorted(names, key=rank) if not name.startswith("source/")]
     return [
         {section: nested([page for start in starts for page in listed if page.startswith(start)], pages)}
         for section, starts in SECTIONS.items()
     ]
+
+
+def rank(page: str) -> tuple[int, str]:
+    """Return the key that sorts pages: by name, and those of the reference as it lists packages."""
+    package = re.split(r"[/.]", page)[1] if page.startswith("api/") else ""
+    return PACKAGES.index(package) if package in PACKAGES else -1, page
 
 
 def nested(paths: list[str], pages: Path) -> list[dict[str, Any]]:
@@ -115,7 +122,8 @@ def nested(paths: list[str], pages: Path) -> list[dict[str, Any]]:
     for top, group in groups.items():
         group.sort(key=lambda path: not path.endswith(f"{top}/README.md"))
         items = [{label(path, pages): path} for path in group]
-        entries += items if len(groups) == 1 or len(items) == 1 else [{top: items}]
+        flat = len(groups) == 1 or len(items) == 1 or top == "docs"
+        entries += items if flat else [{top: items}]
     return entries
 
 

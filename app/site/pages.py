@@ -103,7 +103,7 @@ def outside_fences(text: str, change: Callable[[str], str]) -> str:
 
 def source_page(tree: Tree, path: str) -> str:
     """Return a page that shows a file, or lists a folder that has no README.md."""
-    head = f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n"
+    head = f"---\nsearch:\n  exclude: true\n---\n\n# `{path}`\n\n"
     if path in tree.folders:
         return head + folder_table(tree, path)
     size = (tree.root / path).stat().st_size
@@ -132,7 +132,7 @@ def folder_table(tree: Tree, folder: str) -> str:
         path = f"{folder}/{name}"
         shown = path in tree.folders or name.endswith(CODE)
         place = tree.place(path) if shown else None
-        cell = f"[{name}]({relative(page, place)})" if place else name
+        cell = f"[`{name}`]({relative(page, place)})" if place else f"`{name}`"
         rows.append(f"| {cell} | {summary(tree.root / path)} |")
     return "\n".join(rows) + "\n"
 

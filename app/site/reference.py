@@ -6,7 +6,7 @@ import ast
 
 from app.site.pages import Tree, relative
 
-PACKAGES = ("prep_common", "kernels", "engine", "quizzes", "lessons", "interview", "app")
+PACKAGES = ("engine", "kernels", "quizzes", "lessons", "interview", "app", "prep_common")
 
 
 def exported(source: str) -> list[str]:
@@ -35,9 +35,12 @@ def exported(source: str) -> list[str]:
 def exports(tree: Tree) -> dict[str, list[str]]:
     """Return package -> names that it exports, for packages that export any."""
     found = {}
-    for file in sorted(tree.files):
-        if file.endswith("/__init__.py") and file.partition("/")[0] in PACKAGES:
+    files = [file for file in sorted(tree.files) if file.endswith("/__init__.py")]
+    for top in PACKAGES:
+        for file in files:
             package = file.removesuffix("/__init__.py").replace("/", ".")
+            if package.partition(".")[0] != top:
+                continue
             if names := exported((tree.root / file).read_text(encoding="utf-8")):
                 found[package] = names
     return found

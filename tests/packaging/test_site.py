@@ -70,7 +70,7 @@ def test_a_source_page_shows_what_is_in_the_file(tmp_path: Path) -> None:
     tree = small_tree(tmp_path, a__x_py='"""Fence: ``` inside. More."""\n', a__data_yaml="answer: 1\n")
     assert '````python linenums="1"\n"""Fence' in source_page(tree, "a/x.py")
     listed = source_page(tree, "a")
-    assert "[x.py](x.py.md) | Fence: ``` inside. |" in listed and "| data.yaml |" in listed
+    assert "[`x.py`](x.py.md) | Fence: ``` inside. |" in listed and "| `data.yaml` |" in listed
 
 
 def test_exported_names_are_those_a_reader_may_import() -> None:
