@@ -7,6 +7,7 @@ A file leads to
   together, f"lessons.{lab}.checks", to the folders of all modules with such names;
 - all modules of its folder, if it looks for them at run time; a test that looks for files, also those of each folder
   that it names;
+- all pages, if it is a test that names the pattern "*.md";
 - the commands of `prep` that it names, if it or what it leads to starts `prep`; a test also the fixtures of its folder.
 A file to which nothing leads (data, the solution of a lab) belongs to the modules of the nearest folder above it that
 has any, and to those above that. What all tests share (`SHARED`) leads everywhere.
@@ -35,6 +36,8 @@ SELECTS = ("tests/conftest.py", "tests/reach.py", "tests/import_graph.py")
 """Files that select tests: they name every part, and use none."""
 SILENT = ("CHANGELOG.md", "LICENSE", "tests/last_green.json", ".gitignore")
 """Files that no slow test reads."""
+MARKDOWN = "*.md"
+"""Node of the graph for all pages: a test that names this pattern reads them."""
 LOOKS = frozenset({"glob", "rglob", "iterdir"})
 """Methods that find files by their names at run time."""
 STARTS = ("subprocess", "prep_common.child_process", "multiprocessing")
@@ -93,7 +96,7 @@ def reached(files: Iterable[str], graph: Graph | None = None) -> frozenset[str] 
 
 def _starts(file: str, graph: Graph, back: Graph) -> set[str]:
     """Return the file, its package, and if nothing leads to it, the modules of the nearest folders with any."""
-    found = {file, around(file)}
+    found = {file, around(file), MARKDOWN} if file.endswith(".md") else {file, around(file)}
     if Path(file).name.startswith("test_") or file in back and file in graph:
         return found
     for folder in list(Path(file).parents)[:-1]:
@@ -186,6 +189,8 @@ class Tree:
             found |= {file for word in source.words for file in self._named(word, source.folder)}
         if source.starts_prep:
             found.add(PREP)
+        if source.is_test and MARKDOWN in source.words:
+            found.add(MARKDOWN)
         if source.is_test:
             fixtures = f"{source.folder}/conftest.py"
             found |= {fixtures} & self.of_file.keys()

@@ -30,7 +30,8 @@ def graph() -> Graph:
         ("lessons/labs/sampler/solution.py", "lessons/test_labs lessons/test_hostile_labs"),
         ("app/debugger/step_view/block_map.js", "app/debugger/test_canvas_scales_browser"),
         ("kernels/cpu/attention.cpp", "kernels/test_cpu_attention differential/test_shop_tokens"),
-        ("README.md", "packaging/test_commands_on_pages"),
+        ("README.md", "packaging/test_commands_on_pages packaging/test_site"),
+        ("docs/speed.md", "packaging/test_commands_on_pages packaging/test_site"),
     ],
 )
 def test_a_change_selects_the_slow_tests_that_it_can_reach(graph: Graph, file: str, tests: str) -> None:

@@ -183,6 +183,8 @@ def page_of(file: Path) -> Page:
 def test_no_link_of_the_site_is_broken(site: Path) -> None:
     broken = []
     assert sum(1 for _ in site.rglob("*.html")) > 300
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")}
+    assert pages <= {page.stem for page in (site / "docs").glob("*.html")}
     for file in site.rglob("*.html"):
         if file.name == "404.html":  # its links are absolute, because it appears at any address
             continue
