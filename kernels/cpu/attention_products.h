@@ -39,7 +39,7 @@ struct RowsListed {
 // Adds a word of every row of a times a row of b.
 template <int ROWS, int VECTORS>
 ALWAYS_INLINE void add_word(Tile<ROWS, VECTORS>& tile, const float* a, int64_t a_stride, const vfloat (&b)[VECTORS]) {
-    tile.multiply_add(a, a_stride, b);
+    tile.add(a, a_stride, b);
 }
 template <int ROWS, int VECTORS>
 ALWAYS_INLINE void add_word(Tile<ROWS, VECTORS>& tile, const bfloat16* a, int64_t a_stride,

@@ -33,6 +33,7 @@ from kernels.cpu.compile import (
     compile_library,
     no_place,
     sha256,
+    sources,
 )
 from prep_common.paths import built_dir
 
@@ -82,11 +83,17 @@ def load_library() -> Library:
 
 
 def function(name: str, signature: str, returns: str | None = None) -> Any:
-    """A C function. One letter for each argument, and for the result: p pointer, l int64, f float."""
+    """A C function, in the form that this processor runs fastest (`arm/forms.cpp`).
+
+    One letter for each argument, and for the result: p pointer, l int64, f float.
+    """
     types: dict[str, Any] = {"p": ctypes.c_void_p, "l": ctypes.c_int64, "f": ctypes.c_float}
     handle = load_library().handle
     if handle is None:
         raise BuildError(f"the C++ kernels are not available: {load_library().problem}")
+    if choose := getattr(handle, "fastest_form", None):
+        choose.restype = ctypes.c_char_p
+        name = choose(name.encode()).decode()
     bound = handle[name]
     bound.argtypes = [types[letter] for letter in signature]
     bound.restype = None if returns is None else types[returns]
@@ -170,7 +177,7 @@ def build_key(compiler: str) -> str:
     openmp = runtime and (Path(runtime).name, sha256(Path(runtime)))
     for part in (FLAGS, sorted(UNROLLED), str(real), stat.st_size, stat.st_mtime_ns, _processor(), openmp):
         digest.update(repr(part).encode())
-    for source in sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")]):
+    for source in sorted([*sources(SOURCES), *SOURCES.glob("*.h"), *SOURCES.glob("arm/*.h")]):
         digest.update(source.name.encode() + source.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,13 @@ from typing import IO, Any
 
 from prep_common.processors import num_processors
 
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wall")
+ARM = ("aarch64", "arm64")
+"""Names of 64-bit ARM on Linux and on macOS."""
+PORTABLE_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wall")
+IS_ARM = platform.machine() in ARM
+FLAGS = PORTABLE_FLAGS if IS_ARM else (*PORTABLE_FLAGS, "-march=native")
+ARM_FORMS = {"bf16": "+bf16", "dotprod": "+dotprod", "i8mm": "+dotprod+i8mm", "forms": ""}
+"""Extensions that a file in `arm/` may use, by the end of its name; `arm/forms.cpp` tells when."""
 UNROLLED = frozenset({"attention.cpp", "gemm.cpp", "gemm_bf16.cpp", "int4.cpp", "int8.cpp"})
 """Sources whose inner loops are unrolled by templates and pragmas. They compile with -O2, at which GCC takes a tenth of
 the time and makes code of the same speed."""
@@ -140,13 +147,13 @@ def _openmp_flags(compiler: str, runtime: str | None) -> tuple[str, ...]:
 
 def _compile(target: Target, folder: Path) -> None:
     compiler, runtime = target.compiler, target.runtime
-    sources = sorted(Path(target.sources).glob("*.cpp"))
-    print(f"prep: compiling {len(sources)} CPU kernels with {compiler} (once)", file=sys.stderr, flush=True)
+    files = sources(Path(target.sources))
+    print(f"prep: compiling {len(files)} CPU kernels with {compiler} (once)", file=sys.stderr, flush=True)
     openmp = _openmp_flags(compiler, runtime)
-    objects = [folder / f"{source.stem}.o" for source in sources]
+    objects = [folder / f"{source.stem}.o" for source in files]
     commands = [
-        [compiler, *_flags(source), *openmp, "-c", str(source), "-o", str(made)]
-        for source, made in zip(sources, objects, strict=True)
+        [compiler, *flags(source), *openmp, "-c", str(source), "-o", str(made)]
+        for source, made in zip(files, objects, strict=True)
     ]
     _run_all(commands)
     libraries = [runtime] if runtime else []  # named, not by -fopenmp, which would bring a second runtime
@@ -155,8 +162,19 @@ def _compile(target: Target, folder: Path) -> None:
         made.unlink()
 
 
-def _flags(source: Path) -> list[str]:
-    return ["-O2" if flag == "-O3" and source.name in UNROLLED else flag for flag in FLAGS]
+def sources(folder: Path, is_arm: bool = IS_ARM) -> list[Path]:
+    """Return the files to compile."""
+    return sorted([*folder.glob("*.cpp"), *(folder.glob("arm/*.cpp") if is_arm else ())])
+
+
+def flags(source: Path, common: tuple[str, ...] | None = None) -> list[str]:
+    """Return the compiler options of one source; common: those of all, by default FLAGS."""
+    is_form = source.parent.name == "arm"
+    is_unrolled = is_form or source.name in UNROLLED
+    own = ["-O2" if flag == "-O3" and is_unrolled else flag for flag in common or FLAGS]
+    if is_form and (extensions := ARM_FORMS[source.stem.rpartition("_")[2]]):
+        own.append(f"-march=armv8.2-a{extensions}")
+    return own
 
 
 def _run_all(commands: list[list[str]]) -> None:

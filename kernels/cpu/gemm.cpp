@@ -59,7 +59,7 @@ struct Panels {
                 // One line of a depth; of an fp32 panel, the other one comes as quickly without asking.
                 if (PANELS > 1) ask(from + BYTES_AHEAD / sizeof *from);
             }
-            tile.multiply_add(x + k, p.x_stride, w);
+            tile.add(x + k, p.x_stride, w);
         }
         p.store_tile(tile, first, panel);
     }

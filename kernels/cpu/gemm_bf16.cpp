@@ -12,6 +12,7 @@
 #include "graph.h"
 #include "norm_gemm.h"
 #include "pairs.h"
+#include "squares.h"
 
 namespace {
 
@@ -35,10 +36,16 @@ struct Pairs {
                 if (PANELS > 1) ask(from + BYTES_AHEAD / sizeof *from);
             }
         };
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+        add_words<AddPairs>(tile.sums, x, p.x_stride * sizeof *x, whole, [&](int64_t pair, int v) {
+            return load_pairs(panels + (v / 2 * num_pairs + pair) * PANEL + v % 2 * LANES);
+        });
+#else
         for (int64_t pair = 0; pair < whole; pair++) {
             read(pair);
             add_pairs(tile, x + 2 * pair, p.x_stride, w);
         }
+#endif
         if (whole < num_pairs) {
             read(whole);
             add_last(tile, x + 2 * whole, p.x_stride, w);

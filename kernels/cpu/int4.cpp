@@ -66,7 +66,7 @@ struct Numbers<float> {
     template <int ROWS, int VECTORS>
     static ALWAYS_INLINE void multiply_add(Tile<ROWS, VECTORS>& tile, const float* x, int64_t stride,
                                            const vfloat (&w)[VECTORS]) {
-        tile.multiply_add(x, stride, w);
+        tile.add(x, stride, w);
     }
 
 #if defined(__AVX512F__)

@@ -16,6 +16,7 @@
 #include "gemm.h"
 #include "graph.h"
 #include "quantised.h"
+#include "squares.h"
 
 namespace {
 
@@ -51,6 +52,14 @@ struct Panels {
 #pragma GCC unroll 16
             for (int row = 0; row < ROWS; row++) sums[row][v] = (vint)(total * -uint32_t{X_OFFSET});
         }
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+        static_assert(X_OFFSET == 0, "the sums begin with 0");
+        add_words<AddBytes>(sums, x, p.x_stride, p.depth / STEP, [&](int64_t word, int v) {
+            const int32_t* from = codes + v / 2 * panel_words + word * PANEL + v % 2 * LANES;
+            ask(reinterpret_cast<const char*>(from) + PREFETCH_BYTES);
+            return load_word(from);
+        });
+#else
         for (int64_t k = 0; k < p.depth; k += STEP, codes += PANEL) {
             vint w[VECTORS];
 #pragma GCC unroll 8
@@ -67,6 +76,7 @@ struct Panels {
                 for (int v = 0; v < VECTORS; v++) sums[row][v] = add_bytes(sums[row][v], bytes, w[v]);
             }
         }
+#endif
         vfloat y[ROWS][VECTORS];
 #pragma GCC unroll 16
         for (int row = 0; row < ROWS; row++)

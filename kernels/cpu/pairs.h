@@ -6,7 +6,8 @@
 //
 // AVX512-BF16 does this with one instruction (vdpbf16ps): twice the products of an fp32 multiply-add. It
 // rounds to nearest even whatever the mode of the thread is, and takes subnormal numbers, below 1.2e-38, for 0.
-// Elsewhere two multiply-adds do it in the same order; they round in the same places and keep subnormal numbers.
+// Elsewhere two multiply-adds do it in the same order; they round in the same places and keep subnormal numbers. ARM's
+// bfdot adds a0 b0 + a1 b1, rounded to odd, and takes subnormal numbers for 0.
 #pragma once
 
 #include <algorithm>
@@ -52,11 +53,23 @@ ALWAYS_INLINE vfloat odd_of(vint pairs) {
 ALWAYS_INLINE vfloat add_products(vfloat sum, int32_t a, vint b) {
 #if defined(__AVX512BF16__)
     return (vfloat)_mm512_dpbf16_ps((__m512)sum, (__m512bh)splat_int(a), (__m512bh)b);
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    return (vfloat)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)splat_int(a), (bfloat16x8_t)b);
 #else
     const vint pair = splat_int(a);
     return multiply_add(even_of(pair), even_of(b), multiply_add(odd_of(pair), odd_of(b), sum));
 #endif
 }
+
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+// For `squares.h`.
+struct AddPairs {
+    static ALWAYS_INLINE vfloat word(vfloat sum, int32_t a, vint b) { return add_products(sum, a, b); }
+    static ALWAYS_INLINE vfloat square(vfloat square, vint a, vint b) {
+        return (vfloat)vbfmmlaq_f32((float32x4_t)square, (bfloat16x8_t)a, (bfloat16x8_t)b);
+    }
+};
+#endif
 
 // tile.sums[row] += the pair at a + row * stride (in numbers) times b
 template <int ROWS, int VECTORS>

@@ -23,7 +23,7 @@
 #include <thread>
 
 #if defined(_OPENMP)
-#include <omp.h>
+extern "C" int omp_get_max_threads();  // declared here: Apple's compiler has no omp.h, though torch has the library
 #endif
 
 namespace {

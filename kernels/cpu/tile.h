@@ -27,12 +27,12 @@ struct Tile {
     }
 
     // sums[row] += a[row * stride] * b
-    ALWAYS_INLINE void multiply_add(const float* a, int64_t stride, const vfloat (&b)[VECTORS]) {
+    ALWAYS_INLINE void add(const float* a, int64_t stride, const vfloat (&b)[VECTORS]) {
 #pragma GCC unroll 16
         for (int row = 0; row < ROWS; row++)
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++)
-                sums[row][v] = ::multiply_add(splat(a[row * stride]), b[v], sums[row][v]);
+                sums[row][v] = multiply_add(splat(a[row * stride]), b[v], sums[row][v]);
     }
 };
 

@@ -13,6 +13,8 @@
 
 #if defined(__AVX512F__) || defined(__FMA__) || defined(__F16C__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #if defined(__AVX512F__)
@@ -23,7 +25,11 @@ constexpr int LANES = 8;
 constexpr int VECTOR_REGISTERS = 16;
 #else
 constexpr int LANES = 4;
+#if defined(__aarch64__)
+constexpr int VECTOR_REGISTERS = 32;
+#else
 constexpr int VECTOR_REGISTERS = 16;
+#endif
 #endif
 
 typedef float vfloat __attribute__((vector_size(4 * LANES)));
@@ -33,7 +39,11 @@ typedef uint16_t vhalf __attribute__((vector_size(2 * LANES)));
 
 // float16 and bfloat16 are storage types here: loaded as float, rounded to nearest even when stored. As a bfloat16 a
 // subnormal number, below 1.2e-38, is stored as a zero of its sign: so does the instruction of AVX512-BF16.
+#if defined(__aarch64__)
+typedef __fp16 float16;  // GCC 12 has no _Float16 in C++ for ARM
+#else
 typedef _Float16 float16;
+#endif
 struct bfloat16 {
     uint16_t bits;
 };
@@ -78,6 +88,8 @@ inline __attribute__((always_inline)) vfloat multiply_add(vfloat x, vfloat y, vf
     return (vfloat)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)sum);
 #elif defined(__FMA__)
     return (vfloat)_mm256_fmadd_ps((__m256)x, (__m256)y, (__m256)sum);
+#elif defined(__aarch64__)
+    return (vfloat)vfmaq_f32((float32x4_t)sum, (float32x4_t)x, (float32x4_t)y);
 #else
     return x * y + sum;
 #endif
@@ -113,6 +125,8 @@ inline vfloat load(const float16* from) {
     return (vfloat)_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 #elif defined(__F16C__) && defined(__AVX__)
     return (vfloat)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#elif defined(__aarch64__)
+    return (vfloat)vcvt_f32_f16(vld1_f16(from));
 #else
     vfloat x{};
     for (int i = 0; i < LANES; i++) x[i] = static_cast<float>(from[i]);

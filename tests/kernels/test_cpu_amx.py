@@ -116,7 +116,7 @@ def test_tiles_that_compute_something_else_are_not_used(tmp_path: Path, vectors:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="an x86-64 compiler")
 def test_it_compiles_to_the_instructions(tmp_path: Path) -> None:
     target = tmp_path / "gemm_bf16.s"
-    flags = ["-march=sapphirerapids" if flag == "-march=native" else flag for flag in compile._flags(SOURCE)]
+    flags = ["-march=sapphirerapids" if flag == "-march=native" else flag for flag in compile.flags(SOURCE)]
     done = subprocess.run(
         [build.find_compiler(), *flags, "-fopenmp", "-S", str(SOURCE), "-o", str(target)],
         capture_output=True,

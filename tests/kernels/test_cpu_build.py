@@ -363,6 +363,27 @@ def test_the_kernels_are_right_on_older_processors(march: str, lanes: int, tmp_p
     assert finished.stdout == f"{lanes}\n"
 
 
+@needs_compiler
+def test_a_kernel_is_looked_up_in_the_form_that_the_library_names(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the library for ARM names forms."""
+    monkeypatch.setattr(build, "load_library", load)
+    assert build.function("answer", "", returns="l")() == 42
+    choice = 'extern "C" const char* fastest_form(const char*) { return "better"; }'
+    (small / "forms.cpp").write_text(f'extern "C" long better() {{ return 43; }}\n{choice}\n')
+    assert build.function("answer", "", returns="l")() == 43
+
+
+def test_files_for_arm_are_compiled_there_only_and_each_for_its_instructions(tmp_path: Path) -> None:
+    on_x86, on_arm = (compile.sources(build.SOURCES, is_arm) for is_arm in (False, True))
+    own = [source for source in on_arm if source not in on_x86]
+    assert {source.stem.rpartition("_")[2] for source in own} == compile.ARM_FORMS.keys()
+    options = {source.name: compile.flags(source, compile.PORTABLE_FLAGS)[-1] for source in own}
+    assert options["int8_i8mm.cpp"] == "-march=armv8.2-a+dotprod+i8mm" and options["forms.cpp"] == "-Wall"
+    assert "-march=native" not in compile.PORTABLE_FLAGS
+
+
 def test_clones_share_one_compiled_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each clone has a PyTorch of its own, and with it the same OpenMP library under another path."""
     compiler = build.find_compiler()
