@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from app.debugger.trace_record import NO_OUTPUT, RecordReader
 from app.debugger.trace_text import member_near, members
 from engine.trace.format import BLOCK_EVENTS, TraceError
+from prep_common.platforms import can_fork
 
 PARALLEL_BYTES = 4 << 20
 """Larger files are read by two processes; for smaller ones starting a process costs more than it saves."""
@@ -202,7 +203,7 @@ def scan_file(path: Path, max_text_bytes: int) -> list[Scan]:
     """
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         stop = _end_of_window(data, max_text_bytes)
-        middle = member_near(data, stop // 2) if stop > PARALLEL_BYTES else stop
+        middle = member_near(data, stop // 2) if stop > PARALLEL_BYTES and can_fork() else stop
         if not 0 < middle < stop:
             return [_scan(data, 0, stop)]
     with get_context("fork").Pool(1) as pool:
