@@ -13,13 +13,12 @@ from tempfile import TemporaryDirectory
 
 from kernels.compile_report import ARCHITECTURES, KernelReport, parse_ptxas
 from kernels.cpu.build import find_compiler
-from kernels.cpu.compile import FLAGS, BuildError
+from kernels.cpu.compile import FLAGS, BuildError, NoPlace
 from kernels.cuda import compile as nvrtc
 from kernels.cuda.shim.build import FLAGS as SHIM_FLAGS
+from kernels.cuda.shim.build import WATCHED, watching_runtime
 
 CPU = Path(__file__).parent / "cpu"
-WATCHED = ["-fsanitize=thread", "-nodefaultlibs"]
-"""Call a function before each access to memory, one of shim/races.cpp and not of the compiler's library."""
 LIBRARIES = ["-lstdc++", "-lm", "-lc", "-lgcc_s"]
 
 __all__ = ["BuildError", "CompilePlan", "cpp_plan", "cuda_plan", "cuda_reports"]
@@ -32,7 +31,7 @@ class CompilePlan:
     command: list[str]
     files: dict[str, str]
     readable: list[str]
-    """Folders that it reads beside the system's."""
+    """Folders and files that it reads beside the system's."""
 
 
 def cpp_plan(source: str, names: Sequence[str], beside: Mapping[str, str] | None = None) -> CompilePlan:
@@ -50,12 +49,16 @@ def cpp_plan(source: str, names: Sequence[str], beside: Mapping[str, str] | None
 def cuda_plan(source: str, names: Sequence[str], beside: Mapping[str, str] | None = None) -> CompilePlan:
     """CUDA C++ with the kernels `names`, for the host shim, which watches for races. Raises as `cpp_plan`."""
     folder = nvrtc.source_folder()
+    try:
+        shim = [str(watching_runtime())]
+    except NoPlace:  # nothing can be kept
+        shim = [str(folder / "shim" / name) for name in ("runtime.cpp", "races.cpp")]
     exports = "".join(f"SHIM_EXPORT({name})\n" for name in names)
     unit = f'#include "learner.cu"\n#include "shim/export.h"\n{exports}'
-    shim = [str(folder / "shim" / name) for name in ("runtime.cpp", "races.cpp")]
-    options = [*SHIM_FLAGS, *WATCHED, "-DPREP_HOST_SHIM", f"-I{folder}", "unit.cpp", *(beside or {}), *shim]
     files = {"learner.cu": source, "unit.cpp": unit, **(beside or {})}
-    return CompilePlan([find_compiler(), *options, *LIBRARIES, "-o", "kernel.so"], files, [str(folder)])
+    made = ["-shared", "-DPREP_HOST_SHIM", f"-I{folder}", "unit.cpp", *(beside or {}), *shim, *LIBRARIES]
+    command = [find_compiler(), *SHIM_FLAGS, *WATCHED, *made, "-o", "kernel.so"]
+    return CompilePlan(command, files, [str(folder), *shim])
 
 
 def cuda_reports(source: str, name: str, threads: int, shared_bytes: int) -> list[KernelReport]:

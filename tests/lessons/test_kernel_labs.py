@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from app.cli.main import app
 from kernels import INSTALL_COMPILERS
 from kernels.compile_report import KernelReport
+from kernels.outside_sources import cuda_plan
 from lessons.course import native_guest
 from lessons.course.checking import run_checks
 from lessons.course.gpu_report import widest_access
@@ -89,6 +91,17 @@ def test_a_fault_that_no_result_shows_is_told(lab: Lab, why: str, said: str) -> 
     wrong = next(each for each in mutants(lab) if each.why == why)
     [result] = run_checks(lab.number, wrong.source, only=wrong.check).results
     assert not result.ok and said in result.why, result.why
+
+
+def test_the_shim_is_compiled_once_and_again_where_nothing_can_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = cuda_plan(solution(CUDA.number), CUDA.exercise.objects)
+    assert not any("races.cpp" in word for word in kept.command)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PREP_CACHE", str(tmp_path / "file" / "cache"))
+    report = run_checks(CUDA.number, f"{solution(CUDA.number)}// not compiled\n", only="no_two_threads_race")
+    assert report.ok, report
 
 
 def test_the_interpreter_takes_a_mask_of_two_conditions() -> None:

@@ -1,9 +1,10 @@
 """Compile a `.cu` file as C++ and load it: the kernels as functions of a shared library.
 
-    runtime.cpp --g++--> runtime.so          the scheduler of the fibers, once
-    norm.cu + export.h --g++--> norm.so      for every combination of defines
+    runtime.cpp --g++--> runtime.so               the scheduler of the fibers, once
+    norm.cu + export.h --g++--> norm.so           for every combination of defines
+    runtime.cpp + races.cpp --g++--> watched.o    for kernels of learners, once
 
-Both are kept in the user's cache under a key that covers sources, defines, flags and compiler.
+All are kept in the user's cache under a key that covers sources, defines, flags and compiler.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from kernels.cpu.build import cache_folder, find_compiler
 from kernels.cpu.compile import COMPILE_TIMEOUT_S, BuildError, no_place, scratch_folder
 from kernels.cuda.compile import Defines, source_folder
 
-FLAGS = (
-    "-std=c++17 -O1 -fPIC -shared -ffp-contract=off -fno-strict-aliasing -Wall -Wno-unknown-pragmas".split()
-)
+FLAGS = "-std=c++17 -O1 -fPIC -ffp-contract=off -fno-strict-aliasing -Wall -Wno-unknown-pragmas".split()
+WATCHED = ["-fsanitize=thread", "-nodefaultlibs"]
+"""Call a function before each access to memory, one of races.cpp and not of the compiler's library."""
 
 _running = Lock()
 """Shared memory and the fibers are globals of the libraries: one launch at a time."""
@@ -92,7 +93,8 @@ def _library(source: str, kernel: str, defines: Defines, folder: Path) -> ctypes
     sources = [path.read_text() for path in sorted([*folder.glob("*.cu*"), *folder.glob("shim/*.h")])]
     options = ["-DPREP_HOST_SHIM", *(f"-D{name}={value}" for name, value in defines), f"-I{folder}"]
     key = _key(compiler, unit, defines, str(runtime), *sources)
-    return ctypes.CDLL(str(_compiled(compiler, f"{kernel}-{key}", unit, [*options, str(runtime)])))
+    options = ["-shared", *options, str(runtime)]
+    return ctypes.CDLL(str(_compiled(compiler, f"{kernel}-{key}.so", unit, options)))
 
 
 @cache
@@ -100,7 +102,17 @@ def _runtime(compiler: str) -> Path:
     folder = source_folder() / "shim"
     headers = [(folder / name).read_text() for name in ("cuda_shim.h", "export.h")]
     unit = (folder / "runtime.cpp").read_text()
-    return _compiled(compiler, f"runtime-{_key(compiler, unit, *headers)}", unit, [f"-I{folder}"])
+    options = ["-shared", f"-I{folder}"]
+    return _compiled(compiler, f"runtime-{_key(compiler, unit, *headers)}.so", unit, options)
+
+
+def watching_runtime() -> Path:
+    """Return the runtime as an object file that watches accesses of code compiled with `WATCHED`. Raises BuildError."""
+    folder = source_folder() / "shim"
+    sources = {path.name: path.read_text() for path in sorted(folder.glob("*.[ch]*"))}
+    options = ["-r", *WATCHED, f"-I{folder}", str(folder / "runtime.cpp")]
+    key = _key(find_compiler(), *sources.items())
+    return _compiled(find_compiler(), f"watched-{key}.o", sources["races.cpp"], options)
 
 
 def _key(*parts: object) -> str:
@@ -108,21 +120,21 @@ def _key(*parts: object) -> str:
 
 
 def _compiled(compiler: str, name: str, unit: str, options: list[str]) -> Path:
-    """The shared library for this translation unit, from the cache or compiled now."""
+    """Return what the compiler makes of this translation unit, from the cache or made now. Raises BuildError."""
     folder = cache_folder() / "shim"
-    target = folder / f"{name}.so"
+    target = folder / name
     if target.exists():
         return target
     scratch = scratch_folder(folder)
     try:
         (scratch / "unit.cpp").write_text(unit)
-        command = [compiler, *FLAGS, str(scratch / "unit.cpp"), "-o", str(scratch / "unit.so"), *options]
+        command = [compiler, *FLAGS, str(scratch / "unit.cpp"), "-o", str(scratch / name), *options]
         result = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S)
         if result.returncode:
             errors = [line for line in result.stderr.splitlines() if "error" in line]
             said = errors[0] if errors else result.stderr.strip()
             raise BuildError(f"{name}: {said or 'the compiler says nothing'}")
-        os.replace(scratch / "unit.so", target)  # whole or not at all, also when two processes build
+        os.replace(scratch / name, target)  # whole or not at all, also when two processes build
     except subprocess.TimeoutExpired:
         raise BuildError(f"{name}: the compiler takes longer than {COMPILE_TIMEOUT_S} s") from None
     finally:
