@@ -8,9 +8,11 @@ A file leads to
 - all modules of its folder, if it looks for them at run time; a test that looks for files, also those of each folder
   that it names;
 - all pages, if it is a test that names the pattern "*.md";
-- the commands of `prep` that it names, if it or what it leads to starts `prep`; a test also the fixtures of its folder.
+- the commands of `prep` that it names at the start of a text or behind `prep`, if it or what it leads to starts `prep`;
+  a test also the fixtures of its folder.
 A file to which nothing leads (data, the solution of a lab) belongs to the modules of the nearest folder above it that
-has any, and to those above that. What all tests share (`SHARED`) leads everywhere.
+has any, and to those above that; not to a module that imports none of ours and does not know its own place. What all
+tests share (`SHARED`) leads everywhere.
 
 This is read from the source, so a test that puts a name together can be missed: `prep test --all` runs everything, and
 writes its commit to `last_green.json`, from which the next change counts.
@@ -24,6 +26,7 @@ import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +46,9 @@ LOOKS = frozenset({"glob", "rglob", "iterdir"})
 STARTS = ("subprocess", "prep_common.child_process", "multiprocessing")
 """Modules that start processes."""
 PREP = "app/cli/main.py"
+DOCUMENTED = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+PLACES = frozenset({"__file__", "__path__", "__package__", "__spec__"})
+"""Names from which a module learns where the project lies."""
 PATTERN = r"[a-z_]+\[\.\][\w\[\].+]*"
 """Pattern of the patterns of dotted names."""
 
@@ -99,9 +105,10 @@ def _starts(file: str, graph: Graph, back: Graph) -> set[str]:
     found = {file, around(file), MARKDOWN} if file.endswith(".md") else {file, around(file)}
     if Path(file).name.startswith("test_") or file in back and file in graph:
         return found
+    known = {each for each in back.keys() & graph.keys() if blind(each) not in graph}
     for folder in list(Path(file).parents)[:-1]:
-        if near := {each for each in back.keys() & graph.keys() if Path(each).parent == folder}:
-            above = {each for each in back.keys() & graph.keys() if Path(each).parent == folder.parent}
+        if near := {each for each in known if Path(each).parent == folder}:
+            above = {each for each in known if Path(each).parent == folder.parent}
             return found | near | above
     return found
 
@@ -109,6 +116,11 @@ def _starts(file: str, graph: Graph, back: Graph) -> set[str]:
 def around(file: str) -> str:
     """Return the entry of a package for those that import a module inside it."""
     return f"around/{file}"
+
+
+def blind(file: str) -> str:
+    """Return the entry that marks a module as one that finds no other file."""
+    return f"blind/{file}"
 
 
 class Source:
@@ -126,10 +138,17 @@ class Source:
         self.imports = set(imported(tree, self.package))
         at_once = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
         self.at_once = set(imported(ast.Module(at_once, []), self.package))
-        self.words = {
-            node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        }
+        texts = [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        ends = {id(node.right) for node in nodes if _path(node) and _path(node.left)}  # type: ignore[attr-defined]
+        beside = {id(arg) for node in nodes if _is_with_name(node) for arg in node.args}  # type: ignore[attr-defined]
+        self.words = {node.value for node in texts if id(node) not in ends | beside}
         self.words |= {path for node in nodes if (path := _path(node))}
+        self.words |= {f"{self.folder}/{node.value}" for node in texts if id(node) in beside}
+        """Texts, and paths that are put together."""
+        documented = [tree, *(node for node in nodes if isinstance(node, DOCUMENTED))]
+        said = {ast.get_docstring(node, clean=False) for node in documented}
+        self.typed = {word for text in self.words - said for word in _typed(text)}
+        """Words that can be a command of `prep`."""
         attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
         texts = [node for node in nodes if isinstance(node, ast.JoinedStr)]
         self.patterns = {pattern for text in texts if re.fullmatch(PATTERN, pattern := _pattern(text))}
@@ -137,6 +156,9 @@ class Source:
         self.looks = bool(attributes & LOOKS)
         self.names_itself = any(isinstance(node, ast.Name) and node.id == "__package__" for node in nodes)
         self.is_test = self.file.startswith("tests/")
+        known = {node.id for node in nodes if isinstance(node, ast.Name)} | attributes
+        ours = any(name.partition(".")[0] in (*PACKAGES, "tests", "importlib") for name in self.imports)
+        self.is_blind = not ours and not PLACES & known
         starts = any(name.startswith(STARTS) for name in self.imports)
         self.starts_prep = starts and "prep" in {word.rpartition("/")[2] for word in self.words}
 
@@ -145,6 +167,17 @@ def _pattern(text: ast.JoinedStr) -> str:
     """Return a pattern of the names that an f-string can make."""
     parts = (part.value if isinstance(part, ast.Constant) else None for part in text.values)
     return "".join(".+" if part is None else str(part).replace(".", "[.]") for part in parts)
+
+
+def _typed(text: str) -> set[str]:
+    """Return the first word of a text, and those behind `prep` in it."""
+    words = text.split()
+    starts = [after for before, after in pairwise(words) if before.endswith(("prep", "app.cli.main"))]
+    return {*words[:1], *starts}
+
+
+def _is_with_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "with_name"
 
 
 def _path(node: ast.AST) -> str:
@@ -160,6 +193,7 @@ def leads(root: Path = ROOT) -> Graph:
     """File -> the files to which it leads, all relative to `root`."""
     tree = Tree(root)
     graph = {each.file: tree.leads_of(each) for each in tree.sources if each.file not in SELECTS}
+    graph |= {blind(each.file): set() for each in tree.sources if each.is_blind}
     packages = [each for each in tree.sources if each.file.endswith("/__init__.py")]
     graph |= {around(each.file): tree.imports(each.at_once) for each in packages}
     for file in reachable(reversed_graph(graph), PREP) & graph.keys() - {PREP}:
@@ -220,8 +254,7 @@ class Tree:
         source = self.of_file.get(file)
         if source is None or not (source.is_test or "app.cli.main" in source.words):
             return set()
-        words = {word for text in source.words for word in text.split()[:3]}
-        return {self.files[name] for word in words if (name := f"app.cli.{word}") in self.files}
+        return {self.files[name] for word in source.typed if (name := f"app.cli.{word}") in self.files}
 
     def _named(self, word: str, folder: str) -> Iterator[str]:
         """Yield the modules and the files that a string names: "engine.core", "docs/answers.md", "main.py" beside."""

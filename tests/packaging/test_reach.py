@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.import_graph import Graph
-from tests.reach import ROOT, Change, change, leads, reached, sentence
+from tests.reach import ROOT, Change, Source, change, leads, reached, sentence
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +43,32 @@ def test_a_change_selects_the_slow_tests_that_it_can_reach(graph: Graph, file: s
 
 @pytest.mark.parametrize(
     "file",
-    ["app/debugger/step_view/block_map.js", "tests/kernels/test_cpu_norm.py", "tests/sample/harness.py"],
+    [
+        "app/debugger/step_view/block_map.js",
+        "tests/kernels/test_cpu_norm.py",
+        "tests/sample/harness.py",
+        "README.md",
+    ],
 )
 def test_a_change_of_one_part_leaves_others_out(graph: Graph, file: str) -> None:
     found = reached([file], graph)
     assert found is not None
     assert not {"tests/core/test_mutations.py", "tests/quizzes/test_claims_bank.py"} & found
+
+
+def test_a_command_stands_at_the_start_of_a_text_or_behind_prep_and_in_no_docstring(tmp_path: Path) -> None:
+    path = tmp_path / "test_it.py"
+    path.write_text(
+        '"""Serve it."""\nline = ["run", "zoo eval", "./prep quiz --once", "the mock ends", "$ prep"]\n'
+    )
+    assert Source(path, tmp_path).typed == {"run", "zoo", "./prep", "quiz", "the", "$"}
+
+
+def test_a_path_is_not_also_the_file_of_its_name_at_the_top(tmp_path: Path) -> None:
+    path = tmp_path / "engine" / "it.py"
+    path.parent.mkdir()
+    path.write_text('paths = ROOT / "zoo" / "a.md", Path(__file__).with_name("b.md"), ROOT / "c.md"\n')
+    assert Source(path, tmp_path).words == {"zoo", "zoo/a.md", "engine/b.md", "c.md"}
 
 
 def test_a_file_that_is_not_python_yet_leads_nowhere(tmp_path: Path) -> None:
