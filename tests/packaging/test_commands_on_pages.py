@@ -193,7 +193,7 @@ def test_commands_on_pages_run(page: str, tmp_path: Path) -> None:
     for name in ("docs", "tests", "app", "engine", "kernels", "quizzes", "pyproject.toml"):
         (tmp_path / name).symlink_to(ROOT / name)
     failed = []
-    listed = list(dict.fromkeys(commands(page)))
+    listed = list(dict.fromkeys(command.removeprefix("./") for command in commands(page)))
     with ExitStack() as stack:
         if any(SERVER in command for command in listed):
             url = start_server(stack, tmp_path).url
