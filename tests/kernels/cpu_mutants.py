@@ -6,7 +6,9 @@ import ctypes
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ SIZES = ("tiny", "small")
 
 
 def faulty(source: str, right: str, wrong: str, folder: Path, main: str = "") -> ctypes.CDLL:
-    """One .cpp of the kernels, or a header and the .cpp `main`, with `right` replaced by `wrong`, hardly optimised.
+    """One .cpp of the kernels, or a header and the .cpp `main`, with `right` replaced by `wrong`, not optimised.
 
     main: by default the .cpp of the header's name.
     """
@@ -31,22 +33,31 @@ def faulty(source: str, right: str, wrong: str, folder: Path, main: str = "") ->
     for each in (build.SOURCES / main, *build.SOURCES.glob("*.h")):  # headers include the ones beside them
         (folder / each.name).write_text(each.read_text())
     (folder / source).write_text(text.replace(right, wrong))
-    return compiled(folder / main, folder)
+    return compiled(folder / main, folder, "-O0")
 
 
 def compiled(main: Path, folder: Path, *more_flags: str) -> ctypes.CDLL:
     """One .cpp of the kernels as a library of its own in `folder`, hardly optimised."""
-    library = folder / "compiled.so"
-    flags = ["-O1" if flag.startswith("-O") else flag for flag in compile.FLAGS] + [*more_flags]
-    sources = [main, build.SOURCES / "threads.cpp"]
-    objects = [str(folder / f"{each.stem}.o") for each in sources]
-    for each, target in zip(sources, objects, strict=True):
-        command = [build.find_compiler(), *flags, "-fopenmp", f"-I{build.SOURCES}", "-c", str(each)]
-        subprocess.run([*command, "-o", target], check=True)
+    library, target = folder / "compiled.so", folder / f"{main.stem}.o"
+    _compile(main, target, *more_flags)
     runtime = build._openmp_runtime()
-    link = [build.find_compiler(), "-shared", *objects, "-o", str(library)]
+    link = [build.find_compiler(), "-shared", str(target), f"{_threads().name}/threads.o", "-o", str(library)]
     subprocess.run([*link, *([runtime] if runtime else [])], check=True)
     return ctypes.CDLL(str(library))
+
+
+@cache
+def _threads() -> TemporaryDirectory[str]:
+    """A folder with what all kernels link, compiled once."""
+    folder: TemporaryDirectory[str] = TemporaryDirectory()
+    _compile(build.SOURCES / "threads.cpp", Path(folder.name, "threads.o"))
+    return folder
+
+
+def _compile(source: Path, target: Path, *more_flags: str) -> None:
+    flags = ["-O1" if flag.startswith("-O") else flag for flag in compile.FLAGS] + [*more_flags]
+    command = [build.find_compiler(), *flags, "-fopenmp", f"-I{build.SOURCES}", "-c", str(source)]
+    subprocess.run([*command, "-o", str(target)], check=True)
 
 
 def assert_noticed(
