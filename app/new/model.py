@@ -47,7 +47,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.config import ModelConfig
-from engine.models.config_fields import Fields
+from engine.models.fields import Fields
 from engine.models.family import Family, defaults, same_window
 
 

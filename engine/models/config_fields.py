@@ -1,6 +1,6 @@
 """Every field of a checkpoint's config.json: read, harmless, or refused unless it has the value that we compute.
 
-    read       `hf_config.py`, `rope_config.py` and the families compute with it, after a check of its type (`Fields`)
+    read       `hf_config.py`, `rope_config.py` and the families use it after a check of its type (`fields.py`)
     HARMLESS   no logit depends on it: names, training, formats of outputs, settings of generation
     NEUTRAL    other values change what the model computes, in a way that this engine does not compute
 
@@ -12,14 +12,12 @@ hold many, and refusing them all would refuse most checkpoints.
 from __future__ import annotations
 
 import logging
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.config import ConfigError
-
-if TYPE_CHECKING:
-    from engine.models.family import Family
+from engine.models.family import Family
+from engine.models.fields import short
 
 logger = logging.getLogger(__name__)
 
@@ -93,17 +91,6 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
 """Fields that load with these values only, and what the engine computes instead of other values, except for a family
 that reads them. By others of them, families of transformers and vLLM that are not supported compute something else."""
 
-MOST = {
-    "num_hidden_layers": 1024,
-    "head_dim": 4096,
-    "num_attention_heads": 2**16,
-    "hidden_size": 2**20,
-    "max_position_embeddings": 2**24,
-}
-"""Highest value of a count; 2 ** 31 - 1, the largest index of a kernel, for the others. They are beyond any model that
-exists, so that a damaged number is refused before memory for it is taken."""
-_MOST = 2**31 - 1
-
 
 def check_fields(raw: dict[str, Any], family: Family, source: Path | str) -> None:
     """Raise ConfigError for a field whose value this engine does not compute; warn of unknown fields."""
@@ -116,94 +103,10 @@ def check_fields(raw: dict[str, Any], family: Family, source: Path | str) -> Non
     for name, (values, instead) in NEUTRAL.items():
         if name in raw and name not in family.reads and raw[name] not in values:
             raise ConfigError(
-                f"{source}: {name} {_short(raw[name])} is not supported: {instead}; use a checkpoint without it, or "
+                f"{source}: {name} {short(raw[name])} is not supported: {instead}; use a checkpoint without it, or "
                 f"compute as if it were absent with hf_overrides={{{name!r}: {values[0]!r}}}"
             )
     known = {*family.all_reads, *HARMLESS, *NEUTRAL}
     if unknown := [str(name) for name in raw if name not in known and not str(name).startswith("_")]:
         more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
         logger.warning("%s: unknown fields are ignored: %s%s", source, ", ".join(unknown[:8]), more)
-
-
-class Fields:
-    """The fields that are read, with their types. An error names the file, the field, its value and what it can be."""
-
-    def __init__(self, raw: dict[str, Any], source: Path | str) -> None:
-        self.raw = raw
-        self.source = source
-        self.seen: set[str] = set()  # Names that were asked for
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return a value as it is; `default` if the field is absent or null."""
-        self.seen.add(name)
-        value = self.raw.get(name)
-        return default if value is None else value
-
-    def count(self, name: str) -> int:
-        """Return a positive integer."""
-        value, most = self.get(name), MOST.get(name, _MOST)
-        if type(value) is int and 0 < value <= most:
-            return value
-        bound = f" of at most {most:,}" if type(value) is int and value > most else ""
-        raise self.error(name, f"a positive integer{bound}")
-
-    def optional_count(self, name: str) -> int | None:
-        """Return a positive integer, or None if the field is absent, null or 0."""
-        return None if self.get(name) is None or self._is_zero(name) else self.count(name)
-
-    def flag(self, name: str) -> bool:
-        """Return true or false; false if the field is absent or null."""
-        value = self.get(name, default=False)
-        if not isinstance(value, bool):
-            raise self.error(name, "true or false")
-        return value
-
-    def number(self, name: str) -> float:
-        """Return a positive finite number."""
-        if not is_number(value := self.get(name)) or value <= 0:
-            raise self.error(name, "a positive number")
-        return float(value)
-
-    def counts(self, name: str) -> list[int]:
-        """Return a list of integers of at least 0; empty if the field is absent or null."""
-        value = self.get(name, default=[])
-        if not isinstance(value, list) or any(type(each) is not int or each < 0 for each in value):
-            raise self.error(name, "a list of integers")
-        return value
-
-    def object(self, name: str) -> dict[str, Any]:
-        """Return a JSON object; empty if the field is absent or null."""
-        value = self.get(name, default={})
-        if not isinstance(value, dict):
-            raise self.error(name, "an object")
-        return value
-
-    def token_ids(self, name: str) -> list[int]:
-        """Return the ids of one token or of a list of them; empty if the field is absent or null."""
-        value = self.get(name, default=[])
-        ids = value if isinstance(value, list) else [value]
-        if any(type(each) is not int for each in ids):
-            raise self.error(name, "the id of a token, or a list of ids")
-        return ids
-
-    def error(self, name: str, expected: str) -> ConfigError:
-        """Return the error for a field whose value is none of `expected`."""
-        found = f"is {_short(self.raw[name])}" if name in self.raw else "is missing"
-        return ConfigError(
-            f"{self.source}: {name!r} {found}, expected {expected}; correct the file or fetch it again"
-        )
-
-    def _is_zero(self, name: str) -> bool:
-        return type(self.raw[name]) is int and self.raw[name] == 0
-
-
-def is_number(value: Any) -> bool:
-    """Whether this is a finite number, and no bool."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return abs(value) < 2**63
-    return isinstance(value, float) and math.isfinite(value)
-
-
-def _short(value: Any, limit: int = 80) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.config import ConfigError, ModelConfig
 from engine.config.model import ExpertNames, MoEConfig
-from engine.models.config_fields import Fields
+from engine.models.fields import Fields
 from prep_common.text import counted
 
 READ_ALWAYS = (

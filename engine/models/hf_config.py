@@ -30,8 +30,9 @@ from engine.models.checkpoint import (
     same_bytes,
     weight_files,
 )
-from engine.models.config_fields import MOST, Fields, check_fields
+from engine.models.config_fields import check_fields
 from engine.models.families import FAMILIES
+from engine.models.fields import MOST, Fields
 from engine.models.rope_config import parse_rope
 from engine.zoo import registry as zoo
 from prep_common.names import unknown_name

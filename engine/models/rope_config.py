@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import ConfigError, RopeConfig
-from engine.models.config_fields import Fields, is_number
+from engine.models.fields import Fields, is_number
 
 ORIGINAL = "original_max_position_embeddings"
 _NEEDED: dict[str, tuple[str, ...]] = {

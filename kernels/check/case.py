@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from kernels.attention_batch import AttentionBatch
+from prep_common.dotted_path import load_object
 
 WIDENED = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -28,9 +29,10 @@ class Case:
 
     def arguments(self) -> dict[str, Any]:
         """Return all arguments by name, as in the signature in `ops.py`; a batch counts as its fields."""
-        from kernels import ops  # which imports the registry, and that the cases of every operation
-
-        bound = inspect.signature(getattr(ops, self.op)).bind(*self.args, **self.kwargs).arguments
+        contract = load_object(
+            f"kernels.ops:{self.op}"
+        )  # by name: ops leads to the entries, and these to their cases
+        bound = inspect.signature(contract).bind(*self.args, **self.kwargs).arguments
         batch = bound.pop("batch", None)
         return bound if batch is None else {**bound, **_fields(batch)}
 

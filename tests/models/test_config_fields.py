@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from engine.config import ConfigError
-from engine.models.config_fields import HARMLESS, NEUTRAL, Fields
+from engine.models.config_fields import HARMLESS, NEUTRAL
 from engine.models.families import FAMILIES
 from engine.models.family import READ_ALWAYS
+from engine.models.fields import Fields
 from engine.models.hf_config import parse_config, read_fields
 from tests.models.checkpoints import LLAMA
 

@@ -14,7 +14,7 @@ from engine.config import RopeConfig
 from engine.layers.linear import GatedLinear, Linear
 from engine.layers.norm import RMSNorm
 from engine.layers.rope import RotaryTable, attention_factor, inverse_frequencies
-from engine.models.config_fields import Fields
+from engine.models.fields import Fields
 from engine.models.rope_config import parse_rope
 from kernels import ops, registry
 from kernels.operations import OPERATIONS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from engine.config import ConfigError, ModelConfig
-from engine.models.config_fields import Fields
 from engine.models.family import Family, defaults, same_window, windows_by_kind
+from engine.models.fields import Fields
 
 
 def _configure(fields: Fields, config: ModelConfig) -> dict[str, Any]:

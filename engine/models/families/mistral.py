@@ -6,8 +6,8 @@ from typing import Any
 
 from engine.config import ModelConfig
 from engine.config.model import ExpertNames
-from engine.models.config_fields import Fields
 from engine.models.family import Family, defaults, experts, same_window, windows_by_kind
+from engine.models.fields import Fields
 
 
 def _mistral(fields: Fields, config: ModelConfig) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from engine.config import ConfigError, ModelConfig
 from engine.config.model import ExpertNames
-from engine.models.config_fields import Fields
 from engine.models.family import Family, Windows, defaults, experts, same_window, windows_by_kind
+from engine.models.fields import Fields
 
 
 def _qwen2(fields: Fields, config: ModelConfig) -> dict[str, Any]:
