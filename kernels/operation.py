@@ -1,6 +1,7 @@
 """The entry of an operation: everything that belongs to it besides its contract (`ops.py`) and its implementations.
 
-`operations/` holds the entries. `check/parts.py` names what an entry lacks, and what the code holds without an entry.
+`operations/` holds the entries. `tests/kernels/test_operations.py` names what an entry lacks, and what the code holds
+without an entry.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def cuda_plan(source: str, names: Sequence[str], beside: Mapping[str, str] | Non
     """CUDA C++ with the kernels `names`, for the host shim, which watches for races. Raises as `cpp_plan`."""
     folder = nvrtc.source_folder()
     try:
-        shim = [str(watching_runtime())]
+        shim = [str(path) for path in watching_runtime()]
     except NoPlace:  # nothing can be kept
         shim = [str(folder / "shim" / name) for name in ("runtime.cpp", "races.cpp")]
     exports = "".join(f"SHIM_EXPORT({name})\n" for name in names)

@@ -7,8 +7,8 @@ packages on lower floors, and lets a program that wants the other module of its 
     from engine import LLM            # engine uses prep's `kernels`
     from kernels import my_softmax    # of kernels.py beside the script: prep's package has no such name
 
-What no line here can help: a file that hides the first package of ours which a program imports, such as `engine.py`
-beside it. docs/installation.md lists the cases.
+Two limits: a file hides the first package of ours that a program imports, such as an `engine.py` beside it; and what
+looks into `sys.modules`, or assigns to the module, meets ours. docs/installation.md lists the cases.
 """
 
 from __future__ import annotations
@@ -57,24 +57,31 @@ def claim(*names: str) -> None:
     for name in names:
         _claimed.add(name)
         other = sys.modules.get(name)
-        if other is not None and other is not _entered.get(name):
+        if other is not None and not _is_ours(name, other):
             _set_aside(name, other)
+
+
+def _is_ours(name: str, module: ModuleType) -> bool:
+    """Return whether this is our package, which another thread may be importing: that one has not entered yet."""
+    return getattr(getattr(module, "__spec__", None), "origin", None) == str(ROOT / name / "__init__.py")
 
 
 def enter(name: str) -> Callable[[str], Any]:
     """Claim the packages below `name`, which calls this, and return its `__getattr__`.
 
-    The function returns what a module of others with this name has: a name that ours lacks is meant for that one.
+    The function looks up the names that ours lacks in the other module of this name.
     """
     ours = _entered[name] = sys.modules[name]
     claim(*PACKAGES[: PACKAGES.index(name)])
-    elsewhere = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
-    spec = PathFinder.find_spec(name, elsewhere)
+    elsewhere = [entry for entry in sys.path if not Path(entry, "prep_common/own_packages.py").is_file()]
+    spec = PathFinder.find_spec(
+        name, elsewhere
+    )  # not in another checkout of prep, whose package is none of others
     if name in _others:
         ours.__path__.extend(getattr(_others[name], "__path__", ()))
     elif spec is not None:
         ours.__path__.extend(spec.submodule_search_locations or ())
-    if name in _others or spec is not None:
+    if name in _others or (spec is not None and spec.origin is not None):
         vars(ours).pop("__version__", None)
 
     def find(attribute: str) -> Any:
@@ -100,10 +107,9 @@ def check_installation(name: str) -> None:
 
 def _set_aside(name: str, other: ModuleType) -> None:
     """Let the next import of `name` find ours, which will have the names of `other`."""
-    for module, path in [(key, getattr(value, "__file__", None)) for key, value in sys.modules.items()]:
+    for module in [key for key in list(sys.modules) if key.startswith(f"{name}.")]:
+        path = getattr(sys.modules[module], "__file__", None)
         parts = module.split(".")
-        if parts[0] != name or len(parts) == 1:
-            continue
         if any(ROOT.joinpath(*parts).with_suffix(suffix).exists() for suffix in ("", ".py")):
             raise ImportError(
                 f"prep's module {module} cannot be imported: the program has imported {path} under this name. "
@@ -148,9 +154,10 @@ def run_command() -> None:
     except ImportError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(3)  # the environment, as in every command
-    import_module(
-        f"{PACKAGES[-1]}.cli.main"
-    ).main()  # no name that tests/reach.py would follow from this floor
+    # By a name that tests/reach.py does not follow: else a change of any command would reach what imports this floor.
+    command_line = import_module(f"{PACKAGES[-1]}.cli.main")
+    signal.signal(signal.SIGINT, interrupted)
+    command_line.main()
 
 
 if __name__ == "__main__":

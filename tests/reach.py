@@ -37,7 +37,7 @@ LAST_GREEN = Path(__file__).with_name("last_green.json")
 SHARED = re.compile(r"pyproject\.toml|prep|\.ci/.*|environment\.yml|tests/[^/]*\.py|tests/.*/conftest\.py")
 SELECTS = ("tests/conftest.py", "tests/reach.py", "tests/import_graph.py")
 """Files that select tests: they name every part, and use none."""
-SILENT = ("CHANGELOG.md", "LICENSE", "tests/last_green.json", ".gitignore")
+SILENT = ("tests/last_green.json", ".gitignore")
 """Files that no slow test reads."""
 MARKDOWN = "*.md"
 """Node of the graph for all pages: a test that names this pattern reads them."""
@@ -153,10 +153,10 @@ class Source:
         texts = [node for node in nodes if isinstance(node, ast.JoinedStr)]
         self.patterns = {pattern for text in texts if re.fullmatch(PATTERN, pattern := _pattern(text))}
         """Names that are put together, such as lessons.*.checks for f"lessons.{lab}.checks"."""
-        self.looks = bool(attributes & LOOKS)
-        self.names_itself = any(isinstance(node, ast.Name) and node.id == "__package__" for node in nodes)
-        self.is_test = self.file.startswith("tests/")
         known = {node.id for node in nodes if isinstance(node, ast.Name)} | attributes
+        self.looks = bool(attributes & LOOKS)
+        self.names_itself = bool((known - attributes) & {"__package__", "__path__"})
+        self.is_test = self.file.startswith("tests/")
         ours = any(name.partition(".")[0] in (*PACKAGES, "tests", "importlib") for name in self.imports)
         self.is_blind = not ours and not PLACES & known
         starts = any(name.startswith(STARTS) for name in self.imports)

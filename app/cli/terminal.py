@@ -362,13 +362,14 @@ def figure(value: float, digits: int = 1) -> str:
 
 def as_typed(text: str) -> str:
     """Replace `prep` in hints with what the user typed to start it, such as `./prep` (exported by the start script),
-    and `pip` with that of its environment."""
+    and `pip` and `python` with those of its environment."""
     typed = os.environ.get("PREP_COMMAND")
     if typed is None:
         return text
     # Started from the checkout: the `pip` on PATH would install into another environment.
     pip = f"{shlex.quote(sys.executable)} -m pip install -e"
     text = re.sub(r"(?<!-m )(?<![\w./-])pip install -e", lambda match: pip, text)
+    text = re.sub(r"(?<![\w./-])python (?=-m )", lambda match: f"{shlex.quote(sys.executable)} ", text)
     return re.sub(r"(?<![\w./-])prep (?=[a-z])", lambda match: f"{typed} ", text)
 
 

@@ -3,9 +3,10 @@
     def skeleton(name: str) -> dict[str, str]     path of each file, relative to the root -> its text
     NEXT: str                                     what to do next, in at most six lines: a command, two spaces, why
     NAMED = "TOPIC.NAME"                          form of the name, if it has two parts
-    FORMS = ("predict", "choice")                 kinds of the kind, the first is the default: skeleton(name, form)
+    FORMS = ("predict", "choice")                 values of --form, the first is the default: skeleton(name, form)
 
-In NEXT, NAME stands for the name, HYPHENED for the name with hyphens, and FOLDER for the folder of the first file.
+In NEXT, NAME stands for the name, HYPHENED for the name with hyphens, TITLE for the one of classes, and FOLDER for the
+folder of the first file.
 "FILL IN ..." stands where the author writes. `skeleton` raises ValueError for a name that is taken. Until the item is
 complete, its tests fail and name what is missing.
 """
@@ -22,6 +23,8 @@ from pathlib import Path
 from prep_common.names import unknown_name
 
 ROOT = Path(__file__).resolve().parents[2]
+LONGEST = 20
+"""Characters of a name: the lines of a skeleton have room for so many."""
 KINDS = tuple(sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py")))
 
 
@@ -64,7 +67,12 @@ def make(kind: str, name: str, form: str | None = None) -> Item:
 
 def _next_steps(text: str, name: str, files: dict[str, str]) -> list[str]:
     """Return the lines of NEXT with the names in place, and the reasons below each other."""
-    places = {"NAME": name, "HYPHENED": name.replace("_", "-"), "FOLDER": Path(next(iter(files))).parent.name}
+    places = {
+        "NAME": name,
+        "HYPHENED": name.replace("_", "-"),
+        "TITLE": name.title().replace("_", ""),
+        "FOLDER": Path(next(iter(files))).parent.name,
+    }
     for place, value in places.items():
         text = re.sub(rf"\b{place}\b|(?<=_){place}(?=_)", value, text)
     rows = [re.split(r"  +", line, maxsplit=1) for line in text.splitlines()]
@@ -80,6 +88,8 @@ def _checked(name: str, named: str, kind: str) -> str:
         rule = "lower-case letters, digits and underscores, a letter first"
         example = f"prep new {kind} {'memory.' * named.count('.')}my_{kind}"
         raise NotPossible(f"{name!r} is not a name; use {named}: {rule}", example)
+    if len(parts[-1]) > LONGEST:
+        raise NotPossible(f"{parts[-1]!r} has more than {LONGEST} characters", "choose a shorter name")
     if reserved := [part for part in parts if keyword.iskeyword(part)]:
         raise NotPossible(f"{reserved[0]!r} is a word of Python's", "choose another name")
     return ".".join(parts)

@@ -6,8 +6,8 @@ from app.cli.main import COMMANDS
 
 NEXT = """\
 a row "NAME" in COMMANDS of app/cli/main.py, and one in the table of app/cli/README.md
-pytest tests/app/test_NAME_cli.py tests/app/test_main.py  names what is missing
-pytest tests/packaging -k "pages or language"  the rows, and the texts
+prep test --no-lint tests/app/test_NAME_cli.py tests/app/test_main.py  names what is missing
+prep test --no-lint tests/packaging -k "pages or language"  the rows, and the texts
 app/cli/README.md, "Rules"  what every screen keeps to"""
 
 _TEXT = '''\

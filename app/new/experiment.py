@@ -7,7 +7,7 @@ from quizzes.topics import TOPICS, resolve
 
 NAMED = "TOPIC.NAME"
 NEXT = """\
-pytest tests/quizzes/test_registry.py -k NAME  names what is missing
+prep test --no-lint tests/quizzes/test_registry.py -k NAME  names what is missing
 prep run NAME  run it with its defaults
 prep new question TOPIC.MY_QUESTION  an oracle in quizzes/oracles checks it; or a test in tests/quizzes
 quizzes/experiments/README.md  the context, limits, measurements, charts"""

@@ -7,7 +7,7 @@ from lessons.course.lesson_files import HUNTS, TRACKS, labs
 FORMS = tuple(track for track in TRACKS if track not in (HUNTS, "kernels"))
 NEXT = """\
 lessons/labs/NAME, in this order: stub.py, checks.py, solution.py, mutants.py, contract.yaml, follow_ups.md, meta.yaml
-pytest tests/lessons/test_labs.py tests/lessons/test_lab_contracts.py -m "slow or not slow" -k HYPHENED
+prep test --no-lint tests/lessons/test_labs.py tests/lessons/test_lab_contracts.py -m "slow or not slow" -k HYPHENED
 prep lab check HYPHENED --solution  the checks of the solution, one by one
 python -m lessons.course.contracts HYPHENED  the overlaps, for contract.yaml
 race.py  if there is something to choose: lessons/labs/README.md"""

@@ -7,7 +7,7 @@ from lessons.course.lesson_files import lessons
 NEXT = """\
 lessons/FOLDER, in this order: solution.py, checks.py, mutants.py, meta.yaml, then the cells in lesson.py
 a row in lessons/README.md, and its features in lessons/coverage.yaml
-pytest tests/lessons/test_lesson_files.py  names what is missing
+prep test --no-lint tests/lessons/test_lesson_files.py  names what is missing
 prep lesson mutants FOLDER  wrong solutions that slip through
 prep lesson run FOLDER --quick  execute it
 prep lesson build FOLDER  write the notebook with its outputs"""

@@ -5,9 +5,9 @@ from __future__ import annotations
 NEXT = """\
 engine/models/families/NAME.py  the entry; without other layers than Llama's delete engine/models/NAME.py
 engine/models/NAME.py  the layer, with the checkpoint's names for its modules
-pytest tests/models/test_families.py  names each missing part, and the row for engine/models/README.md
-pytest tests/differential/test_logits.py -k NAME  names weights without a place; logits against transformers
-pytest tests/differential/test_config_fields.py tests/models -k NAME  every field of config.json"""
+prep test --no-lint tests/models/test_families.py  names each missing part, and the row for engine/models/README.md
+prep test --no-lint tests/differential/test_logits.py -k TITLE  weights without a place; logits against transformers
+prep test --no-lint tests/differential tests/models -m "slow or not slow" -k TITLE  every field of config.json"""
 
 _MODEL = '''\
 """FILL IN what makes a {name} differ from a Llama, and the source."""
@@ -47,8 +47,8 @@ from __future__ import annotations
 from typing import Any
 
 from engine.config import ModelConfig
-from engine.models.fields import Fields
 from engine.models.family import Family, defaults, same_window
+from engine.models.fields import Fields
 
 
 def _configure(fields: Fields, config: ModelConfig) -> dict[str, Any]:
@@ -59,11 +59,13 @@ def _configure(fields: Fields, config: ModelConfig) -> dict[str, Any]:
 {upper} = Family(
     "{title}ForCausalLM",  # FILL IN: as in `architectures`
     model_type="{name}",
-    model="engine.models.{name}:{title}ForCausalLM",  # or engine.models.llama:LlamaForCausalLM
+    # or engine.models.llama:LlamaForCausalLM
+    model="engine.models.{name}:{title}ForCausalLM",
     reads=(),  # FILL IN: fields of config.json that _configure reads
     defaults=defaults(2048),  # FILL IN: those of transformers' config class
     configure=_configure,
-    tiny={{}},  # FILL IN: {{"{name}": {{}}}}, random tiny models to compare with transformers, with values that matter
+    # FILL IN: {{"{name}": {{}}}}, random tiny models to compare with transformers, with values that matter
+    tiny={{}},
     features="",  # FILL IN: what it has
 )
 '''

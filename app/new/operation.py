@@ -5,8 +5,8 @@ from __future__ import annotations
 NEXT = """\
 kernels/ops.py  the contract: def NAME with a docstring, which returns call("NAME", kind(x), x)
 kernels/reference/NAME.py and kernels/operations/NAME.py  the specification, and every part of the entry
-pytest tests/kernels/test_operations.py -k NAME  names each missing part, and the row for kernels/README.md
-pytest tests/kernels/test_check.py -k NAME  reference and mutants; prep kernels bench NAME measures
+prep test --no-lint tests/kernels/test_operations.py -k NAME  names each missing part, and the row for kernels/README.md
+prep test --no-lint tests/kernels/test_check.py -k NAME  reference and mutants; prep kernels bench NAME measures
 kernels/cpu/, triton_ops/ or cuda/  a faster form; name its files in `forms`, then prep kernels check NAME"""
 
 _REFERENCE = '''\

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 NEXT = """\
 a row "NAME" in PAGES of app/debugger/main.py, and a state in STATES of tests/app/debugger/test_addresses.py
-pytest tests/app/debugger/test_NAME_page.py  names what is missing
-pytest tests/app/debugger/test_addresses.py tests/app/debugger/test_damaged_runs.py -k NAME
+prep test --no-lint tests/app/debugger/test_NAME_page.py  names what is missing
+prep test --no-lint tests/app/debugger/test_addresses.py tests/app/debugger/test_damaged_runs.py -k NAME
 prep app  look at it; app/debugger/README.md
-pytest tests/app/debugger -m browser -k "accessibility or layout"  narrow screens, contrast, keyboard"""
+prep test --no-lint tests/app/debugger -m browser -k "accessibility or layout"  narrow screens, contrast, keyboard"""
 
 _TEXT = '''\
 """Page {title}: FILL IN what it shows."""
@@ -57,7 +57,7 @@ def test_it_shows_the_run(open_page: Opener, trace: Path) -> None:
 
 
 def skeleton(name: str) -> dict[str, str]:
-    """Return the files of a new page. Raises ValueError if there is one of this name."""
+    """Return the files of a new page."""
     title = name.replace("_", " ").capitalize()
     return {
         f"app/debugger/pages/{name}.py": _TEXT.format(name=name, title=title),

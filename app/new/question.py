@@ -7,7 +7,7 @@ from quizzes.topics import KINDS, TOPICS, resolve
 NAMED = "TOPIC.NAME"
 FORMS = tuple(KINDS)
 NEXT = """\
-pytest tests/quizzes/test_bank.py -k NAME  names what is not filled in yet
+prep test --no-lint tests/quizzes/test_bank.py -k NAME  names what is not filled in yet
 prep experiments list  an experiment to run; or prep new experiment TOPIC.MY_COUNT
 quizzes/oracles  an answer of the oracle without the engine
 prep bank lint --fix NAME  format the file
@@ -108,7 +108,7 @@ _BODIES |= dict.fromkeys(("choice", "multi", "debug"), _OPTIONS) | dict.fromkeys
 
 
 def skeleton(name: str, form: str = "predict") -> dict[str, str]:
-    """Return the text of a new question of this kind; it has the form of a question. Raises ValueError for a topic."""
+    """Return the text of a new question of this kind. Raises ValueError for a topic."""
     topic, _, short = name.partition(".")
     resolve("topic", topic, TOPICS)
     text = _HEAD.format(id=name, kind=form) + _BODIES[form] + _TAIL

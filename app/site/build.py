@@ -46,19 +46,21 @@ def build_site(root: Path, output: Path) -> int:
     refuse_foreign(output)
     with tempfile.TemporaryDirectory() as scratch:
         pages, built = Path(scratch) / "pages", Path(scratch) / "site"
-        count = gather(Tree(root, tracked(root)), pages)
+        count = gather(Tree(root, tracked(root, output)), pages)
         render(root, pages, built)
         publish(built, output)
     return count
 
 
-def tracked(root: Path) -> list[str]:
-    """Return the files of the checkout that git tracks or would add."""
+def tracked(root: Path, output: Path | None = None) -> list[str]:
+    """Return the files of the checkout that git tracks or would add, without those of a site in `output`."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, capture_output=True, text=True)
     if listed.returncode or not (root / "README.md").exists():
         raise SiteError(f"{root} is not a git checkout, from whose pages the site is built")
-    return [name for name in dict.fromkeys(listed.stdout.splitlines()) if (root / name).is_file()]
+    names = dict.fromkeys(listed.stdout.splitlines())
+    site = output and output.resolve()
+    return [name for name in names if (root / name).is_file() and site not in (root / name).resolve().parents]
 
 
 def gather(tree: Tree, pages: Path) -> int:

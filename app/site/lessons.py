@@ -29,7 +29,7 @@ def notebook_page(notebook: Path, number: str, pictures: Path) -> str:
 
 
 def shown(output: dict[str, Any], pictures: Path, name: str) -> str:
-    """Return an output as Markdown; a picture becomes a file. Of a control there are its picture and its words."""
+    """Return an output as Markdown; a picture becomes a file. A control is its picture and its words."""
     data = output.get("data", {})
     text = "".join(output.get("text", data.get("text/plain", ""))).rstrip("\n")
     parts = []

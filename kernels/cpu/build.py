@@ -25,12 +25,11 @@ import torch
 
 from kernels.cpu import background
 from kernels.cpu.compile import (
-    FLAGS,
-    UNROLLED,
     BuildError,
     NoPlace,
     Target,
     compile_library,
+    flags,
     no_place,
     sha256,
     sources,
@@ -175,7 +174,8 @@ def build_key(compiler: str) -> str:
     runtime = _openmp_runtime()
     # Not the runtime's folder: clones share one library.
     openmp = runtime and (Path(runtime).name, sha256(Path(runtime)))
-    for part in (FLAGS, sorted(UNROLLED), str(real), stat.st_size, stat.st_mtime_ns, _processor(), openmp):
+    options = [flags(source) for source in sources(SOURCES)]
+    for part in (options, str(real), stat.st_size, stat.st_mtime_ns, _processor(), openmp):
         digest.update(repr(part).encode())
     for source in sorted([*sources(SOURCES), *SOURCES.glob("*.h"), *SOURCES.glob("arm/*.h")]):
         digest.update(source.name.encode() + source.read_bytes())

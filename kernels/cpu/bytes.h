@@ -4,9 +4,9 @@
 //     w    | w0 w1 w2 w3 | v0 v1 v2 v3 | ...     the same four depths of a column per lane
 //     sum  | + x0 w0 + x1 w1 + x2 w2 + x3 w3 |
 //
-// ARM's sdot does this with one instruction. So does VNNI, in which the bytes of x must be unsigned. So x is stored as x + X_OFFSET there, and
-// what is too much, X_OFFSET times the sum of the w of a column, is known in advance. Sums wrap around modulo 2^32, and
-// the difference is right.
+// ARM's sdot does this with one instruction. So does VNNI, in which the bytes of x must be unsigned. So x is stored as
+// x + X_OFFSET there, and what is too much, X_OFFSET times the sum of the w of a column, is known in advance. Sums wrap
+// around modulo 2^32, and the difference is right.
 #pragma once
 
 #if defined(__AVX2__)

@@ -37,6 +37,7 @@ struct Pairs {
             }
         };
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+        // Without prefetches, whose use on ARM was not measured.
         add_words<AddPairs>(tile.sums, x, p.x_stride * sizeof *x, whole, [&](int64_t pair, int v) {
             return load_pairs(panels + (v / 2 * num_pairs + pair) * PANEL + v % 2 * LANES);
         });

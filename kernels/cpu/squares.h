@@ -19,7 +19,8 @@ ALWAYS_INLINE int32_t word_at(const char* from) {
     return word;
 }
 
-// sums [ROWS, VECTORS], all 0, become those of x [ROWS, num_words] with `stride` bytes between rows, and read(word, vector).
+// sums [ROWS, VECTORS], all 0, become those of x [ROWS, num_words] with `stride` bytes between rows, and of
+// read(word, vector).
 // Add::word(sum, x, w) adds the product of one word, Add::square(square, x, w) those of two rows and columns.
 template <typename Add, int ROWS, int VECTORS, typename Sum, typename Read>
 ALWAYS_INLINE void add_words(Sum (&sums)[ROWS][VECTORS], const void* x, int64_t stride, int64_t num_words, Read read) {
@@ -30,7 +31,10 @@ ALWAYS_INLINE void add_words(Sum (&sums)[ROWS][VECTORS], const void* x, int64_t 
     for (; word + 2 <= num_words; word += 2) {
         const char* const at = rows + 4 * word;
         vint w[VECTORS][2];
-        for (int v = 0; v < VECTORS; v++) w[v][0] = read(word, v), w[v][1] = read(word + 1, v);
+        for (int v = 0; v < VECTORS; v++) {
+            w[v][0] = read(word, v);
+            w[v][1] = read(word + 1, v);
+        }
         if (ROWS % 2)
             for (int v = 0; v < VECTORS; v++)
                 for (int i = 0; i < 2; i++)

@@ -38,12 +38,8 @@ def serve(read: int, write: int) -> None:
     link = Link(read, write)
     link.objects = server = Server(link)
     [number, _, _, setup] = link.read()
-    sys.path[:] = [
-        setup["scratch"],
-        *_libraries(),
-        sys.argv[1],
-        *setup["path"],
-    ]  # ours, then installed packages
+    # Ours, then installed packages.
+    sys.path[:] = [setup["scratch"], *_libraries(), sys.argv[1], *setup["path"]]
     layers = _confine(setup)
     for name in setup["imports"]:
         try:

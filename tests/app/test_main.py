@@ -57,6 +57,17 @@ def test_ctrl_c_during_the_imports_shows_no_traceback(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
 
 
+def test_ctrl_c_during_a_command_is_an_exception_as_in_any_program() -> None:
+    program = (
+        "import signal, app.cli.main as line\n"
+        "line.main = lambda: print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"
+        "from prep_common.own_packages import run_command\n"
+        "run_command()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("True\n", "")
+
+
 def test_a_narrow_terminal_gets_a_path_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=20, color_system=None)

@@ -43,13 +43,18 @@ def test_a_skeleton_has_new_files_in_the_tree_and_at_most_six_next_steps(kind: s
             compile(text, path, "exec")
 
 
+@pytest.mark.parametrize("is_long", [False, True])
 @EACH
-def test_its_code_passes_the_linter(kind: str, tmp_path: Path) -> None:
-    for path, text in make(kind, name_of(kind)).files.items():
+def test_its_code_passes_the_linter(kind: str, is_long: bool) -> None:
+    name = name_of(kind)
+    for path, text in make(
+        kind, f"{name}{'_longer' * 9}"[: name.rfind(".") + 21] if is_long else name
+    ).files.items():
         if path.endswith(".py"):
-            command = [sys.executable, "-m", "ruff", "check", "-q", "--stdin-filename", path, "-"]
-            checked = subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True)
-            assert checked.returncode == 0, checked.stdout
+            for words in (["check", "-q"], ["format", "--check", "-q"]):
+                command = [sys.executable, "-m", "ruff", *words, "--stdin-filename", path, "-"]
+                checked = subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True)
+                assert checked.returncode == 0, (words, path, checked.stdout)
 
 
 @pytest.mark.parametrize(

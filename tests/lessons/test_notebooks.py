@@ -43,7 +43,7 @@ def code_cell(name: str, source: str, *, varies: bool = False) -> dict:
 
 
 def compared_in_full(shipped: dict[str, Any]) -> list[dict]:
-    """Return the cells; those whose output varies run in small sizes, and all that follow.
+    """Return the cells; those whose output varies run in small sizes.
 
     Sentences about times hold on a quiet machine only: small sizes skip them, and `prep lesson build` does not.
     """

@@ -53,11 +53,14 @@ esac
 
 FAKE_UV = r"""#!/bin/sh
 for last; do :; done
+[ "$1" = --directory ] && shift 2
 echo "uv $1 $last" >>"$FAKE_LOG"
 case "$1 $2" in
     'venv '*) mkdir -p "$last/bin" && cp "${0%/*}/python" "$last/bin/python" ;;
     'pip install')
-        case "$*" in *"--constraint $FAKE_LOCK "*) ;; *) exit 2 ;; esac
+        case "$*" in *--index-url*) wanted= ;; *) wanted="--constraint $FAKE_LOCK " ;; esac
+        case "$*" in *"${wanted:---python}"*) ;; *) exit 2 ;; esac
+        case "$wanted$*" in --python*--constraint*) exit 2 ;; esac
         case "$last" in ${FAKE_FAIL:-nothing}) echo "error sending request for url" >&2; exit 1 ;; esac
         printf '#!/bin/sh\necho "prep ran: $*"\n' >"${4%/*}/prep" && chmod +x "${4%/*}/prep"
         ;;

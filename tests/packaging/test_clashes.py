@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from shutil import copy, copytree, ignore_patterns
 
 import pytest
 
@@ -15,7 +16,7 @@ from prep_common.own_packages import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 PREP = Path(sys.executable).with_name("prep")
-OTHERS = ("common", *(name for name in PACKAGES if name != "engine"))
+OTHERS = tuple(name for name in PACKAGES if name != "engine")
 HUB_VERSION = "0.18.2"
 HUB_NAMES = """
     CUDAProperties Device KernelizeFallback LayerRepository LocalLayerRepository ROCMProperties get_kernel kernelize
@@ -150,9 +151,7 @@ def test_what_commands_start_does_not_import_files_of_the_current_folder(path: s
             print(child.read())
     """
     shown = run(sys.executable, "-P", "-c", textwrap.dedent(program), cwd=folder, path=path)
-    assert "'NoneType' object" in shown, (
-        shown
-    )  # what the engine's process says of a configuration that is none
+    assert "'NoneType' object" in shown, shown  # of the engine's process, to which None is no configuration
 
 
 @pytest.mark.slow
@@ -218,3 +217,28 @@ def test_transformers_does_not_import_our_kernels_to_learn_that_they_are_not_hug
         print(is_kernels_available(), "kernels" in sys.modules)
     """
     assert run(sys.executable, script(tmp_path, program), cwd=tmp_path).split() == ["False", "False"]
+
+
+def test_another_checkout_on_the_path_lends_no_module(tmp_path: Path) -> None:
+    copytree(ROOT / "prep_common", tmp_path / "prep_common", ignore=ignore_patterns("__pycache__"))
+    (tmp_path / "kernels").mkdir()
+    copy(ROOT / "kernels" / "__init__.py", tmp_path / "kernels")
+    program = "import kernels; print(len(list(kernels.__path__)), hasattr(kernels, 'nothing'))"
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("1 False\n", "")
+
+
+def test_threads_import_our_packages_at_the_same_time() -> None:
+    program = """
+from importlib import import_module
+from threading import Thread
+
+threads = [Thread(target=import_module, args=[name]) for name in ("engine", "kernels", "quizzes", "lessons", "app")]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == ""

@@ -131,7 +131,7 @@ def test_tables_of_files_are_complete_and_their_files_exist(page: str) -> None:
 
 
 def test_nothing_is_left_to_fill_in() -> None:
-    """`prep new` leaves places to its user, in files that are tracked or new. Its tests look through themselves."""
+    """`prep new` leaves places to its user, in files that are tracked or new; not in tests, which hold the words."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     paths = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
     others = [path for path in paths if not path.startswith("tests/") and path != "prep_common/text.py"]

@@ -67,7 +67,7 @@ def test_everything_that_reads_proc_works_without() -> None:
     assert int(finished.stdout) >= 7
 
 
-def test_on_macos_nothing_forks_and_no_wall_of_the_kernel_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_macos_nothing_forks_and_the_kernel_confines_no_guest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not platforms.can_fork() and not nursery.is_useful(["torch"])
     assert landlock.confine(["/"], [], []) == "" and seccomp.confine() == ""

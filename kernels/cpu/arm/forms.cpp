@@ -52,7 +52,7 @@ struct Form {
     int64_t needs;
 };
 
-// Of a kernel with several forms the best is first.
+// Forms of a kernel, the fastest first.
 constexpr Form FORMS[] = {
     {"paged_attention", "paged_attention_bf16", BF16}, {"gemm_bf16", "gemm_bf16_mmla", BF16},
     {"norm_gemm_bf16", "norm_gemm_bf16_mmla", BF16},   {"int8_linear", "int8_linear_i8mm", I8MM | DOTPROD},

@@ -2,9 +2,9 @@
 
     runtime.cpp --g++--> runtime.so               the scheduler of the fibers, once
     norm.cu + export.h --g++--> norm.so           for every combination of defines
-    runtime.cpp + races.cpp --g++--> watched.o    for kernels of learners, once
+    runtime.cpp, races.cpp --g++--> *.o           for kernels of learners, once
 
-All are kept in the user's cache under a key that covers sources, defines, flags and compiler.
+All are kept in the user's cache under a key that covers sources, defines, options and the compiler's file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -106,17 +107,23 @@ def _runtime(compiler: str) -> Path:
     return _compiled(compiler, f"runtime-{_key(compiler, unit, *headers)}.so", unit, options)
 
 
-def watching_runtime() -> Path:
-    """Return the runtime as an object file that watches accesses of code compiled with `WATCHED`. Raises BuildError."""
-    folder = source_folder() / "shim"
+def watching_runtime() -> list[Path]:
+    """Return the runtime as object files that watch accesses of code compiled with `WATCHED`. Raises BuildError."""
+    folder, compiler = source_folder() / "shim", find_compiler()
     sources = {path.name: path.read_text() for path in sorted(folder.glob("*.[ch]*"))}
-    options = ["-r", *WATCHED, f"-I{folder}", str(folder / "runtime.cpp")]
-    key = _key(find_compiler(), *sources.items())
-    return _compiled(find_compiler(), f"watched-{key}.o", sources["races.cpp"], options)
+    options = ["-c", *WATCHED, f"-I{folder}"]
+    key = _key(compiler, WATCHED, *sources.items())
+    return [
+        _compiled(compiler, f"{name}-{key}.o", sources[f"{name}.cpp"], options)
+        for name in ("runtime", "races")
+    ]
 
 
-def _key(*parts: object) -> str:
-    return hashlib.sha256(repr((FLAGS, *parts)).encode()).hexdigest()[:16]
+def _key(compiler: str, *parts: object) -> str:
+    real = Path(compiler).resolve()
+    file = real.stat()
+    made_by = (str(real), file.st_size, file.st_mtime_ns, platform.machine())
+    return hashlib.sha256(repr((FLAGS, made_by, *parts)).encode()).hexdigest()[:16]
 
 
 def _compiled(compiler: str, name: str, unit: str, options: list[str]) -> Path:
