@@ -37,7 +37,7 @@ def faulty(source: str, right: str, wrong: str, folder: Path, main: str = "") ->
 
 
 def compiled(main: Path, folder: Path, *more_flags: str) -> ctypes.CDLL:
-    """One .cpp of the kernels as a library of its own in `folder`, hardly optimised."""
+    """One .cpp of the kernels as a library of its own in `folder`; by default hardly optimised (-O1)."""
     library, target = folder / "compiled.so", folder / f"{main.stem}.o"
     _compile(main, target, *more_flags)
     runtime = build._openmp_runtime()
@@ -70,16 +70,39 @@ def assert_noticed(
     main: str = "",
     **settings: Any,
 ) -> None:
-    """`kernels.check` must find the fault in `op`, whose Python side calls `module.entry`."""
-    original = getattr(module, entry)
-    mutant = faulty(source, *fault, folder, main)[entry.removeprefix("_")]
-    mutant.argtypes, mutant.restype = original.argtypes, original.restype
-    setattr(module, entry, mutant)
-    try:
+    """`kernels.check` must find the fault in `op`, whose Python side calls `module.entry`, and none without it."""
+    changed = faulty(source, *fault, folder, main)
+    with _in_place_of(module, entry, changed):
         report = check(op, "cpu", **settings)
+    assert report.failures, f"{fault[0]!r} -> {fault[1]!r} goes unnoticed"
+    main = main or Path(source).with_suffix(".cpp").name
+    if (op, entry, main) not in _sound:
+        with _in_place_of(module, entry, _unchanged(main)):
+            report = check(op, "cpu", **settings)
+        assert not report.failures, f"{main} fails unoptimised without a fault, so no fault proves anything"
+        _sound.add((op, entry, main))
+
+
+_sound: set[tuple[str, str, str]] = set()
+"""Operations, functions and files that pass without a fault, in this process."""
+
+
+@cache
+def _unchanged(main: str) -> ctypes.CDLL:
+    with TemporaryDirectory() as folder:
+        return compiled(build.SOURCES / main, Path(folder), "-O0")
+
+
+@contextmanager
+def _in_place_of(module: Any, entry: str, library: ctypes.CDLL) -> Iterator[None]:
+    original = getattr(module, entry)
+    kernel = library[entry.removeprefix("_")]
+    kernel.argtypes, kernel.restype = original.argtypes, original.restype
+    setattr(module, entry, kernel)
+    try:
+        yield
     finally:
         setattr(module, entry, original)
-    assert report.failures, f"{fault[0]!r} -> {fault[1]!r} goes unnoticed"
 
 
 @contextmanager

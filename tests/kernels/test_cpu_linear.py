@@ -187,7 +187,10 @@ def test_a_nan_stays_in_its_bf16_row_and_column() -> None:
 BF16_FAULTS = {
     "the odd last number is forgotten": ("if (whole < num_pairs)", "if (false)"),
     "rows lie densely": ("p.x + first * p.x_stride", "p.x + first * p.depth"),
-    "the second vector of a panel is the first": ("v % 2 * LANES", "0"),
+    "the second vector of a panel is the first": (
+        "from = panels + (v / 2 * num_pairs + pair) * PANEL + v % 2 * LANES",
+        "from = panels + (v / 2 * num_pairs + pair) * PANEL",
+    ),
     "results are always bf16": ("if (wide)", "if (false)"),
 }
 
