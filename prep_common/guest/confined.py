@@ -2,8 +2,8 @@
 
     python -I -S confined.py ROOT PARENT SCRATCH READABLE... -- COMMAND...
 
-The program reads and runs what is below READABLE and writes to SCRATCH. Without it, `#include` or `.incbin` in a
-learner's source could bring in any file of the checkout.
+The program reads and runs what is below READABLE, lists names below ROOT, where Python looks for packages, and writes
+to SCRATCH. Without it, `#include` or `.incbin` in a learner's source could bring in any file of the checkout.
 """
 
 import os
@@ -19,13 +19,13 @@ DISK_MEGABYTES = 64
 
 
 def main() -> None:
-    _, _, parent, scratch, *rest = sys.argv
+    _, root, parent, scratch, *rest = sys.argv
     split = rest.index("--")
     limits.end_with(int(parent))
     limits.drop_capabilities()
     limits.confine(MEGABYTES, DISK_MEGABYTES)
     os.chdir(scratch)
-    landlock.confine(rest[:split], [], [scratch, "/dev/null"], runnable=rest[:split])
+    landlock.confine(rest[:split], [root], [scratch, "/dev/null"], runnable=rest[:split])
     os.execv(rest[split + 1], rest[split + 1 :])
 
 
