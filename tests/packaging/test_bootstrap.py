@@ -61,7 +61,7 @@ case "$1 $2" in
         case "$*" in *--index-url*) wanted= ;; *) wanted="--constraint $FAKE_LOCK " ;; esac
         case "$*" in *"${wanted:---python}"*) ;; *) exit 2 ;; esac
         case "$wanted$*" in --python*--constraint*) exit 2 ;; esac
-        case "$last" in ${FAKE_FAIL:-nothing}) echo "error sending request for url" >&2; exit 1 ;; esac
+        case "$last" in ${FAKE_FAIL_UV:-nothing} | ${FAKE_FAIL:-nothing}) echo "error sending request for url" >&2; exit 1 ;; esac
         printf '#!/bin/sh\necho "prep ran: $*"\n' >"${4%/*}/prep" && chmod +x "${4%/*}/prep"
         ;;
 esac
@@ -168,6 +168,15 @@ def test_uv_needs_no_python_and_no_module_venv(with_uv: Machine) -> None:
 def test_pip_can_be_asked_for_where_uv_is(with_uv: Machine) -> None:
     with_uv.run("demo", PREP_INSTALLER="pip")
     assert with_uv.asked() == ["venv", "pip torch==2.13.0+cpu", f"pip {with_uv.checkout}"]
+
+
+def test_pytorch_that_uv_does_not_find_is_asked_of_pip(with_uv: Machine) -> None:
+    result = with_uv.run("demo", FAKE_FAIL_UV="torch==*")
+    assert result.stdout == "prep ran: demo\n", result.stderr
+    assert "4.8 GB" not in result.stderr
+    asked = with_uv.asked()
+    assert asked[1:3] == ["uv pip torch==2.13.0+cpu"] * 2
+    assert asked[3:] == ["pip torch==2.13.0+cpu", f"pip {with_uv.checkout}"]
 
 
 def test_no_network_is_called_by_its_name_with_uv_too(with_uv: Machine) -> None:
