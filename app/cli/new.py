@@ -43,5 +43,7 @@ def new(
         else:
             terminal.say(path, whole=True)
     terminal.note("\n[dim]next:[/]")
-    for step in item.next_steps:
-        terminal.note(f"  {terminal.literal(terminal.as_typed(step))}")
+    steps = [terminal.as_typed(step).partition("  ") for step in item.next_steps]
+    width = max((len(command) for command, _, why in steps if why), default=0)
+    for command, _, why in steps:
+        terminal.note(f"  {terminal.literal(f'{command:{width}}  {why}'.rstrip())}")

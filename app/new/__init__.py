@@ -66,7 +66,7 @@ def make(kind: str, name: str, form: str | None = None) -> Item:
 
 
 def _next_steps(text: str, name: str, files: dict[str, str]) -> list[str]:
-    """Return the lines of NEXT with the names in place, and the reasons below each other."""
+    """Return the lines of NEXT with the names in place."""
     places = {
         "NAME": name,
         "HYPHENED": name.replace("_", "-"),
@@ -75,9 +75,7 @@ def _next_steps(text: str, name: str, files: dict[str, str]) -> list[str]:
     }
     for place, value in places.items():
         text = re.sub(rf"\b{place}\b|(?<=_){place}(?=_)", value, text)
-    rows = [re.split(r"  +", line, maxsplit=1) for line in text.splitlines()]
-    width = max((len(row[0]) for row in rows if len(row) > 1), default=0)
-    return [f"{row[0]:{width}}  {row[1]}" if len(row) > 1 else row[0] for row in rows]
+    return text.splitlines()
 
 
 def _checked(name: str, named: str, kind: str) -> str:

@@ -61,7 +61,9 @@ case "$1 $2" in
         case "$*" in *--index-url*) wanted= ;; *) wanted="--constraint $FAKE_LOCK " ;; esac
         case "$*" in *"${wanted:---python}"*) ;; *) exit 2 ;; esac
         case "$wanted$*" in --python*--constraint*) exit 2 ;; esac
-        case "$last" in ${FAKE_FAIL_UV:-nothing} | ${FAKE_FAIL:-nothing}) echo "error sending request for url" >&2; exit 1 ;; esac
+        case "$last" in ${FAKE_FAIL_UV:-nothing} | ${FAKE_FAIL:-nothing})
+            echo "error sending request for url" >&2; exit 1 ;;
+        esac
         printf '#!/bin/sh\necho "prep ran: $*"\n' >"${4%/*}/prep" && chmod +x "${4%/*}/prep"
         ;;
 esac
