@@ -105,7 +105,7 @@ def test_a_run_that_is_stopped_before_its_view_is_there_shows_its_last_step(app_
     step = engine_step(tab)
     assert run
     slowed = tab.context.new_cdp_session(tab)
-    slowed.send("Emulation.setCPUThrottlingRate", {"rate": 10})  # the view takes seconds to be there
+    slowed.send("Emulation.setCPUThrottlingRate", {"rate": 4})  # the view takes seconds to be there
     tab.goto(f"{app_url}/live?run={run[0]}")
     tab.evaluate(CLICK_STOP)
     wait_for(tab, "ended: the engine was shut down")
