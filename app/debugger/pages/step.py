@@ -130,7 +130,7 @@ def _follow_to_the_end(run: Run, key: str, said: dict[str, Any] | None) -> None:
     """Show the last step when a run ends that was followed: it can end before the browser has told where it is, or
     before the browser has shown it at all."""
     if said:
-        follows = said["follows"]
+        follows = said.get("follows", False)
     elif st.session_state.get(_SHOWN) != key:
         follows = run.is_live or (run.run_id.startswith("live:") and selection().step == 0)
     else:
