@@ -54,6 +54,7 @@ DATA = """
     trace diff {file}
     trace fork {file} --set max_num_seqs=1
     state import
+    site serve --folder
 """
 """Commands with a file that is not a text."""
 ELSEWHERE = {
