@@ -54,12 +54,12 @@ DATA = """
     trace diff {file}
     trace fork {file} --set max_num_seqs=1
     state import
-    site serve --folder
 """
 """Commands with a file that is not a text."""
 ELSEWHERE = {
     "app --trace", "bench debugger --trace", "bench debugger --browser",  # refused by name before they are opened
     "lab submit-trace file", "adapter add folder", "adapter add --registry",  # after the lab, or the folder
+    "site serve --folder",  # a folder: tests/packaging/test_site.py
     "review --script", "mock resume --script", "mock peer --script",  # read when there is something to answer
     "diagnose --request-log", "diagnose --server-log",  # bytes that are no text are replaced
     "serve --lora-registry",  # as `adapter list`, after the model

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from typer.testing import CliRunner
 
+from app.cli.main import app
 from app.site.build import LISTING, SiteError, build_site, tracked
 from app.site.lessons import notebook_page
 from app.site.pages import Tree, source_page, translate
@@ -265,3 +267,12 @@ def test_the_site_is_served_and_asks_no_other_host(site: Path, browser: Browser)
         tab.locator(".md-search-result__item").first.wait_for()
         assert not [url for url in asked if not url.startswith((server.url, "data:", "blob:"))]
         tab.close()
+
+
+@pytest.mark.parametrize("name", ["missing", "empty", "file"])
+def test_what_is_no_site_is_not_served(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("no site")
+    result = CliRunner().invoke(app, ["site", "serve", "--no-browser", "--folder", str(tmp_path / name)])
+    assert result.exit_code == 2
+    assert "holds no site" in result.stderr and "prep site build" in result.stderr
