@@ -28,14 +28,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
     pip = [sys.executable, "-m", "pip", "-q"]
+    # `prep test` puts this checkout on PYTHONPATH: pip would find its metadata, and install nothing.
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     wheel = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source)]
-    subprocess.run(wheel, check=True)
+    subprocess.run(wheel, env=clean, check=True)
     venv.create(folder / "env", symlinks=True)
     python = folder / "env/bin/python"
     [file] = folder.glob("*.whl")
-    subprocess.run(
-        [*pip, "--python", str(python), "install", "--no-deps", "--no-index", str(file)], check=True
-    )
+    install = [*pip, "--python", str(python), "install", "--no-deps", "--no-index", str(file)]
+    subprocess.run(install, env=clean, check=True)
     (site_packages(folder / "env") / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "env"
 
