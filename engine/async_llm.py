@@ -303,8 +303,14 @@ class AsyncLLM:
     def _abort(self, request_ids: list[str]) -> None:
         """Abort requests; those that wait to be queued after that."""
         processor = self.llm_engine.output_processor
-        self._between.abort(self._abort_parts([each for each in request_ids if each in processor]))
-        if later := [each for each in request_ids if each not in processor and each in self._streams]:
+        self._between.abort(
+            self._abort_parts([request_id for request_id in request_ids if request_id in processor])
+        )
+        if later := [
+            request_id
+            for request_id in request_ids
+            if request_id not in processor and request_id in self._streams
+        ]:
             self._between.append(self._abort_parts(later))
 
     def _abort_parts(self, request_ids: list[str]) -> Iterator[int]:

@@ -92,7 +92,7 @@ class EngineCore:
             self.kv_events = KVEventFeed(scheduler, publisher_of(config.kv_events))
         check = IntegrityCheck(scheduler) if config.debug_checks else None
         observers = (self.tracer, self.debug, self.kv_events, check)
-        self.observers: list[StepObserver] = [each for each in observers if each is not None]
+        self.observers: list[StepObserver] = [observer for observer in observers if observer is not None]
         self._failure: BaseException | None = None
         self._under_way: deque[_StepUnderWay] = deque()
         self._had_large_step = False  # since the workers last released memory

@@ -305,7 +305,7 @@ _FLOATS = {
 }
 
 
-_FLAGS = tuple(each.name for each in fields(SamplingParams) if str(each.type).startswith("bool"))
+_FLAGS = tuple(field.name for field in fields(SamplingParams) if str(field.type).startswith("bool"))
 
 
 def _refuse_unknown(cls: type, kwargs: Mapping[str, Any], what: str = "sampling parameter") -> None:
@@ -383,7 +383,9 @@ def check_depth(name: str, value: Any, most: float = inf) -> None:
         if not containers:
             return
         level = [
-            inner for each in containers for inner in (each.values() if isinstance(each, Mapping) else each)
+            inner
+            for container in containers
+            for inner in (container.values() if isinstance(container, Mapping) else container)
         ]
     raise ValueError(_too_deep(name))
 

@@ -81,7 +81,7 @@ _forced: dict[str, str] = {}
 
 def implementations(op: str) -> list[Implementation]:
     """Return all implementations of one operation, the reference first."""
-    return [each for each in IMPLEMENTATIONS if each.op == op]
+    return [implementation for implementation in IMPLEMENTATIONS if implementation.op == op]
 
 
 def get(op: str, backend: str) -> Implementation:
@@ -91,7 +91,7 @@ def get(op: str, backend: str) -> Implementation:
     except KeyError:
         if op not in OPS:
             raise UnsupportedInput(f"unknown operation {op!r}; there are: {', '.join(OPS)}") from None
-        known = ", ".join(each.backend for each in implementations(op))
+        known = ", ".join(implementation.backend for implementation in implementations(op))
         raise UnsupportedInput(f"{op} has no implementation {backend!r}; implementations: {known}") from None
 
 
@@ -222,9 +222,9 @@ def _load_forced(
     if reason is None:
         return candidate.load()
     takers = [
-        each.backend
-        for each in implementations(candidate.op)
-        if not unavailable(each.backend) and not each.unsupported(*args, **kwargs)
+        implementation.backend
+        for implementation in implementations(candidate.op)
+        if not unavailable(implementation.backend) and not implementation.unsupported(*args, **kwargs)
     ]
     raise UnsupportedInput(
         f"{candidate.op} with {candidate.backend}: {reason}. These inputs are supported by: {', '.join(takers)}"
@@ -234,10 +234,10 @@ def _load_forced(
 def table() -> Iterator[tuple[str, dict[str, Implementation]]]:
     """Every operation with its implementations by backend, in the order of `ops.py`."""
     for op in OPS:
-        yield op, {each.backend: each for each in implementations(op)}
+        yield op, {implementation.backend: implementation for implementation in implementations(op)}
 
 
 def kind(*tensors: torch.Tensor | None) -> tuple[Hashable, ...]:
     """Return a dispatch key: device type of the first tensor, then the dtype of each."""
     assert tensors[0] is not None
-    return (tensors[0].device.type, *(None if each is None else each.dtype for each in tensors))
+    return (tensors[0].device.type, *(None if tensor is None else tensor.dtype for tensor in tensors))

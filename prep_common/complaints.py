@@ -52,7 +52,7 @@ def complaints(
 
 def complain(errors: Iterable[Mapping[str, Any]], kind: Any = None, *, within: Location = ()) -> str:
     """Return all that is wrong in one line."""
-    return "; ".join(each.text for each in complaints(errors, kind, within=within))
+    return "; ".join(complaint.text for complaint in complaints(errors, kind, within=within))
 
 
 def path_of(location: Location) -> str:

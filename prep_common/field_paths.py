@@ -77,8 +77,8 @@ def _forms(kind: Any) -> Iterator[Any]:
     if origin is Annotated:
         yield from _forms(get_args(kind)[0])
     elif origin in (Union, types.UnionType):
-        for each in get_args(kind):
-            yield from _forms(each)
+        for arg in get_args(kind):
+            yield from _forms(arg)
     elif kind is not type(None):
         yield kind
 
@@ -93,7 +93,8 @@ def _fields(form: Any) -> dict[str, _FieldType]:
     if isinstance(form, type) and dataclasses.is_dataclass(form):
         hints = get_type_hints(form)
         return {
-            each.name: _FieldType(hints[each.name], _is_required(each)) for each in dataclasses.fields(form)
+            field.name: _FieldType(hints[field.name], _is_required(field))
+            for field in dataclasses.fields(form)
         }
     return {}
 

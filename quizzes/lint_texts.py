@@ -57,7 +57,12 @@ def needs_statement(template: str) -> str:
     marked = _FIGURE.sub("\N{REPLACEMENT CHARACTER}", " ".join(template.split()))
     sentences = (each for each in _SENTENCE.split(marked) if "\N{REPLACEMENT CHARACTER}" in each)
     return next(
-        (each.replace("\N{REPLACEMENT CHARACTER}", "…") for each in sentences if _COMPARES.search(each)), ""
+        (
+            sentence.replace("\N{REPLACEMENT CHARACTER}", "…")
+            for sentence in sentences
+            if _COMPARES.search(sentence)
+        ),
+        "",
     )
 
 

@@ -117,7 +117,9 @@ class _Writer:
         """`head`, which ends in a colon or a dash, and the value behind or below it."""
         if isinstance(node, yaml.ScalarNode):
             return _scalar(head, node, indent + 2, fills=key != _VERBATIM)
-        has_comments = any(node.start_mark.line <= each.line < node.end_mark.line for each in self.comments)
+        has_comments = any(
+            node.start_mark.line <= comment.line < node.end_mark.line for comment in self.comments
+        )
         if not node.value or (node.flow_style and not has_comments):
             if (line := _flow(node)) is not None and len(head) + 1 + len(line) <= WIDTH:
                 return [f"{head} {line}"]

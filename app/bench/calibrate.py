@@ -208,7 +208,7 @@ def fit(deployment: Deployment, timed: list[TimedStep]) -> Calibration:
     candidates = [_solve(deployment, kinds)]
     for _ in range(TURNS):
         candidates.append(_solve(deployment, kinds, candidates[-1]))
-    rates = min(candidates, key=lambda each: sum(_errors(deployment, kinds, each)))
+    rates = min(candidates, key=lambda candidate: sum(_errors(deployment, kinds, candidate)))
     error = median(_errors(deployment, kinds, rates))
     model, dtype = deployment.model.name, deployment.dtype
     return Calibration(model, dtype, rates, torch.get_num_threads(), len(timed), error)

@@ -130,7 +130,7 @@ def _fleet(model: str, pool: int) -> Iterator[Address]:
 
 
 def _states(fleet: Address) -> list[str]:
-    return [each["state"] for each in ask(fleet, "status")["replicas"]]
+    return [replica["state"] for replica in ask(fleet, "status")["replicas"]]
 
 
 def _until(holds: Callable[[], bool]) -> None:

@@ -159,7 +159,7 @@ def _add_round(outcome: Outcome, fleet: LiveFleet, model: Model, scenario: Scena
     fleet.scale(scenario.replicas)
     before = model.slowdowns(fleet)
     known = fleet.status()
-    so_far = [each["requests"] for each in known["replicas"]]
+    so_far = [replica["requests"] for replica in known["replicas"]]
     answers = fleet.send(requests, scenario.scale)
     if scenario.scale:
         fleet.wait(scenario.scale[1])
@@ -187,7 +187,7 @@ def figures(sent: Sequence[Sent], objective: Objective) -> Figures:
 def as_json(report: FleetCheck) -> dict[str, Any]:
     """Return the report with its errors."""
     outcomes = [
-        {**asdict(each), "figures": [figure_json(figure) for figure in each.figures]}
-        for each in report.outcomes
+        {**asdict(outcome), "figures": [figure_json(figure) for figure in outcome.figures]}
+        for outcome in report.outcomes
     ]
     return {**asdict(report), "outcomes": outcomes}

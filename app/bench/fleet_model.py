@@ -125,7 +125,7 @@ class Model:
 
         fleet = SharedFleet(engine, replicas, router, cores)
         fleet.serve(requests, changes)
-        return [record for each in fleet.replicas for record in each.engine.recorder.finished]
+        return [record for replica in fleet.replicas for record in replica.engine.recorder.finished]
 
     def answers(
         self,

@@ -195,7 +195,9 @@ def _validity(tell: Tell, model: str, outputs: int, temperature: float) -> list[
 def _share(name: str, answers: list[Any], is_valid: Callable[[Any], bool]) -> Validity:
     completions = [answer.outputs[0] for answer in answers]
     valid = statistics.fmean(is_valid(completion) for completion in completions)
-    return Validity(name, valid, statistics.fmean(each.finish_reason == "length" for each in completions))
+    return Validity(
+        name, valid, statistics.fmean(completion.finish_reason == "length" for completion in completions)
+    )
 
 
 def _is_order(text: str) -> bool:

@@ -77,7 +77,7 @@ class LiveFleet:
         """Return when so many replicas are routed, and the processes of others have ended."""
         fleet = psutil.Process(self.address.pid)
         while (
-            [each["state"] for each in self.status()["replicas"]] != ["ready"] * number
+            [replica["state"] for replica in self.status()["replicas"]] != ["ready"] * number
             or len(fleet.children()) > number + 1  # one more process removes its folder
         ):
             time.sleep(0.1)
@@ -86,7 +86,7 @@ class LiveFleet:
         return ask(self.address, "status")
 
     def urls(self) -> list[str]:
-        return [each["url"] for each in self.status()["replicas"]]
+        return [replica["url"] for replica in self.status()["replicas"]]
 
     def warm_up(self) -> None:
         """Let every replica compute batches and prompts of many sizes: the first of each size is slower."""

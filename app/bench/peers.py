@@ -295,11 +295,15 @@ def _groups(
     groups = []
     for model in dict.fromkeys(workload.model for workload in workloads):
         for precision in precisions:
-            group = [each for each in workloads if each.model == model and precision in each.precisions]
+            group = [
+                workload
+                for workload in workloads
+                if workload.model == model and precision in workload.precisions
+            ]
             if group:
                 groups.append((model, precision, group))
     if not groups:
-        known = "; ".join(f"{each.name} in {', '.join(each.precisions)}" for each in workloads)
+        known = "; ".join(f"{workload.name} in {', '.join(workload.precisions)}" for workload in workloads)
         raise CannotStart(f"no workload is measured in {', '.join(precisions)}", f"choose from {known}")
     return groups
 
@@ -364,7 +368,7 @@ class _Group:
                 self._run(turns, workload, job.config.vocab_size)
 
     def _start(self, turns: Turns, name: str, job: Job) -> None:
-        its_work = [each for each in self._workloads if name in each.engines]
+        its_work = [workload for workload in self._workloads if name in workload.engines]
         python = self._pythons.get(OURS if name == ONE_THREAD else name)
         if python is None or all(self._is_done(each, name) for each in its_work):
             return

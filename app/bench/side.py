@@ -97,7 +97,7 @@ class Side(JsonChild):
         answer = Answer(**self._answer(what))
         # The system counts a tree in hundredths of a second; the side itself in less, but not what it started.
         whole_tree = self._cpu_seconds() - cpu_before
-        peak = sum(peak_rss_bytes(each.pid) for each in self._children())
+        peak = sum(peak_rss_bytes(child.pid) for child in self._children())
         return replace(
             answer,
             cpu_seconds=max(answer.cpu_seconds, whole_tree),

@@ -66,12 +66,12 @@ class Drafting:
     @classmethod
     def measured(cls, steps: Sequence[StepStats]) -> Drafting:
         """Count drafts and their success over the steps of a run."""
-        num_tokens = sum(each.num_draft_tokens for each in steps)
-        rows = sum(each.num_decode_tokens for each in steps) - num_tokens
-        drafted = sum(each.num_drafts for each in steps)
+        num_tokens = sum(step.num_draft_tokens for step in steps)
+        rows = sum(step.num_decode_tokens for step in steps) - num_tokens
+        drafted = sum(step.num_drafts for step in steps)
         length = max(1, round(num_tokens / max(1, drafted)))
-        accepted = sum(sum(each.num_accepted_tokens_per_pos[:length]) for each in steps)
-        whole = sum(sum(each.num_accepted_tokens_per_pos[length - 1 : length]) for each in steps)
+        accepted = sum(sum(step.num_accepted_tokens_per_pos[:length]) for step in steps)
+        whole = sum(sum(step.num_accepted_tokens_per_pos[length - 1 : length]) for step in steps)
         return cls(length, drafted / max(1, rows), accepted / max(1, accepted + drafted - whole))
 
 
@@ -142,7 +142,7 @@ def check(
     """
     timer = choose_timer(cpu_time)
     settings = {
-        "workloads": [each.name for each in workloads],
+        "workloads": [workload.name for workload in workloads],
         "cpu_time": cpu_time,
         "saved": asdict(saved) if saved else None,
     }
@@ -329,13 +329,13 @@ def _interrupted(model: str, dtype: str, rounds: int, settings: dict[str, Any]) 
             raise ConfigError(f"{nothing}: its check has other settings; run without --resume")
         outcomes = [
             Outcome(
-                **each
+                **outcome
                 | {
-                    "figures": [Figure(**figure) for figure in each["figures"]],
-                    "drafting": each["drafting"] and Drafting(**each["drafting"]),
+                    "figures": [Figure(**figure) for figure in outcome["figures"]],
+                    "drafting": outcome["drafting"] and Drafting(**outcome["drafting"]),
                 }
             )
-            for each in stored["outcomes"]
+            for outcome in stored["outcomes"]
         ]
         return CheckReport(model, dtype, rounds, calibration_from(stored["calibration"]), outcomes)
     except ConfigError:
@@ -347,8 +347,8 @@ def _interrupted(model: str, dtype: str, rounds: int, settings: dict[str, Any]) 
 def as_json(report: CheckReport) -> dict[str, Any]:
     """Return the report with its errors and verdict."""
     outcomes = [
-        asdict(each) | {"figures": [figure_json(figure) for figure in each.figures]}
-        for each in report.outcomes
+        asdict(outcome) | {"figures": [figure_json(figure) for figure in outcome.figures]}
+        for outcome in report.outcomes
     ]
     verdict = {"median_error": report.median_error, "num_within": report.num_within}
     verdict |= {"passed": report.passed, "is_noisy": report.is_noisy}

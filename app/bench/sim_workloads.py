@@ -76,7 +76,7 @@ WORKLOADS = (
 
 def chosen(names: list[str]) -> list[CheckWorkload]:
     """Return the workloads of these names, by default all. Raises ConfigError for an unknown one."""
-    known = {each.name: each for each in WORKLOADS}
+    known = {workload.name: workload for workload in WORKLOADS}
     for name in names:
         if name not in known:
             raise ConfigError(f"no workload {name!r}; there are: {'; '.join(known)}")

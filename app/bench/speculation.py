@@ -87,7 +87,7 @@ class SpeculationReport:
 
     def break_even(self, workload: str, method: str) -> int | None:
         """Return the smallest measured batch size at which drafts slow the engine down; None if there is none."""
-        found = [each for each in self.results if (each.workload, each.method) == (workload, method)]
+        found = [result for result in self.results if (result.workload, result.method) == (workload, method)]
         return min((each.batch_size for each in found if each.speedup < 1), default=None)
 
 

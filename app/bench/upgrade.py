@@ -140,11 +140,13 @@ def _unstable(
     key: str,
 ) -> list[int]:
     """Ask the base again for what differs; return the requests that it answers differently from itself."""
-    numbers = [each.request for each in divergences]
+    numbers = [divergence.request for divergence in divergences]
     if not numbers:
         return []
     tell(f"{base.name}: again what differs")
-    again = _answers(base, [requests[each] for each in numbers], f"{salt}-again", key, SideFigures(base.name))
+    again = _answers(
+        base, [requests[number] for number in numbers], f"{salt}-again", key, SideFigures(base.name)
+    )
     return [
         each for each, answer in zip(numbers, again, strict=True) if answer.tokens != answers[each].tokens
     ]
@@ -161,7 +163,7 @@ def _time_rounds(
 ) -> None:
     """Run all rounds, the order of the sides reversed in every other one. The first round of each is not counted."""
     before = [_scrape(side, key) for side in sides]
-    due = [Due(each.at, each.prompt, each.output_len) for each in requests]
+    due = [Due(request.at, request.prompt, request.output_len) for request in requests]
     for number in range(rounds + 1):
         pairs = list(zip(sides, figures, strict=True))
         for side, figure in pairs if number % 2 else reversed(pairs):

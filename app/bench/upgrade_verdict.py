@@ -91,7 +91,7 @@ def checks_of(
 
 def overall(checks: Sequence[Check]) -> Verdict:
     """Return the worst verdict: one failure fails; without one, anything undecided is inconclusive."""
-    found = {each.verdict for each in checks}
+    found = {check.verdict for check in checks}
     return "fail" if "fail" in found else "inconclusive" if "inconclusive" in found else "pass"
 
 
@@ -104,7 +104,7 @@ def _failures(base: SideFigures, new: SideFigures) -> Check:
 def _tokens(
     divergences: Sequence[Divergence], unstable: Sequence[int], num_requests: int, limits: Limits
 ) -> Check:
-    proven = [each for each in divergences if each.request not in unstable]
+    proven = [divergence for divergence in divergences if divergence.request not in unstable]
     broken = [each for each in proven if not each.is_near_tie(limits.near_tie)]
     same = num_requests - len(divergences)
     why = f"{same} of {counted(num_requests, 'request')} have equal tokens"

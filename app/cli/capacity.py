@@ -164,17 +164,17 @@ def show_bill(bill: Bill, found: Capacity) -> None:
     from app.debugger.capacity.figure import money
 
     points = volumes(bill, found, 9)
-    top = max(max(bill.own(each), bill.managed(each)) for each in points)
+    top = max(max(bill.own(point), bill.managed(point)) for point in points)
     currency = found.scenario.currency
     terminal.say("[bold]cost per month by volume[/]   o own GPUs   m managed   * both")
-    for each in points:
-        own, managed = (round(CHART_WIDTH * cost / top) for cost in (bill.own(each), bill.managed(each)))
+    for point in points:
+        own, managed = (round(CHART_WIDTH * cost / top) for cost in (bill.own(point), bill.managed(point)))
         line = [" "] * (CHART_WIDTH + 1)
         line[own], line[managed] = "o", "m"
         if own == managed:
             line[own] = "*"
-        cheaper = "own" if bill.own(each) <= bill.managed(each) else "managed"
-        terminal.say(f"{each / 1e6:>10,.2f} M req |{''.join(line)}| {cheaper} is cheaper")
+        cheaper = "own" if bill.own(point) <= bill.managed(point) else "managed"
+        terminal.say(f"{point / 1e6:>10,.2f} M req |{''.join(line)}| {cheaper} is cheaper")
     terminal.say(f"{'':>17}0{money(top, currency):>{CHART_WIDTH}}")
 
 
@@ -184,8 +184,8 @@ def write_svg(path: Path, bill: Bill, found: Capacity) -> None:
 
     points = volumes(bill, found, 200)
     lines = [
-        Line("own GPUs", [(each / 1e6, bill.own(each)) for each in points]),
-        Line("managed", [(each / 1e6, bill.managed(each)) for each in points]),
+        Line("own GPUs", [(point / 1e6, bill.own(point)) for point in points]),
+        Line("managed", [(point / 1e6, bill.managed(point)) for point in points]),
     ]
     even = bill.break_even()
     marks = [] if even is None else [(even / 1e6, "break-even")]

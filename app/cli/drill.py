@@ -221,7 +221,7 @@ def _chosen(level: int | None) -> list[Drill]:
 
     if level is not None and not 1 <= level <= 3:
         raise terminal.Problem(f"levels are 1 to 3, got {level}", "prep drill list")
-    return [each for each in load_drills() if level in (None, each.level)]
+    return [drill for drill in load_drills() if level in (None, drill.level)]
 
 
 def _script(path: Path) -> list[str]:

@@ -142,17 +142,17 @@ def status(name: NameArgument = None, json: JsonOption = False) -> None:
         return
     rows = [
         (
-            each["name"], each["state"], str(each["pid"]), f"{each['load']:,}", f"{each['requests']:,}",
-            gib(each["memory_bytes"], 2) if each["memory_bytes"] else "",
-            "" if each["start_s"] is None else duration(each["start_s"]),
+            replica["name"], replica["state"], str(replica["pid"]), f"{replica['load']:,}", f"{replica['requests']:,}",
+            gib(replica["memory_bytes"], 2) if replica["memory_bytes"] else "",
+            "" if replica["start_s"] is None else duration(replica["start_s"]),
         )
-        for each in found["replicas"]
+        for replica in found["replicas"]
     ]  # fmt: skip
     table = terminal.table(
         "replica", "state", "process", "load", "requests", "memory", "start", left=("state",), rows=rows
     )
     terminal.show(f"{found['name']}: {found['wanted']} of {found['model']} wanted, {found['policy']}", table)
-    cold = next((each for each in found["replicas"] if each["stages"]), None)
+    cold = next((replica for replica in found["replicas"] if replica["stages"]), None)
     if cold is not None:
         stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in cold["stages"].items())
         terminal.say(f"cold start of {cold['name']}: {stages}")
@@ -164,8 +164,8 @@ def status(name: NameArgument = None, json: JsonOption = False) -> None:
             f"autoscaler: {scaler['signal']} is {scaler['value']:.2f}; out above {scaler['out_above']:g}, in below "
             f"{scaler['in_below']:g}; thrash {found['thrash']}"
         )
-    for each in found["events"][-8:]:
-        terminal.say(f"[dim]{terminal.literal(event_line(each))}[/]")
+    for event in found["events"][-8:]:
+        terminal.say(f"[dim]{terminal.literal(event_line(event))}[/]")
 
 
 def scale(
@@ -219,7 +219,7 @@ def down(name: NameArgument = None) -> None:
     address = choose(name)
     found = _ask(name, "status")
     _ask(name, "down", {})
-    load = sum(each["load"] for each in found["replicas"])
+    load = sum(replica["load"] for replica in found["replicas"])
     with terminal.status(f"{found['name']} ends; {counted(load, 'request')} under way"):
         while address.is_alive:
             time.sleep(0.1)

@@ -82,7 +82,8 @@ def check(file: SettingsArgument, json: JsonOption = False) -> None:
         terminal.print_json(settings.model_dump(exclude=keys))
         return
     rows = [
-        (each.name, each.url, each.version, ", ".join(each.models or ["any"])) for each in settings.backends
+        (backend.name, backend.url, backend.version, ", ".join(backend.models or ["any"]))
+        for backend in settings.backends
     ]
     left = ("url", "version", "models")
     terminal.show(f"{settings.policy} over", terminal.table("backend", *left, left=left, rows=rows))
@@ -101,17 +102,17 @@ def state(url: UrlArgument, api_key: KeyOption = None, json: JsonOption = False)
         return
     shown = [
         (
-            each["name"], each["version"], "yes" if each["healthy"] else "no", each["breaker"],
-            f"{each['load']:,}", f"{each['requests']:,}", f"{each['failed']:,}",
+            backend["name"], backend["version"], "yes" if backend["healthy"] else "no", backend["breaker"],
+            f"{backend['load']:,}", f"{backend['requests']:,}", f"{backend['failed']:,}",
         )
-        for each in found["backends"]
+        for backend in found["backends"]
     ]  # fmt: skip
     headings = ("backend", "version", "healthy", "breaker", "load", "requests", "failed")
     terminal.show(found["policy"], terminal.table(*headings, left=headings[1:4], rows=shown))
     if found["tenants"]:
         rows = [
-            (each["name"], f"{each['requests']:,}", f"{each['tokens']:,}", _left(each))
-            for each in found["tenants"]
+            (tenant["name"], f"{tenant['requests']:,}", f"{tenant['tokens']:,}", _left(tenant))
+            for tenant in found["tenants"]
         ]
         terminal.out().print(terminal.table("tenant", "requests", "tokens", "left today", rows=rows))
     if found["canary"]:

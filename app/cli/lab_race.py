@@ -70,11 +70,11 @@ def _with_race(name: str | None) -> Lab:
     """Return the lab of this name, or the first unsolved one with a race. Raises Problem if it has none."""
     if name is None:
         done = progress.passed()
-        with_race = [each for each in labs() if each.has_race]
+        with_race = [lab for lab in labs() if lab.has_race]
         return next((each for each in with_race if each.number not in done), with_race[-1])
     found = find_lab(name)
     if not found.has_race:
-        races = ", ".join(each.number for each in labs() if each.has_race)
+        races = ", ".join(lab.number for lab in labs() if lab.has_race)
         raise terminal.Problem(f"{found.number} has no race", f"labs with one: {races}")
     return found
 
@@ -201,24 +201,24 @@ def _show_races(lab: Lab, json: bool) -> None:
     """Print the learner's races of a lab, the best first."""
     races = sorted(
         progress.events(lab.number, "race"),
-        key=lambda each: (-each.answer if each.detail.get("more") else each.answer, each.at),
+        key=lambda event: (-event.answer if event.detail.get("more") else event.answer, event.at),
     )
     facts = [
         {
-            "ratio": each.answer,
-            "seed": each.detail["seed"],
-            "file": each.detail["digest"],
-            "at": each.at.isoformat(),
+            "ratio": race.answer,
+            "seed": race.detail["seed"],
+            "file": race.detail["digest"],
+            "at": race.at.isoformat(),
         }
-        for each in races
+        for race in races
     ]
     if json:
         return terminal.print_json({"lab": lab.number, "races": facts})
     if not races:
         raise terminal.Problem(f"no race of {lab.number} so far", f"prep lab race {lab.number}")
     rows = [
-        (f"{each.answer:.2f}", each.detail["seed"], each.detail["digest"][:8], f"{each.at:%Y-%m-%d %H:%M}")
-        for each in races
+        (f"{race.answer:.2f}", race.detail["seed"], race.detail["digest"][:8], f"{race.at:%Y-%m-%d %H:%M}")
+        for race in races
     ]
     terminal.show(
         f"Your races: {lab.number}", terminal.table("ratio", "seed", "file", "when (UTC)", rows=rows)

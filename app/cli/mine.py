@@ -42,16 +42,16 @@ def list_(solutions: SolutionsOption = False, json: JsonOption = False) -> None:
 
     pieces = load(solutions)
     if json:
-        return terminal.print_json([terminal.pick(each, "name exercise whose why ours") for each in pieces])
+        return terminal.print_json([terminal.pick(piece, "name exercise whose why ours") for piece in pieces])
     rows = [
-        (each.name, each.exercise, WHOSE[each.whose], terminal.literal(each.why or "its checks pass"))
-        for each in pieces
+        (piece.name, piece.exercise, WHOSE[piece.whose], terminal.literal(piece.why or "its checks pass"))
+        for piece in pieces
     ]
     body = terminal.table(
         "piece", "exercise or lab", "whose", "why", left=("exercise or lab", "whose", "why"), rows=rows
     )
     terminal.show(f"{len(pieces.yours)} of {counted(len(rows), 'piece')} are yours", body)
-    missing = next((each.exercise for each in pieces if each.whose == "engine"), None)
+    missing = next((piece.exercise for piece in pieces if piece.whose == "engine"), None)
     if missing and not solutions:
         begin = f"prep lab new {missing}" if is_lab(missing) else f"prep lesson open {missing[:2]}"
         terminal.next_command(begin, f"write the piece {missing}")

@@ -25,7 +25,7 @@ def load(solutions: bool) -> Pieces:
     if not solutions and not pieces.yours:
         terminal.note("[yellow]no piece is yours yet: the engine is all ours[/]  (prep mine list says why)")
     else:
-        names = ", ".join(pieces.yours or [each.name for each in pieces if each.whose == "reference"])
+        names = ", ".join(pieces.yours or [piece.name for piece in pieces if piece.whose == "reference"])
         terminal.note(f"[dim]{'reference solutions' if solutions else 'yours'}: {names}[/]")
     return pieces
 

@@ -251,7 +251,9 @@ def _print_lessons(found: Plan) -> None:
         name[:2] for day in found.days for task in day.tasks if task.kind == "lesson" for name in task.ids
     }
     titles = [
-        f"L{each.number} {each.title.partition(':')[0]}" for each in lessons() if each.number in planned
+        f"L{lesson.number} {lesson.title.partition(':')[0]}"
+        for lesson in lessons()
+        if lesson.number in planned
     ]
     terminal.out().print()
     if titles:

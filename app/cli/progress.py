@@ -43,7 +43,7 @@ def progress(
             write_atomically(html, page(standing(bank, state), figures[0], state.settings))
             terminal.note(f"{terminal.mark(True)} {terminal.literal(html)}")
         if json:
-            calibrated, own = (None if each is None else asdict(each) for each in figures)
+            calibrated, own = (None if figure is None else asdict(figure) for figure in figures)
             more = {"formula": FORMULA, "calibration": calibrated, "own_marks": own}
             terminal.print_json({**asdict(standing(bank, state)), **more})
         elif html is None:

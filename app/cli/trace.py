@@ -326,7 +326,7 @@ def _print_info(reader: Trace, summary: dict[str, Any], max_rows: int) -> None:
         names = ("prompt_tokens", "cached_tokens", "output_tokens", "preemptions")
         seconds = (request[name] for name in ("queued_s", "ttft_s", "latency_s"))
         cells = [str(request[name]) for name in names]
-        cells += ["-" if each is None else f"{each * 1e3:.1f}" for each in seconds]
+        cells += ["-" if second is None else f"{second * 1e3:.1f}" for second in seconds]
         table.add_row(terminal.literal(request["request"]), *cells, request["finish_reason"] or "unfinished")
     out.print()
     count = len(summary["requests"])

@@ -169,8 +169,8 @@ def show(report: UpgradeReport) -> None:
     """Print a row for each property, and the verdict."""
     colours = {"pass": "green", "fail": "bold red", "inconclusive": "yellow", "not measured": "dim"}
     rows = [
-        (each.name, f"[{colours[each.verdict]}]{each.verdict}[/]", terminal.literal(each.why))
-        for each in report.checks
+        (check.name, f"[{colours[check.verdict]}]{check.verdict}[/]", terminal.literal(check.why))
+        for check in report.checks
     ]
     table = terminal.table("property", "verdict", "figures", left=("verdict", "figures"), rows=rows)
     terminal.show(f"{terminal.literal(report.base)} -> {terminal.literal(report.new)}", table)

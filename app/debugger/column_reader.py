@@ -184,7 +184,7 @@ def lifecycle(columns: Columns, kind: str) -> tuple[Any, Any]:
     if kind == "add":
         return columns.added, np.arange(len(columns.added))
     if kind == "abort":
-        places = np.array([(each["i"], each["q"]) for each in columns.facts["aborts"]], np.int32)
+        places = np.array([(abort["i"], abort["q"]) for abort in columns.facts["aborts"]], np.int32)
         return places.reshape(-1, 2)[:, 0], places.reshape(-1, 2)[:, 1]
     if kind == "preempt":
         return columns.preempt_step, columns.preempt_request

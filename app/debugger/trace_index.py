@@ -135,7 +135,9 @@ class TraceIndex:
     @property
     def looks(self) -> list[int]:
         """Each request's look (`request_colours`), by its number."""
-        return self._keep("looks", lambda: assign((each.added, each.ended) for each in self.requests))
+        return self._keep(
+            "looks", lambda: assign((request.added, request.ended) for request in self.requests)
+        )
 
     @property
     def colours(self) -> list[int]:

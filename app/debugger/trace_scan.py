@@ -178,14 +178,16 @@ class Scan:
             append(self.tokens, tokens[tokens != NO_OUTPUT])
             append(self.row_outputs, outputs)
             return
-        lists = [NO_TOKENS if each is None else [each] if isinstance(each, int) else each for each in tokens]
+        lists = [
+            NO_TOKENS if token is None else [token] if isinstance(token, int) else token for token in tokens
+        ]
         self.tokens.extend(chain.from_iterable(lists))
         self.row_outputs.extend([NO_OUTPUT if token is NO_TOKENS else len(token) for token in lists])
 
     def _events(self, runs: Sequence[Any]) -> int:
         """Append runs of events; returns the number of events."""
         blocks = [run[2] for run in runs]
-        lengths = [len(each) for each in blocks]
+        lengths = [len(block) for block in blocks]
         self.run_kind.fromlist([KIND_CODES[run[0]] for run in runs])
         self.run_request.fromlist([NO_REQUEST if run[1] is None else run[1] for run in runs])
         self.run_length.fromlist(lengths)

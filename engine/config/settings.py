@@ -100,7 +100,7 @@ def _described(hint: Any) -> str:
 def _alternatives(hint: Any) -> list[Any]:
     """Return the classes of a union, without their parameters; that of the choices of a Literal."""
     if get_origin(hint) in (Union, UnionType):
-        return [kind for each in get_args(hint) for kind in _alternatives(each)]
+        return [kind for arg in get_args(hint) for kind in _alternatives(arg)]
     if get_origin(hint) is Literal:
         return list(dict.fromkeys(type(choice) for choice in get_args(hint)))
     return [get_origin(hint) or hint]

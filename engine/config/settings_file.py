@@ -33,7 +33,9 @@ def read_yaml(path: Path, kind: type[Settings], expected: str, *, environment: b
         place = path if error.line is None else f"{path}:{error.line}"
         raise ConfigError(f"{place}: {error}") from None
     except ValidationError as error:
-        found = sorted((file.line(each.location), each.text) for each in complaints(error.errors(), kind))
+        found = sorted(
+            (file.line(complaint.location), complaint.text) for complaint in complaints(error.errors(), kind)
+        )
         raise ConfigError("\n".join(f"{path}:{line}: {text}" for line, text in found)) from None
     except RecursionError:
         raise ConfigError(f"{path}:1: an alias (*name) stands for a value that contains it") from None

@@ -93,7 +93,7 @@ class KVEventBatch:
     @classmethod
     def from_json(cls, line: str) -> KVEventBatch:
         raw = json.loads(line)
-        return cls(raw["seq"], raw["ts"], [_event(each) for each in raw["events"]])
+        return cls(raw["seq"], raw["ts"], [_event(event) for event in raw["events"]])
 
 
 def _event(raw: dict[str, Any]) -> KVCacheEvent:
@@ -245,9 +245,9 @@ class KVEventFeed(StepObserver):
     def _extra_keys(self, request: Request, index: int) -> list[str]:
         start, end = index * self._block_size, (index + 1) * self._block_size
         images = [
-            f"{each.mm_hash}@{each.offset - start}"
-            for each in request.mm_features
-            if each.overlaps(start, end)
+            f"{feature.mm_hash}@{feature.offset - start}"
+            for feature in request.mm_features
+            if feature.overlaps(start, end)
         ]
         return images + ([request.cache_salt] if index == 0 and request.cache_salt is not None else [])
 

@@ -54,7 +54,7 @@ class GrammarWait(AdmissionResource):
         return failed
 
     def check_integrity(self, running: list[Request], waiting: list[Request]) -> list[str]:
-        waits = {each.request_id for each in waiting if each.status is RequestStatus.WAITING_GRAMMAR}
+        waits = {request.request_id for request in waiting if request.status is RequestStatus.WAITING_GRAMMAR}
         return [] if set(self.compiling) == waits else ["the compiling are not those that wait for a grammar"]
 
 

@@ -110,7 +110,7 @@ class StepStats:
             per_pos[position] += 1
 
 
-_NAMES = [each.name for each in fields(StepStats)]
+_NAMES = [field.name for field in fields(StepStats)]
 _DERIVED = {
     "num_scheduled_tokens", "num_prefill_tokens", "num_decode_tokens", "num_generated_tokens",
     "num_admitted", "num_preempted", "num_finished", "prefix_cache_queries", "prefix_cache_hits",

@@ -111,7 +111,9 @@ class Fleet:
 
     def memory_of_one(self) -> int:
         """Return the bytes of a replica: the largest that was measured, else the estimate."""
-        return max((each.memory for each in self.replicas), default=0) or memory_of_replica(self.settings)
+        return max((replica.memory for replica in self.replicas), default=0) or memory_of_replica(
+            self.settings
+        )
 
     # -- the loop
 
@@ -198,7 +200,7 @@ class Fleet:
         self._next_look = now + scaler.config.interval
         arrivals = self.gateway.num_arrivals - self._arrivals_before
         self._arrivals_before = self.gateway.num_arrivals
-        backends = [each for each in self.gateway.backends if not each.is_draining]
+        backends = [backend for backend in self.gateway.backends if not backend.is_draining]
         if self.wanted and not backends:  # the first ones start: no signal yet
             return
         self.signal = await read_signal(scaler.config, self.gateway, backends, arrivals)
@@ -324,12 +326,12 @@ class Fleet:
         now = time.monotonic()
         replicas = [
             {
-                "name": each.name, "state": each.state, "url": each.server.url, "pid": each.server.pid,
-                "age_s": round(now - each.began, 1), "start_s": each.start_s, "stages": each.stages,
-                "memory_bytes": each.memory, "load": loads[each.name].load if each.name in loads else 0,
-                "requests": loads[each.name].num_requests if each.name in loads else 0,
+                "name": replica.name, "state": replica.state, "url": replica.server.url, "pid": replica.server.pid,
+                "age_s": round(now - replica.began, 1), "start_s": replica.start_s, "stages": replica.stages,
+                "memory_bytes": replica.memory, "load": loads[replica.name].load if replica.name in loads else 0,
+                "requests": loads[replica.name].num_requests if replica.name in loads else 0,
             }
-            for each in self.replicas
+            for replica in self.replicas
         ]  # fmt: skip
         scaler = self.autoscaler
         return {
@@ -342,5 +344,5 @@ class Fleet:
                 "in_below": scaler.config.in_below, "overload_s": scaler.overload_seconds,
             },
             "thrash": self.events.thrash(),
-            "events": [vars(each) for each in self.events.events],
+            "events": [vars(event) for event in self.events.events],
         }  # fmt: skip

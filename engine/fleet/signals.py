@@ -28,8 +28,10 @@ async def read_signal(
     if config.signal == "rate":
         return arrivals / config.interval / number
     if config.signal == "load":
-        return (sum(each.load for each in backends) + gateway.num_held) / number
-    values = await asyncio.gather(*(_scrape(gateway, each, METRICS[config.signal]) for each in backends))
+        return (sum(backend.load for backend in backends) + gateway.num_held) / number
+    values = await asyncio.gather(
+        *(_scrape(gateway, backend, METRICS[config.signal]) for backend in backends)
+    )
     return (sum(values) + (gateway.num_held if config.signal == "queue" else 0)) / number
 
 

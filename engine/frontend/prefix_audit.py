@@ -99,11 +99,11 @@ def audit_prompts(
         possible = hit
         if recent:
             old, differences = _closest(recent, tokens, block_size)
-            equal = sum(each.stable for each in differences) + _common(old, tokens)
+            equal = sum(difference.stable for difference in differences) + _common(old, tokens)
             possible = max(hit, min(equal, len(tokens) - 1) // block_size * block_size)
-            for each in differences:
-                if possible > hit and each.stable:
-                    _record(places, each, old, tokens, decode)
+            for difference in differences:
+                if possible > hit and difference.stable:
+                    _record(places, difference, old, tokens, decode)
         audit.num_requests += 1
         audit.num_tokens += len(tokens)
         audit.hit_tokens += hit

@@ -182,19 +182,20 @@ async def _state(gateway: Gateway, request: Request) -> Response:
     gateway.check_admin(request.headers.get("authorization", ""))
     backends = [
         {
-            "name": each.name, "url": each.settings.url, "version": each.settings.version,
-            "healthy": each.is_healthy, "draining": each.is_draining, "breaker": each.breaker.state, "load": each.load,
-            "requests": each.num_requests, "failed": each.num_failed,
-            **_kv_state(each.index_of_kv),
+            "name": backend.name, "url": backend.settings.url, "version": backend.settings.version,
+            "healthy": backend.is_healthy, "draining": backend.is_draining, "breaker": backend.breaker.state,
+            "load": backend.load,
+            "requests": backend.num_requests, "failed": backend.num_failed,
+            **_kv_state(backend.index_of_kv),
         }
-        for each in gateway.backends
+        for backend in gateway.backends
     ]  # fmt: skip
     tenants = [
         {
-            "name": each.settings.name, "requests": each.num_requests, "tokens": each.num_tokens,
-            "tokens_left_today": None if each.quota is None else each.quota.limit - each.quota.used,
+            "name": tenant.settings.name, "requests": tenant.num_requests, "tokens": tenant.num_tokens,
+            "tokens_left_today": None if tenant.quota is None else tenant.quota.limit - tenant.quota.used,
         }
-        for each in gateway.tenants
+        for tenant in gateway.tenants
     ]  # fmt: skip
     canary, watch = gateway.route.canary, gateway.canary_watch
     return JSONResponse(

@@ -200,7 +200,7 @@ def prompt_text(body: dict[str, Any]) -> str:
     """Return what the prompt begins with, as one text; equal for equal prompts."""
     if "messages" in body:
         messages = body["messages"] if isinstance(body["messages"], list) else []
-        return "\n".join(f"{_of(each, 'role')}: {_of(each, 'content')}" for each in messages)
+        return "\n".join(f"{_of(message, 'role')}: {_of(message, 'content')}" for message in messages)
     prompt = body.get("prompt")
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
         return prompt[0]

@@ -55,7 +55,7 @@ class GatewayMetrics:
             "Canaries whose share became 0 because they were worse.",
             registry=self.registry,
         )
-        for name in [*(each.name for each in backends), *([] if fallback is None else [fallback])]:
+        for name in [*(backend.name for backend in backends), *([] if fallback is None else [fallback])]:
             self.add(name)
         self.registry.register(_Levels(backends))
 
@@ -80,10 +80,10 @@ class _Levels(Collector):
             "gateway_backend_up", "1: healthy, and its breaker is closed.", labels=["backend"]
         )
         load = GaugeMetricFamily("gateway_backend_load", "Requests under way.", labels=["backend"])
-        for each in self._backends:
-            if not each.is_draining:  # its end is wanted, and no alert
-                up.add_metric([each.name], each.is_healthy and each.breaker.state == "closed")
-            load.add_metric([each.name], each.load)
+        for backend in self._backends:
+            if not backend.is_draining:  # its end is wanted, and no alert
+                up.add_metric([backend.name], backend.is_healthy and backend.breaker.state == "closed")
+            load.add_metric([backend.name], backend.load)
         yield up
         yield load
 

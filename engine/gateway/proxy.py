@@ -79,11 +79,11 @@ class Gateway:
         self.num_held = 0
         """Requests that wait for a backend now."""
         self._numbers, self._came = count(), asyncio.Event()
-        self.backends = [self._backend(each) for each in settings.backends]
+        self.backends = [self._backend(backend) for backend in settings.backends]
         self.route = Route(self.backends, settings.policy, settings.canary)
         watch = None if settings.canary is None else settings.canary.watch
         self.canary_watch = None if watch is None else CanaryWatch(watch)
-        self.tenants = [Tenant.of(each) for each in settings.tenants]
+        self.tenants = [Tenant.of(tenant) for tenant in settings.tenants]
         self.decisions: OrderedDict[str, Decision] = OrderedDict()
         self.shadowed = Shadowed()
         fallback = settings.fallback
@@ -149,7 +149,7 @@ class Gateway:
             self.num_held -= 1
 
     def _has_backend(self) -> bool:
-        return any(each.is_healthy and not each.is_draining for each in self.backends)
+        return any(backend.is_healthy and not backend.is_draining for backend in self.backends)
 
     # -- before a request is sent
 
@@ -157,7 +157,7 @@ class Gateway:
         """Return the tenant of a key; None if the gateway has no tenants. Raises ApiError 401."""
         if not self.tenants:
             return None
-        found = [each for each in self.tenants if is_key(authorization, each.settings.api_key)]
+        found = [tenant for tenant in self.tenants if is_key(authorization, tenant.settings.api_key)]
         if not found:
             raise ApiError(401, "give your key as Authorization: Bearer KEY")
         return found[0]
@@ -221,12 +221,12 @@ class Gateway:
             return None
         model, prompt, salt = body.get("model"), body.get("prompt"), body.get("cache_salt")
         askable = [
-            each
-            for each in self.backends
-            if each.index_of_kv is not None
-            and each.index_of_kv.is_known
-            and each.is_healthy
-            and each.serves(model if isinstance(model, str) else None)
+            backend
+            for backend in self.backends
+            if backend.index_of_kv is not None
+            and backend.index_of_kv.is_known
+            and backend.is_healthy
+            and backend.serves(model if isinstance(model, str) else None)
         ]
         if not askable or salt is not None and not isinstance(salt, str):
             return None
@@ -290,7 +290,7 @@ class Gateway:
         most = self.settings.retries.most
         if len(failures) > most:
             return f"{counted(len(failures), 'backend')} failed, and retries.most is {most}"
-        if sum(each.status == 500 for each in failures) > 1:
+        if sum(failure.status == 500 for failure in failures) > 1:
             return "two backends answered HTTP 500, which may be the request's fault"
         if not self._retries.take(time.monotonic()):
             return "a backend failed, and the retry budget is used up"

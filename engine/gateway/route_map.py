@@ -19,9 +19,9 @@ def routes_of_decisions(text: str) -> tuple[RouteLog, int]:
     Raises ConfigError if the text has another form, or no decision with a backend.
     """
     try:
-        decisions: list[dict[str, Any]] = sorted(json.loads(text), key=lambda each: float(each["when"]))
-        names = list(dict.fromkeys(str(seen["name"]) for each in decisions for seen in each["seen"]))
-        chosen = [each for each in decisions if each["backend"] is not None]
+        decisions: list[dict[str, Any]] = sorted(json.loads(text), key=lambda load: float(load["when"]))
+        names = list(dict.fromkeys(str(seen["name"]) for decision in decisions for seen in decision["seen"]))
+        chosen = [decision for decision in decisions if decision["backend"] is not None]
         if not chosen:
             raise ConfigError(
                 "the file has no decision with a backend; send requests through the gateway first"

@@ -130,7 +130,7 @@ def read_adapter_config(folder: Path, max_rank: int) -> AdapterConfig:
         raise LoRAError(f"{path}: use_rslora must be true or false, got {rslora!r}")
     layers = config.get("layers_to_transform")
     layers = [layers] if type(layers) is int else None if layers == [] else layers
-    if layers is not None and not (isinstance(layers, list) and all(type(each) is int for each in layers)):
+    if layers is not None and not (isinstance(layers, list) and all(type(layer) is int for layer in layers)):
         raise LoRAError(
             f"{path}: layers_to_transform must be a layer's number or a list of them, got {layers!r}"
         )
@@ -216,7 +216,7 @@ def _check_regex(regex: str, key: str, given: str, path: Path) -> None:
 def _is_named(name: str, modules: tuple[str, ...] | str) -> bool:
     if isinstance(modules, str):
         return re.fullmatch(modules, name) is not None
-    return any(name == each or name.endswith(f".{each}") for each in modules)
+    return any(name == module or name.endswith(f".{module}") for module in modules)
 
 
 def _is_number(value: Any, is_integer: bool) -> bool:

@@ -133,7 +133,7 @@ def _stored(file: Path, offset: int, entry: Any) -> StoredTensor:
     """Return a tensor of a header whose data begin at `offset`. Raises ValueError and the like if it is damaged."""
     dtype, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
     numbers = (*shape, start, end)
-    if not isinstance(dtype, str) or any(type(each) is not int or each < 0 for each in numbers):
+    if not isinstance(dtype, str) or any(type(number) is not int or number < 0 for number in numbers):
         raise ValueError(f"dtype {dtype!r}, shape {shape!r}")
     bits = BITS.get(dtype)
     if start > end or (bits is not None and 8 * (end - start) != bits * math.prod(shape)):

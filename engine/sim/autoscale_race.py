@@ -66,7 +66,9 @@ class Service:
     def oracle_hours(self, arrivals: Sequence[int], window: int = 12) -> float:
         """Return the hours of a fleet that always has the planned number for the minute's traffic."""
         chunks = [sum(arrivals[at : at + window]) for at in range(0, len(arrivals), window)]
-        return sum(math.ceil(each / (window * TICK * self.planned)) for each in chunks) * window * TICK / 3600
+        return (
+            sum(math.ceil(chunk / (window * TICK * self.planned)) for chunk in chunks) * window * TICK / 3600
+        )
 
     def schedule(self, margin: float) -> tuple[Schedule, ...]:
         """Return minimum replicas for `margin` times the expected rate, early enough for a cold start."""

@@ -46,7 +46,7 @@ class MedusaDrafter:
         last = step.query_start[rows] + step.lengths[rows] - 2 - step.starts[rows]
         hidden = step.hidden[torch.from_numpy(last).to(step.hidden.device)]
         logits = self._heads(hidden, max(step.max_drafts), self._target.compute_logits)
-        columns = torch.stack([each.argmax(-1) for each in logits], dim=1).tolist()
+        columns = torch.stack([logit.argmax(-1) for logit in logits], dim=1).tolist()
         for row, tokens in zip(rows.tolist(), columns, strict=True):
             drafts[row] = tokens[: step.max_drafts[row]]
         return drafts

@@ -181,7 +181,11 @@ def _defaults() -> dict[str, Any]:
     found = {}
     for config, prefix in ((SchedulerConfig, ""), (CacheConfig, ""), (TierConfig, "tiers.")):
         found.update(
-            {f"{prefix}{each.name}": each.default for each in fields(config) if each.default is not MISSING}
+            {
+                f"{prefix}{field.name}": field.default
+                for field in fields(config)
+                if field.default is not MISSING
+            }
         )
     return found
 

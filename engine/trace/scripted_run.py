@@ -86,9 +86,9 @@ class ScriptedRun:
         self.arrivals = list(reversed(self.script.requests))
         self.held_back: list[ScriptedRequest] = []  # arrived, but an unfinished request still has their id
         self.aborts: dict[int | None, list[ScriptedRequest]] = {}
-        for each in sorted(self.script.requests, key=lambda scripted: scripted.history.abort_order):
-            if each.end in ("abort", "error") and _is_outside(each):
-                self.aborts.setdefault(each.history.ended, []).append(each)
+        for request in sorted(self.script.requests, key=lambda scripted: scripted.history.abort_order):
+            if request.end in ("abort", "error") and _is_outside(request):
+                self.aborts.setdefault(request.history.ended, []).append(request)
         self.stopped: dict[str, int] = {}  # complete texts -> the step before which they are aborted
         self.exhausted: list[str] = []  # requests that got further than in the recording
 

@@ -35,9 +35,9 @@ def resolve(name: str | Path) -> Path:
 def list_models() -> list[ModelInfo]:
     """Return every model and adapter in the zoo, with its size."""
     folders = sorted({file.parent for file in MODELS.glob("[!.]*/*.safetensors")})
-    files = {each: [file for file in each.rglob("*") if file.is_file()] for each in folders}
+    files = {folder: [file for file in folder.rglob("*") if file.is_file()] for folder in folders}
     sizes = {each: sum(file.stat().st_size for file in found) / 1e6 for each, found in files.items()}
-    return [ModelInfo(each.name, each, count_parameters(each), sizes[each]) for each in folders]
+    return [ModelInfo(folder.name, folder, count_parameters(folder), sizes[folder]) for folder in folders]
 
 
 def count_parameters(folder: Path) -> int:

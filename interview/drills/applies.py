@@ -67,5 +67,5 @@ def figures_of_drill(drill_id: str) -> frozenset[str]:
     drill = find_drill(drill_id)
     stages = [drill.changed(), drill.changed(drill.fault)]
     return frozenset(
-        name for name in FIGURES if name not in NEEDS or any(NEEDS[name](*each) for each in stages)
+        name for name in FIGURES if name not in NEEDS or any(NEEDS[name](*stage) for stage in stages)
     )

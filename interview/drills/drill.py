@@ -233,7 +233,7 @@ class Drill(_Part):
             raise ValueError("the fault changes nothing")
         if sum(fix.helps for fix in self.fixes) == 0 or all(fix.helps for fix in self.fixes):
             raise ValueError("at least one fix helps, and at least one does not")
-        others = [each.prefixes_of for each in self.load.groups.values() if each.prefixes_of]
+        others = [group.prefixes_of for group in self.load.groups.values() if group.prefixes_of]
         if wrong := [name for name in others if name not in self.load.groups]:
             raise ValueError(f"prefixes_of names {wrong[0]!r}, which is not a group of the load")
         for change in (self.fault, *self.fixes):

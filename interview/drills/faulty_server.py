@@ -33,7 +33,7 @@ from engine.server.request_log import RequestLog
 from interview.drills import faults
 
 KEPT = [
-    each.name for each in fields(StepStats) if each.name.startswith("num_") and "per_pos" not in each.name
+    field.name for field in fields(StepStats) if field.name.startswith("num_") and "per_pos" not in field.name
 ] + ["step", "kv_cache_usage", "prefix_cache_queries", "prefix_cache_hits"]
 EMPTY_S = 0.1
 """Steps without a token are counted in one line per so many seconds."""

@@ -55,9 +55,9 @@ def details(name: str, record: Record) -> list[str]:
 def rows(name: str, now: Figures, before: Figures, among: Collection[str] = FIGURES.keys()) -> list[Row]:
     """Return the figures of a look. among: figures that can exist."""
     return [
-        Row(each, shown(each, now[each]), shown(each, before[each]), FIGURES[each].says)
-        for each in FIGURES
-        if FIGURES[each].look == name and each in among
+        Row(figure, shown(figure, now[figure]), shown(figure, before[figure]), FIGURES[figure].says)
+        for figure in FIGURES
+        if FIGURES[figure].look == name and figure in among
     ]
 
 
@@ -84,12 +84,12 @@ def _top(record: Record) -> Iterator[str]:
     yield f"{'s':>5} {'running':>8} {'waiting':>8} {'KV cache':>9} {'preempt/s':>10} {'tokens/s':>9} {'hits':>6}"
     samples = record.samples[:: max(1, len(record.samples) // ROWS)]
     at = 0.0
-    for each in samples:
-        at += each.seconds * max(1, len(record.samples) // ROWS)
-        hits = "-" if each.prefix_hit_rate is None else f"{each.prefix_hit_rate:.0%}"
+    for sample in samples:
+        at += sample.seconds * max(1, len(record.samples) // ROWS)
+        hits = "-" if sample.prefix_hit_rate is None else f"{sample.prefix_hit_rate:.0%}"
         yield (
-            f"{at:5.1f} {each.running:8.0f} {each.waiting:8.0f} {each.kv_cache_usage:9.0%} "
-            f"{each.preemptions_per_s:10.1f} {each.output_tokens_per_s:9.0f} {hits:>6}"
+            f"{at:5.1f} {sample.running:8.0f} {sample.waiting:8.0f} {sample.kv_cache_usage:9.0%} "
+            f"{sample.preemptions_per_s:10.1f} {sample.output_tokens_per_s:9.0f} {hits:>6}"
         )
 
 
@@ -136,8 +136,8 @@ def _clients(record: Record) -> Iterator[str]:
 
 def _replicas(record: Record) -> Iterator[str]:
     for number, entries in enumerate(record.log):
-        hits, total = sum(each["prefix_len"] for each in entries), sum(each["prompt"] for each in entries)
-        mean = sum(each["E2EMs"] for each in entries) / max(1, len(entries))
+        hits, total = sum(entry["prefix_len"] for entry in entries), sum(entry["prompt"] for entry in entries)
+        mean = sum(entry["E2EMs"] for entry in entries) / max(1, len(entries))
         yield (
             f"server {number}: {counted(len(entries), 'request')}, hits {hits / max(1, total):.0%} of "
             f"{total:,} prompt tokens, mean {mean:,.0f} ms"

@@ -44,7 +44,7 @@ def _of_metrics(
     record: Record, load: Load, steps: Sequence[dict[str, Any]], log: Sequence[dict[str, Any]]
 ) -> Figures:
     total, more = record.total, record.more
-    busy = [each for each in record.samples if each.running or each.waiting] or record.samples
+    busy = [sample for sample in record.samples if sample.running or sample.waiting] or record.samples
     ended = sum(more.get(f"ended_{reason}", 0.0) for reason in ("stop", "length"))
     computed = sum(step.get("num_prefill_tokens", 0) for step in steps)
     new = more.get("prompt_tokens_total", 0.0) - more.get("prompt_tokens_cached_total", 0.0)

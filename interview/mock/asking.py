@@ -69,7 +69,7 @@ def ask_instance(
 
 def _truth(instance: Instance, result: dict[str, Any]) -> str:
     """Return what a run shows, in words."""
-    texts, units = texts_of(instance), {each.id: each.unit or "" for each in instance.question.answers}
+    texts, units = texts_of(instance), {answer.id: answer.unit or "" for answer in instance.question.answers}
     said = [
         ", ".join(texts.get(each, str(each)) for each in value).rstrip(".")
         if key == "choice"

@@ -155,7 +155,7 @@ def _is_luck(asked: Asked, judged: Sequence[Asked], worth: Mapping[str, float]) 
     """Return whether a right option proves little: at most half of the session's options were right, or the
     candidate was not sure of it."""
     options = [each for each in judged if _is_option(each)]
-    right = sum(worth[each.key] >= STRONG for each in options)
+    right = sum(worth[option.key] >= STRONG for option in options)
     return _is_option(asked) and (2 * right <= len(options) or (asked.confidence or 100) <= UNSURE)
 
 
@@ -243,4 +243,4 @@ def titles() -> dict[str, str]:
 
 def trend(assessments: Sequence[Assessment]) -> dict[str, list[int | None]]:
     """Return the marks of sessions in their order, by axis."""
-    return {axis: [each.mark(axis).value for each in assessments] for axis in AXES}
+    return {axis: [assessment.mark(axis).value for assessment in assessments] for axis in AXES}

@@ -180,7 +180,7 @@ class Candidate:
             right = self._in_reverse(drawn, step.reverse, name, options)
         if self._knows or name.startswith("look") or self.persona == "vague" and self.rng.random() < 0.5:
             return right
-        return next(each for each in reversed(options) if each != right)
+        return next(option for option in reversed(options) if option != right)
 
     def _in_incident(self, step: Step, name: str, options: list[str]) -> str:
         drill = Case.of(step).drill

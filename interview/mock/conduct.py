@@ -89,7 +89,7 @@ def _pace(talk: Talk) -> list[Evidence]:
     return of_pace(
         sum(asked.seconds > 60 * OVERTIME * asked.minutes for asked in steps),
         len(steps),
-        explained=any(each.explains and holds_up(each.probes) for each in steps),
+        explained=any(step.explains and holds_up(step.probes) for step in steps),
         asked=any(each["fact"] for asked in steps for each in asked.clarified),
     )
 
@@ -209,7 +209,7 @@ def _reason(step: Step, follow_up: Step, asked: Asked) -> str:
         heard = asked.heard.get(point, "missing")
         if heard == "contradicted" or heard == kind:
             return f"{heard}:{point}"
-        must = any(each.must and follow_up.id in each.probes for each in step.keypoints)
+        must = any(keypoint.must and follow_up.id in keypoint.probes for keypoint in step.keypoints)
         return f"claimed:{point}" if must and heard == "claimed" else ""
     sure = (asked.confidence or 0) >= SURE or not all(asked.intervals)
     holds = {
@@ -218,7 +218,7 @@ def _reason(step: Step, follow_up: Step, asked: Asked) -> str:
         "missed": asked.all_right is False or asked.passed,
         "extension": asked.all_right is True
         or step.form == "prose"
-        and all(asked.heard.get(each.id) == "claimed" for each in step.keypoints if each.must),
+        and all(asked.heard.get(keypoint.id) == "claimed" for keypoint in step.keypoints if keypoint.must),
     }
     return kind if holds[kind] else ""
 

@@ -96,7 +96,7 @@ def affirmed_points(text: str, points: Sequence[KeyPoint]) -> set[str]:
 
 def misled_points(text: str, points: Sequence[KeyPoint]) -> set[str]:
     """Return the key points of which the text affirms a wrong phrasing, alone or as a reason of the right one."""
-    said = [each.sentence for each in stances(text) if each.stance == "affirmed"]
+    said = [stance.sentence for stance in stances(text) if stance.stance == "affirmed"]
     return {point.id for point in points if any(_misleads(sentence, point) for sentence in said)}
 
 
@@ -140,4 +140,4 @@ def _denies(said: Said, point: KeyPoint) -> bool:
 
 def _denied(text: str) -> set[str]:
     """Return the stems of the clauses that deny a statement."""
-    return {name for each in _clauses(text) if _REFUSES.search(each) for name in stems(each)}
+    return {name for clause in _clauses(text) if _REFUSES.search(clause) for name in stems(clause)}

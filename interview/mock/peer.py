@@ -130,7 +130,7 @@ def _check(found: Round) -> None:
         if not isinstance(line["turn"], str) or not isinstance(line["reply"], dict):
             raise ValueError("a reply is of the wrong kind")
         float(line["seconds"])
-    if not all(isinstance(each, dict) for each in found.marks.values()):
+    if not all(isinstance(mark, dict) for mark in found.marks.values()):
         raise ValueError("marks are of the wrong kind")
     if not all(type(value) is int and 1 <= value <= 5 for value in found.ratings.values()):
         raise ValueError("a rating is a whole number from 1 to 5")

@@ -18,7 +18,7 @@ def reaction(graded: Graded, texts: Mapping[str, str], *, ran: bool) -> str:
 
     texts: those of options, by id. ran: whether a run showed the truth, which is otherwise left to the report."""
     said = [_of_option(part, texts, ran) or _of_number(part, ran) for part in graded.parts if not part.ok]
-    return " ".join(each for each in dict.fromkeys(said) if each)
+    return " ".join(fromkey for fromkey in dict.fromkeys(said) if fromkey)
 
 
 def _of_option(part: Part, texts: Mapping[str, str], ran: bool) -> str:
@@ -30,7 +30,7 @@ def _of_option(part: Part, texts: Mapping[str, str], ran: bool) -> str:
 
 def _of_number(part: Part, ran: bool) -> str:
     numbers = (part.given, part.expected)
-    if not all(isinstance(each, int | float) and abs(each) <= sys.float_info.max for each in numbers):
+    if not all(isinstance(number, int | float) and abs(number) <= sys.float_info.max for number in numbers):
         return ""
     if part.given * part.expected <= 0:
         return ""

@@ -66,7 +66,7 @@ def _without_answer(drawn: Drawn, text: str, follow_up: Step) -> str:
     if follow_up.choices or follow_up.experiment or follow_up.picks:
         return text
     asks, instance = (
-        [each for each in follow_up.answers if each.type in ("int", "float")],
+        [answer for answer in follow_up.answers if answer.type in ("int", "float")],
         drawn.question(follow_up),
     )
     expected = instance.expected(None)
@@ -74,12 +74,14 @@ def _without_answer(drawn: Drawn, text: str, follow_up: Step) -> str:
     def gives(figure: str) -> bool:
         said = float(figure.replace(",", ""))
         return any(
-            isclose(said * 1000.0**power, float(expected[each.id]), rel_tol=GIVEN)
-            for each in asks
+            isclose(said * 1000.0**power, float(expected[ask.id]), rel_tol=GIVEN)
+            for ask in asks
             for power in (-1, 0, 1)
         )
 
-    kept = [each for each in sentences(text) if not any(gives(figure) for figure, _ in _figures(each))]
+    kept = [
+        sentence for sentence in sentences(text) if not any(gives(figure) for figure, _ in _figures(sentence))
+    ]
     return "\n".join(kept)
 
 

@@ -50,5 +50,5 @@ class Labs:
 
 def _tasks(items: Sequence[Item]) -> list[Task]:
     return [
-        Task("lab", f"lab {each.id}", each.minutes, f"prep lab new {each.id}", (each.id,)) for each in items
+        Task("lab", f"lab {item.id}", item.minutes, f"prep lab new {item.id}", (item.id,)) for item in items
     ]

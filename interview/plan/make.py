@@ -79,7 +79,9 @@ def make_plan(learner: Learner) -> Plan:
         reviews_of_new=lambda day: new_card_reviews(day, review_on[bisect_right(review_on, day) :]),
         review_task=_review_task,
     )
-    left_out = [entry for each in activities for entry in each.left_out(laid.unplaced.get(each.kind, ()))]
+    left_out = [
+        entry for activity in activities for entry in activity.left_out(laid.unplaced.get(activity.kind, ()))
+    ]
     days = _with_days_off(learner, laid.days, done)
     new = [day.count_of("new") for day in days]
     if laid.reviews_unplaced:

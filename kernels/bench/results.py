@@ -62,9 +62,9 @@ def as_dict(report: BenchReport) -> dict[str, Any]:
         "device": report.device,
         "machine": asdict(report.machine),
         "limits": asdict(report.limits),
-        "measurements": [_measurement(report, each) for each in report.measurements],
+        "measurements": [_measurement(report, measurement) for measurement in report.measurements],
         "bars": [{**asdict(bar), "met": bar.met} for bar in bars(report)],
-        "answers": [asdict(each) for each in report.answers],
+        "answers": [asdict(answer) for answer in report.answers],
         "omitted": [asdict(each) for each in report.omitted],
         "interrupted": report.interrupted,
         "seconds": report.seconds,
@@ -120,7 +120,7 @@ def section(report: BenchReport) -> str:
         ]
         parts += [markdown_row(row) for row in answer.rows] + ["", answer.conclusion, ""]
     parts += [markdown_row(COLUMNS), "|---|---|---|---:|---:|---|---:|---|"]
-    parts += [markdown_row(cells(report, each)) for each in report.measurements]
+    parts += [markdown_row(cells(report, measurement)) for measurement in report.measurements]
     if report.omitted:
         parts += ["", "Not measured:", ""]
         parts += [f"- {each.op}, {each.workload}, {each.candidate}: {each.reason}" for each in report.omitted]

@@ -84,16 +84,18 @@ class BenchReport:
         rivals = [each for each in self.measurements if not each.ours and (each.op, each.workload) == where]
         if not rivals or not measurement.ours:
             return None
-        best = min(rivals, key=lambda each: each.seconds)
+        best = min(rivals, key=lambda rival: rival.seconds)
         return best.seconds / measurement.seconds, best.candidate
 
     def best_of_each(self) -> list[Measurement]:
         """Return our fastest implementation on every workload."""
         best: dict[tuple[str, str], Measurement] = {}
-        for each in self.measurements:
-            if each.ours:
-                known = best.get((each.op, each.workload), each)
-                best[each.op, each.workload] = min(known, each, key=lambda found: found.seconds)
+        for measurement in self.measurements:
+            if measurement.ours:
+                known = best.get((measurement.op, measurement.workload), measurement)
+                best[measurement.op, measurement.workload] = min(
+                    known, measurement, key=lambda found: found.seconds
+                )
         return list(best.values())
 
 
@@ -119,12 +121,12 @@ def measure_ops(
 ) -> None:
     """Add every workload of these operations to the report."""
     for op in ops:
-        for each in workloads(op, report.device):
-            tell(f"{op}: {each.name}")
+        for workload in workloads(op, report.device):
+            tell(f"{op}: {workload.name}")
             try:
-                measure(report, each, backends, seconds=seconds)
+                measure(report, workload, backends, seconds=seconds)
             except Exception as error:  # out of memory, say: the rest of a long run is still worth having
-                report.omitted.append(Omitted(op, each.name, "all", one_line(error)))
+                report.omitted.append(Omitted(op, workload.name, "all", one_line(error)))
             if report.device == "cuda":
                 torch.cuda.empty_cache()
 

@@ -54,7 +54,9 @@ def of_recipes(op: str, name: str, *arguments: Any) -> Workload:
     """Build a workload from the arguments of its call: recipes, or values that all copies share."""
 
     def copies(number: int) -> list[Case]:
-        made = ((each() if callable(each) else each for each in arguments) for _ in range(number))
+        made = (
+            (argument() if callable(argument) else argument for argument in arguments) for _ in range(number)
+        )
         return [Case(op, name, tuple(args)) for args in made]
 
     return Workload(op, name, copies)

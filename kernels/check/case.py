@@ -86,11 +86,11 @@ def _mapped(case: Case, convert: Callable[[Tensor], Tensor]) -> Case:
         return done[key].as_strided(value.shape, value.stride(), value.storage_offset())
 
     kwargs = {name: visit(value) for name, value in case.kwargs.items()}
-    return Case(case.op, case.name, tuple(visit(each) for each in case.args), kwargs, case.free_rows)
+    return Case(case.op, case.name, tuple(visit(arg) for arg in case.args), kwargs, case.free_rows)
 
 
 def _fields(batch: Any) -> dict[str, Any]:
-    return {each.name: getattr(batch, each.name) for each in fields(batch)}
+    return {field.name: getattr(batch, field.name) for field in fields(batch)}
 
 
 def _describe(value: Any) -> str:

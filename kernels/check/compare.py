@@ -190,7 +190,7 @@ def token_is_a_near_tie(case: Case, row: int, token: int) -> bool:
     by no more than fp32 arithmetic may move them, then the token is as good as its own.
     """
     reference = get("sample", "reference").load()
-    logits, temperature, top_k, top_p, min_p, keys = (each[row : row + 1].clone() for each in case.args)
+    logits, temperature, top_k, top_p, min_p, keys = (arg[row : row + 1].clone() for arg in case.args)
     if float(temperature) == 0 or not 0 <= token < logits.shape[1]:
         return False
     logits, peak = logits.double(), float(logits.max())

@@ -37,7 +37,7 @@ class Rows:
     def of(self, case: Case, row: int, result: Any) -> tuple[Tensor, ...]:
         """Return this row's part of the batch's result (for operations in place, of their target)."""
         tensors = result if isinstance(result, tuple) else (result,)
-        return tuple(each.narrow(self.of_result, row, 1) for each in tensors)
+        return tuple(tensor.narrow(self.of_result, row, 1) for tensor in tensors)
 
 
 def _narrowed(value: Any, dimension: int, row: int) -> Any:

@@ -55,11 +55,11 @@ class CheckReport:
     results: list[CaseResult] = field(default_factory=list)
 
     def count(self, status: str) -> int:
-        return sum(each.status == status for each in self.results)
+        return sum(result.status == status for result in self.results)
 
     @property
     def failures(self) -> list[CaseResult]:
-        return [each for each in self.results if each.status == "failed"]
+        return [result for result in self.results if result.status == "failed"]
 
     @property
     def ok(self) -> bool:
@@ -68,11 +68,14 @@ class CheckReport:
 
     @property
     def worst(self) -> float:
-        return max((each.share for each in self.results), default=0.0)
+        return max((result.share for result in self.results), default=0.0)
 
     def __str__(self) -> str:
         head = f"{self.op} {self.backend} {self.dtype}: {self.count('passed')} passed"
-        told = [f"  {each.name}: {each.message}\n{_indented(each.arguments)}" for each in self.failures]
+        told = [
+            f"  {failure.name}: {failure.message}\n{_indented(failure.arguments)}"
+            for failure in self.failures
+        ]
         return "\n".join([f"{head}, {len(self.failures)} failed", *told])
 
 

@@ -46,7 +46,7 @@ def border_slack(case: Case) -> Tensor | float:
     """[T, N] for the products that quantise their input on the fly, else 0."""
     if case.op not in ("int8_linear", "fp8_linear"):
         return 0.0
-    x, qweight, scale = (each.double() for each in case.args[:3])
+    x, qweight, scale = (arg.double() for arg in case.args[:3])
     given = case.args[3] if case.op == "fp8_linear" and len(case.args) > 3 else None
     largest = 127.0 if case.op == "int8_linear" else FP8_MAX
     x_scale = x.abs().amax(-1, keepdim=True) / largest if given is None else given.double()

@@ -185,7 +185,7 @@ def _run_all(commands: list[list[str]]) -> None:
         while waiting or running:
             while waiting and len(running) < num_processors():
                 running.append(_start(waiting.pop(0)))
-            ended = [each for each in running if each.process.poll() is not None]
+            ended = [request for request in running if request.process.poll() is not None]
             for each in ended:
                 running.remove(each)
                 each.check()
@@ -196,8 +196,8 @@ def _run_all(commands: list[list[str]]) -> None:
     except OSError as error:
         raise BuildError(f"the compiler does not start: {error}") from error
     finally:
-        for each in running:
-            _kill(each.process)
+        for request in running:
+            _kill(request.process)
 
 
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")

@@ -64,7 +64,7 @@ def unsupported_lora_expand(
 
 
 def _unsupported_types(activations: Tensor, *weights: Tensor) -> str | None:
-    dtypes = {each.dtype for each in weights}
+    dtypes = {weight.dtype for weight in weights}
     if len(dtypes) == 1 and (activations.dtype, *dtypes) in _KINDS:
         return None
     found = ", ".join(sorted(map(str, dtypes)))

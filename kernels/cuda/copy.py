@@ -32,7 +32,7 @@ def copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> None:
 
 def _word_bytes(*multiples: int) -> int:
     """The widest access that divides all of these."""
-    return next(width for width in (16, 8, 4, 2, 1) if not any(each % width for each in multiples))
+    return next(width for width in (16, 8, 4, 2, 1) if not any(multiple % width for multiple in multiples))
 
 
 def compile_cases(arch: int) -> dict[str, Callable[[], object]]:

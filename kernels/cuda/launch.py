@@ -89,8 +89,8 @@ def vector_width(length: int, *tensors: Tensor) -> int:
 
     They are at most 16 bytes of the widest type, divide `length`, and no row of any tensor starts between them.
     """
-    width = WIDEST_ACCESS // max(each.element_size() for each in tensors)
-    while width > 1 and not (length % width == 0 and all(_aligned(each, width) for each in tensors)):
+    width = WIDEST_ACCESS // max(tensor.element_size() for tensor in tensors)
+    while width > 1 and not (length % width == 0 and all(_aligned(tensor, width) for tensor in tensors)):
         width //= 2
     return width
 
@@ -98,7 +98,7 @@ def vector_width(length: int, *tensors: Tensor) -> int:
 def _aligned(tensor: Tensor, width: int) -> bool:
     strides = [stride for stride, size in zip(tensor.stride()[:-1], tensor.shape, strict=False) if size > 1]
     return tensor.data_ptr() % (width * tensor.element_size()) == 0 and not any(
-        each % width for each in strides
+        stride % width for stride in strides
     )
 
 

@@ -49,8 +49,8 @@ def unsupported_fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, 
 
 
 def _unsupported(hidden: int, *tensors: Tensor) -> str | None:
-    if any(each.dtype not in FLOATS for each in tensors):
-        dtypes = ", ".join(str(each.dtype).removeprefix("torch.") for each in tensors)
+    if any(tensor.dtype not in FLOATS for tensor in tensors):
+        dtypes = ", ".join(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
         return f"dtypes {dtypes}; supported: float32, float16, bfloat16"
     if hidden > (most := MAX_THREADS * MAX_PER_THREAD):
         return f"rows of {hidden}; a block holds rows of up to {most} in its registers"

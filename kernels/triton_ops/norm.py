@@ -100,7 +100,7 @@ def _unsupported(*tensors: Tensor) -> str | None:
     hidden = tensors[0].shape[-1]
     if hidden > MAX_HIDDEN:
         return f"rows of {hidden} do not fit into registers; up to {MAX_HIDDEN} do"
-    if any(each.dtype == torch.float64 for each in tensors):
+    if any(tensor.dtype == torch.float64 for tensor in tensors):
         return "float64 is not supported; float32, float16 and bfloat16 are"
     return None
 

@@ -95,7 +95,7 @@ def calls(source: str) -> dict[str, str]:
             parts = node.body if isinstance(node, ast.ClassDef) else [node]
             for part in parts:
                 if isinstance(part, ast.FunctionDef) and part.name in (node.name, "__init__"):
-                    names = [each.arg for each in part.args.args if each.arg != "self"]
+                    names = [arg.arg for arg in part.args.args if arg.arg != "self"]
                     found[node.name] = f"{node.name}({', '.join(names)})"
     return found
 

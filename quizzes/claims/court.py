@@ -153,7 +153,9 @@ def decide_test(test: Test, outcomes: tuple[CaseOutcome, ...]) -> Verdict:
             if not case.outside and bool(case.until) == old:
                 key = case.setting if test.form == "conjunctive" else number
                 settings.setdefault(key, []).append(outcome.holds)
-        parts = [False if False in each else None if None in each else True for each in settings.values()]
+        parts = [
+            False if False in setting else None if None in setting else True for setting in settings.values()
+        ]
         return verdict_of(parts, test.form)
 
     today = verdict(old=False)

@@ -111,7 +111,7 @@ def gate(
     verdicts: list[tuple[Canary, Mark]] = []
     for canary in canaries:
         marks = mark(ask, canary.prompt, canary.points, canary.answer)
-        verdict = next(each.verdict for each in marks if each.keypoint == canary.point.id)
+        verdict = next(mark.verdict for mark in marks if mark.keypoint == canary.point.id)
         verdicts.append((canary, verdict))
         if advance is not None:
             advance(canary, verdict)

@@ -151,7 +151,9 @@ def score(
     is_on_topic = answer is None or is_about(points, answer, model_answer)
     is_explained = answer is None or (len(words(answer)) >= SHORTEST and not is_salad(answer))
     turned = {
-        point.id for point in points if any(is_opposite(each, point) for each in sentences(answer or ""))
+        point.id
+        for point in points
+        if any(is_opposite(sentence, point) for sentence in sentences(answer or ""))
     }
     said: dict[str, Mark] = {
         point.id: "contradicted" if point.id in turned else self_marks.get(point.id, "miss")

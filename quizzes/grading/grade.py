@@ -238,7 +238,7 @@ def _is_signature(instance: Instance, key: str, where: str, given: Any, equals: 
     if where != key:
         return False
     if isinstance(given, list):
-        return several and [str(each) for each in given] == [_plain(each) for each in equals]
+        return several and [str(each) for each in given] == [_plain(equal) for equal in equals]
     if isinstance(given, bool | str):
         return _plain(given) == _plain(equals)
     if isinstance(equals, bool) or not isinstance(equals, int | float):
@@ -261,7 +261,7 @@ def typed_replies(instance: Instance, expected: dict[str, Any]) -> dict[str, str
     shown = {"choice": [choice.id for choice in instance.choices()], "order": instance.items()}
     answers = {answer.id: answer for answer in instance.question.answers}
     return {
-        key: typed([shown[key].index(each) + 1 for each in right_options(instance, key, expected)])
+        key: typed([shown[key].index(option) + 1 for option in right_options(instance, key, expected)])
         if key in shown
         else typed(
             float(expected[key]) if answers[key].type == "float" else expected[key], answers[key].unit or ""

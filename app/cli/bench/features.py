@@ -336,9 +336,9 @@ def sleep(
 
 def show_sleep(report: SleepReport) -> None:
     table = terminal.table("model", "first start", "sleep", "wake up", "first token", "memory freed")
-    for each in report.models:
-        times = (each.start, each.sleep, each.wake, each.first_token)
-        table.add_row(each.model, *(duration(seconds) for seconds in times), gib(each.freed_bytes, 2))
+    for model in report.models:
+        times = (model.start, model.sleep, model.wake, model.first_token)
+        table.add_row(model.model, *(duration(seconds) for seconds in times), gib(model.freed_bytes, 2))
     terminal.show(f"medians of {counted(report.rounds, 'round')}", table)
     terminal.say(
         f"switch, from the order to sleep to the next model's first token: {duration(report.switch)}"

@@ -32,7 +32,7 @@ def fleet(
     with terminal.loading("the engine"):
         from app.bench import fleet_check
 
-    known = [each.name for each in fleet_check.SCENARIOS]
+    known = [scenario.name for scenario in fleet_check.SCENARIOS]
     for name in scenarios or []:
         if name not in known:
             raise terminal.Problem(f"no scenario {name!r}; there are: {'; '.join(known)}", "prep bench fleet")
@@ -40,19 +40,19 @@ def fleet(
     def show(report: fleet_check.FleetCheck) -> None:
         for name, seconds in report.http_s.items():
             terminal.say(f"[dim]{name}: {duration(seconds)} from client to engine and back[/]")
-        for each in report.outcomes:
-            words = f"other programs used {max(each.other_cores):.1f} cores at most"
-            if each.slowdown:
-                factors = ", ".join(f"{one.prompt:.2f} / {one.decode:.2f}" for one in each.slowdown)
+        for outcome in report.outcomes:
+            words = f"other programs used {max(outcome.other_cores):.1f} cores at most"
+            if outcome.slowdown:
+                factors = ", ".join(f"{one.prompt:.2f} / {one.decode:.2f}" for one in outcome.slowdown)
                 words += f"; slowdown with 1, 2, ... busy replicas (prompt / decode): {factors}"
-            terminal.say(f"[dim]{each.scenario}: {words}[/]")
+            terminal.say(f"[dim]{outcome.scenario}: {words}[/]")
         headings = ("scenario", "requests", "", "live", "its spread", "simulated", "error", "within 15 %")
         table = terminal.table(*headings, left=("",))
-        for each in report.outcomes:
-            for index, figure in enumerate(each.figures):
+        for outcome in report.outcomes:
+            for index, figure in enumerate(outcome.figures):
                 values = (figure.live_median, figure.simulated_median)
                 live, simulated = (f"{one:.2f}/s" if not index else duration(one) for one in values)
-                first = (each.scenario, str(each.num_requests)) if not index else ("", "")
+                first = (outcome.scenario, str(outcome.num_requests)) if not index else ("", "")
                 words = figure.name.replace("_", " ").upper() if index else figure.name
                 mark = terminal.mark(figure.is_within)
                 table.add_row(
@@ -68,5 +68,5 @@ def fleet(
         takes="6 minutes",
         as_json=fleet_check.as_json,
     )
-    if not all(figure.is_within for each in report.outcomes for figure in each.figures):
+    if not all(figure.is_within for outcome in report.outcomes for figure in outcome.figures):
         raise typer.Exit(terminal.CHECKS_FAILED)

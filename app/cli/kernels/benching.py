@@ -129,13 +129,15 @@ def _tell(report: BenchReport, *, json: bool, write: bool) -> None:
 def _show(report: BenchReport) -> None:
     from kernels.bench import results
 
-    for op in dict.fromkeys(each.op for each in report.measurements):
+    for op in dict.fromkeys(measurement.op for measurement in report.measurements):
         terminal.out().print(f"\n[bold]{op}[/]")
-        for workload in dict.fromkeys(each.workload for each in report.measurements if each.op == op):
+        for workload in dict.fromkeys(
+            measurement.workload for measurement in report.measurements if measurement.op == op
+        ):
             _show_workload(report, op, workload)
     terminal.say(f"\n[dim]{terminal.literal(results.machine_line(report))}[/]")
     terminal.say(f"[dim]limits: {results.limits_line(report)}[/]")
-    if any(report.share(each) > 1 for each in report.measurements):
+    if any(report.share(measurement) > 1 for measurement in report.measurements):
         terminal.say(
             "[dim]over 100 %: data was still in a cache, or the limit was measured at a slower moment[/]"
         )
@@ -150,15 +152,19 @@ def _show(report: BenchReport) -> None:
 def _show_workload(report: BenchReport, op: str, workload: str) -> None:
     from kernels.bench import results
 
-    rows = [each for each in report.measurements if (each.op, each.workload) == (op, workload)]
+    rows = [
+        measurement
+        for measurement in report.measurements
+        if (measurement.op, measurement.workload) == (op, workload)
+    ]
     limit = report.limit(rows[0])
     terminal.say(f"  {workload}  [dim]limit {results.microseconds(limit.seconds)}, {limit.bound}[/]")
-    for each in sorted(rows, key=lambda each: each.seconds):
-        rival = report.speedup(each)
-        name = each.candidate if each.ours else f"[dim]{each.candidate}[/]"
+    for row in sorted(rows, key=lambda row: row.seconds):
+        rival = report.speedup(row)
+        name = row.candidate if row.ours else f"[dim]{row.candidate}[/]"
         versus = "" if rival is None else f"  {rival[0]:.2f} x [dim]{rival[1]}[/]"
-        pad = " " * max(1, 30 - len(each.candidate))
-        time, share = results.microseconds(each.seconds), 100 * report.share(each)
+        pad = " " * max(1, 30 - len(row.candidate))
+        time, share = results.microseconds(row.seconds), 100 * report.share(row)
         terminal.say(f"    {name}{pad}{time:>12} {share:5.0f} %{versus}")
     for left_out in report.omitted:
         if (left_out.op, left_out.workload) == (op, workload):

@@ -186,9 +186,9 @@ def _table(reports: list[CheckReport]) -> Table:
 
 
 def _cell(reports: list[CheckReport]) -> str:
-    passed = sum(each.count("passed") for each in reports)
-    failed = sum(len(each.failures) for each in reports)
-    total = passed + failed + sum(each.count("unsupported") for each in reports)
+    passed = sum(report.count("passed") for report in reports)
+    failed = sum(len(report.failures) for report in reports)
+    total = passed + failed + sum(report.count("unsupported") for report in reports)
     if not total:
         return ""
     if not passed + failed:

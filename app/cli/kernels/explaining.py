@@ -107,9 +107,11 @@ def _chosen(op: str, source: str) -> list[Implementation]:
     if source == "all":
         return registry.implementations(op)
     wanted = backends(source)
-    found = [each for each in registry.implementations(op) if each.backend in wanted]
+    found = [
+        implementation for implementation in registry.implementations(op) if implementation.backend in wanted
+    ]
     if not found:
-        known = ", ".join(each.backend for each in registry.implementations(op))
+        known = ", ".join(implementation.backend for implementation in registry.implementations(op))
         raise terminal.Problem(f"{op} is not written in {source}; implementations: {known}")
     return found
 
@@ -136,8 +138,8 @@ def _files(implementation: Implementation, focus: Focus) -> list[Path]:
     from kernels import registry
 
     folder = Path(registry.__file__).parent
-    paths = [folder / each for each in implementation.sources]
-    return [path for path in paths if not any(path.stem.startswith(each) for each in focus.without_files)]
+    paths = [folder / source for source in implementation.sources]
+    return [path for path in paths if not any(path.stem.startswith(file) for file in focus.without_files)]
 
 
 def _pager(console: Console) -> AbstractContextManager[object]:
@@ -223,7 +225,11 @@ def _missing(op: str) -> list[str]:
     from kernels import registry
     from kernels.compile_report import cannot_compile
 
-    names = [each.backend for each in registry.implementations(op) if each.backend in GPU_BACKENDS]
+    names = [
+        implementation.backend
+        for implementation in registry.implementations(op)
+        if implementation.backend in GPU_BACKENDS
+    ]
     return [f"{name} kernels are not compiled: {why}" for name in names if (why := cannot_compile(name))]
 
 
@@ -271,7 +277,7 @@ def used(report: KernelReport) -> str:
 def _print_ptx(op: str, reports: Sequence[KernelReport], wanted: str) -> None:
     """Print the PTX of each file once: it holds all kernels of the file."""
     for ptx in dict.fromkeys(report.ptx for report in reports):
-        names = ", ".join(f"{each.name}, sm_{each.arch}" for each in reports if each.ptx == ptx)
+        names = ", ".join(f"{report.name}, sm_{report.arch}" for report in reports if report.ptx == ptx)
         print(f"// {names}\n{ptx}")
     if not reports:
         reasons = "; ".join(_missing(op)) or f"no GPU kernel of {op} has {wanted!r} in its name"
@@ -286,8 +292,8 @@ def _print_json(
     reports: Sequence[KernelReport],
 ) -> None:
     sources = {
-        each.backend: {_shown(path): path.read_text() for path in _files(each, focus)}
-        for each in implementations
+        implementation.backend: {_shown(path): path.read_text() for path in _files(implementation, focus)}
+        for implementation in implementations
     }
     compiled = [{**asdict(report), "occupancy": asdict(report.occupancy)} for report in reports]
     for each in compiled:

@@ -94,7 +94,9 @@ def parts() -> Iterator[Part]:
 
     in_order = sorted(registry.OPS, key=lambda op: FIRST.index(op) if op in FIRST else len(FIRST))
     with_gpu_form = [
-        op for op in in_order if any(each.backend in BACKENDS for each in registry.implementations(op))
+        op
+        for op in in_order
+        if any(implementation.backend in BACKENDS for implementation in registry.implementations(op))
     ]
     attention, *others = with_gpu_form
     yield _check_part(attention)
@@ -168,20 +170,20 @@ def _checked(reports: list[CheckReport]) -> Any:
 
     rows = [
         [
-            each.op,
-            each.backend,
-            each.dtype,
-            str(each.count("passed")),
-            str(len(each.failures)),
-            f"{each.worst:.2f}",
+            report.op,
+            report.backend,
+            report.dtype,
+            str(report.count("passed")),
+            str(len(report.failures)),
+            f"{report.worst:.2f}",
         ]
-        for each in reports
-        if each.count("passed") or each.failures
+        for report in reports
+        if report.count("passed") or report.failures
     ]
     wrong = [
-        f"{each.op} ({each.backend}, {each.dtype}): {each.failures[0].name}"
-        for each in reports
-        if each.failures
+        f"{report.op} ({report.backend}, {report.dtype}): {report.failures[0].name}"
+        for report in reports
+        if report.failures
     ]
     conclusion = f"Wrong: {'; '.join(wrong)}." if wrong else "Every case agrees with the reference."
     headings = ["operation", "implementation", "type", "right", "wrong", "error / allowed"]
@@ -204,7 +206,7 @@ def _finish(session: Session) -> None:
         )
     if report.interrupted:
         raise typer.Exit(terminal.INTERRUPTED)
-    if any(each.failures for each in session.checks):
+    if any(check.failures for check in session.checks):
         raise typer.Exit(terminal.CHECKS_FAILED)
 
 
@@ -233,7 +235,9 @@ def _compile_all() -> None:
                 f"{backend} kernels cannot be compiled here: {reason}", code=terminal.ENVIRONMENT
             )
     forms = {
-        each.entry.partition(":")[0]: each for each in registry.IMPLEMENTATIONS if each.backend in BACKENDS
+        implementation.entry.partition(":")[0]: implementation
+        for implementation in registry.IMPLEMENTATIONS
+        if implementation.backend in BACKENDS
     }
     reports: list[KernelReport] = []
     with terminal.status() as tell:
@@ -243,13 +247,13 @@ def _compile_all() -> None:
                     tell(f"{name}, sm_{arch}")
                     reports.append(compile_it())
     table = terminal.table("file", "arch", "kernels", "most registers", "least occupancy", left=("file",))
-    for file, arch in dict.fromkeys((each.file, each.arch) for each in reports):
-        of_file = [each for each in reports if (each.file, each.arch) == (file, arch)]
+    for file, arch in dict.fromkeys((report.file, report.arch) for report in reports):
+        of_file = [report for report in reports if (report.file, report.arch) == (file, arch)]
         least = min(each.occupancy.ratio for each in of_file)
         most = max(each.registers for each in of_file)
         table.add_row(file, f"sm_{arch}", str(len(of_file)), str(most), f"{least:.0%}")
     terminal.out().print(table)
-    wrong = [each for each in reports if each.spill_store_bytes or each.occupancy.blocks < 1]
+    wrong = [report for report in reports if report.spill_store_bytes or report.occupancy.blocks < 1]
     for each in wrong:
         told = f"{each.spill_store_bytes} bytes spilled, {counted(each.occupancy.blocks, 'block')} on an SM"
         terminal.say(f"{terminal.mark(False)} {terminal.literal(each.name)} sm_{each.arch}: {told}")

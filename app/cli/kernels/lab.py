@@ -58,9 +58,7 @@ def lab(
 
 
 def _list(json: bool) -> None:
-    rows = [
-        (each.number, each.title, str(each.exercise.minutes)) for each in labs() if each.track == "kernels"
-    ]
+    rows = [(lab.number, lab.title, str(lab.exercise.minutes)) for lab in labs() if lab.track == "kernels"]
     if json:
         return terminal.print_json([{"name": name, "title": title} for name, title, _ in rows])
     terminal.show(

@@ -58,7 +58,7 @@ def backends(name: str) -> list[str]:
 
     plain = name.strip().lower()
     if plain == "all":
-        return [each for each in registry.BACKENDS if each != "reference"]
+        return [backend for backend in registry.BACKENDS if backend != "reference"]
     if plain in registry.BACKENDS:
         return [plain]
     raise terminal.Problem(f"unknown backend {name!r}; there are: {', '.join(registry.BACKENDS)}, all")
@@ -68,7 +68,7 @@ def not_written(op: str, backends: Sequence[str]) -> terminal.Problem:
     """Return the error for an operation that has no implementation in these backends."""
     from kernels import registry
 
-    known = ", ".join(each.backend for each in registry.implementations(op))
+    known = ", ".join(implementation.backend for implementation in registry.implementations(op))
     return terminal.Problem(f"{op} is not written in {' or '.join(backends)}; implementations: {known}")
 
 
@@ -139,11 +139,14 @@ def _row(op: str, ways: dict[str, How]) -> dict[str, Any]:
     if ways["reference"].device == "cuda":
         gpu = registry.preferred(op, "cuda")
     else:  # what would be chosen on a machine that has a GPU, and the packages
-        there = {each.backend for each in registry.implementations(op)}
+        there = {implementation.backend for implementation in registry.implementations(op)}
         gpu = next(backend for backend in registry.PREFERENCE["cuda"] if backend in there)
     return {
         "op": op,
-        "implementations": {each.backend: list(each.sources) for each in registry.implementations(op)},
+        "implementations": {
+            implementation.backend: list(implementation.sources)
+            for implementation in registry.implementations(op)
+        },
         "cpu": registry.preferred(op, "cpu"),
         "gpu": gpu,
     }

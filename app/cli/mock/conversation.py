@@ -271,7 +271,7 @@ class Conversation:
     def drawn(self) -> Drawn | None:
         """Return the scenario of the current turn; None outside of one."""
         name = self.turn.id.partition("/")[0]
-        return next((each for each in self.session.scenarios if each.scenario.id == name), None)
+        return next((scenario for scenario in self.session.scenarios if scenario.scenario.id == name), None)
 
     def say_note(self, text: str) -> None:
         showing.note(text)

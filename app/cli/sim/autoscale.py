@@ -76,22 +76,22 @@ def service_of(plan: Any, days: int, seed: int) -> Service:
 def show(found: Race, took: float, seeds: int) -> None:
     """Print a row per policy, and ours against the HPA on the queue, seed by seed."""
     table = terminal.table("policy", "SLO missed", "worst seed", "hours", "changes", "thrash", "most")
-    for each in found.results:
-        worst = max(report.violated for report in each.reports)
+    for result in found.results:
+        worst = max(report.violated for report in result.reports)
         table.add_row(
-            each.name,
-            f"{each.mean(_violated):.2%}",
+            result.name,
+            f"{result.mean(_violated):.2%}",
             f"{worst:.2%}",
-            f"{each.mean(_hours):,.0f}",
-            f"{each.mean(lambda r: r.changes):,.0f}",
-            f"{each.mean(lambda r: r.thrash):,.1f}",
-            f"{each.mean(lambda r: r.most_replicas):,.0f}",
+            f"{result.mean(_hours):,.0f}",
+            f"{result.mean(lambda r: r.changes):,.0f}",
+            f"{result.mean(lambda r: r.thrash):,.1f}",
+            f"{result.mean(lambda r: r.most_replicas):,.0f}",
         )
     hours = f"budget {found.budget:,.0f} replica hours on the tuning days, oracle {found.oracle:,.0f} on the test days"
     terminal.show(f"means of {seeds} seeds: {hours}", table)
-    for each in found.results:
-        beyond = "" if each.meets_budget else "; no setting is within the budget: this is the cheapest"
-        terminal.say(f"{each.name + ':':<15} {each.words}{beyond}")
+    for result in found.results:
+        beyond = "" if result.meets_budget else "; no setting is within the budget: this is the cheapest"
+        terminal.say(f"{result.name + ':':<15} {result.words}{beyond}")
     show_rivals(found)
     requests = found.results[0].mean(lambda report: report.num_requests)
     terminal.say(f"{requests:,.0f} requests per seed; all runs and the tuning took {took:.1f} s")
@@ -155,7 +155,9 @@ def draw_day(found: Race, service: Service) -> str:
     from prep_common.line_chart import Line, draw
 
     shown = [
-        each for each in found.results if each.name in ("asymmetric", "HPA queue", "HPA load", "predictive")
+        result
+        for result in found.results
+        if result.name in ("asymmetric", "HPA queue", "HPA load", "predictive")
     ]
     lines = []
     for each in shown:

@@ -225,13 +225,13 @@ def _show_pools(report: DisaggregatedReport) -> None:
 def _show_replicas(pools: dict[str, list[ReplicaReport]], total: float) -> None:
     table = terminal.table("", "requests", "output tokens", "prefix hits", "busy", "preemptions")
     for name, members in pools.items():
-        for each in members:
-            paid = (each.stopped if each.stopped is not None else total) - each.started
+        for member in members:
+            paid = (member.stopped if member.stopped is not None else total) - member.started
             counts = (
-                f"{each.num_requests:,}",
-                f"{each.output_tokens:,}",
-                f"{each.prefix_cache_hit_rate:.1%}",
+                f"{member.num_requests:,}",
+                f"{member.output_tokens:,}",
+                f"{member.prefix_cache_hit_rate:.1%}",
             )
-            busy = f"{each.busy_seconds / paid:.0%}" if paid > 0 else "-"
-            table.add_row(f"{name} {each.index}", *counts, busy, f"{each.preemptions:,}")
+            busy = f"{member.busy_seconds / paid:.0%}" if paid > 0 else "-"
+            table.add_row(f"{name} {member.index}", *counts, busy, f"{member.preemptions:,}")
     terminal.out().print(table)

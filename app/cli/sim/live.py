@@ -108,17 +108,17 @@ def _save(found: Calibration) -> None:
 def _rows(found: list[Calibration]) -> dict[str, list[float]]:
     rates = [entry.rates for entry in found]
     return {
-        "matrix products, GFLOP/s": [each.flops / 1e9 for each in rates],
-        "weights read, GB/s": [each.bytes_per_s / 1e9 for each in rates],
-        "KV read in decodes, GB/s": [each.attention_bytes_per_s / 1e9 for each in rates],
-        "attention in prompts, GFLOP/s": [each.attention_flops / 1e9 for each in rates],
-        "adapters read, GB/s": [each.adapter_bytes_per_s / 1e9 for each in rates],
-        "adapters' products, GFLOP/s": [each.adapter_flops / 1e9 for each in rates],
-        "per step, µs": [1e6 * each.step_overhead for each in rates],
-        "per row, µs": [1e6 * each.row_overhead for each in rates],
-        "per row that looks up n-grams, µs": [1e6 * each.lookup_overhead for each in rates],
-        "per layer of a step with a prompt, µs": [1e6 * each.eager_overhead for each in rates],
-        "per layer of a step with adapters, µs": [1e6 * each.adapter_overhead for each in rates],
+        "matrix products, GFLOP/s": [rate.flops / 1e9 for rate in rates],
+        "weights read, GB/s": [rate.bytes_per_s / 1e9 for rate in rates],
+        "KV read in decodes, GB/s": [rate.attention_bytes_per_s / 1e9 for rate in rates],
+        "attention in prompts, GFLOP/s": [rate.attention_flops / 1e9 for rate in rates],
+        "adapters read, GB/s": [rate.adapter_bytes_per_s / 1e9 for rate in rates],
+        "adapters' products, GFLOP/s": [rate.adapter_flops / 1e9 for rate in rates],
+        "per step, µs": [1e6 * rate.step_overhead for rate in rates],
+        "per row, µs": [1e6 * rate.row_overhead for rate in rates],
+        "per row that looks up n-grams, µs": [1e6 * rate.lookup_overhead for rate in rates],
+        "per layer of a step with a prompt, µs": [1e6 * rate.eager_overhead for rate in rates],
+        "per layer of a step with adapters, µs": [1e6 * rate.adapter_overhead for rate in rates],
         "fit: median error, %": [100 * entry.fit_error for entry in found],
     }
 

@@ -233,9 +233,9 @@ def first_compute_bound(roofline: Roofline, context: int, most: int = 16_384) ->
 
     def is_bound(batch: int) -> bool:
         mlp = next(
-            each
-            for each in operations(roofline.deployment, batch, context)
-            if each.name in ("MLP", "Experts")
+            operation
+            for operation in operations(roofline.deployment, batch, context)
+            if operation.name in ("MLP", "Experts")
         )
         return roofline.bound(mlp) == "compute"
 

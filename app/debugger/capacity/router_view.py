@@ -222,7 +222,7 @@ def _draw(log: RouteLog, is_by_prefix: bool, report: FleetReport | None) -> None
     samples = (
         log.samples
         if len(chosen) == len(log.choices)
-        else [each for each in log.samples if each.time <= chosen[-1].time]
+        else [sample for sample in log.samples if sample.time <= chosen[-1].time]
     )
     if len(chosen) < len(log.choices):
         st.caption(f"Shown: the first {len(chosen):,} of {len(log.choices):,} decisions.")
@@ -238,7 +238,7 @@ def _draw(log: RouteLog, is_by_prefix: bool, report: FleetReport | None) -> None
         ]
 
     counts = Counter(choice.replica for choice in log.choices)
-    rates = {each.index: each.prefix_cache_hit_rate for each in report.replicas} if report else {}
+    rates = {replica.index: replica.prefix_cache_hit_rate for replica in report.replicas} if report else {}
     data = {
         "choices": [
             [

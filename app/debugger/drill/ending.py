@@ -37,7 +37,7 @@ def show(name: str, drill: Drill, events: list[dict[str, Any]]) -> bool:
         if end is None:
             st.info("This drill was interrupted: its runs are gone. The post-mortem has the timeline so far.")
         else:
-            _score(Score(**{each.name: end[each.name] for each in fields(Score)}), lost(drill, events))
+            _score(Score(**{field.name: end[field.name] for field in fields(Score)}), lost(drill, events))
             _debrief(drill, events)
         _figures(drill, events, is_over=end is not None)
     with right:
@@ -106,11 +106,11 @@ def _fixes(drill: Drill, events: list[dict[str, Any]]) -> None:
         bars(
             [
                 Bar(
-                    names.get(each["event"]) or each["fix"],
-                    each["good"],
-                    "yesterday" if each["event"] == "healthy" else "met" if each["is_met"] else "",
+                    names.get(run["event"]) or run["fix"],
+                    run["good"],
+                    "yesterday" if run["event"] == "healthy" else "met" if run["is_met"] else "",
                 )
-                for each in runs
+                for run in runs
             ],
             mark=drill.objective.share,
             kind="fixes",

@@ -29,7 +29,7 @@ def _watch(held: Held, is_alone: bool) -> None:
     st.html(
         bars(
             [
-                *(_bar(each) for each in entries),
+                *(_bar(entry) for entry in entries),
                 *(Bar(NAMES[name], 0.0, "", "", "waits") for name in waiting),
             ],
             kind="fixes",

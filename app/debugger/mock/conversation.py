@@ -80,7 +80,7 @@ def stages(held: Held) -> str:
 def _brief(held: Held) -> str:
     """Return the scenario's brief once the interviewer has told it."""
     name = held.turn.id.partition("/")[0]
-    drawn = next((each for each in held.session.scenarios if each.scenario.id == name), None)
+    drawn = next((scenario for scenario in held.session.scenarios if scenario.scenario.id == name), None)
     if drawn is None or isinstance(held.turn.want, RunExperiment | Mark) and not held.session.past:
         return ""
     return drawn.text(drawn.scenario.brief)

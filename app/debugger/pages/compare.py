@@ -211,7 +211,7 @@ def _show_summary(found: TraceDiff, a: Trace, b: Trace) -> bool:
 
 def _show_jumps(found: TraceDiff, a: Run, b: Run, step: int) -> None:
     """The step shown below, buttons to the divergences, and to the page Step of either run."""
-    number = sum(each <= step for each in found.divergences)
+    number = sum(divergence <= step for divergence in found.divergences)
     total = len(found.divergences)
     position = (
         f"divergence {number} of {total}" if step in found.divergences else counted(total, "divergence")

@@ -239,7 +239,7 @@ def _from_file(session_id: str, tab: str) -> Held | None:
     if session is None or not predictions:
         return None
     prediction = predictions[-1]
-    found = [each for each in attempts if each.prediction_id == prediction.id]
+    found = [attempt for attempt in attempts if attempt.prediction_id == prediction.id]
     instance = draw(bank().question(prediction.question_id), prediction.seed)
     record = Record(
         prediction.question_id,

@@ -139,9 +139,9 @@ def _options(held: Held) -> None:
 def figures(name: str, result: dict[str, Any]) -> None:
     """Show all fields of a result with their units; a tooltip has the meaning."""
     rows = "".join(
-        f"<tr title='{plain(each.meaning)}'><th scope='row'>{plain(each.name.replace('_', ' '))}</th>"
-        f"<td>{plain(_short(result.get(each.name)))} <small>{plain(each.unit)}</small></td></tr>"
-        for each in get(name).result_fields
+        f"<tr title='{plain(field.meaning)}'><th scope='row'>{plain(field.name.replace('_', ' '))}</th>"
+        f"<td>{plain(_short(result.get(field.name)))} <small>{plain(field.unit)}</small></td></tr>"
+        for field in get(name).result_fields
     )
     st.html(f"<table class='mock-rows' aria-label='figures of the run'><tbody>{rows}</tbody></table>")
 

@@ -39,8 +39,8 @@ def animation(stop: Stop, run: Run, before: Stop | None = None) -> dict[str, Any
         "frames": [_frame(run, step) for step in range(first, last + 1)],
         "lanes": _lanes(run, first, last),
         "callouts": [
-            {"text": each.text, "blocks": list(each.blocks), "lane": each.lane}
-            for each in callouts(run, last, stop.request)
+            {"text": callout.text, "blocks": list(callout.blocks), "lane": callout.lane}
+            for callout in callouts(run, last, stop.request)
         ],
         "request": stop.request,
         "num_blocks": run.index.num_blocks - 1,

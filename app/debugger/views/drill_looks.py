@@ -175,9 +175,9 @@ def _last(values: Iterable[float]) -> float:
 def _samples(record: Record) -> list[tuple[float, Activity]]:
     """Return the scrapes at equal distances: a scrape that came late would leave a gap in the charts."""
     end, found = 0.0, []
-    for each in record.samples:
-        found.append((end, each))
-        end += each.seconds
+    for sample in record.samples:
+        found.append((end, sample))
+        end += sample.seconds
     slots = range(math.ceil(end / EVERY_S))
     at, spread = 0, []
     for slot in slots:

@@ -10,7 +10,7 @@ from engine.models.family import Family
 FAMILIES: dict[str, Family] = {}
 """Families by architecture: module by module, in each in the order of the source."""
 
-for _module in sorted(each.name for each in iter_modules(__path__)):
+for _module in sorted(module.name for module in iter_modules(__path__)):
     for _entry in vars(import_module(f"{__name__}.{_module}")).values():
         if isinstance(_entry, Family) and FAMILIES.setdefault(_entry.architecture, _entry) is not _entry:
             raise ValueError(f"{__name__}.{_module} has a second entry of {_entry.architecture}")

@@ -89,8 +89,8 @@ def look(bases: Sequence[str], api_key: str) -> Look:
     answers, clocks = zip(*map(_answer, bases), strict=True)
     return Look(
         fetch_all(bases, api_key),
-        max((each for each in answers if each is not None), default=None),
-        max((each for each in clocks if each is not None), key=abs, default=None),
+        max((answer for answer in answers if answer is not None), default=None),
+        max((clock for clock in clocks if clock is not None), key=abs, default=None),
     )
 
 
@@ -140,7 +140,7 @@ class _GatewayLook:
                 for family in text_string_to_metric_families(answers[1].text)
                 for sample in family.samples
             }
-            addresses = {str(each["name"]): str(each["url"]) for each in state["backends"]}
+            addresses = {str(backend["name"]): str(backend["url"]) for backend in state["backends"]}
         except httpx.HTTPStatusError as error:
             raise ScrapeError(
                 f"the gateway at {base} answers with status {error.response.status_code}",
@@ -168,24 +168,26 @@ class _GatewayLook:
                 if key[0] == prefix and (not label or label in key[1:])
             )
 
-        old = {each["name"]: each for each in self.state["backends"]}
+        old = {backend["name"]: backend for backend in self.state["backends"]}
         none = {"requests": 0, "failed": 0}
         replicas = tuple(
             Replica(
-                name=each["name"],
-                version=str(each.get("version") or ""),
-                num_requests=each["requests"] - old.get(each["name"], none)["requests"],
-                num_failed=each["failed"] - old.get(each["name"], none)["failed"],
-                looks=tuple(of.replicas[each["name"]] for of in (self, last) if each["name"] in of.replicas),
+                name=backend["name"],
+                version=str(backend.get("version") or ""),
+                num_requests=backend["requests"] - old.get(backend["name"], none)["requests"],
+                num_failed=backend["failed"] - old.get(backend["name"], none)["failed"],
+                looks=tuple(
+                    of.replicas[backend["name"]] for of in (self, last) if backend["name"] in of.replicas
+                ),
             )
-            for each in last.state["backends"]
+            for backend in last.state["backends"]
         )
         return Gateway(
             policy=str(last.state.get("policy", "")),
             replicas=replicas,
             tenants={
-                str(each["name"]): more("gateway_tokens_total", str(each["name"]))
-                for each in last.state.get("tenants", [])
+                str(tenant["name"]): more("gateway_tokens_total", str(tenant["name"]))
+                for tenant in last.state.get("tenants", [])
             },
             num_responses=more("gateway_responses_total"),
             num_attempts=more("gateway_attempts_total"),

@@ -161,5 +161,7 @@ def _looks(found: Sequence[dict[str, Any]]) -> tuple[Look, ...]:
 
 
 def _gateway(found: dict[str, Any]) -> Gateway:
-    replicas = tuple(Replica(**(each | {"looks": _looks(each["looks"])})) for each in found["replicas"])
+    replicas = tuple(
+        Replica(**(replica | {"looks": _looks(replica["looks"])})) for replica in found["replicas"]
+    )
     return Gateway(**(found | {"replicas": replicas}))

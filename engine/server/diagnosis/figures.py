@@ -204,7 +204,7 @@ class Figures:
 
     @cached_property
     def _adapters(self) -> list[Mapping[str, str]]:
-        return [info for each in self._scrapes[1:] if (info := each.infos.get("lora_requests_info"))]
+        return [info for scrape in self._scrapes[1:] if (info := scrape.infos.get("lora_requests_info"))]
 
     # Times and steps
 
@@ -230,14 +230,14 @@ class Figures:
     def hits_rose(self) -> float:
         """Hit rate in the last third of the window, less that in the first."""
         early, late = (
-            each.share("prefix_cache_hits_total", "prefix_cache_queries_total") for each in self._thirds
+            third.share("prefix_cache_hits_total", "prefix_cache_queries_total") for third in self._thirds
         )
         return (late or 0.0) - (early or 0.0)
 
     @cached_property
     def load_fell(self) -> float | None:
         """First tokens in the first third of the window over those in the last."""
-        early, late = (each.more(f"{TTFT}_count") for each in self._thirds)
+        early, late = (third.more(f"{TTFT}_count") for third in self._thirds)
         return early / late if late else None
 
     @property
@@ -247,7 +247,7 @@ class Figures:
         return first, Between(self._scrapes[-1 - self._third], self._scrapes[-1])
 
     def _fell(self, histogram: str) -> float | None:
-        early, late = (each.mean(histogram) for each in self._thirds)
+        early, late = (third.mean(histogram) for third in self._thirds)
         return early / late if early is not None and late else None
 
     @cached_property

@@ -118,9 +118,9 @@ class GatewayFigures:
     @classmethod
     def of(cls, gateway: Gateway) -> GatewayFigures:
         spans = {
-            each.name: Between(each.looks[0].scrape, each.looks[-1].scrape)
-            for each in gateway.replicas
-            if len(each.looks) > 1
+            replica.name: Between(replica.looks[0].scrape, replica.looks[-1].scrape)
+            for replica in gateway.replicas
+            if len(replica.looks) > 1
         }
 
         def share(part: str, whole: str, names: Sequence[str]) -> float | None:
@@ -130,7 +130,7 @@ class GatewayFigures:
         version = str((gateway.canary or {}).get("version", ""))
         compared: dict[str, float | None] = {}
         for side, is_canary in (("canary", True), ("other", False)) if version else ():
-            ours = [each for each in gateway.replicas if (each.version == version) == is_canary]
+            ours = [replica for replica in gateway.replicas if (replica.version == version) == is_canary]
             sent, names = sum(each.num_requests for each in ours), [each.name for each in ours]
             compared[f"{side}_failed"] = sum(each.num_failed for each in ours) / sent if sent else None
             for what, histogram in (("ttft", TTFT), ("itl", ITL)):

@@ -71,7 +71,9 @@ class _Asked(NamedTuple):
     @classmethod
     def of(cls, rule: Rule, case: Case) -> _Asked:
         replies = rule.ask(case)
-        needs = [need for each in replies if each.holds is None for need in each.needs if not case.has(need)]
+        needs = [
+            need for reply in replies if reply.holds is None for need in reply.needs if not case.has(need)
+        ]
         return cls(rule, replies, tuple(dict.fromkeys(needs)))
 
     @property
@@ -109,7 +111,7 @@ def judge(case: Case) -> Diagnosis:
     candidates = rivals + ([asked[first]] if rivals and first is not None else [])
     named = asked[first] if first is not None and not rivals else None
     runner_up = None if named is None else _runner_up(named, asked)
-    wanted = Counter(need for each in rivals for need in each.needs)
+    wanted = Counter(need for rival in rivals for need in rival.needs)
     return Diagnosis(
         cause=named.rule.cause if named else None,
         meaning=named.rule.meaning if named else "",
@@ -117,7 +119,7 @@ def judge(case: Case) -> Diagnosis:
         evidence=_texts(named.replies) if named else (),
         runner_up=runner_up.rule.cause if runner_up else None,
         excluded_by=_against(runner_up, named) if runner_up and named else "",
-        candidates=tuple(each.rule.cause for each in candidates),
+        candidates=tuple(candidate.rule.cause for candidate in candidates),
         look=wanted.most_common(1)[0][0] if wanted else "",
         path=tuple(map(_step, asked if named is None or first is None else asked[: first + 1])),
     )

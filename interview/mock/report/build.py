@@ -37,14 +37,14 @@ def make(session: Session, past: Sequence[Saved] = (), *, judged: Verdicts | Non
     """Return the report. past: all sessions, the newest first, for the trend. judged: marks of a judge by step."""
     talk, spec = session.talk, session.spec
     assessment = assess(talk)
-    drawn = {each.scenario.id: each for each in session.scenarios}
+    drawn = {scenario.scenario.id: scenario for scenario in session.scenarios}
     questions = [asked for asked in talk.asked if _is_question(asked)]
     steps = [_step(asked, drawn, talk, judged or {}) for asked in questions]
     number = {asked.key: place for place, asked in enumerate(questions, 1)}
     gaps = [_gap(asked, talk, drawn) for asked in assessment.gaps]
     return Report(
         id=spec.id,
-        title=", ".join(each.scenario.title for each in session.scenarios),
+        title=", ".join(scenario.scenario.title for scenario in session.scenarios),
         role=spec.role,
         level=spec.level,
         minutes=spec.minutes,
@@ -182,7 +182,7 @@ def _answer(asked: Asked) -> str:
     if "drill" in replies:
         parts = [f"{name}: {', '.join(replies[name]) or 'none'}" for name in ("looks", "evidence", "fixes")]
         return f"{replies['cause']}, {asked.confidence} % sure; {'; '.join(parts)}"
-    named = [name for each in replies.values() for name in (each if isinstance(each, list) else [each])]
+    named = [name for reply in replies.values() for name in (reply if isinstance(reply, list) else [reply])]
     return ", ".join(map(str, named))
 
 

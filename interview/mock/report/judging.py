@@ -37,7 +37,7 @@ def judge(session: Session, settings: JudgeSettings) -> dict[str, dict[str, Mark
         scenario, _, name = asked.key.partition("/")
         points = drawn[scenario].key_points(drawn[scenario].scenario.step(name))
         verdicts = mark(ask_endpoint(settings.endpoint), asked.say, points, text)
-        found[asked.key] = {each.keypoint: each.verdict for each in verdicts}
+        found[asked.key] = {verdict.keypoint: verdict.verdict for verdict in verdicts}
     return found
 
 

@@ -64,7 +64,7 @@ def _axes(report: Report, charts: bool) -> Iterator[str]:
 def _conclusions(report: Report) -> Iterator[str]:
     if report.strengths:
         yield "## Strengths\n"
-        yield from (f"* {literal(each)}" for each in report.strengths)
+        yield from (f"* {literal(strength)}" for strength in report.strengths)
         yield ""
     if report.gaps:
         yield "## Gaps\n"

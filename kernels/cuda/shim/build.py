@@ -57,7 +57,7 @@ class HostKernel:
         backwards: bool = False,
     ) -> None:
         """Run all blocks. `backwards`: the threads of a block take their turns from the last to the first."""
-        pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
+        pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
         dimensions = ctypes.c_uint * 3
         with _running:
             error = self._launch(

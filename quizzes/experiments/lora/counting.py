@@ -152,11 +152,11 @@ def slots(
         running = {r for r in running if engine.outcomes[r].finished != step.index}
     stats = [step.stats for step in engine.steps]
     return Result(
-        loads=sum(each.num_lora_loads for each in stats),
-        evictions=sum(each.num_lora_evictions for each in stats),
-        waits=sum(each.num_lora_waits for each in stats),
-        reads=sum(each.num_lora_reads for each in stats),
-        prefetches=sum(each.num_lora_prefetches for each in stats),
+        loads=sum(stat.num_lora_loads for stat in stats),
+        evictions=sum(stat.num_lora_evictions for stat in stats),
+        waits=sum(stat.num_lora_waits for stat in stats),
+        reads=sum(stat.num_lora_reads for stat in stats),
+        prefetches=sum(stat.num_lora_prefetches for stat in stats),
         steps=engine.num_steps,
         steps_without_limit=serve(len(set(adapters)), traced=False).num_steps,
         first_token=[outcome.first_token for outcome in outcomes],

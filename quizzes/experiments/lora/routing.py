@@ -35,8 +35,8 @@ def adapter_routing(
     for name, policy in policies.items():
         engines, steps = _serve(ctx, policy, replicas, max_loras, adapters, output, every)
         stats = [step.stats for engine in engines for step in engine.steps]
-        found[f"loads_{name}"] = sum(each.num_lora_loads for each in stats)
-        found[f"waits_{name}"] = sum(each.num_lora_waits for each in stats)
+        found[f"loads_{name}"] = sum(stat.num_lora_loads for stat in stats)
+        found[f"waits_{name}"] = sum(stat.num_lora_waits for stat in stats)
         found[f"steps_{name}"] = steps
         found[f"busiest_{name}"] = max(len(engine.outcomes) for engine in engines) / len(adapters)
     return Result(**found, distinct=len(set(adapters)), slots=replicas * max_loras)

@@ -53,7 +53,7 @@ def live_gateway(
                 told["cached"] += usage["prompt_tokens_details"]["cached_tokens"]
                 told["explained"] += f"{name} went to {home}: " in decision["sentence"]
         state = (await client.get("/gateway/state")).json()
-        return told | {f"requests_{each['name']}": each["requests"] for each in state["backends"]}
+        return told | {f"requests_{backend['name']}": backend["requests"] for backend in state["backends"]}
 
     told, metrics = asyncio.run(_run(policy, work))
     return Result(
@@ -96,7 +96,7 @@ async def _run(policy: str, work: Any) -> tuple[dict[str, int], dict[str, Any]]:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=60))
         told = await work(client)
-        found = [sums((await client.get(f"{each['url']}/metrics")).text) for each in backends]
+        found = [sums((await client.get(f"{backend['url']}/metrics")).text) for backend in backends]
     return told, {
         name: sum(each[name] for each in found) for name in found[0] if name.startswith("prefix_cache")
     }

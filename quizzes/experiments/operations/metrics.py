@@ -89,7 +89,7 @@ def counters(
     outcomes = list(engine.outcomes.values())
 
     def total(counter: str) -> int:
-        return sum(getattr(each, counter) for each in stats)
+        return sum(getattr(stat, counter) for stat in stats)
 
     recount = {
         "num_generated_tokens": sum(len(o.token_steps) for o in outcomes),
@@ -106,9 +106,9 @@ def counters(
         prefix_hits=total("prefix_cache_hits"),
         hit_rate=total("prefix_cache_hits") / total("prefix_cache_queries"),
         preemptions=total("num_preempted"),
-        peak_running=max(each.num_running for each in stats),
-        peak_waiting=max(each.num_waiting for each in stats),
-        peak_kv_usage=max(each.kv_cache_usage for each in stats),
+        peak_running=max(stat.num_running for stat in stats),
+        peak_waiting=max(stat.num_waiting for stat in stats),
+        peak_kv_usage=max(stat.kv_cache_usage for stat in stats),
         usage_at_end=stats[-1].kv_cache_usage,
         recount_differs=sum(total(counter) != count for counter, count in recount.items()),
     )

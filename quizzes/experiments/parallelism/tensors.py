@@ -76,7 +76,7 @@ def experts(
 def experts_chart(result: Result) -> dict[str, Any]:
     """Visits by expert, coloured by the rank that computes them."""
     experts, per_rank = range(len(result.visits)), len(result.visits) // len(result.rank_visits)
-    columns = {"expert": experts, "visits": result.visits, "rank": [each // per_rank for each in experts]}
+    columns = {"expert": experts, "visits": result.visits, "rank": [expert // per_rank for expert in experts]}
     return vega(columns, "bar", x="expert:O", y="visits:Q", color="rank:N")
 
 
