@@ -8,7 +8,7 @@ from quizzes.experiments import Context, Inconclusive, Result, arg, experiment
 
 T = TypeVar("T")
 BURSTS = 5
-"""How often a burst is sent, until all its refusals came before its first answer."""
+"""A burst is sent this often at most, until all its refusals came before its first answer."""
 
 
 @experiment("E51", seconds=60)
