@@ -6,7 +6,7 @@ from lessons.course.lesson_files import HUNTS, TRACKS, labs
 
 FORMS = tuple(track for track in TRACKS if track not in (HUNTS, "kernels"))
 NEXT = """\
-lessons/labs/NAME, in this order: stub.py, checks.py, solution.py, mutants.py, contract.yaml, follow_ups.md, meta.yaml
+lessons/labs/NAME, in this order: solution.py, checks.py, mutants.py, contract.yaml, follow_ups.md, meta.yaml
 prep test --no-lint tests/lessons/test_labs.py tests/lessons/test_lab_contracts.py -m "slow or not slow" -k HYPHENED
 prep lab check HYPHENED --solution  the checks of the solution, one by one
 python -m lessons.course.contracts HYPHENED  the overlaps, for contract.yaml
@@ -28,7 +28,7 @@ exercise:
     - "FILL IN a hint that is nearly the solution"
 probes: []
 """
-_STUB = '''\
+_SOLUTION = '''\
 """Lab {hyphened}: FILL IN what the learner writes, in one line.
 
 FILL IN the seam in the engine, and the sources.
@@ -42,16 +42,6 @@ class {title}:
 
     def __init__(self, size: int) -> None:
         """FILL IN the arguments. Raises ValueError unless size >= 1."""
-        raise NotImplementedError("write {title}")
-'''
-_SOLUTION = '''\
-"""Solution of lab {hyphened}. The docstrings of the stub state the contract."""
-
-from __future__ import annotations
-
-
-class {title}:
-    def __init__(self, size: int) -> None:
         if size < 1:
             raise ValueError(f"size must be at least 1, got {{size}}")
         self.size = size  # FILL IN the solution
@@ -91,8 +81,7 @@ MUTANTS = """
 _CONTRACT = """\
 # Sentences of the stub, by their first words, and the wrong files that break them: lessons/course/contracts.py.
 demands:
-  Raises ValueError unless size >= 1.:
-  - any size
+  Raises ValueError unless size >= 1.: [any size]
 explains: []
 overlaps: {}
 """
@@ -114,7 +103,7 @@ def skeleton(name: str, form: str = FORMS[0]) -> dict[str, str]:
         "hyphened": hyphened,
         "title": "".join(word.capitalize() for word in name.split("_")),
     }
-    texts = {"meta.yaml": _META, "stub.py": _STUB, "solution.py": _SOLUTION, "checks.py": _CHECKS}
-    files = {file: text.format(**values) for file, text in {**texts, "mutants.py": _MUTANTS}.items()}
+    texts = {"meta.yaml": _META, "solution.py": _SOLUTION, "checks.py": _CHECKS, "mutants.py": _MUTANTS}
+    files = {file: text.format(**values) for file, text in texts.items()}
     files |= {"contract.yaml": _CONTRACT, "follow_ups.md": _FOLLOW_UPS}
     return {f"lessons/labs/{name}/{file}": text for file, text in files.items()}

@@ -54,7 +54,7 @@ def sentences(lab: Lab) -> list[str]:
 
     Diagrams are left out; of a kernel, each of their lines is a sentence.
     """
-    text = lab.read("stub")
+    text = lab.stub
     has_formulas = lab.language != "python"
     if lab.file_name.endswith(".py"):
         tree = ast.parse(text)
@@ -124,7 +124,8 @@ def main(names: list[str]) -> None:
     for name in names:
         lab = find_lab(name)
         print(f"# {name}")
-        print(yaml.safe_dump({"overlaps": overlaps(lab)}, sort_keys=False, width=118), end="")
+        found = {"overlaps": overlaps(lab)}
+        print(yaml.safe_dump(found, sort_keys=False, width=118, default_flow_style=None), end="")
         rejecting = {mutant.check for each in languages(lab) for mutant in mutants(each)}
         if missing := {each.__name__ for each in checks(name)} - rejecting:
             print(f"# checks without a wrong file: {', '.join(sorted(missing))}")

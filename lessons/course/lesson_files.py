@@ -9,7 +9,7 @@ lessons/l07_paged_kv/
 
 lessons/labs/block_manager/
   meta.yaml      track, title, goal, and its one exercise              -> Lab
-  stub.py        the learner's file as they get it; solution.py, checks.py and mutants.py as in a lesson
+  solution.py    our file; `lab_stub.py` makes the learner's from it      checks.py, mutants.py as in a lesson
   race.py        the learner's part against ours      follow_ups.md   what an interviewer asks next
 
 quizzes/autopsies/block_manager/                                       -> BugHunt, the lab mend-block-manager
@@ -29,6 +29,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from lessons.course.lab_stub import native_stub, python_stub
 from prep_common.names import unknown_name
 from prep_common.text import shown
 
@@ -155,8 +156,16 @@ class Lab(Strict):
         return self.number.replace("-", "_") + SUFFIXES[self.language]
 
     def read(self, stem: str) -> str:
-        """Return the text of `stub` or `solution` in the lab's language."""
+        """Return the text of the file `stem` in the lab's language."""
         return (self.folder / f"{stem}{SUFFIXES[self.language]}").read_text(encoding="utf-8")
+
+    @property
+    def stub(self) -> str:
+        """Return the learner's file as they get it."""
+        solution = self.read("solution")
+        if self.language in ("cpp", "cuda"):
+            return native_stub(solution)
+        return python_stub(solution, self.exercise.objects, is_triton=self.language == "triton")
 
     @property
     def follow_up_page(self) -> str:
@@ -185,14 +194,12 @@ class BugHunt(Lab):
 
     questions: list[tuple[str, str]] = []
 
-    def read(self, stem: str) -> str:
-        """Return the text of `solution`, or of `stub`: the given program below its task."""
-        return super().read(stem) if stem != "stub" else self._with_task(super().read("given"))
-
-    def _with_task(self, given: str) -> str:
-        """Return a program whose docstring has the task and what each check requires."""
+    @property
+    def stub(self) -> str:
+        """Return the given program; its docstring has the task and what each check requires."""
         from quizzes.autopsies import programs
 
+        given = self.read("given")
         docstring = ast.parse(given).body[0]
         requirements = [programs.requirement(check) for check in programs.checks(self.folder.name).values()]
         lines = [fill(each, 100, initial_indent="* ", subsequent_indent="  ") for each in requirements]
@@ -382,7 +389,7 @@ def exercise_cell(lesson: Lesson, exercise: str) -> str:
 def stub(lesson: Lesson | Lab, exercise: str) -> str:
     """Return the source of the exercise's cell, or the lab's file, as the learner gets it."""
     if isinstance(lesson, Lab):
-        return lesson.read("stub")
+        return lesson.stub
     return next(cell.text for cell in cells(lesson) if cell.exercise == exercise)
 
 

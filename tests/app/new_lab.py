@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-STUB = '''\
+SOLUTION = '''\
 """Lab my-lab: keep the last numbers and their sum.
 
 The seam is a window of latencies, as in engine/server/metrics.py.
@@ -16,25 +16,12 @@ class MyLab:
 
     def __init__(self, size: int) -> None:
         """Start empty. Raises ValueError unless size >= 1."""
-        raise NotImplementedError("write MyLab")
-
-    def add(self, number: int) -> int:
-        """Add a number and return the sum of the last `size` numbers."""
-        raise NotImplementedError("write add")
-'''
-SOLUTION = '''\
-"""Solution of lab my-lab. The docstrings of the stub state the contract."""
-
-from __future__ import annotations
-
-
-class MyLab:
-    def __init__(self, size: int) -> None:
         if size < 1:
             raise ValueError(f"size must be at least 1, got {size}")
         self.size, self.numbers = size, []
 
     def add(self, number: int) -> int:
+        """Add a number and return the sum of the last `size` numbers."""
         self.numbers.append(number)
         return sum(self.numbers[-self.size :])
 '''
@@ -86,9 +73,7 @@ my-lab the_last_numbers_count: one number fewer
 '''
 CONTRACT = """\
 demands:
-  Raises ValueError unless size >= 1.:
-  - any size
-  - zero is a size
+  Raises ValueError unless size >= 1.: [any size, zero is a size]
   Add a number and return the sum of the last `size` numbers.:
   - all numbers count
   - the first numbers count
@@ -122,7 +107,6 @@ FOLLOW_UPS = "# The last numbers: what an interviewer asks next\n\n" + "".join(
 )
 FILLED_LAB = {
     "meta.yaml": META,
-    "stub.py": STUB,
     "solution.py": SOLUTION,
     "checks.py": CHECKS,
     "mutants.py": MUTANTS,

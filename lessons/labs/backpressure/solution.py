@@ -1,4 +1,23 @@
-"""Solution of lab backpressure. The docstrings of the stub state the contract."""
+"""Lab backpressure: buffers between the engine and the readers of its streams.
+
+The seam is the path from a step of the engine to the clients: `OutputStream` of engine/async_llm.py, and the
+server's admission (engine/server/admission.py). One step makes tokens for all requests, so the engine cannot wait for a
+slow reader, and no token may be lost. So the room for a stream's tokens is promised before its request starts, and a
+request without room is refused on arrival:
+
+    Streams(capacity=100, patience_s=30)                        promised
+    open(0.0, "a", 60)            -> 200, {}                    60      all that "a" may ever leave unread
+    open(0.0, "b", 50)            -> 429, {"Retry-After": "60"} 60
+    put(0.1, "a", [5, 6])         -> True                       60      wake the reader
+    read(0.2, "a")                -> [5, 6], None               58      58 tokens may follow
+    put(0.3, "a", [7], "stop")    -> True                       1       1 token is unread, none will follow
+    read(0.4, "a")                -> [7], "stop"                0       closed
+
+A stream's promise is max_tokens less the tokens that were read. When the stream has ended it is the number of unread
+tokens, and 0 once it is closed or cut off. The promises of all streams never exceed the capacity. Time is an argument,
+in seconds on a clock that never goes back. Sources: vLLM v1/engine/output_processor.py, RequestOutputCollector (merges
+what was not read); RFC 6585 (429) and RFC 9110, 10.2.3 (Retry-After).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +26,7 @@ from collections import deque
 from collections.abc import Sequence
 
 LONGEST_S = 60
+"""Largest Retry-After."""
 
 
 class Stream:
@@ -24,7 +44,13 @@ class Stream:
 
 
 class Streams:
+    """The open streams of a server, in order of opening."""
+
     def __init__(self, capacity: int, patience_s: float, window_s: float = 10.0) -> None:
+        """capacity: tokens that all buffers together may hold. patience_s: how long tokens may stay unread.
+
+        window_s: how far back Retry-After looks. Raises ValueError unless all are above 0.
+        """
         if min(capacity, patience_s, window_s) <= 0:
             raise ValueError("capacity, patience_s and window_s must be above 0")
         self.capacity, self.patience_s, self.window_s = capacity, patience_s, window_s
@@ -36,9 +62,19 @@ class Streams:
 
     @property
     def promised(self) -> int:
+        """Sum of the promises of all streams, in tokens. O(1)."""
         return self.num_promised
 
     def open(self, now: float, request_id: str, max_tokens: int) -> tuple[int, dict[str, str]]:
+        """Ask for a stream of at most max_tokens tokens: return the status and the headers of the answer.
+
+        (200, {}) if its promise fits: the stream is open. (400, {}) if it exceeds the capacity: no retry helps. Else
+        429 and the header Retry-After: whole seconds, as text, until enough is free if promises go on to shrink as they
+        did in the last window_s seconds. That is lack * window_s / released, rounded up, at least 1 and at most 60.
+        lack: the room that is missing. released: the sum of what promises shrank by, for whatever reason, at times
+        above now - window_s; if it is 0, the answer is 60. Raises ValueError for an id that is open and for max_tokens
+        below 1.
+        """
         if request_id in self.streams or max_tokens < 1:
             raise ValueError(f"stream {request_id!r} with {max_tokens} tokens: it is open, or has no token")
         if max_tokens > self.capacity:
@@ -50,6 +86,12 @@ class Streams:
         return 200, {}
 
     def put(self, now: float, request_id: str, tokens: Sequence[int], reason: str | None = None) -> bool:
+        """Add a step's tokens, with a reason if the stream ends with them. Never wait.
+
+        Returns True if the reader must be woken: nothing was unread before (neither tokens nor the end), and something
+        is now. Returns False and changes nothing if the stream is cut off or not open: its request has not been aborted
+        yet. Raises ValueError, and changes nothing, after the end and for more than max_tokens tokens in all.
+        """
         stream = self.streams.get(request_id)
         if stream is None or stream.is_cut_off:
             return False
@@ -66,6 +108,11 @@ class Streams:
         return True
 
     def read(self, now: float, request_id: str) -> tuple[list[int], str | None]:
+        """Return all unread tokens in order, and the reason if the stream has ended: it is closed then.
+
+        Returns ([], None) if nothing is unread. A stream that was cut off returns ([], "slow") and is closed. Raises
+        ValueError for an id that is not open.
+        """
         stream = self.streams.get(request_id)
         if stream is None:
             raise ValueError(f"stream {request_id!r} is not open")
@@ -77,6 +124,10 @@ class Streams:
         return tokens, reason
 
     def close(self, now: float, request_id: str) -> bool:
+        """Drop the stream of a client that has left. Return whether the engine must abort the request.
+
+        That is so if the stream was open and neither ended nor cut off. False for an id that is not open.
+        """
         stream = self.streams.pop(request_id, None)
         if stream is None:
             return False
@@ -84,6 +135,11 @@ class Streams:
         return stream.reason is None and not stream.is_cut_off
 
     def late(self, now: float) -> list[str]:
+        """Cut off each stream of which something has been unread for more than patience_s; return their ids.
+
+        Ids come in order of opening, each once; the server aborts the requests that still run. The unread tokens are
+        dropped and the promise is 0. The stream stays open until the reader learns of it from `read`, or closes it.
+        """
         found = []
         for request_id, stream in self.streams.items():
             if now - stream.since > self.patience_s:

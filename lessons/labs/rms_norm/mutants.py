@@ -6,8 +6,7 @@ cpp-rms-norm a_row_by_the_definition: the residual is forgotten
 +            const float both = x[start + i];
 cpp-rms-norm a_row_by_the_definition: total is not stored
 -            total[start + i] = both;
--            squares += both * both;
-+            squares += both * both;
+             squares += both * both;
 cpp-rms-norm a_row_by_the_definition: the mean is not squared
 -            squares += both * both;
 +            squares += both;
@@ -44,9 +43,8 @@ cuda-rms-norm any_hidden_size: a column for each thread, no loop
 +    for (int column = threadIdx.x; column < hidden && column < THREADS; column += THREADS) {
 cuda-rms-norm any_hidden_size: whole warps only
 -    for (int column = threadIdx.x; column < hidden; column += THREADS)
--        out[start + column] = total[start + column] * scale * weight[column];
 +    for (int column = threadIdx.x; column < hidden / WARP * WARP; column += THREADS)
-+        out[start + column] = total[start + column] * scale * weight[column];
+         out[start + column] = total[start + column] * scale * weight[column];
 cuda-rms-norm the_mean_is_over_the_row: divided by the threads
 -    const float scale = rsqrtf(block_sum(squares) / hidden + eps);
 +    const float scale = rsqrtf(block_sum(squares) / THREADS + eps);
@@ -69,41 +67,36 @@ triton-rms-norm eps_is_inside_the_root: eps behind the root
 -    scale = 1.0 / tl.sqrt(tl.sum(both * both, axis=0) / hidden + eps)
 +    scale = 1.0 / (tl.sqrt(tl.sum(both * both, axis=0) / hidden) + eps)
 triton-rms-norm each_row_has_its_own_scale: every program does the first row
--    at = tl.program_id(0).to(tl.int64) * hidden + column
+-    at = row.to(tl.int64) * hidden + column
 +    at = column
 cuda-rms-norm threads_run_in_any_order: no barrier
--    if (lane_id() == 0) sums[warp_id()] = value;
+     if (lane_id() == 0) sums[warp_id()] = value;
 -    __syncthreads();
-+    if (lane_id() == 0) sums[warp_id()] = value;
 cpp-rms-norm it_stays_inside_its_arrays: looks at the number behind the last before it compares the index
 -#pragma omp simd
 -        for (int i = 0; i < hidden; i++) out[start + i] = total[start + i] * scale * weight[i];
 +        for (int i = 0; weight[i] == weight[i] && i < hidden; i++)
 +            out[start + i] = total[start + i] * scale * weight[i];
 cpp-rms-norm it_stays_inside_its_arrays: looks at the number before the first
--        const long start = long(row) * hidden;
-+        const long start = long(row) * hidden;
+         const long start = long(row) * hidden;
 +        const volatile float before = x[start - 1];
 +        (void)before;
 cpp-rms-norm it_stays_inside_its_arrays: a scratch array for each row, never freed
--        const long start = long(row) * hidden;
-+        const long start = long(row) * hidden;
+         const long start = long(row) * hidden;
 +        static float* volatile scratch;
 +        scratch = new float[hidden];
 cuda-rms-norm it_stays_inside_its_arrays: reads the weight behind the last
--    float squares = 0;
 +    const volatile float next = weight[hidden];
 +    (void)next;
-+    float squares = 0;
+     float squares = 0;
 cuda-rms-norm no_two_threads_race: four warps add to one number without an atomic
 -    if (lane_id() == 0) sums[warp_id()] = value;
--    __syncthreads();
++    if (threadIdx.x == 0) sums[0] = 0;
+     __syncthreads();
 -    float sum = 0;
 -#pragma unroll
 -    for (int warp = 0; warp < THREADS / WARP; ++warp) sum += sums[warp];
 -    return sum;
-+    if (threadIdx.x == 0) sums[0] = 0;
-+    __syncthreads();
 +    if (lane_id() == 0) sums[0] += value;
 +    __syncthreads();
 +    return sums[0];

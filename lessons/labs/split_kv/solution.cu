@@ -1,4 +1,45 @@
-// Solution of lab cuda-split-kv. The first comment of the stub states the contract.
+// Lab cuda-split-kv: attention over a long row in splits, and the reduction of (m, l, acc).
+//
+// The seam is paged_attention of kernels/ops.py, for decode: one query per row, keys and values in blocks of the cache.
+// One long row leaves most of a GPU idle, so its tokens are split (Flash-Decoding: Dao et al. 2023; vLLM:
+// v1/attention/ops/triton_unified_attention.py, reduce_segments).
+//
+//     row       |---- split 0 ----|---- split 1 ----|---- split 2 ----|--    split s: tokens from s * split_size on
+//     window                            |<------------------------------>|   the last `window` tokens are seen; 0: all
+//
+//     decode_splits    for each row, head and split, over the tokens of the split that are seen:
+//                          peak = max score   mass = sum exp(score - peak)   acc = sum exp(score - peak) * value
+//                      without such a token: peak = -INFINITY, mass = 0; acc is not read, whatever it holds
+//
+//     merge_splits     for each row and head, with M the largest peak of its splits:
+//                          out = sum exp(peak - M) * acc / sum exp(peak - M) * mass
+//
+//     row r has seq_lens[r] tokens; token t lies in block table[r][t / block_size], slot t % block_size
+//     score(t) = scale * dot(query[r][h], key[t])           query head h reads kv head h / (heads / kv_heads)
+//
+// Papers call peak, mass and acc m, l and o. They depend on the row only, with the same bits alone and in a batch, and
+// whatever `splits` is. Slots behind the last token hold NaN, so may acc of a split without a token; columns of the table
+// behind a row's last block hold anything: read none of them. Scores may be as large as 1e4. Accepted errors: 2e-5 of the
+// largest score for peak, of mass for mass, of mass times the row's largest value for acc, of that value for out.
+//
+// query, out  fp32 [rows, heads, head_dim]                       peak, mass  fp32 [rows, heads, splits]
+// kv          fp32 [blocks, 2, kv_heads, block_size, head_dim]   acc         fp32 [rows, heads, splits, head_dim]
+//             (0: keys, 1: values)                               table       int32 [rows, max_blocks]
+// seq_lens    int32 [rows], each >= 1
+//
+// split_size is a multiple of block_size, and splits * split_size is at least each of seq_lens.
+//
+// Launched with THREADS = 128 threads in a block: decode_splits with a grid of (heads, rows, splits), merge_splits with
+// (heads, rows). head_dim is 32, 64, 96 or 128, so that each lane of a warp holds up to four numbers of a vector. The
+// result must not depend on the order in which threads run. common.cuh (kernels/cuda) has WARP, ALL_LANES, lane_id(),
+// warp_id(), reduce_lanes and more.
+//
+// A plan: as in the lab cuda-paged-decode, four warps take turns with the keys of a split, and are merged in shared
+// memory. A warp without any key has the peak -INFINITY, and exp(-INFINITY - -INFINITY) is NaN.
+//
+// Read and write no number beside an array. No two threads race: what one thread changes and another uses is ordered by a
+// barrier, an exchange of the warp, or atomicAdd. The threads of a block share its work: none makes more than three times
+// its share of the block's accesses to memory.
 #include "common.cuh"
 
 constexpr int THREADS = 128, WARPS = THREADS / WARP, MAX_PARTS = 4;

@@ -2,17 +2,15 @@
 
 MUTANTS = """
 cpp-top-k-top-p temperature_0_is_greedy: the last of equals
--    while (logits[at] != peak) at++;
-+    while (logits[at] != peak) at++;
+     while (logits[at] != peak) at++;
 +    for (int other = at; other < vocab; other++)
 +        if (logits[other] == peak) at = other;
 cpp-top-k-top-p temperature_flattens: the temperature is forgotten in the draw
 -        const vfloat score = (logit - peak) * inverse + load(noise + at, vocab - at);
 +        const vfloat score = (logit - peak) + load(noise + at, vocab - at);
 cpp-top-k-top-p ties_with_the_kth_stay: only what is above the k-th stays
--        for_each_between(logits, vocab, below(floor), peak, [&](int token) { kept.push_back(logits[token]); });
 +        if (floor < peak) floor = std::nextafter(floor, INFINITY);
-+        for_each_between(logits, vocab, below(floor), peak, [&](int token) { kept.push_back(logits[token]); });
+         for_each_between(logits, vocab, below(floor), peak, [&](int token) { kept.push_back(logits[token]); });
 cpp-top-k-top-p top_p_is_a_share_of_what_top_k_keeps: the share is that of the whole row
 -        tokens = {kept.data(), nullptr, int(kept.size())};
 +        if (top_p == 1) tokens = {kept.data(), nullptr, int(kept.size())};
@@ -39,8 +37,7 @@ cuda-top-k-top-p random_batches: what lies above the digit is forgotten in the n
 +            above = 0;
 cuda-top-k-top-p threads_run_in_any_order: no barrier before the bins are added up
 -        __syncthreads();
--        for (int bin = warp_id(); bin < BINS; bin += WARPS) {
-+        for (int bin = warp_id(); bin < BINS; bin += WARPS) {
+         for (int bin = warp_id(); bin < BINS; bin += WARPS) {
 triton-top-k-top-p temperature_0_is_greedy: noise counts at temperature 0
 -        score = tl.load(noise_row + token, mask=stays & (not greedy), other=0.0) - distance
 +        score = tl.load(noise_row + token, mask=stays, other=0.0) - distance
@@ -58,28 +55,22 @@ triton-top-k-top-p large_logits: exp of the logit itself
 +        weight = tl.exp(peak / temperature - distance) if MASS else tl.full([BLOCK], 1.0, tl.float32)
 triton-top-k-top-p other_vocabularies: the filters see the first block only
 -    for start in range(0, vocab, BLOCK):
--        token = start + tl.arange(0, BLOCK)
--        logits = tl.load(row + token, mask=token < vocab, other=-float("inf"))
--        distance, bits = _distance(logits, peak, temperature)
 +    for start in range(0, BLOCK, BLOCK):
-+        token = start + tl.arange(0, BLOCK)
-+        logits = tl.load(row + token, mask=token < vocab, other=-float("inf"))
-+        distance, bits = _distance(logits, peak, temperature)
+         token = start + tl.arange(0, BLOCK)
+         logits = tl.load(row + token, mask=token < vocab, other=-float("inf"))
+         distance, bits = _distance(logits, peak, temperature)
 cpp-top-k-top-p it_stays_inside_its_arrays: reads the top_p of the next row
--        const float peak = highest_of(logits, vocab), inverse = 1 / temperature[row];
 +        const volatile float next = top_p[row + 1];
 +        (void)next;
-+        const float peak = highest_of(logits, vocab), inverse = 1 / temperature[row];
+         const float peak = highest_of(logits, vocab), inverse = 1 / temperature[row];
 cpp-top-k-top-p it_stays_inside_its_arrays: a scratch array for each row, never freed
--        const float peak = highest_of(logits, vocab), inverse = 1 / temperature[row];
 +        static float* volatile scratch;
 +        scratch = new float[vocab + 16];
-+        const float peak = highest_of(logits, vocab), inverse = 1 / temperature[row];
+         const float peak = highest_of(logits, vocab), inverse = 1 / temperature[row];
 cuda-top-k-top-p it_stays_inside_its_arrays: reads the top_p of the next row
--    noise += int64_t(r) * vocab;
 +    const volatile float next = top_p[r + 1];
 +    (void)next;
-+    noise += int64_t(r) * vocab;
+     noise += int64_t(r) * vocab;
 cuda-top-k-top-p no_two_threads_race: the lanes add to a sum without an atomic
 -            sum = reduce_lanes<WARP>(sum, Sum());
 -            if (lane_id() == 0) sums[bin] = sum;
@@ -99,11 +90,11 @@ cpp-top-k-top-p random_batches: the second of two rows is left out
 -    for (int row = 0; row < rows; row++, logits += vocab, noise += vocab) {
 +    for (int row = 0; row < rows - (rows == 2); row++, logits += vocab, noise += vocab) {
 triton-top-k-top-p every_row_has_its_own_parameters: the first row's top_k for all
--        tl.load(temperatures + number), tl.load(top_ks + number), tl.load(top_ps + number),
-+        tl.load(temperatures + number), tl.load(top_ks), tl.load(top_ps + number),
+-        tl.load(temperatures + row), tl.load(top_ks + row), tl.load(top_ps + row),
++        tl.load(temperatures + row), tl.load(top_ks), tl.load(top_ps + row),
 triton-top-k-top-p forbidden_tokens_never_win: a forbidden token is very unlikely
--        values = tl.load(row + token, mask=stays, other=-float("inf"))
-+        values = tl.maximum(tl.load(row + token, mask=stays, other=-float("inf")), peak - 1000.0)
+-        values = tl.load(logits_row + token, mask=stays, other=-float("inf"))
++        values = tl.maximum(tl.load(logits_row + token, mask=stays, other=-float("inf")), peak - 1000.0)
 triton-top-k-top-p top_p_keeps_the_crossing_token: the crossing token goes
 -        stays = stays & (bits <= limit)
 +        crossing = tl.where((bits == limit) & (bits > 0), 1, 0) * tl.where(top_p < 1, 1, 0)
@@ -117,9 +108,8 @@ triton-top-k-top-p any_vocabulary: whole groups of 64 tokens
 +        stays = token < vocab // 64 * 64
 cpp-top-k-top-p noise_decides: the best score begins at -1,000
 -    float best = -INFINITY;
--    int token = 0;
 +    float best = -1000;
-+    int token = 0;
+     int token = 0;
 triton-top-k-top-p temperature_0_is_greedy: a column is returned
 -    return token_ids
 +    return token_ids[:, None]

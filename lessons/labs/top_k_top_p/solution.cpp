@@ -1,6 +1,39 @@
-// Solution of lab cpp-top-k-top-p. The first comment of the stub states the contract.
+// Lab cpp-top-k-top-p: one token for each row of logits: temperature, top-k, top-p, one draw; no sort of a row.
+//
+// The seam is sample of kernels/ops.py, without min_p and with the noise given. Gumbel-max: Maddison et al. 2014
+// (1411.0030); nucleus sampling: Holtzman et al. 2019 (1904.09751); filters without a sort: FlashInfer's sampling
+// kernels, Qrita (Park et al. 2026, 2602.01518). vLLM 0.32: v1/sample/ops/topk_topp_sampler.py (sorts),
+// topk_topp_triton.py (Qrita).
+//
+//     x[i]     = (logits[i] - highest logit) / temperature        never above 0, so exp(x) never overflows
+//     top_k    keeps the tokens whose logit is at least the top_k-th highest
+//     top_p    of these it keeps the most probable, up to and including the one with which their sum of exp(x) reaches
+//              top_p times the sum over all that top_k keeps
+//     token    = the one with the highest x + noise among what stays; the lowest id of equals
+//
+// With Gumbel noise, -log(-log(u)), that token is a sample of the softmax over what stays. Noise may be any finite
+// number.
+//
+// Tokens with equal logits stay or go together, as in this engine. So each filter is a floor, found without an order.
+// (vLLM keeps all that tie with the k-th logit where it sorts; its Triton kernel keeps k, the lowest ids of those that
+// tie.)
+//
+// top_k is 1 to vocab, and vocab switches it off; top_p is above 0 and at most 1, and 1 switches it off. Temperature 0
+// takes the highest logit, the lowest id of equals, whatever the rest says; other temperatures are at least 1e-5. A
+// logit of -INFINITY forbids a token: it is never drawn, and every row has another. There are no NaN. Sums in fp32 are
+// exact enough: in the checks no share of the sum lies within 1e-4 of top_p, and different logits and different scores
+// x + noise lie apart.
+//
+// logits, noise  fp32 [rows, vocab]        temperature, top_p  fp32 [rows]
+// token_ids      int32 [rows]              top_k               int32 [rows]
+//
+// vocab is any size >= 1. Read and write no number beside an array, and free the memory that you allocate. One
+// thread; -O3 -march=native -fopenmp-simd.
 #include <algorithm>
 #include <cmath>
+
+// given up to here
+
 #include <cstring>
 #include <functional>
 #include <utility>
