@@ -1,11 +1,15 @@
 """Build a lesson's notebook from its source, and execute it.
 
-`lesson.ipynb` is committed with outputs, so that the repository's web page shows it. Cell ids come from cell names:
-a rebuilt notebook differs only where its source does, and a learner's copy can be updated cell by cell.
+`lesson.ipynb` is committed with outputs, so that the repository's web page and our site show it: a cell on each line,
+without what its source says already. A learner's copy is built anew. Cell ids come from cell names: a rebuilt notebook
+differs only where its source does, and a learner's copy can be updated cell by cell.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
 import json
 import os
 import tempfile
@@ -17,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from lessons.course.lesson_files import Lesson, cells, solution
-from lessons.course.workspace import digest, source_of
 from prep_common.child_process import ROOT
 
 CELL_SECONDS = 240
 VARIES = "varies"
 """Tag of a cell that shows times or rounding errors: a second run shows others."""
+ASKING = ("this.check(", "this.predict(")
+"""Beginnings of cells that only ask: their output repeats the question, or says that no answer is there yet."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (prep)", "language": "python", "name": "python3"}
 
@@ -66,6 +71,17 @@ def build(lesson: Lesson, *, solved: bool = False) -> dict[str, Any]:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+
+
+def digest(text: str) -> str:
+    """Return a short fingerprint of a cell's source."""
+    return hashlib.sha256(text.strip().encode()).hexdigest()[:16]
+
+
+def source_of(cell: Mapping[str, Any]) -> str:
+    """Return a cell's source; the format allows a text or a list of lines."""
+    source = cell.get("source", "")
+    return source if isinstance(source, str) else "".join(source)
 
 
 def sources(notebook: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -194,11 +210,47 @@ def _still(output: Any) -> list[Any]:
     data = output.get("data", {})
     if data.pop(WIDGET, None) is None or "image/png" not in data:
         return [output]
-    return [output, new_output("stream", name="stdout", text=data["text/plain"] + "\n")]
+    return [output, new_output("stream", name="stdout", text=data.pop("text/plain") + "\n")]
 
 
-def to_text(notebook: Any) -> str:
-    """Return a notebook as the text that is committed."""
-    import nbformat
+def to_text(notebook: Mapping[str, Any]) -> str:
+    """Return a notebook as the text that is committed: a cell on each line, without what `build` tells."""
+    lines = ",\n".join(_json(_shown(cell)) for cell in notebook["cells"])
+    metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    return f'{{"cells": [\n{lines}\n],\n"metadata": {_json(metadata)}, "nbformat": 4, "nbformat_minor": 5}}\n'
 
-    return str(nbformat.writes(nbformat.from_dict(notebook), version=4)).rstrip() + "\n"
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _shown(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a reader sees of a cell. A cell that only asks its learner says so itself: its output goes."""
+    kept = {"cell_type": cell["cell_type"], "id": cell["id"], "metadata": {}, "source": source_of(cell)}
+    if cell["cell_type"] != "code":
+        return kept
+    outputs: list[dict[str, Any]] = []
+    for output in () if kept["source"].startswith(ASKING) else cell["outputs"]:
+        if output["output_type"] == "stream":
+            text = "".join(output["text"])
+            if outputs and outputs[-1].get("name") == output["name"]:
+                outputs[-1]["text"] += text
+            else:
+                outputs.append({**output, "text": text})
+            continue
+        data = {kind: "".join(value) for kind, value in output["data"].items()}
+        if "image/png" in data:
+            data["image/png"] = _smaller(data["image/png"])
+        outputs.append({**output, "data": data})
+    return {**kept, "execution_count": cell["execution_count"], "outputs": outputs}
+
+
+def _smaller(picture: str) -> str:
+    """Return a picture in base64 with at most 256 colours."""
+    from PIL import Image
+
+    image, smaller = Image.open(io.BytesIO(base64.b64decode(picture))), io.BytesIO()
+    if image.mode == "P":
+        return picture
+    image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(smaller, "PNG", optimize=True)
+    return base64.b64encode(smaller.getvalue()).decode()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lessons.course.lesson_files import Lab, Lesson, exercise_cell, exercise_of, lessons, stub
+from lessons.course.notebook_build import build, digest, source_of
 from prep_common.paths import data_dir, write_atomically
 from prep_common.text_file import UnreadableFile, read_text, unreadable
 
@@ -48,10 +49,8 @@ def notebook_path(lesson: Lesson) -> Path:
 def open_copy(lesson: Lesson) -> Opened:
     """Make or update the learner's copy of a lesson. Raises WorkspaceError."""
     path = notebook_path(lesson)
-    fresh = _read(lesson.notebook)
+    fresh = build(lesson)
     if not path.exists():
-        for cell in fresh["cells"]:
-            _strip_outputs(cell)
         _write(path, fresh)
         return Opened(path, created=True)
     mine = _read(path)
@@ -82,7 +81,6 @@ def merge(mine: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
     for cell in fresh["cells"]:
         kept = old.get(cell["id"])
         if kept is None:
-            _strip_outputs(cell)
             merged.append(cell)
         elif kept["cell_type"] == "code" and _is_theirs(kept, cell):
             merged.append(kept)
@@ -100,13 +98,6 @@ def _is_theirs(kept: dict[str, Any], fresh: dict[str, Any]) -> bool:
         return True
     made_from = kept.get("metadata", {}).get("prep_source")
     return made_from is not None and made_from != digest(source_of(kept))
-
-
-def digest(text: str) -> str:
-    """Return a short fingerprint of a cell's source."""
-    import hashlib
-
-    return hashlib.sha256(text.strip().encode()).hexdigest()[:16]
 
 
 def reset(lesson: Lesson) -> Path | None:
@@ -146,12 +137,6 @@ def learner_sources() -> dict[str, str]:
             if text is not None and text.strip() != stub(lesson, exercise).strip():
                 found[exercise] = text
     return found
-
-
-def source_of(cell: dict[str, Any]) -> str:
-    """Return a cell's source; the format allows a text or a list of lines."""
-    source = cell.get("source", "")
-    return source if isinstance(source, str) else "".join(source)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -258,9 +243,3 @@ def _back_up(path: Path) -> Path:
     except OSError as error:
         raise WorkspaceError(f"cannot keep a copy of {path}: {error.strerror or error}") from error
     return backup
-
-
-def _strip_outputs(cell: dict[str, Any]) -> None:
-    """Remove the results of our run: they answer the predictions that the learner has yet to make."""
-    if cell["cell_type"] == "code":
-        cell["outputs"], cell["execution_count"] = [], None

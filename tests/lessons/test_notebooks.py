@@ -12,12 +12,21 @@ import json
 import re
 from typing import Any
 
+import nbformat
 import pytest
 
 from lessons.course.checking import run_checks
 from lessons.course.lesson_files import Lesson, cells, find_lesson, lessons, solution, stub
 from lessons.course.mutants import mutants
-from lessons.course.notebook_build import VARIES, build, execute
+from lessons.course.notebook_build import (
+    ASKING,
+    VARIES,
+    build,
+    execute,
+    source_of,
+    to_text,
+    with_kept_outputs,
+)
 
 EVERY = pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.number)
 DRIVE = """
@@ -102,9 +111,10 @@ def is_exempt(cell: dict[str, Any]) -> bool:
 
 
 def stale(recorded: dict[str, Any], fresh: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return cell id -> (recorded text, text of the run) where they differ; exempt and other cells may."""
+    """Return cell id -> (recorded text, text of the run) where they differ; exempt, asking and other cells may."""
     known = {cell["id"]: cell for cell in recorded["cells"] if cell["cell_type"] == "code"}
     ran = [cell for cell in fresh["cells"] if cell["id"] in known and not is_exempt(cell)]
+    ran = [cell for cell in ran if not source_of(cell).startswith(ASKING)]
     pairs = {cell["id"]: (printed(known[cell["id"]]), printed(cell)) for cell in ran}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -130,6 +140,32 @@ def test_it_prints_what_is_recorded_and_runs_with_the_solutions_and_every_contro
 
 
 @EVERY
+def test_the_committed_notebook_says_nothing_twice(lesson: Lesson) -> None:
+    text = lesson.notebook.read_text(encoding="utf-8")
+    notebook = committed(lesson)
+    nbformat.validate(nbformat.reads(text, as_version=4))
+    assert to_text(notebook) == text, f"prep lesson build {lesson.number}"
+    assert text.count("\n") == 3 + len(notebook["cells"])
+    shown = [cell for cell in notebook["cells"] if cell.get("outputs")]
+    assert not any(source_of(cell).startswith(ASKING) for cell in shown)
+    outputs = [[printed({"outputs": [each]}) for each in cell["outputs"]] for cell in shown]
+    outputs = [[text for text in texts if text != "[plot]"] for texts in outputs]
+    assert [texts for texts in outputs if len(set(texts)) < len(texts)] == []
+
+
+def test_a_notebook_is_committed_without_what_its_source_tells() -> None:
+    streams = [{"output_type": "stream", "name": "stdout", "text": text} for text in (["a\n"], "b\n")]
+    cells = [
+        code_cell("asks", 'this.check("07.1")') | {"outputs": streams},
+        code_cell("prints", "print('a'); print('b')", varies=True)
+        | {"outputs": streams, "execution_count": 7},
+    ]
+    first, second = json.loads(to_text({"cells": cells}))["cells"]
+    assert first["outputs"] == [] and second["execution_count"] == 7
+    assert second["metadata"] == {} and [each["text"] for each in second["outputs"]] == ["a\nb\n"]
+
+
+@EVERY
 def test_only_cells_with_measured_figures_are_exempt(lesson: Lesson) -> None:
     recorded = {cell["id"]: cell for cell in committed(lesson)["cells"]}
     for cell in build(lesson)["cells"]:
@@ -138,12 +174,13 @@ def test_only_cells_with_measured_figures_are_exempt(lesson: Lesson) -> None:
 
 
 def test_a_changed_figure_is_stale_unless_its_cell_is_exempt() -> None:
-    recorded = committed(find_lesson("01"))
+    recorded = with_kept_outputs(find_lesson("01"))
+    assert recorded is not None
     old = copy.deepcopy(recorded)
     for cell in old["cells"]:
         for output in cell.get("outputs", []):
             if "text" in output:
-                output["text"] = [line.replace("7,824", "7,825") for line in output["text"]]
+                output["text"] = output["text"].replace("7,824", "7,825")
     assert list(stale(old, recorded)) == ["l01-reveal-passes"]
     assert stale(recorded, recorded) == {}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -14,7 +16,7 @@ from nbclient import NotebookClient
 from lessons.course import workspace
 from lessons.course.lesson_files import Lesson, find_lesson, lessons, stub
 from lessons.course.notebook import open_lesson
-from lessons.course.notebook_build import build
+from lessons.course.notebook_build import build, source_of
 from prep_common.child_process import ROOT
 
 LESSON = find_lesson("07")
@@ -44,6 +46,17 @@ def test_a_first_open_copies_the_lesson_and_a_second_changes_nothing() -> None:
     assert LESSON.notebook.read_bytes() == tracked
     for exercise in LESSON.exercises:
         assert workspace.learner_source(LESSON, exercise) == stub(LESSON, exercise)
+
+
+def test_a_copy_is_made_from_the_source_alone(tmp_path: Path) -> None:
+    """A wheel has no built notebooks."""
+    folder = tmp_path / LESSON.name
+    folder.mkdir()
+    shutil.copy(LESSON.folder / "lesson.py", folder)
+    workspace.open_copy(LESSON.model_copy(update={"folder": folder}))
+    alone = workspace.notebook_path(LESSON).read_bytes()
+    workspace.reset(LESSON)
+    assert workspace.notebook_path(LESSON).read_bytes() == alone
 
 
 def test_a_copy_does_not_answer_its_own_predictions() -> None:
@@ -83,7 +96,7 @@ def test_an_update_keeps_code_and_own_cells_and_refreshes_the_text() -> None:
     opened = workspace.open_copy(LESSON)
     assert opened.updated and opened.backup is not None and "older text" in opened.backup.read_text()
     now = saved()
-    assert "answer = 42" in workspace.source_of(cell_of(now, "07.1"))
+    assert "answer = 42" in source_of(cell_of(now, "07.1"))
     assert [cell["id"] for cell in now["cells"]].index("mine") == 3
     assert "an older text" not in json.dumps(now)
     assert workspace.learner_sources() == {"07.1": "# exercise 07.1\nanswer = 42\n"}

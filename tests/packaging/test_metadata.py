@@ -128,7 +128,11 @@ def test_every_data_file_of_a_package_travels_with_it() -> None:
         text=True,
     )
     files = {Path(line) for line in listed.stdout.splitlines()}
-    data = {file for file in files if file.suffix not in {".py", ".md", ".tsv"} and (ROOT / file).exists()}
+    data = {
+        file
+        for file in files
+        if file.suffix not in {".py", ".md", ".ipynb", ".tsv"} and (ROOT / file).exists()
+    }
     packed = {
         found.relative_to(ROOT)
         for package, patterns in PROJECT["tool"]["setuptools"]["package-data"].items()
